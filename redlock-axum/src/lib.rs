@@ -1,0 +1,1 @@
+//! Distributed locks for axum.

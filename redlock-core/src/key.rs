@@ -1,0 +1,201 @@
+//! What is locked: [`LockKey`], the escaping of values ([`KeyPart`]) and templates ([`KeyTemplate`]).
+
+mod part;
+mod template;
+
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+
+pub use part::KeyPart;
+pub use template::{KeyTemplate, TemplateError};
+
+/// The longest key that is sent as it is, in bytes. A longer one is shortened, see [`LockKey::new`].
+const MAX_LEN: usize = 200;
+/// How much of a shortened key stays readable, in bytes.
+const HEAD_LEN: usize = 128;
+
+/// The name of what is locked.
+///
+/// One resource has one key; different resources have different keys. Build keys from typed values,
+/// with [`KeyPart`] around every value that comes from outside, or let a [`KeyTemplate`] do it.
+///
+/// Cloning is cheap.
+///
+/// # Examples
+///
+/// ```
+/// use redlock_core::{KeyPart, LockKey};
+///
+/// let sku = "shoe:42";
+/// let key = LockKey::new(format!("stock:{}", KeyPart(&sku)))?;
+/// assert_eq!(key.as_str(), "stock:shoe%3A42");
+/// # Ok::<(), redlock_core::KeyError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct LockKey(Arc<str>);
+
+impl LockKey {
+    /// Makes a key.
+    ///
+    /// A key of more than 200 bytes is shortened to its first 128 bytes (fewer where that would cut
+    /// a character), a `#` and the SHA-256 of the whole in hexadecimal: still one key for one name,
+    /// and never a megabyte on the wire because a client sent one.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::Empty`] for an empty key, [`KeyError::EmptyPart`] where a [`KeyPart`] had no
+    /// value, [`KeyError::ControlCharacter`] for a key that contains one (a [`KeyPart`] encodes
+    /// them).
+    pub fn new(key: impl AsRef<str>) -> Result<Self, KeyError> {
+        let key = key.as_ref();
+        if key.is_empty() {
+            return Err(KeyError::Empty);
+        }
+        if let Some((index, character)) = key.char_indices().find(|(_, c)| c.is_control()) {
+            return Err(if character == part::EMPTY_MARK {
+                KeyError::EmptyPart { name: None }
+            } else {
+                KeyError::ControlCharacter { index }
+            });
+        }
+        if key.len() <= MAX_LEN {
+            Ok(Self(key.into()))
+        } else {
+            Ok(Self(shortened(key).into()))
+        }
+    }
+
+    /// The key as it is sent, without the manager's prefix.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl AsRef<str> for LockKey {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for LockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+/// Why a key cannot be made.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeyError {
+    /// The whole key is empty.
+    #[error("the lock key is empty")]
+    Empty,
+    /// A value that the key is built from is empty, so that two resources could share the key.
+    #[error("{} of the lock key is empty", part_name(.name.as_deref()))]
+    EmptyPart {
+        /// The placeholder's name, where it is known.
+        name: Option<String>,
+    },
+    /// The key contains a control character. Wrap values in [`KeyPart`].
+    #[error("the lock key contains a control character at byte {index}")]
+    ControlCharacter {
+        /// Where it stands, in bytes.
+        index: usize,
+    },
+    /// A template names a placeholder that has no value here.
+    #[error("the placeholder {{{name}}} of the lock key has no value here, there is {}", list(.available))]
+    UnknownPlaceholder {
+        /// The placeholder's name.
+        name: String,
+        /// The names that have values.
+        available: Vec<String>,
+    },
+    /// A value is not of the type that its placeholder asks for.
+    #[error("the part {{{name}}} of the lock key is not {expected}")]
+    WrongType {
+        /// The placeholder's name.
+        name: String,
+        /// What the placeholder takes, in words.
+        expected: &'static str,
+    },
+}
+
+fn part_name(name: Option<&str>) -> String {
+    name.map_or_else(|| "a part".to_owned(), |name| format!("the part {{{name}}}"))
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.iter().map(|name| format!("{{{name}}}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn shortened(key: &str) -> String {
+    use fmt::Write;
+
+    let head_len = (0..=HEAD_LEN).rev().find(|&len| key.is_char_boundary(len)).unwrap_or(0);
+    let head = &key[..head_len];
+    let mut short = String::with_capacity(head.len() + 1 + 64);
+    short.push_str(head);
+    short.push('#');
+    for byte in Sha256::digest(key) {
+        // Writing to a String does not fail.
+        let _ = write!(short, "{byte:02x}");
+    }
+    short
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_is_taken_as_it_is() {
+        assert_eq!(LockKey::new("order:42").unwrap().as_str(), "order:42");
+        assert_eq!(LockKey::new("заказ:42").unwrap().as_str(), "заказ:42");
+        assert_eq!(LockKey::new("x".repeat(200)).unwrap().as_str().len(), 200);
+    }
+
+    #[test]
+    fn an_empty_key_and_control_characters_are_refused() {
+        assert_eq!(LockKey::new(""), Err(KeyError::Empty));
+        assert_eq!(LockKey::new("a\nb"), Err(KeyError::ControlCharacter { index: 1 }));
+        assert_eq!(LockKey::new("ab\u{7f}"), Err(KeyError::ControlCharacter { index: 2 }));
+    }
+
+    #[test]
+    fn a_long_key_keeps_its_head_and_stays_distinct() {
+        let one = LockKey::new(format!("{}1", "я".repeat(600_000))).unwrap();
+        let two = LockKey::new(format!("{}2", "я".repeat(600_000))).unwrap();
+        assert_ne!(one, two);
+        assert!(one.as_str().len() <= MAX_LEN);
+        assert!(one.as_str().starts_with("яяя"));
+        assert_eq!(one, LockKey::new(format!("{}1", "я".repeat(600_000))).unwrap());
+    }
+
+    #[test]
+    fn errors_name_the_part_and_what_there_is() {
+        let error = KeyError::UnknownPlaceholder {
+            name: "idd".into(),
+            available: vec!["id".into(), "sku".into()],
+        };
+        assert_eq!(
+            error.to_string(),
+            "the placeholder {idd} of the lock key has no value here, there is {id}, {sku}"
+        );
+        assert_eq!(
+            KeyError::EmptyPart { name: Some("id".into()) }.to_string(),
+            "the part {id} of the lock key is empty"
+        );
+    }
+}

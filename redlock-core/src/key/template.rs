@@ -1,0 +1,397 @@
+//! Key templates: `order:{id:u64}`.
+
+use std::borrow::Cow;
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
+use super::{KeyError, KeyPart, LockKey};
+
+/// A key with placeholders, `order:{id}`, that values are put into.
+///
+/// | placeholder | takes | writes |
+/// |---|---|---|
+/// | `{name}` | any text but the empty one | as it is, percent-encoded |
+/// | `{name:u64}` | a whole number from 0 | in decimal, without sign and leading zeros |
+/// | `{name:i64}` | a whole number | in decimal, without plus sign and leading zeros |
+/// | `{name:uuid}` | a UUID, with or without hyphens, in any case | in lower case with hyphens (RFC 9562) |
+/// | `{name:lower}` | any text but the empty one | in lower case, percent-encoded |
+///
+/// Prefer the typed ones for values that a client writes: `42`, `042` and `+42` are one number but
+/// three texts, and a resource with three keys is not locked. `{{` and `}}` stand for braces.
+///
+/// # Examples
+///
+/// ```
+/// use redlock_core::KeyTemplate;
+///
+/// let template: KeyTemplate = "order:{id:u64}".parse()?;
+/// let key = template.render(|name| (name == "id").then(|| "042".into()), || vec!["id".into()])?;
+/// assert_eq!(key.as_str(), "order:42");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyTemplate {
+    source: String,
+    segments: Vec<Segment>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Segment {
+    Literal(String),
+    Placeholder { name: String, kind: Kind },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Text,
+    U64,
+    I64,
+    Uuid,
+    Lower,
+}
+
+impl KeyTemplate {
+    /// Reads a template.
+    ///
+    /// # Errors
+    ///
+    /// A [`TemplateError`] that says what is wrong, where, and what is allowed.
+    pub fn new(template: &str) -> Result<Self, TemplateError> {
+        let segments = parse(template)?;
+        Ok(Self { source: template.to_owned(), segments })
+    }
+
+    /// The template as it was written.
+    pub fn as_str(&self) -> &str {
+        &self.source
+    }
+
+    /// The placeholders' names, in order; one that stands twice is named twice.
+    pub fn placeholders(&self) -> impl Iterator<Item = &str> {
+        self.segments.iter().filter_map(|segment| match segment {
+            Segment::Literal(_) => None,
+            Segment::Placeholder { name, .. } => Some(name.as_str()),
+        })
+    }
+
+    /// Puts values into the placeholders.
+    ///
+    /// `value` gives the value of a name; `available` lists the names for the error message and is
+    /// called only for that.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::UnknownPlaceholder`] where `value` has none, [`KeyError::EmptyPart`] for an empty
+    /// value, [`KeyError::WrongType`] for one that does not fit the placeholder's type.
+    pub fn render<'v>(
+        &self,
+        value: impl Fn(&str) -> Option<Cow<'v, str>>,
+        available: impl FnOnce() -> Vec<String>,
+    ) -> Result<LockKey, KeyError> {
+        let mut key = String::with_capacity(self.source.len() + 16);
+        for segment in &self.segments {
+            let (name, kind) = match segment {
+                Segment::Literal(text) => {
+                    key.push_str(text);
+                    continue;
+                }
+                Segment::Placeholder { name, kind } => (name, *kind),
+            };
+            let Some(value) = value(name) else {
+                return Err(KeyError::UnknownPlaceholder {
+                    name: name.clone(),
+                    available: available(),
+                });
+            };
+            if value.is_empty() {
+                return Err(KeyError::EmptyPart { name: Some(name.clone()) });
+            }
+            kind.write(&value, &mut key).ok_or_else(|| KeyError::WrongType {
+                name: name.clone(),
+                expected: kind.expected(),
+            })?;
+        }
+        LockKey::new(key)
+    }
+}
+
+impl FromStr for KeyTemplate {
+    type Err = TemplateError;
+
+    fn from_str(template: &str) -> Result<Self, TemplateError> {
+        Self::new(template)
+    }
+}
+
+impl fmt::Display for KeyTemplate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.source)
+    }
+}
+
+impl Kind {
+    const NAMES: &'static str = "u64, i64, uuid, lower";
+
+    fn from_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "u64" => Self::U64,
+            "i64" => Self::I64,
+            "uuid" => Self::Uuid,
+            "lower" => Self::Lower,
+            _ => return None,
+        })
+    }
+
+    fn expected(self) -> &'static str {
+        match self {
+            Self::Text | Self::Lower => "a text",
+            Self::U64 => "a whole number from 0 to 18446744073709551615",
+            Self::I64 => "a whole number from -9223372036854775808 to 9223372036854775807",
+            Self::Uuid => "a UUID",
+        }
+    }
+
+    /// Writes the value in its one canonical form; `None` if it is not of this type.
+    fn write(self, value: &str, key: &mut String) -> Option<()> {
+        match self {
+            Self::Text => write!(key, "{}", KeyPart(value)).ok(),
+            Self::U64 => write!(key, "{}", value.parse::<u64>().ok()?).ok(),
+            Self::I64 => write!(key, "{}", value.parse::<i64>().ok()?).ok(),
+            Self::Lower => write!(key, "{}", KeyPart(&value.to_lowercase())).ok(),
+            Self::Uuid => write_uuid(value, key),
+        }
+    }
+}
+
+fn write_uuid(value: &str, key: &mut String) -> Option<()> {
+    const HYPHENS: [usize; 4] = [8, 13, 18, 23];
+    let bytes = value.as_bytes();
+    let hyphenated = match bytes.len() {
+        32 => false,
+        36 => HYPHENS.iter().all(|&index| bytes[index] == b'-'),
+        _ => return None,
+    };
+    let digits = bytes
+        .iter()
+        .enumerate()
+        .filter(|(index, _)| !(hyphenated && HYPHENS.contains(index)))
+        .map(|(_, byte)| byte);
+    for (count, digit) in digits.enumerate() {
+        if !digit.is_ascii_hexdigit() {
+            return None;
+        }
+        if matches!(count, 8 | 12 | 16 | 20) {
+            key.push('-');
+        }
+        key.push(char::from(digit.to_ascii_lowercase()));
+    }
+    Some(())
+}
+
+/// Why a template cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TemplateError {
+    /// There is nothing in it.
+    #[error("the key template is empty")]
+    Empty,
+    /// A `{` without its `}`.
+    #[error("the {{ at byte {index} of the key template is never closed; write {{{{ for a brace")]
+    Unclosed {
+        /// Where it stands, in bytes.
+        index: usize,
+    },
+    /// A `}` without its `{`.
+    #[error("the }} at byte {index} of the key template was never opened; write }}}} for a brace")]
+    Unopened {
+        /// Where it stands, in bytes.
+        index: usize,
+    },
+    /// A placeholder whose name is empty or not made of letters, digits and `_`.
+    #[error(
+        "`{name}` is not a placeholder's name; a name is made of letters, digits and _ and does not start with a digit"
+    )]
+    BadName {
+        /// The name as written.
+        name: String,
+    },
+    /// A type that does not exist.
+    #[error("`{kind}` is not a type for the placeholder {{{name}}}; there are {}", Kind::NAMES)]
+    UnknownType {
+        /// The placeholder's name.
+        name: String,
+        /// The type as written.
+        kind: String,
+    },
+    /// A control character outside of the placeholders.
+    #[error("the key template contains a control character at byte {index}")]
+    ControlCharacter {
+        /// Where it stands, in bytes.
+        index: usize,
+    },
+}
+
+fn parse(template: &str) -> Result<Vec<Segment>, TemplateError> {
+    if template.is_empty() {
+        return Err(TemplateError::Empty);
+    }
+    let mut segments = Vec::new();
+    let mut literal = String::new();
+    let mut rest = template.char_indices().peekable();
+    while let Some((index, character)) = rest.next() {
+        match character {
+            '{' | '}' if rest.next_if(|&(_, next)| next == character).is_some() => {
+                literal.push(character);
+            }
+            '{' => {
+                let inner_start = index + 1;
+                let length = template[inner_start..]
+                    .find(['{', '}'])
+                    .filter(|&length| template.as_bytes()[inner_start + length] == b'}')
+                    .ok_or(TemplateError::Unclosed { index })?;
+                if !literal.is_empty() {
+                    segments.push(Segment::Literal(std::mem::take(&mut literal)));
+                }
+                let inner = &template[inner_start..inner_start + length];
+                segments.push(parse_placeholder(inner)?);
+                while rest.next_if(|&(at, _)| at <= inner_start + length).is_some() {}
+            }
+            '}' => return Err(TemplateError::Unopened { index }),
+            _ if character.is_control() => {
+                return Err(TemplateError::ControlCharacter { index });
+            }
+            _ => literal.push(character),
+        }
+    }
+    if !literal.is_empty() {
+        segments.push(Segment::Literal(literal));
+    }
+    Ok(segments)
+}
+
+fn parse_placeholder(inner: &str) -> Result<Segment, TemplateError> {
+    let (name, kind) = match inner.split_once(':') {
+        None => (inner, None),
+        Some((name, kind)) => (name, Some(kind)),
+    };
+    let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_')
+        && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    if !is_name {
+        return Err(TemplateError::BadName { name: name.to_owned() });
+    }
+    let kind = match kind {
+        None => Kind::Text,
+        Some(kind) => Kind::from_name(kind).ok_or_else(|| TemplateError::UnknownType {
+            name: name.to_owned(),
+            kind: kind.to_owned(),
+        })?,
+    };
+    Ok(Segment::Placeholder { name: name.to_owned(), kind })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn render(template: &str, values: &[(&str, &str)]) -> Result<String, KeyError> {
+        KeyTemplate::new(template)
+            .unwrap()
+            .render(
+                |name| {
+                    let found = values.iter().find(|(known, _)| *known == name);
+                    found.map(|(_, value)| Cow::Owned((*value).to_owned()))
+                },
+                || values.iter().map(|(name, _)| (*name).to_owned()).collect(),
+            )
+            .map(|key| key.as_str().to_owned())
+    }
+
+    #[test]
+    fn values_are_put_in_and_encoded() {
+        assert_eq!(render("order:{id}", &[("id", "42")]).unwrap(), "order:42");
+        assert_eq!(render("{a}:{b}", &[("a", "x:y"), ("b", "{z}")]).unwrap(), "x%3Ay:%7Bz%7D");
+        assert_eq!(render("plain", &[]).unwrap(), "plain");
+        assert_eq!(render("{{{id}}}", &[("id", "7")]).unwrap(), "{7}");
+        assert_eq!(render("ключ:{имя}", &[("имя", "а")]).unwrap(), "ключ:%D0%B0");
+    }
+
+    /// One resource, one key: faults "Keys".
+    #[test]
+    fn a_typed_placeholder_writes_one_form() {
+        for id in ["42", "042", "+42"] {
+            assert_eq!(render("n:{id:u64}", &[("id", id)]).unwrap(), "n:42");
+        }
+        assert_eq!(render("n:{id:i64}", &[("id", "-007")]).unwrap(), "n:-7");
+        assert_eq!(render("n:{code:lower}", &[("code", "SaLe")]).unwrap(), "n:sale");
+        for id in ["67E55044-10B1-426F-9247-BB680E5FE0C8", "67e5504410b1426f9247bb680e5fe0c8"] {
+            assert_eq!(
+                render("n:{id:uuid}", &[("id", id)]).unwrap(),
+                "n:67e55044-10b1-426f-9247-bb680e5fe0c8"
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_of_another_type_is_refused() {
+        let wrong = |template, value| {
+            let error = render(template, &[("id", value)]).unwrap_err();
+            assert!(matches!(error, KeyError::WrongType { .. }), "{template} {value}: {error}");
+        };
+        for value in ["-1", "4.2", "x", " 42", "18446744073709551616", "4️⃣"] {
+            wrong("n:{id:u64}", value);
+        }
+        wrong("n:{id:i64}", "9223372036854775808");
+        for value in [
+            "67e55044-10b1-426f-9247-bb680e5fe0c",
+            "67e55044-10b1-426f-9247-bb680e5fe0cg",
+            "67e5504410b1-426f-9247-bb680e5fe0c8-",
+            "{67e55044-10b1-426f-9247-bb680e5fe0c8}",
+        ] {
+            wrong("n:{id:uuid}", value);
+        }
+    }
+
+    #[test]
+    fn an_empty_or_missing_value_is_refused_by_name() {
+        assert_eq!(
+            render("n:{id}", &[("id", "")]),
+            Err(KeyError::EmptyPart { name: Some("id".into()) })
+        );
+        assert_eq!(
+            render("n:{idd}", &[("id", "1")]),
+            Err(KeyError::UnknownPlaceholder { name: "idd".into(), available: vec!["id".into()] })
+        );
+    }
+
+    #[test]
+    fn each_mistake_in_a_template_has_its_message() {
+        let message = |template: &str| KeyTemplate::new(template).unwrap_err().to_string();
+        assert_eq!(message(""), "the key template is empty");
+        assert_eq!(
+            message("a{id"),
+            "the { at byte 1 of the key template is never closed; write {{ for a brace"
+        );
+        assert_eq!(
+            message("a{i{d}"),
+            "the { at byte 1 of the key template is never closed; write {{ for a brace"
+        );
+        assert_eq!(
+            message("a}"),
+            "the } at byte 1 of the key template was never opened; write }} for a brace"
+        );
+        assert!(message("{}").starts_with("`` is not a placeholder's name"));
+        assert!(message("{1a}").starts_with("`1a` is not a placeholder's name"));
+        assert_eq!(
+            message("{id:u46}"),
+            "`u46` is not a type for the placeholder {id}; there are u64, i64, uuid, lower"
+        );
+        assert_eq!(message("a\tb"), "the key template contains a control character at byte 1");
+    }
+
+    #[test]
+    fn placeholders_are_listed_in_order() {
+        let template = KeyTemplate::new("{b}:{a:u64}:{b}").unwrap();
+        assert_eq!(template.placeholders().collect::<Vec<_>>(), ["b", "a", "b"]);
+        assert_eq!(template.to_string(), "{b}:{a:u64}:{b}");
+    }
+}

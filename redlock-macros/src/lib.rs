@@ -1,0 +1,1 @@
+//! The attribute `#[redis_lock]`.
