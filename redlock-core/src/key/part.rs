@@ -7,8 +7,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// Everything but the unreserved characters of RFC 3986, section 2.3. In particular `:`, `/`, `{`,
 /// `}`, `#`, `%` and control characters are encoded, so that a value can neither end its part of
 /// the key nor open a hash tag.
-const ENCODED: &AsciiSet =
-    &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// Stands for a value that was empty. It cannot come from a value, because control characters are
 /// encoded; `LockKey::new` turns it into an error, which a `Display` implementation cannot raise.

@@ -60,11 +60,7 @@ impl LockKey {
                 KeyError::ControlCharacter { index }
             });
         }
-        if key.len() <= MAX_LEN {
-            Ok(Self(key.into()))
-        } else {
-            Ok(Self(shortened(key).into()))
-        }
+        if key.len() <= MAX_LEN { Ok(Self(key.into())) } else { Ok(Self(shortened(key).into())) }
     }
 
     /// The key as it is sent, without the manager's prefix.
@@ -76,6 +72,12 @@ impl LockKey {
 impl AsRef<str> for LockKey {
     fn as_ref(&self) -> &str {
         &self.0
+    }
+}
+
+impl From<LockKey> for Arc<str> {
+    fn from(key: LockKey) -> Self {
+        key.0
     }
 }
 

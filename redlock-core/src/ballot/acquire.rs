@@ -1,0 +1,115 @@
+//! The vote on who holds a lock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::round::Round;
+use super::tally::Verdict;
+use super::{Ballot, Leftover, UnderWay, validity};
+use crate::clock::Moment;
+use crate::error::{NodeError, Vote, Votes};
+use crate::node::Claim;
+
+/// Why a ballot granted nothing.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// Another holds the lock.
+    Contended { remaining: Option<Duration>, votes: Votes },
+    /// No quorum of nodes answered.
+    Unavailable(Votes),
+    /// A quorum granted it, too late.
+    TimedOut { elapsed: Duration, votes: Votes },
+    /// Keys that are no locks prevent a quorum.
+    Foreign(Votes),
+}
+
+impl Ballot {
+    /// Asks the nodes for the lock. Granted, it counts from the moment that is returned.
+    ///
+    /// Dropped or refused, it leaves nothing behind: the nodes that may have set the lock are asked
+    /// to remove it, in the background and on the way that the question took (invariant 6).
+    pub(crate) async fn acquire(
+        &self,
+        claim: &Arc<Claim>,
+        expire: Duration,
+    ) -> Result<Moment, Refusal> {
+        // Before the first byte (invariant 4): the servers' leases begin later.
+        let since = self.clock.now();
+        let round = Round::new(&self.nodes);
+        // Armed before the first byte (invariant 6).
+        let mut attempt = Attempt { ballot: self, claim, expire, round, kept: false };
+        attempt.round.ask(&self.nodes, |node| node.acquire(claim, expire));
+
+        let timeout = self.node_timeout.min(validity::remaining(expire, Duration::ZERO));
+        let verdict = attempt.round.decide(timeout).await;
+
+        let votes = || attempt.round.votes(&self.nodes);
+        let tally = attempt.round.tally();
+        match verdict {
+            Verdict::Carried => {
+                let elapsed = self.clock.now().since(since);
+                if validity::remaining(expire, elapsed).is_zero() {
+                    return Err(Refusal::TimedOut { elapsed, votes: votes() });
+                }
+                attempt.keep();
+                Ok(since)
+            }
+            Verdict::Rejected if tally.unavailable() => Err(Refusal::Unavailable(votes())),
+            Verdict::Rejected if tally.foreign() => Err(Refusal::Foreign(votes())),
+            Verdict::Rejected => {
+                Err(Refusal::Contended { remaining: tally.remaining(), votes: votes() })
+            }
+        }
+    }
+}
+
+/// An attempt that gives back what it got, unless it is kept.
+struct Attempt<'a> {
+    ballot: &'a Ballot,
+    claim: &'a Arc<Claim>,
+    expire: Duration,
+    round: Round,
+    kept: bool,
+}
+
+impl Attempt<'_> {
+    fn keep(mut self) {
+        self.kept = true;
+        let round = std::mem::replace(&mut self.round, Round::new(&[]));
+        // Late grants are welcome: they are released with the others.
+        self.ballot.await_rest(round);
+    }
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        if self.kept {
+            return;
+        }
+        let mut nodes = Vec::new();
+        for (index, node) in self.ballot.nodes.iter().enumerate() {
+            let under_way = match self.round.take_pending(index) {
+                Some(answer) => UnderWay::Acquiring(answer),
+                None if self.round.vote(index).is_some_and(may_hold) => UnderWay::Nothing,
+                None => continue,
+            };
+            nodes.push((Arc::clone(node), under_way));
+        }
+        if !nodes.is_empty() {
+            // The lease on a node begins when the question gets there, which for an answer that is
+            // under way may be later than now.
+            let until = self.ballot.clock.now().after(self.expire);
+            let claim = Arc::clone(self.claim);
+            self.ballot.aftercare.release(Leftover { claim, until, nodes });
+        }
+    }
+}
+
+/// Whether a node that voted so may have the lock set for us.
+fn may_hold(vote: &Vote) -> bool {
+    match vote {
+        Vote::Granted | Vote::Failed(NodeError::ConnectionBroke(_)) => true,
+        // Not asked, or asked and refused: SET with NX did nothing.
+        Vote::Held { .. } | Vote::Gone | Vote::Foreign { .. } | Vote::Failed(_) => false,
+    }
+}

@@ -1,0 +1,168 @@
+//! The Redlock algorithm: ask all nodes at once, decide early, count, deduct what the time took.
+//!
+//! After Antirez, "Distributed locks with Redis" (the Redis documentation), with these differences:
+//! nodes are asked at once and not one after another, the decision falls with the vote that decides
+//! it, and every attempt has a token of its own. Knows nothing of Redis and nothing of what kind of
+//! lock it serves.
+
+mod acquire;
+mod fan_out;
+mod round;
+mod tally;
+pub(crate) mod validity;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::clock::{Clock, Moment};
+use crate::error::{Vote, Votes};
+use crate::node::{Answer, Claim, Node};
+
+pub(crate) use acquire::Refusal;
+pub(crate) use fan_out::FanOut;
+use round::Round;
+
+use tally::Verdict;
+pub(crate) use tally::quorum;
+
+/// The nodes that vote, and the rules they vote by.
+#[derive(Debug, Clone)]
+pub(crate) struct Ballot {
+    pub(crate) nodes: Arc<[Arc<dyn Node>]>,
+    /// How long a round may take.
+    pub(crate) node_timeout: Duration,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) aftercare: Arc<dyn Aftercare>,
+}
+
+/// Looks after what a ballot leaves under way when it is decided, or when its future is dropped.
+pub(crate) trait Aftercare: std::fmt::Debug + Send + Sync + 'static {
+    /// Waits for answers that nothing depends on any more, so that their nodes are not taken for
+    /// unresponsive.
+    fn await_answers(&self, answers: FanOut);
+
+    /// Releases the claim on the nodes that may hold it, again and again until each has confirmed
+    /// it or the lease has run out there.
+    fn release(&self, leftover: Leftover);
+}
+
+/// A claim that may still stand on some nodes, although nobody wants it any more.
+#[derive(Debug)]
+pub(crate) struct Leftover {
+    pub(crate) claim: Arc<Claim>,
+    /// When the claim runs out by itself on every node.
+    pub(crate) until: Moment,
+    /// The nodes that may hold it, each with the answer that is still under way.
+    pub(crate) nodes: Vec<(Arc<dyn Node>, UnderWay)>,
+}
+
+/// What a node is still busy with.
+#[derive(Debug)]
+pub(crate) enum UnderWay {
+    /// Nothing; it has to be asked to release.
+    Nothing,
+    /// Setting the lock; it has to be asked to release.
+    Acquiring(Answer),
+    /// Releasing it.
+    Releasing(Answer),
+}
+
+/// How an extension went.
+#[derive(Debug)]
+pub(crate) enum Extension {
+    /// A quorum extended the lease; it counts from this moment.
+    Extended { since: Moment },
+    /// So many nodes do not have the lock any more that there can be no quorum.
+    Lost(Votes),
+    /// No quorum confirmed it, and none denied it.
+    Unavailable(Votes),
+}
+
+/// How a release went.
+#[derive(Debug)]
+pub(crate) enum Release {
+    /// A quorum removed the lock.
+    Released,
+    /// So many nodes did not have it any more that no quorum held it.
+    Expired(Votes),
+    /// No quorum confirmed it.
+    Unavailable(Votes),
+}
+
+impl Ballot {
+    /// Asks the nodes to extend the claim's lease. Cancel safe: dropping it leaves the lease as it
+    /// is or extended.
+    pub(crate) async fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Extension {
+        let since = self.clock.now();
+        let mut round = Round::new(&self.nodes);
+        round.ask(&self.nodes, |node| node.extend(claim, expire));
+        let verdict = round.decide(self.node_timeout).await;
+        let extension = match verdict {
+            Verdict::Carried => Extension::Extended { since },
+            Verdict::Rejected if round.tally().denied() => {
+                Extension::Lost(round.votes(&self.nodes))
+            }
+            Verdict::Rejected => Extension::Unavailable(round.votes(&self.nodes)),
+        };
+        self.await_rest(round);
+        extension
+    }
+
+    /// Asks the nodes to release the claim, which runs out by itself at `until`. Dropping it moves
+    /// what is still to be done to the background.
+    pub(crate) async fn release(&self, claim: Arc<Claim>, until: Moment) -> Release {
+        let mut round = Round::new(&self.nodes);
+        round.ask(&self.nodes, |node| node.release(&claim));
+        let mut releasing = Releasing { ballot: self, claim, until, round };
+        let verdict = releasing.round.decide(self.node_timeout).await;
+        match verdict {
+            Verdict::Carried => Release::Released,
+            Verdict::Rejected if releasing.round.tally().denied() => {
+                Release::Expired(releasing.round.votes(&self.nodes))
+            }
+            Verdict::Rejected => Release::Unavailable(releasing.round.votes(&self.nodes)),
+        }
+    }
+
+    /// Releases the claim on all nodes without waiting for it.
+    pub(crate) fn release_in_background(&self, claim: Arc<Claim>, until: Moment) {
+        let nodes = self.nodes.iter().map(|node| (Arc::clone(node), UnderWay::Nothing)).collect();
+        self.aftercare.release(Leftover { claim, until, nodes });
+    }
+
+    fn await_rest(&self, round: Round) {
+        let rest = round.into_rest();
+        if !rest.is_empty() {
+            self.aftercare.await_answers(rest);
+        }
+    }
+}
+
+/// Hands over what is left of a release when it is decided or dropped.
+struct Releasing<'a> {
+    ballot: &'a Ballot,
+    claim: Arc<Claim>,
+    until: Moment,
+    round: Round,
+}
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        let mut nodes = Vec::new();
+        for (index, node) in self.ballot.nodes.iter().enumerate() {
+            let under_way = match (self.round.take_pending(index), self.round.vote(index)) {
+                (Some(answer), _) => UnderWay::Releasing(answer),
+                (None, Some(Vote::Failed(_)) | None) => UnderWay::Nothing,
+                (None, Some(_)) => continue,
+            };
+            nodes.push((Arc::clone(node), under_way));
+        }
+        if !nodes.is_empty() {
+            let claim = Arc::clone(&self.claim);
+            self.ballot.aftercare.release(Leftover { claim, until: self.until, nodes });
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

@@ -1,0 +1,147 @@
+//! The clock that leases are measured on.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Tells the time. Tests put a clock of their own here, so that they need not wait.
+pub(crate) trait Clock: fmt::Debug + Send + Sync + 'static {
+    /// Reads both clocks.
+    fn now(&self) -> Moment;
+}
+
+/// A point in time, on two clocks at once.
+///
+/// A monotonic clock stands still while the machine is suspended, the lease on the servers does
+/// not. The boot clock goes on. Whichever has advanced further counts (invariant 4: the deadline is
+/// the earlier one).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moment {
+    monotonic: Duration,
+    boot: Duration,
+}
+
+impl Moment {
+    /// The time that has passed since `earlier`.
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        let monotonic = self.monotonic.saturating_sub(earlier.monotonic);
+        let boot = self.boot.saturating_sub(earlier.boot);
+        monotonic.max(boot)
+    }
+
+    /// The moment after `duration`.
+    pub(crate) fn after(self, duration: Duration) -> Self {
+        Self {
+            monotonic: self.monotonic.saturating_add(duration),
+            boot: self.boot.saturating_add(duration),
+        }
+    }
+
+    /// The time that is left until `deadline`: zero when either clock has reached it.
+    pub(crate) fn until(self, deadline: Self) -> Duration {
+        let monotonic = deadline.monotonic.saturating_sub(self.monotonic);
+        let boot = deadline.boot.saturating_sub(self.boot);
+        monotonic.min(boot)
+    }
+}
+
+/// The clocks of the operating system.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    #[cfg(any(target_os = "linux", target_os = "android"))]
+    fn now(&self) -> Moment {
+        use rustix::time::ClockId;
+        Moment { monotonic: read(ClockId::Monotonic), boot: read(ClockId::Boottime) }
+    }
+
+    /// On Apple's systems `CLOCK_MONOTONIC` counts the time asleep.
+    #[cfg(target_vendor = "apple")]
+    fn now(&self) -> Moment {
+        let now = read(rustix::time::ClockId::Monotonic);
+        Moment { monotonic: now, boot: now }
+    }
+
+    #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
+    fn now(&self) -> Moment {
+        use std::sync::LazyLock;
+        use std::time::Instant;
+        static START: LazyLock<Instant> = LazyLock::new(Instant::now);
+        let now = START.elapsed();
+        Moment { monotonic: now, boot: now }
+    }
+}
+
+#[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
+fn read(clock: rustix::time::ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
+    // Both clocks count from the start of the machine, so neither is negative.
+    Duration::new(
+        u64::try_from(time.tv_sec).unwrap_or_default(),
+        u32::try_from(time.tv_nsec).unwrap_or_default(),
+    )
+}
+
+#[cfg(test)]
+pub(crate) mod fake {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+
+    use super::{Clock, Duration, Moment};
+
+    /// A clock that stands still until it is moved.
+    #[derive(Debug, Clone)]
+    pub(crate) struct FakeClock(Arc<Mutex<Moment>>);
+
+    impl Default for FakeClock {
+        fn default() -> Self {
+            let start = Duration::from_secs(1000);
+            Self(Arc::new(Mutex::new(Moment { monotonic: start, boot: start })))
+        }
+    }
+
+    impl FakeClock {
+        pub(crate) fn advance(&self, duration: Duration) {
+            let mut now = self.0.lock();
+            *now = now.after(duration);
+        }
+
+        /// As if the machine had been suspended: only the boot clock moves.
+        pub(crate) fn suspend(&self, duration: Duration) {
+            self.0.lock().boot += duration;
+        }
+    }
+
+    impl Clock for FakeClock {
+        fn now(&self) -> Moment {
+            *self.0.lock()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::fake::FakeClock;
+    use super::*;
+
+    #[test]
+    fn the_time_asleep_counts() {
+        let clock = FakeClock::default();
+        let start = clock.now();
+        let deadline = start.after(Duration::from_secs(5));
+        clock.advance(Duration::from_secs(1));
+        clock.suspend(Duration::from_secs(3));
+        assert_eq!(clock.now().since(start), Duration::from_secs(4));
+        assert_eq!(clock.now().until(deadline), Duration::from_secs(1));
+        clock.suspend(Duration::from_secs(60));
+        assert_eq!(clock.now().until(deadline), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_system_clock_advances() {
+        let start = SystemClock.now();
+        while SystemClock.now().since(start) == Duration::ZERO {}
+        assert!(SystemClock.now().until(start.after(Duration::from_secs(60))) > Duration::ZERO);
+    }
+}

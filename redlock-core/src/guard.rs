@@ -1,0 +1,220 @@
+//! What holding a lock means.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::ballot::{Extension, Release};
+use crate::error::{ExtendError, ReleaseError, Votes};
+use crate::key::LockKey;
+use crate::lease::Held;
+use crate::manager::Shared;
+use crate::request::check_expire;
+
+/// A lock that is held.
+///
+/// The holder may believe in it as long as [`is_valid`](Self::is_valid) says so: the lease on the
+/// servers minus the time that the acquisition took and a margin for clock drift. The guard does
+/// not stop work that goes on for longer; look at [`remaining`](Self::remaining) before a step that
+/// matters, or race the work with [`lost`](Self::lost).
+///
+/// Dropping the guard releases the lock in the background; [`release`](Self::release) also waits
+/// for it and says how it went. A guard that is dropped while its runtime ends cannot release:
+/// await [`LockManager::shutdown`](crate::LockManager::shutdown) before.
+#[must_use = "the lock is released as soon as the guard is dropped"]
+pub struct LockGuard {
+    lease: Lease,
+    /// Whether `release` has taken over from `drop`.
+    released: bool,
+}
+
+/// A view of a lock that somebody holds: the same lease as its guard's, without the right to
+/// release it. Cloning is cheap. Outlives the guard, and then says that nothing is held.
+#[derive(Clone)]
+pub struct Lease {
+    shared: Arc<Shared>,
+    held: Arc<Held>,
+}
+
+impl LockGuard {
+    pub(crate) fn new(shared: Arc<Shared>, held: Arc<Held>, renew: Option<Duration>) -> Self {
+        shared.keeper.add(&held, renew);
+        Self { lease: Lease { shared, held }, released: false }
+    }
+
+    /// What is locked, without the manager's prefix.
+    pub fn key(&self) -> &LockKey {
+        self.lease.key()
+    }
+
+    /// How long the holder may still believe in the lock; zero once it may not.
+    ///
+    /// Counted from before the first command was sent and compared with the clock at each call, on
+    /// the earlier of the monotonic clock and the clock that goes on while the machine sleeps.
+    pub fn remaining(&self) -> Duration {
+        self.lease.remaining()
+    }
+
+    /// Whether the lock is still held, as far as can be known without asking the nodes.
+    pub fn is_valid(&self) -> bool {
+        self.lease.is_valid()
+    }
+
+    /// Resolves when the lock is lost: its lease ran out, could not be renewed in time, or a quorum
+    /// of nodes does not have it any more. Never resolves if the lock is released before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe; any number of these futures may wait, and each call sees a loss that has
+    /// happened before it.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        self.lease.lost()
+    }
+
+    /// Makes the lease last at least `expire` from now. Never shortens it.
+    ///
+    /// # Errors
+    ///
+    /// [`ExtendError::Lost`] if the lock is lost, [`ExtendError::Unavailable`] if no quorum of nodes
+    /// confirmed it in time (the lock is then held for what [`remaining`](Self::remaining) says),
+    /// [`ExtendError::InvalidOption`] for a lease out of range.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the lease as it was for this guard; on the servers it may last
+    /// longer.
+    pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
+        self.lease.extend(expire).await
+    }
+
+    /// A view of this lock to hand around.
+    pub fn lease(&self) -> Lease {
+        self.lease.clone()
+    }
+
+    /// Releases the lock and waits until a quorum of nodes has confirmed it, at most for the
+    /// manager's `node_timeout`; the rest goes on in the background. Never removes a lock that
+    /// somebody else holds by now.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError::Expired`] if the lock was not held any more: somebody else may have worked at
+    /// the same time. [`ReleaseError::Unavailable`] if no quorum confirmed it in time.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future releases in the background, as dropping the guard does.
+    pub async fn release(mut self) -> Result<(), ReleaseError> {
+        let Lease { shared, held } = self.lease.clone();
+        // The ballot takes over from the first poll on; this future has been polled.
+        self.end();
+        let runs_out = held.runs_out();
+        let release = shared.ballot.release(Arc::clone(held.claim()), runs_out).await;
+        let key = || held.claim().key().clone();
+        match release {
+            Release::Released => Ok(()),
+            Release::Expired(votes) => {
+                let key = key();
+                Err(ReleaseError::Expired { key, votes })
+            }
+            Release::Unavailable(votes) => {
+                let key = key();
+                Err(ReleaseError::Unavailable { key, votes })
+            }
+        }
+    }
+
+    /// Ends the holding in this process; the nodes are still to be told.
+    fn end(&mut self) {
+        let Lease { shared, held } = &self.lease;
+        self.released = true;
+        held.give_back();
+        shared.keeper.remove(held);
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        if !self.released {
+            self.end();
+            let Lease { shared, held } = &self.lease;
+            let claim = Arc::clone(held.claim());
+            shared.ballot.release_in_background(claim, held.runs_out());
+        }
+    }
+}
+
+impl Lease {
+    /// What is locked, without the manager's prefix.
+    pub fn key(&self) -> &LockKey {
+        self.held.claim().key()
+    }
+
+    /// How long the holder may still believe in the lock; zero once it may not, or has released it.
+    pub fn remaining(&self) -> Duration {
+        self.held.remaining()
+    }
+
+    /// Whether the lock is still held, as far as can be known without asking the nodes.
+    pub fn is_valid(&self) -> bool {
+        self.held.is_valid()
+    }
+
+    /// Resolves when the lock is lost, as [`LockGuard::lost`] does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        Arc::clone(&self.held).lost()
+    }
+
+    /// Makes the lease last at least `expire` from now, as [`LockGuard::extend`] does.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::extend`]; [`ExtendError::Lost`] also where the holder has released the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::extend`].
+    pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
+        let Self { shared, held } = self;
+        check_expire("expire", expire)?;
+        let key = || held.claim().key().clone();
+        if !held.is_valid() {
+            return Err(ExtendError::Lost { key: key(), votes: Votes::default() });
+        }
+        held.extending(expire, shared.ballot.node_timeout);
+        match shared.ballot.extend(held.claim(), expire).await {
+            Extension::Extended { since } => {
+                held.extended(since, expire);
+                Ok(())
+            }
+            Extension::Lost(votes) => {
+                held.lose("a quorum of nodes does not hold it any more");
+                shared.keeper.remove(held);
+                Err(ExtendError::Lost { key: key(), votes })
+            }
+            Extension::Unavailable(votes) => Err(ExtendError::Unavailable { key: key(), votes }),
+        }
+    }
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("key", self.key())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Lease {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lease")
+            .field("key", self.key())
+            .field("remaining", &self.remaining())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,175 @@
+//! Releases and answers that nobody waits for.
+
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::runtime::Handle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::ballot::{Aftercare, FanOut, Leftover, UnderWay};
+use crate::clock::{Clock, Moment};
+use crate::error::Vote;
+use crate::node::{Answer, Claim, Node};
+
+/// The pause before a node that failed to release is asked again; it doubles.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Runs what is left to do for locks that nobody holds any more.
+///
+/// What can be sent is sent at once, in the caller's thread, even where that is a `Drop` outside of
+/// a runtime; only the waiting is left to a task.
+#[derive(Debug)]
+pub(crate) struct Background {
+    clock: Arc<dyn Clock>,
+    runtime: OnceLock<Handle>,
+    tasks: TaskTracker,
+    /// Ends the tasks that `shutdown` has waited long enough for.
+    give_up: CancellationToken,
+}
+
+impl Background {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        let background = Self {
+            clock,
+            runtime: OnceLock::new(),
+            tasks: TaskTracker::new(),
+            give_up: CancellationToken::new(),
+        };
+        background.remember_runtime();
+        background
+    }
+
+    /// Keeps the runtime that this is called in, for those who drop a guard outside of one.
+    pub(crate) fn remember_runtime(&self) {
+        if self.runtime.get().is_none()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            // If another caller was first, its runtime is as good.
+            let _ = self.runtime.set(runtime);
+        }
+    }
+
+    /// Waits for what is under way, at most for `patience`; what is not done by then is given up
+    /// and left to run out on the servers.
+    pub(crate) async fn finish(&self, patience: Duration) {
+        self.tasks.close();
+        if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
+            tracing::warn!(
+                tasks = self.tasks.len(),
+                "gave up releases that nodes did not confirm; those locks run out by themselves"
+            );
+            self.give_up.cancel();
+        }
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        // The runtime of this thread first: the remembered one may be gone.
+        let runtime = Handle::try_current().ok();
+        let Some(runtime) = runtime.as_ref().or_else(|| self.runtime.get()) else {
+            // No runtime was ever there: only nodes in memory, which answer at once.
+            return;
+        };
+        let give_up = self.give_up.clone();
+        let task = async move {
+            tokio::select! {
+                () = task => {}
+                () = give_up.cancelled() => {}
+            }
+        };
+        self.tasks.spawn_on(task, runtime);
+    }
+}
+
+impl Aftercare for Background {
+    fn await_answers(&self, answers: FanOut) {
+        self.spawn(answers.finish());
+    }
+
+    fn release(&self, leftover: Leftover) {
+        let Leftover { claim, until, nodes } = leftover;
+        let mut releases: Vec<Releasing> = nodes
+            .into_iter()
+            .map(|(node, under_way)| {
+                let (acquiring, answer) = match under_way {
+                    UnderWay::Nothing => (None, node.release(&claim)),
+                    UnderWay::Acquiring(acquiring) => (Some(acquiring), node.release(&claim)),
+                    UnderWay::Releasing(answer) => (None, answer),
+                };
+                Releasing { node, acquiring, answer }
+            })
+            .collect();
+
+        // Polled once, the questions are on their way, whatever becomes of the runtime.
+        let mut cx = Context::from_waker(Waker::noop());
+        releases.retain_mut(|release| !release.poll(&mut cx).is_ready_and_settled());
+        if releases.is_empty() {
+            return;
+        }
+        let clock = Arc::clone(&self.clock);
+        self.spawn(async move {
+            let releases =
+                releases.into_iter().map(|release| release.finish(&claim, until, &*clock));
+            futures_util::future::join_all(releases).await;
+        });
+    }
+}
+
+/// The release of one claim on one node.
+struct Releasing {
+    node: Arc<dyn Node>,
+    /// The acquisition that comes before, if it is still under way: it is awaited, so that the node
+    /// is not taken for unresponsive, and polled first, so that it is sent first.
+    acquiring: Option<Answer>,
+    answer: Answer,
+}
+
+/// Whether a release needs no further care.
+trait Settled {
+    fn is_ready_and_settled(&self) -> bool;
+}
+
+impl Settled for Poll<Vote> {
+    fn is_ready_and_settled(&self) -> bool {
+        matches!(self, Poll::Ready(vote) if !matches!(vote, Vote::Failed(_)))
+    }
+}
+
+impl Releasing {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Vote> {
+        if let Some(acquiring) = &mut self.acquiring
+            && Pin::new(acquiring).poll(cx).is_ready()
+        {
+            self.acquiring = None;
+        }
+        Pin::new(&mut self.answer).poll(cx)
+    }
+
+    /// Asks again until the node has confirmed that it does not hold the claim, or cannot hold it
+    /// any more because its lease has run out.
+    async fn finish(mut self, claim: &Arc<Claim>, until: Moment, clock: &dyn Clock) {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let vote = std::future::poll_fn(|cx| self.poll(cx)).await;
+            let Vote::Failed(error) = vote else { return };
+            let left = clock.now().until(until);
+            if left.is_zero() {
+                return;
+            }
+            tracing::debug!(
+                key = %claim.key(), node = %self.node.name(), %error,
+                "a release was not confirmed; it is repeated"
+            );
+            tokio::time::sleep(pause.min(left)).await;
+            pause = (pause * 2).min(LONGEST_PAUSE);
+            let left = clock.now().until(until);
+            if tokio::time::timeout(left, self.node.recovered()).await.is_err() {
+                return;
+            }
+            self.answer = self.node.release(claim);
+        }
+    }
+}

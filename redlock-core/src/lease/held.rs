@@ -1,0 +1,170 @@
+//! What a guard, its views and the keeper share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::ballot::validity;
+use crate::clock::{Clock, Moment};
+use crate::node::Claim;
+
+use super::keeper::Due;
+
+/// A lock that was acquired.
+#[derive(Debug)]
+pub(crate) struct Held {
+    claim: Arc<Claim>,
+    clock: Arc<dyn Clock>,
+    term: Mutex<Term>,
+    /// Tells those who wait for the loss that the state or the deadline has changed.
+    changed: Notify,
+    /// Where it stands in the keeper's ledger; changed under the ledger's lock only.
+    due: Mutex<Option<Due>>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Term {
+    state: State,
+    /// What the lease counts from: before the question was sent that granted it.
+    since: Moment,
+    expire: Duration,
+    /// When the last lease that was asked for runs out on the servers, granted or not.
+    runs_out: Moment,
+}
+
+/// What has become of a lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// It is held, as long as validity is left.
+    Held,
+    /// Its holder gave it back.
+    Released,
+    /// It was lost before its holder gave it back.
+    Lost,
+}
+
+impl Held {
+    pub(crate) fn new(
+        claim: Arc<Claim>,
+        clock: Arc<dyn Clock>,
+        since: Moment,
+        expire: Duration,
+    ) -> Self {
+        // A node may have answered, and so begun its lease, up to now.
+        let runs_out = clock.now().after(expire);
+        let term = Term { state: State::Held, since, expire, runs_out };
+        Self { claim, clock, term: Mutex::new(term), changed: Notify::new(), due: Mutex::default() }
+    }
+
+    pub(crate) fn claim(&self) -> &Arc<Claim> {
+        &self.claim
+    }
+
+    /// How long the holder may still believe in the lock. Compared with the clock at each use
+    /// (invariant 4): a flag that a task sets is stale in a process that was stopped.
+    pub(crate) fn remaining(&self) -> Duration {
+        let term = *self.term.lock();
+        match term.state {
+            State::Held => validity::remaining(term.expire, self.clock.now().since(term.since)),
+            State::Released | State::Lost => Duration::ZERO,
+        }
+    }
+
+    pub(crate) fn is_valid(&self) -> bool {
+        !self.remaining().is_zero()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.term.lock().state
+    }
+
+    /// Until when a node may hold the claim.
+    pub(crate) fn runs_out(&self) -> Moment {
+        self.term.lock().runs_out
+    }
+
+    /// Notes that an extension is about to be asked for, which nodes may grant although the answer
+    /// gets lost.
+    pub(crate) fn extending(&self, expire: Duration, node_timeout: Duration) {
+        let mut term = self.term.lock();
+        let runs_out = self.clock.now().after(node_timeout).after(expire);
+        if term.runs_out.until(runs_out) > Duration::ZERO {
+            term.runs_out = runs_out;
+        }
+    }
+
+    /// Notes that a quorum has extended the lease. An extension never shortens: two that cross each
+    /// other leave the later deadline.
+    pub(crate) fn extended(&self, since: Moment, expire: Duration) {
+        let mut term = self.term.lock();
+        let now = self.clock.now();
+        let left = |since, expire| validity::remaining(expire, now.since(since));
+        if left(since, expire) > left(term.since, term.expire) {
+            term.since = since;
+            term.expire = expire;
+            drop(term);
+            self.changed.notify_waiters();
+        }
+    }
+
+    /// Ends the holding because the holder gives the lock back. A lock whose validity was over by
+    /// then was lost, and that is said (invariant 8).
+    pub(crate) fn give_back(&self) {
+        if self.is_valid() {
+            self.end(State::Released);
+        } else {
+            self.lose("its lease ran out before it was released");
+        }
+    }
+
+    /// Ends the holding because the lock is lost, and says so, once (invariant 8).
+    pub(crate) fn lose(&self, reason: &'static str) {
+        if self.end(State::Lost) {
+            tracing::warn!(key = %self.claim.key(), reason, "a lock was lost");
+        }
+    }
+
+    /// Returns whether it had not ended before.
+    fn end(&self, state: State) -> bool {
+        let mut term = self.term.lock();
+        if term.state != State::Held {
+            return false;
+        }
+        term.state = state;
+        drop(term);
+        self.changed.notify_waiters();
+        true
+    }
+
+    /// Notes where it stands in the keeper's ledger, and returns where it stood.
+    pub(super) fn set_due(&self, due: Option<Due>) -> Option<Due> {
+        std::mem::replace(&mut *self.due.lock(), due)
+    }
+
+    /// Resolves when the lock is lost; never if it is released before.
+    pub(crate) async fn lost(self: Arc<Self>) {
+        /// The timers of the runtime stand still while the machine is suspended, so none is
+        /// trusted for longer.
+        const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+        loop {
+            let changed = self.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            match self.state() {
+                State::Lost => return,
+                State::Released => std::future::pending::<()>().await,
+                State::Held => {}
+            }
+            let remaining = self.remaining();
+            if remaining.is_zero() {
+                return;
+            }
+            tokio::select! {
+                () = changed => {}
+                () = tokio::time::sleep(remaining.min(LONGEST_SLEEP)) => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! Renewal, and noticing what runs out.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::held::{Held, State};
+use crate::ballot::{Ballot, Extension};
+
+/// A lease is renewed when a third of it is over, as Redisson's watchdog does.
+const RENEWALS_PER_LEASE: u32 = 3;
+/// A failed renewal is tried again after this part of the lease.
+const RETRIES_PER_LEASE: u32 = 30;
+const SHORTEST_RETRY: Duration = Duration::from_millis(5);
+const LONGEST_RETRY: Duration = Duration::from_secs(1);
+
+/// One task that renews all leases of a manager and notices those that run out.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    ledger: Arc<Ledger>,
+    ballot: Ballot,
+    started: AtomicBool,
+    /// Ends the task with the manager and its last guard.
+    end: CancellationToken,
+    _end_on_drop: DropGuard,
+}
+
+/// Every lock that is held, by the time at which something is due for it.
+#[derive(Debug, Default)]
+struct Ledger {
+    entries: Mutex<Entries>,
+    wake: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_due: BTreeMap<Due, Entry>,
+    next_id: u64,
+    /// When the task wakes up by itself.
+    wakes_at: Option<Instant>,
+}
+
+/// A time and a number that makes it unique.
+pub(crate) type Due = (Instant, u64);
+
+#[derive(Debug, Clone)]
+struct Entry {
+    held: Arc<Held>,
+    /// The lease that is asked for at each renewal.
+    renew: Option<Duration>,
+}
+
+impl Keeper {
+    pub(crate) fn new(ballot: Ballot) -> Self {
+        let end = CancellationToken::new();
+        Self {
+            ledger: Arc::default(),
+            ballot,
+            started: AtomicBool::new(false),
+            _end_on_drop: end.clone().drop_guard(),
+            end,
+        }
+    }
+
+    /// Looks after a lock from now on.
+    pub(crate) fn add(&self, held: &Arc<Held>, renew: Option<Duration>) {
+        let entry = Entry { held: Arc::clone(held), renew };
+        let due = entry.next_due();
+        self.ledger.insert(entry, due);
+        if !self.started.swap(true, Ordering::Relaxed) {
+            match Handle::try_current() {
+                Ok(runtime) => {
+                    let run = run(Arc::clone(&self.ledger), self.ballot.clone(), self.end.clone());
+                    runtime.spawn(run);
+                }
+                Err(_) => self.started.store(false, Ordering::Relaxed),
+            }
+        }
+    }
+
+    /// Looks after a lock no longer.
+    pub(crate) fn remove(&self, held: &Held) {
+        self.ledger.remove(held);
+    }
+
+    /// Every lock that is held.
+    pub(crate) fn all(&self) -> Vec<Arc<Held>> {
+        let entries = self.ledger.entries.lock();
+        entries.by_due.values().map(|entry| Arc::clone(&entry.held)).collect()
+    }
+}
+
+impl Entry {
+    fn next_due(&self) -> Instant {
+        let now = Instant::now();
+        match self.renew {
+            // Spread by a tenth, so that locks acquired together are not all renewed at once.
+            Some(lease) => now + (lease / RENEWALS_PER_LEASE).mul_f64(rand::random_range(0.9..1.0)),
+            None => now + self.held.remaining(),
+        }
+    }
+}
+
+impl Ledger {
+    fn insert(&self, entry: Entry, due: Instant) {
+        let mut entries = self.entries.lock();
+        // Under the lock: whoever ends the holding removes it afterwards.
+        if entry.held.state() != State::Held {
+            return;
+        }
+        let id = entries.next_id;
+        entries.next_id += 1;
+        if let Some(earlier) = entry.held.set_due(Some((due, id))) {
+            entries.by_due.remove(&earlier);
+        }
+        entries.by_due.insert((due, id), entry);
+        if entries.wakes_at.is_none_or(|wakes_at| due < wakes_at) {
+            self.wake.notify_one();
+        }
+    }
+
+    fn remove(&self, held: &Held) {
+        let mut entries = self.entries.lock();
+        if let Some(due) = held.set_due(None) {
+            entries.by_due.remove(&due);
+        }
+    }
+
+    /// Takes out what is due.
+    fn take_due(&self) -> Vec<Entry> {
+        let mut entries = self.entries.lock();
+        let now = Instant::now();
+        let mut taken = Vec::new();
+        while let Some(first) = entries.by_due.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            let entry = first.remove();
+            entry.held.set_due(None);
+            taken.push(entry);
+        }
+        taken
+    }
+
+    /// When the next one is due. Whatever is inserted before that wakes the task.
+    fn next_due(&self) -> Option<Instant> {
+        let mut entries = self.entries.lock();
+        let next = entries.by_due.first_key_value().map(|((due, _), _)| *due);
+        entries.wakes_at = next;
+        next
+    }
+}
+
+async fn run(ledger: Arc<Ledger>, ballot: Ballot, end: CancellationToken) {
+    let mut renewals = FuturesUnordered::new();
+    loop {
+        for entry in ledger.take_due() {
+            let next_due = entry.next_due();
+            match entry.renew {
+                Some(lease) => {
+                    // It stays in the ledger meanwhile, so that a shutdown finds it.
+                    ledger.insert(entry.clone(), next_due);
+                    renewals.push(renew(&ledger, &ballot, entry, lease));
+                }
+                // It was extended.
+                None if entry.held.is_valid() => ledger.insert(entry, next_due),
+                None => entry.held.lose("its lease ran out before it was released"),
+            }
+        }
+        let next = ledger.next_due();
+        let timer = async {
+            match next {
+                Some(next) => sleep_until(next).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = end.cancelled() => return,
+            () = ledger.wake.notified() => {}
+            () = timer => {}
+            Some(()) = renewals.next() => {}
+        }
+    }
+}
+
+async fn renew(ledger: &Ledger, ballot: &Ballot, entry: Entry, lease: Duration) {
+    let held = &entry.held;
+    if !held.is_valid() {
+        ledger.remove(held);
+        held.lose("its lease could not be renewed in time");
+        return;
+    }
+    held.extending(lease, ballot.node_timeout);
+    match ballot.extend(held.claim(), lease).await {
+        Extension::Extended { since } => held.extended(since, lease),
+        Extension::Lost(votes) => {
+            ledger.remove(held);
+            tracing::debug!(key = %held.claim().key(), %votes, "a renewal was denied");
+            held.lose("a quorum of nodes does not hold it any more");
+        }
+        // Not lost as long as validity is left (invariant 7).
+        Extension::Unavailable(votes) => {
+            tracing::debug!(key = %held.claim().key(), %votes, "a renewal failed; it is repeated");
+            let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
+            let due = Instant::now() + retry.min(held.remaining());
+            ledger.insert(entry, due);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The one place where the parts are wired together.
+
+mod builder;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use crate::ballot::Ballot;
+use crate::error::{ConnectError, LockError};
+use crate::key::{KeyError, LockKey};
+use crate::lease::{Background, Keeper};
+use crate::request::LockRequest;
+
+pub use builder::LockManagerBuilder;
+
+/// Hands out locks on one node, or on a majority of several.
+///
+/// Make one for a service, and clone it: clones share everything.
+///
+/// # Examples
+///
+/// ```no_run
+/// use redlock_core::LockManager;
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// let locks =
+///     LockManager::connect(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]).await?;
+/// let guard = locks.lock("order:42").try_acquire().await?;
+/// # guard.release().await?; Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct LockManager {
+    shared: Arc<Shared>,
+}
+
+/// What a manager, its requests and its guards share.
+pub(crate) struct Shared {
+    pub(crate) ballot: Ballot,
+    pub(crate) keeper: Keeper,
+    pub(crate) background: Arc<Background>,
+    pub(crate) prefix: Box<str>,
+    pub(crate) expire: Duration,
+    connect_timeout: Duration,
+    closed: AtomicBool,
+}
+
+impl LockManager {
+    /// Starts the configuration of a manager.
+    pub fn builder() -> LockManagerBuilder {
+        LockManagerBuilder::new()
+    }
+
+    /// Connects to the given nodes, with the defaults of [`LockManagerBuilder`]. One URL makes a
+    /// lock on one server, several make a Redlock on their majority.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManagerBuilder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn connect<I>(urls: I) -> Result<Self, ConnectError>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        Self::builder().urls(urls).connect().await
+    }
+
+    /// Makes a manager whose locks live in the memory of this process: for examples, tests, and
+    /// services that run as one copy. See [`MemoryNode`](crate::MemoryNode).
+    pub fn in_memory() -> Self {
+        LockManagerBuilder::in_memory()
+    }
+
+    /// Begins the acquisition of a lock.
+    ///
+    /// A key that cannot be used is reported by the acquisition, as
+    /// [`LockError::InvalidKey`]; see [`LockKey::new`].
+    pub fn lock(&self, key: impl AsRef<str>) -> LockRequest {
+        self.lock_key(LockKey::new(key))
+    }
+
+    /// Begins the acquisition of a lock whose key was made before, or could not be made: the error
+    /// is reported by the acquisition.
+    pub fn lock_key(&self, key: Result<LockKey, KeyError>) -> LockRequest {
+        LockRequest::new(Arc::clone(&self.shared), key)
+    }
+
+    /// The names of the nodes, in the order of the configuration: host and port.
+    pub fn nodes(&self) -> impl Iterator<Item = &str> {
+        self.shared.ballot.nodes.iter().map(|node| &**node.name())
+    }
+
+    /// Ends the work of this manager and of all its clones: no lock is acquired any more, what is
+    /// still held is released (and lost for its holders), and releases under way are waited for, at
+    /// most for the connect timeout.
+    ///
+    /// Call it last, when the server has stopped and no handler runs: a lock that is dropped while
+    /// the runtime ends stays on the servers until its lease runs out.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: dropping it stops the waiting only.
+    pub async fn shutdown(&self) {
+        let Shared { keeper, ballot, background, closed, connect_timeout, .. } = &*self.shared;
+        closed.store(true, Ordering::SeqCst);
+        for held in keeper.all() {
+            held.lose("its manager was shut down");
+            keeper.remove(&held);
+            ballot.release_in_background(Arc::clone(held.claim()), held.runs_out());
+        }
+        background.finish(*connect_timeout).await;
+    }
+}
+
+impl Shared {
+    /// Refuses what comes after the shutdown.
+    pub(crate) fn check_open(&self) -> Result<(), LockError> {
+        if self.closed.load(Ordering::SeqCst) { Err(LockError::ShutDown) } else { Ok(()) }
+    }
+}
+
+impl fmt::Debug for LockManager {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockManager")
+            .field("nodes", &self.nodes().collect::<Vec<_>>())
+            .field("prefix", &self.shared.prefix)
+            .finish_non_exhaustive()
+    }
+}

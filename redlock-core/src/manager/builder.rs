@@ -1,0 +1,246 @@
+//! The configuration of a manager.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use super::{LockManager, Shared};
+use crate::ballot::{Aftercare, Ballot, validity};
+use crate::clock::{Clock, SystemClock};
+use crate::error::{ConnectError, InvalidOption};
+use crate::lease::{Background, Keeper};
+use crate::node::Node;
+use crate::node::memory::MemoryNode;
+use crate::node::redis::{Endpoint, RedisNode};
+use crate::request::check_expire;
+
+const EXPIRE: Duration = Duration::from_secs(30);
+const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
+const LONGEST_PREFIX: usize = 100;
+
+/// The configuration of a [`LockManager`].
+///
+/// | option | default | allowed |
+/// |---|---|---|
+/// | [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node) | none | at least one node |
+/// | [`prefix`](Self::prefix) | none | up to 100 bytes without control characters |
+/// | [`expire`](Self::expire) | 30 s | 10 ms to 7 days |
+/// | [`node_timeout`](Self::node_timeout) | 50 ms | 1 ms to 60 s |
+/// | [`connect_timeout`](Self::connect_timeout) | 1 s | 1 ms to 60 s |
+///
+/// # Examples
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use redlock_core::LockManager;
+///
+/// # async fn run() -> Result<(), redlock_core::ConnectError> {
+/// let locks = LockManager::builder()
+///     .url("redis://:secret@10.0.0.1:6379/3")
+///     .url("unix:///run/redis/redis.sock")
+///     .url("redis://10.0.0.3")
+///     .prefix("shop:")
+///     .node_timeout(Duration::from_millis(20))
+///     .connect()
+///     .await?;
+/// # Ok(()) }
+/// ```
+#[must_use = "a builder does nothing until `connect` is awaited"]
+pub struct LockManagerBuilder {
+    nodes: Vec<NodeConfig>,
+    prefix: String,
+    expire: Duration,
+    node_timeout: Duration,
+    connect_timeout: Duration,
+}
+
+enum NodeConfig {
+    Url(String),
+    Memory(MemoryNode),
+}
+
+impl LockManagerBuilder {
+    pub(super) fn new() -> Self {
+        Self {
+            nodes: Vec::new(),
+            prefix: String::new(),
+            expire: EXPIRE,
+            node_timeout: NODE_TIMEOUT,
+            connect_timeout: CONNECT_TIMEOUT,
+        }
+    }
+
+    /// Adds a node: an independent Redis or Valkey server.
+    ///
+    /// `redis://[user][:password@]host[:port][/database]`, `rediss://...` for TLS (feature `tls`),
+    /// or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
+    /// replicate each other.
+    pub fn url(mut self, url: impl AsRef<str>) -> Self {
+        self.nodes.push(NodeConfig::Url(url.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds several nodes, see [`url`](Self::url).
+    pub fn urls<I>(self, urls: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        urls.into_iter().fold(self, Self::url)
+    }
+
+    /// Adds a node in the memory of this process. Managers that are given clones of one
+    /// [`MemoryNode`] exclude each other.
+    pub fn memory_node(mut self, node: &MemoryNode) -> Self {
+        self.nodes.push(NodeConfig::Memory(node.clone()));
+        self
+    }
+
+    /// Sets what stands before every key on the nodes, so that several applications can share them.
+    /// Defaults to nothing, which is what other languages' libraries lock too.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets the lease of a lock whose request names none; such a lease is renewed every third of
+    /// it. Defaults to 30 s.
+    pub fn expire(mut self, expire: Duration) -> Self {
+        self.expire = expire;
+        self
+    }
+
+    /// Sets how long a question may take, to all nodes together. A node that has not answered by
+    /// then counts as one that gave no vote. Keep it small against the lease, and well above the
+    /// round trip. Defaults to 50 ms.
+    pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
+        self.node_timeout = node_timeout;
+        self
+    }
+
+    /// Sets how long a connection attempt to a node may take. Defaults to 1 s.
+    pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
+        self.connect_timeout = connect_timeout;
+        self
+    }
+
+    /// Connects to all nodes at once and makes the manager.
+    ///
+    /// Starts with a quorum: nodes that cannot be reached are logged, and tried again in the
+    /// background for as long as the manager lives. Has to be called in a Tokio runtime with its
+    /// I/O and time drivers enabled.
+    ///
+    /// # Errors
+    ///
+    /// A [`ConnectError`] for a wrong configuration, for two nodes that are the same server, and
+    /// where no quorum can be connected to.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe: connections made so far are closed.
+    pub async fn connect(self) -> Result<LockManager, ConnectError> {
+        self.check()?;
+        let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
+        let mut redis_nodes = Vec::new();
+        for (index, config) in self.nodes.iter().enumerate() {
+            nodes.push(match config {
+                NodeConfig::Memory(node) => Arc::new(node.clone()),
+                NodeConfig::Url(url) => {
+                    let endpoint = Endpoint::parse(url).map_err(|reason| {
+                        ConnectError::InvalidUrl { position: index + 1, reason }
+                    })?;
+                    let node = RedisNode::new(endpoint, self.node_timeout, self.connect_timeout);
+                    redis_nodes.push((index, Arc::clone(&node)));
+                    node
+                }
+            });
+        }
+        check_memory_nodes(&self.nodes)?;
+        crate::node::redis::connect_all(&nodes, &redis_nodes).await?;
+        Ok(self.wire(nodes, Arc::new(SystemClock)))
+    }
+
+    pub(super) fn in_memory() -> LockManager {
+        Self::new().wire(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
+    }
+
+    fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
+        let Self { nodes: _, prefix, expire, node_timeout, connect_timeout } = self;
+        let background = Arc::new(Background::new(Arc::clone(&clock)));
+        let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
+        let ballot = Ballot { nodes: nodes.into(), node_timeout, clock, aftercare };
+        let shared = Shared {
+            keeper: Keeper::new(ballot.clone()),
+            ballot,
+            background,
+            prefix: prefix.into(),
+            expire,
+            connect_timeout,
+            closed: AtomicBool::new(false),
+        };
+        LockManager { shared: Arc::new(shared) }
+    }
+
+    fn check(&self) -> Result<(), ConnectError> {
+        if self.nodes.is_empty() {
+            return Err(ConnectError::NoNodes);
+        }
+        check_expire("expire", self.expire)?;
+        check_timeout("node_timeout", self.node_timeout)?;
+        check_timeout("connect_timeout", self.connect_timeout)?;
+        if validity::remaining(self.expire, self.node_timeout).is_zero() {
+            return Err(InvalidOption::new(
+                "node_timeout",
+                format!("{:?}", self.node_timeout),
+                format!("shorter than the lease (expire) of {:?}", self.expire),
+            )
+            .into());
+        }
+        if self.prefix.len() > LONGEST_PREFIX || self.prefix.contains(char::is_control) {
+            let allowed = format!("at most {LONGEST_PREFIX} bytes without control characters");
+            return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed).into());
+        }
+        Ok(())
+    }
+}
+
+fn check_timeout(option: &'static str, timeout: Duration) -> Result<(), InvalidOption> {
+    if (Duration::from_millis(1)..=LONGEST_TIMEOUT).contains(&timeout) {
+        Ok(())
+    } else {
+        Err(InvalidOption::new(option, format!("{timeout:?}"), "from 1 ms to 60 s"))
+    }
+}
+
+fn check_memory_nodes(nodes: &[NodeConfig]) -> Result<(), ConnectError> {
+    let mut seen: Vec<&MemoryNode> = Vec::new();
+    for config in nodes {
+        let NodeConfig::Memory(node) = config else {
+            continue;
+        };
+        if let Some(first) = seen.iter().find(|first| first.is_same(node)) {
+            return Err(ConnectError::SameServer {
+                first: Arc::clone(first.name()),
+                second: Arc::clone(node.name()),
+            });
+        }
+        seen.push(node);
+    }
+    Ok(())
+}
+
+impl fmt::Debug for LockManagerBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not the URLs: they may hold passwords.
+        f.debug_struct("LockManagerBuilder")
+            .field("nodes", &self.nodes.len())
+            .field("prefix", &self.prefix)
+            .field("expire", &self.expire)
+            .field("node_timeout", &self.node_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .finish()
+    }
+}

@@ -1,0 +1,96 @@
+//! What a node is asked about.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::key::LockKey;
+
+/// One attempt to hold one key: made anew for every attempt, so that its token is never used again
+/// (invariant 3).
+#[derive(Debug)]
+pub(crate) struct Claim {
+    key: LockKey,
+    name: Arc<str>,
+    token: Token,
+}
+
+impl Claim {
+    pub(crate) fn new(prefix: &str, key: LockKey) -> Self {
+        let name =
+            if prefix.is_empty() { key.clone().into() } else { format!("{prefix}{key}").into() };
+        Self { key, name, token: Token::random() }
+    }
+
+    /// What the caller locks.
+    pub(crate) fn key(&self) -> &LockKey {
+        &self.key
+    }
+
+    /// What it is called on the nodes: the prefix and the key.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// What proves the ownership.
+    pub(crate) fn token(&self) -> &str {
+        self.token.as_str()
+    }
+}
+
+/// 128 random bits in hexadecimal.
+///
+/// From a cryptographically secure generator, because who can guess a token can release a lock.
+/// Never displayed (invariant 12).
+struct Token([u8; 32]);
+
+impl Token {
+    fn random() -> Self {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        let random: [u8; 16] = rand::random();
+        let mut digits = [0; 32];
+        for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        Self(digits)
+    }
+
+    fn as_str(&self) -> &str {
+        // It holds ASCII digits only.
+        std::str::from_utf8(&self.0).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_claim_has_a_token_of_its_own() {
+        let key = LockKey::new("order:42").unwrap();
+        let one = Claim::new("", key.clone());
+        let two = Claim::new("", key);
+        assert_eq!(one.token().len(), 32);
+        assert_ne!(one.token(), two.token());
+        assert!(one.token().bytes().all(|b| b.is_ascii_hexdigit()));
+    }
+
+    #[test]
+    fn the_prefix_stands_before_the_key() {
+        let claim = Claim::new("shop:", LockKey::new("order:42").unwrap());
+        assert_eq!(claim.name(), "shop:order:42");
+        assert_eq!(claim.key().as_str(), "order:42");
+    }
+
+    #[test]
+    fn the_token_is_not_shown() {
+        let claim = Claim::new("", LockKey::new("order:42").unwrap());
+        assert!(!format!("{claim:?}").contains(claim.token()));
+    }
+}

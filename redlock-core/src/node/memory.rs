@@ -1,0 +1,203 @@
+//! A node in the memory of this process.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::{Answer, Claim, Node};
+use crate::clock::{Clock, Moment, SystemClock};
+use crate::error::Vote;
+
+/// Locks in the memory of this process: for examples, tests and services that run as one copy.
+///
+/// Behaves as a Redis does, but for what a network adds. Cloning is cheap, and the clones share
+/// their locks: managers that are built over the same `MemoryNode` exclude each other, as two
+/// copies of a service on one Redis do.
+///
+/// # Examples
+///
+/// ```
+/// use redlock_core::{LockManager, MemoryNode};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let node = MemoryNode::new();
+/// let one = LockManager::builder().memory_node(&node).connect().await?;
+/// let other = LockManager::builder().memory_node(&node).connect().await?;
+///
+/// let guard = one.lock("order:42").try_acquire().await?;
+/// assert!(other.lock("order:42").try_acquire().await.unwrap_err().is_contended());
+/// guard.release().await?;
+/// assert!(node.is_empty());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct MemoryNode {
+    store: Arc<Store>,
+}
+
+struct Store {
+    name: Arc<str>,
+    clock: Arc<dyn Clock>,
+    locks: Mutex<Locks>,
+}
+
+#[derive(Default)]
+struct Locks {
+    by_name: HashMap<String, Entry>,
+    /// How many locks there may be before those that have run out are swept away: a lock that is
+    /// never asked for again would stay for ever.
+    sweep_at: usize,
+}
+
+struct Entry {
+    claim: Arc<Claim>,
+    deadline: Moment,
+}
+
+impl MemoryNode {
+    /// Makes an empty node.
+    pub fn new() -> Self {
+        Self::with_clock(Arc::new(SystemClock))
+    }
+
+    pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        // Numbered, so that votes tell several apart.
+        static COUNT: AtomicUsize = AtomicUsize::new(1);
+        let name = format!("memory-{}", COUNT.fetch_add(1, Ordering::Relaxed)).into();
+        let store = Store { name, clock, locks: Mutex::default() };
+        Self { store: Arc::new(store) }
+    }
+
+    /// What is left of the lease of a lock, by its name on the node (with the prefix, if the
+    /// manager has one). `None` where it is free.
+    pub fn time_to_live(&self, name: &str) -> Option<Duration> {
+        let now = self.store.clock.now();
+        let locks = self.store.locks.lock();
+        let left = now.until(locks.by_name.get(name)?.deadline);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Whether both share their locks.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.store, &other.store)
+    }
+
+    /// How many locks are held.
+    pub fn len(&self) -> usize {
+        let now = self.store.clock.now();
+        let locks = self.store.locks.lock();
+        locks.by_name.values().filter(|entry| !now.until(entry.deadline).is_zero()).count()
+    }
+
+    /// Whether no lock is held.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl Default for MemoryNode {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for MemoryNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryNode").field("len", &self.len()).finish()
+    }
+}
+
+impl Locks {
+    fn sweep(&mut self, now: Moment) {
+        const SMALLEST: usize = 64;
+        if self.by_name.len() >= self.sweep_at.max(SMALLEST) {
+            self.by_name.retain(|_, entry| !now.until(entry.deadline).is_zero());
+            self.sweep_at = self.by_name.len() * 2;
+        }
+    }
+}
+
+impl MemoryNode {
+    /// The entry of the claim's name: whose it is, and until when.
+    fn vote<R>(
+        &self,
+        claim: &Claim,
+        vote: impl FnOnce(&mut Locks, Option<Holder>, Moment) -> R,
+    ) -> R {
+        let mut locks = self.store.locks.lock();
+        // Read under the lock, so that no two callers see the time in another order than the map.
+        let now = self.store.clock.now();
+        let holder = locks.by_name.get(claim.name()).and_then(|entry| {
+            let remaining = now.until(entry.deadline);
+            let own = entry.claim.token() == claim.token();
+            (!remaining.is_zero()).then_some(if own {
+                Holder::Own { remaining }
+            } else {
+                Holder::Other { remaining }
+            })
+        });
+        vote(&mut locks, holder, now)
+    }
+}
+
+enum Holder {
+    Own { remaining: Duration },
+    Other { remaining: Duration },
+}
+
+impl Node for MemoryNode {
+    fn name(&self) -> &Arc<str> {
+        &self.store.name
+    }
+
+    fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
+        let vote = self.vote(claim, |locks, holder, now| match holder {
+            Some(Holder::Own { remaining } | Holder::Other { remaining }) => {
+                Vote::Held { remaining: Some(remaining) }
+            }
+            None => {
+                locks.sweep(now);
+                let entry = Entry { claim: Arc::clone(claim), deadline: now.after(expire) };
+                locks.by_name.insert(claim.name().to_owned(), entry);
+                Vote::Granted
+            }
+        });
+        Answer::Ready(vote)
+    }
+
+    fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
+        let vote = self.vote(claim, |locks, holder, now| match holder {
+            Some(Holder::Own { remaining }) => {
+                if remaining < expire
+                    && let Some(entry) = locks.by_name.get_mut(claim.name())
+                {
+                    entry.deadline = now.after(expire);
+                }
+                Vote::Granted
+            }
+            Some(Holder::Other { remaining }) => Vote::Held { remaining: Some(remaining) },
+            None => Vote::Gone,
+        });
+        Answer::Ready(vote)
+    }
+
+    fn release(&self, claim: &Arc<Claim>) -> Answer {
+        let vote = self.vote(claim, |locks, holder, _| match holder {
+            Some(Holder::Own { .. }) => {
+                locks.by_name.remove(claim.name());
+                Vote::Granted
+            }
+            Some(Holder::Other { .. }) | None => Vote::Gone,
+        });
+        Answer::Ready(vote)
+    }
+
+    fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        Box::pin(std::future::ready(()))
+    }
+}

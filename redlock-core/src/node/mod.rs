@@ -1,0 +1,71 @@
+//! One vote: what a node is asked, and the nodes there are.
+
+mod claim;
+pub(crate) mod memory;
+pub(crate) mod redis;
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use crate::error::Vote;
+
+pub(crate) use claim::Claim;
+
+/// One independent store of locks.
+///
+/// A node executes what it is asked in the order in which the answers were first polled, so that a
+/// release never overtakes the acquisition that it cleans up after (invariant 6).
+pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
+    /// Its name in votes and logs: host and port, never a password.
+    fn name(&self) -> &Arc<str>;
+
+    /// Sets the lock, if it is free, with a time to live of `expire`.
+    fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer;
+
+    /// Makes the lock live at least `expire` from now, if it is still the claim's. Never shortens.
+    fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer;
+
+    /// Removes the lock, if it is still the claim's.
+    fn release(&self, claim: &Arc<Claim>) -> Answer;
+
+    /// Resolves when the node can be asked (again).
+    fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// A vote that is on its way. Nothing is sent before the first poll. Dropping it does not take the
+/// question back: whoever drops the answer to an acquisition has to release.
+pub(crate) enum Answer {
+    /// The vote is there.
+    Ready(Vote),
+    /// The node was or will be asked.
+    Pending(Pin<Box<dyn Future<Output = Vote> + Send>>),
+}
+
+impl Answer {
+    pub(crate) fn pending(future: impl Future<Output = Vote> + Send + 'static) -> Self {
+        Self::Pending(Box::pin(future))
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ready(vote) => f.debug_tuple("Ready").field(vote).finish(),
+            Self::Pending(_) => f.write_str("Pending"),
+        }
+    }
+}
+
+impl Future for Answer {
+    type Output = Vote;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Vote> {
+        match &mut *self {
+            Self::Ready(vote) => Poll::Ready(vote.clone()),
+            Self::Pending(future) => future.as_mut().poll(cx),
+        }
+    }
+}

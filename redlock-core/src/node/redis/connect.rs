@@ -1,0 +1,254 @@
+//! The life cycle of the nodes' connections.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use bb8_redis::bb8;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::connector::{Connector, Failure};
+use super::link::Link;
+use super::{Connection, RedisNode};
+use crate::ballot::quorum;
+use crate::error::{ConnectError, NodeError, Vote, Votes};
+use crate::node::Node;
+
+/// The pause between two attempts to connect: it doubles, and is jittered by a quarter. The longest
+/// is short enough that a restarted server is used again within half a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(320);
+/// A server that refuses our credentials will not change its mind soon.
+const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
+/// A connection that lasted for less than this is followed by a pause.
+const SHORT_LIVED: Duration = Duration::from_secs(1);
+
+/// Connects to all Redis nodes at once, and keeps them connected for as long as they live.
+pub(crate) async fn connect_all(
+    nodes: &[Arc<dyn Node>],
+    redis_nodes: &[(usize, Arc<RedisNode>)],
+) -> Result<(), ConnectError> {
+    let servers = Arc::new(Servers::default());
+    let first_attempts = redis_nodes.iter().map(|(_, node)| {
+        let supervisor = Supervisor::new(node, Arc::clone(&servers));
+        async move {
+            let (supervisor, first) = supervisor.first_attempt().await;
+            (supervisor, first)
+        }
+    });
+    let first_attempts = futures_util::future::join_all(first_attempts).await;
+
+    let mut votes: Vec<Vote> = vec![Vote::Granted; nodes.len()];
+    for ((index, _), (_, first)) in redis_nodes.iter().zip(&first_attempts) {
+        match first {
+            Ok(_) => {}
+            Err(NodeError::SameServer(other)) => {
+                return Err(ConnectError::SameServer {
+                    first: Arc::clone(other),
+                    second: Arc::clone(nodes[*index].name()),
+                });
+            }
+            Err(error) => votes[*index] = Vote::Failed(error.clone()),
+        }
+    }
+    let connected = votes.iter().filter(|vote| **vote == Vote::Granted).count();
+    let quorum = quorum(nodes.len());
+    if connected < quorum {
+        let votes: Votes = nodes
+            .iter()
+            .zip(votes)
+            .map(|(node, vote)| (Arc::clone(node.name()), Some(vote)))
+            .collect();
+        return Err(ConnectError::Unavailable { connected, quorum, votes });
+    }
+    for (supervisor, first) in first_attempts {
+        tokio::spawn(supervisor.run(first));
+    }
+    Ok(())
+}
+
+/// Which server is which node, so that no server votes twice, even when it comes back later under
+/// another name.
+#[derive(Debug, Default)]
+struct Servers {
+    by_node: Mutex<Vec<(Arc<str>, usize, String)>>,
+}
+
+impl Servers {
+    /// Notes that a node is this server; says which other node it is already.
+    fn claim(&self, node: &RedisNode, run_id: &str) -> Option<Arc<str>> {
+        let id = std::ptr::from_ref(node).addr();
+        let mut by_node = self.by_node.lock();
+        by_node.retain(|(_, other, _)| *other != id);
+        if let Some((name, ..)) = by_node.iter().find(|(_, _, other)| other == run_id) {
+            return Some(Arc::clone(name));
+        }
+        by_node.push((Arc::clone(node.endpoint.name()), id, run_id.to_owned()));
+        None
+    }
+}
+
+/// Keeps one node connected.
+struct Supervisor {
+    node: Weak<RedisNode>,
+    name: Arc<str>,
+    pool: bb8::Pool<Connector>,
+    /// What the pool could not do; it reports to nobody otherwise until its own timeout.
+    errors: mpsc::UnboundedReceiver<NodeError>,
+    servers: Arc<Servers>,
+}
+
+impl Supervisor {
+    fn new(node: &Arc<RedisNode>, servers: Arc<Servers>) -> Self {
+        let (sink, errors) = mpsc::unbounded_channel();
+        let pool = bb8::Pool::builder()
+            // One, so that commands keep their order (invariant 6). It is multiplexed.
+            .max_size(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            // The pauses between attempts are ours.
+            .retry_connection(false)
+            .connection_timeout(node.connect_timeout * 2)
+            .error_sink(Box::new(Sink(sink)))
+            .build_unchecked(Connector::new(node.endpoint.clone(), node.connect_timeout));
+        let name = Arc::clone(node.endpoint.name());
+        Self { node: Arc::downgrade(node), name, pool, errors, servers }
+    }
+
+    async fn first_attempt(mut self) -> (Self, Result<Arc<Link>, NodeError>) {
+        let first = self.connect().await;
+        (self, first)
+    }
+
+    /// Gets the pool's connection; it makes a new one if the last has broken.
+    async fn connect(&mut self) -> Result<Arc<Link>, NodeError> {
+        // Left over from an attempt before.
+        while self.errors.try_recv().is_ok() {}
+        let link = tokio::select! {
+            // The pool's guard is given back at once: nothing ever waits in the pool.
+            link = self.pool.get() => link.map(|link| Arc::clone(&link)).map_err(|error| match error {
+                bb8::RunError::User(Failure::Connect(error)) => error,
+                bb8::RunError::User(Failure::Stale) | bb8::RunError::TimedOut => {
+                    NodeError::NotConnected("no connection in time".into())
+                }
+            })?,
+            Some(error) = self.errors.recv() => return Err(error),
+        };
+        let Some(node) = self.node.upgrade() else {
+            return Err(NodeError::NotConnected("the manager is gone".into()));
+        };
+        self.check(&node, &link)?;
+        node.set(Connection::Up(Arc::clone(&link)));
+        Ok(link)
+    }
+
+    fn check(&self, node: &RedisNode, link: &Link) -> Result<(), NodeError> {
+        let identity = &link.identity;
+        if let Some(run_id) = &identity.run_id {
+            if let Some(other) = self.servers.claim(node, run_id) {
+                return Err(NodeError::SameServer(other));
+            }
+        } else {
+            tracing::warn!(
+                node = %self.name,
+                "the server does not tell its run_id (INFO), so it cannot be checked that no server votes twice"
+            )
+        }
+        if let Some(policy) = identity.maxmemory_policy.as_deref()
+            && policy != "noeviction"
+        {
+            tracing::warn!(
+                node = %self.name, policy,
+                "the server evicts keys when its memory is full, and with them locks that are held; set maxmemory-policy to noeviction"
+            );
+        }
+        Ok(())
+    }
+
+    async fn run(mut self, first: Result<Arc<Link>, NodeError>) {
+        let mut attempt = first;
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match attempt {
+                Ok(link) => {
+                    let since = Instant::now();
+                    tracing::debug!(node = %self.name, "connected");
+                    let Some(reason) = self.until_broken(&link).await else {
+                        return;
+                    };
+                    drop(link);
+                    let Some(node) = self.node.upgrade() else {
+                        return;
+                    };
+                    node.set(Connection::Down(NodeError::NotConnected(Arc::clone(&reason))));
+                    tracing::warn!(node = %self.name, %reason, "a node is down; it is tried again");
+                    drop(node);
+                    if since.elapsed() >= SHORT_LIVED {
+                        pause = FIRST_PAUSE;
+                    } else {
+                        sleep(jittered(pause)).await;
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
+                }
+                Err(error) => {
+                    let Some(node) = self.node.upgrade() else {
+                        return;
+                    };
+                    tracing::debug!(node = %self.name, %error, "a node could not be connected to");
+                    let refused =
+                        matches!(error, NodeError::NotPermitted(_) | NodeError::SameServer(_));
+                    node.set(Connection::Down(error));
+                    drop(node);
+                    let pause_now = if refused { PAUSE_AFTER_REFUSAL } else { pause };
+                    sleep(jittered(pause_now)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+            if self.node.strong_count() == 0 {
+                return;
+            }
+            attempt = self.connect().await;
+        }
+    }
+
+    /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
+    async fn until_broken(&self, link: &Link) -> Option<Arc<str>> {
+        let mut changed = self.node.upgrade()?.changed.subscribe();
+        loop {
+            tokio::select! {
+                reason = link.broken() => return Some(reason),
+                // Fails when the node is dropped.
+                change = changed.changed() => change.ok()?,
+            }
+        }
+    }
+}
+
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(rand::random_range(0.75..1.25))
+}
+
+/// Hands the pool's errors to the supervisor.
+#[derive(Clone)]
+struct Sink(mpsc::UnboundedSender<NodeError>);
+
+impl bb8::ErrorSink<Failure> for Sink {
+    fn sink(&self, failure: Failure) {
+        if let Failure::Connect(error) = failure {
+            // If the supervisor has gone, nobody is left to be told.
+            let _ = self.0.send(error);
+        }
+    }
+
+    fn boxed_clone(&self) -> Box<dyn bb8::ErrorSink<Failure>> {
+        Box::new(self.clone())
+    }
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sink")
+    }
+}

@@ -1,0 +1,157 @@
+//! How the pool makes and judges connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::bb8;
+use bb8_redis::redis::aio::MultiplexedConnection;
+use bb8_redis::redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, PushInfo, PushKind, RedisError, Value,
+};
+
+use super::commands::{self, Script};
+use super::endpoint::Endpoint;
+use super::link::{Health, Identity, Link};
+use super::reply;
+use crate::error::NodeError;
+
+/// Makes connections that are ready to use: greeted, scripts loaded, identity known.
+#[derive(Debug, Clone)]
+pub(super) struct Connector {
+    endpoint: Endpoint,
+    connect_timeout: Duration,
+}
+
+impl Connector {
+    pub(super) fn new(endpoint: Endpoint, connect_timeout: Duration) -> Self {
+        Self { endpoint, connect_timeout }
+    }
+}
+
+/// What the pool reports.
+#[derive(Debug, Clone)]
+pub(super) enum Failure {
+    /// A connection that is known to be broken was thrown away.
+    Stale,
+    /// No connection could be made.
+    Connect(NodeError),
+}
+
+impl bb8::ManageConnection for Connector {
+    type Connection = Arc<Link>;
+    type Error = Failure;
+
+    async fn connect(&self) -> Result<Arc<Link>, Failure> {
+        let health = Arc::new(Health::default());
+        let watched = Arc::clone(&health);
+        let config = AsyncConnectionConfig::new()
+            // One deadline covers all of it.
+            .set_connection_timeout(None)
+            // A ballot has a deadline of its own.
+            .set_response_timeout(None)
+            .set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+                if push.kind == PushKind::Disconnection {
+                    watched.fail("the server closed the connection");
+                }
+                Ok(())
+            });
+        let connect = async {
+            let client = self.endpoint.client();
+            let mut handle = client.get_multiplexed_async_connection_with_config(&config).await?;
+            let scripts = load_scripts(&mut handle).await?;
+            let identity = identify(&mut handle).await?;
+            Ok(Arc::new(Link::new(handle, health, scripts, identity)))
+        };
+        if let Ok(link) = tokio::time::timeout(self.connect_timeout, connect).await {
+            link.map_err(|error| Failure::Connect(reply::not_connected(&error)))
+        } else {
+            let words = format!("no connection within {:?}", self.connect_timeout);
+            Err(Failure::Connect(NodeError::NotConnected(words.into())))
+        }
+    }
+
+    /// Reads a flag: a round trip here would double the cost of every lock.
+    async fn is_valid(&self, link: &mut Arc<Link>) -> Result<(), Failure> {
+        if link.is_alive() { Ok(()) } else { Err(Failure::Stale) }
+    }
+
+    fn has_broken(&self, link: &mut Arc<Link>) -> bool {
+        !link.is_alive()
+    }
+}
+
+async fn load_scripts(
+    handle: &mut MultiplexedConnection,
+) -> Result<[String; Script::ALL.len()], RedisError> {
+    let mut shas = [const { String::new() }; Script::ALL.len()];
+    for script in Script::ALL {
+        shas[script.index()] = text(handle, &commands::load(script)).await?;
+    }
+    Ok(shas)
+}
+
+async fn identify(handle: &mut MultiplexedConnection) -> Result<Identity, RedisError> {
+    let mut identity = Identity::default();
+    for section in ["server", "memory"] {
+        let mut info = Cmd::new();
+        info.arg("INFO").arg(section);
+        match text(handle, &info).await {
+            Ok(text) => identity.read(&text),
+            // Without the right to ask, the checks that need it are left out.
+            Err(error) if matches!(error.kind(), ErrorKind::Server(_)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(identity)
+}
+
+async fn text(handle: &mut MultiplexedConnection, command: &Cmd) -> Result<String, RedisError> {
+    match handle.send_packed_command(command).await?.extract_error()? {
+        Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Value::VerbatimString { text, .. } | Value::SimpleString(text) => Ok(text),
+        _ => Err((ErrorKind::UnexpectedReturnType, "the server sent no text").into()),
+    }
+}
+
+impl Identity {
+    fn read(&mut self, info: &str) {
+        for line in info.lines() {
+            match line.split_once(':') {
+                Some(("run_id", value)) => self.run_id = Some(value.trim().to_owned()),
+                Some(("maxmemory_policy", value)) => {
+                    self.maxmemory_policy = Some(value.trim().to_owned());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// Makes sure that rustls has a crypto provider: an application need not install one, and one that
+/// it has installed is used.
+#[cfg(feature = "tls")]
+pub(super) fn provide_crypto() {
+    use rustls::crypto::{CryptoProvider, ring};
+
+    if CryptoProvider::get_default().is_none() {
+        // Another thread may have been faster; then there is one.
+        let _ = ring::default_provider().install_default();
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+pub(super) fn provide_crypto() {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_identity_is_read_from_info() {
+        let mut identity = Identity::default();
+        identity.read("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n");
+        identity.read("# Memory\r\nmaxmemory_policy:allkeys-lru\r\n");
+        assert_eq!(identity.run_id.as_deref(), Some("abc"));
+        assert_eq!(identity.maxmemory_policy.as_deref(), Some("allkeys-lru"));
+    }
+}

@@ -1,0 +1,227 @@
+//! One connection to a server.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use bb8_redis::redis::aio::MultiplexedConnection;
+use bb8_redis::redis::{Cmd, RedisError, Value};
+use tokio::sync::Notify;
+
+use super::commands::{self, Script};
+
+/// A node that has let the oldest question wait for too long is suspected; if it is still silent
+/// after this time, it is not asked any more. The time in between tells a node that is silent from
+/// a process that was held up itself and has not looked at its sockets.
+const SUSPICION: Duration = Duration::from_millis(10);
+
+/// One connection, shared by all who ask. Belongs to one life of a server: when that ends, the
+/// connection does too.
+pub(super) struct Link {
+    handle: MultiplexedConnection,
+    health: Arc<Health>,
+    scripts: [String; Script::ALL.len()],
+    pub(super) identity: Identity,
+    waiting: Waiting,
+}
+
+/// What the server says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Identity {
+    /// Changes with every start of the server; `None` where the server does not tell.
+    pub(super) run_id: Option<String>,
+    /// What it does when its memory is full; `None` where the server does not tell.
+    pub(super) maxmemory_policy: Option<String>,
+}
+
+/// Whether the connection still stands.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    broken: AtomicBool,
+    notify: Notify,
+    reason: Mutex<Option<Arc<str>>>,
+}
+
+impl Link {
+    pub(super) fn new(
+        handle: MultiplexedConnection,
+        health: Arc<Health>,
+        scripts: [String; Script::ALL.len()],
+        identity: Identity,
+    ) -> Self {
+        Self { handle, health, scripts, identity, waiting: Waiting::new() }
+    }
+
+    pub(super) fn is_alive(&self) -> bool {
+        self.health.is_alive()
+    }
+
+    /// Waits until the connection is broken.
+    pub(super) async fn broken(&self) -> Arc<str> {
+        self.health.broken().await
+    }
+
+    /// Sends one command and waits for the reply. Dropped after the first poll, the command is
+    /// sent nevertheless.
+    pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
+        let question = self.waiting.begin();
+        let reply = self.handle.clone().send_packed_command(command).await;
+        question.answered();
+        let reply = reply.and_then(Value::extract_error);
+        if let Err(error) = &reply {
+            self.health.note(error);
+        }
+        reply
+    }
+
+    /// Runs a script, loading it again where the server has forgotten it (`SCRIPT FLUSH`).
+    pub(super) async fn run(
+        &self,
+        script: Script,
+        name: &str,
+        arguments: &[&[u8]],
+    ) -> Result<Value, RedisError> {
+        use bb8_redis::redis::{ErrorKind, ServerErrorKind};
+
+        let command = commands::run(&self.scripts[script.index()], name, arguments);
+        match self.ask(&command).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                self.ask(&commands::load(script)).await?;
+                // Once: who flushes all the time gets the error.
+                self.ask(&command).await
+            }
+            reply => reply,
+        }
+    }
+
+    /// How long the server has been silent, if that is for longer than `limit` and long enough to
+    /// take it for unresponsive.
+    pub(super) fn unresponsive_for(&self, limit: Duration) -> Option<Duration> {
+        self.waiting.unresponsive_for(limit)
+    }
+}
+
+impl Health {
+    pub(super) fn is_alive(&self) -> bool {
+        !self.broken.load(Ordering::Acquire)
+    }
+
+    pub(super) fn fail(&self, reason: &str) {
+        if let Ok(mut kept) = self.reason.lock() {
+            kept.get_or_insert_with(|| reason.into());
+        }
+        self.broken.store(true, Ordering::Release);
+        self.notify.notify_waiters();
+    }
+
+    /// Ends the connection where an error says that it is of no use any more.
+    fn note(&self, error: &RedisError) {
+        use bb8_redis::redis::{ErrorKind, ServerErrorKind};
+
+        // After a failover the name may lead to the new master: ask again where it leads.
+        let demoted = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
+        if demoted || error.is_unrecoverable_error() || error.is_io_error() {
+            self.fail(&super::reply::words(error));
+        }
+    }
+
+    async fn broken(&self) -> Arc<str> {
+        loop {
+            let notified = self.notify.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if !self.is_alive() {
+                let reason = self.reason.lock().ok().and_then(|kept| kept.clone());
+                return reason.unwrap_or_else(|| "the connection broke".into());
+            }
+            notified.await;
+        }
+    }
+}
+
+/// Since when the server owes an answer.
+#[derive(Debug)]
+struct Waiting {
+    start: Instant,
+    questions: AtomicUsize,
+    /// In microseconds from `start`, plus one; 0 for no time.
+    since: AtomicU64,
+    suspected: AtomicU64,
+}
+
+impl Waiting {
+    fn new() -> Self {
+        Self {
+            start: Instant::now(),
+            questions: AtomicUsize::new(0),
+            since: AtomicU64::new(0),
+            suspected: AtomicU64::new(0),
+        }
+    }
+
+    fn now(&self) -> u64 {
+        // In microseconds, 64 bits last for half a million years.
+        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX - 1) + 1
+    }
+
+    fn begin(&self) -> Question<'_> {
+        if self.questions.fetch_add(1, Ordering::AcqRel) == 0 {
+            self.since.store(self.now(), Ordering::Release);
+        }
+        Question { waiting: self }
+    }
+
+    fn unresponsive_for(&self, limit: Duration) -> Option<Duration> {
+        let since = self.since.load(Ordering::Acquire);
+        if since == 0 {
+            return None;
+        }
+        let now = self.now();
+        let waited = Duration::from_micros(now.saturating_sub(since));
+        if waited < limit {
+            return None;
+        }
+        match self.suspected.load(Ordering::Acquire) {
+            0 => {
+                self.suspected.store(now, Ordering::Release);
+                None
+            }
+            suspected => {
+                let watched = Duration::from_micros(now.saturating_sub(suspected));
+                (watched >= SUSPICION).then_some(waited)
+            }
+        }
+    }
+}
+
+/// A question that the server owes the answer to.
+struct Question<'a> {
+    waiting: &'a Waiting,
+}
+
+impl Question<'_> {
+    /// The server has answered, so it is there; what else it owes counts from now.
+    fn answered(&self) {
+        self.waiting.since.store(self.waiting.now(), Ordering::Release);
+        self.waiting.suspected.store(0, Ordering::Release);
+    }
+}
+
+impl Drop for Question<'_> {
+    fn drop(&mut self) {
+        if self.waiting.questions.fetch_sub(1, Ordering::AcqRel) == 1 {
+            self.waiting.since.store(0, Ordering::Release);
+            self.waiting.suspected.store(0, Ordering::Release);
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link")
+            .field("alive", &self.is_alive())
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}

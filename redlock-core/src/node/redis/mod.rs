@@ -1,0 +1,149 @@
+//! A node that is a Redis or Valkey server.
+
+mod commands;
+mod connect;
+mod connector;
+mod endpoint;
+mod link;
+mod reply;
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use super::{Answer, Claim, Node};
+use crate::error::{NodeError, Vote};
+
+pub(crate) use connect::connect_all;
+pub(crate) use endpoint::Endpoint;
+
+use commands::Script;
+use link::Link;
+
+/// One server, spoken to over one connection that is replaced when it breaks.
+///
+/// There is never more than one usable connection, so that what is sent later also arrives later
+/// (invariant 6). While there is none, the node fails to vote at once and nobody waits for it.
+pub(crate) struct RedisNode {
+    endpoint: Endpoint,
+    node_timeout: Duration,
+    connect_timeout: Duration,
+    /// Beside the pool, so that a command takes no lock to find its connection.
+    current: ArcSwap<Connection>,
+    /// Tells those who wait for the node that `current` has changed.
+    changed: watch::Sender<()>,
+}
+
+/// The connection to a server, or the reason why there is none.
+#[derive(Debug, Clone)]
+enum Connection {
+    Up(Arc<Link>),
+    Down(NodeError),
+}
+
+impl RedisNode {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        node_timeout: Duration,
+        connect_timeout: Duration,
+    ) -> Arc<Self> {
+        let down = Connection::Down(NodeError::NotConnected("not connected yet".into()));
+        Arc::new(Self {
+            endpoint,
+            node_timeout,
+            connect_timeout,
+            current: ArcSwap::from_pointee(down),
+            changed: watch::Sender::new(()),
+        })
+    }
+
+    fn set(&self, connection: Connection) {
+        self.current.store(Arc::new(connection));
+        self.changed.send_replace(());
+    }
+
+    fn link(&self) -> Result<Arc<Link>, NodeError> {
+        match &**self.current.load() {
+            Connection::Up(link) if link.is_alive() => Ok(Arc::clone(link)),
+            Connection::Up(_) => Err(NodeError::NotConnected("the connection broke".into())),
+            Connection::Down(reason) => Err(reason.clone()),
+        }
+    }
+
+    /// Asks, if there is a connection.
+    fn ask<F>(&self, question: impl FnOnce(Arc<Link>) -> F) -> Answer
+    where
+        F: Future<Output = Vote> + Send + 'static,
+    {
+        match self.link() {
+            Ok(link) => Answer::pending(question(link)),
+            Err(reason) => Answer::Ready(Vote::Failed(reason)),
+        }
+    }
+}
+
+impl Node for RedisNode {
+    fn name(&self) -> &Arc<str> {
+        self.endpoint.name()
+    }
+
+    fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
+        if let Ok(link) = self.link()
+            && let Some(waited) = link.unresponsive_for(self.node_timeout)
+        {
+            return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
+        }
+        let claim = Arc::clone(claim);
+        self.ask(|link| async move {
+            let reply = link.ask(&commands::acquire(&claim, expire)).await;
+            match reply::acquired(&reply) {
+                Some(vote) => vote,
+                // Refused: who holds it, and for how long?
+                None => reply::holder(&link.run(Script::Inspect, claim.name(), &[]).await),
+            }
+        })
+    }
+
+    fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
+        let claim = Arc::clone(claim);
+        self.ask(|link| async move {
+            let millis = commands::millis(expire);
+            let arguments = [claim.token().as_bytes(), millis.as_bytes()];
+            reply::owned(&link.run(Script::Extend, claim.name(), &arguments).await)
+        })
+    }
+
+    fn release(&self, claim: &Arc<Claim>) -> Answer {
+        let claim = Arc::clone(claim);
+        self.ask(|link| async move {
+            let arguments = [claim.token().as_bytes()];
+            reply::owned(&link.run(Script::Release, claim.name(), &arguments).await)
+        })
+    }
+
+    fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut changed = self.changed.subscribe();
+        if self.link().is_ok() {
+            return Box::pin(std::future::ready(()));
+        }
+        Box::pin(async move {
+            // A node that is gone for good is waited for until the caller's patience ends.
+            if changed.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        })
+    }
+}
+
+impl fmt::Debug for RedisNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisNode")
+            .field("name", self.endpoint.name())
+            .field("connected", &self.link().is_ok())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,130 @@
+//! What a server's replies mean.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
+
+use crate::ballot::validity;
+use crate::error::{ForeignKind, NodeError, Vote};
+
+type Reply = Result<Value, RedisError>;
+
+/// The vote that a reply to `SET .. NX` is; `None` where the key is there.
+pub(super) fn acquired(reply: &Reply) -> Option<Vote> {
+    match reply {
+        Ok(Value::Okay) => Some(Vote::Granted),
+        Ok(Value::Nil) => None,
+        Ok(_) => Some(unexpected()),
+        Err(error) => Some(failed(error)),
+    }
+}
+
+/// The vote that the inspection of a refused key is.
+pub(super) fn holder(reply: &Reply) -> Vote {
+    match reply {
+        Ok(Value::Int(-3)) => Vote::Foreign { found: ForeignKind::WrongType },
+        Ok(Value::Int(-1)) => Vote::Foreign { found: ForeignKind::NoTimeToLive },
+        // Freed in between.
+        Ok(Value::Int(-2)) => Vote::Held { remaining: Some(Duration::ZERO) },
+        Ok(Value::Int(millis)) => match u64::try_from(*millis).map(Duration::from_millis) {
+            Ok(remaining) if remaining <= validity::MAX_EXPIRE => {
+                Vote::Held { remaining: Some(remaining) }
+            }
+            Ok(_) => Vote::Foreign { found: ForeignKind::LivesTooLong },
+            Err(_) => unexpected(),
+        },
+        // That it is held is certain, for how long is not.
+        Ok(_) | Err(_) => Vote::Held { remaining: None },
+    }
+}
+
+/// The vote that the reply of a script is which compares the owner.
+pub(super) fn owned(reply: &Reply) -> Vote {
+    match reply {
+        Ok(Value::Int(1)) => Vote::Granted,
+        Ok(Value::Int(0)) => Vote::Gone,
+        Ok(Value::Int(-3)) => Vote::Foreign { found: ForeignKind::WrongType },
+        Ok(_) => unexpected(),
+        Err(error) => failed(error),
+    }
+}
+
+fn unexpected() -> Vote {
+    Vote::Failed(NodeError::Server("the server sent a reply that was not understood".into()))
+}
+
+fn failed(error: &RedisError) -> Vote {
+    Vote::Failed(node_error(error))
+}
+
+/// What went wrong, once there was a connection.
+pub(super) fn node_error(error: &RedisError) -> NodeError {
+    if let ErrorKind::Server(kind) = error.kind() {
+        let words: Arc<str> = words(error).into();
+        let in_script = words.contains("user executing the script can't run this command");
+        return if kind == ServerErrorKind::NoPerm || in_script {
+            NodeError::NotPermitted(words)
+        } else {
+            NodeError::Server(words)
+        };
+    }
+    let words = words(error).into();
+    if error.is_io_error() || error.is_unrecoverable_error() {
+        NodeError::ConnectionBroke(words)
+    } else {
+        NodeError::Server(words)
+    }
+}
+
+/// Why there is no connection: the server has refused us in its own words, or was not reached.
+pub(super) fn not_connected(error: &RedisError) -> NodeError {
+    let words: Arc<str> = words(error).into();
+    let refused = ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| words.contains(code));
+    if refused {
+        NodeError::NotPermitted(words)
+    } else if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::AuthenticationFailed) {
+        NodeError::Server(words)
+    } else {
+        NodeError::NotConnected(words)
+    }
+}
+
+/// An error in the server's own words where it has spoken: `OOM command not allowed ..`.
+pub(super) fn words(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        (None, Some(detail)) => detail.to_owned(),
+        (None, None) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_at_the_key_is_told_apart() {
+        let held = |millis| Vote::Held { remaining: Some(Duration::from_millis(millis)) };
+        let foreign = |found| Vote::Foreign { found };
+        assert_eq!(holder(&Ok(Value::Int(4200))), held(4200));
+        assert_eq!(holder(&Ok(Value::Int(-2))), held(0));
+        assert_eq!(holder(&Ok(Value::Int(-1))), foreign(ForeignKind::NoTimeToLive));
+        assert_eq!(holder(&Ok(Value::Int(-3))), foreign(ForeignKind::WrongType));
+        let eight_days = 8 * 24 * 60 * 60 * 1000;
+        assert_eq!(holder(&Ok(Value::Int(eight_days))), foreign(ForeignKind::LivesTooLong));
+    }
+
+    /// A reply that is not understood is never a grant.
+    #[test]
+    fn only_the_expected_reply_grants() {
+        for value in [Value::Int(0), Value::Int(2), Value::SimpleString("QUEUED".into())] {
+            assert!(!matches!(acquired(&Ok(value.clone())), Some(Vote::Granted)), "{value:?}");
+            assert!(!matches!(owned(&Ok(value.clone())), Vote::Granted), "{value:?}");
+        }
+        assert_eq!(acquired(&Ok(Value::Okay)), Some(Vote::Granted));
+        assert_eq!(owned(&Ok(Value::Int(1))), Vote::Granted);
+        assert_eq!(acquired(&Ok(Value::Nil)), None);
+    }
+}
