@@ -118,6 +118,23 @@ pub(crate) mod fake {
             *self.0.lock()
         }
     }
+
+    /// The clock of the test's runtime, which may be paused.
+    #[derive(Debug)]
+    pub(crate) struct RuntimeClock(tokio::time::Instant);
+
+    impl RuntimeClock {
+        pub(crate) fn new() -> Self {
+            Self(tokio::time::Instant::now())
+        }
+    }
+
+    impl Clock for RuntimeClock {
+        fn now(&self) -> Moment {
+            let now = self.0.elapsed();
+            Moment { monotonic: now, boot: now }
+        }
+    }
 }
 
 #[cfg(test)]

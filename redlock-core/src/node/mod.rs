@@ -1,6 +1,8 @@
 //! One vote: what a node is asked, and the nodes there are.
 
 mod claim;
+#[cfg(test)]
+pub(crate) mod fake;
 pub(crate) mod memory;
 pub(crate) mod redis;
 

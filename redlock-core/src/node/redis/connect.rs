@@ -154,7 +154,7 @@ impl Supervisor {
             tracing::warn!(
                 node = %self.name,
                 "the server does not tell its run_id (INFO), so it cannot be checked that no server votes twice"
-            )
+            );
         }
         if let Some(policy) = identity.maxmemory_policy.as_deref()
             && policy != "noeviction"

@@ -1,0 +1,169 @@
+//! A node that does what a test tells it to.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep};
+
+use super::{Answer, Claim, Node};
+use crate::error::{NodeError, Vote};
+
+/// Executes what it is asked in order, as a server does with what comes over one connection.
+#[derive(Debug)]
+pub(crate) struct FakeNode {
+    name: Arc<str>,
+    questions: mpsc::UnboundedSender<(Question, oneshot::Sender<Vote>)>,
+    mode: watch::Sender<Mode>,
+    store: Arc<Mutex<Store>>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Answers after a while.
+    Up(Duration),
+    /// Takes questions and does nothing until it is up again.
+    Frozen,
+    /// Is not asked at all.
+    Down,
+    /// Executes, but the connection breaks before the answer.
+    AnswerLost,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Question {
+    Acquire(String, Duration),
+    Extend(String, Duration),
+    Release(String),
+}
+
+#[derive(Debug, Default)]
+struct Store {
+    /// The token that holds the only lock, and until when.
+    holder: Option<(String, Instant)>,
+    log: Vec<Question>,
+}
+
+impl Store {
+    fn execute(&mut self, question: &Question) -> Vote {
+        self.log.push(question.clone());
+        let now = Instant::now();
+        self.holder.take_if(|(_, until)| *until <= now);
+        let holder = self.holder.as_ref().map(|(token, until)| (token.as_str(), *until - now));
+        match (question, holder) {
+            (Question::Acquire(token, expire), None) => {
+                self.holder = Some((token.clone(), now + *expire));
+                Vote::Granted
+            }
+            (Question::Acquire(..), Some((_, remaining))) => {
+                Vote::Held { remaining: Some(remaining) }
+            }
+            (Question::Extend(token, expire), Some((own, remaining))) if own == token => {
+                self.holder = Some((token.clone(), now + remaining.max(*expire)));
+                Vote::Granted
+            }
+            (Question::Release(token), Some((own, _))) if own == token => {
+                self.holder = None;
+                Vote::Granted
+            }
+            (Question::Extend(..) | Question::Release(_), _) => Vote::Gone,
+        }
+    }
+}
+
+impl FakeNode {
+    pub(crate) fn start(name: &str) -> Arc<Self> {
+        let (questions, mut inbox) = mpsc::unbounded_channel::<(Question, oneshot::Sender<Vote>)>();
+        let (mode, mut changes) = watch::channel(Mode::Up(Duration::ZERO));
+        let store = Arc::new(Mutex::new(Store::default()));
+        let executed = Arc::clone(&store);
+        tokio::spawn(async move {
+            while let Some((question, answer)) = inbox.recv().await {
+                let not_frozen = |mode: &Mode| *mode != Mode::Frozen;
+                let Ok(mode) = changes.wait_for(not_frozen).await.map(|mode| *mode) else { return };
+                if let Mode::Up(delay) = mode {
+                    if !delay.is_zero() {
+                        sleep(delay).await;
+                    }
+                }
+                let vote = executed.lock().execute(&question);
+                let vote = match mode {
+                    Mode::AnswerLost => Vote::Failed(NodeError::ConnectionBroke("reset".into())),
+                    _ => vote,
+                };
+                let _ = answer.send(vote);
+            }
+        });
+        Arc::new(Self { name: name.into(), questions, mode, store })
+    }
+
+    pub(crate) fn set(&self, mode: Mode) {
+        self.mode.send_replace(mode);
+    }
+
+    /// Whether a lock stands on it.
+    pub(crate) fn is_held(&self) -> bool {
+        let now = Instant::now();
+        self.store.lock().holder.as_ref().is_some_and(|(_, until)| *until > now)
+    }
+
+    /// Puts somebody else's lock on it.
+    pub(crate) fn occupy(&self, expire: Duration) {
+        self.store.lock().holder = Some(("other".to_owned(), Instant::now() + expire));
+    }
+
+    /// As if it had been restarted without its data.
+    pub(crate) fn forget(&self) {
+        self.store.lock().holder = None;
+    }
+
+    /// What it has executed.
+    pub(crate) fn log(&self) -> Vec<Question> {
+        self.store.lock().log.clone()
+    }
+
+    /// How many releases it has executed.
+    pub(crate) fn releases(&self) -> usize {
+        self.log().iter().filter(|question| matches!(question, Question::Release(_))).count()
+    }
+
+    fn ask(&self, question: Question) -> Answer {
+        if *self.mode.borrow() == Mode::Down {
+            return Answer::Ready(Vote::Failed(NodeError::NotConnected("refused".into())));
+        }
+        let questions = self.questions.clone();
+        Answer::pending(async move {
+            let (sender, answer) = oneshot::channel();
+            let _ = questions.send((question, sender));
+            let lost = || Vote::Failed(NodeError::ConnectionBroke("gone".into()));
+            answer.await.unwrap_or_else(|_| lost())
+        })
+    }
+}
+
+impl Node for FakeNode {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
+        self.ask(Question::Acquire(claim.token().to_owned(), expire))
+    }
+
+    fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
+        self.ask(Question::Extend(claim.token().to_owned(), expire))
+    }
+
+    fn release(&self, claim: &Arc<Claim>) -> Answer {
+        self.ask(Question::Release(claim.token().to_owned()))
+    }
+
+    fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
+        let mut mode = self.mode.subscribe();
+        Box::pin(async move {
+            let _ = mode.wait_for(|mode| *mode != Mode::Down).await;
+        })
+    }
+}
