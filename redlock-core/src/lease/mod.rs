@@ -11,3 +11,6 @@ mod keeper;
 pub(crate) use background::Background;
 pub(crate) use held::Held;
 pub(crate) use keeper::Keeper;
+
+#[cfg(test)]
+mod tests;

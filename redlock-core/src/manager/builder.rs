@@ -167,6 +167,12 @@ impl LockManagerBuilder {
         Self::new().wire(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
     }
 
+    /// A manager over nodes and a clock of a test's own.
+    #[cfg(test)]
+    pub(crate) fn over(nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
+        Self::new().wire(nodes, clock)
+    }
+
     fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
         let Self { nodes: _, prefix, expire, node_timeout, connect_timeout } = self;
         let background = Arc::new(Background::new(Arc::clone(&clock)));

@@ -44,6 +44,8 @@ struct Store {
     /// The token that holds the only lock, and until when.
     holder: Option<(String, Instant)>,
     log: Vec<Question>,
+    /// Whether a question has been taken.
+    busy: bool,
 }
 
 impl Store {
@@ -83,6 +85,7 @@ impl FakeNode {
             while let Some((question, answer)) = inbox.recv().await {
                 let not_frozen = |mode: &Mode| *mode != Mode::Frozen;
                 let Ok(mode) = changes.wait_for(not_frozen).await.map(|mode| *mode) else { return };
+                executed.lock().busy = true;
                 if let Mode::Up(delay) = mode {
                     if !delay.is_zero() {
                         sleep(delay).await;
@@ -117,6 +120,11 @@ impl FakeNode {
     /// As if it had been restarted without its data.
     pub(crate) fn forget(&self) {
         self.store.lock().holder = None;
+    }
+
+    /// Whether it has taken a question.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.store.lock().busy
     }
 
     /// What it has executed.

@@ -1,0 +1,231 @@
+//! Holding, renewing, losing and giving back, in paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::{Instant, sleep};
+
+use crate::clock::fake::{FakeClock, RuntimeClock};
+use crate::node::Node;
+use crate::node::fake::{FakeNode, Mode, Question};
+use crate::{ExtendError, LockError, LockManager, LockManagerBuilder, MemoryNode, ReleaseError};
+
+const SECOND: Duration = Duration::from_secs(1);
+const UP: Mode = Mode::Up(Duration::ZERO);
+
+fn manager(nodes: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
+    let nodes: Vec<_> = (1..=nodes).map(|n| FakeNode::start(&format!("node-{n}"))).collect();
+    let dynamic = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
+    (LockManagerBuilder::over(dynamic, Arc::new(RuntimeClock::new())), nodes)
+}
+
+fn set(nodes: &[Arc<FakeNode>], modes: &[Mode]) {
+    nodes.iter().zip(modes).for_each(|(node, mode)| node.set(*mode));
+}
+
+fn extensions(node: &FakeNode) -> usize {
+    node.log().iter().filter(|question| matches!(question, Question::Extend(..))).count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_renewed_lock_outlives_its_lease_and_ends_with_its_guard() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("order:42").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    sleep(60 * SECOND).await;
+    assert!(guard.is_valid());
+    assert!(nodes.iter().all(|node| node.is_held()));
+    // Every third of the lease: 60 in 60 s, a tenth more for the jitter.
+    let renewals = extensions(&nodes[0]);
+    assert!((60..=67).contains(&renewals), "{renewals}");
+
+    guard.release().await.unwrap();
+    sleep(60 * SECOND).await;
+    assert_eq!(extensions(&nodes[0]), renewals, "renewed after the release");
+    assert!(nodes.iter().all(|node| !node.is_held()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_default_lease_is_30_s_renewed_and_an_explicit_one_is_not() {
+    let (locks, nodes) = manager(1);
+    let default = locks.lock("a").try_acquire().await.unwrap();
+    let Question::Acquire(_, expire) = nodes[0].log()[0].clone() else { panic!() };
+    assert_eq!(expire, 30 * SECOND);
+    sleep(11 * SECOND).await;
+    assert_eq!(extensions(&nodes[0]), 1);
+    default.release().await.unwrap();
+
+    let explicit = locks.lock("b").expire(5 * SECOND).try_acquire().await.unwrap();
+    sleep(6 * SECOND).await;
+    assert_eq!(extensions(&nodes[0]), 1);
+    assert!(!explicit.is_valid());
+}
+
+/// Invariant 8.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_runs_out_is_lost_at_the_end_of_its_validity() {
+    let (locks, _nodes) = manager(3);
+    let start = Instant::now();
+    let guard = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
+    let (one, two) = (guard.lost(), guard.lost());
+    tokio::join!(one, two);
+    // 1 % of the lease and 2 ms before the servers let go.
+    let elapsed = start.elapsed();
+    assert!((4948..=4950).contains(&elapsed.as_millis()), "{elapsed:?}");
+    assert!(!guard.is_valid());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    guard.lost().now_or_never().expect("a later listener sees it too");
+    assert!(matches!(guard.extend(SECOND).await, Err(ExtendError::Lost { .. })));
+}
+
+/// Invariant 7; Redisson only logs it, a peer gives up after one bad round.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_fails_is_repeated_while_validity_is_left() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    set(&nodes, &[UP, Mode::Frozen, Mode::Frozen]);
+    sleep(Duration::from_millis(2500)).await;
+    assert!(guard.is_valid());
+    set(&nodes, &[UP; 3]);
+    sleep(SECOND).await;
+    assert!(guard.is_valid());
+    assert!(guard.remaining() > SECOND, "{:?}", guard.remaining());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_cannot_be_renewed_in_time_is_lost() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    set(&nodes, &[UP, Mode::Down, Mode::Frozen]);
+    let start = Instant::now();
+    guard.lost().await;
+    assert!(start.elapsed() < 3 * SECOND, "{:?}", start.elapsed());
+    set(&nodes, &[UP; 3]);
+    sleep(SECOND).await;
+    assert!(!guard.is_valid(), "what is lost stays lost");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_a_quorum_forgot_is_lost_at_the_next_renewal() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").expire(30 * SECOND).renew().try_acquire().await.unwrap();
+    nodes[..2].iter().for_each(|node| node.forget());
+    let start = Instant::now();
+    guard.lost().await;
+    assert!(start.elapsed() <= 10 * SECOND, "{:?}", start.elapsed());
+    drop(guard);
+    locks.shutdown().await;
+    assert!(!nodes[2].is_held(), "the rest of a lost lock is removed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_extension_lengthens_and_never_shortens() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
+    guard.extend(20 * SECOND).await.unwrap();
+    let remaining = guard.remaining();
+    assert!(remaining > 19 * SECOND, "{remaining:?}");
+    guard.extend(SECOND).await.unwrap();
+    assert_eq!(guard.remaining(), remaining);
+    sleep(15 * SECOND).await;
+    assert!(guard.is_valid() && nodes[0].is_held());
+    sleep(5 * SECOND).await;
+    assert!(!guard.is_valid() && !nodes[0].is_held());
+    assert!(matches!(guard.release().await, Err(ReleaseError::Expired { .. })));
+}
+
+/// A process that was stopped for longer than its lease finds out by the clock, not by a flag.
+#[tokio::test]
+async fn the_time_asleep_counts_against_the_lease() {
+    let clock = FakeClock::default();
+    let node = MemoryNode::new();
+    let locks = LockManagerBuilder::over(vec![Arc::new(node)], Arc::new(clock.clone()));
+    let guard = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
+    assert!(guard.is_valid());
+    clock.suspend(5 * SECOND);
+    assert!(!guard.is_valid());
+    guard.lost().now_or_never().expect("lost without waiting for a timer");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_released_is_not_lost() {
+    let (locks, _nodes) = manager(1);
+    let guard = locks.lock("a").expire(SECOND).try_acquire().await.unwrap();
+    let (lease, lost) = (guard.lease(), guard.lost());
+    guard.release().await.unwrap();
+    assert!(!lease.is_valid());
+    assert!(tokio::time::timeout(60 * SECOND, lost).await.is_err());
+    assert!(matches!(lease.extend(SECOND).await, Err(ExtendError::Lost { .. })));
+}
+
+/// Invariant 9.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_dropped_goes_on() {
+    let (locks, nodes) = manager(3);
+    set(&nodes, &[Mode::Up(Duration::from_millis(5)); 3]);
+    let guard = locks.lock("a").try_acquire().await.unwrap();
+    let mut release = Box::pin(guard.release());
+    assert!(release.as_mut().now_or_never().is_none());
+    drop(release);
+    locks.shutdown().await;
+    assert!(nodes.iter().all(|node| !node.is_held()));
+}
+
+/// Invariant 9.
+#[test]
+fn a_guard_may_be_dropped_outside_of_a_runtime() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (locks, nodes) = runtime.block_on(async { manager(3) });
+    let guard = runtime.block_on(locks.lock("a").try_acquire()).unwrap();
+    std::thread::spawn(move || drop(guard)).join().expect("dropping does not panic");
+    runtime.block_on(locks.shutdown());
+    assert!(nodes.iter().all(|node| !node.is_held()));
+
+    let node = MemoryNode::new();
+    let locks =
+        LockManagerBuilder::over(vec![Arc::new(node.clone())], Arc::new(crate::clock::SystemClock));
+    let guard = runtime.block_on(locks.lock("a").try_acquire()).unwrap();
+    drop(runtime);
+    drop(guard);
+    assert!(node.is_empty(), "a node in memory needs no runtime");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_releases_what_is_held_and_refuses_what_comes() {
+    let (locks, nodes) = manager(3);
+    let renewed = locks.lock("a").try_acquire().await.unwrap();
+    let lost = renewed.lost();
+    locks.clone().shutdown().await;
+    assert!(nodes.iter().all(|node| !node.is_held()));
+    assert!(!renewed.is_valid());
+    lost.now_or_never().expect("its holder is told");
+    assert!(matches!(locks.lock("b").try_acquire().await, Err(LockError::ShutDown)));
+    drop(renewed);
+    locks.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_ever() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").try_acquire().await.unwrap();
+    set(&nodes, &[UP, Mode::Down, Mode::Frozen]);
+    drop(guard);
+    let start = Instant::now();
+    locks.shutdown().await;
+    assert_eq!(start.elapsed(), SECOND, "the connect timeout");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_renewals_are_spread() {
+    let (locks, nodes) = manager(1);
+    let mut guards = Vec::new();
+    for number in 0..200 {
+        nodes[0].forget();
+        guards.push(locks.lock(format!("lock:{number}")).try_acquire().await.unwrap());
+    }
+    let before = extensions(&nodes[0]);
+    assert_eq!(before, 0);
+    sleep(Duration::from_millis(9400)).await;
+    let half = extensions(&nodes[0]);
+    assert!((30..170).contains(&half), "{half} of 200 renewed after 9.4 s");
+}
