@@ -187,9 +187,9 @@ impl Lease {
         }
         held.extending(expire, shared.ballot.node_timeout);
         match shared.ballot.extend(held.claim(), expire).await {
-            Extension::Extended { since } => {
-                held.extended(since, expire);
-                Ok(())
+            Extension::Extended { since } if held.extended(since, expire) => Ok(()),
+            Extension::Extended { .. } => {
+                Err(ExtendError::Lost { key: key(), votes: Votes::default() })
             }
             Extension::Lost(votes) => {
                 held.lose("a quorum of nodes does not hold it any more");

@@ -1,4 +1,77 @@
 //! Distributed locks on one Redis or, by Redlock, on a majority of several.
+//!
+//! A service that runs as several copies must not work on the same order, coupon or stock item twice
+//! at the same time. This crate is the lock for that: a key with an owner and a time to live on one
+//! Redis, or on N independent ones of which a majority has to agree. With axum, use `redlock-axum`,
+//! which puts these locks over handlers and re-exports this crate.
+//!
+//! ```
+//! use std::time::Duration;
+//! use redlock_core::LockManager;
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! // Or LockManager::connect(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]).await?
+//! let locks = LockManager::in_memory();
+//!
+//! let guard = locks
+//!     .lock("order:42")
+//!     .expire(Duration::from_secs(5))
+//!     .wait_time(Duration::from_millis(500))
+//!     .acquire()
+//!     .await?;
+//! // ... what must not happen twice at the same time ...
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! # The way through
+//!
+//! * [`LockManager`] knows the nodes; one per service. [`LockManagerBuilder`] has its options.
+//! * [`LockRequest`] holds the options of one acquisition and ends in
+//!   [`acquire`](LockRequest::acquire) or [`try_acquire`](LockRequest::try_acquire).
+//! * [`LockGuard`] is the lock that is held: it knows how long it may be believed, can be extended,
+//!   tells when it is lost, and releases when it is dropped. [`Lease`] is a view of it to hand
+//!   around.
+//! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] make keys that no value can break out of.
+//! * [`LockError`], [`ReleaseError`], [`ExtendError`] and [`ConnectError`] say what went wrong, with
+//!   the [`Vote`] of each node.
+//!
+//! # What a lock of this kind promises
+//!
+//! At most one holder whose guard [is valid](LockGuard::is_valid) per key, as long as
+//!
+//! * the clocks of nodes and client run apart by no more than 1 % of the lease plus 2 ms, and nobody
+//!   steps a node's wall clock, which is what Redis counts a time to live by;
+//! * no node forgets a lock inside its lease: one that is restarted without its data, or evicts keys,
+//!   does;
+//! * the guarded work looks at its guard. No lock with a lease can stop a holder that sleeps past
+//!   it (a paused process, a long garbage collection on the way to the database).
+//!
+//! The [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/)
+//! describes the algorithm; Martin Kleppmann's
+//! [critique](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html) and
+//! Salvatore Sanfilippo's [answer](http://antirez.com/news/101) discuss what it is good for. Use it to
+//! avoid work that is done twice; where being wrong once would be a disaster, let the resource itself
+//! check too (a unique index, a version number).
+//!
+//! # Cancel safety
+//!
+//! Every future of this crate may be dropped at every point. A lock that was acquired by then, or that
+//! a server acquires afterwards because the command was already on its way, is released in the
+//! background. [`LockManager::shutdown`] waits for that.
+//!
+//! # Features
+//!
+//! | feature | default | what it does |
+//! |---|---|---|
+//! | `tls` | no | `rediss://` URLs, by rustls with the system's root certificates |
+//!
+//! # Servers
+//!
+//! Redis 6.2 and later, Valkey 8 and later. A lock is `SET key token NX PX milliseconds` and is
+//! released by comparing and deleting in a script, as the Redis documentation describes it and as the
+//! lock libraries of other languages (Jedis, spring-data-redis, redis-py, redsync, node-redlock,
+//! RedLock.net) do, so that they exclude each other.
 
 mod ballot;
 mod clock;

@@ -66,27 +66,20 @@ impl Background {
         }
     }
 
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // The runtime of this thread first: the remembered one may be gone.
-        let runtime = Handle::try_current().ok();
-        let Some(runtime) = runtime.as_ref().or_else(|| self.runtime.get()) else {
-            // No runtime was ever there: only nodes in memory, which answer at once.
-            return;
-        };
-        let give_up = self.give_up.clone();
-        let task = async move {
-            tokio::select! {
-                () = task => {}
-                () = give_up.cancelled() => {}
-            }
-        };
-        self.tasks.spawn_on(task, runtime);
+    /// The runtime to wait in. `None` where there never was one: then there are only nodes in
+    /// memory, which answer at once.
+    fn runtime(&self) -> Option<Handle> {
+        // That of this thread first: the remembered one may be gone.
+        Handle::try_current().ok().or_else(|| self.runtime.get().cloned())
     }
 }
 
 impl Aftercare for Background {
     fn await_answers(&self, answers: FanOut) {
-        self.spawn(answers.finish());
+        // Not tracked: nothing is lost if they never come.
+        if let Some(runtime) = self.runtime() {
+            runtime.spawn(answers.finish());
+        }
     }
 
     fn release(&self, leftover: Leftover) {
@@ -109,12 +102,18 @@ impl Aftercare for Background {
         if releases.is_empty() {
             return;
         }
+        let Some(runtime) = self.runtime() else { return };
         let clock = Arc::clone(&self.clock);
-        self.spawn(async move {
+        let give_up = self.give_up.clone();
+        let finish = async move {
             let releases =
                 releases.into_iter().map(|release| release.finish(&claim, until, &*clock));
-            futures_util::future::join_all(releases).await;
-        });
+            tokio::select! {
+                _ = futures_util::future::join_all(releases) => {}
+                () = give_up.cancelled() => {}
+            }
+        };
+        self.tasks.spawn_on(finish, &runtime);
     }
 }
 

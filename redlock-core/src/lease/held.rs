@@ -95,18 +95,24 @@ impl Held {
         }
     }
 
-    /// Notes that a quorum has extended the lease. An extension never shortens: two that cross each
-    /// other leave the later deadline.
-    pub(crate) fn extended(&self, since: Moment, expire: Duration) {
+    /// Notes that a quorum has extended the lease, and returns whether that came in time. An
+    /// extension never shortens: two that cross each other leave the later deadline. And it does
+    /// not bring back what has been seen to be lost: the holder may have been told.
+    pub(crate) fn extended(&self, since: Moment, expire: Duration) -> bool {
         let mut term = self.term.lock();
         let now = self.clock.now();
         let left = |since, expire| validity::remaining(expire, now.since(since));
-        if left(since, expire) > left(term.since, term.expire) {
+        let left_before = left(term.since, term.expire);
+        if term.state != State::Held || left_before.is_zero() {
+            return false;
+        }
+        if left(since, expire) > left_before {
             term.since = since;
             term.expire = expire;
             drop(term);
             self.changed.notify_waiters();
         }
+        true
     }
 
     /// Ends the holding because the holder gives the lock back. A lock whose validity was over by

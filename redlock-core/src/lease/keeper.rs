@@ -194,14 +194,20 @@ async fn run(ledger: Arc<Ledger>, ballot: Ballot, end: CancellationToken) {
 
 async fn renew(ledger: &Ledger, ballot: &Ballot, entry: Entry, lease: Duration) {
     let held = &entry.held;
-    if !held.is_valid() {
+    let too_late = || {
         ledger.remove(held);
         held.lose("its lease could not be renewed in time");
-        return;
+    };
+    if !held.is_valid() {
+        return too_late();
     }
     held.extending(lease, ballot.node_timeout);
     match ballot.extend(held.claim(), lease).await {
-        Extension::Extended { since } => held.extended(since, lease),
+        Extension::Extended { since } => {
+            if !held.extended(since, lease) {
+                too_late();
+            }
+        }
         Extension::Lost(votes) => {
             ledger.remove(held);
             tracing::debug!(key = %held.claim().key(), %votes, "a renewal was denied");

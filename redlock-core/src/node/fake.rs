@@ -86,10 +86,10 @@ impl FakeNode {
                 let not_frozen = |mode: &Mode| *mode != Mode::Frozen;
                 let Ok(mode) = changes.wait_for(not_frozen).await.map(|mode| *mode) else { return };
                 executed.lock().busy = true;
-                if let Mode::Up(delay) = mode {
-                    if !delay.is_zero() {
-                        sleep(delay).await;
-                    }
+                if let Mode::Up(delay) = mode
+                    && !delay.is_zero()
+                {
+                    sleep(delay).await;
                 }
                 let vote = executed.lock().execute(&question);
                 let vote = match mode {

@@ -92,13 +92,17 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
-        if let Ok(link) = self.link()
-            && let Some(waited) = link.unresponsive_for(self.node_timeout)
-        {
+        let link = match self.link() {
+            Ok(link) => link,
+            Err(reason) => return Answer::Ready(Vote::Failed(reason)),
+        };
+        // What is asked of a server that is silent piles up there, and is of no use any more when
+        // it wakes up.
+        if let Some(waited) = link.unresponsive_for(self.node_timeout) {
             return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
         }
         let claim = Arc::clone(claim);
-        self.ask(|link| async move {
+        Answer::pending(async move {
             let reply = link.ask(&commands::acquire(&claim, expire)).await;
             match reply::acquired(&reply) {
                 Some(vote) => vote,
