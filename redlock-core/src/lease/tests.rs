@@ -134,6 +134,19 @@ async fn an_extension_lengthens_and_never_shortens() {
     assert!(matches!(guard.release().await, Err(ReleaseError::Expired { .. })));
 }
 
+/// The holder may have been told that the lock is lost: it stays so.
+#[tokio::test(start_paused = true)]
+async fn an_extension_that_is_confirmed_too_late_brings_nothing_back() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").expire(3 * SECOND).try_acquire().await.unwrap();
+    sleep(Duration::from_millis(2950)).await;
+    // The validity ends after 2968 ms.
+    set(&nodes, &[Mode::Up(Duration::from_millis(30)); 3]);
+    let extended = guard.extend(5 * SECOND).await;
+    assert!(matches!(extended, Err(ExtendError::Lost { .. })), "{extended:?}");
+    assert!(!guard.is_valid());
+}
+
 /// A process that was stopped for longer than its lease finds out by the clock, not by a flag.
 #[tokio::test]
 async fn the_time_asleep_counts_against_the_lease() {

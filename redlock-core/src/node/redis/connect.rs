@@ -169,12 +169,19 @@ impl Supervisor {
 
     async fn run(mut self, first: Result<Arc<Link>, NodeError>) {
         let mut attempt = first;
+        let mut was_down = attempt.is_err();
+        if let Err(error) = &attempt {
+            tracing::warn!(node = %self.name, %error, "a node is down; it is tried again");
+        }
         let mut pause = FIRST_PAUSE;
         loop {
             match attempt {
                 Ok(link) => {
                     let since = Instant::now();
-                    tracing::debug!(node = %self.name, "connected");
+                    if was_down {
+                        tracing::info!(node = %self.name, "a node is back");
+                    }
+                    was_down = true;
                     let Some(reason) = self.until_broken(&link).await else {
                         return;
                     };
