@@ -201,3 +201,51 @@ impl Node for MemoryNode {
         Box::pin(std::future::ready(()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::fake::FakeClock;
+    use crate::key::LockKey;
+
+    fn claim(key: &str) -> Arc<Claim> {
+        Arc::new(Claim::new("", LockKey::new(key).unwrap()))
+    }
+
+    fn now(answer: Answer) -> Vote {
+        use futures_util::FutureExt;
+        answer.now_or_never().unwrap()
+    }
+
+    #[test]
+    fn a_lock_frees_itself_when_its_lease_is_over() {
+        let clock = FakeClock::default();
+        let node = MemoryNode::with_clock(Arc::new(clock.clone()));
+        let (first, second) = (claim("a"), claim("a"));
+        let lease = Duration::from_secs(5);
+        assert_eq!(now(node.acquire(&first, lease)), Vote::Granted);
+        clock.advance(Duration::from_secs(2));
+        let held = Vote::Held { remaining: Some(Duration::from_secs(3)) };
+        assert_eq!(now(node.acquire(&second, lease)), held);
+        assert_eq!(node.time_to_live("a"), Some(Duration::from_secs(3)));
+        clock.advance(Duration::from_secs(3));
+        assert!(node.is_empty());
+        assert_eq!(now(node.acquire(&second, lease)), Vote::Granted);
+        assert_eq!(now(node.release(&first)), Vote::Gone);
+        assert_eq!(now(node.extend(&first, lease)), Vote::Gone);
+        assert_eq!(node.len(), 1);
+    }
+
+    /// Locks that run out and are never asked for again do not pile up.
+    #[test]
+    fn what_has_run_out_is_swept_away() {
+        let clock = FakeClock::default();
+        let node = MemoryNode::with_clock(Arc::new(clock.clone()));
+        for number in 0..10_000 {
+            now(node.acquire(&claim(&format!("lock:{number}")), Duration::from_millis(10)));
+            clock.advance(Duration::from_millis(1));
+        }
+        let kept = node.store.locks.lock().by_name.len();
+        assert!(kept <= 100, "{kept}");
+    }
+}

@@ -225,3 +225,54 @@ impl fmt::Debug for Link {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(1);
+
+    fn wait(duration: Duration) {
+        let start = Instant::now();
+        while start.elapsed() < duration {
+            std::hint::spin_loop();
+        }
+    }
+
+    #[test]
+    fn a_server_that_stays_silent_is_unresponsive_until_it_answers() {
+        let waiting = Waiting::new();
+        assert_eq!(waiting.unresponsive_for(LIMIT), None, "nothing was asked");
+        let question = waiting.begin();
+        assert_eq!(waiting.unresponsive_for(Duration::from_secs(60)), None, "not for long");
+        wait(LIMIT);
+        assert_eq!(waiting.unresponsive_for(LIMIT), None, "suspected");
+        wait(SUSPICION);
+        assert!(waiting.unresponsive_for(LIMIT).is_some());
+        question.answered();
+        drop(question);
+        assert_eq!(waiting.unresponsive_for(LIMIT), None);
+    }
+
+    /// A process that was held up sees old questions everywhere, and then the answers.
+    #[test]
+    fn an_answer_clears_the_suspicion() {
+        let waiting = Waiting::new();
+        let (one, _two) = (waiting.begin(), waiting.begin());
+        wait(LIMIT);
+        assert_eq!(waiting.unresponsive_for(LIMIT), None, "suspected");
+        one.answered();
+        wait(SUSPICION);
+        assert_eq!(waiting.unresponsive_for(LIMIT), None, "suspected anew");
+    }
+
+    #[test]
+    fn a_question_that_is_dropped_is_forgotten() {
+        let waiting = Waiting::new();
+        drop(waiting.begin());
+        wait(LIMIT);
+        let _ = waiting.unresponsive_for(LIMIT);
+        wait(SUSPICION);
+        assert_eq!(waiting.unresponsive_for(LIMIT), None);
+    }
+}
