@@ -180,8 +180,7 @@ impl Node for MemoryNode {
                 }
                 Vote::Granted
             }
-            Some(Holder::Other { remaining }) => Vote::Held { remaining: Some(remaining) },
-            None => Vote::Gone,
+            Some(Holder::Other { .. }) | None => Vote::Gone,
         });
         Answer::Ready(vote)
     }
