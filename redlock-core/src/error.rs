@@ -17,6 +17,7 @@ use crate::key::{KeyError, LockKey};
 /// | [`ForeignKey`](Self::ForeignKey) | something that is no lock stands at the key | after somebody removed it |
 /// | [`InvalidKey`](Self::InvalidKey) | the key cannot be used | no |
 /// | [`InvalidOption`](Self::InvalidOption) | an option is out of its range | no |
+/// | [`TooManyWaiters`](Self::TooManyWaiters) | too many callers of this process wait for the lock | yes, later |
 /// | [`ShutDown`](Self::ShutDown) | the manager was shut down | no |
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -30,7 +31,8 @@ pub enum LockError {
         /// released nor extended before. `None` where no holder has a quorum (several callers got
         /// some nodes each, and all of them give up theirs).
         remaining: Option<Duration>,
-        /// What each node said.
+        /// What each node said; empty where this process holds the lock itself, so that no node
+        /// was asked.
         votes: Votes,
     },
     /// No quorum of nodes answered in time. Says nothing of who holds the lock.
@@ -72,6 +74,15 @@ pub enum LockError {
     /// An option is out of its range. No node was asked.
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
+    /// So many callers of this process wait for the lock already that one more is refused. No node
+    /// was asked. See [`max_waiters`](crate::LockManagerBuilder::max_waiters).
+    #[error("{limit} callers wait for the lock {key} already")]
+    TooManyWaiters {
+        /// What was to be locked.
+        key: LockKey,
+        /// How many may wait.
+        limit: usize,
+    },
     /// [`LockManager::shutdown`](crate::LockManager::shutdown) was called. No node was asked.
     #[error("the lock manager was shut down")]
     ShutDown,
@@ -85,7 +96,10 @@ impl LockError {
             | Self::Unavailable { votes, .. }
             | Self::TimedOut { votes, .. }
             | Self::ForeignKey { votes, .. } => Some(votes),
-            Self::InvalidKey(_) | Self::InvalidOption(_) | Self::ShutDown => None,
+            Self::InvalidKey(_)
+            | Self::InvalidOption(_)
+            | Self::TooManyWaiters { .. }
+            | Self::ShutDown => None,
         }
     }
 

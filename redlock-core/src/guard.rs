@@ -108,6 +108,7 @@ impl LockGuard {
         let Lease { shared, held } = self.lease.clone();
         // The ballot takes over from the first poll on; this future has been polled.
         self.end();
+        let Some(_freed) = shared.queues.pass_on(&held) else { return Ok(()) };
         let runs_out = held.runs_out();
         let release = shared.ballot.release(Arc::clone(held.claim()), runs_out).await;
         let key = || held.claim().key().clone();
@@ -137,9 +138,7 @@ impl Drop for LockGuard {
     fn drop(&mut self) {
         if !self.released {
             self.end();
-            let Lease { shared, held } = &self.lease;
-            let claim = Arc::clone(held.claim());
-            shared.ballot.release_in_background(claim, held.runs_out());
+            self.lease.shared.queues.give_up(&self.lease.held);
         }
     }
 }

@@ -11,6 +11,7 @@ use crate::ballot::Ballot;
 use crate::error::{ConnectError, LockError};
 use crate::key::{KeyError, LockKey};
 use crate::lease::{Background, Keeper};
+use crate::queue::Queues;
 use crate::request::LockRequest;
 
 pub use builder::LockManagerBuilder;
@@ -39,6 +40,7 @@ pub struct LockManager {
 pub(crate) struct Shared {
     pub(crate) ballot: Ballot,
     pub(crate) keeper: Keeper,
+    pub(crate) queues: Arc<Queues>,
     pub(crate) background: Arc<Background>,
     pub(crate) prefix: Box<str>,
     pub(crate) expire: Duration,
@@ -114,6 +116,13 @@ impl LockManager {
             ballot.release_in_background(Arc::clone(held.claim()), held.runs_out());
         }
         background.finish(*connect_timeout).await;
+    }
+}
+
+#[cfg(test)]
+impl LockManager {
+    pub(crate) fn queues(&self) -> &Queues {
+        &self.shared.queues
     }
 }
 

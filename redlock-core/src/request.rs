@@ -7,13 +7,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use crate::ballot::{Refusal, validity};
-use crate::error::{InvalidOption, LockError};
+use crate::error::{InvalidOption, LockError, Votes};
 use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
 use crate::lease::Held;
 use crate::manager::Shared;
 use crate::node::Claim;
-use crate::queue::Backoff;
+use crate::queue::{Backoff, Place, Turn, poll_pause};
 
 /// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
 /// options, ended by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
@@ -43,12 +43,20 @@ pub struct LockRequest {
     key: Result<LockKey, KeyError>,
     expire: Option<Duration>,
     renew: bool,
-    wait_time: Option<Duration>,
+    wait: Wait,
+}
+
+/// How long an acquisition waits.
+#[derive(Debug, Clone, Copy)]
+enum Wait {
+    Not,
+    For(Duration),
+    Forever,
 }
 
 impl LockRequest {
     pub(crate) fn new(shared: Arc<Shared>, key: Result<LockKey, KeyError>) -> Self {
-        Self { shared, key, expire: None, renew: false, wait_time: None }
+        Self { shared, key, expire: None, renew: false, wait: Wait::Not }
     }
 
     /// Sets the lease: how long the lock is held at most, unless it is extended or renewed. It
@@ -75,7 +83,14 @@ impl LockRequest {
     /// Sets the longest time that [`acquire`](Self::acquire) waits while another holds the lock.
     /// Defaults to none: one attempt.
     pub fn wait_time(mut self, wait_time: Duration) -> Self {
-        self.wait_time = Some(wait_time);
+        self.wait = Wait::For(wait_time);
+        self
+    }
+
+    /// Makes [`acquire`](Self::acquire) wait for as long as it takes. Mind that its caller may have
+    /// lost its patience, or its client, long before.
+    pub fn wait_forever(mut self) -> Self {
+        self.wait = Wait::Forever;
         self
     }
 
@@ -89,8 +104,8 @@ impl LockRequest {
     ///
     /// Dropping the future at any point gives back whatever it acquired, in the background.
     pub async fn try_acquire(self) -> Result<LockGuard, LockError> {
-        let lease = self.lease()?;
-        self.attempt(self.key.clone()?, lease).await
+        let terms = self.terms()?;
+        self.attempt(&self.key.clone()?, terms).await
     }
 
     /// Acquires the lock, waiting up to [`wait_time`](Self::wait_time) while another holds it.
@@ -107,58 +122,131 @@ impl LockRequest {
     /// Dropping the future at any point gives back whatever it acquired, in the background, and
     /// ends the waiting.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let lease = self.lease()?;
+        let terms = self.terms()?;
         let key = self.key.clone()?;
-        let Some(wait_time) = self.wait_time else {
-            return self.attempt(key, lease).await;
+        let deadline = match self.wait {
+            Wait::Not => return self.attempt(&key, terms).await,
+            // A deadline past the end of the clock is none.
+            Wait::For(wait_time) => Instant::now().checked_add(wait_time),
+            Wait::Forever => None,
         };
-        let start = Instant::now();
+        let shared = &self.shared;
+        shared.check_open()?;
+        let name = Claim::name_of(&shared.prefix, &key);
+        let place = shared.queues.join(name, &key, terms.expire)?;
+        let turn = match deadline {
+            Some(deadline) => tokio::time::timeout_at(deadline, place.turn()).await,
+            None => Ok(place.turn().await),
+        };
+        match turn {
+            Ok(Turn::Handed(held)) => Ok(self.take_over(held, terms)),
+            Ok(Turn::Ask) => self.ask_until(&key, terms, &place, deadline).await,
+            Err(_) => {
+                let remaining = shared.queues.held_for(place.name());
+                Err(LockError::Contended { key, remaining, votes: Votes::default() })
+            }
+        }
+    }
+
+    /// Asks the nodes, again and again while another holds the lock.
+    async fn ask_until(
+        &self,
+        key: &LockKey,
+        terms: Terms,
+        place: &Place,
+        deadline: Option<Instant>,
+    ) -> Result<LockGuard, LockError> {
+        let node_timeout = self.shared.ballot.node_timeout;
+        let mut bell = place.bell();
         let mut backoff = Backoff::new();
         loop {
-            let refused = match self.attempt(key.clone(), lease).await {
+            if let Some(bell) = &bell {
+                bell.reset();
+            }
+            let (refused, remaining) = match self.ask(key, terms).await {
                 Err(LockError::Contended { key, remaining, votes }) => {
                     (LockError::Contended { key, remaining, votes }, remaining)
                 }
                 other => return other,
             };
-            let left = wait_time.saturating_sub(start.elapsed());
+            let left = deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
             if left.is_zero() {
-                return Err(refused.0);
+                return Err(refused);
             }
-            sleep(backoff.pause(refused.1).min(left)).await;
+            match (&bell, remaining) {
+                // What was released before we listened may have been missed: ask once more.
+                (None, _) => bell = Some(place.listen(node_timeout.min(left)).await),
+                (Some(bell), Some(remaining)) => bell.rung(poll_pause(remaining).min(left)).await,
+                (Some(_), None) => sleep(backoff.pause().min(left)).await,
+            }
         }
     }
 
-    fn lease(&self) -> Result<Lease, LockError> {
+    fn terms(&self) -> Result<Terms, LockError> {
         let expire = self.expire.unwrap_or(self.shared.expire);
         check_expire("expire", expire)?;
         let renew = self.renew || self.expire.is_none();
-        Ok(Lease { expire, renew })
+        Ok(Terms { expire, renew })
     }
 
-    async fn attempt(&self, key: LockKey, lease: Lease) -> Result<LockGuard, LockError> {
-        let Lease { expire, renew } = lease;
+    /// One attempt. What this process holds itself is refused without a round trip.
+    async fn attempt(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
+        self.shared.check_open()?;
+        let name = Claim::name_of(&self.shared.prefix, key);
+        if let Some(remaining) = self.shared.queues.held_for(&name) {
+            let (key, remaining) = (key.clone(), Some(remaining));
+            return Err(LockError::Contended { key, remaining, votes: Votes::default() });
+        }
+        self.ask(key, terms).await
+    }
+
+    /// Asks the nodes once.
+    async fn ask(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
         let shared = &self.shared;
         shared.check_open()?;
-        let claim = Arc::new(Claim::new(&shared.prefix, key));
-        match shared.ballot.acquire(&claim, expire).await {
+        let claim = Arc::new(Claim::new(&shared.prefix, key.clone()));
+        match shared.ballot.acquire(&claim, terms.expire).await {
             Ok(since) => {
-                let held = Held::new(claim, Arc::clone(&shared.ballot.clock), since, expire);
-                let guard =
-                    LockGuard::new(Arc::clone(shared), Arc::new(held), renew.then_some(expire));
+                let clock = Arc::clone(&shared.ballot.clock);
+                let held = Arc::new(Held::new(claim, clock, since, terms.expire));
+                shared.queues.hold(&held);
+                let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
                 // A shutdown in between has not seen this guard; it releases as it is dropped.
                 shared.check_open()?;
                 Ok(guard)
             }
-            Err(refusal) => Err(error(refusal, claim.key().clone(), expire)),
+            Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
         }
+    }
+
+    /// Takes over a lock that another caller of this process held.
+    fn take_over(&self, held: Arc<Held>, terms: Terms) -> LockGuard {
+        let guard = LockGuard::new(Arc::clone(&self.shared), held, terms.renewal());
+        if guard.remaining() < terms.expire * 2 / 3 {
+            // Until that is confirmed, the guard tells what is left of the old lease.
+            let (lease, expire) = (guard.lease(), terms.expire);
+            self.shared.background.spawn(async move {
+                if let Err(error) = lease.extend(expire).await {
+                    tracing::debug!(%error, "the lease of a lock that was handed over");
+                }
+            });
+        }
+        guard
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Lease {
+struct Terms {
     expire: Duration,
     renew: bool,
+}
+
+impl Terms {
+    fn renewal(self) -> Option<Duration> {
+        self.renew.then_some(self.expire)
+    }
 }
 
 /// Checks a lease.
@@ -185,7 +273,7 @@ impl fmt::Debug for LockRequest {
             .field("key", &self.key)
             .field("expire", &self.expire)
             .field("renew", &self.renew)
-            .field("wait_time", &self.wait_time)
+            .field("wait", &self.wait)
             .finish_non_exhaustive()
     }
 }

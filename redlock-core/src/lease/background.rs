@@ -66,6 +66,19 @@ impl Background {
         }
     }
 
+    /// Runs a task that a shutdown waits for.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let Some(runtime) = self.runtime() else { return };
+        let give_up = self.give_up.clone();
+        let task = async move {
+            tokio::select! {
+                () = task => {}
+                () = give_up.cancelled() => {}
+            }
+        };
+        self.tasks.spawn_on(task, &runtime);
+    }
+
     /// The runtime to wait in. `None` where there never was one: then there are only nodes in
     /// memory, which answer at once.
     fn runtime(&self) -> Option<Handle> {
@@ -102,18 +115,12 @@ impl Aftercare for Background {
         if releases.is_empty() {
             return;
         }
-        let Some(runtime) = self.runtime() else { return };
         let clock = Arc::clone(&self.clock);
-        let give_up = self.give_up.clone();
-        let finish = async move {
+        self.spawn(async move {
             let releases =
                 releases.into_iter().map(|release| release.finish(&claim, until, &*clock));
-            tokio::select! {
-                _ = futures_util::future::join_all(releases) => {}
-                () = give_up.cancelled() => {}
-            }
-        };
-        self.tasks.spawn_on(finish, &runtime);
+            futures_util::future::join_all(releases).await;
+        });
     }
 }
 

@@ -58,6 +58,29 @@ impl Held {
         Self { claim, clock, term: Mutex::new(term), changed: Notify::new(), due: Mutex::default() }
     }
 
+    /// The same lease for another holder in this process; `None` if it is lost. The giving holder
+    /// has ended its own holding before.
+    pub(crate) fn pass_on(&self) -> Option<Self> {
+        let term = *self.term.lock();
+        if term.state == State::Lost {
+            return None;
+        }
+        let term = Term { state: State::Held, ..term };
+        Some(Self {
+            claim: Arc::clone(&self.claim),
+            clock: Arc::clone(&self.clock),
+            term: Mutex::new(term),
+            changed: Notify::new(),
+            due: Mutex::default(),
+        })
+    }
+
+    /// What is left of the lease, whoever holds it now.
+    pub(crate) fn lease_remaining(&self) -> Duration {
+        let term = *self.term.lock();
+        validity::remaining(term.expire, self.clock.now().since(term.since))
+    }
+
     pub(crate) fn claim(&self) -> &Arc<Claim> {
         &self.claim
     }

@@ -13,6 +13,7 @@ use crate::lease::{Background, Keeper};
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
 use crate::node::redis::{Endpoint, RedisNode};
+use crate::queue::Queues;
 use crate::request::check_expire;
 
 const EXPIRE: Duration = Duration::from_secs(30);
@@ -20,6 +21,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 const LONGEST_PREFIX: usize = 100;
+const MAX_WAITERS: usize = 1000;
 
 /// The configuration of a [`LockManager`].
 ///
@@ -30,6 +32,7 @@ const LONGEST_PREFIX: usize = 100;
 /// | [`expire`](Self::expire) | 30 s | 10 ms to 7 days |
 /// | [`node_timeout`](Self::node_timeout) | 50 ms | 1 ms to 60 s |
 /// | [`connect_timeout`](Self::connect_timeout) | 1 s | 1 ms to 60 s |
+/// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
 ///
 /// # Examples
 ///
@@ -55,6 +58,7 @@ pub struct LockManagerBuilder {
     expire: Duration,
     node_timeout: Duration,
     connect_timeout: Duration,
+    max_waiters: usize,
 }
 
 enum NodeConfig {
@@ -70,6 +74,7 @@ impl LockManagerBuilder {
             expire: EXPIRE,
             node_timeout: NODE_TIMEOUT,
             connect_timeout: CONNECT_TIMEOUT,
+            max_waiters: MAX_WAITERS,
         }
     }
 
@@ -127,6 +132,14 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Sets how many callers of this manager may wait for one key; one more is refused with
+    /// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters), so that one hot key does not
+    /// eat the service. Defaults to 1000.
+    pub fn max_waiters(mut self, max_waiters: usize) -> Self {
+        self.max_waiters = max_waiters;
+        self
+    }
+
     /// Connects to all nodes at once and makes the manager.
     ///
     /// Starts with a quorum: nodes that cannot be reached are logged, and tried again in the
@@ -174,12 +187,13 @@ impl LockManagerBuilder {
     }
 
     fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
-        let Self { nodes: _, prefix, expire, node_timeout, connect_timeout } = self;
+        let Self { nodes: _, prefix, expire, node_timeout, connect_timeout, max_waiters } = self;
         let background = Arc::new(Background::new(Arc::clone(&clock)));
         let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
         let ballot = Ballot { nodes: nodes.into(), node_timeout, clock, aftercare };
         let shared = Shared {
             keeper: Keeper::new(ballot.clone()),
+            queues: Arc::new(Queues::new(ballot.clone(), max_waiters)),
             ballot,
             background,
             prefix: prefix.into(),
@@ -197,6 +211,9 @@ impl LockManagerBuilder {
         check_expire("expire", self.expire)?;
         check_timeout("node_timeout", self.node_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
+        if self.max_waiters == 0 {
+            return Err(InvalidOption::new("max_waiters", "0", "at least 1").into());
+        }
         if validity::remaining(self.expire, self.node_timeout).is_zero() {
             return Err(InvalidOption::new(
                 "node_timeout",
@@ -247,6 +264,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("expire", &self.expire)
             .field("node_timeout", &self.node_timeout)
             .field("connect_timeout", &self.connect_timeout)
+            .field("max_waiters", &self.max_waiters)
             .finish()
     }
 }

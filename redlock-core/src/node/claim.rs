@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::key::LockKey;
 
@@ -12,13 +13,19 @@ pub(crate) struct Claim {
     key: LockKey,
     name: Arc<str>,
     token: Token,
+    listeners: AtomicUsize,
 }
 
 impl Claim {
     pub(crate) fn new(prefix: &str, key: LockKey) -> Self {
         let name =
             if prefix.is_empty() { key.clone().into() } else { format!("{prefix}{key}").into() };
-        Self { key, name, token: Token::random() }
+        Self { key, name, token: Token::random(), listeners: AtomicUsize::new(0) }
+    }
+
+    /// What a key is called on the nodes: the prefix and the key.
+    pub(crate) fn name_of(prefix: &str, key: &LockKey) -> Arc<str> {
+        if prefix.is_empty() { key.clone().into() } else { format!("{prefix}{key}").into() }
     }
 
     /// What the caller locks.
@@ -27,8 +34,18 @@ impl Claim {
     }
 
     /// What it is called on the nodes: the prefix and the key.
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
+    }
+
+    /// Notes that a node has announced the release to so many listeners.
+    pub(crate) fn note_listeners(&self, listeners: usize) {
+        self.listeners.fetch_max(listeners, Ordering::Relaxed);
+    }
+
+    /// How many listened for the release, on the node with the most.
+    pub(crate) fn listeners(&self) -> usize {
+        self.listeners.load(Ordering::Relaxed)
     }
 
     /// What proves the ownership.
@@ -84,7 +101,7 @@ mod tests {
     #[test]
     fn the_prefix_stands_before_the_key() {
         let claim = Claim::new("shop:", LockKey::new("order:42").unwrap());
-        assert_eq!(claim.name(), "shop:order:42");
+        assert_eq!(&**claim.name(), "shop:order:42");
         assert_eq!(claim.key().as_str(), "order:42");
     }
 

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use super::{Answer, Claim, Node};
+use super::{Answer, Claim, Listening, Node, Ready, Ring};
 use crate::error::{NodeError, Vote};
 
 /// Executes what it is asked in order, as a server does with what comes over one connection.
@@ -166,6 +166,11 @@ impl Node for FakeNode {
 
     fn release(&self, claim: &Arc<Claim>) -> Answer {
         self.ask(Question::Release(claim.token().to_owned()))
+    }
+
+    /// Announces nothing: a test of its own has nodes that do.
+    fn listen(&self, _: &Arc<str>, _: Ring) -> (Listening, Ready) {
+        (Listening::new(|| {}), Box::pin(std::future::ready(())))
     }
 
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Answer, Claim, Node};
+use super::{Answer, Claim, Listening, Node, Ready, Ring};
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::error::Vote;
 
@@ -49,6 +49,8 @@ struct Store {
 #[derive(Default)]
 struct Locks {
     by_name: HashMap<String, Entry>,
+    listeners: HashMap<Arc<str>, Vec<(u64, Ring)>>,
+    next_listener: u64,
     /// How many locks there may be before those that have run out are swept away: a lock that is
     /// never asked for again would stay for ever.
     sweep_at: usize,
@@ -100,6 +102,14 @@ impl MemoryNode {
     }
 }
 
+#[cfg(test)]
+impl MemoryNode {
+    /// How many listen for the release of any lock.
+    pub(crate) fn listeners(&self) -> usize {
+        self.store.locks.lock().listeners.values().map(Vec::len).sum()
+    }
+}
+
 impl Default for MemoryNode {
     fn default() -> Self {
         Self::new()
@@ -132,7 +142,7 @@ impl MemoryNode {
         let mut locks = self.store.locks.lock();
         // Read under the lock, so that no two callers see the time in another order than the map.
         let now = self.store.clock.now();
-        let holder = locks.by_name.get(claim.name()).and_then(|entry| {
+        let holder = locks.by_name.get(&**claim.name()).and_then(|entry| {
             let remaining = now.until(entry.deadline);
             let own = entry.claim.token() == claim.token();
             (!remaining.is_zero()).then_some(if own {
@@ -163,7 +173,7 @@ impl Node for MemoryNode {
             None => {
                 locks.sweep(now);
                 let entry = Entry { claim: Arc::clone(claim), deadline: now.after(expire) };
-                locks.by_name.insert(claim.name().to_owned(), entry);
+                locks.by_name.insert(claim.name().to_string(), entry);
                 Vote::Granted
             }
         });
@@ -174,7 +184,7 @@ impl Node for MemoryNode {
         let vote = self.vote(claim, |locks, holder, now| match holder {
             Some(Holder::Own { remaining }) => {
                 if remaining < expire
-                    && let Some(entry) = locks.by_name.get_mut(claim.name())
+                    && let Some(entry) = locks.by_name.get_mut(&**claim.name())
                 {
                     entry.deadline = now.after(expire);
                 }
@@ -186,14 +196,40 @@ impl Node for MemoryNode {
     }
 
     fn release(&self, claim: &Arc<Claim>) -> Answer {
-        let vote = self.vote(claim, |locks, holder, _| match holder {
+        let (vote, rings) = self.vote(claim, |locks, holder, _| match holder {
             Some(Holder::Own { .. }) => {
-                locks.by_name.remove(claim.name());
-                Vote::Granted
+                locks.by_name.remove(&**claim.name());
+                let listeners = locks.listeners.get(claim.name());
+                let rings: Vec<Ring> = listeners
+                    .map(|listeners| listeners.iter().map(|(_, ring)| Arc::clone(ring)).collect())
+                    .unwrap_or_default();
+                (Vote::Granted, rings)
             }
-            Some(Holder::Other { .. }) | None => Vote::Gone,
+            Some(Holder::Other { .. }) | None => (Vote::Gone, Vec::new()),
         });
+        claim.note_listeners(rings.len());
+        for ring in rings {
+            ring();
+        }
         Answer::Ready(vote)
+    }
+
+    fn listen(&self, name: &Arc<str>, ring: Ring) -> (Listening, Ready) {
+        let mut locks = self.store.locks.lock();
+        let id = locks.next_listener;
+        locks.next_listener += 1;
+        locks.listeners.entry(Arc::clone(name)).or_default().push((id, ring));
+        let (store, name) = (Arc::clone(&self.store), Arc::clone(name));
+        let listening = Listening::new(move || {
+            let mut locks = store.locks.lock();
+            if let Some(listeners) = locks.listeners.get_mut(&name) {
+                listeners.retain(|(other, _)| *other != id);
+                if listeners.is_empty() {
+                    locks.listeners.remove(&name);
+                }
+            }
+        });
+        (listening, Box::pin(std::future::ready(())))
     }
 
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {

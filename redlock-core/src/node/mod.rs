@@ -33,8 +33,43 @@ pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
     /// Removes the lock, if it is still the claim's.
     fn release(&self, claim: &Arc<Claim>) -> Answer;
 
+    /// Calls `ring` whenever a lock of this name is released here, until the result is dropped.
+    /// Announcements may get lost; they never hold anything up.
+    fn listen(&self, name: &Arc<str>, ring: Ring) -> (Listening, Ready);
+
     /// Resolves when the node can be asked (again).
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// What is called when a lock is released. Must return at once.
+pub(crate) type Ring = Arc<dyn Fn() + Send + Sync>;
+
+/// Resolves when no later release is missed, or when none will ever be heard of.
+pub(crate) type Ready = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Listens for the releases of one lock on one node until it is dropped.
+pub(crate) struct Listening {
+    stop: Option<Box<dyn FnOnce() + Send + Sync>>,
+}
+
+impl Listening {
+    pub(crate) fn new(stop: impl FnOnce() + Send + Sync + 'static) -> Self {
+        Self { stop: Some(Box::new(stop)) }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        if let Some(stop) = self.stop.take() {
+            stop();
+        }
+    }
+}
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Listening")
+    }
 }
 
 /// A vote that is on its way. Nothing is sent before the first poll. Dropping it does not take the

@@ -3,13 +3,24 @@
 use std::time::Duration;
 
 /// The first pause, before jitter; it grows by half each time.
-const FIRST: Duration = Duration::from_millis(10);
+const FIRST: Duration = Duration::from_millis(4);
 const LONGEST: Duration = Duration::from_millis(100);
 /// A server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
-/// The pauses of one waiting caller between its attempts: growing, and jittered by half, so that
-/// callers who split the votes among them do not meet again.
+/// How long a waiter sleeps at most before it asks again: for holders that do not announce their
+/// release, and for announcements that get lost.
+const SHORTEST_POLL: Duration = Duration::from_millis(250);
+const LONGEST_POLL: Duration = Duration::from_millis(500);
+
+/// How long to sleep while another holds the lock, unless it is announced that it is free: not past
+/// the end of the other's lease, so that a crashed holder costs no more than that.
+pub(crate) fn poll_pause(remaining: Duration) -> Duration {
+    rand::random_range(SHORTEST_POLL..LONGEST_POLL).min(remaining + AFTER_EXPIRY)
+}
+
+/// The pauses between attempts that split the votes: nobody holds the lock, and nobody will announce
+/// anything. They grow, and are jittered by half, so that the same callers do not meet again.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -20,15 +31,10 @@ impl Backoff {
         Self { next: FIRST }
     }
 
-    /// The next pause. Not much longer than what is left of the present holder's lease, so that
-    /// the crash of a holder costs no more than its lease.
-    pub(crate) fn pause(&mut self, remaining: Option<Duration>) -> Duration {
+    pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.next.mul_f64(rand::random_range(0.5..1.0));
         self.next = (self.next * 3 / 2).min(LONGEST);
-        match remaining {
-            Some(remaining) => pause.min(remaining + AFTER_EXPIRY),
-            None => pause,
-        }
+        pause
     }
 }
 
@@ -39,7 +45,7 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_limit_and_differ() {
         let mut backoff = Backoff::new();
-        let pauses: Vec<_> = (0..50).map(|_| backoff.pause(None)).collect();
+        let pauses: Vec<_> = (0..50).map(|_| backoff.pause()).collect();
         assert!(pauses[0] >= FIRST / 2 && pauses[0] <= FIRST);
         assert!(pauses.iter().all(|pause| *pause >= FIRST / 2 && *pause <= LONGEST));
         assert!(pauses[20..].iter().all(|pause| *pause >= LONGEST / 2));
@@ -47,8 +53,9 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_ends_with_the_holders_lease() {
-        let mut backoff = Backoff::new();
-        assert!(backoff.pause(Some(Duration::from_millis(1))) <= Duration::from_millis(3));
+    fn a_poll_does_not_sleep_past_the_holders_lease() {
+        assert_eq!(poll_pause(Duration::from_millis(1)), Duration::from_millis(3));
+        let long = poll_pause(Duration::from_secs(60));
+        assert!((SHORTEST_POLL..LONGEST_POLL).contains(&long), "{long:?}");
     }
 }

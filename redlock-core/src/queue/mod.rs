@@ -1,5 +1,19 @@
 //! What happens while a lock is waited for.
+//!
+//! Callers of one key queue in this process first, and only the first of them talks to the nodes.
+//! Where this process holds the lock itself, the first gets it handed over without a word to the
+//! nodes; where another does, it sleeps until a quorum of nodes has announced the release, or the
+//! other's lease is over.
 
 mod backoff;
+mod bell;
+mod line;
+mod place;
+mod queues;
 
-pub(crate) use backoff::Backoff;
+pub(crate) use backoff::{Backoff, poll_pause};
+pub(crate) use place::{Place, Turn};
+pub(crate) use queues::Queues;
+
+#[cfg(test)]
+mod tests;

@@ -26,7 +26,9 @@ impl Script {
     ///
     /// * Inspect: the time to live in milliseconds; -1 for none, -2 for no key, -3 for a key of
     ///   another type. The token does not leave the server.
-    /// * Extend, release: 1 if it was ours, 0 if not, -3 for a key of another type.
+    /// * Extend: 1 if it was ours, 0 if not, -3 for a key of another type.
+    /// * Release: the same, but instead of 1 one more than those who listened for it. That nobody
+    ///   may be told (ACL) does not undo the release.
     pub(super) const fn source(self) -> &'static str {
         match self {
             Self::Inspect => {
@@ -51,8 +53,9 @@ local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' and value.err then return -3 end
 if value ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])
-redis.pcall('PUBLISH', KEYS[1], '0')
-return 1"
+local listeners = redis.pcall('PUBLISH', KEYS[1], '0')
+if type(listeners) ~= 'number' then return 1 end
+return 1 + listeners"
             }
         }
     }
@@ -66,7 +69,7 @@ return 1"
 /// libraries of other languages set too.
 pub(super) fn acquire(claim: &Claim, expire: Duration) -> Cmd {
     let mut command = Cmd::with_capacity(6, claim.name().len() + 96);
-    command.arg("SET").arg(claim.name()).arg(claim.token()).arg("NX").arg("PX");
+    command.arg("SET").arg(&**claim.name()).arg(claim.token()).arg("NX").arg("PX");
     command.arg(millis(expire).as_str());
     command
 }

@@ -112,7 +112,11 @@ impl Supervisor {
             .retry_connection(false)
             .connection_timeout(node.connect_timeout * 2)
             .error_sink(Box::new(Sink(sink)))
-            .build_unchecked(Connector::new(node.endpoint.clone(), node.connect_timeout));
+            .build_unchecked(Connector::new(
+                node.endpoint.clone(),
+                node.connect_timeout,
+                Arc::clone(&node.channels),
+            ));
         let name = Arc::clone(node.endpoint.name());
         Self { node: Arc::downgrade(node), name, pool, errors, servers }
     }
@@ -222,10 +226,16 @@ impl Supervisor {
 
     /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
     async fn until_broken(&self, link: &Link) -> Option<Arc<str>> {
-        let mut changed = self.node.upgrade()?.changed.subscribe();
+        let (mut changed, channels) = {
+            let node = self.node.upgrade()?;
+            (node.changed.subscribe(), Arc::clone(&node.channels))
+        };
+        let serve = channels.serve(link);
+        tokio::pin!(serve);
         loop {
             tokio::select! {
                 reason = link.broken() => return Some(reason),
+                () = &mut serve => {}
                 // Fails when the node is dropped.
                 change = changed.changed() => change.ok()?,
             }

@@ -9,6 +9,7 @@ use bb8_redis::redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, PushInfo, PushKind, RedisError, Value,
 };
 
+use super::channels::Channels;
 use super::commands::{self, Script};
 use super::endpoint::Endpoint;
 use super::link::{Health, Identity, Link};
@@ -20,11 +21,16 @@ use crate::error::NodeError;
 pub(super) struct Connector {
     endpoint: Endpoint,
     connect_timeout: Duration,
+    channels: Arc<Channels>,
 }
 
 impl Connector {
-    pub(super) fn new(endpoint: Endpoint, connect_timeout: Duration) -> Self {
-        Self { endpoint, connect_timeout }
+    pub(super) fn new(
+        endpoint: Endpoint,
+        connect_timeout: Duration,
+        channels: Arc<Channels>,
+    ) -> Self {
+        Self { endpoint, connect_timeout, channels }
     }
 }
 
@@ -43,15 +49,21 @@ impl bb8::ManageConnection for Connector {
 
     async fn connect(&self) -> Result<Arc<Link>, Failure> {
         let health = Arc::new(Health::default());
-        let watched = Arc::clone(&health);
+        let (watched, channels) = (Arc::clone(&health), Arc::clone(&self.channels));
         let config = AsyncConnectionConfig::new()
             // One deadline covers all of it.
             .set_connection_timeout(None)
             // A ballot has a deadline of its own.
             .set_response_timeout(None)
             .set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
-                if push.kind == PushKind::Disconnection {
-                    watched.fail("the server closed the connection");
+                match push.kind {
+                    PushKind::Disconnection => watched.fail("the server closed the connection"),
+                    PushKind::Message => {
+                        if let Some(Value::BulkString(channel)) = push.data.first() {
+                            channels.announce(&String::from_utf8_lossy(channel));
+                        }
+                    }
+                    _ => {}
                 }
                 Ok(())
             });

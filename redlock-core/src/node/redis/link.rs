@@ -95,6 +95,24 @@ impl Link {
         }
     }
 
+    /// Subscribes to channels, and waits until the server has confirmed it.
+    pub(super) async fn subscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
+        let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
+        let question = self.waiting.begin();
+        let reply = self.handle.clone().subscribe(channels).await;
+        question.answered();
+        reply.inspect_err(|error| self.health.note(error))
+    }
+
+    /// Ends the subscription to channels.
+    pub(super) async fn unsubscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
+        let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
+        let question = self.waiting.begin();
+        let reply = self.handle.clone().unsubscribe(channels).await;
+        question.answered();
+        reply.inspect_err(|error| self.health.note(error))
+    }
+
     /// How long the server has been silent, if that is for longer than `limit` and long enough to
     /// take it for unresponsive.
     pub(super) fn unresponsive_for(&self, limit: Duration) -> Option<Duration> {

@@ -1,5 +1,6 @@
 //! A node that is a Redis or Valkey server.
 
+mod channels;
 mod commands;
 mod connect;
 mod connector;
@@ -15,12 +16,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{Answer, Claim, Node};
+use super::{Answer, Claim, Listening, Node, Ready, Ring};
 use crate::error::{NodeError, Vote};
 
 pub(crate) use connect::connect_all;
 pub(crate) use endpoint::Endpoint;
 
+use channels::Channels;
 use commands::Script;
 use link::Link;
 
@@ -36,6 +38,7 @@ pub(crate) struct RedisNode {
     current: ArcSwap<Connection>,
     /// Tells those who wait for the node that `current` has changed.
     changed: watch::Sender<()>,
+    channels: Arc<Channels>,
 }
 
 /// The connection to a server, or the reason why there is none.
@@ -58,6 +61,7 @@ impl RedisNode {
             connect_timeout,
             current: ArcSwap::from_pointee(down),
             changed: watch::Sender::new(()),
+            channels: Arc::default(),
         })
     }
 
@@ -125,8 +129,15 @@ impl Node for RedisNode {
         let claim = Arc::clone(claim);
         self.ask(|link| async move {
             let arguments = [claim.token().as_bytes()];
-            reply::owned(&link.run(Script::Release, claim.name(), &arguments).await)
+            let reply = link.run(Script::Release, claim.name(), &arguments).await;
+            let (vote, listeners) = reply::released(&reply);
+            claim.note_listeners(listeners);
+            vote
         })
+    }
+
+    fn listen(&self, name: &Arc<str>, ring: Ring) -> (Listening, Ready) {
+        self.channels.listen(name, ring)
     }
 
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {

@@ -50,6 +50,16 @@ pub(super) fn owned(reply: &Reply) -> Vote {
     }
 }
 
+/// The vote that the reply to a release is, and how many listeners it was announced to.
+pub(super) fn released(reply: &Reply) -> (Vote, usize) {
+    match reply {
+        Ok(Value::Int(count)) if *count >= 1 => {
+            (Vote::Granted, usize::try_from(count - 1).unwrap_or_default())
+        }
+        other => (owned(other), 0),
+    }
+}
+
 fn unexpected() -> Vote {
     Vote::Failed(NodeError::Server("the server sent a reply that was not understood".into()))
 }

@@ -1,0 +1,195 @@
+//! The channels that a server's releases are announced on.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use super::link::Link;
+use crate::node::{Listening, Ready, Ring};
+
+/// Which locks' releases are listened for on one server, over the connection that there is.
+///
+/// One task brings what is subscribed in line with what is wanted, so that a subscription and its
+/// end cannot cross each other. After a reconnect everything is subscribed again.
+#[derive(Default)]
+pub(super) struct Channels {
+    registry: Mutex<Registry>,
+    /// Something is wanted that is not so yet.
+    changed: Notify,
+    /// Something was subscribed, or could not be.
+    settled: Notify,
+}
+
+#[derive(Default)]
+struct Registry {
+    by_name: HashMap<Arc<str>, Channel>,
+    /// The names for which what is wanted and what is may differ.
+    unsettled: Vec<Arc<str>>,
+}
+
+#[derive(Default)]
+struct Channel {
+    rings: Vec<(u64, Ring)>,
+    next_id: u64,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+enum State {
+    #[default]
+    Unsubscribed,
+    /// The server was asked, and has not confirmed it yet.
+    Asked,
+    Subscribed,
+    /// The server does not permit it: waiters fall back to asking now and then.
+    Refused,
+}
+
+impl Channels {
+    /// Listens until the result is dropped.
+    pub(super) fn listen(self: &Arc<Self>, name: &Arc<str>, ring: Ring) -> (Listening, Ready) {
+        let mut registry = self.registry.lock();
+        let channel = registry.by_name.entry(Arc::clone(name)).or_default();
+        let id = channel.next_id;
+        channel.next_id += 1;
+        channel.rings.push((id, ring));
+        registry.unsettled.push(Arc::clone(name));
+        drop(registry);
+        self.changed.notify_one();
+
+        let ready = {
+            let (channels, name) = (Arc::clone(self), Arc::clone(name));
+            async move { channels.ready(&name).await }
+        };
+        let stop = {
+            let (channels, name) = (Arc::clone(self), Arc::clone(name));
+            move || channels.stop(&name, id)
+        };
+        (Listening::new(stop), Box::pin(ready))
+    }
+
+    async fn ready(&self, name: &str) {
+        loop {
+            let settled = self.settled.notified();
+            tokio::pin!(settled);
+            settled.as_mut().enable();
+            let state = self.registry.lock().by_name.get(name).map(|channel| channel.state);
+            if matches!(state, None | Some(State::Subscribed | State::Refused)) {
+                return;
+            }
+            settled.await;
+        }
+    }
+
+    fn stop(&self, name: &Arc<str>, id: u64) {
+        let mut registry = self.registry.lock();
+        let Some(channel) = registry.by_name.get_mut(name) else { return };
+        channel.rings.retain(|(other, _)| *other != id);
+        if channel.rings.is_empty() {
+            registry.unsettled.push(Arc::clone(name));
+            drop(registry);
+            self.changed.notify_one();
+        }
+    }
+
+    /// A message came in.
+    pub(super) fn announce(&self, name: &str) {
+        let rings: Vec<Ring> = match self.registry.lock().by_name.get(name) {
+            Some(channel) => channel.rings.iter().map(|(_, ring)| Arc::clone(ring)).collect(),
+            None => return,
+        };
+        for ring in rings {
+            ring();
+        }
+    }
+
+    /// Keeps the subscriptions of one connection as they are wanted, for as long as it is polled.
+    pub(super) async fn serve(&self, link: &Link) {
+        self.start_anew();
+        loop {
+            let changed = self.changed.notified();
+            let (wanted, unwanted) = self.changes();
+            if wanted.is_empty() && unwanted.is_empty() {
+                changed.await;
+                continue;
+            }
+            if !wanted.is_empty() {
+                let state = match link.subscribe(&wanted).await {
+                    Ok(()) => State::Subscribed,
+                    Err(error) => {
+                        tracing::warn!(
+                            error = %super::reply::words(&error),
+                            "releases cannot be listened for; waiters ask now and then instead"
+                        );
+                        State::Refused
+                    }
+                };
+                self.settle(wanted, state);
+            }
+            if !unwanted.is_empty() {
+                // If it fails, messages come in that nobody listens to.
+                let _ = link.unsubscribe(&unwanted).await;
+                self.settle(unwanted, State::Unsubscribed);
+            }
+        }
+    }
+
+    /// Nothing is subscribed on a new connection.
+    fn start_anew(&self) {
+        let Registry { by_name, unsettled } = &mut *self.registry.lock();
+        by_name.retain(|_, channel| !channel.rings.is_empty());
+        for channel in by_name.values_mut() {
+            channel.state = State::Unsubscribed;
+        }
+        *unsettled = by_name.keys().map(Arc::clone).collect();
+    }
+
+    /// What is to be subscribed, and what no longer.
+    fn changes(&self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
+        let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
+        let Registry { by_name, unsettled } = &mut *self.registry.lock();
+        for name in unsettled.drain(..) {
+            let Some(channel) = by_name.get_mut(&name) else { continue };
+            match (channel.rings.is_empty(), channel.state) {
+                (false, State::Unsubscribed) => {
+                    channel.state = State::Asked;
+                    wanted.push(name);
+                }
+                (true, State::Subscribed) => {
+                    channel.state = State::Asked;
+                    unwanted.push(name);
+                }
+                (true, State::Unsubscribed | State::Refused) => {
+                    by_name.remove(&name);
+                }
+                // Settled, or looked at again when the server has answered.
+                (false, State::Subscribed | State::Refused) | (_, State::Asked) => {}
+            }
+        }
+        (wanted, unwanted)
+    }
+
+    fn settle(&self, names: Vec<Arc<str>>, state: State) {
+        let mut registry = self.registry.lock();
+        for name in names {
+            if let Some(channel) = registry.by_name.get_mut(&name) {
+                channel.state = state;
+            }
+            // What is wanted may have changed in the meantime.
+            registry.unsettled.push(name);
+        }
+        drop(registry);
+        self.settled.notify_waiters();
+    }
+}
+
+impl fmt::Debug for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Channels")
+            .field("len", &self.registry.lock().by_name.len())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,118 @@
+//! The callers of one key in this process.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::bell::Bell;
+use crate::lease::Held;
+
+/// How often a lock is handed over in this process before others get their turn.
+const LONGEST_CHAIN: u32 = 16;
+/// For how long.
+const CHAIN_TIME: Duration = Duration::from_millis(100);
+
+/// Who holds one lock in this process, and who waits for it, first come first served.
+#[derive(Debug, Default)]
+pub(super) struct Line {
+    pub(super) holder: Option<Holder>,
+    pub(super) waiting: VecDeque<Arc<Ticket>>,
+    /// Kept for as long as somebody waits.
+    pub(super) bell: Option<Arc<Bell>>,
+    /// Until when the first lets other processes go before.
+    pub(super) gives_way_until: Option<Instant>,
+}
+
+/// The holder of a lock in this process.
+#[derive(Debug)]
+pub(super) struct Holder {
+    pub(super) held: Arc<Held>,
+    chain: Chain,
+}
+
+/// How long a lock has been in this process without others having had a chance.
+#[derive(Debug, Clone, Copy)]
+struct Chain {
+    turns: u32,
+    since: Instant,
+}
+
+/// One waiting caller.
+#[derive(Debug)]
+pub(super) struct Ticket {
+    /// The lease it asks for.
+    pub(super) expire: Duration,
+    pub(super) state: Mutex<TicketState>,
+    pub(super) changed: Notify,
+}
+
+#[derive(Debug)]
+pub(super) enum TicketState {
+    /// It waits for its turn.
+    Waiting,
+    /// It is the first, and asks the nodes.
+    Asking,
+    /// It was handed the lock, and has not taken it yet.
+    Handed(Arc<Held>),
+}
+
+impl Ticket {
+    pub(super) fn new(expire: Duration) -> Self {
+        Self { expire, state: Mutex::new(TicketState::Waiting), changed: Notify::new() }
+    }
+
+    fn is_waiting(&self) -> bool {
+        matches!(*self.state.lock(), TicketState::Waiting)
+    }
+}
+
+impl Holder {
+    pub(super) fn new(held: Arc<Held>) -> Self {
+        Self { held, chain: Chain { turns: 1, since: Instant::now() } }
+    }
+}
+
+impl Line {
+    pub(super) fn is_empty(&self) -> bool {
+        self.holder.is_none() && self.waiting.is_empty()
+    }
+
+    /// What is left of the validity of this process's own lock.
+    pub(super) fn held_for(&self) -> Option<Duration> {
+        let remaining = self.holder.as_ref()?.held.remaining();
+        (!remaining.is_zero()).then_some(remaining)
+    }
+
+    pub(super) fn wake_first(&self) {
+        if let Some(first) = self.waiting.front() {
+            first.changed.notify_one();
+        }
+    }
+
+    /// Hands the lock over to the first that waits, if it may be. The lease goes on: the new
+    /// holder has what is left of it.
+    pub(super) fn pass_on(&mut self) -> bool {
+        let Some(Holder { held, chain }) = self.holder.take() else { return false };
+        let Some(first) = self.waiting.front() else { return false };
+        let may_go_on = chain.turns < LONGEST_CHAIN && chain.since.elapsed() < CHAIN_TIME;
+        // With less than half of what it asks for, it had better get a lease of its own.
+        let enough = held.lease_remaining() >= first.expire / 2;
+        if !(may_go_on && enough && first.is_waiting()) {
+            return false;
+        }
+        let Some(passed_on) = held.pass_on() else { return false };
+        let passed_on = Arc::new(passed_on);
+        let chain = Chain { turns: chain.turns + 1, ..chain };
+        self.holder = Some(Holder { held: Arc::clone(&passed_on), chain });
+        *first.state.lock() = TicketState::Handed(passed_on);
+        first.changed.notify_one();
+        self.waiting.pop_front();
+        // The next one is the first now, and has to watch the new holder.
+        self.wake_first();
+        true
+    }
+}

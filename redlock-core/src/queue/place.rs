@@ -1,0 +1,118 @@
+//! One caller's place in a line.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::bell::{Bell, quorum_ready};
+use super::line::{Ticket, TicketState};
+use super::queues::Queues;
+use crate::lease::Held;
+
+/// A server removes a key up to a millisecond after its time to live.
+const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+
+/// One caller's place in a line. Dropping it leaves the line; a lock that was handed to it and not
+/// taken goes on to the next.
+#[derive(Debug)]
+pub(crate) struct Place {
+    queues: Arc<Queues>,
+    name: Arc<str>,
+    ticket: Arc<Ticket>,
+}
+
+/// What a caller's turn is.
+#[derive(Debug)]
+pub(crate) enum Turn {
+    /// It has been handed the lock.
+    Handed(Arc<Held>),
+    /// It is the first, and has to ask the nodes.
+    Ask,
+}
+
+enum Wait {
+    UntilWoken,
+    For(Duration),
+}
+
+impl Place {
+    pub(super) fn new(queues: Arc<Queues>, name: Arc<str>, ticket: Arc<Ticket>) -> Self {
+        Self { queues, name, ticket }
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Waits for this caller's turn. Cancel safe.
+    pub(crate) async fn turn(&self) -> Turn {
+        loop {
+            let changed = self.ticket.changed.notified();
+            let wait = match self.look() {
+                Ok(turn) => return turn,
+                Err(wait) => wait,
+            };
+            match wait {
+                Wait::UntilWoken => changed.await,
+                Wait::For(duration) => {
+                    tokio::select! {
+                        () = changed => {}
+                        () = sleep(duration) => {}
+                    }
+                }
+            }
+        }
+    }
+
+    fn look(&self) -> Result<Turn, Wait> {
+        let mut lines = self.queues.lines.lock();
+        let mut state = self.ticket.state.lock();
+        if matches!(*state, TicketState::Handed(_)) {
+            let taken = std::mem::replace(&mut *state, TicketState::Waiting);
+            if let TicketState::Handed(held) = taken {
+                return Ok(Turn::Handed(held));
+            }
+        }
+        let Some(line) = lines.get_mut(&self.name) else { return Err(Wait::UntilWoken) };
+        let is_first = line.waiting.front().is_some_and(|first| Arc::ptr_eq(first, &self.ticket));
+        if !is_first {
+            return Err(Wait::UntilWoken);
+        }
+        // A holder of this process may overrun its lease.
+        if let Some(remaining) = line.held_for() {
+            return Err(Wait::For(remaining + AFTER_EXPIRY));
+        }
+        if let Some(until) = line.gives_way_until.take() {
+            let left = until.saturating_duration_since(Instant::now());
+            if !left.is_zero() {
+                line.gives_way_until = Some(until);
+                return Err(Wait::For(left));
+            }
+        }
+        *state = TicketState::Asking;
+        Ok(Turn::Ask)
+    }
+
+    /// The bell of this line, if somebody has begun to listen.
+    pub(crate) fn bell(&self) -> Option<Arc<Bell>> {
+        self.queues.lines.lock().get(&self.name)?.bell.clone()
+    }
+
+    /// Begins to listen, and waits until no release is missed any more, at most for `timeout`.
+    pub(crate) async fn listen(&self, timeout: Duration) -> Arc<Bell> {
+        let (bell, ready) = Bell::listen(&self.queues.ballot.nodes, &self.name);
+        let bell = Arc::new(bell);
+        if let Some(line) = self.queues.lines.lock().get_mut(&self.name) {
+            line.bell = Some(Arc::clone(&bell));
+        }
+        quorum_ready(ready, timeout).await;
+        bell
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.queues.leave(&self.name, &self.ticket);
+    }
+}

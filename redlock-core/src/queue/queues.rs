@@ -1,0 +1,153 @@
+//! All lines of a manager.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::line::{Holder, Line, Ticket, TicketState};
+use super::place::Place;
+use crate::ballot::Ballot;
+use crate::error::LockError;
+use crate::key::LockKey;
+use crate::lease::Held;
+
+/// How long the first in line lets other processes go before, when they wait too: enough for an
+/// announcement to reach them and their question to come back.
+const GIVE_WAY: Duration = Duration::from_millis(2);
+
+/// Who holds and who waits in this process, for every key.
+#[derive(Debug)]
+pub(crate) struct Queues {
+    pub(super) lines: Mutex<HashMap<Arc<str>, Line>>,
+    pub(super) ballot: Ballot,
+    max_waiters: usize,
+}
+
+/// A lock that was not handed over: whoever holds this has to release it on the nodes. Lets the
+/// next in line go when dropped, released or not.
+#[must_use]
+pub(crate) struct Freed<'a> {
+    queues: &'a Queues,
+    held: &'a Arc<Held>,
+}
+
+impl Queues {
+    pub(crate) fn new(ballot: Ballot, max_waiters: usize) -> Self {
+        Self { lines: Mutex::default(), ballot, max_waiters }
+    }
+
+    /// What is left of the validity of a lock that this process holds.
+    pub(crate) fn held_for(&self, name: &str) -> Option<Duration> {
+        self.lines.lock().get(name)?.held_for()
+    }
+
+    /// Notes that this process holds a lock.
+    pub(crate) fn hold(&self, held: &Arc<Held>) {
+        let mut lines = self.lines.lock();
+        let line = lines.entry(Arc::clone(held.claim().name())).or_default();
+        line.holder = Some(Holder::new(Arc::clone(held)));
+        line.wake_first();
+    }
+
+    /// Puts a caller at the end of the line.
+    pub(crate) fn join(
+        self: &Arc<Self>,
+        name: Arc<str>,
+        key: &LockKey,
+        expire: Duration,
+    ) -> Result<Place, LockError> {
+        let ticket = Arc::new(Ticket::new(expire));
+        let mut lines = self.lines.lock();
+        let line = lines.entry(Arc::clone(&name)).or_default();
+        if line.waiting.len() >= self.max_waiters {
+            return Err(LockError::TooManyWaiters { key: key.clone(), limit: self.max_waiters });
+        }
+        line.waiting.push_back(Arc::clone(&ticket));
+        drop(lines);
+        Ok(Place::new(Arc::clone(self), name, ticket))
+    }
+
+    /// Gives a lock that is no longer held to the next in line; `None` says that it was handed
+    /// over and nothing is left to do.
+    pub(crate) fn pass_on<'a>(&'a self, held: &'a Arc<Held>) -> Option<Freed<'a>> {
+        let mut lines = self.lines.lock();
+        if let Some(line) = lines.get_mut(held.claim().name()) {
+            let is_holder =
+                line.holder.as_ref().is_some_and(|holder| Arc::ptr_eq(&holder.held, held));
+            if is_holder && line.pass_on() {
+                return None;
+            }
+        }
+        Some(Freed { queues: self, held })
+    }
+
+    /// A caller leaves its place, with or without the lock.
+    pub(super) fn leave(&self, name: &Arc<str>, ticket: &Arc<Ticket>) {
+        let mut lines = self.lines.lock();
+        if let Some(line) = lines.get_mut(name) {
+            let was_first = line.waiting.front().is_some_and(|first| Arc::ptr_eq(first, ticket));
+            line.waiting.retain(|other| !Arc::ptr_eq(other, ticket));
+            if was_first {
+                line.wake_first();
+            }
+            tidy(&mut lines, name);
+        }
+        drop(lines);
+        let state = std::mem::replace(&mut *ticket.state.lock(), TicketState::Waiting);
+        if let TicketState::Handed(held) = state {
+            self.give_up(&held);
+        }
+    }
+
+    /// Gives up a lock without waiting for it.
+    pub(crate) fn give_up(&self, held: &Arc<Held>) {
+        if let Some(freed) = self.pass_on(held) {
+            self.ballot.release_in_background(Arc::clone(held.claim()), held.runs_out());
+            drop(freed);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.lines() == 0
+    }
+
+    #[cfg(test)]
+    pub(crate) fn lines(&self) -> usize {
+        self.lines.lock().len()
+    }
+}
+
+/// Removes a line that nobody stands in, and stops listening where nobody waits.
+fn tidy(lines: &mut HashMap<Arc<str>, Line>, name: &Arc<str>) {
+    let Some(line) = lines.get_mut(name) else { return };
+    if line.waiting.is_empty() {
+        line.bell = None;
+    }
+    if line.is_empty() {
+        lines.remove(name);
+    }
+}
+
+impl Drop for Freed<'_> {
+    fn drop(&mut self) {
+        let name = self.held.claim().name();
+        let mut lines = self.queues.lines.lock();
+        let Some(line) = lines.get_mut(name) else { return };
+        let is_holder =
+            line.holder.as_ref().is_some_and(|holder| Arc::ptr_eq(&holder.held, self.held));
+        if is_holder {
+            line.holder = None;
+        }
+        // This process may be among those who listen.
+        let own = usize::from(line.bell.is_some());
+        if self.held.claim().listeners() > own {
+            line.gives_way_until = Some(Instant::now() + GIVE_WAY);
+        }
+        line.wake_first();
+        tidy(&mut lines, name);
+    }
+}

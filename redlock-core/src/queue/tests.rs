@@ -1,0 +1,352 @@
+//! Waiting, waking and handing over, on nodes in memory and in paused time.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::{Instant, sleep};
+
+use crate::clock::fake::RuntimeClock;
+use crate::node::Node;
+use crate::node::fake::{FakeNode, Question};
+use crate::{LockError, LockGuard, LockManager, LockManagerBuilder, MemoryNode};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// Two managers on the same nodes, as two copies of a service.
+fn two_processes(nodes: usize) -> (LockManager, LockManager, Vec<MemoryNode>) {
+    let clock = Arc::new(RuntimeClock::new());
+    let nodes: Vec<_> =
+        (0..nodes).map(|_| MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock))).collect();
+    let manager = || {
+        let nodes = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Node>).collect();
+        LockManagerBuilder::over(nodes, Arc::<RuntimeClock>::clone(&clock))
+    };
+    (manager(), manager(), nodes)
+}
+
+fn one_node() -> (LockManager, Arc<FakeNode>) {
+    let node = FakeNode::start("node");
+    let locks =
+        LockManagerBuilder::over(vec![Arc::clone(&node) as _], Arc::new(RuntimeClock::new()));
+    (locks, node)
+}
+
+fn acquisitions(node: &FakeNode) -> usize {
+    node.log().iter().filter(|question| matches!(question, Question::Acquire(..))).count()
+}
+
+async fn settle() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn wait(locks: &LockManager, key: &str) -> Result<LockGuard, LockError> {
+    locks.lock(key).expire(30 * SECOND).wait_time(60 * SECOND).acquire().await
+}
+
+/// No sleep of the waiter's own: the release wakes it in the same instant of paused time.
+#[tokio::test(start_paused = true)]
+async fn a_release_in_another_process_wakes_the_waiter() {
+    for nodes in [1, 2, 5] {
+        let (here, there, _) = two_processes(nodes);
+        let guard = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+        let waiter = tokio::spawn(async move { wait(&here, "a").await.map(|_| Instant::now()) });
+        sleep(Duration::from_millis(100)).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let acquired = waiter.await.unwrap().unwrap();
+        assert_eq!(acquired - released, Duration::ZERO, "{nodes} nodes");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_crashed_is_noticed_when_its_lease_is_over() {
+    let (here, there, _) = two_processes(3);
+    let start = Instant::now();
+    std::mem::forget(there.lock("a").expire(5 * SECOND).try_acquire().await.unwrap());
+    drop(wait(&here, "a").await.unwrap());
+    let waited = start.elapsed();
+    assert!((5000..=5005).contains(&waited.as_millis()), "{waited:?}");
+}
+
+/// A holder of another library announces nothing.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_not_announced_is_noticed_by_a_slow_poll() {
+    let (locks, node) = one_node();
+    node.occupy(60 * SECOND);
+    let waiter = tokio::spawn(async move { wait(&locks, "a").await.is_ok() });
+    sleep(10 * SECOND).await;
+    let polls = acquisitions(&node);
+    assert!((20..=42).contains(&polls), "{polls} polls in 10 s");
+    let start = Instant::now();
+    node.forget();
+    assert!(waiter.await.unwrap());
+    assert!(start.elapsed() <= Duration::from_millis(501), "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_first_in_line_asks_the_nodes() {
+    let (locks, node) = one_node();
+    node.occupy(60 * SECOND);
+    let waiters: Vec<_> = (0..100)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move { wait(&locks, "a").await.map(drop) })
+        })
+        .collect();
+    sleep(10 * SECOND).await;
+    let polls = acquisitions(&node);
+    assert!(polls <= 42, "{polls} polls of 100 waiters in 10 s");
+    node.forget();
+    for waiter in waiters {
+        waiter.await.unwrap().unwrap();
+    }
+    // Two commands for each chain of hand-overs at most.
+    assert!(acquisitions(&node) - polls <= 100 / 16 + 2, "{}", acquisitions(&node));
+}
+
+#[tokio::test(start_paused = true)]
+async fn callers_of_one_process_come_in_order() {
+    let (locks, _, _) = two_processes(3);
+    let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let first = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for number in 0..50 {
+        let (locks, order) = (locks.clone(), Arc::clone(&order));
+        waiters.push(tokio::spawn(async move {
+            let guard = wait(&locks, "a").await.unwrap();
+            order.lock().push(number);
+            sleep(Duration::from_millis(1)).await;
+            guard.release().await.unwrap();
+        }));
+        settle().await;
+    }
+    first.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
+    assert_eq!(*order.lock(), (0..50).collect::<Vec<_>>());
+    assert!(locks.queues().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_costs_no_command_and_never_two_holders() {
+    let (locks, node) = one_node();
+    let inside = Arc::new(AtomicUsize::new(0));
+    let tasks: Vec<_> = (0..64)
+        .map(|_| {
+            let (locks, inside) = (locks.clone(), Arc::clone(&inside));
+            tokio::spawn(async move {
+                for _ in 0..50 {
+                    let guard = wait(&locks, "a").await.unwrap();
+                    assert!(guard.is_valid());
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    tokio::task::yield_now().await;
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let commands = node.log().len();
+    assert!(commands <= 64 * 50 / 2, "{commands} commands for {} turns", 64 * 50);
+    assert!(!node.is_held());
+    assert!(locks.queues().is_empty());
+}
+
+/// Other processes get their turn although this one always has a caller waiting.
+#[tokio::test(start_paused = true)]
+async fn a_chain_of_hand_overs_ends() {
+    let (here, there, _) = two_processes(1);
+    let hog = {
+        let here = here.clone();
+        tokio::spawn(async move {
+            let tasks = (0..4).map(|_| {
+                let here = here.clone();
+                async move {
+                    loop {
+                        let guard = wait(&here, "a").await.unwrap();
+                        sleep(Duration::from_millis(1)).await;
+                        guard.release().await.unwrap();
+                    }
+                }
+            });
+            futures_util::future::join_all(tasks).await;
+        })
+    };
+    sleep(Duration::from_millis(10)).await;
+    let start = Instant::now();
+    for _ in 0..20 {
+        wait(&there, "a").await.unwrap().release().await.unwrap();
+    }
+    hog.abort();
+    let mean = start.elapsed() / 20;
+    assert!(mean <= Duration::from_millis(60), "{mean:?}");
+}
+
+/// The guard that is handed over tells what is left of the old lease until the new is confirmed.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_handed_over_is_extended_in_the_background() {
+    let (locks, _, nodes) = two_processes(1);
+    let first = locks.lock("a").expire(10 * SECOND).try_acquire().await.unwrap();
+    let second = {
+        let locks = locks.clone();
+        tokio::spawn(async move {
+            locks.lock("a").expire(10 * SECOND).wait_time(60 * SECOND).acquire().await.unwrap()
+        })
+    };
+    sleep(4 * SECOND).await;
+    first.release().await.unwrap();
+    let second = second.await.unwrap();
+    assert!(second.is_valid());
+    settle().await;
+    assert!(second.remaining() > 9 * SECOND, "{:?}", second.remaining());
+    assert!(nodes[0].time_to_live("a").unwrap() > 9 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_almost_over_is_not_handed_over() {
+    let (locks, node) = one_node();
+    let first = locks.lock("a").expire(10 * SECOND).try_acquire().await.unwrap();
+    let second = {
+        let locks = locks.clone();
+        tokio::spawn(async move { wait(&locks, "a").await.unwrap() })
+    };
+    sleep(6 * SECOND).await;
+    first.release().await.unwrap();
+    let second = second.await.unwrap();
+    assert!(second.remaining() > 29 * SECOND, "{:?}", second.remaining());
+    assert_eq!(acquisitions(&node), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_this_process_holds_is_refused_without_a_round_trip() {
+    let (locks, node) = one_node();
+    let guard = locks.lock("a").expire(10 * SECOND).try_acquire().await.unwrap();
+    sleep(SECOND).await;
+    let refused = locks.lock("a").try_acquire().now_or_never().expect("no await").unwrap_err();
+    let LockError::Contended { remaining, votes, .. } = refused else { panic!("{refused:?}") };
+    let remaining = remaining.unwrap();
+    assert!((8 * SECOND..9 * SECOND).contains(&remaining), "{remaining:?}");
+    assert!(votes.is_empty());
+    assert_eq!(acquisitions(&node), 1);
+    // An own lock that has run out says nothing.
+    sleep(10 * SECOND).await;
+    drop(locks.lock("a").try_acquire().await.unwrap());
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_waiting_time_bounds_the_waiting() {
+    let (here, there, _) = two_processes(3);
+    let _remote = there.lock("a").expire(60 * SECOND).try_acquire().await.unwrap();
+    let _local = here.lock("b").expire(60 * SECOND).try_acquire().await.unwrap();
+    for key in ["a", "b"] {
+        let start = Instant::now();
+        let refused = here.lock(key).wait_time(2 * SECOND).acquire().await.unwrap_err();
+        assert!(refused.is_contended(), "{refused:?}");
+        let waited = start.elapsed();
+        assert!((2000..=2002).contains(&waited.as_millis()), "{key}: {waited:?}");
+    }
+    assert!(here.queues().lines() == 1, "only the lock that is held");
+}
+
+/// A holder that overruns its lease does not block its own process for ever.
+#[tokio::test(start_paused = true)]
+async fn a_local_holder_that_overruns_its_lease_is_not_waited_for() {
+    let (locks, _, nodes) = two_processes(1);
+    let overrun = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
+    let start = Instant::now();
+    let next = wait(&locks, "a").await.unwrap();
+    assert!(start.elapsed() <= Duration::from_millis(5010), "{:?}", start.elapsed());
+    drop(overrun);
+    settle().await;
+    assert!(next.is_valid() && nodes[0].time_to_live("a").is_some());
+    assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
+}
+
+#[tokio::test(start_paused = true)]
+async fn too_many_waiters_are_refused() {
+    let node = MemoryNode::new();
+    let locks = LockManager::builder().memory_node(&node).max_waiters(2).connect().await.unwrap();
+    let _held = locks.lock("a").try_acquire().await.unwrap();
+    let (mut one, mut two) = (Box::pin(wait(&locks, "a")), Box::pin(wait(&locks, "a")));
+    assert!(one.as_mut().now_or_never().is_none());
+    assert!(two.as_mut().now_or_never().is_none());
+    let refused = wait(&locks, "a").await.unwrap_err();
+    assert!(matches!(refused, LockError::TooManyWaiters { limit: 2, .. }), "{refused:?}");
+    drop(two);
+    assert!(wait(&locks, "a").now_or_never().is_none(), "a place is free again");
+}
+
+/// Whoever leaves the line, wherever it stands, holds nobody up and leaves nothing behind.
+#[tokio::test(start_paused = true)]
+async fn waiters_may_be_dropped_at_every_poll() {
+    for local in [true, false] {
+        for leaver in 0..3 {
+            for polls in 0..12 {
+                let (here, there, nodes) = two_processes(3);
+                let holder = if local { &here } else { &there };
+                let guard = holder.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+                let mut waiters: Vec<_> = (0..3).map(|_| Box::pin(wait(&here, "a"))).collect();
+                let mut guard = Some(guard);
+                let mut done = 0;
+                for round in 0..40 {
+                    if round == polls && leaver < waiters.len() {
+                        drop(waiters.remove(leaver));
+                    }
+                    if round == 5 {
+                        drop(guard.take());
+                    }
+                    let mut index = 0;
+                    while index < waiters.len() {
+                        match waiters[index].as_mut().now_or_never() {
+                            Some(acquired) => {
+                                drop(acquired.unwrap());
+                                drop(waiters.remove(index));
+                                done += 1;
+                            }
+                            None => index += 1,
+                        }
+                    }
+                    sleep(Duration::from_millis(20)).await;
+                }
+                let case = format!("local {local}, leaver {leaver}, polls {polls}");
+                assert!(waiters.is_empty(), "{} still wait: {case}", waiters.len());
+                assert!(done >= 2, "{done}: {case}");
+                assert!(here.queues().is_empty(), "{case}");
+                assert!(nodes.iter().all(MemoryNode::is_empty), "{case}");
+                assert!(nodes.iter().all(|node| node.listeners() == 0), "{case}");
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_left_of_many_contended_rounds() {
+    let (here, there, nodes) = two_processes(3);
+    let tasks: Vec<_> = (0..20)
+        .map(|number| {
+            let locks = if number % 2 == 0 { here.clone() } else { there.clone() };
+            tokio::spawn(async move {
+                for round in 0..50 {
+                    let guard = wait(&locks, &format!("lock:{}", round % 5)).await.unwrap();
+                    sleep(Duration::from_micros(300)).await;
+                    drop(guard);
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    settle().await;
+    assert!(here.queues().is_empty() && there.queues().is_empty());
+    assert!(nodes.iter().all(|node| node.is_empty() && node.listeners() == 0));
+}
