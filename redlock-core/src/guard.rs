@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::ballot::{Extension, Release};
 use crate::error::{ExtendError, ReleaseError, Votes};
 use crate::key::LockKey;
-use crate::lease::Held;
+use crate::lease::{Held, State};
 use crate::manager::Shared;
 use crate::request::check_expire;
 
@@ -36,6 +36,21 @@ pub struct Lease {
     held: Arc<Held>,
 }
 
+/// How a lock stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LockState {
+    /// It is held.
+    Held,
+    /// It is held, but the last extension was not confirmed by a quorum of nodes, or no quorum can
+    /// be reached at the moment. It is lost when its validity ends before that changes.
+    Suspect,
+    /// It is lost. That never changes again.
+    Lost,
+    /// Its holder released it.
+    Released,
+}
+
 impl LockGuard {
     pub(crate) fn new(shared: Arc<Shared>, held: Arc<Held>, renew: Option<Duration>) -> Self {
         shared.keeper.add(&held, renew);
@@ -58,6 +73,11 @@ impl LockGuard {
     /// Whether the lock is still held, as far as can be known without asking the nodes.
     pub fn is_valid(&self) -> bool {
         self.lease.is_valid()
+    }
+
+    /// How the lock stands, see [`LockState`].
+    pub fn state(&self) -> LockState {
+        self.lease.state()
     }
 
     /// Resolves when the lock is lost: its lease ran out, could not be renewed in time, or a quorum
@@ -85,6 +105,14 @@ impl LockGuard {
     /// longer.
     pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
         self.lease.extend(expire).await
+    }
+
+    /// Ends the holding without releasing: the lock stays on the nodes until its lease runs out, and
+    /// nobody acquires it before. For work that is to be done once per period, and where a release
+    /// would come too early. Renewal ends.
+    pub fn keep_until_expiry(mut self) {
+        self.end();
+        self.lease.shared.queues.keep(&self.lease.held);
     }
 
     /// A view of this lock to hand around.
@@ -159,6 +187,22 @@ impl Lease {
         self.held.is_valid()
     }
 
+    /// How the lock stands, see [`LockState`].
+    pub fn state(&self) -> LockState {
+        let Self { shared, held } = self;
+        match held.state() {
+            State::Released => LockState::Released,
+            State::Held if held.is_valid() => {
+                if held.is_unconfirmed() || !shared.ballot.has_quorum() {
+                    LockState::Suspect
+                } else {
+                    LockState::Held
+                }
+            }
+            State::Held | State::Lost => LockState::Lost,
+        }
+    }
+
     /// Resolves when the lock is lost, as [`LockGuard::lost`] does.
     ///
     /// # Cancel safety
@@ -195,7 +239,10 @@ impl Lease {
                 shared.keeper.remove(held);
                 Err(ExtendError::Lost { key: key(), votes })
             }
-            Extension::Unavailable(votes) => Err(ExtendError::Unavailable { key: key(), votes }),
+            Extension::Unavailable(votes) => {
+                held.not_extended();
+                Err(ExtendError::Unavailable { key: key(), votes })
+            }
         }
     }
 }

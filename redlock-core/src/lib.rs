@@ -88,7 +88,7 @@ pub use error::{
     ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, NodeError, ReleaseError,
     Vote, Votes,
 };
-pub use guard::{Lease, LockGuard};
+pub use guard::{Lease, LockGuard, LockState};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use manager::{LockManager, LockManagerBuilder};
 pub use node::memory::MemoryNode;

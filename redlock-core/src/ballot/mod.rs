@@ -124,6 +124,12 @@ impl Ballot {
         }
     }
 
+    /// Whether a quorum of nodes can be asked now, as far as is known.
+    pub(crate) fn has_quorum(&self) -> bool {
+        let up = self.nodes.iter().filter(|node| node.is_up()).count();
+        up >= quorum(self.nodes.len())
+    }
+
     /// Releases the claim on all nodes without waiting for it.
     pub(crate) fn release_in_background(&self, claim: Arc<Claim>, until: Moment) {
         let nodes = self.nodes.iter().map(|node| (Arc::clone(node), UnderWay::Nothing)).collect();

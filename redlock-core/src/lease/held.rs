@@ -30,6 +30,8 @@ struct Term {
     /// What the lease counts from: before the question was sent that granted it.
     since: Moment,
     expire: Duration,
+    /// Whether the last extension was not confirmed.
+    unconfirmed: bool,
     /// When the last lease that was asked for runs out on the servers, granted or not.
     runs_out: Moment,
 }
@@ -54,7 +56,7 @@ impl Held {
     ) -> Self {
         // A node may have answered, and so begun its lease, up to now.
         let runs_out = clock.now().after(expire);
-        let term = Term { state: State::Held, since, expire, runs_out };
+        let term = Term { state: State::Held, since, expire, unconfirmed: false, runs_out };
         Self { claim, clock, term: Mutex::new(term), changed: Notify::new(), due: Mutex::default() }
     }
 
@@ -129,6 +131,7 @@ impl Held {
         if term.state != State::Held || left_before.is_zero() {
             return false;
         }
+        term.unconfirmed = false;
         if left(since, expire) > left_before {
             term.since = since;
             term.expire = expire;
@@ -136,6 +139,16 @@ impl Held {
             self.changed.notify_waiters();
         }
         true
+    }
+
+    /// Notes that an extension was not confirmed.
+    pub(crate) fn not_extended(&self) {
+        self.term.lock().unconfirmed = true;
+    }
+
+    /// Whether the last extension was not confirmed.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.term.lock().unconfirmed
     }
 
     /// Ends the holding because the holder gives the lock back. A lock whose validity was over by

@@ -216,6 +216,7 @@ async fn renew(ledger: &Ledger, ballot: &Ballot, entry: Entry, lease: Duration) 
         // Not lost as long as validity is left (invariant 7).
         Extension::Unavailable(votes) => {
             tracing::debug!(key = %held.claim().key(), %votes, "a renewal failed; it is repeated");
+            held.not_extended();
             let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
             let due = Instant::now() + retry.min(held.remaining());
             ledger.insert(entry, due);

@@ -9,7 +9,7 @@ mod held;
 mod keeper;
 
 pub(crate) use background::Background;
-pub(crate) use held::Held;
+pub(crate) use held::{Held, State};
 pub(crate) use keeper::Keeper;
 
 #[cfg(test)]

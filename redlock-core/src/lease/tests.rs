@@ -9,7 +9,9 @@ use tokio::time::{Instant, sleep};
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
 use crate::node::fake::{FakeNode, Mode, Question};
-use crate::{ExtendError, LockError, LockManager, LockManagerBuilder, MemoryNode, ReleaseError};
+use crate::{
+    ExtendError, LockError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError,
+};
 
 const SECOND: Duration = Duration::from_secs(1);
 const UP: Mode = Mode::Up(Duration::ZERO);
@@ -145,6 +147,46 @@ async fn an_extension_that_is_confirmed_too_late_brings_nothing_back() {
     let extended = guard.extend(5 * SECOND).await;
     assert!(matches!(extended, Err(ExtendError::Lost { .. })), "{extended:?}");
     assert!(!guard.is_valid());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_suspect_while_a_quorum_does_not_confirm_it() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    assert_eq!(guard.state(), LockState::Held);
+    set(&nodes, &[UP, Mode::Frozen, Mode::Frozen]);
+    sleep(Duration::from_millis(1500)).await;
+    assert_eq!(guard.state(), LockState::Suspect, "a renewal was not confirmed");
+    set(&nodes, &[UP; 3]);
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(guard.state(), LockState::Held);
+    set(&nodes, &[UP, Mode::Down, Mode::Down]);
+    assert_eq!(guard.state(), LockState::Suspect, "at once, before any renewal");
+    guard.lost().await;
+    assert_eq!(guard.state(), LockState::Lost);
+    set(&nodes, &[UP; 3]);
+    let lease = guard.lease();
+    drop(guard);
+    assert_eq!(lease.state(), LockState::Lost);
+    let guard = locks.lock("b").expire(SECOND).try_acquire().await.unwrap();
+    let lease = guard.lease();
+    guard.release().await.unwrap();
+    assert_eq!(lease.state(), LockState::Released);
+}
+
+/// For work that is to be done once per period.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_kept_runs_out_by_itself() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").expire(6 * SECOND).renew().try_acquire().await.unwrap();
+    guard.keep_until_expiry();
+    sleep(5 * SECOND).await;
+    assert!(nodes.iter().all(|node| node.is_held()));
+    assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
+    sleep(SECOND).await;
+    assert!(nodes.iter().all(|node| !node.is_held()), "not renewed");
+    assert!(nodes.iter().all(|node| node.releases() == 0));
+    locks.lock("a").try_acquire().await.unwrap().release().await.unwrap();
 }
 
 /// A process that was stopped for longer than its lease finds out by the clock, not by a flag.

@@ -173,6 +173,10 @@ impl Node for FakeNode {
         (Listening::new(|| {}), Box::pin(std::future::ready(())))
     }
 
+    fn is_up(&self) -> bool {
+        *self.mode.borrow() != Mode::Down
+    }
+
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut mode = self.mode.subscribe();
         Box::pin(async move {

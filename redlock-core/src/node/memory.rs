@@ -232,6 +232,10 @@ impl Node for MemoryNode {
         (listening, Box::pin(std::future::ready(())))
     }
 
+    fn is_up(&self) -> bool {
+        true
+    }
+
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         Box::pin(std::future::ready(()))
     }

@@ -37,6 +37,9 @@ pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
     /// Announcements may get lost; they never hold anything up.
     fn listen(&self, name: &Arc<str>, ring: Ring) -> (Listening, Ready);
 
+    /// Whether it can be asked now, as far as is known.
+    fn is_up(&self) -> bool;
+
     /// Resolves when the node can be asked (again).
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }

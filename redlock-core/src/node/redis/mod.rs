@@ -140,6 +140,10 @@ impl Node for RedisNode {
         self.channels.listen(name, ring)
     }
 
+    fn is_up(&self) -> bool {
+        self.link().is_ok()
+    }
+
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         let mut changed = self.changed.subscribe();
         if self.link().is_ok() {
