@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::ballot::{Extension, Release};
 use crate::error::{ExtendError, ReleaseError, Votes};
 use crate::key::LockKey;
-use crate::lease::{Held, State};
+use crate::lease::{Held, Renewal, State};
 use crate::manager::Shared;
 use crate::request::check_expire;
 
@@ -52,8 +52,8 @@ pub enum LockState {
 }
 
 impl LockGuard {
-    pub(crate) fn new(shared: Arc<Shared>, held: Arc<Held>, renew: Option<Duration>) -> Self {
-        shared.keeper.add(&held, renew);
+    pub(crate) fn new(shared: Arc<Shared>, held: Arc<Held>, renewal: Option<Renewal>) -> Self {
+        shared.keeper.add(&held, renewal);
         Self { lease: Lease { shared, held }, released: false }
     }
 

@@ -10,7 +10,7 @@ use crate::ballot::{Refusal, validity};
 use crate::error::{InvalidOption, LockError, Votes};
 use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
-use crate::lease::Held;
+use crate::lease::{Held, Renewal};
 use crate::manager::Shared;
 use crate::node::Claim;
 use crate::queue::{Backoff, Place, Turn, poll_pause};
@@ -43,6 +43,8 @@ pub struct LockRequest {
     key: Result<LockKey, KeyError>,
     expire: Option<Duration>,
     renew: bool,
+    max_hold: Option<Duration>,
+    hold_at_least: Option<Duration>,
     wait: Wait,
 }
 
@@ -56,7 +58,15 @@ enum Wait {
 
 impl LockRequest {
     pub(crate) fn new(shared: Arc<Shared>, key: Result<LockKey, KeyError>) -> Self {
-        Self { shared, key, expire: None, renew: false, wait: Wait::Not }
+        Self {
+            shared,
+            key,
+            expire: None,
+            renew: false,
+            max_hold: None,
+            hold_at_least: None,
+            wait: Wait::Not,
+        }
     }
 
     /// Sets the lease: how long the lock is held at most, unless it is extended or renewed. It
@@ -77,6 +87,22 @@ impl LockRequest {
     /// Defaults to no renewal where [`expire`](Self::expire) is set, and to renewal otherwise.
     pub fn renew(mut self) -> Self {
         self.renew = true;
+        self
+    }
+
+    /// Bounds the renewal: after this time since the acquisition the lease is not extended any more
+    /// and runs out, so that work that hangs does not hold its lock for ever. Defaults to no bound.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Keeps the lock on the nodes for at least this time since the acquisition, even if it is
+    /// released before: for work that must not be repeated sooner, on whichever machine and however
+    /// its clock runs. A crashed holder's lock still runs out after its lease. Not longer than the
+    /// lease. Defaults to none.
+    pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
+        self.hold_at_least = Some(hold_at_least);
         self
     }
 
@@ -188,7 +214,13 @@ impl LockRequest {
         let expire = self.expire.unwrap_or(self.shared.expire);
         check_expire("expire", expire)?;
         let renew = self.renew || self.expire.is_none();
-        Ok(Terms { expire, renew })
+        let (max_hold, hold_at_least) = (self.max_hold, self.hold_at_least);
+        if let Some(at_least) = hold_at_least.filter(|at_least| *at_least > expire) {
+            let allowed = format!("at most the lease (expire) of {expire:?}");
+            let value = format!("{at_least:?}");
+            return Err(InvalidOption::new("hold_at_least", value, allowed).into());
+        }
+        Ok(Terms { expire, renew, max_hold, hold_at_least })
     }
 
     /// One attempt. What this process holds itself is refused without a round trip.
@@ -206,7 +238,11 @@ impl LockRequest {
     async fn ask(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
         let shared = &self.shared;
         shared.check_open()?;
-        let claim = Arc::new(Claim::new(&shared.prefix, key.clone()));
+        let mut claim = Claim::new(&shared.prefix, key.clone());
+        if let Some(at_least) = terms.hold_at_least {
+            claim = claim.hold_at_least(at_least, &shared.ballot.clock);
+        }
+        let claim = Arc::new(claim);
         match shared.ballot.acquire(&claim, terms.expire).await {
             Ok(since) => {
                 let clock = Arc::clone(&shared.ballot.clock);
@@ -241,11 +277,14 @@ impl LockRequest {
 struct Terms {
     expire: Duration,
     renew: bool,
+    max_hold: Option<Duration>,
+    hold_at_least: Option<Duration>,
 }
 
 impl Terms {
-    fn renewal(self) -> Option<Duration> {
-        self.renew.then_some(self.expire)
+    fn renewal(self) -> Option<Renewal> {
+        let until = self.max_hold.and_then(|max_hold| Instant::now().checked_add(max_hold));
+        self.renew.then_some(Renewal { lease: self.expire, until })
     }
 }
 
@@ -273,6 +312,8 @@ impl fmt::Debug for LockRequest {
             .field("key", &self.key)
             .field("expire", &self.expire)
             .field("renew", &self.renew)
+            .field("max_hold", &self.max_hold)
+            .field("hold_at_least", &self.hold_at_least)
             .field("wait", &self.wait)
             .finish_non_exhaustive()
     }

@@ -50,10 +50,10 @@ impl FanOut {
         }
     }
 
-    /// Waits for all answers, whatever they are.
-    pub(crate) async fn finish(mut self) {
+    /// Waits for all answers.
+    pub(crate) async fn finish(mut self, mut voted: impl FnMut(usize, Vote)) {
         std::future::poll_fn(|cx| {
-            self.poll_all(cx, |_, _| {});
+            self.poll_all(cx, &mut voted);
             if self.is_empty() { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;

@@ -41,9 +41,25 @@ pub(crate) trait Aftercare: std::fmt::Debug + Send + Sync + 'static {
     /// unresponsive.
     fn await_answers(&self, answers: FanOut);
 
+    /// Sets the lock again on nodes that have forgotten it, as long as it is not given up.
+    fn restore(&self, forgotten: Forgotten);
+
     /// Releases the claim on the nodes that may hold it, again and again until each has confirmed
     /// it or the lease has run out there.
     fn release(&self, leftover: Leftover);
+}
+
+/// An extension that a quorum has confirmed, although some nodes may have forgotten the lock: they
+/// were restarted, or could not be reached when it was acquired.
+#[derive(Debug)]
+pub(crate) struct Forgotten {
+    pub(crate) claim: Arc<Claim>,
+    pub(crate) expire: Duration,
+    pub(crate) nodes: Arc<[Arc<dyn Node>]>,
+    /// Those that have said so.
+    pub(crate) gone: Vec<usize>,
+    /// Those that have not answered yet.
+    pub(crate) answers: FanOut,
 }
 
 /// A claim that may still stand on some nodes, although nobody wants it any more.
@@ -98,7 +114,10 @@ impl Ballot {
         round.ask(&self.nodes, |node| node.extend(claim, expire));
         let verdict = round.decide(self.node_timeout).await;
         let extension = match verdict {
-            Verdict::Carried => Extension::Extended { since },
+            Verdict::Carried => {
+                self.restore(claim, expire, round);
+                return Extension::Extended { since };
+            }
             Verdict::Rejected if round.tally().denied() => {
                 Extension::Lost(round.votes(&self.nodes))
             }
@@ -111,6 +130,7 @@ impl Ballot {
     /// Asks the nodes to release the claim, which runs out by itself at `until`. Dropping it moves
     /// what is still to be done to the background.
     pub(crate) async fn release(&self, claim: Arc<Claim>, until: Moment) -> Release {
+        claim.give_up();
         let mut round = Round::new(&self.nodes);
         round.ask(&self.nodes, |node| node.release(&claim));
         let mut releasing = Releasing { ballot: self, claim, until, round };
@@ -132,8 +152,20 @@ impl Ballot {
 
     /// Releases the claim on all nodes without waiting for it.
     pub(crate) fn release_in_background(&self, claim: Arc<Claim>, until: Moment) {
+        claim.give_up();
         let nodes = self.nodes.iter().map(|node| (Arc::clone(node), UnderWay::Nothing)).collect();
         self.aftercare.release(Leftover { claim, until, nodes });
+    }
+
+    fn restore(&self, claim: &Arc<Claim>, expire: Duration, round: Round) {
+        let gone: Vec<usize> = (0..self.nodes.len())
+            .filter(|index| matches!(round.vote(*index), Some(Vote::Gone)))
+            .collect();
+        let answers = round.into_rest();
+        if !(gone.is_empty() && answers.is_empty()) {
+            let (claim, nodes) = (Arc::clone(claim), Arc::clone(&self.nodes));
+            self.aftercare.restore(Forgotten { claim, expire, nodes, gone, answers });
+        }
     }
 
     fn await_rest(&self, round: Round) {

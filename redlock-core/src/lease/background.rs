@@ -9,7 +9,7 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::ballot::{Aftercare, FanOut, Leftover, UnderWay};
+use crate::ballot::{Aftercare, FanOut, Forgotten, Leftover, UnderWay};
 use crate::clock::{Clock, Moment};
 use crate::error::Vote;
 use crate::node::{Answer, Claim, Node};
@@ -91,8 +91,35 @@ impl Aftercare for Background {
     fn await_answers(&self, answers: FanOut) {
         // Not tracked: nothing is lost if they never come.
         if let Some(runtime) = self.runtime() {
-            runtime.spawn(answers.finish());
+            runtime.spawn(answers.finish(|_, _| {}));
         }
+    }
+
+    fn restore(&self, forgotten: Forgotten) {
+        let Some(runtime) = self.runtime() else { return };
+        let Forgotten { claim, expire, nodes, mut gone, answers } = forgotten;
+        runtime.spawn(async move {
+            let forgot = |index, vote| {
+                if vote == Vote::Gone {
+                    gone.push(index);
+                }
+            };
+            answers.finish(forgot).await;
+            for index in gone {
+                if claim.is_given_up() {
+                    return;
+                }
+                let vote = nodes[index].acquire(&claim, expire).await;
+                tracing::debug!(
+                    key = %claim.key(), node = %nodes[index].name(), %vote,
+                    "set a lock again that the node had forgotten"
+                );
+                // The release may have overtaken it.
+                if claim.is_given_up() {
+                    let _ = nodes[index].release(&claim).await;
+                }
+            }
+        });
     }
 
     fn release(&self, leftover: Leftover) {

@@ -55,8 +55,16 @@ pub(crate) type Due = (Instant, u64);
 #[derive(Debug, Clone)]
 struct Entry {
     held: Arc<Held>,
-    /// The lease that is asked for at each renewal.
-    renew: Option<Duration>,
+    renewal: Option<Renewal>,
+}
+
+/// How a lock is renewed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Renewal {
+    /// The lease that is asked for each time.
+    pub(crate) lease: Duration,
+    /// When it ends, whatever the holder does.
+    pub(crate) until: Option<Instant>,
 }
 
 impl Keeper {
@@ -72,8 +80,8 @@ impl Keeper {
     }
 
     /// Looks after a lock from now on.
-    pub(crate) fn add(&self, held: &Arc<Held>, renew: Option<Duration>) {
-        let entry = Entry { held: Arc::clone(held), renew };
+    pub(crate) fn add(&self, held: &Arc<Held>, renewal: Option<Renewal>) {
+        let entry = Entry { held: Arc::clone(held), renewal };
         let due = entry.next_due();
         self.ledger.insert(entry, due);
         if !self.started.swap(true, Ordering::Relaxed) {
@@ -102,9 +110,11 @@ impl Keeper {
 impl Entry {
     fn next_due(&self) -> Instant {
         let now = Instant::now();
-        match self.renew {
+        match self.renewal {
             // Spread by a tenth, so that locks acquired together are not all renewed at once.
-            Some(lease) => now + (lease / RENEWALS_PER_LEASE).mul_f64(rand::random_range(0.9..1.0)),
+            Some(Renewal { lease, .. }) => {
+                now + (lease / RENEWALS_PER_LEASE).mul_f64(rand::random_range(0.9..1.0))
+            }
             None => now + self.held.remaining(),
         }
     }
@@ -163,10 +173,15 @@ impl Ledger {
 async fn run(ledger: Arc<Ledger>, ballot: Ballot, end: CancellationToken) {
     let mut renewals = FuturesUnordered::new();
     loop {
-        for entry in ledger.take_due() {
+        for mut entry in ledger.take_due() {
+            let over =
+                |renewal: &Renewal| renewal.until.is_some_and(|until| until <= Instant::now());
+            if entry.renewal.as_ref().is_some_and(over) {
+                entry.renewal = None;
+            }
             let next_due = entry.next_due();
-            match entry.renew {
-                Some(lease) => {
+            match entry.renewal {
+                Some(Renewal { lease, .. }) => {
                     // It stays in the ledger meanwhile, so that a shutdown finds it.
                     ledger.insert(entry.clone(), next_due);
                     renewals.push(renew(&ledger, &ballot, entry, lease));

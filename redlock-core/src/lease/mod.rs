@@ -10,7 +10,7 @@ mod keeper;
 
 pub(crate) use background::Background;
 pub(crate) use held::{Held, State};
-pub(crate) use keeper::Keeper;
+pub(crate) use keeper::{Keeper, Renewal};
 
 #[cfg(test)]
 mod tests;

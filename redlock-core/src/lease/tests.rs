@@ -174,6 +174,71 @@ async fn a_lock_is_suspect_while_a_quorum_does_not_confirm_it() {
     assert_eq!(lease.state(), LockState::Released);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_node_that_forgot_the_lock_gets_it_again_while_the_quorum_stands() {
+    let (locks, nodes) = manager(3);
+    let renewed = locks.lock("a").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    nodes[2].forget();
+    sleep(Duration::from_millis(1100)).await;
+    assert!(nodes[2].is_held());
+    nodes[0].forget();
+    renewed.extend(SECOND).await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    assert!(nodes[0].is_held());
+    renewed.release().await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    assert!(nodes.iter().all(|node| !node.is_held()));
+}
+
+/// The whole lock is never made anew from nothing.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_a_quorum_forgot_is_not_set_again() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    nodes[..2].iter().for_each(|node| node.forget());
+    guard.lost().await;
+    sleep(SECOND).await;
+    assert!(!nodes[0].is_held() && !nodes[1].is_held());
+}
+
+#[tokio::test(start_paused = true)]
+async fn renewal_ends_at_its_bound() {
+    let (locks, _nodes) = manager(3);
+    let start = Instant::now();
+    let request = locks.lock("a").expire(3 * SECOND).renew().max_hold(20 * SECOND);
+    let guard = request.try_acquire().await.unwrap();
+    sleep(19 * SECOND).await;
+    assert!(guard.is_valid());
+    guard.lost().await;
+    let held = start.elapsed();
+    assert!((20 * SECOND..=23 * SECOND).contains(&held), "{held:?}");
+}
+
+/// ShedLock's lockAtLeastFor.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_held_at_least_as_long_as_asked() {
+    let node = MemoryNode::with_clock(Arc::new(RuntimeClock::new()));
+    let locks =
+        LockManagerBuilder::over(vec![Arc::new(node.clone())], Arc::new(RuntimeClock::new()));
+    let request = || locks.lock("a").expire(30 * SECOND).hold_at_least(5 * SECOND);
+    let guard = request().try_acquire().await.unwrap();
+    sleep(2 * SECOND).await;
+    guard.release().await.unwrap();
+    assert_eq!(node.time_to_live("a"), Some(3 * SECOND));
+    assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
+    let start = Instant::now();
+    let waiter = locks.lock("a").wait_time(30 * SECOND).acquire().await.unwrap();
+    assert!((3000..=3005).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
+    waiter.release().await.unwrap();
+
+    let guard = request().try_acquire().await.unwrap();
+    sleep(6 * SECOND).await;
+    drop(guard);
+    assert!(node.is_empty(), "held for longer than that");
+    let refused = locks.lock("a").expire(SECOND).hold_at_least(2 * SECOND).try_acquire().await;
+    assert!(matches!(refused, Err(LockError::InvalidOption(_))), "{refused:?}");
+}
+
 /// For work that is to be done once per period.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_kept_runs_out_by_itself() {

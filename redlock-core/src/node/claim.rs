@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
+use crate::clock::{Clock, Moment};
 use crate::key::LockKey;
 
 /// One attempt to hold one key: made anew for every attempt, so that its token is never used again
@@ -14,13 +16,52 @@ pub(crate) struct Claim {
     name: Arc<str>,
     token: Token,
     listeners: AtomicUsize,
+    /// How long it stays on the nodes at least, whenever it is released.
+    at_least: Option<AtLeast>,
+    given_up: AtomicBool,
+}
+
+#[derive(Debug)]
+struct AtLeast {
+    clock: Arc<dyn Clock>,
+    until: Moment,
 }
 
 impl Claim {
     pub(crate) fn new(prefix: &str, key: LockKey) -> Self {
         let name =
             if prefix.is_empty() { key.clone().into() } else { format!("{prefix}{key}").into() };
-        Self { key, name, token: Token::random(), listeners: AtomicUsize::new(0) }
+        Self {
+            key,
+            name,
+            token: Token::random(),
+            listeners: AtomicUsize::new(0),
+            at_least: None,
+            given_up: AtomicBool::new(false),
+        }
+    }
+
+    /// Lets the claim stay on the nodes for `at_least` from now, however early it is released.
+    pub(crate) fn hold_at_least(mut self, at_least: Duration, clock: &Arc<dyn Clock>) -> Self {
+        let until = clock.now().after(at_least);
+        self.at_least = Some(AtLeast { clock: Arc::clone(clock), until });
+        self
+    }
+
+    /// How much longer the claim has to stay although it is released.
+    pub(crate) fn stays_for(&self) -> Option<Duration> {
+        let AtLeast { clock, until } = self.at_least.as_ref()?;
+        let left = clock.now().until(*until);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Notes that nobody wants the claim any more; nodes are about to be asked to release it.
+    pub(crate) fn give_up(&self) {
+        self.given_up.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn is_given_up(&self) -> bool {
+        self.given_up.load(Ordering::SeqCst)
     }
 
     /// What a key is called on the nodes: the prefix and the key.

@@ -196,9 +196,14 @@ impl Node for MemoryNode {
     }
 
     fn release(&self, claim: &Arc<Claim>) -> Answer {
-        let (vote, rings) = self.vote(claim, |locks, holder, _| match holder {
-            Some(Holder::Own { .. }) => {
-                locks.by_name.remove(&**claim.name());
+        let (vote, rings) = self.vote(claim, |locks, holder, now| match holder {
+            Some(Holder::Own { remaining }) => {
+                match (claim.stays_for(), locks.by_name.get_mut(&**claim.name())) {
+                    (Some(stays), Some(entry)) => entry.deadline = now.after(stays.min(remaining)),
+                    _ => {
+                        locks.by_name.remove(&**claim.name());
+                    }
+                }
                 let listeners = locks.listeners.get(claim.name());
                 let rings: Vec<Ring> = listeners
                     .map(|listeners| listeners.iter().map(|(_, ring)| Arc::clone(ring)).collect())

@@ -30,7 +30,8 @@ pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
     /// Makes the lock live at least `expire` from now, if it is still the claim's. Never shortens.
     fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer;
 
-    /// Removes the lock, if it is still the claim's.
+    /// Removes the lock, if it is still the claim's; shortens its time to live instead where the
+    /// claim [has to stay](Claim::stays_for).
     fn release(&self, claim: &Arc<Claim>) -> Answer;
 
     /// Calls `ring` whenever a lock of this name is released here, until the result is dropped.

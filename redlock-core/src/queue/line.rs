@@ -101,7 +101,8 @@ impl Line {
         let may_go_on = chain.turns < LONGEST_CHAIN && chain.since.elapsed() < CHAIN_TIME;
         // With less than half of what it asks for, it had better get a lease of its own.
         let enough = held.lease_remaining() >= first.expire / 2;
-        if !(may_go_on && enough && first.is_waiting()) {
+        let stays = held.claim().stays_for().is_some();
+        if stays || !(may_go_on && enough && first.is_waiting()) {
             return false;
         }
         let Some(passed_on) = held.pass_on() else { return false };

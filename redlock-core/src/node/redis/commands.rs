@@ -17,17 +17,19 @@ pub(super) enum Script {
     Extend,
     /// Remove, if it is ours, and tell those who wait.
     Release,
+    /// Let it run out sooner, if it is ours, and tell those who wait.
+    Shorten,
 }
 
 impl Script {
-    pub(super) const ALL: [Self; 3] = [Self::Inspect, Self::Extend, Self::Release];
+    pub(super) const ALL: [Self; 4] = [Self::Inspect, Self::Extend, Self::Release, Self::Shorten];
 
     /// All answer a whole number.
     ///
     /// * Inspect: the time to live in milliseconds; -1 for none, -2 for no key, -3 for a key of
     ///   another type. The token does not leave the server.
     /// * Extend: 1 if it was ours, 0 if not, -3 for a key of another type.
-    /// * Release: the same, but instead of 1 one more than those who listened for it. That nobody
+    /// * Release, shorten: the same, but instead of 1 one more than those who listened for it. That nobody
     ///   may be told (ACL) does not undo the release.
     pub(super) const fn source(self) -> &'static str {
         match self {
@@ -53,6 +55,18 @@ local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' and value.err then return -3 end
 if value ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])
+local listeners = redis.pcall('PUBLISH', KEYS[1], '0')
+if type(listeners) ~= 'number' then return 1 end
+return 1 + listeners"
+            }
+            Self::Shorten => {
+                "\
+local value = redis.pcall('GET', KEYS[1])
+if type(value) == 'table' and value.err then return -3 end
+if value ~= ARGV[1] then return 0 end
+if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
 local listeners = redis.pcall('PUBLISH', KEYS[1], '0')
 if type(listeners) ~= 'number' then return 1 end
 return 1 + listeners"
@@ -120,7 +134,7 @@ mod tests {
     /// Invariant 2: no script removes or lengthens anything without the comparison.
     #[test]
     fn every_script_that_changes_something_compares_first() {
-        for script in [Script::Extend, Script::Release] {
+        for script in [Script::Extend, Script::Release, Script::Shorten] {
             let source = script.source();
             let compare = source.find("~= ARGV[1] then return 0").unwrap();
             for change in ["'DEL'", "'PEXPIRE'"] {

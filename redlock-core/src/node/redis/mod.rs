@@ -128,8 +128,13 @@ impl Node for RedisNode {
     fn release(&self, claim: &Arc<Claim>) -> Answer {
         let claim = Arc::clone(claim);
         self.ask(|link| async move {
-            let arguments = [claim.token().as_bytes()];
-            let reply = link.run(Script::Release, claim.name(), &arguments).await;
+            let token = claim.token().as_bytes();
+            let reply = match claim.stays_for().map(commands::millis) {
+                None => link.run(Script::Release, claim.name(), &[token]).await,
+                Some(stays) => {
+                    link.run(Script::Shorten, claim.name(), &[token, stays.as_bytes()]).await
+                }
+            };
             let (vote, listeners) = reply::released(&reply);
             claim.note_listeners(listeners);
             vote
