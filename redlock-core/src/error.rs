@@ -17,6 +17,7 @@ use crate::key::{KeyError, LockKey};
 /// | [`ForeignKey`](Self::ForeignKey) | something that is no lock stands at the key | after somebody removed it |
 /// | [`InvalidKey`](Self::InvalidKey) | the key cannot be used | no |
 /// | [`InvalidOption`](Self::InvalidOption) | an option is out of its range | no |
+/// | [`AlreadyHeld`](Self::AlreadyHeld) | the same request holds the lock already | no |
 /// | [`TooManyWaiters`](Self::TooManyWaiters) | too many callers of this process wait for the lock | yes, later |
 /// | [`ShutDown`](Self::ShutDown) | the manager was shut down | no |
 #[derive(Debug, Clone, thiserror::Error)]
@@ -74,6 +75,14 @@ pub enum LockError {
     /// An option is out of its range. No node was asked.
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
+    /// The same [scope](crate::scope), that is the same request, holds the lock already, and would
+    /// wait for itself. Ask for a [reentrant](crate::LockRequest::reentrant) lock to share it. No
+    /// node was asked.
+    #[error("the lock {key} is held by the same request already")]
+    AlreadyHeld {
+        /// What was to be locked.
+        key: LockKey,
+    },
     /// So many callers of this process wait for the lock already that one more is refused. No node
     /// was asked. See [`max_waiters`](crate::LockManagerBuilder::max_waiters).
     #[error("{limit} callers wait for the lock {key} already")]
@@ -98,6 +107,7 @@ impl LockError {
             | Self::ForeignKey { votes, .. } => Some(votes),
             Self::InvalidKey(_)
             | Self::InvalidOption(_)
+            | Self::AlreadyHeld { .. }
             | Self::TooManyWaiters { .. }
             | Self::ShutDown => None,
         }

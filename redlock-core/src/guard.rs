@@ -10,6 +10,7 @@ use crate::key::LockKey;
 use crate::lease::{Held, Renewal, State};
 use crate::manager::Shared;
 use crate::request::check_expire;
+use crate::scope::hold_in_scope;
 
 /// A lock that is held.
 ///
@@ -54,7 +55,14 @@ pub enum LockState {
 impl LockGuard {
     pub(crate) fn new(shared: Arc<Shared>, held: Arc<Held>, renewal: Option<Renewal>) -> Self {
         shared.keeper.add(&held, renewal);
+        hold_in_scope(&shared.queues, &held);
         Self { lease: Lease { shared, held }, released: false }
+    }
+
+    /// One more guard of a lock that the same scope holds.
+    pub(crate) fn share(shared: &Arc<Shared>, held: Arc<Held>) -> Option<Self> {
+        let lease = Lease { shared: Arc::clone(shared), held };
+        lease.held.share().then_some(Self { lease, released: false })
     }
 
     /// What is locked, without the manager's prefix.
@@ -110,9 +118,9 @@ impl LockGuard {
     /// Ends the holding without releasing: the lock stays on the nodes until its lease runs out, and
     /// nobody acquires it before. For work that is to be done once per period, and where a release
     /// would come too early. Renewal ends.
-    pub fn keep_until_expiry(mut self) {
-        self.end();
-        self.lease.shared.queues.keep(&self.lease.held);
+    pub fn keep_until_expiry(self) {
+        self.lease.held.keep();
+        drop(self);
     }
 
     /// A view of this lock to hand around.
@@ -135,7 +143,14 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let Lease { shared, held } = self.lease.clone();
         // The ballot takes over from the first poll on; this future has been polled.
-        self.end();
+        // Another guard of the same scope may share the lock, or may have asked to keep it.
+        if !self.end() {
+            return Ok(());
+        }
+        if held.is_kept() {
+            shared.queues.keep(&held);
+            return Ok(());
+        }
         let Some(_freed) = shared.queues.pass_on(&held) else { return Ok(()) };
         let runs_out = held.runs_out();
         let release = shared.ballot.release(Arc::clone(held.claim()), runs_out).await;
@@ -153,20 +168,30 @@ impl LockGuard {
         }
     }
 
-    /// Ends the holding in this process; the nodes are still to be told.
-    fn end(&mut self) {
+    /// Ends the holding in this process, and returns whether the nodes are to be told: not while
+    /// another guard shares it.
+    fn end(&mut self) -> bool {
         let Lease { shared, held } = &self.lease;
         self.released = true;
+        if !held.unshare() {
+            return false;
+        }
         held.give_back();
         shared.keeper.remove(held);
+        true
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if !self.released {
-            self.end();
-            self.lease.shared.queues.give_up(&self.lease.held);
+        if self.released || !self.end() {
+            return;
+        }
+        let Lease { shared, held } = &self.lease;
+        if held.is_kept() {
+            shared.queues.keep(held);
+        } else {
+            shared.queues.give_up(held);
         }
     }
 }

@@ -29,6 +29,7 @@
 //! * [`LockManager`] knows the nodes; one per service. [`LockManagerBuilder`] has its options.
 //! * [`LockRequest`] holds the options of one acquisition and ends in
 //!   [`acquire`](LockRequest::acquire) or [`try_acquire`](LockRequest::try_acquire).
+//! * [`scope`] makes what one request does one holder, which does not wait for itself.
 //! * [`LockGuard`] is the lock that is held: it knows how long it may be believed, can be extended,
 //!   tells when it is lost, and releases when it is dropped. [`Lease`] is a view of it to hand
 //!   around.
@@ -83,6 +84,7 @@ mod manager;
 mod node;
 mod queue;
 mod request;
+mod scope;
 
 pub use error::{
     ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, NodeError, ReleaseError,
@@ -93,3 +95,4 @@ pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use manager::{LockManager, LockManagerBuilder};
 pub use node::memory::MemoryNode;
 pub use request::LockRequest;
+pub use scope::scope;

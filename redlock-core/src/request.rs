@@ -14,6 +14,7 @@ use crate::lease::{Held, Renewal};
 use crate::manager::Shared;
 use crate::node::Claim;
 use crate::queue::{Backoff, Place, Turn, poll_pause};
+use crate::scope::held_in_scope;
 
 /// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
 /// options, ended by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
@@ -45,6 +46,7 @@ pub struct LockRequest {
     renew: bool,
     max_hold: Option<Duration>,
     hold_at_least: Option<Duration>,
+    reentrant: bool,
     wait: Wait,
 }
 
@@ -65,6 +67,7 @@ impl LockRequest {
             renew: false,
             max_hold: None,
             hold_at_least: None,
+            reentrant: false,
             wait: Wait::Not,
         }
     }
@@ -103,6 +106,14 @@ impl LockRequest {
     /// lease. Defaults to none.
     pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
         self.hold_at_least = Some(hold_at_least);
+        self
+    }
+
+    /// Shares the lock if the same [scope](crate::scope) holds it already, instead of failing with
+    /// [`LockError::AlreadyHeld`]. The lock is then released with the last of its guards; nothing is
+    /// sent, and the lease stays what it was. Defaults to not sharing.
+    pub fn reentrant(mut self) -> Self {
+        self.reentrant = true;
         self
     }
 
@@ -159,6 +170,9 @@ impl LockRequest {
         let shared = &self.shared;
         shared.check_open()?;
         let name = Claim::name_of(&shared.prefix, &key);
+        if let Some(guard) = self.re_enter(&key, &name)? {
+            return Ok(guard);
+        }
         let place = shared.queues.join(name, &key, terms.expire)?;
         let turn = match deadline {
             Some(deadline) => tokio::time::timeout_at(deadline, place.turn()).await,
@@ -227,11 +241,23 @@ impl LockRequest {
     async fn attempt(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
         self.shared.check_open()?;
         let name = Claim::name_of(&self.shared.prefix, key);
+        if let Some(guard) = self.re_enter(key, &name)? {
+            return Ok(guard);
+        }
         if let Some(remaining) = self.shared.queues.held_for(&name) {
             let (key, remaining) = (key.clone(), Some(remaining));
             return Err(LockError::Contended { key, remaining, votes: Votes::default() });
         }
         self.ask(key, terms).await
+    }
+
+    /// What this scope holds already is shared, or refused; it is never waited for.
+    fn re_enter(&self, key: &LockKey, name: &Arc<str>) -> Result<Option<LockGuard>, LockError> {
+        match held_in_scope(&self.shared.queues, name) {
+            Some(held) if self.reentrant => Ok(LockGuard::share(&self.shared, held)),
+            Some(_) => Err(LockError::AlreadyHeld { key: key.clone() }),
+            None => Ok(None),
+        }
     }
 
     /// Asks the nodes once.
@@ -314,6 +340,7 @@ impl fmt::Debug for LockRequest {
             .field("renew", &self.renew)
             .field("max_hold", &self.max_hold)
             .field("hold_at_least", &self.hold_at_least)
+            .field("reentrant", &self.reentrant)
             .field("wait", &self.wait)
             .finish_non_exhaustive()
     }

@@ -1,6 +1,7 @@
 //! What a guard, its views and the keeper share.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,6 +21,10 @@ pub(crate) struct Held {
     term: Mutex<Term>,
     /// Tells those who wait for the loss that the state or the deadline has changed.
     changed: Notify,
+    /// How many guards share it.
+    guards: AtomicUsize,
+    /// Whether it is left on the nodes when the last guard goes.
+    kept: AtomicBool,
     /// Where it stands in the keeper's ledger; changed under the ledger's lock only.
     due: Mutex<Option<Due>>,
 }
@@ -57,7 +62,15 @@ impl Held {
         // A node may have answered, and so begun its lease, up to now.
         let runs_out = clock.now().after(expire);
         let term = Term { state: State::Held, since, expire, unconfirmed: false, runs_out };
-        Self { claim, clock, term: Mutex::new(term), changed: Notify::new(), due: Mutex::default() }
+        Self {
+            claim,
+            clock,
+            term: Mutex::new(term),
+            changed: Notify::new(),
+            guards: AtomicUsize::new(1),
+            kept: AtomicBool::new(false),
+            due: Mutex::default(),
+        }
     }
 
     /// The same lease for another holder in this process; `None` if it is lost. The giving holder
@@ -73,8 +86,30 @@ impl Held {
             clock: Arc::clone(&self.clock),
             term: Mutex::new(term),
             changed: Notify::new(),
+            guards: AtomicUsize::new(1),
+            kept: AtomicBool::new(false),
             due: Mutex::default(),
         })
+    }
+
+    /// Lets one more guard share the lock; fails when the last one has gone.
+    pub(crate) fn share(&self) -> bool {
+        let more = |guards: usize| (guards > 0).then_some(guards + 1);
+        self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// Notes that a guard goes, and returns whether it was the last.
+    pub(crate) fn unshare(&self) -> bool {
+        self.guards.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// Notes that the lock is to be left on the nodes.
+    pub(crate) fn keep(&self) {
+        self.kept.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Acquire)
     }
 
     /// What is left of the lease, whoever holds it now.

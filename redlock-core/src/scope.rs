@@ -1,0 +1,162 @@
+//! What one request holds, so that it does not wait for itself.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
+
+use crate::lease::{Held, State};
+use crate::queue::Queues;
+
+tokio::task_local! {
+    static SCOPE: Scope;
+}
+
+/// Runs a future in which a lock that is held already is not waited for: a second acquisition of the
+/// key fails at once with [`LockError::AlreadyHeld`](crate::LockError::AlreadyHeld), or shares the
+/// lock where it asks for that ([`LockRequest::reentrant`](crate::LockRequest::reentrant)).
+///
+/// A web request is such a scope: the handlers and layers of `redlock-axum` run in one. Inside a
+/// scope this does nothing.
+///
+/// The scope is that of the task. What is spawned inside (`tokio::spawn`) is outside of it, and
+/// waits for the lock as every stranger does. Futures that are joined or selected in one task
+/// (`tokio::join!`) share its scope, and so count as one holder: of two that lock the same key at the
+/// same time one gets `AlreadyHeld`.
+///
+/// # Examples
+///
+/// ```
+/// use redlock_core::{LockError, LockManager, scope};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+/// let locks = LockManager::in_memory();
+/// scope(async {
+///     let guard = locks.lock("order:42").try_acquire().await?;
+///     let again = locks.lock("order:42").try_acquire().await;
+///     assert!(matches!(again, Err(LockError::AlreadyHeld { .. })));
+///     let shared = locks.lock("order:42").reentrant().try_acquire().await?;
+///     drop(guard);
+///     assert!(shared.is_valid());
+///     Ok(())
+/// })
+/// .await
+/// # }
+/// ```
+///
+/// # Cancel safety
+///
+/// As cancel safe as the future that is given.
+pub async fn scope<F: Future>(future: F) -> F::Output {
+    if SCOPE.try_with(|_| ()).is_ok() {
+        future.await
+    } else {
+        SCOPE.scope(Scope::default(), future).await
+    }
+}
+
+#[derive(Debug, Default)]
+struct Scope {
+    /// By manager and name. One that is not held any more is overwritten, or goes with the scope.
+    held: Mutex<HashMap<(usize, Arc<str>), Weak<Held>>>,
+}
+
+/// Managers are told apart by their queues.
+fn id(queues: &Arc<Queues>) -> usize {
+    Arc::as_ptr(queues).addr()
+}
+
+/// The lock of this name that the current scope holds.
+pub(crate) fn held_in_scope(queues: &Arc<Queues>, name: &Arc<str>) -> Option<Arc<Held>> {
+    let find = |scope: &Scope| {
+        let held = scope.held.lock();
+        held.get(&(id(queues), Arc::clone(name)))?.upgrade()
+    };
+    let held = SCOPE.try_with(find).ok().flatten()?;
+    (held.state() == State::Held && held.is_valid()).then_some(held)
+}
+
+/// Notes that the current scope, if there is one, holds a lock.
+pub(crate) fn hold_in_scope(queues: &Arc<Queues>, held: &Arc<Held>) {
+    let _ = SCOPE.try_with(|scope| {
+        let mut all = scope.held.lock();
+        all.retain(|_, held| held.strong_count() > 0);
+        all.insert((id(queues), Arc::clone(held.claim().name())), Arc::downgrade(held));
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::scope;
+    use crate::{LockError, LockManager, MemoryNode};
+
+    const WAIT: Duration = Duration::from_secs(60);
+
+    async fn manager() -> (LockManager, MemoryNode) {
+        let node = MemoryNode::new();
+        (LockManager::builder().memory_node(&node).connect().await.unwrap(), node)
+    }
+
+    /// Not waiting for itself for the whole waiting time.
+    #[tokio::test]
+    async fn a_scope_does_not_wait_for_itself() {
+        let (locks, _) = manager().await;
+        scope(async {
+            let _guard = locks.lock("a").try_acquire().await.unwrap();
+            let again = locks.lock("a").wait_time(WAIT).acquire();
+            let again = again.now_or_never().expect("at once").unwrap_err();
+            assert!(matches!(again, LockError::AlreadyHeld { .. }), "{again:?}");
+            scope(async {
+                let again = locks.lock("a").try_acquire().await.unwrap_err();
+                assert!(matches!(again, LockError::AlreadyHeld { .. }), "{again:?}");
+            })
+            .await;
+            locks.lock("b").try_acquire().await.unwrap().release().await.unwrap();
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_reentrant_lock_is_released_with_the_last_guard() {
+        let (locks, node) = manager().await;
+        scope(async {
+            let one = locks.lock("a").try_acquire().await.unwrap();
+            let left = node.time_to_live("a").unwrap();
+            let short = Duration::from_secs(1);
+            let two = locks.lock("a").expire(short).reentrant().acquire().await.unwrap();
+            assert!(node.time_to_live("a").unwrap() > left - short, "never shortened");
+            one.release().await.unwrap();
+            assert!(two.is_valid() && node.len() == 1);
+            two.release().await.unwrap();
+            assert!(node.is_empty());
+            // Not held any more: acquired anew, reentrant or not.
+            locks.lock("a").reentrant().try_acquire().await.unwrap().release().await.unwrap();
+            drop(locks.lock("a").try_acquire().await.unwrap());
+        })
+        .await;
+        assert!(node.is_empty());
+    }
+
+    #[tokio::test]
+    async fn other_tasks_scopes_and_managers_are_strangers() {
+        let (locks, _) = manager().await;
+        let (others, _) = manager().await;
+        scope(async {
+            let _guard = locks.lock("a").try_acquire().await.unwrap();
+            let stranger = locks.clone();
+            let stranger = async move { stranger.lock("a").reentrant().try_acquire().await };
+            let refused = tokio::spawn(stranger).await.unwrap().unwrap_err();
+            assert!(refused.is_contended(), "{refused:?}");
+            others.lock("a").try_acquire().await.unwrap().release().await.unwrap();
+        })
+        .await;
+        let outside = locks.lock("b").try_acquire().await.unwrap();
+        let refused = locks.lock("b").reentrant().try_acquire().await.unwrap_err();
+        assert!(refused.is_contended(), "outside of a scope: {refused:?}");
+        drop(outside);
+    }
+}
