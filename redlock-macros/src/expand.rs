@@ -12,8 +12,8 @@ use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{
-    Expr, ExprMethodCall, ExprReference, FnArg, GenericParam, ReturnType, Signature, parse_quote,
-    parse_quote_spanned,
+    Expr, ExprMethodCall, ExprReference, FnArg, GenericParam, ReturnType, Signature, Token,
+    parse_quote, parse_quote_spanned, token,
 };
 
 use crate::attr::Arguments;
@@ -87,7 +87,6 @@ impl<'a> Expansion<'a> {
             .as_ref()
             .map_or_else(|| quote!(::redlock_axum), ToTokens::to_token_stream);
         let nested = function.signature.receiver().is_none() && !function.names_self_type();
-        let inner_span = if nested { name.span() } else { Span::call_site() };
         Self {
             parameters: Parameters::new(
                 function.parameters(),
@@ -98,7 +97,7 @@ impl<'a> Expansion<'a> {
             function,
             nested,
             // Another name, so that a call of itself in the body takes its lock as any other does.
-            inner_name: format_ident!("__{}_under_lock", name.unraw(), span = inner_span),
+            inner_name: format_ident!("__redis_lock_{}", name.unraw(), span = name.span()),
             private: quote!(#root::__private),
         }
     }
@@ -129,8 +128,9 @@ impl<'a> Expansion<'a> {
         let attributes = attributes::of_inner(attributes, self.nested, &signature.ident);
         let hidden = (!self.nested).then(|| quote!(#[doc(hidden)]));
         let signature = Signature { ident: self.inner_name.clone(), ..signature.clone() };
-        // What only the key uses is used: no warning.
-        let used = self.parameters.used();
+        // What only the key uses is used: no warning. A name with an underscore gives none anyway.
+        let mut used = self.parameters.used();
+        used.retain(|name| !name.unraw().to_string().starts_with('_'));
         let used = (!used.is_empty()).then(|| quote_spanned!(mixed()=> let _ = (#(&#used,)*);));
         let mut block = Group::new(Delimiter::Brace, quote!(#(#inner_attributes)* #used #body));
         block.set_span(brace.join());
@@ -175,25 +175,26 @@ impl<'a> Expansion<'a> {
 
     fn handler_body(&self) -> TokenStream {
         let Self { private, .. } = self;
-        let (lock, references, key, call) =
-            (lock(), self.parameters.references(), self.key(), self.call());
-        let (expire, wait_time) = (self.expire(), self.wait_time());
+        let (references, key, call) = (self.parameters.references(), self.key(), self.call());
+        let (lock, expire, wait_time) = (lock(), self.expire(), self.wait_time());
+        let response = quote_spanned! {self.output_span()=>
+            #private::IntoResponse::into_response(#call.await)
+        };
         quote_spanned! {mixed()=>
             let key = {
                 #references
                 let key = #key;
                 key
             };
-            match #lock.acquire(key, #expire, #wait_time).await {
-                ::core::result::Result::Ok(guard) => {
-                    let response = #private::IntoResponse::into_response(#call.await);
-                    #private::release(guard).await;
-                    response
-                }
+            let guard = match #lock.acquire(key, #expire, #wait_time).await {
+                ::core::result::Result::Ok(guard) => guard,
                 ::core::result::Result::Err(rejection) => {
-                    #private::IntoResponse::into_response(rejection)
+                    return #private::IntoResponse::into_response(rejection);
                 }
-            }
+            };
+            let response = #response;
+            #private::release(guard).await;
+            response
         }
     }
 
@@ -204,20 +205,19 @@ impl<'a> Expansion<'a> {
         let request = Expr::MethodCall(ExprMethodCall {
             attrs: Vec::new(),
             receiver: Box::new(manager.clone()),
-            dot_token: syn::Token![.](located(manager)),
+            dot_token: Token![.](located(manager)),
             method: Ident::new("lock_key", located(manager)),
             turbofish: None,
-            paren_token: syn::token::Paren(located(manager)),
+            paren_token: token::Paren(located(manager)),
             args: [Expr::Verbatim(key)].into_iter().collect(),
         });
-        let refusal = {
-            let map = self
-                .arguments
-                .error
-                .as_ref()
-                .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
-            let span = located(&self.function.signature.output);
-            quote_spanned!(span=> ::core::result::Result::Err(#map(error)))
+        let map = self
+            .arguments
+            .error
+            .as_ref()
+            .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
+        let refusal = quote_spanned! {self.output_span()=>
+            ::core::result::Result::Err(#map(error))
         };
         quote_spanned! {mixed()=>
             let request = {
@@ -225,14 +225,21 @@ impl<'a> Expansion<'a> {
                 let request = #request;
                 request
             };
-            match #private::acquire(request, #expire, #wait_time).await {
-                ::core::result::Result::Ok(guard) => {
-                    let output = #call.await;
-                    #private::release(guard).await;
-                    output
-                }
-                ::core::result::Result::Err(error) => #refusal,
-            }
+            let guard = match #private::acquire(request, #expire, #wait_time).await {
+                ::core::result::Result::Ok(guard) => guard,
+                ::core::result::Result::Err(error) => return #refusal,
+            };
+            let output = #call.await;
+            #private::release(guard).await;
+            output
+        }
+    }
+
+    /// For code that fails to compile where the function's return type is a wrong one.
+    fn output_span(&self) -> Span {
+        match &self.function.signature.output {
+            ReturnType::Type(_, ty) => located(ty),
+            ReturnType::Default => mixed(),
         }
     }
 
@@ -271,7 +278,7 @@ impl<'a> Expansion<'a> {
         let Self { private, .. } = self;
         let reference = ExprReference {
             attrs: Vec::new(),
-            and_token: syn::Token![&](located(value)),
+            and_token: Token![&](located(value)),
             mutability: None,
             expr: Box::new(value.clone()),
         };
