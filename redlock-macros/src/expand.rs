@@ -96,8 +96,7 @@ impl<'a> Expansion<'a> {
             arguments,
             function,
             nested,
-            // Another name, so that a call of itself in the body takes its lock as any other does.
-            inner_name: format_ident!("__redis_lock_{}", name.unraw(), span = name.span()),
+            inner_name: inner_name(name),
             private: quote!(#root::__private),
         }
     }
@@ -346,6 +345,16 @@ fn captured_names(arguments: &Arguments) -> Option<&BTreeSet<String>> {
     }
 }
 
+/// Another name than the user's, so that a call of itself in the body takes its lock as any other
+/// does.
+fn inner_name(name: &Ident) -> Ident {
+    let text = name.unraw().to_string();
+    let bare = text.trim_start_matches('_');
+    // At the end they make no double underscore, which would not be snake case.
+    let underscores = &text[..text.len() - bare.len()];
+    format_ident!("__redis_lock_{bare}{underscores}", span = name.span())
+}
+
 fn duration(milliseconds: u64) -> TokenStream {
     quote!(::core::time::Duration::from_millis(#milliseconds))
 }
@@ -368,6 +377,19 @@ fn located(tokens: &impl Spanned) -> Span {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_inner_name_is_snake_case_and_distinct() {
+        for (name, expected) in [
+            ("pay", "__redis_lock_pay"),
+            ("r#type", "__redis_lock_type"),
+            ("_pay", "__redis_lock_pay_"),
+            ("__redis_lock_pay", "__redis_lock_redis_lock_pay__"),
+        ] {
+            let name = syn::parse_str(name).unwrap();
+            assert_eq!(inner_name(&name), expected);
+        }
+    }
 
     #[test]
     fn a_mistake_leaves_the_item_as_it_is_and_adds_one_error() {
