@@ -1,0 +1,305 @@
+//! The extractors: the application's [`LockManager`], and the lock that a request holds.
+
+use std::convert::Infallible;
+use std::ops::Deref;
+use std::sync::{Arc, LazyLock, OnceLock};
+use std::time::Duration;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use redlock_core::{ExtendError, Lease, LockKey, LockManager, Votes};
+
+use crate::rejection::LockRejection;
+
+/// Extracts the application's [`LockManager`], for a handler that takes locks by itself.
+///
+/// It is the manager that the attribute `#[redis_lock]` and the layers use as well. One line hands
+/// it over, as the last call on the router, so that every route is under it:
+/// `.layer(axum::Extension(locks))`.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Extension, Router, routing::post};
+/// use redlock_axum::{LockManager, LockRejection, Locks};
+///
+/// async fn settle(locks: Locks) -> Result<&'static str, LockRejection> {
+///     let guard = locks.lock("settlement").try_acquire().await?;
+///     // ...
+///     let _ = guard.release().await;
+///     Ok("settled")
+/// }
+///
+/// let locks = LockManager::in_memory();
+/// let app = Router::new().route("/settle", post(settle)).layer(Extension(locks));
+/// # let _: Router = app;
+/// ```
+///
+/// # Errors
+///
+/// Where the line is missing, the request gets [`LockRejection::missing_manager`]: 500, and an error
+/// in the log that names the line. An `Option<Locks>` is `None` then.
+#[derive(Debug, Clone)]
+pub struct Locks(
+    /// The manager.
+    pub LockManager,
+);
+
+impl Locks {
+    fn of(parts: &Parts) -> Option<Self> {
+        parts.extensions.get::<LockManager>().cloned().map(Self)
+    }
+}
+
+impl Deref for Locks {
+    type Target = LockManager;
+
+    fn deref(&self) -> &LockManager {
+        &self.0
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Locks {
+    type Rejection = LockRejection;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockRejection> {
+        Self::of(parts).ok_or_else(LockRejection::missing_manager)
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Locks {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(Self::of(parts))
+    }
+}
+
+/// Extracts the lock that the request holds: under a lock layer, or as a parameter of a handler
+/// with `#[redis_lock]`.
+///
+/// It is also the proof that a handler is locked: where nobody has taken a lock, the handler does
+/// not run, the request gets [`NotLocked`]. An `Option<HeldLock>` is `None` then. Where a layer and
+/// the attribute have both taken one, it is the attribute's.
+///
+/// Cloning is cheap. A clone may outlive the request; it says then that nothing is held.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+/// use redlock_axum::{HeldLock, redis_lock};
+/// # use axum::http::StatusCode;
+/// # async fn next_page() -> bool { false }
+///
+/// #[redis_lock(key = "import", expire = 5)]
+/// async fn import(lock: HeldLock) -> Result<(), StatusCode> {
+///     while next_page().await {
+///         // Five more seconds from here, or stop: somebody else may be at work.
+///         lock.extend(Duration::from_secs(5)).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
+///     }
+///     Ok(())
+/// }
+/// ```
+///
+/// # Before the lock is taken
+///
+/// The attribute extracts first and locks second, so that an extractor of your own, or the
+/// expression of a `key`, can get hold of a `HeldLock` whose lock is yet to be taken. It says that
+/// nothing is held: [`is_valid`](Self::is_valid) is `false`, [`remaining`](Self::remaining) zero,
+/// [`extend`](Self::extend) fails, [`lost`](Self::lost) is ready, and [`key`](Self::key) reads
+/// `not-locked-yet`.
+#[derive(Debug, Clone)]
+pub struct HeldLock(HeldSlot);
+
+impl HeldLock {
+    /// What is locked, without the manager's prefix.
+    pub fn key(&self) -> &LockKey {
+        self.0.lease().map_or(&NOT_LOCKED_YET, Lease::key)
+    }
+
+    /// How long the handler may still believe in the lock; zero once it may not.
+    pub fn remaining(&self) -> Duration {
+        self.0.lease().map_or(Duration::ZERO, Lease::remaining)
+    }
+
+    /// Whether the lock is still held, as far as can be known without asking the nodes.
+    pub fn is_valid(&self) -> bool {
+        self.0.lease().is_some_and(Lease::is_valid)
+    }
+
+    /// Makes the lease last at least `expire` from now. Never shortens it.
+    ///
+    /// # Errors
+    ///
+    /// [`ExtendError::Lost`] if the lock is lost: the handler must stop. [`ExtendError::Unavailable`]
+    /// if no quorum of nodes confirmed it in time; the lock is then held for what
+    /// [`remaining`](Self::remaining) says. [`ExtendError::InvalidOption`] for a lease out of range.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future leaves the lease as it was for this handler; on the servers it may last
+    /// longer.
+    pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
+        match self.0.lease() {
+            Some(lease) => lease.extend(expire).await,
+            None => Err(ExtendError::Lost { key: self.key().clone(), votes: Votes::default() }),
+        }
+    }
+
+    /// Resolves when the lock is lost: its lease ran out, or a quorum of nodes does not have it any
+    /// more. Never resolves if the lock is released before.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
+        let lease = self.0.lease().cloned();
+        async move {
+            if let Some(lease) = lease {
+                lease.lost().await;
+            }
+        }
+    }
+
+    fn of(parts: &Parts) -> Option<Self> {
+        parts.extensions.get::<HeldSlot>().cloned().map(Self)
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for HeldLock {
+    type Rejection = NotLocked;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NotLocked> {
+        Self::of(parts).ok_or(NotLocked(()))
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for HeldLock {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(Self::of(parts))
+    }
+}
+
+/// Answers a request whose handler asks for a [`HeldLock`] although nobody has taken a lock: 500,
+/// and an error in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotLocked(());
+
+impl std::fmt::Display for NotLocked {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(
+            "a handler asks for a `HeldLock`, but no lock was taken for the request; add \
+             `#[redis_lock(key = ..)]` to the handler, or a lock layer or policy to its route",
+        )
+    }
+}
+
+impl std::error::Error for NotLocked {}
+
+impl IntoResponse for NotLocked {
+    fn into_response(self) -> Response {
+        tracing::error!("{self}");
+        let body = r#"{"type":"about:blank","title":"Internal Server Error","status":500,"detail":"the server is not set up correctly"}"#;
+        let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
+        (StatusCode::INTERNAL_SERVER_ERROR, content_type, body).into_response()
+    }
+}
+
+/// Carries the lease of the request's lock in the request's extensions, from whoever takes it to
+/// [`HeldLock`].
+#[derive(Debug, Clone)]
+pub(crate) struct HeldSlot(Arc<OnceLock<Lease>>);
+
+impl HeldSlot {
+    /// For a lock that is held.
+    pub(crate) fn filled(lease: Lease) -> Self {
+        Self(Arc::new(OnceLock::from(lease)))
+    }
+
+    /// For a lock that is yet to be taken.
+    pub(crate) fn empty() -> Self {
+        Self(Arc::default())
+    }
+
+    /// Fills an empty slot. A filled one stays as it is.
+    pub(crate) fn fill(&self, lease: Lease) {
+        let _ = self.0.set(lease);
+    }
+
+    fn lease(&self) -> Option<&Lease> {
+        self.0.get()
+    }
+}
+
+#[expect(clippy::expect_used, reason = "the key is a constant that a test checks")]
+static NOT_LOCKED_YET: LazyLock<LockKey> =
+    LazyLock::new(|| LockKey::new("not-locked-yet").expect("the key is well-formed"));
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::http::Request;
+
+    use super::*;
+
+    fn parts() -> Parts {
+        Request::new(Body::empty()).into_parts().0
+    }
+
+    async fn held_lock(parts: &mut Parts) -> Result<HeldLock, NotLocked> {
+        <HeldLock as FromRequestParts<()>>::from_request_parts(parts, &()).await
+    }
+
+    #[tokio::test]
+    async fn a_filled_slot_gives_its_lease() {
+        let locks = LockManager::in_memory();
+        let guard = locks.lock("a").expire(Duration::from_secs(5)).try_acquire().await.unwrap();
+        let mut parts = parts();
+        parts.extensions.insert(HeldSlot::filled(guard.lease()));
+
+        let lock = held_lock(&mut parts).await.unwrap();
+        assert_eq!(lock.key().as_str(), "a");
+        assert!(lock.is_valid());
+        assert!(lock.remaining() > Duration::from_secs(4));
+        lock.extend(Duration::from_secs(50)).await.unwrap();
+        assert!(guard.remaining() > Duration::from_secs(40));
+
+        guard.release().await.unwrap();
+        assert!(!lock.is_valid());
+        assert_eq!(lock.remaining(), Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn an_empty_slot_says_that_nothing_is_held() {
+        let mut parts = parts();
+        let slot = HeldSlot::empty();
+        parts.extensions.insert(slot.clone());
+        let lock = held_lock(&mut parts).await.unwrap();
+        assert_eq!(lock.key().as_str(), "not-locked-yet");
+        assert!(!lock.is_valid());
+        assert_eq!(lock.remaining(), Duration::ZERO);
+        let error = lock.extend(Duration::from_secs(5)).await.unwrap_err();
+        assert!(matches!(error, ExtendError::Lost { .. }));
+        lock.lost().await;
+
+        let guard = LockManager::in_memory().lock("a").try_acquire().await.unwrap();
+        slot.fill(guard.lease());
+        assert_eq!(lock.key().as_str(), "a");
+        assert!(lock.is_valid());
+    }
+
+    #[tokio::test]
+    async fn without_a_slot_there_is_no_held_lock() {
+        let mut parts = parts();
+        assert_eq!(held_lock(&mut parts).await.unwrap_err(), NotLocked(()));
+        let lock = <HeldLock as OptionalFromRequestParts<()>>::from_request_parts(&mut parts, &());
+        assert!(lock.await.unwrap().is_none());
+        let locks = <Locks as OptionalFromRequestParts<()>>::from_request_parts(&mut parts, &());
+        assert!(locks.await.unwrap().is_none());
+    }
+}

@@ -1,0 +1,432 @@
+//! Handlers: what they extract, return, and answer without the lock.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, Request, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get as on_get, post as on_post};
+use axum::{Json, Router, debug_handler};
+use redlock_axum::{HeldLock, Locks, MemoryNode, redis_lock};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+
+use crate::support::{Log, app, get, held_by_another, locks, post_json};
+
+#[redis_lock(key = "redis_lock")]
+async fn index() -> &'static str {
+    "index"
+}
+
+#[tokio::test]
+async fn a_handler_runs_under_its_lock_and_gives_it_back_before_it_answers() {
+    #[redis_lock(key = "redis_lock")]
+    async fn locked(State(node): State<MemoryNode>) -> String {
+        assert!(node.time_to_live("redis_lock").unwrap() > Duration::from_millis(4_500));
+        assert!(node.time_to_live("redis_lock").unwrap() <= Duration::from_secs(5));
+        "ran".to_owned()
+    }
+
+    let (locks, node) = locks().await;
+    let router = Router::new().route("/", on_get(locked)).with_state(node.clone());
+    let answer = get(&app(router, &locks), "/").await;
+    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "ran"));
+    assert!(node.is_empty());
+}
+
+/// Invariant 1: never run the body without the lock.
+#[tokio::test]
+async fn a_handler_whose_lock_another_holds_does_not_run() {
+    #[redis_lock(key = "redis_lock")]
+    async fn never() {
+        unreachable!("the body ran without the lock");
+    }
+
+    let (locks, node) = locks().await;
+    let other = held_by_another(&node, "redis_lock").await;
+    let app = app(Router::new().route("/", on_get(index)).route("/never", on_get(never)), &locks);
+    let answer = get(&app, "/never").await;
+    assert_eq!(answer.status, StatusCode::CONFLICT);
+    assert_eq!(answer.headers["content-type"], "application/problem+json");
+    assert!(!answer.body.contains("redis_lock"));
+
+    other.release().await.unwrap();
+    assert_eq!(get(&app, "/").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn a_handler_whose_manager_is_shut_down_does_not_run() {
+    let (locks, _) = locks().await;
+    locks.shutdown().await;
+    let answer = get(&app(Router::new().route("/", on_get(index)), &locks), "/").await;
+    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn a_forgotten_manager_is_a_500_and_the_log_names_the_line() {
+    let log = Log::capture();
+    let answer = get(&Router::new().route("/", on_get(index)), "/").await;
+    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+    let text = log.text();
+    assert!(text.contains("ERROR"), "{text}");
+    assert!(text.contains(".layer(axum::Extension(locks))"), "{text}");
+}
+
+#[tokio::test]
+async fn a_handler_waits_for_its_lock_as_long_as_it_says() {
+    #[redis_lock(key = "a", wait_time = "10s")]
+    async fn patient() -> &'static str {
+        "patient"
+    }
+
+    #[redis_lock(key = "a", wait_time = 20, time_unit = "milliseconds")]
+    async fn hasty() {}
+
+    let (locks, node) = locks().await;
+    let router = Router::new().route("/patient", on_get(patient)).route("/hasty", on_get(hasty));
+    let app = app(router, &locks);
+    let other = held_by_another(&node, "a").await;
+
+    assert_eq!(get(&app, "/hasty").await.status, StatusCode::CONFLICT);
+
+    let waiting = get(&app, "/patient");
+    tokio::pin!(waiting);
+    // Polled, so that it has seen the lock in the other's hands.
+    assert!(tokio::time::timeout(Duration::from_millis(20), &mut waiting).await.is_err());
+    other.release().await.unwrap();
+    assert_eq!(waiting.await.body, "patient");
+}
+
+#[tokio::test]
+async fn the_lease_is_what_the_attribute_says() {
+    #[redis_lock(key = "a", expire = 90)]
+    async fn seconds(State(node): State<MemoryNode>) -> String {
+        node.time_to_live("a").unwrap().as_secs_f64().ceil().to_string()
+    }
+
+    #[redis_lock(key = "a", expire = "2m")]
+    async fn text(State(node): State<MemoryNode>) -> String {
+        node.time_to_live("a").unwrap().as_secs_f64().ceil().to_string()
+    }
+
+    let (locks, node) = locks().await;
+    let router = Router::new().route("/seconds", on_get(seconds)).route("/text", on_get(text));
+    let app = app(router.with_state(node), &locks);
+    assert_eq!(get(&app, "/seconds").await.body, "90");
+    assert_eq!(get(&app, "/text").await.body, "120");
+}
+
+/// A shut-down manager answers 503 to whoever asks for a lock: these did not ask.
+#[tokio::test]
+async fn a_request_that_an_extractor_refuses_takes_no_lock() {
+    #[redis_lock(key = "order:{id}")]
+    async fn pay(Path(id): Path<u64>, Json(_body): Json<Pay>) {}
+
+    let (locks, _) = locks().await;
+    locks.shutdown().await;
+    let app = app(Router::new().route("/{id}", on_post(pay)), &locks);
+    assert_eq!(post_json(&app, "/x", "{}").await.status, StatusCode::BAD_REQUEST);
+    assert_eq!(post_json(&app, "/1", "{}").await.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(
+        post_json(&app, "/1", r#"{"amount":1,"to":"a"}"#).await.status,
+        StatusCode::SERVICE_UNAVAILABLE
+    );
+}
+
+#[derive(Deserialize)]
+struct Pay {
+    amount: u32,
+    to: String,
+}
+
+#[tokio::test]
+async fn patterns_are_bound_in_the_body_and_in_the_key() {
+    #[redis_lock(key = "{shop}:{id}:{amount}:{name}")]
+    async fn pay(
+        Path((mut id, shop)): Path<(u64, String)>,
+        State(node): State<MemoryNode>,
+        Json(Pay { amount, to: mut name }): Json<Pay>,
+    ) -> String {
+        assert!(node.time_to_live("north:7:3:ann").is_some());
+        id += 1;
+        name.push('!');
+        format!("{shop} {id} {amount} {name}")
+    }
+
+    let (locks, node) = locks().await;
+    let router = Router::new().route("/{id}/{shop}", on_post(pay)).with_state(node);
+    let answer = post_json(&app(router, &locks), "/7/north", r#"{"amount":3,"to":"ann"}"#).await;
+    assert_eq!(answer.body, "north 8 3 ann!");
+}
+
+#[tokio::test]
+async fn what_only_the_key_uses_needs_no_underscore() {
+    // Under `deny(warnings)`: `id` gives none.
+    #[redis_lock(key = "{id}")]
+    async fn touch(Path((id, _shop)): Path<(u64, String)>, _headers: HeaderMap) -> &'static str {
+        "touched"
+    }
+
+    let (locks, _) = locks().await;
+    let router = Router::new().route("/{id}/{shop}", on_get(touch));
+    assert_eq!(get(&app(router, &locks), "/7/north").await.body, "touched");
+}
+
+#[tokio::test]
+async fn every_shape_of_answer_works() {
+    #[redis_lock(key = "a")]
+    async fn nothing() {}
+
+    #[redis_lock(key = "a")]
+    async fn opaque() -> impl IntoResponse {
+        (StatusCode::CREATED, "opaque")
+    }
+
+    #[redis_lock(key = "a")]
+    async fn result(Path(text): Path<String>) -> Result<Json<u64>, (StatusCode, String)> {
+        if text == "early" {
+            return Ok(Json(0));
+        }
+        let number =
+            text.parse().map_err(|_| (StatusCode::IM_A_TEAPOT, format!("not a number: {text}")))?;
+        Ok(Json(number))
+    }
+
+    #[redis_lock(key = "a")]
+    async fn response(method: Method) -> Response {
+        method.to_string().into_response()
+    }
+
+    let (locks, node) = locks().await;
+    let router = Router::new()
+        .route("/nothing", on_get(nothing))
+        .route("/opaque", on_get(opaque))
+        .route("/result/{text}", on_get(result))
+        .route("/response", on_get(response));
+    let app = app(router, &locks);
+    for (path, status, body) in [
+        ("/nothing", StatusCode::OK, ""),
+        ("/opaque", StatusCode::CREATED, "opaque"),
+        ("/result/early", StatusCode::OK, "0"),
+        ("/result/42", StatusCode::OK, "42"),
+        ("/result/x", StatusCode::IM_A_TEAPOT, "not a number: x"),
+        ("/response", StatusCode::OK, "GET"),
+    ] {
+        let answer = get(&app, path).await;
+        assert_eq!((answer.status, answer.body.as_str()), (status, body), "{path}");
+        assert!(node.is_empty(), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn an_extractor_that_takes_the_request_may_stand_alone() {
+    #[redis_lock(key = "pay:{to}")]
+    async fn json(Json(Pay { to, .. }): Json<Pay>) -> String {
+        to
+    }
+
+    #[redis_lock(key = "a")]
+    async fn request(mut request: Request) -> String {
+        request.extensions_mut().clear();
+        request.uri().path().to_owned()
+    }
+
+    #[redis_lock(key = "a")]
+    async fn bytes(body: String) -> String {
+        body
+    }
+
+    let (locks, _) = locks().await;
+    let router = Router::new()
+        .route("/json", on_post(json))
+        .route("/request", on_get(request))
+        .route("/bytes", on_post(bytes));
+    let app = app(router, &locks);
+    assert_eq!(post_json(&app, "/json", r#"{"amount":3,"to":"ann"}"#).await.body, "ann");
+    assert_eq!(get(&app, "/request").await.body, "/request");
+    assert_eq!(post_json(&app, "/bytes", "text").await.body, "text");
+}
+
+#[tokio::test]
+async fn a_payload_need_not_be_sync() {
+    #[derive(Deserialize)]
+    struct Unshared {
+        id: Cell<u32>,
+    }
+
+    #[redis_lock(key("unshared:{}", payload.id.get()))]
+    async fn handler(Json(payload): Json<Unshared>) -> String {
+        payload.id.set(payload.id.get() + 1);
+        tokio::task::yield_now().await;
+        payload.id.get().to_string()
+    }
+
+    let (locks, _) = locks().await;
+    let app = app(Router::new().route("/", on_post(handler)), &locks);
+    assert_eq!(post_json(&app, "/", r#"{"id":1}"#).await.body, "2");
+}
+
+#[tokio::test]
+#[expect(
+    clippy::unused_async,
+    clippy::diverging_sub_expression,
+    reason = "of the functions that debug_handler adds"
+)]
+async fn debug_handler_stands_above_or_below() {
+    #[debug_handler]
+    #[redis_lock(key = "order:{id}")]
+    async fn above(Path(id): Path<u64>, State(_node): State<MemoryNode>) -> String {
+        id.to_string()
+    }
+
+    #[redis_lock(key = "order:{id}")]
+    #[debug_handler]
+    async fn below(State(_node): State<MemoryNode>, Path(id): Path<u64>) -> String {
+        id.to_string()
+    }
+
+    #[redis_lock(key = "a")]
+    #[debug_handler]
+    async fn without_parameters() -> &'static str {
+        "none"
+    }
+
+    let (locks, node) = locks().await;
+    let router = Router::new()
+        .route("/above/{id}", on_get(above))
+        .route("/below/{id}", on_get(below))
+        .route("/none", on_get(without_parameters))
+        .with_state(node);
+    let app = app(router, &locks);
+    assert_eq!(get(&app, "/above/1").await.body, "1");
+    assert_eq!(get(&app, "/below/2").await.body, "2");
+    assert_eq!(get(&app, "/none").await.body, "none");
+}
+
+#[tokio::test]
+async fn instrument_below_is_entered_under_the_lock_and_keeps_the_name() {
+    #[redis_lock(key = "order:{id}")]
+    #[tracing::instrument(skip(node))]
+    async fn pay(Path(id): Path<u64>, State(node): State<MemoryNode>) {
+        tracing::info!(held = node.len(), "paying");
+    }
+
+    let log = Log::capture();
+    let (locks, node) = locks().await;
+    let router = Router::new().route("/{id}", on_get(pay)).with_state(node);
+    get(&app(router, &locks), "/7").await;
+    let text = log.text();
+    assert!(text.contains("pay{id=7}: "), "{text}");
+    assert!(text.contains("paying held=1"), "{text}");
+    assert!(!text.contains("__redis_lock"), "{text}");
+}
+
+#[tokio::test]
+async fn a_handler_may_be_generic() {
+    trait Store: Clone + Send + Sync + 'static {
+        const NAME: &'static str;
+    }
+
+    impl Store for MemoryNode {
+        const NAME: &'static str = "memory";
+    }
+
+    #[redis_lock(key = "generic:{id}")]
+    async fn handler<S, const N: usize>(State(_store): State<S>, Path(id): Path<u64>) -> String
+    where
+        S: Store,
+    {
+        format!("{} {N} {id}", S::NAME)
+    }
+
+    let (locks, node) = locks().await;
+    let router = Router::new().route("/{id}", on_get(handler::<MemoryNode, 3>)).with_state(node);
+    assert_eq!(get(&app(router, &locks), "/7").await.body, "memory 3 7");
+}
+
+#[tokio::test]
+async fn the_handler_sees_its_own_lock() {
+    #[redis_lock(key = "a", expire = 5)]
+    async fn first(lock: HeldLock, State(node): State<MemoryNode>) -> String {
+        assert!(lock.is_valid());
+        lock.extend(Duration::from_secs(60)).await.unwrap();
+        assert!(lock.remaining() > Duration::from_secs(50));
+        assert!(node.time_to_live("a").unwrap() > Duration::from_secs(50));
+        lock.key().to_string()
+    }
+
+    #[redis_lock(key = "order:{id}")]
+    async fn last(Path(id): Path<u64>, lock: HeldLock) -> String {
+        assert_eq!(lock.key().as_str(), format!("order:{id}"));
+        lock.key().to_string()
+    }
+
+    let (locks, node) = locks().await;
+    let router = Router::new().route("/first", on_get(first)).route("/last/{id}", on_get(last));
+    let app = app(router.with_state(node), &locks);
+    assert_eq!(get(&app, "/first").await.body, "a");
+    assert_eq!(get(&app, "/last/7").await.body, "order:7");
+}
+
+#[tokio::test]
+async fn a_handler_that_asks_for_its_lock_and_has_none_does_not_run() {
+    async fn unlocked(_lock: HeldLock) {
+        unreachable!("the body ran without the lock");
+    }
+
+    let log = Log::capture();
+    let (locks, _) = locks().await;
+    let answer = get(&app(Router::new().route("/", on_get(unlocked)), &locks), "/").await;
+    assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(answer.headers["content-type"], "application/problem+json");
+    assert!(log.text().contains("ERROR"), "{}", log.text());
+    assert!(log.text().contains("#[redis_lock(key = ..)]"), "{}", log.text());
+}
+
+#[tokio::test]
+async fn the_handler_may_use_the_manager_as_well() {
+    #[redis_lock(key = "outer")]
+    async fn both(locks: Locks, Query(query): Query<Vec<(String, String)>>) -> String {
+        assert!(query.is_empty());
+        let guard = locks.lock("inner").try_acquire().await.unwrap();
+        let refused = locks.lock("outer").try_acquire().await.unwrap_err();
+        assert!(refused.is_contended());
+        guard.release().await.unwrap();
+        "both".to_owned()
+    }
+
+    let (locks, node) = locks().await;
+    assert_eq!(get(&app(Router::new().route("/", on_get(both)), &locks), "/").await.body, "both");
+    assert!(node.is_empty());
+}
+
+/// Two requests at a time: the second is refused while the first one works, and served after it.
+#[tokio::test]
+async fn requests_for_one_key_do_not_run_together_and_for_two_keys_do() {
+    #[redis_lock(key = "order:{id}")]
+    async fn work(State(started): State<mpsc::Sender<mpsc::Sender<()>>>, Path(id): Path<u64>) {
+        let (finish, mut finished) = mpsc::channel(1);
+        started.send(finish).await.unwrap();
+        finished.recv().await;
+    }
+
+    let (locks, node) = locks().await;
+    let (started, mut starts) = mpsc::channel(2);
+    let router = Router::new().route("/{id}", on_get(work)).with_state(started);
+    let app = app(router, &locks);
+    let spawn = |path: &'static str| {
+        let app = app.clone();
+        tokio::spawn(async move { get(&app, path).await.status })
+    };
+
+    let one = spawn("/1");
+    let finish_one = starts.recv().await.unwrap();
+    assert_eq!(get(&app, "/1").await.status, StatusCode::CONFLICT);
+    let two = spawn("/2");
+    let finish_two = starts.recv().await.unwrap();
+    assert_eq!(node.len(), 2);
+    drop((finish_one, finish_two));
+    assert_eq!((one.await.unwrap(), two.await.unwrap()), (StatusCode::OK, StatusCode::OK));
+    assert!(node.is_empty());
+}

@@ -1,0 +1,156 @@
+//! Generated code neither sees nor shadows the names of the code around it.
+
+use redlock_axum::{LockError, LockManager, redis_lock};
+
+use crate::support::locks;
+
+#[tokio::test]
+async fn parameters_may_have_any_name() {
+    #[redis_lock(key = "{key}{request}{guard}{lock}{error}{arg0}{type}", manager = locks)]
+    async fn names(
+        (key, request): (u8, u8),
+        guard: u8,
+        lock: u8,
+        error: u8,
+        arg0: u8,
+        r#type: u8,
+        locks: &LockManager,
+    ) -> Result<String, LockError> {
+        let refused = locks.lock("1234567").try_acquire().await.unwrap_err();
+        assert!(refused.is_contended());
+        Ok(format!("{key}{request}{guard}{lock}{error}{arg0}{type}"))
+    }
+
+    let (locks, _) = locks().await;
+    assert_eq!(names((1, 2), 3, 4, 5, 6, 7, &locks).await.unwrap(), "1234567");
+}
+
+#[tokio::test]
+async fn the_prelude_may_be_shadowed() {
+    mod odd {
+        #![allow(dead_code)]
+
+        use redlock_axum::redis_lock;
+
+        struct Ok;
+        struct Err;
+        struct Some;
+        struct None;
+        struct Response;
+        trait From {}
+        mod core {}
+        mod std {}
+
+        macro_rules! format {
+            () => {};
+        }
+        pub(super) use format;
+
+        #[redis_lock(key = "a:{id}", wait_time = 1, manager = locks)]
+        pub(super) async fn function(
+            locks: &redlock_axum::LockManager,
+            id: u8,
+        ) -> Result<u8, redlock_axum::LockError> {
+            Result::Ok(id)
+        }
+
+        #[redis_lock(key = "a")]
+        pub(super) async fn handler() {}
+    }
+
+    let (locks, _) = locks().await;
+    odd::format!();
+    let _: axum::routing::MethodRouter = axum::routing::get(odd::handler);
+    assert_eq!(odd::function(&locks, 7).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_macro_may_write_the_function() {
+    macro_rules! locked {
+        ($name:ident, $key:literal, $expire:expr, $id:ident, $result:expr) => {
+            #[redis_lock(key = $key, expire = $expire, manager = locks)]
+            async fn $name(locks: &LockManager, $id: u64) -> Result<String, LockError> {
+                let refused = locks.lock("order:7").try_acquire().await.unwrap_err();
+                assert!(refused.is_contended());
+                Ok($result)
+            }
+        };
+    }
+
+    locked!(pay, "order:{id}", 5, id, id.to_string());
+
+    let (locks, _) = locks().await;
+    assert_eq!(pay(&locks, 7).await.unwrap(), "7");
+}
+
+#[tokio::test]
+async fn the_crate_may_be_reexported() {
+    mod platform {
+        pub(super) mod locking {
+            pub(crate) use redlock_axum::__private;
+        }
+    }
+
+    #[redis_lock(key = "a", manager = locks, crate = platform::locking)]
+    async fn through(locks: &LockManager) -> Result<(), LockError> {
+        assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
+        Ok(())
+    }
+
+    let (locks, _) = locks().await;
+    through(&locks).await.unwrap();
+}
+
+/// Documentation, deprecation and lints belong to the function that callers see; what is only true
+/// of the body stays with it.
+#[tokio::test]
+async fn other_attributes_find_their_place() {
+    struct Till(LockManager);
+
+    impl Till {
+        /// Counts.
+        #[deprecated = "count twice"]
+        #[redis_lock(key = "till", manager = self.0)]
+        #[expect(clippy::unnecessary_cast)]
+        async fn count(&self, coins: u64) -> Result<u64, LockError> {
+            Ok(coins as u64)
+        }
+    }
+
+    #[redis_lock(key = "a", manager = locks)]
+    #[expect(unused_variables)]
+    #[cfg(not(any()))]
+    async fn first(locks: &LockManager, unused: u8) -> Result<u8, LockError> {
+        #![allow(clippy::no_effect)]
+        1;
+        Ok(1)
+    }
+
+    #[redis_lock(key = "a", manager = locks)]
+    #[cfg(any())]
+    async fn first(locks: &LockManager, unused: u8) -> Result<u8, LockError> {
+        Ok(2)
+    }
+
+    let (locks, _) = locks().await;
+    #[expect(deprecated)]
+    let counted = Till(locks.clone()).count(3).await;
+    assert_eq!(counted.unwrap(), 3);
+    assert_eq!(first(&locks, 0).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn futures_are_send() {
+    fn is_send<T: Send>(value: T) -> T {
+        value
+    }
+
+    #[redis_lock(key("cell:{}", cell.get()), manager = locks)]
+    async fn unshared(locks: &LockManager, cell: std::cell::Cell<u8>) -> Result<u8, LockError> {
+        tokio::task::yield_now().await;
+        Ok(cell.get())
+    }
+
+    let (locks, _) = locks().await;
+    assert_eq!(is_send(unshared(&locks, std::cell::Cell::new(1))).await.unwrap(), 1);
+}

@@ -1,0 +1,142 @@
+//! The forms of `key`, and what becomes of the values.
+
+use axum::Router;
+use axum::extract::{Path, Query};
+use axum::http::StatusCode;
+use axum::routing::get as on_get;
+use redlock_axum::{HeldLock, KeyError, LockError, LockManager, redis_lock};
+use serde::Deserialize;
+
+use crate::support::{app, get, locks};
+
+const TENANT: &str = "north:1";
+
+#[derive(Deserialize)]
+struct Item {
+    sku: String,
+    size: u32,
+}
+
+#[redis_lock(key = "{{item}}:{sku}:{size}")]
+async fn template(Query(Item { sku, size }): Query<Item>, lock: HeldLock) -> String {
+    lock.key().to_string()
+}
+
+#[redis_lock(key("{}:{0}:{size}:{id}", item.sku, size = item.size + 1))]
+async fn values(Path(id): Path<String>, Query(item): Query<Item>, lock: HeldLock) -> String {
+    lock.key().to_string()
+}
+
+#[redis_lock(key = format!("{TENANT}/{}:{size:03}", sku.to_lowercase()))]
+async fn expression(Query(Item { sku, size }): Query<Item>, lock: HeldLock) -> String {
+    lock.key().to_string()
+}
+
+#[redis_lock(key = TENANT)]
+async fn constant(lock: HeldLock) -> String {
+    lock.key().to_string()
+}
+
+#[redis_lock(key = "{TENANT}:{id}")]
+async fn prefixed(Path(id): Path<String>, lock: HeldLock) -> String {
+    lock.key().to_string()
+}
+
+#[redis_lock(key = r#"raw:"{id}""#)]
+async fn raw(Path(id): Path<String>, lock: HeldLock) -> String {
+    lock.key().to_string()
+}
+
+fn router() -> Router {
+    Router::new()
+        .route("/template", on_get(template))
+        .route("/values/{id}", on_get(values))
+        .route("/expression", on_get(expression))
+        .route("/constant", on_get(constant))
+        .route("/prefixed/{id}", on_get(prefixed))
+        .route("/raw/{id}", on_get(raw))
+}
+
+#[tokio::test]
+async fn each_form_makes_the_key_that_it_reads_as() {
+    let (locks, _) = locks().await;
+    let app = app(router(), &locks);
+    for (path, key) in [
+        ("/template?sku=shoe&size=42", "{item}:shoe:42"),
+        ("/values/7?sku=shoe&size=42", "shoe:shoe:43:7"),
+        ("/expression?sku=SHOE&size=42", "north:1/shoe:042"),
+        ("/constant", "north:1"),
+        ("/prefixed/7", "north:1:7"),
+        ("/raw/7", r#"raw:"7""#),
+    ] {
+        assert_eq!(get(&app, path).await.body, key, "{path}");
+    }
+}
+
+/// Invariant 10: different inputs, different keys.
+#[tokio::test]
+async fn a_value_cannot_leave_its_place_in_the_key() {
+    let (locks, _) = locks().await;
+    let app = app(router(), &locks);
+    for (path, key) in [
+        ("/template?sku=a:b%7Bc%7D&size=1", "{item}:a%3Ab%7Bc%7D:1"),
+        ("/values/a%2Fb?sku=%25&size=1", "%25:%25:2:a%2Fb"),
+        ("/prefixed/%00%0A", "north:1:%00%0A"),
+        ("/raw/%22", r#"raw:"%22""#),
+    ] {
+        assert_eq!(get(&app, path).await.body, key, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_value_is_a_400() {
+    let (locks, node) = locks().await;
+    let app = app(router(), &locks);
+    for path in ["/template?sku=&size=1", "/values/7?sku=&size=1"] {
+        assert_eq!(get(&app, path).await.status, StatusCode::BAD_REQUEST, "{path}");
+    }
+    assert!(node.is_empty());
+}
+
+#[tokio::test]
+async fn an_expression_that_gives_no_key_is_an_error() {
+    #[redis_lock(key = name, manager = locks)]
+    async fn named(locks: &LockManager, name: &str) -> Result<(), LockError> {
+        assert!(name.len() > 1);
+        Ok(())
+    }
+
+    #[redis_lock(key("{name}"), manager = locks)]
+    async fn part(locks: &LockManager, name: &str) -> Result<(), LockError> {
+        unreachable!("the body ran without the lock of {name}");
+    }
+
+    let (locks, _) = locks().await;
+    named(&locks, "two words").await.unwrap();
+    assert!(matches!(named(&locks, "").await, Err(LockError::InvalidKey(KeyError::Empty))));
+    assert!(matches!(
+        named(&locks, "a\nb").await,
+        Err(LockError::InvalidKey(KeyError::ControlCharacter { index: 1 }))
+    ));
+    assert!(matches!(
+        part(&locks, "").await,
+        Err(LockError::InvalidKey(KeyError::EmptyPart { .. }))
+    ));
+}
+
+#[tokio::test]
+async fn the_key_is_made_once_and_before_the_body() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    fn next(counter: &AtomicU32) -> String {
+        format!("made:{}", counter.fetch_add(1, Ordering::Relaxed))
+    }
+
+    #[redis_lock(key = next(counter), manager = locks)]
+    async fn counted(locks: &LockManager, counter: &AtomicU32) -> Result<u32, LockError> {
+        Ok(counter.load(Ordering::Relaxed))
+    }
+
+    let (locks, _) = locks().await;
+    assert_eq!(counted(&locks, &AtomicU32::new(0)).await.unwrap(), 1);
+}

@@ -1,0 +1,11 @@
+//! What `#[redis_lock]` does, on locks in memory.
+
+// Generated code gives the user no warnings.
+#![deny(warnings, clippy::all, clippy::pedantic)]
+
+mod functions;
+mod handlers;
+mod hygiene;
+mod keys;
+mod release;
+mod support;

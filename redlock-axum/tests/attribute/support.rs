@@ -1,0 +1,110 @@
+//! An application on a node in memory, and what to ask of it.
+
+#![expect(clippy::unwrap_used, reason = "an error here is a failure of the test")]
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Request, StatusCode};
+use axum::{Extension, Router};
+use http_body_util::BodyExt;
+use redlock_axum::{LockGuard, LockManager, MemoryNode};
+use tower::ServiceExt;
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// A manager, and the node that its locks are on.
+pub(crate) async fn locks() -> (LockManager, MemoryNode) {
+    let node = MemoryNode::new();
+    let locks = LockManager::builder().memory_node(&node).connect().await.unwrap();
+    (locks, node)
+}
+
+/// Holds a lock as another copy of the service would.
+pub(crate) async fn held_by_another(node: &MemoryNode, key: &str) -> LockGuard {
+    let other = LockManager::builder().memory_node(node).connect().await.unwrap();
+    other.lock(key).expire(Duration::from_secs(30)).try_acquire().await.unwrap()
+}
+
+/// The router with the manager installed, as the documentation says.
+pub(crate) fn app(router: Router, locks: &LockManager) -> Router {
+    router.layer(Extension(locks.clone()))
+}
+
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+pub(crate) async fn send(app: &Router, request: Request<Body>) -> Answer {
+    let response = app.clone().oneshot(request).await.unwrap();
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let body = String::from_utf8(body.to_vec()).unwrap();
+    Answer { status: parts.status, headers: parts.headers, body }
+}
+
+pub(crate) async fn get(app: &Router, path: &str) -> Answer {
+    send(app, Request::get(path).body(Body::empty()).unwrap()).await
+}
+
+pub(crate) async fn post_json(app: &Router, path: &str, json: &'static str) -> Answer {
+    let request = Request::post(path).header("content-type", "application/json");
+    send(app, request.body(Body::from(json)).unwrap()).await
+}
+
+/// Waits until the condition holds, at most ten seconds.
+pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < Duration::from_secs(10), "not within ten seconds: {what}");
+        tokio::task::yield_now().await;
+    }
+}
+
+/// What is logged by this thread while it lives.
+pub(crate) struct Log {
+    written: Written,
+    _default: DefaultGuard,
+}
+
+#[derive(Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    pub(crate) fn capture() -> Self {
+        let written = Written::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_writer(written.clone())
+            .with_ansi(false)
+            .with_max_level(tracing::Level::TRACE)
+            .finish();
+        Self { written, _default: tracing::subscriber::set_default(subscriber) }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8(self.written.0.lock().unwrap().clone()).unwrap()
+    }
+}
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> MakeWriter<'a> for Written {
+    type Writer = Self;
+
+    fn make_writer(&'a self) -> Self {
+        self.clone()
+    }
+}

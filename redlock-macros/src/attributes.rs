@@ -1,0 +1,167 @@
+//! The other attributes of the function: which of the two functions each of them belongs to.
+
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use quote::quote;
+use syn::ext::IdentExt;
+use syn::punctuated::Punctuated;
+use syn::{Attribute, Meta, Token, parse_quote};
+
+/// The attributes of the function that callers see. `nested` says that the inner function stands
+/// inside it, and so under its lints.
+pub(crate) fn of_outer(attributes: &[Attribute], nested: bool) -> Vec<&Attribute> {
+    attributes.iter().filter(|attribute| Place::of(attribute, nested) != Place::Inner).collect()
+}
+
+/// The attributes of the function that holds the user's code.
+pub(crate) fn of_inner(attributes: &[Attribute], nested: bool, name: &Ident) -> Vec<Attribute> {
+    attributes
+        .iter()
+        .filter(|attribute| Place::of(attribute, nested) != Place::Outer)
+        .map(|attribute| named_span(attribute, name))
+        .collect()
+}
+
+/// Another `#[redis_lock]` below that would make a handler of the inner function: two of them
+/// would both want to be the function that axum calls.
+pub(crate) fn second_handler_lock(attributes: &[Attribute]) -> Option<&Attribute> {
+    attributes.iter().find(|attribute| {
+        is_last_segment(attribute, "redis_lock") && !has_argument(attribute, "manager")
+    })
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Place {
+    /// Documentation, deprecation.
+    Outer,
+    /// `#[instrument]`, `#[debug_handler]` and everything that is not known here.
+    Inner,
+    /// What must hold for both.
+    Both,
+}
+
+impl Place {
+    fn of(attribute: &Attribute, nested: bool) -> Self {
+        let path = attribute.path();
+        let is = |names: &[&str]| names.iter().any(|name| path.is_ident(name));
+        if is(&["doc", "deprecated", "must_use"]) || documents_by_cfg(attribute) {
+            Self::Outer
+        } else if is(&["cfg", "allow", "warn", "deny", "forbid"]) {
+            if nested { Self::Outer } else { Self::Both }
+        } else if is(&["expect"]) {
+            // An expectation that one of two functions meets would be unmet in the other.
+            if nested { Self::Outer } else { Self::Inner }
+        } else {
+            Self::Inner
+        }
+    }
+}
+
+/// Whether it is `#[cfg_attr(docsrs, doc(..))]` or the like.
+fn documents_by_cfg(attribute: &Attribute) -> bool {
+    let parse = Punctuated::<Meta, Token![,]>::parse_terminated;
+    attribute.path().is_ident("cfg_attr")
+        && attribute.parse_args_with(parse).is_ok_and(|metas| {
+            let mut attributes = metas.iter().skip(1);
+            attributes.all(|meta| meta.path().is_ident("doc") || meta.path().is_ident("deprecated"))
+        })
+}
+
+/// `#[instrument]` names its span after the function. The inner function's name is not the user's,
+/// so that the name is written out, unless there is one.
+fn named_span(attribute: &Attribute, name: &Ident) -> Attribute {
+    let name = name.unraw().to_string();
+    let mut attribute = attribute.clone();
+    if !is_last_segment(&attribute, "instrument") {
+        return attribute;
+    }
+    match &mut attribute.meta {
+        Meta::Path(path) => attribute.meta = parse_quote!(#path(name = #name)),
+        Meta::List(list) if !names_its_span(&list.tokens) => {
+            let written = &list.tokens;
+            list.tokens = quote!(name = #name, #written);
+        }
+        _ => {}
+    }
+    attribute
+}
+
+fn names_its_span(arguments: &TokenStream) -> bool {
+    let begins_with_text =
+        matches!(arguments.clone().into_iter().next(), Some(TokenTree::Literal(_)));
+    begins_with_text || has_name(arguments, "name")
+}
+
+fn is_last_segment(attribute: &Attribute, name: &str) -> bool {
+    let last = attribute.path().segments.last();
+    last.is_some_and(|segment| segment.ident == name)
+}
+
+fn has_argument(attribute: &Attribute, name: &str) -> bool {
+    match &attribute.meta {
+        Meta::List(list) => has_name(&list.tokens, name),
+        _ => false,
+    }
+}
+
+/// Whether `name =` stands among the arguments, at the start or after a comma.
+fn has_name(arguments: &TokenStream, name: &str) -> bool {
+    let mut starts = true;
+    arguments.clone().into_iter().any(|token| {
+        let found = starts && matches!(&token, TokenTree::Ident(ident) if ident == name);
+        starts = matches!(&token, TokenTree::Punct(punct) if punct.as_char() == ',');
+        found
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::ToTokens;
+
+    use super::*;
+
+    fn places(attribute: &Attribute) -> (Place, Place) {
+        (Place::of(attribute, true), Place::of(attribute, false))
+    }
+
+    #[test]
+    fn each_attribute_has_its_place() {
+        use Place::{Both, Inner, Outer};
+
+        let cases: [(Attribute, (Place, Place)); 9] = [
+            (parse_quote!(#[doc = "Pays."]), (Outer, Outer)),
+            (parse_quote!(#[deprecated]), (Outer, Outer)),
+            (parse_quote!(#[cfg_attr(docsrs, doc(cfg(feature = "x")))]), (Outer, Outer)),
+            (parse_quote!(#[cfg(unix)]), (Outer, Both)),
+            (parse_quote!(#[allow(dead_code)]), (Outer, Both)),
+            (parse_quote!(#[expect(dead_code)]), (Outer, Inner)),
+            (parse_quote!(#[tracing::instrument]), (Inner, Inner)),
+            (parse_quote!(#[cfg_attr(debug_assertions, axum::debug_handler)]), (Inner, Inner)),
+            (parse_quote!(#[inline]), (Inner, Inner)),
+        ];
+        for (attribute, expected) in cases {
+            assert_eq!(places(&attribute), expected, "{}", attribute.to_token_stream());
+        }
+    }
+
+    #[test]
+    fn a_span_gets_the_name_of_the_function_unless_it_has_one() {
+        let name = Ident::new("pay", proc_macro2::Span::call_site());
+        let cases: [(Attribute, Attribute); 5] = [
+            (parse_quote!(#[instrument]), parse_quote!(#[instrument(name = "pay")])),
+            (parse_quote!(#[instrument()]), parse_quote!(#[instrument(name = "pay",)])),
+            (
+                parse_quote!(#[tracing::instrument(skip(name), err)]),
+                parse_quote!(#[tracing::instrument(name = "pay", skip(name), err)]),
+            ),
+            (
+                parse_quote!(#[instrument(skip_all, name = "p")]),
+                parse_quote!(#[instrument(skip_all, name = "p")]),
+            ),
+            (parse_quote!(#[instrument("p")]), parse_quote!(#[instrument("p")])),
+        ];
+        for (written, expected) in cases {
+            let named = named_span(&written, &name);
+            assert_eq!(named.to_token_stream().to_string(), expected.to_token_stream().to_string());
+        }
+    }
+}

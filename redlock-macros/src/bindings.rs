@@ -1,0 +1,198 @@
+//! The names that a function's parameters bind, and how the key sees them: by reference.
+
+use std::collections::BTreeSet;
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{format_ident, quote_spanned};
+use syn::ext::IdentExt;
+use syn::{FieldPat, Pat, PatType};
+
+/// The parameters of a function, but `self`.
+pub(crate) struct Parameters<'a> {
+    all: Vec<Parameter<'a>>,
+    /// The names that the attribute's arguments refer to.
+    mentioned: BTreeSet<String>,
+    /// Whether the key's template has a name that no parameter binds: a constant, or a slip of the
+    /// pen. With all parameters bound, the compiler can propose a similar name.
+    bind_all: bool,
+}
+
+pub(crate) struct Parameter<'a> {
+    pub(crate) written: &'a PatType,
+    /// What the outer function calls it.
+    pub(crate) outer_name: Ident,
+    binds: Vec<Ident>,
+}
+
+impl<'a> Parameters<'a> {
+    pub(crate) fn new(
+        written: impl Iterator<Item = &'a PatType>,
+        mentioned: BTreeSet<String>,
+        captured: Option<&BTreeSet<String>>,
+    ) -> Self {
+        let all: Vec<_> =
+            written.enumerate().map(|(index, written)| Parameter::new(index, written)).collect();
+        let is_bound = |name: &String| all.iter().any(|parameter| parameter.binds(name));
+        let bind_all = captured.is_some_and(|captured| !captured.iter().all(is_bound));
+        Self { all, mentioned, bind_all }
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter<'a>> {
+        self.all.iter()
+    }
+
+    /// The bound names that the attribute's arguments refer to, each once.
+    pub(crate) fn used(&self) -> Vec<&Ident> {
+        let mut seen = BTreeSet::new();
+        self.all
+            .iter()
+            .flat_map(|parameter| &parameter.binds)
+            .filter(|name| self.mentioned.contains(&text(name)) && seen.insert(text(name)))
+            .collect()
+    }
+
+    /// Statements that bind references under the names of the parameters.
+    pub(crate) fn references(&self) -> TokenStream {
+        let is_used = |parameter: &&Parameter<'_>| {
+            self.bind_all || self.mentioned.iter().any(|name| parameter.binds(name))
+        };
+        self.all
+            .iter()
+            .filter(is_used)
+            .map(|Parameter { written, outer_name, .. }| {
+                let pattern = by_reference(&written.pat);
+                quote_spanned! {Span::mixed_site()=>
+                    #[allow(unused_variables)]
+                    let #pattern = &#outer_name;
+                }
+            })
+            .collect()
+    }
+}
+
+impl<'a> Parameter<'a> {
+    fn new(index: usize, written: &'a PatType) -> Self {
+        let outer_name = match plain_name(&written.pat) {
+            Some(name) => name.clone(),
+            None => format_ident!("arg{index}", span = Span::mixed_site()),
+        };
+        Self { written, outer_name, binds: names(&written.pat) }
+    }
+
+    fn binds(&self, name: &str) -> bool {
+        self.binds.iter().any(|bound| text(bound) == name)
+    }
+}
+
+fn text(name: &Ident) -> String {
+    name.unraw().to_string()
+}
+
+/// A plain name, which the outer function can keep: it reads better in the documentation than a
+/// made-up one. One that begins with an underscore says that it is not used, which is not true of
+/// the outer function.
+fn plain_name(pattern: &Pat) -> Option<&Ident> {
+    match pattern {
+        Pat::Ident(binding) if binding.subpat.is_none() => {
+            Some(&binding.ident).filter(|name| !text(name).starts_with('_'))
+        }
+        _ => None,
+    }
+}
+
+/// The pattern as it binds to a reference of the parameter: without `mut`, `ref` and `&`, which
+/// default binding modes make superfluous or wrong.
+fn by_reference(pattern: &Pat) -> Pat {
+    let mut pattern = pattern.clone();
+    strip(&mut pattern);
+    pattern
+}
+
+fn strip(pattern: &mut Pat) {
+    while let Pat::Reference(reference) = pattern {
+        *pattern = (*reference.pat).clone();
+    }
+    if let Pat::Ident(binding) = pattern {
+        binding.by_ref = None;
+        binding.mutability = None;
+    }
+    for part in parts_mut(pattern) {
+        strip(part);
+    }
+}
+
+/// The names that a pattern binds.
+fn names(pattern: &Pat) -> Vec<Ident> {
+    let mut pattern = pattern.clone();
+    let mut found = Vec::new();
+    collect(&mut pattern, &mut found);
+    found
+}
+
+fn collect(pattern: &mut Pat, found: &mut Vec<Ident>) {
+    if let Pat::Ident(binding) = pattern {
+        found.push(binding.ident.clone());
+    }
+    for part in parts_mut(pattern) {
+        collect(part, found);
+    }
+}
+
+fn parts_mut(pattern: &mut Pat) -> Vec<&mut Pat> {
+    match pattern {
+        Pat::Ident(binding) => binding.subpat.iter_mut().map(|(_, part)| &mut **part).collect(),
+        Pat::Or(or) => or.cases.iter_mut().collect(),
+        Pat::Paren(inner) => vec![&mut inner.pat],
+        Pat::Reference(reference) => vec![&mut reference.pat],
+        Pat::Slice(slice) => slice.elems.iter_mut().collect(),
+        Pat::Struct(fields) => {
+            fields.fields.iter_mut().map(|FieldPat { pat, .. }| &mut **pat).collect()
+        }
+        Pat::Tuple(tuple) => tuple.elems.iter_mut().collect(),
+        Pat::TupleStruct(tuple) => tuple.elems.iter_mut().collect(),
+        Pat::Type(typed) => vec![&mut typed.pat],
+        _ => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::ToTokens;
+    use syn::parse::Parser;
+
+    use super::*;
+
+    fn pattern(text: &str) -> Pat {
+        Pat::parse_multi.parse_str(text).unwrap()
+    }
+
+    fn printed(pattern: &Pat) -> String {
+        pattern.to_token_stream().to_string().replace(' ', "")
+    }
+
+    #[test]
+    fn a_pattern_is_bound_by_reference() {
+        for (written, expected) in [
+            ("mut id", "id"),
+            ("Path(mut id)", "Path(id)"),
+            ("Path((a, mut b))", "Path((a,b))"),
+            (
+                "Json(Pay { amount, ref note, to: mut name, .. })",
+                "Json(Pay{amount,note,to:name,..})",
+            ),
+            ("&id", "id"),
+            ("&(mut a, _)", "(a,_)"),
+            ("mut whole @ Pair(mut a, ..)", "whole@Pair(a,..)"),
+            ("[first, ref mut rest @ ..]", "[first,rest@..]"),
+        ] {
+            assert_eq!(printed(&by_reference(&pattern(written))), expected);
+        }
+    }
+
+    #[test]
+    fn every_bound_name_is_found() {
+        let names = names(&pattern("Json(Pay { amount, to: (name, mut city), .. }, all)"));
+        let names: Vec<_> = names.iter().map(ToString::to_string).collect();
+        assert_eq!(names, ["amount", "name", "city", "all"]);
+    }
+}

@@ -1,0 +1,276 @@
+//! The three forms of `key`: a template, a template with values, an expression.
+
+use std::collections::BTreeSet;
+
+use proc_macro2::{Ident, TokenStream, TokenTree};
+use syn::ext::IdentExt;
+use syn::parse::{ParseStream, Parser};
+use syn::{Expr, ExprLit, Lit, LitStr, Token};
+
+/// The key as it was written.
+pub(crate) enum Key {
+    /// `key = "order:{id}"` or `key("stock:{}", order.sku)`.
+    Template(Template),
+    /// `key = <expression>`.
+    Expression(Expr),
+}
+
+/// A format string and its values, each of which is escaped.
+pub(crate) struct Template {
+    pub(crate) literal: LitStr,
+    pub(crate) values: Vec<Value>,
+    /// The names in the literal that are none of the values' names: captured from the parameters.
+    pub(crate) captured: BTreeSet<String>,
+}
+
+/// One value after the literal of `key("..", ..)`.
+pub(crate) struct Value {
+    pub(crate) name: Option<Ident>,
+    pub(crate) value: Expr,
+}
+
+impl Key {
+    /// Reads what stands after `key =`.
+    pub(crate) fn from_value(value: Expr) -> syn::Result<Self> {
+        if let Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) = ungrouped(&value) {
+            return Template::new(literal.clone(), None).map(Self::Template);
+        }
+        if let Expr::Lit(other) = ungrouped(&value) {
+            return Err(syn::Error::new_spanned(
+                other,
+                "the lock key must be a text, such as `key = \"order:{id}\"`",
+            ));
+        }
+        Ok(Self::Expression(value))
+    }
+
+    /// Reads what stands between the parentheses of `key(..)`.
+    pub(crate) fn from_arguments(input: ParseStream<'_>) -> syn::Result<Self> {
+        let literal: LitStr = input.parse().map_err(|error| {
+            syn::Error::new(
+                error.span(),
+                "`key(..)` begins with a text, as `format!` does: `key(\"stock:{}\", order.sku)`",
+            )
+        })?;
+        let mut values = Vec::new();
+        while !input.is_empty() {
+            input.parse::<Token![,]>()?;
+            if input.is_empty() {
+                break;
+            }
+            let is_named = input.peek2(Token![=]) && !input.peek2(Token![==]);
+            let name = if is_named {
+                let name = input.call(Ident::parse_any)?;
+                input.parse::<Token![=]>()?;
+                Some(name)
+            } else {
+                None
+            };
+            values.push(Value { name, value: input.parse()? });
+        }
+        Template::new(literal, Some(values)).map(Self::Template)
+    }
+}
+
+impl Template {
+    fn new(literal: LitStr, values: Option<Vec<Value>>) -> syn::Result<Self> {
+        let text = literal.value();
+        let error = |message: String| Err(syn::Error::new(literal.span(), message));
+        if text.is_empty() {
+            return error("the lock key is empty".to_owned());
+        }
+        if text.contains(char::is_control) {
+            return error("the lock key contains a control character".to_owned());
+        }
+        let takes_values = values.is_some();
+        let values = values.unwrap_or_default();
+        let mut captured = BTreeSet::new();
+        for placeholder in placeholders(&text) {
+            let (name, specification) = placeholder
+                .split_once(':')
+                .map_or((placeholder, None), |(name, spec)| (name, Some(spec)));
+            if specification.is_some() {
+                return error(format!(
+                    "`{{{placeholder}}}`: a placeholder of a lock key has no format specification; \
+                     for a formatted key write `key = format!(..)`, which escapes nothing"
+                ));
+            }
+            if name == "self" {
+                return error(
+                    "`{self}` cannot stand in a lock key; name what identifies it: \
+                     `key(\"stock:{}\", self.id)`"
+                        .to_owned(),
+                );
+            }
+            if is_position(name) {
+                if takes_values {
+                    continue;
+                }
+                return error(format!(
+                    "`{{{name}}}` names no parameter; write one's name, as in `key = \"order:{{id}}\"`, \
+                     or give a value: `key(\"order:{{}}\", order.id)`"
+                ));
+            }
+            if !is_name(name) {
+                return error(format!(
+                    "`{{{name}}}` is not a name; give the value after the text: \
+                     `key(\"stock:{{}}\", order.sku)`"
+                ));
+            }
+            let is_given = values
+                .iter()
+                .any(|value| value.name.as_ref().is_some_and(|given| given.unraw() == name));
+            if !is_given {
+                captured.insert(name.to_owned());
+            }
+        }
+        Ok(Self { literal, values, captured })
+    }
+}
+
+fn is_position(name: &str) -> bool {
+    name.chars().all(|c| c.is_ascii_digit())
+}
+
+fn is_name(name: &str) -> bool {
+    Ident::parse_any.parse_str(name).is_ok_and(|ident| ident != "_")
+}
+
+/// What stands between the braces of a format string. A brace that is never closed ends the list:
+/// `format!` reports it, at its place inside the literal.
+fn placeholders(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut rest = text;
+    while let Some(open) = rest.find('{') {
+        rest = &rest[open + 1..];
+        if let Some(after_escaped) = rest.strip_prefix('{') {
+            rest = after_escaped;
+            continue;
+        }
+        let Some(close) = rest.find('}') else { break };
+        found.push(&rest[..close]);
+        rest = &rest[close + 1..];
+    }
+    found
+}
+
+/// Without the invisible group that a `macro_rules!` puts around its fragments.
+pub(crate) fn ungrouped(mut value: &Expr) -> &Expr {
+    while let Expr::Group(group) = value {
+        value = &group.expr;
+    }
+    value
+}
+
+/// The names that an expression may refer to: its identifiers, but not fields and methods, and
+/// those that a format string inside it captures. Rather too many than too few.
+pub(crate) fn mentioned(tokens: TokenStream, names: &mut BTreeSet<String>) {
+    let mut after_dot = false;
+    for token in tokens {
+        let follows_dot = std::mem::take(&mut after_dot);
+        match token {
+            TokenTree::Ident(ident) if !follows_dot => {
+                names.insert(ident.unraw().to_string());
+            }
+            TokenTree::Group(group) => mentioned(group.stream(), names),
+            TokenTree::Punct(punct) => {
+                // `a..b` is a range, not a field.
+                after_dot = punct.as_char() == '.' && !follows_dot;
+            }
+            TokenTree::Literal(literal) => {
+                if let Lit::Str(text) = Lit::new(literal) {
+                    for placeholder in placeholders(&text.value()) {
+                        let name = placeholder.split(':').next().unwrap_or_default();
+                        names.insert(name.to_owned());
+                    }
+                }
+            }
+            TokenTree::Ident(_) => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+    use syn::parse::Parser;
+
+    use super::*;
+
+    fn template(text: &str) -> syn::Result<Template> {
+        match Key::from_value(syn::parse_str(text).unwrap())? {
+            Key::Template(template) => Ok(template),
+            Key::Expression(_) => panic!("not a template: {text}"),
+        }
+    }
+
+    fn with_values(tokens: TokenStream) -> syn::Result<Template> {
+        match Key::from_arguments.parse2(tokens)? {
+            Key::Template(template) => Ok(template),
+            Key::Expression(_) => unreachable!(),
+        }
+    }
+
+    fn captured(template: &Template) -> Vec<&str> {
+        template.captured.iter().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn a_template_captures_its_names_and_skips_escaped_braces() {
+        let template = template(r#""{{x}}:{b}:{a}:{b}""#).unwrap();
+        assert_eq!(captured(&template), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_given_value_is_not_captured() {
+        let template =
+            with_values(quote!("{}:{0}:{sku}:{id}", order.no, sku = order.sku,)).unwrap();
+        assert_eq!(captured(&template), ["id"]);
+        assert_eq!(template.values.len(), 2);
+    }
+
+    #[test]
+    fn a_comparison_is_not_a_named_value() {
+        let template = with_values(quote!("{}", a == b)).unwrap();
+        assert!(template.values[0].name.is_none());
+    }
+
+    #[test]
+    fn an_expression_is_left_alone() {
+        for text in [r#"format!("order:{id:?}")"#, "KEY", "order.key()"] {
+            let key = Key::from_value(syn::parse_str(text).unwrap()).unwrap();
+            assert!(matches!(key, Key::Expression(_)), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_mistake_has_its_message() {
+        for (text, message) in [
+            (r#""""#, "the lock key is empty"),
+            (r#""a\n""#, "the lock key contains a control character"),
+            (r#""a:{id:?}""#, "`{id:?}`: a placeholder of a lock key has no format specification"),
+            (
+                r#""a:{id:>5}""#,
+                "`{id:>5}`: a placeholder of a lock key has no format specification",
+            ),
+            (r#""a:{}""#, "`{}` names no parameter"),
+            (r#""a:{0}""#, "`{0}` names no parameter"),
+            (r#""a:{self}""#, "`{self}` cannot stand in a lock key"),
+            (r#""a:{order.sku}""#, "`{order.sku}` is not a name"),
+            ("42", "the lock key must be a text"),
+        ] {
+            let error = template(text).err().unwrap().to_string();
+            assert!(error.starts_with(message), "{text}: {error}");
+        }
+        let error = with_values(quote!(id)).err().unwrap().to_string();
+        assert!(error.starts_with("`key(..)` begins with a text"), "{error}");
+    }
+
+    #[test]
+    fn names_are_found_in_expressions_and_in_their_format_strings() {
+        let mut names = BTreeSet::new();
+        mentioned(quote!(format!("a:{id:?}:{{no}}", x = order.sku[from..to])), &mut names);
+        let names: Vec<_> = names.iter().map(String::as_str).collect();
+        assert_eq!(names, ["format", "from", "id", "order", "to", "x"]);
+    }
+}

@@ -1,0 +1,45 @@
+use axum::extract::Path;
+use redlock_axum::redis_lock;
+
+#[redis_lock]
+async fn no_arguments() {}
+
+#[redis_lock(expire = 5)]
+async fn no_key() {}
+
+#[redis_lock("order")]
+async fn bare_text() {}
+
+#[redis_lock(key)]
+async fn no_value() {}
+
+#[redis_lock(key = "a", waitTime = 2)]
+async fn the_name_in_java() {}
+
+#[redis_lock(key = "a", fair = true)]
+async fn unknown() {}
+
+#[redis_lock(key = "a", expire = 5, expire = 6)]
+async fn twice() {}
+
+#[redis_lock(key = "a" expire = 5)]
+async fn no_comma() {}
+
+#[redis_lock(key = "a", time_unit = "seconds", expire = "5s")]
+async fn unit_without_number() {}
+
+#[redis_lock(key = "a", expire = 5, time_unit = "fortnights")]
+async fn unknown_unit() {}
+
+#[redis_lock(key = "a", expire = 5, time_unit = "microseconds")]
+async fn too_fine() {}
+
+#[redis_lock(key = "a", error = String::from)]
+async fn error_without_manager() {}
+
+// The functions are there all the same: no errors about them.
+fn main() {
+    let _ = (no_arguments(), no_key(), bare_text(), no_value(), the_name_in_java(), unknown());
+    let _ = (twice(), no_comma(), unit_without_number(), unknown_unit(), too_fine());
+    let _ = (error_without_manager(), Path(1));
+}

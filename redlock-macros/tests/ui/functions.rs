@@ -1,0 +1,54 @@
+use redlock_axum::{LockError, LockManager, redis_lock};
+
+#[redis_lock(key = "a")]
+fn not_async() {}
+
+#[redis_lock(key = "a")]
+const fn constant() {}
+
+#[redis_lock(key = "a")]
+async unsafe fn not_safe() {}
+
+#[redis_lock(key = "a")]
+async extern "C" fn foreign() {}
+
+#[redis_lock(key = "a")]
+struct NotAFunction;
+
+#[redis_lock(key = "a", manager = _locks)]
+async fn no_result(_locks: &LockManager) {}
+
+#[redis_lock(key = "a")]
+#[redis_lock(key = "b")]
+async fn two_handlers() {}
+
+#[redis_lock(key = "a")]
+async fn parameter_under_cfg(#[cfg(unix)] _id: u8) {}
+
+struct Shop {
+    locks: LockManager,
+}
+
+impl Shop {
+    #[redis_lock(key = "a")]
+    async fn method(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    #[redis_lock(key = "{self}", manager = self.locks)]
+    async fn self_in_key(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+}
+
+trait Reserve {
+    #[redis_lock(key = "a", manager = self.locks())]
+    async fn reserve(&self) -> Result<(), LockError>;
+}
+
+fn main() {
+    let _ = (not_async(), constant(), NotAFunction);
+    let _ = |shop: Shop, locks: LockManager| {
+        let _ = (no_result(&locks), shop.method(), shop.self_in_key(), shop.locks);
+    };
+}
