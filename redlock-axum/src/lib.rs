@@ -69,7 +69,7 @@
 //! | case | status | also |
 //! |---|---|---|
 //! | somebody else holds the lock, and waiting, if any, is over | 409, by option 423 | `Retry-After` |
-//! | no quorum of nodes answered in time, or the manager was shut down | 503 | `Retry-After` |
+//! | no quorum of nodes answered in time, too many requests wait already, or the manager was shut down | 503 | `Retry-After` |
 //! | a value for the key is empty, of the wrong type, or not UTF-8 | 400 | |
 //! | no manager installed, a placeholder that the route lacks, an option out of range, something that is no lock at the lock's name | 500 | an error in the log |
 //! | the lease ran out while the handler ran | the handler's own | a warning in the log |

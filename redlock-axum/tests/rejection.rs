@@ -76,14 +76,15 @@ async fn the_status_for_contention_changes_no_other() {
 }
 
 #[tokio::test]
-async fn too_few_nodes_are_an_unavailable_service() {
+async fn too_few_nodes_and_too_many_waiters_are_an_unavailable_service() {
     let timed_out = LockError::TimedOut {
         key: key(),
         elapsed: Duration::from_secs(1),
         expire: Duration::from_secs(1),
         votes: Votes::default(),
     };
-    for error in [unavailable(), timed_out, LockError::ShutDown] {
+    let too_many = LockError::TooManyWaiters { key: key(), limit: 100 };
+    for error in [unavailable(), timed_out, too_many, LockError::ShutDown] {
         let rejection = LockRejection::from(error);
         assert_eq!(rejection.kind(), RejectionKind::Unavailable);
         assert_eq!(retry_after(&rejection.clone().into_response()), Some("1"));

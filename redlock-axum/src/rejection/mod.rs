@@ -16,7 +16,7 @@ use crate::error::SetupError;
 /// | [`kind`](Self::kind) | when | status | `Retry-After` |
 /// |---|---|---|---|
 /// | [`Contended`](RejectionKind::Contended) | somebody else holds the lock, and waiting, if any, is over | 409, or [as chosen](Self::with_contended_status) | until the holder's lease runs out |
-/// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, or the manager was shut down | 503 | 1 |
+/// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was shut down | 503 | 1 |
 /// | [`InvalidKey`](RejectionKind::InvalidKey) | a value that the key is built from is empty, of the wrong type, or not UTF-8 | 400 | |
 /// | [`Misconfigured`](RejectionKind::Misconfigured) | no manager installed, a placeholder that the route lacks, an option out of range, a foreign key at the lock's name | 500 | |
 ///
@@ -57,8 +57,8 @@ pub struct LockRejection {
 pub enum RejectionKind {
     /// Somebody else holds the lock. The client may try again later.
     Contended,
-    /// The lock could not be decided on: too few nodes answered in time, or the application is
-    /// shutting down. The client may try again later.
+    /// The lock could not be decided on: too few nodes answered in time, too many requests wait for
+    /// it already, or the application is shutting down. The client may try again later.
     Unavailable,
     /// The client sent a value that no key can be made of.
     InvalidKey,
@@ -112,6 +112,7 @@ impl LockRejection {
                 LockError::Contended { .. } => RejectionKind::Contended,
                 LockError::Unavailable { .. }
                 | LockError::TimedOut { .. }
+                | LockError::TooManyWaiters { .. }
                 | LockError::ShutDown => RejectionKind::Unavailable,
                 LockError::InvalidKey(KeyError::UnknownPlaceholder { .. }) => {
                     RejectionKind::Misconfigured

@@ -47,6 +47,11 @@ impl LockRejection {
             RejectionKind::Contended => {
                 "another request is being processed for this resource; try again later".to_owned()
             }
+            RejectionKind::Unavailable
+                if matches!(self.lock_error(), Some(LockError::TooManyWaiters { .. })) =>
+            {
+                "too many requests for this resource are waiting; try again later".to_owned()
+            }
             RejectionKind::Unavailable => {
                 "it cannot be made sure at the moment that no other request is being processed for \
                  this resource; try again later"
