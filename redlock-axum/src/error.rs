@@ -1,0 +1,91 @@
+//! Mistakes in the set-up of a layer or a policy.
+
+use http::{Method, StatusCode};
+use redlock_core::TemplateError;
+
+/// Says what is wrong with the set-up of a [`LockLayer`](crate::LockLayer) or a
+/// [`LockPolicy`](crate::LockPolicy).
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SetupError {
+    /// The key template cannot be read.
+    #[error(transparent)]
+    Template(#[from] TemplateError),
+    /// An option is out of its range.
+    #[error("{option} is {value}, but must be {allowed}")]
+    OutOfRange {
+        /// The option's name.
+        option: &'static str,
+        /// Its value.
+        value: String,
+        /// What is allowed.
+        allowed: &'static str,
+    },
+    /// The status for contention would look like a success.
+    #[error("contended_status is {0}, but must be a client or server error such as 409 or 423")]
+    ContendedStatus(StatusCode),
+    /// The list of methods is empty, so that nothing would be locked.
+    #[error("methods is an empty list; leave it out to lock every method")]
+    NoMethods,
+    /// The route's pattern is none that axum accepts.
+    #[error("the route cannot be used: {0}")]
+    Route(String),
+    /// The key template names a placeholder that the route lacks.
+    #[error("the key has the placeholder {{{name}}}, but the route has {}", list(.available))]
+    UnknownPlaceholder {
+        /// The placeholder's name.
+        name: String,
+        /// The names that the route has.
+        available: Vec<String>,
+    },
+    /// Another policy is there for the same route and method.
+    #[error("policy {other} is for the same route{}", for_method(.method.as_ref()))]
+    Duplicate {
+        /// The other policy's place in the table, counted from 1.
+        other: usize,
+        /// A method that both have; `None` where one of them is for every method.
+        method: Option<Method>,
+    },
+    /// The application has no such route.
+    #[error("the application has no such route")]
+    NoSuchRoute,
+}
+
+/// Says which policy of a [`LockPolicies`](crate::LockPolicies) table is wrong, and how.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("lock policy {position} ({route}): {reason}")]
+pub struct PolicyError {
+    pub(crate) position: usize,
+    pub(crate) route: String,
+    #[source]
+    pub(crate) reason: SetupError,
+}
+
+impl PolicyError {
+    /// Tells the policy's place in the table, counted from 1.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Tells the policy's route.
+    pub fn route(&self) -> &str {
+        &self.route
+    }
+
+    /// Tells what is wrong.
+    pub fn reason(&self) -> &SetupError {
+        &self.reason
+    }
+}
+
+fn list(names: &[String]) -> String {
+    if names.is_empty() {
+        "none".to_owned()
+    } else {
+        names.iter().map(|name| format!("{{{name}}}")).collect::<Vec<_>>().join(", ")
+    }
+}
+
+fn for_method(method: Option<&Method>) -> String {
+    method.map_or_else(String::new, |method| format!(" and {method}"))
+}

@@ -1,0 +1,67 @@
+//! The future that every service of this crate answers with.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use axum::response::{IntoResponse, Response};
+use pin_project_lite::pin_project;
+
+pin_project! {
+    /// Resolves to the response of a service behind a lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping it drops the inner service's work and releases the lock in the background.
+    pub struct ResponseFuture<F, E> {
+        #[pin]
+        way: Way<F, E>,
+    }
+}
+
+pin_project! {
+    #[project = WayProjection]
+    enum Way<F, E> {
+        Unlocked { #[pin] future: F },
+        Locked { future: Pin<Box<dyn Future<Output = Result<Response, E>> + Send>> },
+    }
+}
+
+impl<F, E> ResponseFuture<F, E> {
+    pub(crate) fn unlocked(future: F) -> Self {
+        Self { way: Way::Unlocked { future } }
+    }
+
+    pub(crate) fn locked(
+        future: impl Future<Output = Result<Response, E>> + Send + 'static,
+    ) -> Self {
+        Self { way: Way::Locked { future: Box::pin(future) } }
+    }
+}
+
+impl<F, R, E> Future for ResponseFuture<F, E>
+where
+    F: Future<Output = Result<R, E>>,
+    R: IntoResponse,
+{
+    type Output = Result<Response, E>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match self.project().way.project() {
+            WayProjection::Unlocked { future } => {
+                future.poll(cx).map(|result| result.map(IntoResponse::into_response))
+            }
+            WayProjection::Locked { future } => future.as_mut().poll(cx),
+        }
+    }
+}
+
+impl<F, E> fmt::Debug for ResponseFuture<F, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let way = match &self.way {
+            Way::Unlocked { .. } => "unlocked",
+            Way::Locked { .. } => "locked",
+        };
+        f.debug_struct("ResponseFuture").field("way", &way).finish()
+    }
+}

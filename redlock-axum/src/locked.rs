@@ -1,0 +1,134 @@
+//! The way of one request: key, lock, handler, release.
+
+use std::sync::Arc;
+
+use axum::body::{Body, HttpBody};
+use axum::response::{IntoResponse, Response};
+use http::request::Parts;
+use http::{Method, Request};
+use redlock_core::LockGuard;
+use tower_service::Service;
+
+use crate::body::LockedBody;
+use crate::locks::HeldSlot;
+use crate::options::{HoldUntil, LockOptions};
+use crate::rejection::LockRejection;
+use crate::route_key;
+use crate::setup::Setup;
+use crate::terms::Terms;
+
+/// Serves the request by `inner` while its lock is held; without the lock `inner` is not called.
+///
+/// `inner` must be ready.
+pub(crate) async fn serve<S, B>(
+    terms: Arc<Terms>,
+    setup: Arc<Setup>,
+    mut inner: S,
+    request: Request<B>,
+) -> Result<Response, S::Error>
+where
+    S: Service<Request<B>, Response: IntoResponse>,
+{
+    let (mut parts, body) = request.into_parts();
+    if !terms.lock_fallback && route_key::is_unmatched(&mut parts).await {
+        let request = Request::from_parts(parts, body);
+        let response = inner.call(request).await?.into_response();
+        terms.report_fallback(&response);
+        return Ok(response);
+    }
+
+    let guard = match acquire(&terms, &setup, &mut parts).await {
+        Ok(guard) => guard,
+        Err(rejection) => return Ok(setup.reject(rejection)),
+    };
+    parts.extensions.insert(HeldSlot::filled(guard.lease()));
+    // The answer to HEAD has no body that could be sent.
+    let until_end_of_body =
+        terms.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
+
+    let request = Request::from_parts(parts, body);
+    let result = inner.call(request).await.map(IntoResponse::into_response);
+    match result {
+        Ok(response) if until_end_of_body && !response.body().is_end_stream() => {
+            Ok(response.map(|body| Body::new(LockedBody::new(body, guard))))
+        }
+        result => {
+            release(guard).await;
+            result
+        }
+    }
+}
+
+async fn acquire(
+    terms: &Terms,
+    setup: &Setup,
+    parts: &mut Parts,
+) -> Result<LockGuard, LockRejection> {
+    // A mistake refuses every request: better no answer than one without the lock.
+    let template = terms.check()?;
+    let key = route_key::render(template, parts).await?;
+    let manager = setup.manager(&parts.extensions)?;
+    let LockOptions { expire, renew, wait_time, contended_status, hold_until: _ } = terms.options;
+
+    let mut request = manager.lock_key(Ok(key)).expire(expire);
+    if renew {
+        request = request.renew();
+    }
+    if let Some(wait_time) = wait_time {
+        request = request.wait_time(wait_time);
+    }
+    request
+        .acquire()
+        .await
+        .map_err(|error| LockRejection::from(error).with_contended_status(contended_status))
+}
+
+/// Releases the lock before the answer leaves, so that the client's next request does not meet its
+/// own lock. A failure is no reason to take a finished answer back.
+pub(crate) async fn release(guard: LockGuard) {
+    if let Err(error) = guard.release().await {
+        tracing::warn!("a request was served, but its lock was not released in order: {error}");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+    use std::future::ready;
+
+    use redlock_core::{KeyTemplate, LockManager};
+
+    use super::*;
+
+    /// What the `HeldLock` extractor looks for.
+    #[tokio::test]
+    async fn the_inner_service_finds_the_lease_of_its_lock() {
+        #[derive(Clone)]
+        struct Inner;
+
+        impl Service<Request<Body>> for Inner {
+            type Response = String;
+            type Error = Infallible;
+            type Future = std::future::Ready<Result<String, Infallible>>;
+
+            fn poll_ready(
+                &mut self,
+                _: &mut std::task::Context<'_>,
+            ) -> std::task::Poll<Result<(), Infallible>> {
+                std::task::Poll::Ready(Ok(()))
+            }
+
+            fn call(&mut self, request: Request<Body>) -> Self::Future {
+                ready(Ok(request.extensions().get::<HeldSlot>().is_some().to_string()))
+            }
+        }
+
+        let terms = Terms::new(Ok(KeyTemplate::new("k").unwrap()));
+        let mut setup = Setup::default();
+        setup.set_manager(LockManager::in_memory());
+        let request = Request::new(Body::empty());
+        let response = serve(Arc::new(terms), Arc::new(setup), Inner, request).await.unwrap();
+        let body = axum::body::to_bytes(response.into_body(), 10).await.unwrap();
+        assert_eq!(body, "true");
+    }
+}

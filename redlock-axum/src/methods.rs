@@ -1,0 +1,51 @@
+//! Which methods a layer or a policy is for.
+
+use std::sync::Arc;
+
+use http::Method;
+
+/// The methods that are locked; all of them where none was named.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Methods(Option<Arc<[Method]>>);
+
+impl Methods {
+    pub(crate) fn only(methods: impl IntoIterator<Item = Method>) -> Self {
+        Self(Some(methods.into_iter().collect()))
+    }
+
+    /// Whether a request with this method is to be locked.
+    ///
+    /// axum answers HEAD with the handler for GET, so naming GET covers HEAD: the handler must not
+    /// run without its lock.
+    pub(crate) fn cover(&self, method: &Method) -> bool {
+        self.name(method) || (method == Method::HEAD && self.name(&Method::GET))
+    }
+
+    /// Whether this very method was named, or all are meant.
+    pub(crate) fn name(&self, method: &Method) -> bool {
+        self.0.as_ref().is_none_or(|methods| methods.contains(method))
+    }
+
+    pub(crate) fn named(&self) -> Option<&[Method]> {
+        self.0.as_deref()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.as_ref().is_some_and(|methods| methods.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn get_covers_head_because_axum_serves_head_with_it() {
+        let methods = Methods::only([Method::GET]);
+        assert!(methods.cover(&Method::HEAD));
+        assert!(!methods.name(&Method::HEAD));
+        assert!(!methods.cover(&Method::POST));
+        assert!(!Methods::only([Method::HEAD]).cover(&Method::GET));
+        assert!(Methods::default().cover(&Method::PUT));
+    }
+}

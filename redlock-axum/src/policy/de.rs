@@ -1,0 +1,160 @@
+//! Policies out of the application's configuration.
+
+use std::fmt;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use serde::de::{self, Deserialize, Deserializer, SeqAccess, Unexpected, Visitor};
+
+use super::{LockPolicies, LockPolicy};
+use crate::options::HoldUntil;
+
+/// The methods that axum can route by.
+const METHODS: [Method; 9] = [
+    Method::GET,
+    Method::POST,
+    Method::PUT,
+    Method::PATCH,
+    Method::DELETE,
+    Method::HEAD,
+    Method::OPTIONS,
+    Method::TRACE,
+    Method::CONNECT,
+];
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Fields {
+    route: String,
+    key: String,
+    methods: Option<MethodList>,
+    expire: Option<Time>,
+    #[serde(default)]
+    renew: bool,
+    wait_time: Option<Time>,
+    contended_status: Option<Status>,
+    hold_until: Option<HoldUntil>,
+}
+
+impl<'de> Deserialize<'de> for LockPolicy {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let fields = Fields::deserialize(deserializer)?;
+        let Fields { route, key, methods, expire, renew, wait_time, contended_status, hold_until } =
+            fields;
+
+        let mut policy = LockPolicy::new(route, key);
+        if let Some(MethodList(methods)) = methods {
+            policy = policy.methods(methods);
+        }
+        if let Some(Time(expire)) = expire {
+            policy = policy.expire(expire);
+        }
+        if renew {
+            policy = policy.renew();
+        }
+        if let Some(Time(wait_time)) = wait_time {
+            policy = policy.wait_time(wait_time);
+        }
+        if let Some(Status(status)) = contended_status {
+            policy = policy.contended_status(status);
+        }
+        if let Some(hold_until) = hold_until {
+            policy = policy.hold_until(hold_until);
+        }
+        Ok(policy)
+    }
+}
+
+impl<'de> Deserialize<'de> for LockPolicies {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let policies = Vec::<LockPolicy>::deserialize(deserializer)?;
+        Self::new(policies).map_err(de::Error::custom)
+    }
+}
+
+struct MethodList(Vec<Method>);
+
+impl<'de> Deserialize<'de> for MethodList {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MethodsVisitor;
+
+        impl<'de> Visitor<'de> for MethodsVisitor {
+            type Value = MethodList;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a method such as \"POST\", or a list of methods")
+            }
+
+            fn visit_str<E: de::Error>(self, name: &str) -> Result<MethodList, E> {
+                Ok(MethodList(vec![method(name)?]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<MethodList, A::Error> {
+                let mut methods = Vec::new();
+                while let Some(name) = names.next_element::<String>()? {
+                    methods.push(method(&name)?);
+                }
+                Ok(MethodList(methods))
+            }
+        }
+
+        deserializer.deserialize_any(MethodsVisitor)
+    }
+}
+
+/// A misspelt method would lock nothing, so only the known ones are taken.
+fn method<E: de::Error>(name: &str) -> Result<Method, E> {
+    METHODS.into_iter().find(|method| method.as_str() == name).ok_or_else(|| {
+        let known = METHODS.map(|method| method.to_string()).join(", ");
+        E::custom(format_args!("`{name}` is not a method; there are {known}"))
+    })
+}
+
+struct Time(Duration);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TimeVisitor;
+
+        impl Visitor<'_> for TimeVisitor {
+            type Value = Time;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a time such as \"500ms\" or \"5s\", or a whole number of seconds")
+            }
+
+            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Time, E> {
+                Ok(Time(Duration::from_secs(seconds)))
+            }
+
+            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Time, E> {
+                match u64::try_from(seconds) {
+                    Ok(seconds) => self.visit_u64(seconds),
+                    Err(_) => Err(E::invalid_value(Unexpected::Signed(seconds), &self)),
+                }
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Time, E> {
+                humantime::parse_duration(text)
+                    .map(Time)
+                    .map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+            }
+        }
+
+        deserializer.deserialize_any(TimeVisitor)
+    }
+}
+
+struct Status(StatusCode);
+
+impl<'de> Deserialize<'de> for Status {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let code = u16::deserialize(deserializer)?;
+        StatusCode::from_u16(code).map(Self).map_err(|_| {
+            de::Error::invalid_value(
+                Unexpected::Unsigned(code.into()),
+                &"an HTTP status such as 409 or 423",
+            )
+        })
+    }
+}

@@ -1,0 +1,59 @@
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use axum::response::{IntoResponse, Response};
+use http::Request;
+use tower_service::Service;
+
+use super::table::{Table, Verdict};
+use crate::future::ResponseFuture;
+use crate::locked;
+use crate::setup::Setup;
+
+/// Locks the requests that a policy is for before it hands them on. Made by
+/// [`LockPolicies`](super::LockPolicies).
+#[derive(Debug, Clone)]
+pub struct PolicyService<S> {
+    inner: S,
+    table: Arc<Table>,
+    setup: Arc<Setup>,
+}
+
+impl<S> PolicyService<S> {
+    pub(super) fn new(inner: S, table: Arc<Table>, setup: Arc<Setup>) -> Self {
+        Self { inner, table, setup }
+    }
+}
+
+impl<S, B> Service<Request<B>> for PolicyService<S>
+where
+    S: Service<Request<B>, Response: IntoResponse, Error: Send, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    B: Send + 'static,
+{
+    type Response = Response;
+    type Error = S::Error;
+    type Future = ResponseFuture<S::Future, S::Error>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        match self.table.judge(&request) {
+            Verdict::Unlocked => ResponseFuture::unlocked(self.inner.call(request)),
+            Verdict::Refused(rejection) => {
+                ResponseFuture::locked(std::future::ready(Ok(self.setup.reject(rejection))))
+            }
+            Verdict::Locked(terms) => {
+                // The clone is not known to be ready; what was polled is.
+                let clone = self.inner.clone();
+                let ready = std::mem::replace(&mut self.inner, clone);
+                let setup = Arc::clone(&self.setup);
+                ResponseFuture::locked(locked::serve(terms, setup, ready, request))
+            }
+        }
+    }
+}

@@ -1,0 +1,200 @@
+//! How the policy for a request is found.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::extract::{MatchedPath, OriginalUri};
+use http::{Method, Request};
+use redlock_core::KeyTemplate;
+
+use super::LockPolicy;
+use super::pattern::{self, RoutePattern};
+use crate::error::{PolicyError, SetupError};
+use crate::rejection::LockRejection;
+use crate::terms::Terms;
+
+/// The policies, and how to find the one for a request.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    entries: Vec<Entry>,
+    /// The entries of each route, by the shape of its pattern.
+    by_shape: HashMap<String, Vec<usize>>,
+    /// The routes' shapes by path, to find policies whose route axum did not match.
+    by_path: matchit::Router<String>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    policy: LockPolicy,
+    shape: String,
+    terms: Arc<Terms>,
+    matched: AtomicBool,
+    reported: AtomicBool,
+}
+
+/// What is to be done with a request.
+pub(super) enum Verdict {
+    /// No policy is for it.
+    Unlocked,
+    Locked(Arc<Terms>),
+    Refused(LockRejection),
+}
+
+impl Table {
+    pub(super) fn add(&mut self, policy: LockPolicy) -> Result<(), PolicyError> {
+        let index = self.entries.len();
+        let (shape, terms) =
+            self.examine(&policy).map_err(|reason| error(index, &policy, reason))?;
+        self.by_shape.entry(shape.clone()).or_default().push(index);
+        self.entries.push(Entry {
+            policy,
+            shape,
+            terms: Arc::new(terms),
+            matched: AtomicBool::new(false),
+            reported: AtomicBool::new(false),
+        });
+        Ok(())
+    }
+
+    fn examine(&mut self, policy: &LockPolicy) -> Result<(String, Terms), SetupError> {
+        let RoutePattern { shape, names } =
+            RoutePattern::parse(&policy.route).map_err(SetupError::Route)?;
+        let mut terms = Terms::new(KeyTemplate::new(&policy.key).map_err(SetupError::from));
+        terms.methods = policy.methods.clone();
+        terms.options = policy.options.clone();
+        // A policy is found by its matched route.
+        terms.lock_fallback = true;
+        let template = terms.check()?;
+        if let Some(missing) = missing_name(template, &names) {
+            return Err(missing);
+        }
+        match self.by_shape.get(&shape) {
+            Some(others) => {
+                for &other in others {
+                    self.entries[other].overlap(other, policy)?;
+                }
+            }
+            // A conflict that is none of shapes: axum would refuse to have both routes.
+            None => self
+                .by_path
+                .insert(policy.route.as_str(), shape.clone())
+                .map_err(|error| SetupError::Route(error.to_string()))?,
+        }
+        Ok((shape, terms))
+    }
+
+    /// Finds what is to be done with a request.
+    pub(super) fn judge<B>(&self, request: &Request<B>) -> Verdict {
+        let extensions = request.extensions();
+        let route = extensions.get::<MatchedPath>().map(MatchedPath::as_str);
+        let shape = route.map(pattern::shape);
+        if let Some(shape) = &shape
+            && let Some(candidates) = self.by_shape.get(shape.as_ref())
+        {
+            return match self.find(candidates, request.method()) {
+                Some(entry) => {
+                    entry.matched.store(true, Ordering::Relaxed);
+                    Verdict::Locked(Arc::clone(&entry.terms))
+                }
+                None => Verdict::Unlocked,
+            };
+        }
+
+        // Inside a nested router the URI has lost its prefix.
+        let path = extensions.get::<OriginalUri>().map_or(request.uri(), |uri| &uri.0).path();
+        if let Some(entry) = self.find_by_path(path, request.method())
+            && route.is_none_or(|route| pattern::is_preferred(&entry.policy.route, route, path))
+        {
+            return Verdict::Refused(LockRejection::route_not_seen(entry.policy.to_string()));
+        }
+        if let (Some(route), Some(shape)) = (route, &shape) {
+            self.report_near_misses(route, shape);
+        }
+        Verdict::Unlocked
+    }
+
+    pub(super) fn check_routes<I>(&self, routes: I) -> Result<(), PolicyError>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        let mut known = HashMap::new();
+        for route in routes {
+            let route = route.as_ref();
+            known.insert(pattern::shape(route).into_owned(), pattern::names(route));
+        }
+        for (index, entry) in self.entries.iter().enumerate() {
+            let reason = match known.get(&entry.shape) {
+                None => Some(SetupError::NoSuchRoute),
+                Some(names) => {
+                    entry.terms.check().ok().and_then(|template| missing_name(template, names))
+                }
+            };
+            if let Some(reason) = reason {
+                return Err(error(index, &entry.policy, reason));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn unmatched(&self) -> impl Iterator<Item = &LockPolicy> {
+        let unmatched = |entry: &&Entry| !entry.matched.load(Ordering::Relaxed);
+        self.entries.iter().filter(unmatched).map(|entry| &entry.policy)
+    }
+
+    fn find(&self, candidates: &[usize], method: &Method) -> Option<&Entry> {
+        let candidates = || candidates.iter().map(|&index| &self.entries[index]);
+        candidates()
+            .find(|entry| entry.policy.methods.name(method))
+            .or_else(|| candidates().find(|entry| entry.policy.methods.cover(method)))
+    }
+
+    fn find_by_path(&self, path: &str, method: &Method) -> Option<&Entry> {
+        let shape = self.by_path.at(path).ok()?.value;
+        self.find(self.by_shape.get(shape)?, method)
+    }
+
+    /// Says once for each policy that a route looks like its own.
+    fn report_near_misses(&self, route: &str, shape: &str) {
+        for entry in &self.entries {
+            if entry.matched.load(Ordering::Relaxed) || entry.reported.load(Ordering::Relaxed) {
+                continue;
+            }
+            let nested = entry.shape != "/" && shape.ends_with(&entry.shape);
+            let slash = shape.trim_end_matches('/') == entry.shape.trim_end_matches('/');
+            if (nested || slash) && !entry.reported.swap(true, Ordering::Relaxed) {
+                tracing::error!(
+                    "the lock policy for {} has matched no request yet, but one for the route \
+                     {route} was served unlocked; if that is the policy's route, write it in the \
+                     policy as it is matched",
+                    entry.policy
+                );
+            }
+        }
+    }
+}
+
+impl Entry {
+    fn overlap(&self, index: usize, policy: &LockPolicy) -> Result<(), SetupError> {
+        let duplicate = |method| Err(SetupError::Duplicate { other: index + 1, method });
+        match (self.policy.methods.named(), policy.methods.named()) {
+            (Some(ours), Some(theirs)) => {
+                match ours.iter().find(|method| theirs.contains(method)) {
+                    Some(method) => duplicate(Some(method.clone())),
+                    None => Ok(()),
+                }
+            }
+            _ => duplicate(None),
+        }
+    }
+}
+
+fn missing_name(template: &KeyTemplate, names: &[String]) -> Option<SetupError> {
+    let missing = template.placeholders().find(|name| !names.iter().any(|known| known == name))?;
+    Some(SetupError::UnknownPlaceholder { name: missing.to_owned(), available: names.to_vec() })
+}
+
+fn error(index: usize, policy: &LockPolicy, reason: SetupError) -> PolicyError {
+    PolicyError { position: index + 1, route: policy.route.clone(), reason }
+}

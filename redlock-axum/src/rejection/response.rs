@@ -1,0 +1,84 @@
+//! What the client is told.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::{HeaderValue, header};
+use redlock_core::{KeyError, LockError};
+use serde_json::Value;
+
+use super::{Cause, LockRejection, RejectionKind};
+
+impl IntoResponse for LockRejection {
+    fn into_response(mut self) -> Response {
+        self.log();
+        let status = self.status();
+        let retry_after = self.retry_after().map(|time| time.as_secs());
+
+        // `Value` escapes the texts; `about:blank` (RFC 9457, 4.2.1) says that the title is the
+        // status's own.
+        let title = Value::from(status.canonical_reason().unwrap_or("Error"));
+        let detail = Value::from(self.detail());
+        let mut body = format!(
+            r#"{{"type":"about:blank","title":{title},"status":{},"detail":{detail}"#,
+            status.as_u16()
+        );
+        if let Some(seconds) = retry_after {
+            body.push_str(r#","retry_after":"#);
+            body.push_str(&seconds.to_string());
+        }
+        body.push('}');
+
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if let Some(seconds) = retry_after {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl LockRejection {
+    /// What the client is told: neither the key, nor the nodes, nor how the application is set up.
+    fn detail(&self) -> String {
+        match self.kind() {
+            RejectionKind::Contended => {
+                "another request is being processed for this resource; try again later".to_owned()
+            }
+            RejectionKind::Unavailable
+                if matches!(self.lock_error(), Some(LockError::TooManyWaiters { .. })) =>
+            {
+                "too many requests for this resource are waiting; try again later".to_owned()
+            }
+            RejectionKind::Unavailable => {
+                "it cannot be made sure at the moment that no other request is being processed for \
+                 this resource; try again later"
+                    .to_owned()
+            }
+            RejectionKind::Misconfigured => "the server is not set up correctly".to_owned(),
+            RejectionKind::InvalidKey => match &self.cause {
+                Cause::NotUtf8(_) => "a path parameter is not valid UTF-8".to_owned(),
+                Cause::Lock(LockError::InvalidKey(error)) => key_detail(error),
+                _ => "the resource cannot be identified".to_owned(),
+            },
+        }
+    }
+}
+
+fn key_detail(error: &KeyError) -> String {
+    match error {
+        KeyError::EmptyPart { name: Some(name) } => format!("the parameter {name} is empty"),
+        KeyError::EmptyPart { name: None } | KeyError::Empty => {
+            "a value that identifies the resource is empty".to_owned()
+        }
+        KeyError::WrongType { name, expected } => {
+            format!("the parameter {name} is not {expected}")
+        }
+        KeyError::ControlCharacter { .. } => {
+            "a value that identifies the resource contains a control character".to_owned()
+        }
+        _ => "the resource cannot be identified".to_owned(),
+    }
+}

@@ -1,0 +1,63 @@
+//! What a layer or a table of policies brings along: a manager, an answer to refusals.
+
+use std::fmt;
+use std::sync::Arc;
+
+use axum::response::{IntoResponse, Response};
+use http::Extensions;
+use redlock_core::LockManager;
+
+use crate::rejection::LockRejection;
+
+type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
+
+#[derive(Clone, Default)]
+pub(crate) struct Setup {
+    manager: Option<LockManager>,
+    on_reject: Option<OnReject>,
+}
+
+impl Setup {
+    pub(crate) fn set_manager(&mut self, manager: LockManager) {
+        self.manager = Some(manager);
+    }
+
+    pub(crate) fn set_on_reject<F, R>(&mut self, on_reject: F)
+    where
+        F: Fn(LockRejection) -> R + Send + Sync + 'static,
+        R: IntoResponse,
+    {
+        self.on_reject = Some(Arc::new(move |rejection| on_reject(rejection).into_response()));
+    }
+
+    /// The manager that was given, else the one that the application put around the router.
+    pub(crate) fn manager<'a>(
+        &'a self,
+        extensions: &'a Extensions,
+    ) -> Result<&'a LockManager, LockRejection> {
+        self.manager
+            .as_ref()
+            .or_else(|| extensions.get())
+            .ok_or_else(LockRejection::missing_manager)
+    }
+
+    pub(crate) fn reject(&self, mut rejection: LockRejection) -> Response {
+        match &self.on_reject {
+            None => rejection.into_response(),
+            Some(on_reject) => {
+                // The application's answer must not hide a misconfiguration from the log.
+                rejection.log();
+                on_reject(rejection)
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Setup {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Setup")
+            .field("manager", &self.manager)
+            .field("on_reject", &self.on_reject.is_some())
+            .finish()
+    }
+}

@@ -1,0 +1,62 @@
+//! What a layer or a policy locks requests by.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::response::Response;
+use http::Method;
+use redlock_core::KeyTemplate;
+
+use crate::error::SetupError;
+use crate::methods::Methods;
+use crate::options::LockOptions;
+
+/// Which requests are locked, by which key, for how long. Mistakes are kept, because a layer is
+/// built without errors; `check` finds them.
+#[derive(Debug, Clone)]
+pub(crate) struct Terms {
+    pub(crate) template: Result<KeyTemplate, SetupError>,
+    pub(crate) methods: Methods,
+    pub(crate) options: LockOptions,
+    pub(crate) lock_fallback: bool,
+    fallback_reported: Arc<AtomicBool>,
+}
+
+impl Terms {
+    pub(crate) fn new(template: Result<KeyTemplate, SetupError>) -> Self {
+        Self {
+            template,
+            methods: Methods::default(),
+            options: LockOptions::default(),
+            lock_fallback: false,
+            fallback_reported: Arc::default(),
+        }
+    }
+
+    /// Finds the first mistake.
+    pub(crate) fn check(&self) -> Result<&KeyTemplate, SetupError> {
+        let template = self.template.as_ref().map_err(Clone::clone)?;
+        self.options.check()?;
+        if self.methods.is_empty() {
+            return Err(SetupError::NoMethods);
+        }
+        Ok(template)
+    }
+
+    /// Whether requests with this method are for `serve`. An empty list is a mistake, so all are.
+    pub(crate) fn cover(&self, method: &Method) -> bool {
+        self.methods.is_empty() || self.methods.cover(method)
+    }
+
+    /// Says once that a fallback did more than refuse.
+    pub(crate) fn report_fallback(&self, response: &Response) {
+        let status = response.status();
+        if status.is_success() && !self.fallback_reported.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "a fallback answered with {status} without a lock, because `LockLayer` locks routes \
+                 only; add `.lock_fallback()` to lock fallbacks, or use `route_layer` to leave \
+                 them out"
+            );
+        }
+    }
+}

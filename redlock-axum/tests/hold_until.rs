@@ -1,0 +1,191 @@
+//! `HoldUntil`: the lock and the body of the response.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod support;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::response::Response;
+use axum::routing::get;
+use axum::{Extension, Router};
+use http::{HeaderMap, Method, Request};
+use http_body_util::{BodyExt, Full};
+use redlock_axum::{HoldUntil, LockLayer, LockManager};
+use support::{Log, eventually, memory, request, send};
+use tokio::sync::mpsc;
+use tower::{Layer, ServiceExt, service_fn};
+
+#[tokio::test]
+async fn by_default_the_lock_is_free_while_the_body_is_sent() {
+    let (locks, node) = memory().await;
+    let (_frames, app) = streaming(LockLayer::new("k"), locks, HeaderMap::new());
+    let response = send(&app, Method::GET, "/").await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(node.len(), 0);
+}
+
+#[tokio::test]
+async fn the_lock_can_be_held_until_the_body_has_ended() {
+    let (locks, node) = memory().await;
+    let (frames, app) = streaming(until_end_of_body(), locks, HeaderMap::new());
+    let mut body = send(&app, Method::GET, "/").await.into_body();
+    assert_eq!(node.len(), 1);
+
+    frames.send(Ok("one")).await.unwrap();
+    assert_eq!(next_data(&mut body).await, "one");
+    assert_eq!(node.len(), 1);
+
+    drop(frames);
+    assert!(body.frame().await.is_none());
+    assert_eq!(node.len(), 0);
+}
+
+#[tokio::test]
+async fn the_lock_is_released_when_the_body_fails() {
+    let (locks, node) = memory().await;
+    let (frames, app) = streaming(until_end_of_body(), locks, HeaderMap::new());
+    let mut body = send(&app, Method::GET, "/").await.into_body();
+
+    frames.send(Err("cable cut")).await.unwrap();
+    let error = body.frame().await.unwrap().unwrap_err();
+    assert_eq!(node.len(), 0);
+    assert_eq!(error.to_string(), "cable cut");
+}
+
+#[tokio::test]
+async fn the_lock_is_released_when_the_body_is_dropped_half_way() {
+    let (locks, node) = memory().await;
+    let (frames, app) = streaming(until_end_of_body(), locks, HeaderMap::new());
+    let mut body = send(&app, Method::GET, "/").await.into_body();
+    frames.send(Ok("one")).await.unwrap();
+    assert_eq!(next_data(&mut body).await, "one");
+
+    drop(body);
+    eventually("no key is left", || node.is_empty()).await;
+}
+
+#[tokio::test]
+async fn trailers_pass_and_the_lock_is_held_until_they_have() {
+    let (locks, node) = memory().await;
+    let mut trailers = HeaderMap::new();
+    trailers.insert("digest", "abc".parse().unwrap());
+    let (frames, app) = streaming(until_end_of_body(), locks, trailers.clone());
+    let mut body = send(&app, Method::GET, "/").await.into_body();
+
+    frames.send(Ok("one")).await.unwrap();
+    drop(frames);
+    assert_eq!(next_data(&mut body).await, "one");
+    assert_eq!(node.len(), 1);
+    assert_eq!(body.frame().await.unwrap().unwrap().into_trailers().unwrap(), trailers);
+    assert!(body.frame().await.is_none());
+    assert_eq!(node.len(), 0);
+}
+
+/// With its last byte the client has its answer, and may send the next request.
+#[tokio::test]
+async fn the_last_data_of_a_body_with_a_known_end_comes_after_the_release() {
+    let (locks, node) = memory().await;
+    let app = Router::new()
+        .route(
+            "/",
+            get(|| async { Body::new(Full::new(Bytes::from_static(b"whole"))) })
+                .route_layer(until_end_of_body()),
+        )
+        .layer(Extension(locks));
+
+    let mut body = send(&app, Method::GET, "/").await.into_body();
+    assert_eq!(node.len(), 1);
+    assert_eq!(body.size_hint().exact(), Some(5));
+    assert!(!body.is_end_stream());
+    assert_eq!(next_data(&mut body).await, "whole");
+    assert_eq!(node.len(), 0);
+    assert!(body.is_end_stream());
+}
+
+#[tokio::test]
+async fn a_response_without_a_body_releases_before_it_leaves() {
+    let (locks, node) = memory().await;
+    let app = Router::new()
+        .route("/empty", get(|| async {}).route_layer(until_end_of_body()))
+        .layer(Extension(locks));
+
+    let response = send(&app, Method::GET, "/empty").await;
+    assert_eq!(node.len(), 0);
+    assert!(response.body().is_end_stream());
+}
+
+/// Nobody reads that body: a lock that waited for its end would go with its lease.
+#[tokio::test]
+async fn the_answer_to_head_releases_before_it_leaves() {
+    let (locks, node) = memory().await;
+    let full =
+        service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("body"))));
+    let service = until_end_of_body().manager(locks).layer(full);
+    let response = service.oneshot(request(Method::HEAD, "/")).await.unwrap();
+    assert_eq!(node.len(), 0);
+    drop(response);
+}
+
+#[tokio::test]
+async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_named_in_the_log() {
+    let (locks, node) = memory().await;
+    Log::start();
+    let layer = until_end_of_body().expire(Duration::from_millis(100));
+    let (frames, app) = streaming(layer, locks, HeaderMap::new());
+    let mut body = send(&app, Method::GET, "/").await.into_body();
+
+    eventually("the lease runs out", || node.is_empty()).await;
+    frames.send(Ok("late")).await.unwrap();
+    drop(frames);
+    assert_eq!(next_data(&mut body).await, "late");
+    assert!(body.frame().await.is_none());
+    assert_eq!(Log::count("WARN", "not released in order"), 1);
+}
+
+fn until_end_of_body() -> LockLayer {
+    LockLayer::new("k").hold_until(HoldUntil::EndOfBody)
+}
+
+/// `GET /` answers with a body that the test writes frame by frame.
+fn streaming(
+    layer: LockLayer,
+    locks: LockManager,
+    trailers: HeaderMap,
+) -> (mpsc::Sender<Result<&'static str, &'static str>>, Router) {
+    let (sender, receiver) = mpsc::channel(1);
+    let receiver = Arc::new(std::sync::Mutex::new(Some(receiver)));
+    let handler = async move || {
+        let receiver: mpsc::Receiver<_> = receiver.lock().unwrap().take().unwrap();
+        Body::new(ChannelBody { receiver, trailers: (!trailers.is_empty()).then_some(trailers) })
+    };
+    let app = Router::new().route("/", get(handler).route_layer(layer)).layer(Extension(locks));
+    (sender, app)
+}
+
+struct ChannelBody {
+    receiver: mpsc::Receiver<Result<&'static str, &'static str>>,
+    trailers: Option<HeaderMap>,
+}
+
+impl HttpBody for ChannelBody {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, &'static str>>> {
+        self.receiver.poll_recv(cx).map(|frame| match frame {
+            Some(frame) => Some(frame.map(|text| http_body::Frame::data(text.into()))),
+            None => self.trailers.take().map(|trailers| Ok(http_body::Frame::trailers(trailers))),
+        })
+    }
+}
+
+async fn next_data(body: &mut Body) -> Bytes {
+    body.frame().await.unwrap().unwrap().into_data().unwrap()
+}

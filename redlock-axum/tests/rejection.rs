@@ -1,0 +1,217 @@
+//! `LockRejection`: what a client is told, and what it is not.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod support;
+
+use std::error::Error;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::response::{IntoResponse, Response};
+use axum::routing::post as on_post;
+use axum::{Extension, Router};
+use http::{Method, StatusCode, header};
+use redlock_axum::{
+    KeyError, KeyTemplate, LockError, LockKey, LockLayer, LockManager, LockRejection, NodeError,
+    RejectionKind, Vote, Votes,
+};
+use serde_json::{Value, json};
+use support::{Log, hold, memory, post, send, text};
+
+fn contended(remaining: Option<Duration>) -> LockError {
+    LockError::Contended { key: key(), remaining, votes: Votes::default() }
+}
+
+fn unavailable() -> LockError {
+    let error = NodeError::NotConnected("refused".into());
+    let votes = [(Arc::from("10.0.0.1:6379"), Some(Vote::Failed(error)))];
+    LockError::Unavailable { key: key(), votes: votes.into_iter().collect() }
+}
+
+fn key() -> LockKey {
+    LockKey::new("order:4711").unwrap()
+}
+
+fn retry_after(response: &Response) -> Option<&str> {
+    Some(response.headers().get(header::RETRY_AFTER)?.to_str().unwrap())
+}
+
+async fn problem(rejection: LockRejection) -> Value {
+    let response = rejection.into_response();
+    assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+    serde_json::from_str(&text(response).await).unwrap()
+}
+
+#[tokio::test]
+async fn a_contended_lock_is_a_conflict_with_the_time_to_wait() {
+    let rejection = LockRejection::from(contended(Some(Duration::from_millis(2100))));
+    assert_eq!(rejection.kind(), RejectionKind::Contended);
+    assert_eq!(rejection.retry_after(), Some(Duration::from_secs(3)));
+    assert_eq!(retry_after(&rejection.clone().into_response()), Some("3"));
+    assert_eq!(
+        problem(rejection).await,
+        json!({
+            "type": "about:blank",
+            "title": "Conflict",
+            "status": 409,
+            "detail": "another request is being processed for this resource; try again later",
+            "retry_after": 3,
+        })
+    );
+}
+
+#[tokio::test]
+async fn contention_without_a_holder_asks_for_one_second() {
+    let rejection = LockRejection::from(contended(None));
+    assert_eq!(problem(rejection).await["retry_after"], 1);
+}
+
+#[tokio::test]
+async fn the_status_for_contention_changes_no_other() {
+    let locked = |error| LockRejection::from(error).with_contended_status(StatusCode::LOCKED);
+    let problem_423 = problem(locked(contended(None))).await;
+    assert_eq!(problem_423["status"], 423);
+    assert_eq!(problem_423["title"], "Locked");
+    assert_eq!(locked(unavailable()).status(), 503);
+}
+
+#[tokio::test]
+async fn too_few_nodes_and_too_many_waiters_are_an_unavailable_service() {
+    let timed_out = LockError::TimedOut {
+        key: key(),
+        elapsed: Duration::from_secs(1),
+        expire: Duration::from_secs(1),
+        votes: Votes::default(),
+    };
+    let too_many = LockError::TooManyWaiters { key: key(), limit: 100 };
+    for error in [unavailable(), timed_out, too_many, LockError::ShutDown] {
+        let rejection = LockRejection::from(error);
+        assert_eq!(rejection.kind(), RejectionKind::Unavailable);
+        assert_eq!(retry_after(&rejection.clone().into_response()), Some("1"));
+        assert_eq!(problem(rejection).await["status"], 503);
+    }
+}
+
+#[tokio::test]
+async fn a_value_that_no_key_can_be_made_of_is_named_to_the_client() {
+    let id = || Some("id".to_owned());
+    for (error, detail) in [
+        (KeyError::EmptyPart { name: id() }, "the parameter id is empty"),
+        (KeyError::EmptyPart { name: None }, "a value that identifies the resource is empty"),
+        (KeyError::Empty, "a value that identifies the resource is empty"),
+        (
+            KeyError::WrongType { name: "id".into(), expected: "a UUID" },
+            "the parameter id is not a UUID",
+        ),
+        (
+            KeyError::ControlCharacter { index: 3 },
+            "a value that identifies the resource contains a control character",
+        ),
+    ] {
+        let rejection = LockRejection::from(error);
+        assert_eq!(rejection.kind(), RejectionKind::InvalidKey);
+        assert_eq!(rejection.retry_after(), None);
+        assert_eq!(retry_after(&rejection.clone().into_response()), None);
+        let problem = problem(rejection).await;
+        assert_eq!(problem["status"], 400);
+        assert_eq!(problem["detail"], detail);
+        assert_eq!(problem.get("retry_after"), None);
+    }
+}
+
+#[tokio::test]
+async fn a_misconfiguration_is_told_to_the_log_and_not_to_the_client() {
+    let foreign = LockError::ForeignKey { key: key(), votes: Votes::default() };
+    let out_of_range =
+        LockManager::in_memory().lock("k").expire(Duration::ZERO).try_acquire().await.unwrap_err();
+    let unknown = KeyTemplate::new("{id}").unwrap().render(|_| None, Vec::new).unwrap_err();
+    for rejection in [
+        LockRejection::missing_manager(),
+        foreign.into(),
+        out_of_range.into(),
+        LockRejection::from(unknown),
+    ] {
+        Log::start();
+        assert_eq!(rejection.kind(), RejectionKind::Misconfigured);
+        assert_eq!(rejection.retry_after(), None);
+        let reason = rejection.to_string();
+        assert_eq!(
+            problem(rejection).await,
+            json!({
+                "type": "about:blank",
+                "title": "Internal Server Error",
+                "status": 500,
+                "detail": "the server is not set up correctly",
+            })
+        );
+        assert_eq!(Log::count("ERROR", &reason), 1, "{reason}");
+    }
+}
+
+/// Invariant 12: what is in the error stays in the application.
+#[tokio::test]
+async fn neither_key_nor_nodes_are_in_a_response() {
+    for error in [contended(Some(Duration::from_secs(1))), unavailable()] {
+        assert!(error.to_string().contains("order:4711"));
+        let response = LockRejection::from(error).into_response();
+        let headers = format!("{:?}", response.headers());
+        let body = text(response).await;
+        for secret in ["order", "4711", "10.0.0.1", "refused"] {
+            assert!(!body.contains(secret) && !headers.contains(secret), "{secret}: {body}");
+        }
+    }
+}
+
+#[test]
+fn the_application_gets_the_error_behind_the_rejection() {
+    let rejection = LockRejection::from(unavailable());
+    let error = rejection.lock_error().unwrap();
+    assert_eq!(error.votes().unwrap().len(), 1);
+    assert_eq!(rejection.to_string(), error.to_string());
+    assert_eq!(rejection.source().unwrap().to_string(), error.to_string());
+    assert!(LockRejection::missing_manager().lock_error().is_none());
+}
+
+#[test]
+fn missing_nodes_are_logged_as_a_warning_and_contention_is_not() {
+    Log::start();
+    let _ = LockRejection::from(contended(None)).into_response();
+    assert_eq!(Log::lines(), Vec::<String>::new());
+    let _ = LockRejection::from(unavailable()).into_response();
+    assert_eq!(Log::count("WARN", "10.0.0.1:6379 failed"), 1);
+}
+
+#[tokio::test]
+async fn a_handler_can_return_it() {
+    async fn settle(Extension(locks): Extension<LockManager>) -> Result<(), LockRejection> {
+        let guard = locks.lock("settlement").try_acquire().await?;
+        let _ = guard.release().await;
+        Ok(())
+    }
+
+    let (locks, _node) = memory().await;
+    let app = Router::new().route("/", on_post(settle)).layer(Extension(locks.clone()));
+    assert_eq!(post(&app, "/").await, 200);
+    let _guard = hold(&locks, "settlement").await;
+    assert_eq!(post(&app, "/").await, 409);
+}
+
+#[tokio::test]
+async fn a_middleware_around_the_router_finds_it_in_the_response() {
+    async fn in_our_words(response: Response) -> Response {
+        let rejection = response.extensions().get::<LockRejection>();
+        match rejection.and_then(LockRejection::lock_error) {
+            Some(LockError::Contended { key, .. }) => format!("wait for {key}").into_response(),
+            _ => response,
+        }
+    }
+
+    let (locks, _node) = memory().await;
+    let app = Router::new()
+        .route("/", on_post(|| async { "served" }).route_layer(LockLayer::new("k")))
+        .layer(Extension(locks.clone()))
+        .layer(axum::middleware::map_response(in_our_words));
+    assert_eq!(text(send(&app, Method::POST, "/").await).await, "served");
+    let _guard = hold(&locks, "k").await;
+    assert_eq!(text(send(&app, Method::POST, "/").await).await, "wait for k");
+}

@@ -1,0 +1,124 @@
+//! What the tests of this folder share.
+#![allow(dead_code, reason = "each test binary uses a part of it")]
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::future::Ready;
+use std::io;
+use std::sync::Once;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::Response;
+use http::{Method, Request};
+use http_body_util::BodyExt;
+use redlock_axum::{LockGuard, LockManager, MemoryNode};
+use tower::{Service, ServiceExt};
+
+/// A manager on one in-memory node, and the node to look at.
+pub(crate) async fn memory() -> (LockManager, MemoryNode) {
+    let node = MemoryNode::new();
+    let locks = LockManager::builder().memory_node(&node).connect().await.unwrap();
+    (locks, node)
+}
+
+/// Holds a key for longer than any test takes.
+pub(crate) async fn hold(locks: &LockManager, key: &str) -> LockGuard {
+    locks.lock(key).expire(Duration::from_secs(60)).try_acquire().await.unwrap()
+}
+
+pub(crate) fn request(method: Method, path: &str) -> Request<Body> {
+    Request::builder().method(method).uri(path).body(Body::empty()).unwrap()
+}
+
+pub(crate) async fn send(app: &Router, method: Method, path: &str) -> Response {
+    app.clone().oneshot(request(method, path)).await.unwrap()
+}
+
+/// Sends a POST and gives the status.
+pub(crate) async fn post(app: &Router, path: &str) -> u16 {
+    send(app, Method::POST, path).await.status().as_u16()
+}
+
+pub(crate) async fn text(response: Response) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Waits for what happens in the background.
+pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: not within ten seconds");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// A service that insists on tower's contract: only what was polled ready may be called.
+#[derive(Default)]
+pub(crate) struct OnlyWhenReady(bool);
+
+impl Clone for OnlyWhenReady {
+    fn clone(&self) -> Self {
+        Self(false)
+    }
+}
+
+impl Service<Request<Body>> for OnlyWhenReady {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = Ready<Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        self.0 = true;
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<Body>) -> Self::Future {
+        assert!(std::mem::take(&mut self.0), "called without having been ready");
+        std::future::ready(Ok(Response::default()))
+    }
+}
+
+/// What has been logged on this thread since `start`.
+pub(crate) struct Log;
+
+thread_local! {
+    static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Log {
+    pub(crate) fn start() {
+        // One subscriber for all threads: those that come and go with a test race with the tests
+        // beside it for what `tracing` caches.
+        static SUBSCRIBER: Once = Once::new();
+        SUBSCRIBER.call_once(|| {
+            tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log).init();
+        });
+        LOGGED.with_borrow_mut(Vec::clear);
+    }
+
+    pub(crate) fn lines() -> Vec<String> {
+        let bytes = LOGGED.with_borrow(Vec::clone);
+        String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
+    }
+
+    /// How many lines of a level contain a text.
+    pub(crate) fn count(level: &str, text: &str) -> usize {
+        Self::lines().iter().filter(|line| line.contains(level) && line.contains(text)).count()
+    }
+}
+
+impl io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        LOGGED.with_borrow_mut(|logged| logged.extend_from_slice(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
