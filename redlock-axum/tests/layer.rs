@@ -16,7 +16,10 @@ use axum::response::Response;
 use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use http::{Method, Request, StatusCode};
-use redlock_axum::{LockLayer, LockManager, LockRejection, MemoryNode, SetupError};
+use redlock_axum::{
+    HeldLock, LockLayer, LockManager, LockPolicies, LockPolicy, LockRejection, MemoryNode,
+    SetupError,
+};
 use support::{Log, OnlyWhenReady, eventually, hold, memory, post, request, send, text};
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -600,4 +603,23 @@ async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
 
 fn poll_once<F: Future>(future: &mut std::pin::Pin<&mut F>) -> Poll<F::Output> {
     future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[tokio::test]
+async fn the_handler_finds_its_lock_behind_a_layer_and_behind_a_policy() {
+    async fn look(lock: HeldLock) -> String {
+        format!("{} {}", lock.key(), lock.is_valid())
+    }
+
+    let policies = LockPolicies::new([LockPolicy::new("/policy/{id}", "order:{id}")]).unwrap();
+    let app = Router::new()
+        .route("/layer/{id}", on_post(look).route_layer(LockLayer::new("order:{id}")))
+        .route("/policy/{id}", on_post(look))
+        .route("/unlocked", on_post(look))
+        .layer(policies)
+        .layer(Extension(LockManager::in_memory()));
+    for path in ["/layer/42", "/policy/42"] {
+        assert_eq!(text(send(&app, Method::POST, path).await).await, "order:42 true", "{path}");
+    }
+    assert_eq!(post(&app, "/unlocked").await, 500);
 }
