@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Runs every test of the workspace, after installing what they need and is missing.
+#
+#     tests/run.sh [arguments of cargo test]
+#
+# Needed: Rust, and a redis-server (or valkey-server), which is installed where it is missing. With
+# Python 3 the tests against redis-py run too; without it they are skipped, which is said at the end.
+#
+#     REDIS_SERVER=/path/to/server   test against this server instead of the one in PATH
+#     CI=true                        a test that has to be skipped is a failure
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+target=${CARGO_TARGET_DIR:-target}
+skipped=
+
+say() { printf '\n== %s\n' "$*" >&2; }
+
+die() {
+    say "$1"
+    exit 1
+}
+
+in_ci() { [ "${CI:-}" = true ] || [ "${CI:-}" = 1 ]; }
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif has sudo && [ -t 0 ]; then
+        sudo "$@"
+    elif has sudo; then
+        sudo -n "$@"
+    else
+        say "Cannot run as root (no sudo): $*"
+        return 1
+    fi
+}
+
+# install <apt package> <dnf package> <brew formula>
+install() {
+    if has apt-get; then
+        say "Installing $1 by apt-get"
+        as_root apt-get update -q </dev/null || say "apt-get update failed, trying to install all the same"
+        as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -q -y --no-install-recommends "$1" </dev/null
+    elif has dnf; then
+        say "Installing $2 by dnf"
+        as_root dnf install -q -y "$2" </dev/null
+    elif has brew; then
+        say "Installing $3 by brew"
+        brew install --quiet "$3" </dev/null
+    else
+        say "No apt-get, dnf or brew here to install $1 with"
+        return 1
+    fi
+}
+
+find_server() {
+    if [ -n "${REDIS_SERVER:-}" ]; then
+        has "$REDIS_SERVER" || die "REDIS_SERVER is $REDIS_SERVER, which cannot be run."
+    elif has redis-server; then
+        REDIS_SERVER=$(command -v redis-server)
+    elif has valkey-server; then
+        REDIS_SERVER=$(command -v valkey-server)
+    else
+        return 1
+    fi
+}
+
+prepare_server() {
+    if ! find_server; then
+        # Fedora has replaced redis by valkey.
+        install redis-server redis redis || { has dnf && install valkey valkey valkey; } || true
+        hash -r
+        find_server || die "redis-server is missing and could not be installed. Install Redis 6.2 or newer, or Valkey, by hand,
+   so that redis-server is in PATH (https://redis.io/docs/latest/operate/oss_and_stack/install/),
+   or set REDIS_SERVER to its path. Then run this script again."
+    fi
+    export REDIS_SERVER
+    say "Testing against $("$REDIS_SERVER" --version)"
+}
+
+skip() {
+    if in_ci; then
+        die "$1. In CI that is a failure."
+    fi
+    skipped="$1: the tests against redis-py were skipped."
+    say "$skipped"
+}
+
+# redis-py lives in an environment of its own, so that nothing of the system changes.
+prepare_python() {
+    if ! has python3 && in_ci; then
+        install python3 python3 python3 || true
+        hash -r
+    fi
+    if ! has python3; then
+        skip "python3 is missing"
+        return
+    fi
+    local environment=$target/redis-py
+    if ! "$environment/bin/python" -c 'import redis' 2>/dev/null; then
+        say "Preparing redis-py in $environment"
+        rm -rf "$environment"
+        mkdir -p "$target"
+        # Debian's python3 comes without the part that makes environments.
+        if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
+            install python3-venv python3 python3 || true
+        fi
+        if ! python3 -m venv "$environment" ||
+            ! "$environment/bin/python" -m pip install -q 'redis>=5,<9' </dev/null; then
+            rm -rf "$environment"
+            skip "redis-py could not be installed"
+            return
+        fi
+    fi
+    REDLOCK_TEST_PYTHON=$(cd "$environment/bin" && pwd)/python
+    export REDLOCK_TEST_PYTHON
+}
+
+has cargo || die "cargo is missing. Install Rust first: https://rustup.rs"
+prepare_server
+prepare_python
+
+say "cargo test --workspace --all-features --locked $*"
+cargo test --workspace --all-features --locked "$@" </dev/null
+
+if [ -n "$skipped" ]; then
+    say "All tests that ran passed, but: $skipped"
+else
+    say "All tests passed."
+fi
