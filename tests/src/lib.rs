@@ -1,1 +1,33 @@
-//! Test harness.
+//! What the tests of this workspace stand on: real `redis-server` processes that can be frozen,
+//! killed and restarted, a view of what is on them that does not go through the library, and a
+//! checker of mutual exclusion that does not trust it.
+//!
+//! * [`RedisServer`] and [`Servers`] start servers of their own on free ports. Nothing uses, or
+//!   touches, a Redis that runs on the machine already.
+//! * [`Probe`] looks at a server over a connection of its own.
+//! * [`History`] collects who believed to hold what and when, from any number of processes, and
+//!   finds overlaps.
+//! * [`Service`] runs an axum application as a process of its own, as many times as a test needs:
+//!   the `index` example, or `locked-service`, whose handlers write such a history.
+//! * [`eventually`] waits for a condition with a deadline.
+//!
+//! All processes end with the value that started them, and also when the test process itself is
+//! killed.
+
+#![allow(clippy::expect_used, reason = "a failure of the harness fails the test")]
+
+mod eventually;
+mod history;
+mod port;
+mod probe;
+mod process;
+mod redis_server;
+mod servers;
+mod service;
+
+pub use eventually::eventually;
+pub use history::{History, Section, Span, monotonic_nanos, overlaps};
+pub use probe::{Monitor, Probe};
+pub use redis_server::{RedisOptions, RedisServer};
+pub use servers::Servers;
+pub use service::Service;

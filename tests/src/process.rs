@@ -1,0 +1,146 @@
+//! A child process that ends with the test, whatever happens to the test.
+
+use std::ffi::OsStr;
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Starts the program and kills it when standard input ends, which the kernel sees to when this
+/// process dies, however it dies. A line on standard input means "kill it, but leave its files".
+///
+/// Arguments: log file, scratch directory, program and its arguments. Prints the program's pid.
+const GUARD: &str = r#"
+log=$1; scratch=$2; shift 2
+exec 3<&0
+"$@" </dev/null >>"$log" 2>&1 3<&- &
+pid=$!
+echo "$pid"
+(
+    if read -r order <&3; then keep=1; else keep=; fi
+    kill -KILL "$pid"
+    [ -n "$keep" ] || rm -rf "$scratch"
+) 2>/dev/null &
+guard=$!
+wait "$pid"; code=$?
+if [ "$code" = 137 ]; then wait "$guard"; else kill "$guard" 2>/dev/null; fi
+exit "$code"
+"#;
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    guard: Child,
+    order: Option<ChildStdin>,
+    pid: Pid,
+}
+
+impl Process {
+    /// Starts `program`; its output goes to `log`. `scratch` is removed if this process dies without
+    /// dropping the value.
+    pub(crate) fn start<I, A>(
+        program: &OsStr,
+        arguments: I,
+        environment: &[(&str, String)],
+        log: &Path,
+        scratch: &Path,
+    ) -> io::Result<Self>
+    where
+        I: IntoIterator<Item = A>,
+        A: AsRef<OsStr>,
+    {
+        let mut guard = Command::new("/bin/sh")
+            .args(["-c", GUARD, "guard"])
+            .arg(log)
+            .arg(scratch)
+            .arg(program)
+            .args(arguments)
+            .envs(environment.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()?;
+        let order = guard.stdin.take();
+        let mut line = String::new();
+        if let Some(output) = guard.stdout.take() {
+            BufReader::new(output.take(64)).read_line(&mut line)?;
+        }
+        let pid = line.trim().parse().ok().and_then(Pid::from_raw);
+        let Some(pid) = pid else {
+            drop(order);
+            guard.wait()?;
+            return Err(io::Error::other(format!(
+                "{} did not start",
+                program.display()
+            )));
+        };
+        Ok(Self { guard, order, pid })
+    }
+
+    pub(crate) fn id(&self) -> i32 {
+        self.pid.as_raw_nonzero().get()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(self.pid, signal)?)
+    }
+
+    /// How the program ended; `None` while it runs.
+    pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
+        self.guard.try_wait()
+    }
+
+    /// Whether the kernel has stopped the program: a signal that was sent may not have arrived yet.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let state = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).map_or_else(
+            |_| {
+                let ps = Command::new("ps")
+                    .args(["-o", "state=", "-p", &self.id().to_string()])
+                    .output();
+                ps.map(|ps| String::from_utf8_lossy(&ps.stdout).trim().to_owned())
+                    .unwrap_or_default()
+            },
+            // The state follows the name, which stands in parentheses and may contain anything.
+            |stat| {
+                stat.rsplit(')')
+                    .next()
+                    .unwrap_or_default()
+                    .trim_start()
+                    .to_owned()
+            },
+        );
+        state.starts_with(['T', 't'])
+    }
+
+    /// Sends SIGKILL and waits until the program is gone. Its files stay.
+    pub(crate) fn kill(mut self) {
+        if let Some(mut order) = self.order.take() {
+            // Fails if the program has ended by itself.
+            let _ = writeln!(order);
+        }
+        // Drop waits.
+    }
+
+    /// Waits for the program to end by itself.
+    pub(crate) fn wait(&mut self, within: Duration) -> io::Result<Option<ExitStatus>> {
+        let deadline = Instant::now() + within;
+        loop {
+            if let Some(status) = self.ended()? {
+                return Ok(Some(status));
+            }
+            if Instant::now() >= deadline {
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.order.take());
+        // The guard kills the program, stopped or not, and ends; there is no one to tell of an error.
+        let _ = self.guard.wait();
+    }
+}

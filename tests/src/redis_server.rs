@@ -1,0 +1,248 @@
+//! One real Redis.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::port::Port;
+use crate::probe::Probe;
+use crate::process::Process;
+
+/// How long a start may take on a machine that is busy with other tests.
+const START: Duration = Duration::from_secs(20);
+
+/// How a [`RedisServer`] is started.
+#[derive(Debug, Clone, Default)]
+pub struct RedisOptions {
+    arguments: Vec<String>,
+    password: Option<String>,
+}
+
+impl RedisOptions {
+    /// Adds a directive of `redis.conf`, such as `"maxmemory-policy", "allkeys-lru"`.
+    #[must_use]
+    pub fn directive(mut self, name: &str, value: &str) -> Self {
+        self.arguments
+            .extend([format!("--{name}"), value.to_owned()]);
+        self
+    }
+
+    /// Sets the password of the default user.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.password = Some(password.to_owned());
+        self.directive("requirepass", password)
+    }
+
+    /// Starts the server; see [`RedisServer::start`].
+    pub async fn start(self) -> RedisServer {
+        loop {
+            let port = Port::reserve();
+            let dir = tempfile::Builder::new()
+                .prefix("redlock-test-")
+                .tempdir()
+                .expect("a directory for the server");
+            let mut server = RedisServer {
+                options: self.clone(),
+                port,
+                dir,
+                process: None,
+                frozen: false,
+            };
+            match server.launch().await {
+                Ok(()) => return server,
+                // Somebody else was faster.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                Err(error) => panic!("redis-server did not start: {error}"),
+            }
+        }
+    }
+}
+
+/// A `redis-server` process of its own, on a port and in a directory of its own, without
+/// persistence unless asked for. It ends when this is dropped.
+///
+/// The program is `redis-server` in `PATH`, or what the environment variable `REDIS_SERVER` says.
+#[derive(Debug)]
+pub struct RedisServer {
+    options: RedisOptions,
+    port: Port,
+    dir: TempDir,
+    process: Option<Process>,
+    frozen: bool,
+}
+
+impl RedisServer {
+    /// Starts a server with the default options and waits until it answers.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot be started.
+    pub async fn start() -> Self {
+        Self::options().start().await
+    }
+
+    /// Starts from the default options.
+    pub fn options() -> RedisOptions {
+        RedisOptions::default()
+    }
+
+    /// The port it listens on, at 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port.number()
+    }
+
+    /// The URL, with the password if there is one.
+    pub fn url(&self) -> String {
+        self.url_at("127.0.0.1")
+    }
+
+    /// The URL under another name of the same machine.
+    pub fn url_at(&self, host: &str) -> String {
+        let user = self
+            .options
+            .password
+            .as_ref()
+            .map(|password| format!(":{password}@"));
+        format!("redis://{}{host}:{}", user.unwrap_or_default(), self.port())
+    }
+
+    /// The path of its Unix socket.
+    pub fn socket(&self) -> PathBuf {
+        self.dir.path().join("redis.sock")
+    }
+
+    /// The id of the running process.
+    ///
+    /// # Panics
+    ///
+    /// When none runs.
+    pub fn process_id(&self) -> i32 {
+        self.process.as_ref().expect("a server that runs").id()
+    }
+
+    /// Whether it could answer: neither killed nor frozen.
+    pub fn is_up(&self) -> bool {
+        self.process.is_some() && !self.frozen
+    }
+
+    /// Opens a connection to look at it.
+    ///
+    /// # Panics
+    ///
+    /// When it does not answer.
+    pub async fn probe(&self) -> Probe {
+        Probe::connect(&self.url())
+            .await
+            .expect("a connection to the server")
+    }
+
+    /// Stops it (SIGSTOP): connections are accepted by the kernel, but nothing is answered.
+    pub fn freeze(&mut self) {
+        let process = self.process.as_ref().expect("a server that runs");
+        process.signal(Signal::STOP).expect("SIGSTOP");
+        let deadline = Instant::now() + START;
+        while !process.is_stopped() {
+            assert!(Instant::now() < deadline, "the server did not stop");
+            std::thread::yield_now();
+        }
+        self.frozen = true;
+    }
+
+    /// Lets it run on (SIGCONT) after [`freeze`](Self::freeze).
+    pub fn thaw(&mut self) {
+        let process = self.process.as_ref().expect("a server that runs");
+        process.signal(Signal::CONT).expect("SIGCONT");
+        self.frozen = false;
+    }
+
+    /// Kills it (SIGKILL) and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.process.take().expect("a server that runs").kill();
+        self.frozen = false;
+    }
+
+    /// Shuts it down in order (SIGTERM), so that what is persisted is written.
+    pub fn stop(&mut self) {
+        let mut process = self.process.take().expect("a server that runs");
+        process.signal(Signal::TERM).expect("SIGTERM");
+        let status = process.wait(START).expect("the server's exit status");
+        assert!(status.is_some(), "the server did not end at SIGTERM");
+    }
+
+    /// Starts it again on the same port with the same files, after [`kill`](Self::kill) or
+    /// [`stop`](Self::stop), or in place of the running one.
+    pub async fn restart(&mut self) {
+        if self.process.is_some() {
+            self.kill();
+        }
+        let deadline = Instant::now() + START;
+        loop {
+            match self.launch().await {
+                Ok(()) => return,
+                Err(error)
+                    if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {}
+                Err(error) => panic!("redis-server did not start again: {error}"),
+            }
+        }
+    }
+
+    async fn launch(&mut self) -> io::Result<()> {
+        let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
+        let log = self.dir.path().join("redis.log");
+        // What was written before is of no interest to the search for an error below.
+        let _ = std::fs::remove_file(&log);
+        let url = self.url();
+        let process = Process::start(&program, self.arguments(), &[], &log, self.dir.path())?;
+        let process = self.process.insert(process);
+        let deadline = Instant::now() + START;
+        loop {
+            // Not only that a server answers: another process may have got the port.
+            if let Ok(mut probe) = Probe::connect(&url).await
+                && let Ok(id) = probe.process_id().await
+            {
+                if id == process.id() {
+                    return Ok(());
+                }
+                self.process = None;
+                return Err(io::ErrorKind::AddrInUse.into());
+            }
+            if process.ended()?.is_some() {
+                self.process = None;
+                let log = std::fs::read_to_string(log)?;
+                return Err(if log.contains("in use") {
+                    io::ErrorKind::AddrInUse.into()
+                } else {
+                    io::Error::other(log)
+                });
+            }
+            if Instant::now() >= deadline {
+                self.process = None;
+                let log = std::fs::read_to_string(log)?;
+                return Err(io::Error::new(io::ErrorKind::TimedOut, log));
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    fn arguments(&self) -> Vec<OsString> {
+        let dir = self.dir.path();
+        let port = self.port().to_string();
+        let mut arguments: Vec<OsString> = vec!["--bind".into(), "127.0.0.1".into()];
+        for (name, value) in [
+            ("--port", port.as_ref()),
+            ("--unixsocket", self.socket().as_os_str()),
+            ("--dir", dir.as_os_str()),
+            ("--save", "".as_ref()),
+            ("--appendonly", "no".as_ref()),
+        ] {
+            arguments.extend([name.into(), value.to_owned()]);
+        }
+        arguments.extend(self.options.arguments.iter().map(OsString::from));
+        arguments
+    }
+}

@@ -1,0 +1,62 @@
+//! Several Redis at once.
+
+use std::ops::{Deref, DerefMut};
+
+use futures_util::future::join_all;
+
+use crate::redis_server::RedisServer;
+
+/// Independent servers, the nodes of one lock manager.
+#[derive(Debug)]
+pub struct Servers(Vec<RedisServer>);
+
+impl Servers {
+    /// Starts `count` servers at once.
+    ///
+    /// # Panics
+    ///
+    /// When one cannot be started.
+    pub async fn start(count: usize) -> Self {
+        Self(join_all((0..count).map(|_| RedisServer::start())).await)
+    }
+
+    /// Their URLs, in order.
+    pub fn urls(&self) -> Vec<String> {
+        self.0.iter().map(RedisServer::url).collect()
+    }
+
+    /// All keys on all nodes that are up, as `port/key`.
+    ///
+    /// # Panics
+    ///
+    /// When one of them does not answer.
+    pub async fn keys(&self) -> Vec<String> {
+        let up = self.0.iter().filter(|server| server.is_up());
+        let keys = join_all(up.map(async |server| {
+            let keys = server.probe().await.keys().await.into_iter();
+            keys.map(|key| format!("{}/{key}", server.port()))
+                .collect::<Vec<_>>()
+        }));
+        keys.await.concat()
+    }
+}
+
+impl Deref for Servers {
+    type Target = [RedisServer];
+
+    fn deref(&self) -> &[RedisServer] {
+        &self.0
+    }
+}
+
+impl DerefMut for Servers {
+    fn deref_mut(&mut self) -> &mut [RedisServer] {
+        &mut self.0
+    }
+}
+
+impl From<Vec<RedisServer>> for Servers {
+    fn from(servers: Vec<RedisServer>) -> Self {
+        Self(servers)
+    }
+}

@@ -1,0 +1,93 @@
+//! An axum application in a process of its own.
+
+use std::path::Path;
+use std::process::ExitStatus;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use crate::eventually::eventually;
+use crate::process::Process;
+
+/// How long a start, or an end in order, may take on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A process that listens where the environment variable `LISTEN` says and logs a line that ends
+/// with `listening on <address>`. It ends when this is dropped.
+#[derive(Debug)]
+pub struct Service {
+    process: Process,
+    dir: TempDir,
+    address: String,
+}
+
+impl Service {
+    /// Starts `program`, which is told to listen on a free port, and waits until it does.
+    ///
+    /// # Panics
+    ///
+    /// When it does not.
+    pub async fn start(program: impl AsRef<Path>, environment: &[(&str, String)]) -> Self {
+        let dir = tempfile::tempdir().expect("a directory for the service");
+        let log = dir.path().join("log");
+        let mut environment = environment.to_vec();
+        environment.push(("LISTEN", "127.0.0.1:0".to_owned()));
+        environment.push(("NO_COLOR", "1".to_owned()));
+        let program = program.as_ref().as_os_str();
+        let mut process = Process::start(program, [""; 0], &environment, &log, dir.path())
+            .expect("the service's process");
+        let address = eventually("the service listens", PATIENCE, async || {
+            let log = std::fs::read_to_string(&log).unwrap_or_default();
+            let ended = process.ended().expect("the service's exit status");
+            assert!(ended.is_none(), "the service ended: {log}");
+            let (_, rest) = log.split_once("listening on ")?;
+            let (line, _) = rest.split_once('\n')?;
+            Some(line.trim().to_owned())
+        })
+        .await;
+        Self {
+            process,
+            dir,
+            address,
+        }
+    }
+
+    /// The URL of `path` there.
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What it has written so far.
+    ///
+    /// # Panics
+    ///
+    /// When the log cannot be read.
+    pub fn log(&self) -> String {
+        std::fs::read_to_string(self.dir.path().join("log")).expect("the service's log")
+    }
+
+    /// Asks it to end (SIGTERM) and waits until it has.
+    ///
+    /// # Panics
+    ///
+    /// When it has not after twenty seconds.
+    pub async fn terminate(&mut self) -> ExitStatus {
+        self.process.signal(Signal::TERM).expect("SIGTERM");
+        let process = &mut self.process;
+        eventually("the service ends at SIGTERM", PATIENCE, async || {
+            process.ended().expect("the service's exit status")
+        })
+        .await
+    }
+
+    /// Kills it (SIGKILL) and waits until it is gone.
+    pub fn kill(self) {
+        self.process.kill();
+    }
+}

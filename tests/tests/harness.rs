@@ -1,0 +1,195 @@
+//! The harness itself: a fault that it does not make would let every other test pass.
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redlock_tests::{Monitor, Probe, RedisServer, Servers, eventually};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+
+const SOON: Duration = Duration::from_secs(10);
+
+async fn answers(server: &RedisServer) -> bool {
+    let ping = async {
+        let mut probe = Probe::connect(&server.url()).await?;
+        probe.try_command::<String>(["PING"]).await
+    };
+    matches!(
+        tokio::time::timeout(Duration::from_millis(300), ping).await,
+        Ok(Ok(_))
+    )
+}
+
+#[tokio::test]
+async fn servers_are_independent_of_each_other() {
+    let servers = Servers::start(5).await;
+    for server in servers.iter() {
+        assert!(server.probe().await.keys().await.is_empty());
+    }
+    servers[3]
+        .probe()
+        .await
+        .command::<()>(["SET", "a", "1"])
+        .await;
+    assert_eq!(servers.keys().await, [format!("{}/a", servers[3].port())]);
+}
+
+#[tokio::test]
+async fn a_dropped_server_is_gone_with_its_files() {
+    let server = RedisServer::start().await;
+    let (socket, port) = (server.socket(), server.port());
+    assert!(socket.exists());
+    drop(server);
+    assert!(!socket.parent().unwrap().exists());
+    std::net::TcpListener::bind(("127.0.0.1", port)).unwrap();
+}
+
+#[tokio::test]
+async fn a_frozen_server_accepts_but_does_not_answer_until_thawed() {
+    let mut server = RedisServer::start().await;
+    server.freeze();
+    tokio::net::TcpStream::connect(("127.0.0.1", server.port()))
+        .await
+        .unwrap();
+    assert!(!answers(&server).await);
+    server.thaw();
+    assert!(answers(&server).await);
+}
+
+#[tokio::test]
+async fn a_frozen_server_can_be_killed_and_restarted() {
+    let mut server = RedisServer::start().await;
+    server.probe().await.command::<()>(["SET", "a", "1"]).await;
+    server.freeze();
+    server.kill();
+    assert!(!answers(&server).await);
+    let port = server.port();
+    server.restart().await;
+    assert_eq!(server.port(), port);
+    assert_eq!(
+        server.probe().await.get("a").await,
+        None,
+        "nothing is persisted by default"
+    );
+}
+
+#[tokio::test]
+async fn a_server_with_persistence_keeps_its_data_over_kill_and_stop() {
+    let options = RedisServer::options().directive("appendonly", "yes");
+    let mut server = options.directive("appendfsync", "always").start().await;
+    server.probe().await.command::<()>(["SET", "a", "1"]).await;
+    server.kill();
+    server.restart().await;
+    assert_eq!(server.probe().await.get("a").await, Some(b"1".to_vec()));
+    server.stop();
+    server.restart().await;
+    assert_eq!(server.probe().await.get("a").await, Some(b"1".to_vec()));
+}
+
+#[tokio::test]
+async fn a_password_is_asked_for() {
+    let server = RedisServer::options().password("open sesame").start().await;
+    let without = format!("redis://127.0.0.1:{}", server.port());
+    let mut probe = Probe::connect(&without).await.unwrap();
+    probe.try_command::<String>(["PING"]).await.unwrap_err();
+}
+
+#[tokio::test]
+async fn the_socket_leads_to_the_same_server() {
+    let server = RedisServer::start().await;
+    server.probe().await.command::<()>(["SET", "a", "1"]).await;
+    let url = format!("unix://{}", server.socket().display());
+    assert_eq!(
+        Probe::connect(&url).await.unwrap().get("a").await,
+        Some(b"1".to_vec())
+    );
+}
+
+#[tokio::test]
+async fn a_probe_tells_times_to_live_and_counts_of_calls() {
+    let server = RedisServer::start().await;
+    let mut probe = server.probe().await;
+    probe.reset_calls().await;
+    probe.command::<()>(["SET", "a", "1", "PX", "60000"]).await;
+    let left = probe.time_to_live("a").await.unwrap();
+    assert!(
+        left > Duration::from_secs(50) && left <= Duration::from_secs(60),
+        "{left:?}"
+    );
+    assert_eq!(probe.time_to_live("b").await, None);
+    assert_eq!(probe.calls().await.get("set"), Some(&1));
+}
+
+#[tokio::test]
+async fn a_monitor_shows_what_the_server_was_told() {
+    let server = RedisServer::start().await;
+    let mut monitor = Monitor::connect(&server.url()).await.unwrap();
+    let mut probe = server.probe().await;
+    probe.command::<()>(["SET", "a", "1"]).await;
+    probe.command::<()>(["SET", "b", "2"]).await;
+    let lines = monitor.until(|line| line.contains(r#""b""#)).await;
+    assert!(
+        lines.iter().any(|line| line.contains(r#""SET" "a" "1""#)),
+        "{lines:?}"
+    );
+}
+
+/// A test that is killed itself, by a timeout of the continuous integration for instance, cannot
+/// drop its servers.
+#[tokio::test]
+async fn servers_do_not_outlive_a_test_process_that_is_killed() {
+    const CHILD: &str = "REDLOCK_TEST_CHILD";
+    if let Some(report) = std::env::var_os(CHILD) {
+        let mut server = RedisServer::start().await;
+        server.freeze();
+        let text = format!("{} {}\n", server.process_id(), server.socket().display());
+        std::fs::write(report, text).unwrap();
+        std::future::pending::<()>().await;
+    }
+
+    let dir = tempfile::tempdir().unwrap();
+    let report = dir.path().join("report");
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args([
+            "--exact",
+            "servers_do_not_outlive_a_test_process_that_is_killed",
+        ])
+        .env(CHILD, &report)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let (redis, socket) = eventually("the child's server is up", SOON, async || {
+        let text = std::fs::read_to_string(&report).ok()?;
+        let (id, socket) = text.strip_suffix('\n')?.split_once(' ')?;
+        Some((
+            Pid::from_raw(id.parse().ok()?)?,
+            std::path::PathBuf::from(socket),
+        ))
+    })
+    .await;
+    test_kill_process(redis).expect("the child's server runs");
+    assert!(socket.exists());
+
+    kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
+    child.wait().unwrap();
+
+    eventually("the server is gone", SOON, async || {
+        test_kill_process(redis).is_err().then_some(())
+    })
+    .await;
+    let dir = socket.parent().unwrap();
+    eventually("its files are gone", SOON, async || {
+        (!dir.exists()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+#[should_panic(expected = "not within 1ms: the impossible")]
+async fn waiting_for_a_condition_ends_at_the_deadline() {
+    let begun = Instant::now();
+    eventually("the impossible", Duration::from_millis(1), async || {
+        assert!(begun.elapsed() < SOON);
+        None::<()>
+    })
+    .await;
+}
