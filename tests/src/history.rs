@@ -72,16 +72,8 @@ impl History {
     /// The file cannot be opened.
     pub fn enter(&self, key: &str, holder: &str) -> io::Result<Section> {
         let file = OpenOptions::new().create(true).append(true).open(&self.0)?;
-        let label = format!(
-            "{} {}\t{key}",
-            std::process::id(),
-            holder.replace('\t', " ")
-        );
-        Ok(Section {
-            file,
-            label,
-            start: monotonic_nanos(),
-        })
+        let label = format!("{} {}\t{key}", std::process::id(), holder.replace('\t', " "));
+        Ok(Section { file, label, start: monotonic_nanos() })
     }
 
     /// All spans that have ended.
@@ -106,12 +98,7 @@ fn parse(line: &str) -> Option<Span> {
     let end = fields.next()?.parse().ok()?;
     let holder = fields.next()?.to_owned();
     let key = fields.next()?.to_owned();
-    Some(Span {
-        start,
-        end,
-        key,
-        holder,
-    })
+    Some(Span { start, end, key, holder })
 }
 
 /// The time between entering and leaving; leaving is the drop, so that a panic or a dropped future
@@ -138,12 +125,7 @@ mod tests {
     use super::*;
 
     fn span(key: &str, start: u64, end: u64) -> Span {
-        Span {
-            start,
-            end,
-            key: key.to_owned(),
-            holder: String::new(),
-        }
+        Span { start, end, key: key.to_owned(), holder: String::new() }
     }
 
     #[test]

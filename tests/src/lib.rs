@@ -9,6 +9,8 @@
 //!   finds overlaps.
 //! * [`Service`] runs an axum application as a process of its own, as many times as a test needs:
 //!   the `index` example, or `locked-service`, whose handlers write such a history.
+//! * [`Nodes`] is what one test can run over, in memory or on real servers.
+//! * [`Logs`] collects what is logged, [`drop_after`] drops a future in the middle.
 //! * [`eventually`] waits for a condition with a deadline.
 //!
 //! All processes end with the value that started them, and also when the test process itself is
@@ -16,8 +18,11 @@
 
 #![allow(clippy::expect_used, reason = "a failure of the harness fails the test")]
 
+mod drop_after;
 mod eventually;
 mod history;
+mod logs;
+mod nodes;
 mod port;
 mod probe;
 mod process;
@@ -25,8 +30,11 @@ mod redis_server;
 mod servers;
 mod service;
 
+pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
 pub use history::{History, Section, Span, monotonic_nanos, overlaps};
+pub use logs::Logs;
+pub use nodes::Nodes;
 pub use probe::{Monitor, Probe};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use servers::Servers;

@@ -36,9 +36,6 @@ impl Port {
 
 impl Drop for Port {
     fn drop(&mut self) {
-        RESERVED
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&self.0);
+        RESERVED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
     }
 }

@@ -31,10 +31,7 @@ impl Probe {
             .set_connection_timeout(Some(ANSWER))
             .set_response_timeout(Some(ANSWER));
         let client = Client::open(url)?;
-        client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
-            .map(Self)
+        client.get_multiplexed_async_connection_with_config(&config).await.map(Self)
     }
 
     /// Sends any command, such as `["SET", "a", "1"]`.
@@ -112,9 +109,7 @@ impl Probe {
     /// The server's process id.
     pub(crate) async fn process_id(&mut self) -> RedisResult<i32> {
         let info: String = self.try_command(["INFO", "server"]).await?;
-        let id = info
-            .lines()
-            .find_map(|line| line.strip_prefix("process_id:")?.parse().ok());
+        let id = info.lines().find_map(|line| line.strip_prefix("process_id:")?.parse().ok());
         Ok(id.unwrap_or_default())
     }
 }

@@ -70,10 +70,7 @@ impl Process {
         let Some(pid) = pid else {
             drop(order);
             guard.wait()?;
-            return Err(io::Error::other(format!(
-                "{} did not start",
-                program.display()
-            )));
+            return Err(io::Error::other(format!("{} did not start", program.display())));
         };
         Ok(Self { guard, order, pid })
     }
@@ -102,13 +99,7 @@ impl Process {
                     .unwrap_or_default()
             },
             // The state follows the name, which stands in parentheses and may contain anything.
-            |stat| {
-                stat.rsplit(')')
-                    .next()
-                    .unwrap_or_default()
-                    .trim_start()
-                    .to_owned()
-            },
+            |stat| stat.rsplit(')').next().unwrap_or_default().trim_start().to_owned(),
         );
         state.starts_with(['T', 't'])
     }

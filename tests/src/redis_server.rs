@@ -5,6 +5,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -26,8 +27,7 @@ impl RedisOptions {
     /// Adds a directive of `redis.conf`, such as `"maxmemory-policy", "allkeys-lru"`.
     #[must_use]
     pub fn directive(mut self, name: &str, value: &str) -> Self {
-        self.arguments
-            .extend([format!("--{name}"), value.to_owned()]);
+        self.arguments.extend([format!("--{name}"), value.to_owned()]);
         self
     }
 
@@ -46,13 +46,8 @@ impl RedisOptions {
                 .prefix("redlock-test-")
                 .tempdir()
                 .expect("a directory for the server");
-            let mut server = RedisServer {
-                options: self.clone(),
-                port,
-                dir,
-                process: None,
-                frozen: false,
-            };
+            let mut server =
+                RedisServer { options: self.clone(), port, dir, process: None, frozen: false };
             match server.launch().await {
                 Ok(()) => return server,
                 // Somebody else was faster.
@@ -107,7 +102,7 @@ impl RedisServer {
             .options
             .password
             .as_ref()
-            .map(|password| format!(":{password}@"));
+            .map(|password| format!(":{}@", utf8_percent_encode(password, NON_ALPHANUMERIC)));
         format!("redis://{}{host}:{}", user.unwrap_or_default(), self.port())
     }
 
@@ -136,9 +131,7 @@ impl RedisServer {
     ///
     /// When it does not answer.
     pub async fn probe(&self) -> Probe {
-        Probe::connect(&self.url())
-            .await
-            .expect("a connection to the server")
+        Probe::connect(&self.url()).await.expect("a connection to the server")
     }
 
     /// Stops it (SIGSTOP): connections are accepted by the kernel, but nothing is answered.

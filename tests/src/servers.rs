@@ -34,8 +34,7 @@ impl Servers {
         let up = self.0.iter().filter(|server| server.is_up());
         let keys = join_all(up.map(async |server| {
             let keys = server.probe().await.keys().await.into_iter();
-            keys.map(|key| format!("{}/{key}", server.port()))
-                .collect::<Vec<_>>()
+            keys.map(|key| format!("{}/{key}", server.port())).collect::<Vec<_>>()
         }));
         keys.await.concat()
     }

@@ -46,11 +46,7 @@ impl Service {
             Some(line.trim().to_owned())
         })
         .await;
-        Self {
-            process,
-            dir,
-            address,
-        }
+        Self { process, dir, address }
     }
 
     /// The URL of `path` there.

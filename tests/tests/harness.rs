@@ -13,10 +13,7 @@ async fn answers(server: &RedisServer) -> bool {
         let mut probe = Probe::connect(&server.url()).await?;
         probe.try_command::<String>(["PING"]).await
     };
-    matches!(
-        tokio::time::timeout(Duration::from_millis(300), ping).await,
-        Ok(Ok(_))
-    )
+    matches!(tokio::time::timeout(Duration::from_millis(300), ping).await, Ok(Ok(_)))
 }
 
 #[tokio::test]
@@ -25,11 +22,7 @@ async fn servers_are_independent_of_each_other() {
     for server in servers.iter() {
         assert!(server.probe().await.keys().await.is_empty());
     }
-    servers[3]
-        .probe()
-        .await
-        .command::<()>(["SET", "a", "1"])
-        .await;
+    servers[3].probe().await.command::<()>(["SET", "a", "1"]).await;
     assert_eq!(servers.keys().await, [format!("{}/a", servers[3].port())]);
 }
 
@@ -47,9 +40,7 @@ async fn a_dropped_server_is_gone_with_its_files() {
 async fn a_frozen_server_accepts_but_does_not_answer_until_thawed() {
     let mut server = RedisServer::start().await;
     server.freeze();
-    tokio::net::TcpStream::connect(("127.0.0.1", server.port()))
-        .await
-        .unwrap();
+    tokio::net::TcpStream::connect(("127.0.0.1", server.port())).await.unwrap();
     assert!(!answers(&server).await);
     server.thaw();
     assert!(answers(&server).await);
@@ -65,11 +56,7 @@ async fn a_frozen_server_can_be_killed_and_restarted() {
     let port = server.port();
     server.restart().await;
     assert_eq!(server.port(), port);
-    assert_eq!(
-        server.probe().await.get("a").await,
-        None,
-        "nothing is persisted by default"
-    );
+    assert_eq!(server.probe().await.get("a").await, None, "nothing is persisted by default");
 }
 
 #[tokio::test]
@@ -98,10 +85,7 @@ async fn the_socket_leads_to_the_same_server() {
     let server = RedisServer::start().await;
     server.probe().await.command::<()>(["SET", "a", "1"]).await;
     let url = format!("unix://{}", server.socket().display());
-    assert_eq!(
-        Probe::connect(&url).await.unwrap().get("a").await,
-        Some(b"1".to_vec())
-    );
+    assert_eq!(Probe::connect(&url).await.unwrap().get("a").await, Some(b"1".to_vec()));
 }
 
 #[tokio::test]
@@ -111,10 +95,7 @@ async fn a_probe_tells_times_to_live_and_counts_of_calls() {
     probe.reset_calls().await;
     probe.command::<()>(["SET", "a", "1", "PX", "60000"]).await;
     let left = probe.time_to_live("a").await.unwrap();
-    assert!(
-        left > Duration::from_secs(50) && left <= Duration::from_secs(60),
-        "{left:?}"
-    );
+    assert!(left > Duration::from_secs(50) && left <= Duration::from_secs(60), "{left:?}");
     assert_eq!(probe.time_to_live("b").await, None);
     assert_eq!(probe.calls().await.get("set"), Some(&1));
 }
@@ -127,10 +108,7 @@ async fn a_monitor_shows_what_the_server_was_told() {
     probe.command::<()>(["SET", "a", "1"]).await;
     probe.command::<()>(["SET", "b", "2"]).await;
     let lines = monitor.until(|line| line.contains(r#""b""#)).await;
-    assert!(
-        lines.iter().any(|line| line.contains(r#""SET" "a" "1""#)),
-        "{lines:?}"
-    );
+    assert!(lines.iter().any(|line| line.contains(r#""SET" "a" "1""#)), "{lines:?}");
 }
 
 /// A test that is killed itself, by a timeout of the continuous integration for instance, cannot
@@ -149,10 +127,7 @@ async fn servers_do_not_outlive_a_test_process_that_is_killed() {
     let dir = tempfile::tempdir().unwrap();
     let report = dir.path().join("report");
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--exact",
-            "servers_do_not_outlive_a_test_process_that_is_killed",
-        ])
+        .args(["--exact", "servers_do_not_outlive_a_test_process_that_is_killed"])
         .env(CHILD, &report)
         .stdout(Stdio::null())
         .spawn()
@@ -160,10 +135,7 @@ async fn servers_do_not_outlive_a_test_process_that_is_killed() {
     let (redis, socket) = eventually("the child's server is up", SOON, async || {
         let text = std::fs::read_to_string(&report).ok()?;
         let (id, socket) = text.strip_suffix('\n')?.split_once(' ')?;
-        Some((
-            Pid::from_raw(id.parse().ok()?)?,
-            std::path::PathBuf::from(socket),
-        ))
+        Some((Pid::from_raw(id.parse().ok()?)?, std::path::PathBuf::from(socket)))
     })
     .await;
     test_kill_process(redis).expect("the child's server runs");
@@ -177,10 +149,7 @@ async fn servers_do_not_outlive_a_test_process_that_is_killed() {
     })
     .await;
     let dir = socket.parent().unwrap();
-    eventually("its files are gone", SOON, async || {
-        (!dir.exists()).then_some(())
-    })
-    .await;
+    eventually("its files are gone", SOON, async || (!dir.exists()).then_some(())).await;
 }
 
 #[tokio::test]

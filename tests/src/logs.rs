@@ -1,0 +1,55 @@
+//! What was logged.
+
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Collects what the current thread logs for as long as it lives. Tasks on other threads are not
+/// heard: use it in a test with a runtime of one thread.
+#[derive(Debug)]
+pub struct Logs {
+    text: Text,
+    _default: tracing::subscriber::DefaultGuard,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Text(Arc<Mutex<Vec<u8>>>);
+
+impl Logs {
+    /// Begins to collect, at every level.
+    pub fn collect() -> Self {
+        let text = Text::default();
+        let subscriber = tracing_subscriber::fmt()
+            .with_max_level(tracing::Level::TRACE)
+            .with_ansi(false)
+            .without_time()
+            .with_writer(text.clone())
+            .finish();
+        Self { text, _default: tracing::subscriber::set_default(subscriber) }
+    }
+
+    /// The lines so far.
+    pub fn lines(&self) -> Vec<String> {
+        let text = self.text.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&text).lines().map(str::to_owned).collect()
+    }
+}
+
+impl Write for Text {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl MakeWriter<'_> for Text {
+    type Writer = Self;
+
+    fn make_writer(&self) -> Self {
+        self.clone()
+    }
+}

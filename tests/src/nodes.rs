@@ -1,0 +1,117 @@
+//! The nodes of a lock manager, in memory or real.
+
+use std::time::Duration;
+
+use redlock_core::{LockManager, LockManagerBuilder, MemoryNode};
+
+use crate::eventually::eventually;
+use crate::servers::Servers;
+
+/// What a manager locks on, so that one test can run over all kinds.
+#[derive(Debug)]
+pub enum Nodes {
+    /// Nodes in the memory of this process.
+    Memory(Vec<MemoryNode>),
+    /// Real servers.
+    Redis(Servers),
+}
+
+impl Nodes {
+    /// Makes nodes in memory.
+    pub fn memory(count: usize) -> Self {
+        Self::Memory((0..count).map(|_| MemoryNode::new()).collect())
+    }
+
+    /// Starts servers.
+    ///
+    /// # Panics
+    ///
+    /// When one cannot be started.
+    pub async fn redis(count: usize) -> Self {
+        Self::Redis(Servers::start(count).await)
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        match self {
+            Self::Memory(nodes) => nodes.len(),
+            Self::Redis(servers) => servers.len(),
+        }
+    }
+
+    /// A builder that has these nodes, and more patience with them than the default: the tests are
+    /// many and the cores are few.
+    pub fn builder(&self) -> LockManagerBuilder {
+        let builder = LockManager::builder()
+            .node_timeout(Duration::from_secs(2))
+            .connect_timeout(Duration::from_secs(10));
+        match self {
+            Self::Memory(nodes) => nodes.iter().fold(builder, LockManagerBuilder::memory_node),
+            Self::Redis(servers) => builder.urls(servers.urls()),
+        }
+    }
+
+    /// A manager on these nodes.
+    ///
+    /// # Panics
+    ///
+    /// When it cannot connect.
+    pub async fn manager(&self) -> LockManager {
+        self.builder().connect().await.expect("a manager")
+    }
+
+    /// What is left of a lock on each node, by its full name.
+    ///
+    /// # Panics
+    ///
+    /// When a server does not answer.
+    pub async fn times_to_live(&self, name: &str) -> Vec<Option<Duration>> {
+        match self {
+            Self::Memory(nodes) => nodes.iter().map(|node| node.time_to_live(name)).collect(),
+            Self::Redis(servers) => {
+                let mut times = Vec::with_capacity(servers.len());
+                for server in servers.iter() {
+                    times.push(server.probe().await.time_to_live(name).await);
+                }
+                times
+            }
+        }
+    }
+
+    /// How many locks there are, added up over all nodes that are up.
+    ///
+    /// # Panics
+    ///
+    /// When one of them does not answer.
+    pub async fn locks(&self) -> usize {
+        match self {
+            Self::Memory(nodes) => nodes.iter().map(MemoryNode::len).sum(),
+            Self::Redis(servers) => servers.keys().await.len(),
+        }
+    }
+
+    /// Waits until no lock is left on any node that is up, which a release in the background may
+    /// take a moment for.
+    ///
+    /// # Panics
+    ///
+    /// When one is still there after ten seconds.
+    pub async fn become_empty(&self) {
+        eventually("no lock is left on any node", Duration::from_secs(10), async || {
+            (self.locks().await == 0).then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until each node has the lock: beyond the quorum, they learn of it later.
+    ///
+    /// # Panics
+    ///
+    /// When one has not after ten seconds.
+    pub async fn all_hold(&self, name: &str) {
+        eventually("each node has the lock", Duration::from_secs(10), async || {
+            self.times_to_live(name).await.iter().all(Option::is_some).then_some(())
+        })
+        .await;
+    }
+}

@@ -1,0 +1,488 @@
+//! What every kind of nodes has to do alike. Each behaviour runs on one node and on five, in memory
+//! and on real servers.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use redlock_core::{ExtendError, LockError, LockManager, ReleaseError, Vote};
+use redlock_tests::{Moment, Nodes, drop_after, eventually};
+
+/// Longer than any test: what is gone before was released.
+const LONG: Duration = Duration::from_secs(300);
+/// Short enough to wait for, long enough to do something before.
+const SHORT: Duration = Duration::from_millis(150);
+/// For what should happen at once, on a machine that is busy.
+const SOON: Duration = Duration::from_secs(10);
+const KEY: &str = "order:42";
+
+macro_rules! on_all_kinds_of_nodes {
+    ($($behaviour:ident,)+) => {
+        mod memory_x1 {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Nodes::memory(1)).await;
+            })+
+        }
+        mod memory_x5 {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Nodes::memory(5)).await;
+            })+
+        }
+        mod redis_x1 {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Nodes::redis(1).await).await;
+            })+
+        }
+        mod redis_x5 {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Nodes::redis(5).await).await;
+            })+
+        }
+    };
+}
+
+on_all_kinds_of_nodes! {
+    a_held_lock_excludes_other_managers_and_the_own_one,
+    different_keys_do_not_exclude_each_other,
+    a_released_lock_is_gone_from_every_node,
+    a_dropped_guard_releases,
+    a_lock_frees_itself_when_its_lease_runs_out,
+    a_late_release_says_expired_and_leaves_the_next_holder_alone,
+    the_lease_on_the_nodes_is_the_one_asked_for,
+    remaining_is_less_than_the_lease_and_falls,
+    an_extended_lease_lasts_longer_and_is_never_shortened,
+    an_expired_lock_cannot_be_extended,
+    a_lease_without_expire_is_renewed,
+    an_expire_of_its_own_is_renewed_on_request_only,
+    a_lost_lock_says_so,
+    a_released_lock_is_not_lost,
+    a_refusal_tells_how_long_the_holder_may_stay_and_what_each_node_said,
+    an_attempt_does_not_wait,
+    waiting_ends_at_wait_time,
+    a_waiting_caller_gets_the_lock_when_it_is_released,
+    a_waiting_caller_gets_the_lock_when_the_holder_is_gone_for_good,
+    prefixes_keep_applications_apart,
+    shutdown_releases_what_is_held_and_refuses_what_comes,
+    wrong_options_are_errors_and_no_node_is_asked,
+    of_many_callers_one_at_a_time_is_inside,
+    an_acquisition_dropped_at_any_poll_leaves_nothing,
+    a_waiting_acquisition_dropped_at_any_poll_leaves_nothing,
+    a_release_dropped_at_any_poll_releases_all_the_same,
+    an_extension_dropped_at_any_poll_leaves_the_lock_held,
+}
+
+/// Invariant 1: contended means not held.
+async fn a_held_lock_excludes_other_managers_and_the_own_one(nodes: Nodes) {
+    let (one, other) = (nodes.manager().await, nodes.manager().await);
+    let guard = one.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    assert_eq!(guard.key().as_str(), KEY);
+    assert!(guard.is_valid());
+    for locks in [&one, &other] {
+        let error = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
+        assert!(error.is_contended(), "{error}");
+    }
+    guard.release().await.unwrap();
+    other.lock(KEY).expire(LONG).try_acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn different_keys_do_not_exclude_each_other(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let guards = [
+        locks.lock("order:42").try_acquire().await.unwrap(),
+        locks.lock("order:43").try_acquire().await.unwrap(),
+        locks.lock("Order:42").try_acquire().await.unwrap(),
+    ];
+    assert!(guards.iter().all(redlock_core::LockGuard::is_valid));
+}
+
+async fn a_released_lock_is_gone_from_every_node(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    locks.lock(KEY).expire(LONG).try_acquire().await.unwrap().release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+/// Invariant 9, dropping is always safe; rslock keeps the key until its time is over.
+async fn a_dropped_guard_releases(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    drop(locks.lock(KEY).expire(LONG).try_acquire().await.unwrap());
+    nodes.become_empty().await;
+    locks.lock(KEY).expire(LONG).try_acquire().await.unwrap().release().await.unwrap();
+}
+
+/// Invariant 4, no lock without a deadline: its holder may have crashed.
+async fn a_lock_frees_itself_when_its_lease_runs_out(nodes: Nodes) {
+    let (one, other) = (nodes.manager().await, nodes.manager().await);
+    let guard = one.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    let next = eventually("the lock is free", SOON, async || {
+        other.lock(KEY).expire(LONG).try_acquire().await.ok()
+    });
+    let next = next.await;
+    assert!(!guard.is_valid(), "two holders at once");
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    assert!(next.is_valid());
+}
+
+/// Invariant 2, only the owner releases; a blind DEL would remove the next holder's lock.
+async fn a_late_release_says_expired_and_leaves_the_next_holder_alone(nodes: Nodes) {
+    let (one, other) = (nodes.manager().await, nodes.manager().await);
+    let late = one.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    let dropped = one.lock("other").expire(SHORT).try_acquire().await.unwrap();
+    nodes.become_empty().await;
+    let next = other.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let next_other = other.lock("other").expire(LONG).try_acquire().await.unwrap();
+    nodes.all_hold(KEY).await;
+    nodes.all_hold("other").await;
+
+    let error = late.release().await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Expired { .. }), "{error}");
+    assert_eq!(error.votes().len(), nodes.count());
+    drop(dropped);
+    one.shutdown().await;
+
+    assert!(nodes.times_to_live(KEY).await.iter().all(Option::is_some));
+    assert!(nodes.times_to_live("other").await.iter().all(Option::is_some));
+    next.release().await.unwrap();
+    next_other.release().await.unwrap();
+}
+
+async fn the_lease_on_the_nodes_is_the_one_asked_for(nodes: Nodes) {
+    let locks = nodes.builder().expire(Duration::from_secs(77)).connect().await.unwrap();
+    let _own = locks.lock("own").expire(LONG).try_acquire().await.unwrap();
+    let _default = locks.lock("default").try_acquire().await.unwrap();
+    for (key, asked) in [("own", LONG), ("default", Duration::from_secs(77))] {
+        nodes.all_hold(key).await;
+        for left in nodes.times_to_live(key).await {
+            let left = left.unwrap();
+            assert!(left <= asked && left + SOON > asked, "{key}: {left:?} of {asked:?}");
+        }
+    }
+}
+
+/// Invariant 4: what is left is counted from before the first command, less the margin for drift.
+async fn remaining_is_less_than_the_lease_and_falls(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let before = Instant::now();
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let first = guard.remaining();
+    let margin = LONG / 100 + Duration::from_millis(2);
+    assert!(first <= LONG - margin, "{first:?}");
+    assert!(first + before.elapsed() + Duration::from_millis(1) >= LONG - margin, "{first:?}");
+    let second = eventually("time passes", SOON, async || {
+        let second = guard.remaining();
+        (second < first).then_some(second)
+    });
+    assert!(second.await < first);
+}
+
+/// Redisson's second acquisition shortens the lease of the first.
+async fn an_extended_lease_lasts_longer_and_is_never_shortened(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let half = LONG / 2;
+    let guard = locks.lock(KEY).expire(half).try_acquire().await.unwrap();
+    nodes.all_hold(KEY).await;
+    guard.extend(LONG).await.unwrap();
+    assert!(guard.remaining() > half);
+    guard.extend(SOON).await.unwrap();
+    assert!(guard.remaining() > half, "an extension has shortened what the holder knows");
+    eventually("each node has the longer lease", SOON, async || {
+        let times = nodes.times_to_live(KEY).await;
+        times.iter().all(|left| left.is_some_and(|left| left > half)).then_some(())
+    })
+    .await;
+}
+
+async fn an_expired_lock_cannot_be_extended(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    tokio::time::timeout(SOON, guard.lost()).await.unwrap();
+    let error = guard.extend(LONG).await.unwrap_err();
+    assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
+    nodes.become_empty().await;
+}
+
+/// Redisson's watchdog: a lease that was not asked for is renewed every third of it.
+async fn a_lease_without_expire_is_renewed(nodes: Nodes) {
+    let expire = SHORT * 6;
+    let builder = nodes.builder().node_timeout(expire / 3).expire(expire);
+    let locks = builder.connect().await.unwrap();
+    let begun = Instant::now();
+    let guard = locks.lock(KEY).try_acquire().await.unwrap();
+    eventually("the lock is held for several leases", SOON, async || {
+        assert!(guard.is_valid(), "lost after {:?}", begun.elapsed());
+        (begun.elapsed() > expire * 3).then_some(())
+    })
+    .await;
+    let error = locks.lock(KEY).try_acquire().await.unwrap_err();
+    assert!(error.is_contended(), "{error}");
+    guard.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+async fn an_expire_of_its_own_is_renewed_on_request_only(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let expire = SHORT * 4;
+    let plain = locks.lock("plain").expire(expire).try_acquire().await.unwrap();
+    let renewed = locks.lock("renewed").expire(expire).renew().try_acquire().await.unwrap();
+    tokio::time::timeout(SOON, plain.lost()).await.unwrap();
+    assert!(renewed.is_valid());
+    renewed.release().await.unwrap();
+}
+
+/// Invariant 8: loss is never silent.
+async fn a_lost_lock_says_so(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    let (lease, lost) = (guard.lease(), guard.lost());
+    assert!(lease.is_valid());
+    tokio::time::timeout(SOON, lost).await.unwrap();
+    assert!(!guard.is_valid() && !lease.is_valid());
+    assert_eq!(lease.remaining(), Duration::ZERO);
+    // Also for one who asks afterwards.
+    tokio::time::timeout(SOON, lease.lost()).await.unwrap();
+}
+
+async fn a_released_lock_is_not_lost(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    let (lease, lost) = (guard.lease(), guard.lost());
+    guard.release().await.unwrap();
+    assert!(!lease.is_valid(), "the view of a released lock says that it is held");
+    // Longer than the lease would have lasted, by another lock that is lost.
+    let other = locks.lock("other").expire(SHORT * 2).try_acquire().await.unwrap();
+    tokio::time::timeout(SOON, other.lost()).await.unwrap();
+    assert_eq!(lost.now_or_never(), None, "a released lock was reported as lost");
+}
+
+/// Invariant 11: contended and unavailable are different errors; rslock cannot tell "held" from "down".
+async fn a_refusal_tells_how_long_the_holder_may_stay_and_what_each_node_said(nodes: Nodes) {
+    let (one, other) = (nodes.manager().await, nodes.manager().await);
+    let _guard = one.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    nodes.all_hold(KEY).await;
+    let error = other.lock(KEY).expire(SHORT).try_acquire().await.unwrap_err();
+    let LockError::Contended { key, remaining: Some(remaining), votes } = &error else {
+        panic!("{error}");
+    };
+    assert_eq!(key.as_str(), KEY);
+    assert!(*remaining <= LONG && *remaining + SOON > LONG, "{remaining:?}");
+    assert_eq!(votes.len(), nodes.count());
+    let held = votes.iter().filter(|(_, vote)| matches!(vote, Some(Vote::Held { .. }))).count();
+    assert!(held > nodes.count() / 2, "{votes}");
+    let text = error.to_string();
+    for node in other.nodes() {
+        assert!(text.contains(node), "{text}");
+    }
+}
+
+async fn an_attempt_does_not_wait(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let _guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let begun = Instant::now();
+    let without = locks.lock(KEY).acquire().await;
+    let in_spite = locks.lock(KEY).wait_time(LONG).try_acquire().await;
+    assert!(without.unwrap_err().is_contended());
+    assert!(in_spite.unwrap_err().is_contended());
+    assert!(begun.elapsed() < SOON);
+}
+
+async fn waiting_ends_at_wait_time(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let _guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let begun = Instant::now();
+    let error = locks.lock(KEY).wait_time(SHORT).acquire().await.unwrap_err();
+    assert!(error.is_contended(), "{error}");
+    assert!(begun.elapsed() >= SHORT && begun.elapsed() < SHORT + SOON, "{:?}", begun.elapsed());
+}
+
+async fn a_waiting_caller_gets_the_lock_when_it_is_released(nodes: Nodes) {
+    let (one, other) = (nodes.manager().await, nodes.manager().await);
+    let guard = one.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let mut waiting = tokio::spawn(other.lock(KEY).expire(LONG).wait_time(LONG).acquire());
+    let early = tokio::time::timeout(SHORT, &mut waiting).await;
+    assert!(early.is_err(), "two holders at once");
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+    assert!(next.is_valid());
+}
+
+/// A holder that crashed releases nothing: its lease runs out, and nobody is told.
+async fn a_waiting_caller_gets_the_lock_when_the_holder_is_gone_for_good(nodes: Nodes) {
+    let (one, other) = (nodes.manager().await, nodes.manager().await);
+    let gone = one.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    let waiting = other.lock(KEY).expire(LONG).wait_time(LONG).acquire();
+    let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    assert!(next.is_valid() && !gone.is_valid());
+}
+
+async fn prefixes_keep_applications_apart(nodes: Nodes) {
+    let shop = nodes.builder().prefix("shop:").connect().await.unwrap();
+    let bank = nodes.builder().prefix("bank:").connect().await.unwrap();
+    let guard = shop.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let other = bank.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    assert_eq!(guard.key().as_str(), KEY, "the prefix is no part of the key");
+    nodes.all_hold("shop:order:42").await;
+    nodes.all_hold("bank:order:42").await;
+    guard.release().await.unwrap();
+    other.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+/// Invariant 9: what would be left to run out if the process ended now is released.
+async fn shutdown_releases_what_is_held_and_refuses_what_comes(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let held = locks.lock("held").expire(LONG).try_acquire().await.unwrap();
+    let renewed = locks.lock("renewed").try_acquire().await.unwrap();
+    drop(locks.lock("dropped").expire(LONG).try_acquire().await.unwrap());
+    locks.clone().shutdown().await;
+    assert_eq!(nodes.locks().await, 0, "shutdown does not wait for the releases");
+
+    assert!(!held.is_valid() && !renewed.is_valid());
+    tokio::time::timeout(SOON, held.lost()).await.unwrap();
+    let error = locks.lock("new").try_acquire().await.unwrap_err();
+    assert!(matches!(error, LockError::ShutDown), "{error}");
+    drop((held, renewed));
+    locks.shutdown().await;
+    assert_eq!(nodes.locks().await, 0);
+}
+
+/// Redlock for Rust took a lease of 1 ms for an endless one.
+async fn wrong_options_are_errors_and_no_node_is_asked(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let day = Duration::from_secs(24 * 60 * 60);
+    for expire in [Duration::ZERO, Duration::from_millis(1), day * 8, Duration::MAX] {
+        let error = locks.lock(KEY).expire(expire).acquire().await.unwrap_err();
+        assert!(matches!(error, LockError::InvalidOption(_)), "{expire:?}: {error}");
+        nodes.builder().expire(expire).connect().await.unwrap_err();
+    }
+    for key in ["", "with\nline", "with\0nothing"] {
+        let error = locks.lock(key).acquire().await.unwrap_err();
+        assert!(matches!(error, LockError::InvalidKey(_)), "{key:?}: {error}");
+    }
+    nodes.builder().node_timeout(Duration::ZERO).connect().await.unwrap_err();
+    nodes.builder().connect_timeout(Duration::ZERO).connect().await.unwrap_err();
+    nodes.builder().prefix("with\nline").connect().await.unwrap_err();
+
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    let error = guard.extend(Duration::ZERO).await.unwrap_err();
+    assert!(matches!(error, ExtendError::InvalidOption(_)), "{error}");
+    assert!(guard.is_valid());
+}
+
+/// Two managers as two processes would have, and callers that go on as soon as they can.
+async fn of_many_callers_one_at_a_time_is_inside(nodes: Nodes) {
+    const CALLERS: usize = 8;
+    const TURNS: usize = 5;
+    let managers = [nodes.manager().await, nodes.manager().await];
+    let inside = Arc::new(AtomicBool::new(false));
+    let turns = Arc::new(AtomicUsize::new(0));
+    let callers = (0..CALLERS).map(|caller| {
+        let locks: LockManager = managers[caller % 2].clone();
+        let (inside, turns) = (Arc::clone(&inside), Arc::clone(&turns));
+        tokio::spawn(async move {
+            for _ in 0..TURNS {
+                let guard = locks.lock(KEY).expire(LONG).wait_time(LONG).acquire().await.unwrap();
+                assert!(!inside.swap(true, Ordering::SeqCst), "two at once");
+                for _ in 0..3 {
+                    tokio::task::yield_now().await;
+                }
+                inside.store(false, Ordering::SeqCst);
+                turns.fetch_add(1, Ordering::SeqCst);
+                guard.release().await.unwrap();
+            }
+        })
+    });
+    for caller in futures_util::future::join_all(callers).await {
+        caller.unwrap();
+    }
+    assert_eq!(turns.load(Ordering::SeqCst), CALLERS * TURNS);
+    nodes.become_empty().await;
+}
+
+/// Invariant 6: an attempt that was given up leaves nothing behind.
+async fn an_acquisition_dropped_at_any_poll_leaves_nothing(nodes: Nodes) {
+    let (locks, next) = (nodes.manager().await, nodes.manager().await);
+    for moment in [Moment::AtOnce, Moment::WhenWoken] {
+        for polls in 0.. {
+            let acquisition = locks.lock(KEY).expire(LONG).acquire();
+            let done = drop_after(polls, moment, acquisition).await;
+            let finished = done.is_some_and(|acquired| acquired.unwrap().is_valid());
+            nodes.become_empty().await;
+            next.lock(KEY).expire(LONG).try_acquire().await.unwrap().release().await.unwrap();
+            if finished {
+                break;
+            }
+        }
+    }
+}
+
+/// Invariant 6, while others come and go.
+async fn a_waiting_acquisition_dropped_at_any_poll_leaves_nothing(nodes: Nodes) {
+    let (locks, next) = (nodes.manager().await, nodes.manager().await);
+    for moment in [Moment::AtOnce, Moment::WhenWoken] {
+        for polls in 0.. {
+            let other = next.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+            let mut other = Some(other);
+            let waiting = async {
+                let mut waiting = Box::pin(locks.lock(KEY).expire(LONG).wait_time(LONG).acquire());
+                let mut polled = 0;
+                std::future::poll_fn(|cx| {
+                    polled += 1;
+                    if polled > 4 {
+                        // From now on it is free, so that the waiting comes to an end.
+                        drop(other.take());
+                    }
+                    waiting.poll_unpin(cx)
+                })
+                .await
+            };
+            let done = drop_after(polls, moment, waiting).await;
+            let finished = done.is_some_and(|acquired| acquired.unwrap().is_valid());
+            drop(other);
+            nodes.become_empty().await;
+            if finished {
+                break;
+            }
+        }
+    }
+}
+
+/// redis-py was once left locked by a release that was cancelled.
+async fn a_release_dropped_at_any_poll_releases_all_the_same(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    for moment in [Moment::AtOnce, Moment::WhenWoken] {
+        for polls in 0.. {
+            let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+            let done = drop_after(polls, moment, guard.release()).await;
+            nodes.become_empty().await;
+            if let Some(released) = done {
+                released.unwrap();
+                break;
+            }
+        }
+    }
+}
+
+/// Invariant 7: an extension that nobody waits for any more is not a release.
+async fn an_extension_dropped_at_any_poll_leaves_the_lock_held(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    for moment in [Moment::AtOnce, Moment::WhenWoken] {
+        for polls in 0.. {
+            let done = drop_after(polls, moment, guard.extend(LONG)).await;
+            assert!(guard.is_valid());
+            nodes.all_hold(KEY).await;
+            if let Some(extended) = done {
+                extended.unwrap();
+                break;
+            }
+        }
+    }
+    guard.release().await.unwrap();
+    nodes.become_empty().await;
+}

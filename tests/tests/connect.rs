@@ -1,0 +1,153 @@
+//! Making a manager: what is refused, what is only warned of, what is put up with.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use redlock_core::{ConnectError, LockManager, NodeError, Vote};
+use redlock_tests::{Logs, RedisServer, Servers, eventually};
+
+const SOON: Duration = Duration::from_secs(10);
+const KEY: &str = "order:42";
+
+#[tokio::test]
+async fn wrong_urls_are_refused_with_their_place_and_what_is_allowed() {
+    let good = "redis://127.0.0.1";
+    for wrong in ["", "127.0.0.1", "http://127.0.0.1", "redis://", "redis://h:port", "redis://h/x"]
+    {
+        let error = LockManager::connect([good, wrong]).await.unwrap_err();
+        assert!(matches!(error, ConnectError::InvalidUrl { position: 2, .. }), "{wrong}: {error}");
+        assert!(error.to_string().contains("redis://"), "{wrong}: {error}");
+    }
+    let error = LockManager::connect([""; 0]).await.unwrap_err();
+    assert!(matches!(error, ConnectError::NoNodes), "{error}");
+}
+
+/// One server with two votes is no majority.
+#[tokio::test]
+async fn the_same_server_twice_is_refused_under_two_names_too() {
+    let servers = Servers::start(2).await;
+    let names = [
+        servers[0].url(),
+        servers[0].url_at("localhost"),
+        format!("{}/7", servers[0].url()),
+        format!("unix://{}", servers[0].socket().display()),
+    ];
+    for again in names {
+        let urls = [servers[0].url(), servers[1].url(), again.clone()];
+        let error = LockManager::connect(urls).await.unwrap_err();
+        let ConnectError::SameServer { first, second } = &error else { panic!("{again}: {error}") };
+        assert!(first.contains(&servers[0].port().to_string()) || first.contains("sock"));
+        assert!(error.to_string().contains(&**second), "{error}");
+    }
+}
+
+/// Through a bb8 pool alone the answer is "timed out", after 30 s.
+#[tokio::test]
+async fn a_wrong_password_is_refused_at_once_in_the_servers_own_words() {
+    let server = RedisServer::options().password("right").start().await;
+    let begun = Instant::now();
+    for (url, words) in [
+        (server.url_at(":wrong@127.0.0.1").replace(":right@", ""), "WRONGPASS"),
+        (format!("redis://127.0.0.1:{}", server.port()), "NOAUTH"),
+    ] {
+        let error = LockManager::connect([url]).await.unwrap_err();
+        assert!(matches!(error, ConnectError::Unavailable { connected: 0, .. }), "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+        assert!(!error.to_string().contains("wrong@"), "{error}");
+    }
+    assert!(begun.elapsed() < SOON);
+}
+
+#[tokio::test]
+async fn without_a_quorum_each_node_tells_its_reason() {
+    let mut servers = Servers::from(vec![
+        RedisServer::start().await,
+        RedisServer::options().password("right").start().await,
+        RedisServer::start().await,
+        RedisServer::start().await,
+    ]);
+    servers[2].kill();
+    servers[3].freeze();
+    let mut urls = servers.urls();
+    urls[1] = format!("redis://127.0.0.1:{}", servers[1].port());
+    urls.push("redis://no-such-host.invalid".to_owned());
+    let begun = Instant::now();
+    let error = LockManager::connect(urls).await.unwrap_err();
+    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+
+    let ConnectError::Unavailable { connected: 1, quorum: 3, votes } = &error else {
+        panic!("{error}");
+    };
+    let votes: Vec<_> = votes.iter().collect();
+    let text = error.to_string();
+    for (index, server) in servers.iter().enumerate() {
+        assert_eq!(votes[index].0, format!("127.0.0.1:{}", server.port()));
+        assert!(text.contains(votes[index].0), "{text}");
+    }
+    assert_eq!(votes[0].1, Some(&Vote::Granted));
+    let refused = matches!(votes[1].1, Some(Vote::Failed(NodeError::NotPermitted(_))));
+    assert!(refused, "{text}");
+    for (_, vote) in &votes[2..] {
+        assert!(matches!(vote, Some(Vote::Failed(NodeError::NotConnected(_)))), "{text}");
+    }
+    assert!(text.to_lowercase().contains("refused"), "{text}");
+}
+
+#[tokio::test]
+async fn a_minority_that_is_down_does_not_prevent_the_start_and_is_used_when_it_is_up() {
+    let mut servers = Servers::start(5).await;
+    servers[0].kill();
+    servers[4].freeze();
+    let builder = LockManager::builder().urls(servers.urls()).node_timeout(Duration::from_secs(2));
+    let locks = builder.connect().await.unwrap();
+    locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
+
+    servers[0].restart().await;
+    servers[4].thaw();
+    eventually("all nodes vote", SOON, async || {
+        let guard = locks.lock(KEY).try_acquire().await.unwrap();
+        let keys = servers.keys().await.len();
+        guard.release().await.unwrap();
+        (keys == servers.len()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn even_numbers_of_nodes_need_more_than_half() {
+    for (count, may_be_down) in [(2, 0), (4, 1)] {
+        let mut servers = Servers::start(count).await;
+        for server in &mut servers[..may_be_down] {
+            server.kill();
+        }
+        let locks = LockManager::connect(servers.urls()).await.unwrap();
+        locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
+        servers[may_be_down].kill();
+        let error = LockManager::connect(servers.urls()).await.unwrap_err();
+        let quorum = count / 2 + 1;
+        let expected = matches!(error, ConnectError::Unavailable { quorum: q, .. } if q == quorum);
+        assert!(expected, "{error}");
+    }
+}
+
+/// With such a policy, all lock keys of a full server were seen to go.
+#[tokio::test]
+async fn a_server_that_evicts_is_warned_of_by_its_policys_name() {
+    let logs = Logs::collect();
+    let evicting = RedisServer::options().directive("maxmemory-policy", "allkeys-lru");
+    let evicting = evicting.start().await;
+    LockManager::connect([evicting.url()]).await.unwrap();
+    let warnings = |logs: &Logs| {
+        let lines = logs.lines().into_iter();
+        lines.filter(|line| line.contains("WARN")).collect::<Vec<_>>()
+    };
+    let warned = warnings(&logs);
+    assert!(warned.iter().any(|line| line.contains("allkeys-lru")), "{warned:?}");
+    assert!(warned.iter().any(|line| line.contains(&evicting.port().to_string())), "{warned:?}");
+
+    let before = warned.len();
+    let server = RedisServer::start().await;
+    LockManager::connect([server.url()]).await.unwrap();
+    assert_eq!(warnings(&logs).len(), before, "{:?}", warnings(&logs));
+}
