@@ -1,0 +1,300 @@
+//! Servers that die, freeze and come back.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use redlock_core::{LockError, LockManager, ReleaseError};
+use redlock_tests::{Logs, Nodes, Servers, eventually};
+use tokio::sync::Mutex;
+
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(10);
+const KEY: &str = "order:42";
+
+/// What the builder has by default.
+const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+
+/// These tests measure, so they run one at a time.
+static QUIET: Mutex<()> = Mutex::const_new(());
+
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Kill,
+    Freeze,
+}
+
+impl Fault {
+    fn strike(self, servers: &mut Servers, count: usize) {
+        for server in &mut servers[..count] {
+            match self {
+                Self::Kill => server.kill(),
+                Self::Freeze => server.freeze(),
+            }
+        }
+    }
+}
+
+async fn pair(locks: &LockManager, key: &str) -> Duration {
+    let begun = Instant::now();
+    let guard = locks.lock(key).expire(LONG).try_acquire().await.unwrap();
+    guard.release().await.unwrap();
+    begun.elapsed()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
+}
+
+/// Serves the same requests on five healthy nodes and on five of which some have the fault, in
+/// turns, so that both see the same noise.
+async fn served_as_fast_as_healthy(fault: Fault, count: usize) {
+    const REQUESTS: usize = 400;
+    let _quiet = QUIET.lock().await;
+    let (healthy, mut faulty) = tokio::join!(Servers::start(5), Servers::start(5));
+    let on_healthy = LockManager::connect(healthy.urls()).await.unwrap();
+    let on_faulty = LockManager::connect(faulty.urls()).await.unwrap();
+    for _ in 0..20 {
+        pair(&on_healthy, KEY).await;
+        pair(&on_faulty, KEY).await;
+    }
+    fault.strike(&mut faulty, count);
+
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    for request in 0..REQUESTS {
+        let key = format!("order:{request}");
+        // From the first one on, every request is served: `pair` panics otherwise.
+        with.push(pair(&on_faulty, &key).await);
+        without.push(pair(&on_healthy, &key).await);
+    }
+    let (with, without) = (median(with), median(without));
+    assert!(with <= without.mul_f64(1.5), "{with:?}, healthy {without:?}");
+}
+
+#[tokio::test]
+async fn one_killed_node_of_five_costs_nothing() {
+    served_as_fast_as_healthy(Fault::Kill, 1).await;
+}
+
+#[tokio::test]
+async fn two_killed_nodes_of_five_cost_nothing() {
+    served_as_fast_as_healthy(Fault::Kill, 2).await;
+}
+
+#[tokio::test]
+async fn one_frozen_node_of_five_costs_nothing() {
+    served_as_fast_as_healthy(Fault::Freeze, 1).await;
+}
+
+#[tokio::test]
+async fn two_frozen_nodes_of_five_cost_nothing() {
+    served_as_fast_as_healthy(Fault::Freeze, 2).await;
+}
+
+/// Three of five down: refused within the ballot's deadline, and served again soon after they are
+/// back.
+async fn refused_until_they_are_back(fault: Fault) {
+    let _quiet = QUIET.lock().await;
+    let mut servers = Servers::start(5).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    pair(&locks, KEY).await;
+    fault.strike(&mut servers, 3);
+
+    let mut times = Vec::new();
+    for _ in 0..20 {
+        let begun = Instant::now();
+        let error = locks.lock(KEY).wait_time(LONG).acquire().await.unwrap_err();
+        times.push(begun.elapsed());
+        let LockError::Unavailable { votes, .. } = &error else { panic!("{error}") };
+        assert_eq!(votes.len(), 5);
+        for server in &servers[..3] {
+            assert!(error.to_string().contains(&format!("127.0.0.1:{}", server.port())), "{error}");
+        }
+    }
+    assert!(*times.iter().max().unwrap() < SOON, "{times:?}");
+    // With room for the timer, and for a scheduler that is late.
+    assert!(median(times) < NODE_TIMEOUT + Duration::from_millis(30));
+
+    for server in &mut servers[..3] {
+        match fault {
+            Fault::Kill => server.restart().await,
+            Fault::Freeze => server.thaw(),
+        }
+    }
+    let back = Instant::now();
+    let guard = eventually("served again", SOON, async || {
+        locks.lock(KEY).expire(LONG).try_acquire().await.ok()
+    });
+    let guard = guard.await;
+    assert!(back.elapsed() < Duration::from_secs(1), "{:?}", back.elapsed());
+    guard.release().await.unwrap();
+    eventually("nothing is left of the attempts", SOON, async || {
+        servers.keys().await.is_empty().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn with_three_of_five_killed_requests_are_refused_in_time_until_they_are_back() {
+    refused_until_they_are_back(Fault::Kill).await;
+}
+
+#[tokio::test]
+async fn with_three_of_five_frozen_requests_are_refused_in_time_until_they_are_back() {
+    refused_until_they_are_back(Fault::Freeze).await;
+}
+
+/// The one server is at its port again at once, with a pool that does not know.
+#[tokio::test]
+async fn a_restarted_server_is_used_within_half_a_second() {
+    let _quiet = QUIET.lock().await;
+    let mut servers = Servers::start(1).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    let mut times = Vec::new();
+    for _ in 0..5 {
+        pair(&locks, KEY).await;
+        servers[0].restart().await;
+        let back = Instant::now();
+        let guard = eventually("served again", SOON, async || {
+            locks.lock(KEY).expire(LONG).try_acquire().await.ok()
+        });
+        guard.await.release().await.unwrap();
+        times.push(back.elapsed());
+    }
+    assert!(median(times.clone()) < Duration::from_millis(500), "{times:?}");
+}
+
+/// Nodes that freeze and thaw may execute what was sent long ago: the clean-up must not have
+/// overtaken it.
+#[tokio::test]
+async fn what_a_frozen_node_was_asked_before_is_cleaned_up_after_it_thaws() {
+    let _quiet = QUIET.lock().await;
+    let mut servers = Servers::start(5).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    for round in 0..10 {
+        let (given_up, granted) = (format!("given up:{round}"), format!("granted:{round}"));
+        for server in &mut servers[..3] {
+            server.freeze();
+        }
+        locks.lock(&given_up).expire(LONG).try_acquire().await.unwrap_err();
+        // Two of them come too late for this one, or just in time.
+        servers[0].thaw();
+        let guard = eventually("a quorum is back", SOON, async || {
+            locks.lock(&granted).expire(LONG).try_acquire().await.ok()
+        });
+        drop(guard.await);
+        for server in &mut servers[1..3] {
+            server.thaw();
+        }
+        eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+            .await;
+    }
+}
+
+/// A future that is dropped while its nodes are frozen is cleaned up when they thaw.
+#[tokio::test]
+async fn a_future_dropped_while_nodes_are_frozen_leaves_nothing_when_they_thaw() {
+    let _quiet = QUIET.lock().await;
+    let mut servers = Servers::start(3).await;
+    let builder = LockManager::builder().urls(servers.urls()).node_timeout(SOON);
+    let locks = builder.connect().await.unwrap();
+    for server in servers.iter_mut() {
+        server.freeze();
+    }
+    let attempt = locks.lock(KEY).expire(LONG).try_acquire();
+    let cancelled = tokio::time::timeout(Duration::from_millis(20), attempt).await;
+    assert!(cancelled.is_err());
+    for server in servers.iter_mut() {
+        server.thaw();
+    }
+    let guard = eventually("the next caller gets the lock", SOON, async || {
+        locks.lock(KEY).expire(LONG).try_acquire().await.ok()
+    });
+    guard.await.release().await.unwrap();
+    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+        .await;
+}
+
+/// A holder whose majority dies cannot renew: it must know by its deadline. Redisson's renewal ends
+/// without a word.
+#[tokio::test]
+async fn a_holder_whose_quorum_is_gone_loses_the_lock_at_its_deadline() {
+    let _quiet = QUIET.lock().await;
+    let mut servers = Servers::start(3).await;
+    let expire = Duration::from_millis(1_200);
+    let builder = LockManager::builder().urls(servers.urls()).expire(expire);
+    let locks = builder.connect().await.unwrap();
+    let guard = locks.lock(KEY).try_acquire().await.unwrap();
+    for server in &mut servers[..2] {
+        server.freeze();
+    }
+    tokio::time::timeout(SOON, guard.lost()).await.unwrap();
+    assert!(!guard.is_valid());
+    assert!(guard.remaining().is_zero());
+}
+
+/// Invariant 7: as long as validity is left, a failed extension changes nothing.
+#[tokio::test]
+async fn a_renewal_survives_a_short_loss_of_the_quorum() {
+    let _quiet = QUIET.lock().await;
+    let mut servers = Servers::start(3).await;
+    let expire = Duration::from_secs(3);
+    let builder = LockManager::builder().urls(servers.urls()).expire(expire);
+    let locks = builder.connect().await.unwrap();
+    let guard = locks.lock(KEY).try_acquire().await.unwrap();
+    for server in &mut servers[..2] {
+        server.freeze();
+    }
+    // The first renewal, after a third of the lease, fails.
+    eventually("more than a third of the lease is over", SOON, async || {
+        (guard.remaining() < expire / 2).then_some(())
+    })
+    .await;
+    for server in &mut servers[..2] {
+        server.thaw();
+    }
+    eventually("the lease is renewed", SOON, async || {
+        assert!(guard.is_valid(), "lost, although it could have been renewed in time");
+        (guard.remaining() > expire * 2 / 3).then_some(())
+    })
+    .await;
+    guard.release().await.unwrap();
+}
+
+/// Nothing stays behind on a node that was down while the lock was released.
+#[tokio::test]
+async fn a_release_reaches_a_node_that_was_frozen_meanwhile() {
+    let _quiet = QUIET.lock().await;
+    let nodes = Nodes::redis(3).await;
+    let locks = nodes.manager().await;
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    nodes.all_hold(KEY).await;
+    let Nodes::Redis(mut servers) = nodes else { unreachable!() };
+    servers[2].freeze();
+    guard.release().await.unwrap();
+    servers[2].thaw();
+    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+        .await;
+}
+
+#[tokio::test]
+async fn a_release_without_a_quorum_says_so_in_time_and_goes_on_in_the_background() {
+    let _quiet = QUIET.lock().await;
+    let logs = Logs::collect();
+    let mut servers = Servers::start(3).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    for server in &mut servers[..2] {
+        server.freeze();
+    }
+    let begun = Instant::now();
+    let error = guard.release().await.unwrap_err();
+    assert!(begun.elapsed() < SOON);
+    assert!(matches!(error, ReleaseError::Unavailable { .. }), "{error}\n{:#?}", logs.lines());
+    for server in &mut servers[..2] {
+        server.thaw();
+    }
+    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+        .await;
+}
