@@ -74,9 +74,22 @@ impl Service {
     ///
     /// When it has not after twenty seconds.
     pub async fn terminate(&mut self) -> ExitStatus {
-        self.process.signal(Signal::TERM).expect("SIGTERM");
+        self.end(Signal::TERM).await
+    }
+
+    /// Interrupts it as Ctrl-C does (SIGINT) and waits until it has ended.
+    ///
+    /// # Panics
+    ///
+    /// When it has not after twenty seconds.
+    pub async fn interrupt(&mut self) -> ExitStatus {
+        self.end(Signal::INT).await
+    }
+
+    async fn end(&mut self, signal: Signal) -> ExitStatus {
+        self.process.signal(signal).expect("a signal to the service");
         let process = &mut self.process;
-        eventually("the service ends at SIGTERM", PATIENCE, async || {
+        eventually("the service ends at the signal", PATIENCE, async || {
             process.ended().expect("the service's exit status")
         })
         .await

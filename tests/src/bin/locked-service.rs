@@ -1,0 +1,72 @@
+//! Handlers that write down when they run, so that a test can check that they never run at once.
+//!
+//! `POST /attribute/{id}`, `/layer/{id}` and `/waiting/{id}` lock the same key in three ways; each
+//! takes `?hold_ms=`. Environment: `REDIS_URLS` (comma separated), `LISTEN`, `HISTORY` (the file).
+
+use std::error::Error;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::routing::post;
+use axum::{Extension, Router};
+use redlock_axum::{LockLayer, LockManager, redis_lock};
+use redlock_tests::History;
+use serde::Deserialize;
+use tokio::net::TcpListener;
+
+#[derive(Deserialize)]
+struct Work {
+    #[serde(default)]
+    hold_ms: u64,
+}
+
+/// What is done under the lock.
+async fn work(history: &History, id: u64, hold_ms: u64) -> String {
+    match history.enter(&format!("order:{id}"), "handler") {
+        Ok(_section) => {
+            tokio::time::sleep(Duration::from_millis(hold_ms)).await;
+            "done".to_owned()
+        }
+        Err(error) => error.to_string(),
+    }
+}
+
+#[redis_lock(key = "order:{id}")]
+async fn attribute(
+    Path(id): Path<u64>,
+    Query(Work { hold_ms }): Query<Work>,
+    State(history): State<History>,
+) -> String {
+    work(&history, id, hold_ms).await
+}
+
+async fn layered(
+    Path(id): Path<u64>,
+    Query(Work { hold_ms }): Query<Work>,
+    State(history): State<History>,
+) -> String {
+    work(&history, id, hold_ms).await
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let locks = LockManager::builder()
+        .urls(std::env::var("REDIS_URLS")?.split(','))
+        // Hundreds of requests at once, many servers, few cores: to be late is no fault here.
+        .node_timeout(Duration::from_secs(2))
+        .connect()
+        .await?;
+    let history = History::at(std::env::var("HISTORY")?);
+    let layer = LockLayer::new("order:{id:u64}");
+    let waiting = layer.clone().wait_time(Duration::from_secs(30));
+    let app = Router::new()
+        .route("/attribute/{id}", post(attribute))
+        .route("/layer/{id}", post(layered).route_layer(layer))
+        .route("/waiting/{id}", post(layered).route_layer(waiting))
+        .layer(Extension(locks))
+        .with_state(history);
+    let listener = TcpListener::bind(std::env::var("LISTEN")?).await?;
+    println!("listening on {}", listener.local_addr()?);
+    axum::serve(listener, app).await?;
+    Ok(())
+}

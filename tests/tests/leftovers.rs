@@ -1,0 +1,274 @@
+//! However a request ends, its lock does not stay: neither under the attribute, nor under the
+//! layer, nor under a policy.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Extension, Json, Router};
+use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, redis_lock};
+use redlock_tests::{Moment, Nodes, drop_after};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio::sync::Notify;
+use tower::ServiceExt;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::timeout::TimeoutLayer;
+
+/// Longer than any test: what is gone before was released.
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(10);
+const KEY: &str = "order:42";
+const FRONTS: [&str; 3] = ["/attribute/42", "/layer/42", "/policy/42"];
+
+#[derive(Debug, Clone, Default)]
+struct Inside {
+    entered: Arc<Notify>,
+    entries: Arc<AtomicUsize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum End {
+    Success,
+    Error,
+    Panic,
+    Never,
+}
+
+struct Failed;
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        StatusCode::IM_A_TEAPOT.into_response()
+    }
+}
+
+impl Inside {
+    async fn work(&self, end: End) -> Result<&'static str, Failed> {
+        self.entries.fetch_add(1, Ordering::SeqCst);
+        self.entered.notify_one();
+        tokio::task::yield_now().await;
+        match end {
+            End::Success => Ok("done"),
+            End::Error => Err(Failed),
+            End::Panic => panic!("on purpose"),
+            End::Never => std::future::pending().await,
+        }
+    }
+}
+
+#[redis_lock(key = "order:{id}", expire = "5m")]
+async fn attribute(
+    Path(id): Path<u64>,
+    State(inside): State<Inside>,
+    Json(end): Json<End>,
+) -> Result<&'static str, Failed> {
+    inside.work(end).await
+}
+
+async fn plain(State(inside): State<Inside>, Json(end): Json<End>) -> Result<&'static str, Failed> {
+    inside.work(end).await
+}
+
+struct Service {
+    nodes: Nodes,
+    locks: LockManager,
+    inside: Inside,
+    router: Router,
+}
+
+impl Service {
+    async fn start() -> Self {
+        let nodes = Nodes::redis(5).await;
+        let locks = nodes.manager().await;
+        let inside = Inside::default();
+        let layer = LockLayer::new("order:{id:u64}").expire(LONG);
+        let policy = LockPolicy::new("/policy/{id}", "order:{id:u64}").expire(LONG);
+        let router = Router::new()
+            .route("/attribute/{id}", post(attribute))
+            .route("/layer/{id}", post(plain).route_layer(layer))
+            .route("/policy/{id}", post(plain))
+            .layer(LockPolicies::new([policy]).unwrap())
+            .layer(Extension(locks.clone()))
+            .with_state(inside.clone());
+        Self { nodes, locks, inside, router }
+    }
+
+    async fn send(&self, front: &str, body: &'static str) -> StatusCode {
+        self.router.clone().oneshot(request(front, body)).await.unwrap().status()
+    }
+
+    fn entries(&self) -> usize {
+        self.inside.entries.load(Ordering::SeqCst)
+    }
+
+    /// The end of each test: nothing is left, and the next caller gets the lock.
+    async fn is_clean(&self, front: &str) {
+        self.nodes.become_empty().await;
+        let guard = self.locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        guard.release().await.unwrap();
+        self.nodes.become_empty().await;
+        assert_eq!(self.send(front, r#""success""#).await, StatusCode::OK, "{front}");
+        self.nodes.become_empty().await;
+    }
+}
+
+fn request(front: &str, body: &'static str) -> Request<Body> {
+    Request::post(front)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body))
+        .unwrap()
+}
+
+#[tokio::test]
+async fn after_success() {
+    let service = Service::start().await;
+    for front in FRONTS {
+        assert_eq!(service.send(front, r#""success""#).await, StatusCode::OK);
+        service.is_clean(front).await;
+    }
+}
+
+/// Released before the response leaves, so that the client's next request does not meet its own
+/// lock.
+#[tokio::test]
+async fn requests_one_after_another_do_not_meet_their_own_lock() {
+    let service = Service::start().await;
+    for _ in 0..50 {
+        for front in FRONTS {
+            assert_eq!(service.send(front, r#""success""#).await, StatusCode::OK, "{front}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn after_a_refusal() {
+    let service = Service::start().await;
+    for front in FRONTS {
+        let before = service.entries();
+        let guard = service.locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        assert_eq!(service.send(front, r#""success""#).await, StatusCode::CONFLICT);
+        assert_eq!(service.entries(), before, "{front} ran without its lock");
+        assert!(guard.is_valid());
+        guard.release().await.unwrap();
+        service.is_clean(front).await;
+    }
+}
+
+#[tokio::test]
+async fn after_an_error_in_the_handler() {
+    let service = Service::start().await;
+    for front in FRONTS {
+        assert_eq!(service.send(front, r#""error""#).await, StatusCode::IM_A_TEAPOT);
+        service.is_clean(front).await;
+    }
+}
+
+#[tokio::test]
+async fn after_a_panic_in_the_handler() {
+    let service = Service::start().await;
+    let router = service.router.clone().layer(CatchPanicLayer::new());
+    for front in FRONTS {
+        let response = router.clone().oneshot(request(front, r#""panic""#)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        service.is_clean(front).await;
+    }
+}
+
+#[tokio::test]
+async fn after_the_timeout_of_a_layer_around_it() {
+    let service = Service::start().await;
+    let timeout = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, SOON / 50);
+    let router = service.router.clone().layer(timeout);
+    for front in FRONTS {
+        let before = service.entries();
+        let response = router.clone().oneshot(request(front, r#""never""#)).await.unwrap();
+        assert_eq!(response.status(), StatusCode::GATEWAY_TIMEOUT);
+        assert_eq!(service.entries(), before + 1);
+        service.is_clean(front).await;
+    }
+}
+
+#[tokio::test]
+async fn after_an_extractors_rejection() {
+    let service = Service::start().await;
+    for front in FRONTS {
+        let before = service.entries();
+        assert_eq!(service.send(front, "no json").await, StatusCode::BAD_REQUEST);
+        assert_eq!(service.entries(), before);
+        service.is_clean(front).await;
+    }
+}
+
+/// Extract first, lock second: with the attribute, a wrong request takes no lock.
+#[tokio::test]
+async fn an_extractors_rejection_under_the_attribute_takes_no_lock() {
+    let service = Service::start().await;
+    let guard = service.locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    assert_eq!(service.send("/attribute/42", "no json").await, StatusCode::BAD_REQUEST);
+    assert_eq!(service.send("/layer/42", "no json").await, StatusCode::CONFLICT);
+    drop(guard);
+}
+
+/// Over a real connection, with the lock seen on the servers in between.
+#[tokio::test]
+async fn after_a_client_that_goes_away_and_after_a_panic_that_nobody_catches() {
+    let service = Service::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(axum::serve(listener, service.router.clone()).into_future());
+    let client = reqwest::Client::new();
+    let post = |front: &str, body: &'static str| {
+        let json = (header::CONTENT_TYPE.as_str(), "application/json");
+        client.post(format!("http://{address}{front}")).header(json.0, json.1).body(body).send()
+    };
+
+    for front in FRONTS {
+        let held = {
+            let mut gone = Box::pin(post(front, r#""never""#));
+            tokio::select! {
+                response = &mut gone => panic!("{response:?}"),
+                () = service.inside.entered.notified() => {}
+            }
+            service.nodes.all_hold(KEY).await;
+            // The client is still there: another one is refused.
+            post(front, r#""success""#).await.unwrap().status()
+        };
+        assert_eq!(held, StatusCode::CONFLICT);
+        service.is_clean(front).await;
+
+        post(front, r#""panic""#).await.unwrap_err();
+        service.is_clean(front).await;
+        // Forget that it was entered.
+        service.inside.entered.notify_one();
+        service.inside.entered.notified().await;
+    }
+}
+
+/// Invariant 6, through the whole way of a request.
+#[tokio::test]
+async fn after_a_future_dropped_at_any_poll() {
+    let service = Service::start().await;
+    for front in FRONTS {
+        for moment in [Moment::AtOnce, Moment::WhenWoken] {
+            for polls in 0.. {
+                let response = service.router.clone().oneshot(request(front, r#""success""#));
+                let done = drop_after(polls, moment, response).await;
+                service.is_clean(front).await;
+                if let Some(response) = done {
+                    assert_eq!(response.unwrap().status(), StatusCode::OK);
+                    assert!(polls > 2, "{front} was ready after {polls} polls");
+                    break;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Several processes of a service on the same servers, watched from outside.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use redlock_tests::{History, Servers, Service, eventually, overlaps};
+use reqwest::{Client, Response, StatusCode};
+use serde_json::Value;
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn client() -> Client {
+    Client::builder().timeout(Duration::from_secs(60)).build().unwrap()
+}
+
+async fn locked_service(servers: &Servers, history: &History) -> Service {
+    let environment = [
+        ("REDIS_URLS", servers.urls().join(",")),
+        ("HISTORY", history.path().display().to_string()),
+    ];
+    Service::start(env!("CARGO_BIN_EXE_locked-service"), &environment).await
+}
+
+async fn example(servers: Option<&Servers>) -> Service {
+    let urls = servers.map(|servers| ("REDIS_URLS", servers.urls().join(",")));
+    let environment: Vec<_> = urls.into_iter().collect();
+    Service::start(env!("CARGO_BIN_EXE_index"), &environment).await
+}
+
+/// Checks that a refusal is one, and that it tells nothing that it should not.
+async fn check_refusal(response: Response, status: StatusCode, secrets: &[&str]) {
+    assert_eq!(response.status(), status);
+    let headers = response.headers();
+    assert_eq!(headers["content-type"], "application/problem+json");
+    let retry_after: u64 = headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!(retry_after >= 1);
+    let text = response.text().await.unwrap();
+    let problem: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(problem["status"], status.as_u16());
+    assert!(problem["title"].is_string() && problem["type"].is_string(), "{text}");
+    for secret in secrets {
+        assert!(!text.contains(secret), "{text}");
+    }
+}
+
+/// What became of many requests.
+#[derive(Debug, Default)]
+struct Outcome {
+    served: usize,
+    contended: usize,
+    unavailable: usize,
+}
+
+/// Sends all at once, again if nobody was served (the votes may have been split among so many), and
+/// checks the refusals.
+async fn crowd(urls: &[String], secrets: &[&str]) -> Outcome {
+    let client = client();
+    let mut outcome = Outcome::default();
+    while outcome.served == 0 {
+        for response in join_all(urls.iter().map(|url| client.post(url).send())).await {
+            let response = response.unwrap();
+            let status = response.status();
+            match status {
+                StatusCode::OK => outcome.served += 1,
+                StatusCode::SERVICE_UNAVAILABLE => outcome.unavailable += 1,
+                _ => outcome.contended += 1,
+            }
+            if status == StatusCode::SERVICE_UNAVAILABLE {
+                check_refusal(response, status, secrets).await;
+            } else if status != StatusCode::OK {
+                check_refusal(response, StatusCode::CONFLICT, secrets).await;
+            }
+        }
+    }
+    outcome
+}
+
+#[tokio::test]
+async fn handlers_of_two_processes_never_run_at_once_and_the_refused_get_409() {
+    const REQUESTS: usize = 200;
+    let servers = Servers::start(5).await;
+    let dir = tempfile::tempdir().unwrap();
+    let history = History::at(dir.path().join("history"));
+    let services =
+        [locked_service(&servers, &history).await, locked_service(&servers, &history).await];
+
+    // Both processes, and attribute and layer on the same key.
+    let urls = (0..REQUESTS).map(|request| {
+        let front = ["attribute", "layer"][request / 2 % 2];
+        services[request % 2].url(&format!("/{front}/42?hold_ms=5"))
+    });
+    let outcome = crowd(&urls.collect::<Vec<_>>(), &["order:42", "127.0.0.1"]).await;
+    assert_eq!(outcome.unavailable, 0, "{outcome:?}");
+
+    let spans = history.spans().unwrap();
+    assert_eq!(spans.len(), outcome.served, "who was refused ran, or who was served did not");
+    assert!(spans.iter().all(|span| span.end - span.start >= 5_000_000));
+    let found = overlaps(spans);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[tokio::test]
+async fn waiting_requests_of_two_processes_are_all_served_one_after_another() {
+    const REQUESTS: usize = 40;
+    let servers = Servers::start(5).await;
+    let dir = tempfile::tempdir().unwrap();
+    let history = History::at(dir.path().join("history"));
+    let services =
+        [locked_service(&servers, &history).await, locked_service(&servers, &history).await];
+    let urls = (0..REQUESTS).map(|request| services[request % 2].url("/waiting/42?hold_ms=5"));
+    let outcome = crowd(&urls.collect::<Vec<_>>(), &[]).await;
+    assert_eq!(outcome.served, REQUESTS, "{outcome:?}");
+    let spans = history.spans().unwrap();
+    assert_eq!(spans.len(), REQUESTS);
+    let processes: std::collections::HashSet<_> =
+        spans.iter().map(|span| span.holder.clone()).collect();
+    assert_eq!(processes.len(), 2, "{processes:?}");
+    let found = overlaps(spans);
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// The checker is worth something: the same requests on two nodes apart do overlap.
+#[tokio::test]
+async fn without_a_common_node_the_checker_finds_overlaps() {
+    let (one, other) = tokio::join!(Servers::start(1), Servers::start(1));
+    let dir = tempfile::tempdir().unwrap();
+    let history = History::at(dir.path().join("history"));
+    let services = [locked_service(&one, &history).await, locked_service(&other, &history).await];
+    let urls = (0..20).map(|request| services[request % 2].url("/waiting/42?hold_ms=5"));
+    let outcome = crowd(&urls.collect::<Vec<_>>(), &[]).await;
+    assert_eq!(outcome.served, 20, "{outcome:?}");
+    assert!(!overlaps(history.spans().unwrap()).is_empty());
+}
+
+#[tokio::test]
+async fn with_three_of_five_nodes_down_requests_get_503_and_are_served_again_within_a_second() {
+    let mut servers = Servers::start(5).await;
+    let service = example(Some(&servers)).await;
+    let client = client();
+    let paths = ["/orders/42/pay", "/coupons/summer/claim", "/stock/shoe/reserve"];
+    for path in paths {
+        let response = client.post(service.url(path)).send().await.unwrap();
+        assert_eq!(response.status(), StatusCode::OK, "{path}");
+    }
+
+    servers[0].kill();
+    servers[1].kill();
+    servers[2].freeze();
+    for path in paths {
+        let begun = Instant::now();
+        let response = client.post(service.url(path)).send().await.unwrap();
+        assert!(begun.elapsed() < SOON, "{path}: {:?}", begun.elapsed());
+        let secrets = ["42", "summer", "shoe", "127.0.0.1"];
+        check_refusal(response, StatusCode::SERVICE_UNAVAILABLE, &secrets).await;
+    }
+    let begun = service.log().matches(" begins").count();
+    assert_eq!(begun, paths.len(), "a handler ran without its lock: {}", service.log());
+
+    servers[0].restart().await;
+    servers[1].restart().await;
+    servers[2].thaw();
+    let back = Instant::now();
+    let url = service.url(paths[0]);
+    eventually("served again", SOON, async || {
+        let status = client.post(&url).send().await.unwrap().status();
+        (status == StatusCode::OK).then_some(())
+    })
+    .await;
+    assert!(back.elapsed() < Duration::from_secs(1), "{:?}", back.elapsed());
+}
+
+/// A line of the example's log that says that a handler begins or ends; sorted by time, an end
+/// before a beginning of the same microsecond.
+fn events(services: &[Service]) -> Vec<(String, bool)> {
+    let mut events: Vec<_> = services
+        .iter()
+        .flat_map(|service| service.log().lines().map(str::to_owned).collect::<Vec<_>>())
+        .filter_map(|line| {
+            let time = line.split_whitespace().next()?.to_owned();
+            Some((time, line.ends_with(" begins"))).filter(|(_, begins)| {
+                *begins || line.ends_with(" ends")
+            })
+        })
+        .collect();
+    events.sort();
+    events
+}
+
+/// The example's own log is the witness here. It has the defaults, so on a busy machine a few
+/// requests may find that the nodes took too long; they must not run either.
+#[tokio::test]
+async fn two_processes_of_the_example_never_pay_an_order_twice_at_once() {
+    const REQUESTS: usize = 200;
+    let servers = Servers::start(5).await;
+    let services = [example(Some(&servers)).await, example(Some(&servers)).await];
+    let urls = (0..REQUESTS)
+        .map(|request| services[request % 2].url("/orders/42/pay?hold_ms=5"))
+        .collect::<Vec<_>>();
+    let outcome = crowd(&urls, &["order:42", "127.0.0.1"]).await;
+    assert!(outcome.unavailable * 10 <= outcome.contended, "{outcome:?}");
+    let events = events(&services);
+    assert_eq!(events.len(), outcome.served * 2, "{events:#?}");
+    for (index, (_, begins)) in events.iter().enumerate() {
+        assert_eq!(*begins, index % 2 == 0, "two at once: {events:#?}");
+    }
+}
+
+/// What the README shows by curl.
+#[tokio::test]
+async fn every_route_of_the_example_is_locked_by_its_key() {
+    let service = example(None).await;
+    assert!(service.log().contains("in-memory"), "{}", service.log());
+    let client = client();
+    let send = |path: &str| {
+        let url = service.url(path);
+        if path.starts_with("/index") { client.get(url) } else { client.post(url) }.send()
+    };
+    for (path, same, other) in [
+        ("/index", "/index", None),
+        ("/orders/42/pay", "/orders/042/pay", Some("/orders/43/pay")),
+        ("/coupons/summer/claim", "/coupons/SUMMER/claim", Some("/coupons/winter/claim")),
+        ("/stock/shoe/reserve", "/stock/shoe/reserve", Some("/stock/boot/reserve")),
+    ] {
+        let before = service.log().matches(" begins").count();
+        let first = send(&format!("{path}?hold_ms=60000"));
+        let mut first = Box::pin(first);
+        tokio::select! {
+            response = &mut first => panic!("{path}: {response:?}"),
+            () = eventually("the first is inside", SOON, async || {
+                (service.log().matches(" begins").count() > before).then_some(())
+            }) => {}
+        }
+        let refused = send(same).await.unwrap();
+        check_refusal(refused, StatusCode::CONFLICT, &["redis_lock"]).await;
+        if let Some(other) = other {
+            assert_eq!(send(other).await.unwrap().status(), StatusCode::OK, "{other}");
+        }
+        // The client goes away, and its lock with it.
+        drop(first);
+        eventually("the lock is free", SOON, async || {
+            (send(same).await.unwrap().status() == StatusCode::OK).then_some(())
+        })
+        .await;
+    }
+}
+
+async fn a_signal_releases_what_is_held(interrupt: bool) {
+    let servers = Servers::start(5).await;
+    let mut service = example(Some(&servers)).await;
+    let client = client();
+    let url = service.url("/orders/42/pay?hold_ms=60000");
+    let held = tokio::spawn(async move { client.post(url).send().await });
+    eventually("each node has the lock", SOON, async || {
+        (servers.keys().await.len() == 5).then_some(())
+    })
+    .await;
+
+    let status = if interrupt { service.interrupt().await } else { service.terminate().await };
+    assert!(status.success(), "{status}: {}", service.log());
+    assert_eq!(servers.keys().await, [""; 0], "a lock is left to run out");
+    // Its handler ended with the process.
+    assert!(held.await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn sigterm_ends_the_example_and_releases_what_is_held() {
+    a_signal_releases_what_is_held(false).await;
+}
+
+#[tokio::test]
+async fn ctrl_c_ends_the_example_and_releases_what_is_held() {
+    a_signal_releases_what_is_held(true).await;
+}
+
+/// With nothing under way, it does not wait for the end of its patience.
+#[tokio::test]
+async fn an_idle_example_ends_at_once() {
+    let mut service = example(None).await;
+    let begun = Instant::now();
+    assert!(service.terminate().await.success());
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn the_example_says_why_it_cannot_start() {
+    let mut servers = Servers::start(1).await;
+    servers[0].kill();
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_index"))
+        .env("REDIS_URLS", servers.urls().join(","))
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(words.contains(&servers[0].port().to_string()), "{words}");
+}
