@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::FutureExt;
+use futures_util::FutureExt as _;
 use redlock_core::{ExtendError, LockError, LockManager, ReleaseError, Vote};
 use redlock_tests::{Moment, Nodes, drop_after, eventually};
 
@@ -74,6 +74,7 @@ on_all_kinds_of_nodes! {
     of_many_callers_one_at_a_time_is_inside,
     an_acquisition_dropped_at_any_poll_leaves_nothing,
     a_waiting_acquisition_dropped_at_any_poll_leaves_nothing,
+    a_waiting_acquisition_in_line_dropped_at_any_poll_leaves_nothing,
     a_release_dropped_at_any_poll_releases_all_the_same,
     an_extension_dropped_at_any_poll_leaves_the_lock_held,
 }
@@ -421,29 +422,42 @@ async fn an_acquisition_dropped_at_any_poll_leaves_nothing(nodes: Nodes) {
     }
 }
 
-/// Invariant 6, while others come and go.
+/// Invariant 6, for one who waits for another process.
 async fn a_waiting_acquisition_dropped_at_any_poll_leaves_nothing(nodes: Nodes) {
-    let (locks, next) = (nodes.manager().await, nodes.manager().await);
+    let (locks, other) = (nodes.manager().await, nodes.manager().await);
+    waiting_dropped_at_any_poll(&nodes, &locks, &other).await;
+}
+
+/// Invariant 6, for one who waits for another caller in the same process.
+async fn a_waiting_acquisition_in_line_dropped_at_any_poll_leaves_nothing(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    waiting_dropped_at_any_poll(&nodes, &locks, &locks).await;
+}
+
+async fn waiting_dropped_at_any_poll(nodes: &Nodes, locks: &LockManager, holder: &LockManager) {
     for moment in [Moment::AtOnce, Moment::WhenWoken] {
         for polls in 0.. {
-            let other = next.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-            let mut other = Some(other);
+            let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+            let (mut guard, mut polled) = (Some(guard), 0);
             let waiting = async {
-                let mut waiting = Box::pin(locks.lock(KEY).expire(LONG).wait_time(LONG).acquire());
-                let mut polled = 0;
+                let acquire = locks.lock(KEY).expire(LONG).wait_time(LONG).acquire();
+                let mut acquire = std::pin::pin!(acquire);
                 std::future::poll_fn(|cx| {
                     polled += 1;
-                    if polled > 4 {
-                        // From now on it is free, so that the waiting comes to an end.
-                        drop(other.take());
+                    if polled == 1 {
+                        // The next poll is not to depend on how it waits.
+                        cx.waker().wake_by_ref();
+                    } else {
+                        // It has begun to wait; from now on the lock is free.
+                        drop(guard.take());
                     }
-                    waiting.poll_unpin(cx)
+                    acquire.as_mut().poll(cx)
                 })
                 .await
             };
             let done = drop_after(polls, moment, waiting).await;
             let finished = done.is_some_and(|acquired| acquired.unwrap().is_valid());
-            drop(other);
+            drop(guard);
             nodes.become_empty().await;
             if finished {
                 break;

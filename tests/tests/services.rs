@@ -179,9 +179,8 @@ fn events(services: &[Service]) -> Vec<(String, bool)> {
         .flat_map(|service| service.log().lines().map(str::to_owned).collect::<Vec<_>>())
         .filter_map(|line| {
             let time = line.split_whitespace().next()?.to_owned();
-            Some((time, line.ends_with(" begins"))).filter(|(_, begins)| {
-                *begins || line.ends_with(" ends")
-            })
+            Some((time, line.ends_with(" begins")))
+                .filter(|(_, begins)| *begins || line.ends_with(" ends"))
         })
         .collect();
     events.sort();

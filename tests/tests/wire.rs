@@ -71,11 +71,13 @@ async fn every_attempt_has_a_token_of_its_own() {
     let (servers, locks) = one(RedisServer::start().await).await;
     let mut monitor = Monitor::connect(&servers[0].url()).await.unwrap();
     let held = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    // Another manager, as another process has: this one knows by itself that it holds the lock.
+    let other = manager(&servers).await;
     for _ in 0..5 {
-        locks.lock(KEY).try_acquire().await.unwrap_err();
+        other.lock(KEY).try_acquire().await.unwrap_err();
     }
     let wait_time = Duration::from_millis(200);
-    locks.lock(KEY).wait_time(wait_time).acquire().await.unwrap_err();
+    other.lock(KEY).wait_time(wait_time).acquire().await.unwrap_err();
     held.release().await.unwrap();
     locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
     servers[0].probe().await.command::<()>(["SET", "the end", ""]).await;
@@ -86,7 +88,7 @@ async fn every_attempt_has_a_token_of_its_own() {
         .filter_map(|line| line.split_once(&format!(r#""SET" "{KEY}" ""#)))
         .map(|(_, rest)| rest.split('"').next().unwrap())
         .collect();
-    assert!(tokens.len() >= 9, "{lines:#?}");
+    assert!(tokens.len() >= 8, "{lines:#?}");
     assert_eq!(tokens.iter().collect::<HashSet<_>>().len(), tokens.len(), "{tokens:#?}");
     assert!(tokens.iter().all(|token| token.len() >= 20), "{tokens:#?}");
 }
