@@ -142,9 +142,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     shutdown_signal().await?;
     info!("shutting down");
     stop.cancel();
-    match timeout(Duration::from_secs(2), server).await {
-        Ok(served) => served??,
-        Err(_) => warn!("some requests were still under way"),
+    if let Ok(ended) = timeout(Duration::from_secs(2), server).await {
+        ended??;
+    } else {
+        warn!("some requests were still under way");
     }
     locks.shutdown().await;
     Ok(())
