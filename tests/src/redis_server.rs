@@ -198,11 +198,14 @@ impl RedisServer {
             if let Ok(mut probe) = Probe::connect(&url).await
                 && let Ok(id) = probe.process_id().await
             {
-                if id == process.id() {
+                if id != process.id() {
+                    self.process = None;
+                    return Err(io::ErrorKind::AddrInUse.into());
+                }
+                // INFO is answered while the server still loads its data, PING is not.
+                if probe.try_command::<String>(["PING"]).await.is_ok() {
                     return Ok(());
                 }
-                self.process = None;
-                return Err(io::ErrorKind::AddrInUse.into());
             }
             if process.ended()?.is_some() {
                 self.process = None;
