@@ -48,7 +48,7 @@ use proc_macro::TokenStream;
 ///
 /// | argument | Spring's `@RedisLock` | takes | default |
 /// |---|---|---|---|
-/// | `key` | `key` (SpEL) | what is locked, [in one of three forms](#the-key) | required |
+/// | `key` | `key` (an expression) | what is locked, [in one of three forms](#the-key) | required |
 /// | `expire` | `expire = 5` | the lease: how long the lock is held at most, from 10 ms to 7 days | 5 seconds |
 /// | `wait_time` | `waitTime` | how long to wait while another holds the lock | none: one attempt |
 /// | `time_unit` | `timeUnit = SECONDS` | the unit of whole numbers in the two above: `"milliseconds"`, `"seconds"`, `"minutes"`, `"hours"` or `"days"`, in any case | `"seconds"` |
