@@ -180,20 +180,23 @@ impl<'a> Expansion<'a> {
             #private::IntoResponse::into_response(#call.await)
         };
         quote_spanned! {mixed()=>
-            let key = {
-                #references
-                let key = #key;
-                key
-            };
-            let guard = match #lock.acquire(key, #expire, #wait_time).await {
-                ::core::result::Result::Ok(guard) => guard,
-                ::core::result::Result::Err(rejection) => {
-                    return #private::IntoResponse::into_response(rejection);
-                }
-            };
-            let response = #response;
-            #private::release(guard).await;
-            response
+            #private::scope(async move {
+                let key = {
+                    #references
+                    let key = #key;
+                    key
+                };
+                let guard = match #lock.acquire(key, #expire, #wait_time).await {
+                    ::core::result::Result::Ok(guard) => guard,
+                    ::core::result::Result::Err(rejection) => {
+                        return #private::IntoResponse::into_response(rejection);
+                    }
+                };
+                let response = #response;
+                #private::release(guard).await;
+                response
+            })
+            .await
         }
     }
 

@@ -229,7 +229,8 @@ use proc_macro::TokenStream;
 /// `manager`.
 ///
 /// A call of the function by itself takes the lock like any other call: with the same key it is
-/// refused.
+/// refused. A handler is a `scope`: whatever asks for the handler's own lock inside of it is refused
+/// at once (`LockError::AlreadyHeld`), instead of waiting for itself, and `reentrant()` shares it.
 ///
 /// # Pitfalls
 ///
