@@ -6,6 +6,7 @@
 mod attr;
 mod attributes;
 mod bindings;
+mod body;
 mod duration;
 mod expand;
 mod function;
