@@ -7,7 +7,7 @@ use axum::http::request::Parts;
 use redlock_core::{KeyError, LockError, LockGuard, LockManager, LockRequest};
 
 pub use axum::response::{IntoResponse, Response};
-pub use redlock_core::{KeyPart, LockKey};
+pub use redlock_core::{KeyPart, LockKey, scope};
 
 use crate::locks::{HeldSlot, Locks};
 use crate::rejection::LockRejection;

@@ -11,16 +11,13 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{
-    Expr, ExprMethodCall, ExprReference, FnArg, GenericParam, ReturnType, Signature, Token,
-    parse_quote, parse_quote_spanned, token,
-};
+use syn::{FnArg, ReturnType, Signature, parse_quote, parse_quote_spanned};
 
 use crate::attr::Arguments;
 use crate::attributes;
 use crate::bindings::{Parameter, Parameters};
 use crate::function::Function;
-use crate::key::{Key, Template, mentioned};
+use crate::key::{Key, mentioned};
 
 /// Expands the attribute on an item.
 pub(crate) fn expand(arguments: TokenStream, item: &TokenStream) -> TokenStream {
@@ -68,15 +65,16 @@ fn check(arguments: &Arguments, function: &Function) -> syn::Result<()> {
     Ok(())
 }
 
-struct Expansion<'a> {
-    arguments: &'a Arguments,
-    function: &'a Function,
-    parameters: Parameters<'a>,
+/// One use of the attribute.
+pub(crate) struct Expansion<'a> {
+    pub(crate) arguments: &'a Arguments,
+    pub(crate) function: &'a Function,
+    pub(crate) parameters: Parameters<'a>,
     /// Whether the inner function stands inside the outer one, rather than beside it in the `impl`.
-    nested: bool,
-    inner_name: Ident,
+    pub(crate) nested: bool,
+    pub(crate) inner_name: Ident,
     /// `redlock_axum::__private`.
-    private: TokenStream,
+    pub(crate) private: TokenStream,
 }
 
 impl<'a> Expansion<'a> {
@@ -171,153 +169,6 @@ impl<'a> Expansion<'a> {
         signature.inputs = inputs.into_iter().collect();
         signature
     }
-
-    fn handler_body(&self) -> TokenStream {
-        let Self { private, .. } = self;
-        let (references, key, call) = (self.parameters.references(), self.key(), self.call());
-        let (lock, expire, wait_time) = (lock(), self.expire(), self.wait_time());
-        let response = quote_spanned! {self.output_span()=>
-            #private::IntoResponse::into_response(#call.await)
-        };
-        quote_spanned! {mixed()=>
-            let key = {
-                #references
-                let key = #key;
-                key
-            };
-            let guard = match #lock.acquire(key, #expire, #wait_time).await {
-                ::core::result::Result::Ok(guard) => guard,
-                ::core::result::Result::Err(rejection) => {
-                    return #private::IntoResponse::into_response(rejection);
-                }
-            };
-            let response = #response;
-            #private::release(guard).await;
-            response
-        }
-    }
-
-    fn function_body(&self, manager: &Expr) -> TokenStream {
-        let Self { private, .. } = self;
-        let (references, key, call) = (self.parameters.references(), self.key(), self.call());
-        let (expire, wait_time) = (self.expire(), self.wait_time());
-        let request = Expr::MethodCall(ExprMethodCall {
-            attrs: Vec::new(),
-            receiver: Box::new(manager.clone()),
-            dot_token: Token![.](located(manager)),
-            method: Ident::new("lock_key", located(manager)),
-            turbofish: None,
-            paren_token: token::Paren(located(manager)),
-            args: [Expr::Verbatim(key)].into_iter().collect(),
-        });
-        let map = self
-            .arguments
-            .error
-            .as_ref()
-            .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
-        let refusal = quote_spanned! {self.output_span()=>
-            ::core::result::Result::Err(#map(error))
-        };
-        quote_spanned! {mixed()=>
-            let request = {
-                #references
-                let request = #request;
-                request
-            };
-            let guard = match #private::acquire(request, #expire, #wait_time).await {
-                ::core::result::Result::Ok(guard) => guard,
-                ::core::result::Result::Err(error) => return #refusal,
-            };
-            let output = #call.await;
-            #private::release(guard).await;
-            output
-        }
-    }
-
-    /// For code that fails to compile where the function's return type is a wrong one.
-    fn output_span(&self) -> Span {
-        match &self.function.signature.output {
-            ReturnType::Type(_, ty) => located(ty),
-            ReturnType::Default => mixed(),
-        }
-    }
-
-    /// An expression of type `Result<LockKey, KeyError>`.
-    fn key(&self) -> TokenStream {
-        let Self { private, .. } = self;
-        match &self.arguments.key {
-            Key::Expression(expression) => {
-                quote_spanned!(located(expression)=> #private::key(#expression))
-            }
-            Key::Template(template) => {
-                let Template { literal, values, captured } = template;
-                let given = values.iter().map(|value| {
-                    let name = value.name.as_ref().map(|name| quote!(#name =));
-                    let part = self.part(&value.value);
-                    quote!(, #name #part)
-                });
-                let used = self.parameters.used();
-                let captured = used
-                    .into_iter()
-                    .filter(|name| captured.contains(&name.unraw().to_string()))
-                    .map(|name| {
-                        let part = self.part(&parse_quote!(#name));
-                        quote!(, #name = #part)
-                    });
-                // The literal goes on untouched, so that the compiler can point into it.
-                quote_spanned! {mixed()=>
-                    #private::key(::std::format!(#literal #(#given)* #(#captured)*))
-                }
-            }
-        }
-    }
-
-    /// The value, escaped.
-    fn part(&self, value: &Expr) -> TokenStream {
-        let Self { private, .. } = self;
-        let reference = ExprReference {
-            attrs: Vec::new(),
-            and_token: Token![&](located(value)),
-            mutability: None,
-            expr: Box::new(value.clone()),
-        };
-        quote_spanned!(located(value)=> #private::KeyPart(#reference))
-    }
-
-    fn expire(&self) -> TokenStream {
-        duration(self.arguments.expire_ms)
-    }
-
-    fn wait_time(&self) -> TokenStream {
-        self.arguments.wait_time_ms.map(duration).map_or_else(
-            || quote!(::core::option::Option::None),
-            |duration| quote!(::core::option::Option::Some(#duration)),
-        )
-    }
-
-    /// The call of the inner function.
-    fn call(&self) -> TokenStream {
-        let signature = &self.function.signature;
-        let scope = (!self.nested).then(|| quote!(Self::));
-        let name = &self.inner_name;
-        let generics: Vec<_> = signature
-            .generics
-            .params
-            .iter()
-            .filter_map(|parameter| match parameter {
-                GenericParam::Type(parameter) => Some(&parameter.ident),
-                GenericParam::Const(parameter) => Some(&parameter.ident),
-                GenericParam::Lifetime(_) => None,
-            })
-            .collect();
-        let turbofish = (!generics.is_empty()).then(|| quote!(::<#(#generics),*>));
-        let receiver = signature.receiver().map(|receiver| {
-            let this = receiver.self_token;
-            quote!(#this,)
-        });
-        let arguments = self.parameters.iter().map(|parameter| &parameter.outer_name);
-        quote_spanned!(mixed()=> #scope #name #turbofish(#receiver #(#arguments),*))
-    }
 }
 
 /// The names that the arguments refer to.
@@ -355,22 +206,18 @@ fn inner_name(name: &Ident) -> Ident {
     format_ident!("__redis_lock_{bare}{underscores}", span = name.span())
 }
 
-fn duration(milliseconds: u64) -> TokenStream {
-    quote!(::core::time::Duration::from_millis(#milliseconds))
-}
-
 /// The hidden extractor's name.
-fn lock() -> Ident {
+pub(crate) fn lock() -> Ident {
     Ident::new("lock", mixed())
 }
 
 /// For names that no code of the user can see.
-fn mixed() -> Span {
+pub(crate) fn mixed() -> Span {
     Span::mixed_site()
 }
 
 /// The same, for code whose errors belong to something of the user's.
-fn located(tokens: &impl Spanned) -> Span {
+pub(crate) fn located(tokens: &impl Spanned) -> Span {
     mixed().located_at(tokens.span())
 }
 

@@ -6,6 +6,7 @@
 mod attr;
 mod attributes;
 mod bindings;
+mod body;
 mod duration;
 mod expand;
 mod function;
@@ -48,7 +49,7 @@ use proc_macro::TokenStream;
 ///
 /// | argument | Spring's `@RedisLock` | takes | default |
 /// |---|---|---|---|
-/// | `key` | `key` (SpEL) | what is locked, [in one of three forms](#the-key) | required |
+/// | `key` | `key` (an expression) | what is locked, [in one of three forms](#the-key) | required |
 /// | `expire` | `expire = 5` | the lease: how long the lock is held at most, from 10 ms to 7 days | 5 seconds |
 /// | `wait_time` | `waitTime` | how long to wait while another holds the lock | none: one attempt |
 /// | `time_unit` | `timeUnit = SECONDS` | the unit of whole numbers in the two above: `"milliseconds"`, `"seconds"`, `"minutes"`, `"hours"` or `"days"`, in any case | `"seconds"` |
@@ -229,7 +230,8 @@ use proc_macro::TokenStream;
 /// `manager`.
 ///
 /// A call of the function by itself takes the lock like any other call: with the same key it is
-/// refused.
+/// refused. A handler is a `scope`: whatever asks for the handler's own lock inside of it is refused
+/// at once (`LockError::AlreadyHeld`), instead of waiting for itself, and `reentrant()` shares it.
 ///
 /// # Pitfalls
 ///

@@ -11,6 +11,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use redlock_axum::{LockGuard, LockManager, MemoryNode};
+use tokio::time::timeout;
 use tower::ServiceExt;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::fmt::MakeWriter;
@@ -41,7 +42,8 @@ pub(crate) struct Answer {
 }
 
 pub(crate) async fn send(app: &Router, request: Request<Body>) -> Answer {
-    let response = app.clone().oneshot(request).await.unwrap();
+    let response = app.clone().oneshot(request);
+    let response = timeout(Duration::from_secs(10), response).await.unwrap().unwrap();
     let (parts, body) = response.into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let body = String::from_utf8(body.to_vec()).unwrap();

@@ -1,0 +1,167 @@
+//! What the outer function does: make the key, take the lock, call the inner function, release.
+
+use proc_macro2::{Ident, Span, TokenStream};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::ext::IdentExt;
+use syn::{
+    Expr, ExprMethodCall, ExprReference, GenericParam, ReturnType, Token, parse_quote, token,
+};
+
+use crate::expand::{Expansion, located, lock, mixed};
+use crate::key::{Key, Template};
+
+impl Expansion<'_> {
+    pub(crate) fn handler_body(&self) -> TokenStream {
+        let Self { private, .. } = self;
+        let (references, key, call) = (self.parameters.references(), self.key(), self.call());
+        let (lock, expire, wait_time) = (lock(), self.expire(), self.wait_time());
+        let response = quote_spanned! {self.output_span()=>
+            #private::IntoResponse::into_response(#call.await)
+        };
+        quote_spanned! {mixed()=>
+            #private::scope(async move {
+                let key = {
+                    #references
+                    let key = #key;
+                    key
+                };
+                let guard = match #lock.acquire(key, #expire, #wait_time).await {
+                    ::core::result::Result::Ok(guard) => guard,
+                    ::core::result::Result::Err(rejection) => {
+                        return #private::IntoResponse::into_response(rejection);
+                    }
+                };
+                let response = #response;
+                #private::release(guard).await;
+                response
+            })
+            .await
+        }
+    }
+
+    pub(crate) fn function_body(&self, manager: &Expr) -> TokenStream {
+        let Self { private, .. } = self;
+        let (references, key, call) = (self.parameters.references(), self.key(), self.call());
+        let (expire, wait_time) = (self.expire(), self.wait_time());
+        let request = Expr::MethodCall(ExprMethodCall {
+            attrs: Vec::new(),
+            receiver: Box::new(manager.clone()),
+            dot_token: Token![.](located(manager)),
+            method: Ident::new("lock_key", located(manager)),
+            turbofish: None,
+            paren_token: token::Paren(located(manager)),
+            args: [Expr::Verbatim(key)].into_iter().collect(),
+        });
+        let map = self
+            .arguments
+            .error
+            .as_ref()
+            .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
+        let refusal = quote_spanned! {self.output_span()=>
+            ::core::result::Result::Err(#map(error))
+        };
+        quote_spanned! {mixed()=>
+            let request = {
+                #references
+                let request = #request;
+                request
+            };
+            let guard = match #private::acquire(request, #expire, #wait_time).await {
+                ::core::result::Result::Ok(guard) => guard,
+                ::core::result::Result::Err(error) => return #refusal,
+            };
+            let output = #call.await;
+            #private::release(guard).await;
+            output
+        }
+    }
+
+    /// For code that fails to compile where the function's return type is a wrong one.
+    fn output_span(&self) -> Span {
+        match &self.function.signature.output {
+            ReturnType::Type(_, ty) => located(ty),
+            ReturnType::Default => mixed(),
+        }
+    }
+
+    /// An expression of type `Result<LockKey, KeyError>`.
+    fn key(&self) -> TokenStream {
+        let Self { private, .. } = self;
+        match &self.arguments.key {
+            Key::Expression(expression) => {
+                quote_spanned!(located(expression)=> #private::key(#expression))
+            }
+            Key::Template(template) => {
+                let Template { literal, values, captured } = template;
+                let given = values.iter().map(|value| {
+                    let name = value.name.as_ref().map(|name| quote!(#name =));
+                    let part = self.part(&value.value);
+                    quote!(, #name #part)
+                });
+                let used = self.parameters.used();
+                let captured = used
+                    .into_iter()
+                    .filter(|name| captured.contains(&name.unraw().to_string()))
+                    .map(|name| {
+                        let part = self.part(&parse_quote!(#name));
+                        quote!(, #name = #part)
+                    });
+                // The literal goes on untouched, so that the compiler can point into it.
+                quote_spanned! {mixed()=>
+                    #private::key(::std::format!(#literal #(#given)* #(#captured)*))
+                }
+            }
+        }
+    }
+
+    /// The value, escaped.
+    fn part(&self, value: &Expr) -> TokenStream {
+        let Self { private, .. } = self;
+        let reference = ExprReference {
+            attrs: Vec::new(),
+            and_token: Token![&](located(value)),
+            mutability: None,
+            expr: Box::new(value.clone()),
+        };
+        quote_spanned!(located(value)=> #private::KeyPart(#reference))
+    }
+
+    fn expire(&self) -> TokenStream {
+        duration(self.arguments.expire_ms)
+    }
+
+    fn wait_time(&self) -> TokenStream {
+        self.arguments.wait_time_ms.map(duration).map_or_else(
+            || quote!(::core::option::Option::None),
+            |duration| quote!(::core::option::Option::Some(#duration)),
+        )
+    }
+
+    /// The call of the inner function.
+    fn call(&self) -> TokenStream {
+        let signature = &self.function.signature;
+        let scope = (!self.nested).then(|| quote!(Self::));
+        let name = &self.inner_name;
+        let generics: Vec<_> = signature
+            .generics
+            .params
+            .iter()
+            .filter_map(|parameter| match parameter {
+                GenericParam::Type(parameter) => Some(&parameter.ident),
+                GenericParam::Const(parameter) => Some(&parameter.ident),
+                GenericParam::Lifetime(_) => None,
+            })
+            .collect();
+        let turbofish = (!generics.is_empty()).then(|| quote!(::<#(#generics),*>));
+        let receiver = signature.receiver().map(|receiver| {
+            let this = receiver.self_token;
+            quote!(#this,)
+        });
+        let arguments = self.parameters.iter().map(|parameter| &parameter.outer_name);
+        quote_spanned!(mixed()=> #scope #name #turbofish(#receiver #(#arguments),*))
+    }
+}
+
+fn duration(milliseconds: u64) -> TokenStream {
+    quote!(::core::time::Duration::from_millis(#milliseconds))
+}
