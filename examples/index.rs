@@ -98,7 +98,7 @@ fn app(locks: LockManager) -> Result<Router, PolicyError> {
     // `{code:lower}`: SUMMER and summer are the same coupon, so they have the same lock.
     let one_claim = LockLayer::new("coupon:{code:lower}").expire(Duration::from_secs(10));
 
-    // Locks are not re-entrant, so this key differs from the one in `Shop::reserve`.
+    // Not the key of `Shop::reserve`: a request that holds a lock does not wait for itself.
     let policies = LockPolicies::new([LockPolicy::new("/stock/{sku}/reserve", "reserve:{sku}")
         .methods([Method::POST])
         .expire(Duration::from_secs(10))])?;
@@ -127,6 +127,7 @@ async fn connect() -> Result<LockManager, ConnectError> {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
+    let shutdown = shutdown_signal()?;
     let locks = connect().await?;
     let app = app(locks.clone())?;
 
@@ -139,7 +140,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let stop = CancellationToken::new();
     let server = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
     let server = tokio::spawn(server.into_future());
-    shutdown_signal().await?;
+    shutdown.await;
     info!("shutting down");
     stop.cancel();
     if let Ok(ended) = timeout(Duration::from_secs(2), server).await {
@@ -151,18 +152,28 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Waits for Ctrl-C, or SIGTERM where there is such a thing.
-async fn shutdown_signal() -> std::io::Result<()> {
-    #[cfg(unix)]
-    {
-        let mut terminate = signal::unix::signal(signal::unix::SignalKind::terminate())?;
+/// Catches Ctrl-C, and SIGTERM where there is such a thing, from now on; resolves when one comes.
+#[cfg(unix)]
+fn shutdown_signal() -> std::io::Result<impl Future<Output = ()>> {
+    use signal::unix::{SignalKind, signal};
+
+    let (mut interrupt, mut terminate) =
+        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
         tokio::select! {
-            interrupted = signal::ctrl_c() => interrupted,
-            _ = terminate.recv() => Ok(()),
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
         }
-    }
-    #[cfg(not(unix))]
-    signal::ctrl_c().await
+    })
+}
+
+#[cfg(not(unix))]
+fn shutdown_signal() -> std::io::Result<impl Future<Output = ()>> {
+    Ok(async {
+        if let Err(error) = signal::ctrl_c().await {
+            warn!("Ctrl-C cannot be caught: {error}");
+        }
+    })
 }
 
 /// `?hold_ms=`
