@@ -150,3 +150,8 @@ pub use redlock_core::*;
 #[doc(inline)]
 pub use redlock_macros::redis_lock;
 pub use rejection::{LockRejection, RejectionKind};
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
