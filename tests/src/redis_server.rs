@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -21,6 +21,7 @@ const START: Duration = Duration::from_secs(20);
 pub struct RedisOptions {
     arguments: Vec<String>,
     password: Option<String>,
+    tls: bool,
 }
 
 impl RedisOptions {
@@ -38,16 +39,29 @@ impl RedisOptions {
         self.directive("requirepass", password)
     }
 
+    /// Lets it speak TLS too, at [`RedisServer::tls_url`], with the certificate and the key in these
+    /// files (PEM).
+    #[must_use]
+    pub fn tls(mut self, certificate: &Path, key: &Path) -> Self {
+        self.tls = true;
+        self.directive("tls-cert-file", &certificate.display().to_string())
+            .directive("tls-key-file", &key.display().to_string())
+            .directive("tls-auth-clients", "no")
+            .directive("tls-ca-cert-file", &certificate.display().to_string())
+    }
+
     /// Starts the server; see [`RedisServer::start`].
     pub async fn start(self) -> RedisServer {
         loop {
             let port = Port::reserve();
+            let tls_port = self.tls.then(Port::reserve);
             let dir = tempfile::Builder::new()
                 .prefix("redlock-test-")
                 .tempdir()
                 .expect("a directory for the server");
+            let options = self.clone();
             let mut server =
-                RedisServer { options: self.clone(), port, dir, process: None, frozen: false };
+                RedisServer { options, port, tls_port, dir, process: None, frozen: false };
             match server.launch().await {
                 Ok(()) => return server,
                 // Somebody else was faster.
@@ -66,6 +80,7 @@ impl RedisOptions {
 pub struct RedisServer {
     options: RedisOptions,
     port: Port,
+    tls_port: Option<Port>,
     dir: TempDir,
     process: Option<Process>,
     frozen: bool,
@@ -104,6 +119,16 @@ impl RedisServer {
             .as_ref()
             .map(|password| format!(":{}@", utf8_percent_encode(password, NON_ALPHANUMERIC)));
         format!("redis://{}{host}:{}", user.unwrap_or_default(), self.port())
+    }
+
+    /// The URL for TLS.
+    ///
+    /// # Panics
+    ///
+    /// When it was started without.
+    pub fn tls_url(&self) -> String {
+        let port = self.tls_port.as_ref().expect("a server that speaks TLS");
+        format!("rediss://localhost:{}", port.number())
     }
 
     /// The path of its Unix socket.
@@ -237,6 +262,9 @@ impl RedisServer {
             ("--appendonly", "no".as_ref()),
         ] {
             arguments.extend([name.into(), value.to_owned()]);
+        }
+        if let Some(port) = &self.tls_port {
+            arguments.extend(["--tls-port".into(), port.number().to_string().into()]);
         }
         arguments.extend(self.options.arguments.iter().map(OsString::from));
         arguments

@@ -1,0 +1,68 @@
+//! Connections over TLS.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use redlock_tests::{RedisServer, Service};
+use tempfile::TempDir;
+
+/// A certificate for `localhost`, and its key.
+struct Identity {
+    _dir: TempDir,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+impl Identity {
+    fn new() -> Self {
+        let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
+        std::fs::write(&certificate, signed.cert.pem()).unwrap();
+        std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
+        Self { _dir: dir, certificate, key }
+    }
+
+    async fn server(&self) -> RedisServer {
+        RedisServer::options().tls(&self.certificate, &self.key).start().await
+    }
+}
+
+/// No crypto provider is installed by the application: the feature brings its own.
+#[tokio::test]
+async fn a_server_whose_certificate_is_trusted_is_locked_on() {
+    let identity = Identity::new();
+    let server = identity.server().await;
+    let environment = [
+        ("REDIS_URLS", server.tls_url()),
+        // Where the system's root certificates are.
+        ("SSL_CERT_FILE", identity.certificate.display().to_string()),
+    ];
+    let service = Service::start(env!("CARGO_BIN_EXE_index"), &environment).await;
+    let held = tokio::spawn(reqwest::get(service.url("/index?hold_ms=60000")));
+    redlock_tests::eventually("the lock is on the server", SOON, async || {
+        server.probe().await.get("redis_lock").await
+    })
+    .await;
+    let refused = reqwest::get(service.url("/index")).await.unwrap();
+    assert_eq!(refused.status(), 409);
+    held.abort();
+}
+
+const SOON: std::time::Duration = std::time::Duration::from_secs(10);
+
+#[tokio::test]
+async fn a_server_whose_certificate_is_not_trusted_is_refused() {
+    let (identity, other) = (Identity::new(), Identity::new());
+    let server = identity.server().await;
+    let output = Command::new(env!("CARGO_BIN_EXE_index"))
+        .env("REDIS_URLS", server.tls_url())
+        .env("SSL_CERT_FILE", &other.certificate)
+        .output()
+        .unwrap();
+    assert!(!output.status.success());
+    let words = String::from_utf8(output.stderr).unwrap();
+    assert!(words.contains("certificate"), "{words}");
+}
