@@ -121,7 +121,7 @@ impl LockManager {
 
 #[cfg(test)]
 impl LockManager {
-    pub(crate) fn queues(&self) -> &Queues {
+    pub(crate) fn queues(&self) -> &Arc<Queues> {
         &self.shared.queues
     }
 }

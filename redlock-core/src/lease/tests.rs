@@ -201,6 +201,34 @@ async fn a_lock_that_a_quorum_forgot_is_not_set_again() {
     assert!(!nodes[0].is_held() && !nodes[1].is_held());
 }
 
+/// The release overtakes the setting again.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_released_is_not_set_again() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+    nodes[2].forget();
+    nodes[2].set(Mode::Up(Duration::from_millis(5)));
+    guard.extend(30 * SECOND).await.unwrap();
+    // The node has said that it forgot, and is busy with setting it again.
+    sleep(Duration::from_millis(7)).await;
+    guard.release().await.unwrap();
+    sleep(SECOND).await;
+    assert!(nodes.iter().all(|node| !node.is_held()));
+    let log = nodes[2].log();
+    assert!(matches!(log.last(), Some(Question::Release(_))), "{log:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_a_shutdown_overtakes_is_given_back() {
+    let (locks, nodes) = manager(3);
+    set(&nodes, &[Mode::Up(Duration::from_millis(10)); 3]);
+    let acquiring = locks.lock("a").try_acquire();
+    let (acquired, ()) = tokio::join!(acquiring, locks.shutdown());
+    assert!(matches!(acquired, Err(LockError::ShutDown)), "{acquired:?}");
+    sleep(SECOND).await;
+    assert!(nodes.iter().all(|node| !node.is_held()));
+}
+
 #[tokio::test(start_paused = true)]
 async fn renewal_ends_at_its_bound() {
     let (locks, _nodes) = manager(3);

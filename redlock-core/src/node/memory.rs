@@ -104,6 +104,17 @@ impl MemoryNode {
 
 #[cfg(test)]
 impl MemoryNode {
+    /// As if a lock of this name had been released.
+    pub(crate) fn announce(&self, name: &str) {
+        let rings: Vec<Ring> = self.store.locks.lock().listeners[name]
+            .iter()
+            .map(|(_, ring)| Arc::clone(ring))
+            .collect();
+        for ring in rings {
+            ring();
+        }
+    }
+
     /// How many listen for the release of any lock.
     pub(crate) fn listeners(&self) -> usize {
         self.store.locks.lock().listeners.values().map(Vec::len).sum()

@@ -328,6 +328,63 @@ async fn waiters_may_be_dropped_at_every_poll() {
     }
 }
 
+/// The lock was handed over, and its new holder has gone before it could look.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_handed_to_nobody_goes_on() {
+    for others in [0, 1] {
+        let (locks, _, nodes) = two_processes(3);
+        let guard = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+        let mut gone = Box::pin(wait(&locks, "a"));
+        assert!(gone.as_mut().now_or_never().is_none());
+        let mut next = Box::pin(wait(&locks, "a"));
+        if others == 1 {
+            assert!(next.as_mut().now_or_never().is_none());
+        }
+        guard.release().await.unwrap();
+        drop(gone);
+        if others == 1 {
+            drop(next.as_mut().now_or_never().expect("handed on").unwrap());
+        }
+        settle().await;
+        assert!(nodes.iter().all(MemoryNode::is_empty), "{others} others");
+        drop(next);
+        assert!(locks.queues().is_empty(), "{others} others");
+    }
+}
+
+/// Who holds the lock and has nobody waiting for it has no need to listen.
+#[tokio::test(start_paused = true)]
+async fn listening_ends_with_the_last_waiter() {
+    let (here, there, nodes) = two_processes(3);
+    let guard = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { wait(&here, "a").await.unwrap() });
+    settle().await;
+    assert!(nodes.iter().all(|node| node.listeners() == 1));
+    guard.release().await.unwrap();
+    let acquired = waiter.await.unwrap();
+    assert!(nodes.iter().all(|node| node.listeners() == 0));
+    drop(acquired);
+}
+
+/// A few nodes announce also when somebody's partial grants are given back.
+#[tokio::test(start_paused = true)]
+async fn fewer_announcements_than_a_quorum_wake_nobody() {
+    let (here, there, nodes) = two_processes(3);
+    let _guard = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+    let bell = {
+        let place = here.queues().join("a".into(), &crate::LockKey::new("a").unwrap(), SECOND);
+        let place = place.unwrap();
+        place.listen(SECOND).await
+    };
+    for (announced, expected) in [(1, 10), (2, 0), (3, 0)] {
+        bell.reset();
+        nodes[..announced].iter().for_each(|node| node.announce("a"));
+        let start = Instant::now();
+        bell.rung(10 * SECOND).await;
+        assert_eq!(start.elapsed(), expected * SECOND, "{announced} of 3");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_left_of_many_contended_rounds() {
     let (here, there, nodes) = two_processes(3);
