@@ -11,8 +11,11 @@ use tokio::time::Instant;
 use super::bell::Bell;
 use crate::lease::Held;
 
-/// How often a lock is handed over in this process before others get their turn.
+/// How often a lock is handed over in this process before others get their turn: often while none
+/// are known to wait, as that saves their round trips; seldom while some do, as the longest wait
+/// grows with it.
 const LONGEST_CHAIN: u32 = 16;
+const LONGEST_CROWDED_CHAIN: u32 = 4;
 /// For how long.
 const CHAIN_TIME: Duration = Duration::from_millis(100);
 
@@ -23,6 +26,8 @@ pub(super) struct Line {
     pub(super) waiting: VecDeque<Arc<Ticket>>,
     /// Kept for as long as somebody waits.
     pub(super) bell: Option<Arc<Bell>>,
+    /// Whether other processes were waiting when the lock was released last.
+    pub(super) crowded: bool,
     /// Until when the first lets other processes go before.
     pub(super) gives_way_until: Option<Instant>,
 }
@@ -98,7 +103,8 @@ impl Line {
     pub(super) fn pass_on(&mut self) -> bool {
         let Some(Holder { held, chain }) = self.holder.take() else { return false };
         let Some(first) = self.waiting.front() else { return false };
-        let may_go_on = chain.turns < LONGEST_CHAIN && chain.since.elapsed() < CHAIN_TIME;
+        let longest = if self.crowded { LONGEST_CROWDED_CHAIN } else { LONGEST_CHAIN };
+        let may_go_on = chain.turns < longest && chain.since.elapsed() < CHAIN_TIME;
         // With less than half of what it asks for, it had better get a lease of its own.
         let enough = held.lease_remaining() >= first.expire / 2;
         let stays = held.claim().stays_for().is_some();

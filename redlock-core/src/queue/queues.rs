@@ -149,7 +149,8 @@ impl Drop for Freed<'_> {
         }
         // This process may be among those who listen.
         let own = usize::from(line.bell.is_some());
-        if self.held.claim().listeners() > own {
+        line.crowded = self.held.claim().listeners() > own;
+        if line.crowded {
             line.gives_way_until = Some(Instant::now() + GIVE_WAY);
         }
         line.wake_first();

@@ -1,0 +1,282 @@
+//! Waiting on real servers: how soon a waiter is woken, what waiting costs, who gets its turn.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redlock_core::{LockGuard, LockManager};
+use redlock_tests::{History, Servers, eventually, overlaps};
+
+const LEASE: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(20);
+
+async fn wait(locks: &LockManager, key: &str) -> LockGuard {
+    locks.lock(key).expire(LEASE).wait_forever().acquire().await.unwrap()
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// What a client sends, as against what its scripts call.
+async fn commands(servers: &Servers) -> u64 {
+    let mut sum = 0;
+    for server in servers.iter() {
+        let calls = server.probe().await.calls().await;
+        let sent = ["set", "evalsha", "subscribe", "unsubscribe", "script|load"];
+        sum += sent.iter().filter_map(|name| calls.get(*name)).sum::<u64>();
+    }
+    sum
+}
+
+async fn reset(servers: &Servers) {
+    for server in servers.iter() {
+        server.probe().await.reset_calls().await;
+    }
+}
+
+/// Channels that are subscribed to, on all nodes.
+async fn channels(servers: &Servers) -> Vec<String> {
+    let mut all = Vec::new();
+    for server in servers.iter() {
+        let channels: Vec<String> = server.probe().await.command(["PUBSUB", "CHANNELS"]).await;
+        all.extend(channels);
+    }
+    all
+}
+
+/// The release script, the message, the waiter's attempt: three one-way trips more than nothing.
+/// An uncontended acquisition of the same run is the round trip.
+async fn a_waiter_is_woken_within_four_round_trips(nodes: usize) {
+    let servers = Servers::start(nodes).await;
+    let here = LockManager::connect(servers.urls()).await.unwrap();
+    let there = LockManager::connect(servers.urls()).await.unwrap();
+    let (mut round_trips, mut wake_ups) = (Vec::new(), Vec::new());
+    for round in 0..101 {
+        let key = format!("lock:{round}");
+        let begun = Instant::now();
+        let guard = there.lock(&key).expire(LEASE).try_acquire().await.unwrap();
+        round_trips.push(begun.elapsed());
+        let waiter = {
+            let (here, key) = (here.clone(), key.clone());
+            tokio::spawn(async move {
+                let guard = wait(&here, &key).await;
+                (Instant::now(), guard)
+            })
+        };
+        eventually("the waiter listens", SOON, async || {
+            (channels(&servers).await.len() == nodes).then_some(())
+        })
+        .await;
+        // Its decisive attempt comes after the subscription.
+        tokio::time::sleep(Duration::from_millis(3)).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let (acquired, guard) = waiter.await.unwrap();
+        wake_ups.push(acquired - released);
+        guard.release().await.unwrap();
+        eventually("nobody listens", SOON, async || {
+            channels(&servers).await.is_empty().then_some(())
+        })
+        .await;
+    }
+    let (round_trip, wake_up) = (median(round_trips), median(wake_ups));
+    println!("{nodes} nodes: round trip {round_trip:?}, release to acquired {wake_up:?}");
+    assert!(wake_up <= round_trip * 4, "{wake_up:?} for a round trip of {round_trip:?}");
+}
+
+#[tokio::test]
+async fn a_waiter_on_one_node_is_woken_within_four_round_trips() {
+    a_waiter_is_woken_within_four_round_trips(1).await;
+}
+
+#[tokio::test]
+async fn a_waiter_on_five_nodes_is_woken_within_four_round_trips() {
+    a_waiter_is_woken_within_four_round_trips(5).await;
+}
+
+#[tokio::test]
+async fn idle_waiters_cost_no_more_than_the_slow_poll() {
+    let servers = Servers::start(1).await;
+    let here = LockManager::connect(servers.urls()).await.unwrap();
+    let there = LockManager::connect(servers.urls()).await.unwrap();
+    let guard = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
+    let waiters: Vec<_> = (0..100)
+        .map(|_| {
+            let here = here.clone();
+            tokio::spawn(async move { drop(wait(&here, "a").await) })
+        })
+        .collect();
+    eventually("they listen", SOON, async || (!channels(&servers).await.is_empty()).then_some(()))
+        .await;
+    let seconds = 4;
+    reset(&servers).await;
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let polls = commands(&servers).await;
+    println!("100 idle waiters: {polls} commands in {seconds} s");
+    // Of one waiter, every 250 to 500 ms, the attempt and the look at the holder.
+    assert!(polls <= seconds * 4 * 2 + 2, "{polls}");
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap();
+    }
+}
+
+/// Also when the server is restarted in between, and with it every subscription lost.
+#[tokio::test]
+async fn a_waiter_is_woken_after_a_reconnect() {
+    let mut servers = Servers::start(3).await;
+    let here = LockManager::connect(servers.urls()).await.unwrap();
+    let there = LockManager::connect(servers.urls()).await.unwrap();
+    let guard = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
+    let waiter = tokio::spawn(async move { drop(wait(&here, "a").await) });
+    let listening = async |servers: &Servers| (channels(servers).await.len() == 3).then_some(());
+    eventually("it listens", SOON, async || listening(&servers).await).await;
+    servers[0].kill();
+    servers[0].restart().await;
+    eventually("it listens again", SOON, async || listening(&servers).await).await;
+    guard.release().await.unwrap();
+    waiter.await.unwrap();
+}
+
+#[tokio::test]
+async fn contended_rounds_leave_nothing_behind() {
+    let servers = Servers::start(3).await;
+    let managers = [
+        LockManager::connect(servers.urls()).await.unwrap(),
+        LockManager::connect(servers.urls()).await.unwrap(),
+    ];
+    let tasks: Vec<_> = (0..20)
+        .map(|task| {
+            let locks = managers[task % 2].clone();
+            tokio::spawn(async move {
+                for round in 0..250 {
+                    let guard = wait(&locks, &format!("lock:{}", (round + task) % 5)).await;
+                    tokio::task::yield_now().await;
+                    if round % 2 == 0 { drop(guard) } else { guard.release().await.unwrap() }
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    eventually("no key and no subscription is left", SOON, async || {
+        let left = servers.keys().await.len() + channels(&servers).await.len();
+        (left == 0).then_some(())
+    })
+    .await;
+    for locks in managers {
+        locks.shutdown().await;
+    }
+}
+
+#[tokio::test]
+async fn one_process_hands_a_hot_lock_on_without_commands() {
+    let servers = Servers::start(1).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    reset(&servers).await;
+    let tasks: Vec<_> = (0..64)
+        .map(|_| {
+            let locks = locks.clone();
+            tokio::spawn(async move {
+                for _ in 0..50 {
+                    let guard = wait(&locks, "hot").await;
+                    tokio::task::yield_now().await;
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    let commands = commands(&servers).await;
+    println!("3200 turns: {commands} commands");
+    assert!(commands <= 3200 / 2, "{commands}");
+}
+
+/// A worker process; killed when the test fails.
+struct Worker(Child);
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[tokio::test]
+async fn every_process_gets_its_share_of_a_hot_lock() {
+    const PROCESSES: usize = 4;
+    const TASKS: usize = 16;
+    const TURNS: usize = 50;
+
+    let servers = Servers::start(1).await;
+    let dir = tempfile::tempdir().unwrap();
+    let history = History::at(dir.path().join("history"));
+    let mut workers: Vec<_> = (0..PROCESSES)
+        .map(|_| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_turns"));
+            command
+                .env("REDIS_URLS", servers.urls().join(","))
+                .env("KEY", "hot")
+                .env("TASKS", TASKS.to_string())
+                .env("TURNS", TURNS.to_string())
+                .env("WORK_US", "0")
+                .env("HISTORY", history.path())
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped());
+            Worker(command.spawn().unwrap())
+        })
+        .collect();
+    let mut outputs: Vec<_> =
+        workers.iter_mut().map(|worker| BufReader::new(worker.0.stdout.take().unwrap())).collect();
+    for output in &mut outputs {
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+    }
+    reset(&servers).await;
+    for worker in &mut workers {
+        worker.0.stdin.take().unwrap().write_all(b"go\n").unwrap();
+    }
+    let outputs = tokio::task::spawn_blocking(move || {
+        let lines = |output: BufReader<_>| -> Vec<u64> {
+            output.lines().map(|line| line.unwrap().parse().unwrap()).collect()
+        };
+        outputs.into_iter().map(lines).collect::<Vec<_>>()
+    });
+    let waits = outputs.await.unwrap().concat();
+    assert_eq!(waits.len(), PROCESSES * TASKS * TURNS);
+    let spans = history.spans().unwrap();
+    assert_eq!(overlaps(spans.clone()), [], "two holders at once");
+
+    // While all four still have something to do, each gets between half and double its share.
+    let process = |holder: &str| holder.split(' ').next().unwrap_or_default().to_owned();
+    let ends = workers.iter().map(|worker| {
+        let of_worker =
+            spans.iter().filter(|span| process(&span.holder) == worker.0.id().to_string());
+        of_worker.map(|span| span.end).max().unwrap()
+    });
+    let first_end = ends.min().unwrap();
+    let shared: Vec<_> = spans.iter().filter(|span| span.end <= first_end).collect();
+    for worker in &workers {
+        let turns =
+            shared.iter().filter(|span| process(&span.holder) == worker.0.id().to_string()).count();
+        println!("process {}: {turns} of {} turns", worker.0.id(), shared.len());
+        let fair = shared.len() / PROCESSES;
+        assert!(turns >= fair / 2 && turns <= fair * 2, "{turns} of {}", shared.len());
+    }
+    let mean = waits.iter().sum::<u64>() / u64::try_from(waits.len()).unwrap();
+    let longest = waits.iter().max().unwrap();
+    let sent = commands(&servers).await;
+    println!(
+        "mean wait {mean} us, longest {longest} us, {sent} commands for {} turns",
+        waits.len()
+    );
+    assert!(*longest <= mean * 5, "longest wait {longest} us, mean {mean} us");
+}
