@@ -1,0 +1,169 @@
+//! Holding on real servers: renewal in numbers, a process that is stopped, nodes that freeze.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use redlock_core::{LockManager, LockState};
+use redlock_tests::{Logs, Servers, eventually};
+use rustix::process::{Pid, Signal, kill_process};
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// This process's user and system time, and its resident memory, from the kernel.
+#[cfg(target_os = "linux")]
+fn usage() -> (Duration, u64) {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+    let kib: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
+    (Duration::from_millis(ticks * 10), kib * 1024)
+}
+
+/// A third of the lease apart each, so six times a minute.
+#[cfg(target_os = "linux")]
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_locks_are_renewed_for_a_minute() {
+    const LOCKS: usize = 10_000;
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    let servers = Servers::start(1).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    let (_, before) = usage();
+    let mut guards = Vec::with_capacity(LOCKS);
+    for number in 0..LOCKS {
+        guards.push(locks.lock(format!("lock:{number}")).try_acquire().await.unwrap());
+    }
+    let (cpu_before, held) = usage();
+    let mut probe = servers[0].probe().await;
+    probe.reset_calls().await;
+    tokio::time::sleep(MINUTE).await;
+    let renewals = probe.calls().await["evalsha"];
+    let (cpu, _) = usage();
+    println!(
+        "{LOCKS} locks: {} bytes resident each, {:.1} % of a core, {} commands a second",
+        (held - before) / LOCKS as u64,
+        (cpu - cpu_before).as_secs_f64() * 100.0 / MINUTE.as_secs_f64(),
+        renewals / MINUTE.as_secs(),
+    );
+    assert!(guards.iter().all(|guard| guard.state() == LockState::Held));
+    assert!((5 * LOCKS as u64..=7 * LOCKS as u64).contains(&renewals), "{renewals} renewals");
+
+    drop(guards);
+    eventually("the locks are released", SOON, async || {
+        servers.keys().await.is_empty().then_some(())
+    })
+    .await;
+    probe.reset_calls().await;
+    tokio::time::sleep(Duration::from_secs(11)).await;
+    assert_eq!(probe.calls().await.get("evalsha"), None, "renewal goes on without a guard");
+}
+
+/// A process that holds a lock; killed when the test fails.
+struct Holder {
+    child: Child,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Holder {
+    fn start(servers: &Servers, key: &str, expire: Duration) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_holder"))
+            .env("REDIS_URLS", servers.urls().join(","))
+            .env("KEY", key)
+            .env("EXPIRE_MS", expire.as_millis().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let mut holder = Self { child, output };
+        assert_eq!(holder.line(), "held");
+        holder
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.child), signal).unwrap();
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A flag that a task sets would still say "held" when the process goes on.
+#[tokio::test]
+async fn a_process_that_was_stopped_past_its_lease_knows_at_the_first_look() {
+    let servers = Servers::start(3).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    for _ in 0..5 {
+        let mut holder = Holder::start(&servers, "a", Duration::from_millis(600));
+        holder.signal(Signal::STOP);
+        let request = locks.lock("a").expire(Duration::from_secs(30));
+        let next = request.wait_time(SOON).acquire().await.unwrap();
+        // It is there to be read before the process runs again.
+        holder.child.stdin.take().unwrap().write_all(b"look\n").unwrap();
+        holder.signal(Signal::CONT);
+        assert_eq!(holder.line(), "valid: false");
+        assert_eq!(holder.line(), "lost");
+        assert_eq!(holder.line(), "expired");
+        assert!(holder.child.wait().unwrap().success());
+        assert_eq!(servers.keys().await.len(), 3, "its release took the next holder's lock");
+        next.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_majority_that_freezes_for_a_while_loses_no_lock() {
+    let mut servers = Servers::start(3).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    let lease = Duration::from_secs(3);
+    let guard = locks.lock("a").expire(lease).renew().try_acquire().await.unwrap();
+    servers[..2].iter_mut().for_each(redlock_tests::RedisServer::freeze);
+    eventually("a renewal fails", SOON, async || {
+        (guard.state() == LockState::Suspect).then_some(())
+    })
+    .await;
+    servers[..2].iter_mut().for_each(redlock_tests::RedisServer::thaw);
+    eventually("a renewal succeeds", SOON, async || {
+        (guard.state() == LockState::Held).then_some(())
+    })
+    .await;
+    assert!(guard.remaining() > lease / 2);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_majority_that_freezes_past_the_lease_loses_the_lock_once() {
+    let logs = Logs::collect();
+    let mut servers = Servers::start(3).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    let request = locks.lock("a").expire(Duration::from_millis(900)).renew();
+    let guard = request.try_acquire().await.unwrap();
+    servers[..2].iter_mut().for_each(redlock_tests::RedisServer::freeze);
+    let frozen = Instant::now();
+    let listeners = (0..10).map(|_| guard.lost());
+    join_all(listeners).await;
+    assert!(frozen.elapsed() < Duration::from_millis(900), "{:?}", frozen.elapsed());
+    servers[..2].iter_mut().for_each(redlock_tests::RedisServer::thaw);
+    assert!(!guard.is_valid());
+    drop(guard);
+    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+        .await;
+    let lost: Vec<_> =
+        logs.lines().into_iter().filter(|line| line.contains("a lock was lost")).collect();
+    assert_eq!(lost.len(), 1, "{lost:?}");
+}
