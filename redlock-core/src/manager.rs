@@ -108,9 +108,10 @@ impl LockManager {
     ///
     /// Cancel safe: dropping it stops the waiting only.
     pub async fn shutdown(&self) {
-        let Shared { keeper, ballot, background, closed, connect_timeout, .. } = &*self.shared;
+        let Shared { keeper, ballot, queues, background, closed, connect_timeout, .. } =
+            &*self.shared;
         closed.store(true, Ordering::SeqCst);
-        for held in keeper.all() {
+        for held in keeper.all().into_iter().chain(queues.close()) {
             held.lose("its manager was shut down");
             keeper.remove(&held);
             ballot.release_in_background(Arc::clone(held.claim()), held.runs_out());

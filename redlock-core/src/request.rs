@@ -173,13 +173,18 @@ impl LockRequest {
         if let Some(guard) = self.re_enter(&key, &name)? {
             return Ok(guard);
         }
-        let place = shared.queues.join(name, &key, terms.expire)?;
+        let place = shared.queues.join(name, &key, terms.expire, terms.hold_at_least.is_none())?;
         let turn = match deadline {
             Some(deadline) => tokio::time::timeout_at(deadline, place.turn()).await,
             None => Ok(place.turn().await),
         };
         match turn {
-            Ok(Turn::Handed(held)) => Ok(self.take_over(held, terms)),
+            Ok(Turn::Handed(held)) => {
+                let guard = self.take_over(held, terms);
+                // A shutdown in between has released it already.
+                shared.check_open()?;
+                Ok(guard)
+            }
             Ok(Turn::Ask) => self.ask_until(&key, terms, &place, deadline).await,
             Err(_) => {
                 let remaining = shared.queues.held_for(place.name());
@@ -263,6 +268,7 @@ impl LockRequest {
     /// Asks the nodes once.
     async fn ask(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
         let shared = &self.shared;
+        let _under_way = shared.background.under_way();
         shared.check_open()?;
         let mut claim = Claim::new(&shared.prefix, key.clone());
         if let Some(at_least) = terms.hold_at_least {
@@ -286,12 +292,12 @@ impl LockRequest {
     /// Takes over a lock that another caller of this process held.
     fn take_over(&self, held: Arc<Held>, terms: Terms) -> LockGuard {
         let guard = LockGuard::new(Arc::clone(&self.shared), held, terms.renewal());
-        if guard.remaining() < terms.expire * 2 / 3 {
+        if guard.remaining() < terms.expire * 9 / 10 {
             // Until that is confirmed, the guard tells what is left of the old lease.
             let (lease, expire) = (guard.lease(), terms.expire);
             self.shared.background.spawn(async move {
                 if let Err(error) = lease.extend(expire).await {
-                    tracing::debug!(%error, "the lease of a lock that was handed over");
+                    tracing::warn!(%error, "the lease of a lock that was handed over was not extended");
                 }
             });
         }

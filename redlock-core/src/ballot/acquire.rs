@@ -8,7 +8,7 @@ use super::tally::Verdict;
 use super::{Ballot, Leftover, UnderWay, validity};
 use crate::clock::Moment;
 use crate::error::{NodeError, Vote, Votes};
-use crate::node::Claim;
+use crate::node::{Answer, Claim};
 
 /// Why a ballot granted nothing.
 #[derive(Debug)]
@@ -38,7 +38,13 @@ impl Ballot {
         let round = Round::new(&self.nodes);
         // Armed before the first byte (invariant 6).
         let mut attempt = Attempt { ballot: self, claim, expire, round, kept: false };
-        attempt.round.ask(&self.nodes, |node| node.acquire(claim, expire));
+        attempt.round.ask(&self.nodes, |index, node| {
+            let answer = node.acquire(claim, expire);
+            if !matches!(answer, Answer::Ready(Vote::Failed(_))) {
+                claim.note_asked(index);
+            }
+            answer
+        });
 
         let timeout = self.node_timeout.min(validity::remaining(expire, Duration::ZERO));
         let verdict = attempt.round.decide(timeout).await;

@@ -111,7 +111,7 @@ impl Ballot {
     pub(crate) async fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Extension {
         let since = self.clock.now();
         let mut round = Round::new(&self.nodes);
-        round.ask(&self.nodes, |node| node.extend(claim, expire));
+        round.ask(&self.nodes, |_, node| node.extend(claim, expire));
         let verdict = round.decide(self.node_timeout).await;
         let extension = match verdict {
             Verdict::Carried => {
@@ -132,7 +132,9 @@ impl Ballot {
     pub(crate) async fn release(&self, claim: Arc<Claim>, until: Moment) -> Release {
         claim.give_up();
         let mut round = Round::new(&self.nodes);
-        round.ask(&self.nodes, |node| node.release(&claim));
+        round.ask(&self.nodes, |index, node| {
+            if claim.was_asked(index) { node.release(&claim) } else { Answer::Ready(Vote::Gone) }
+        });
         let mut releasing = Releasing { ballot: self, claim, until, round };
         let verdict = releasing.round.decide(self.node_timeout).await;
         match verdict {
@@ -153,7 +155,8 @@ impl Ballot {
     /// Releases the claim on all nodes without waiting for it.
     pub(crate) fn release_in_background(&self, claim: Arc<Claim>, until: Moment) {
         claim.give_up();
-        let nodes = self.nodes.iter().map(|node| (Arc::clone(node), UnderWay::Nothing)).collect();
+        let asked = self.nodes.iter().enumerate().filter(|(index, _)| claim.was_asked(*index));
+        let nodes = asked.map(|(_, node)| (Arc::clone(node), UnderWay::Nothing)).collect();
         self.aftercare.release(Leftover { claim, until, nodes });
     }
 

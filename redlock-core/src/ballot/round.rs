@@ -34,10 +34,10 @@ impl Round {
     pub(crate) fn ask(
         &mut self,
         nodes: &[Arc<dyn Node>],
-        question: impl Fn(&Arc<dyn Node>) -> Answer,
+        question: impl Fn(usize, &Arc<dyn Node>) -> Answer,
     ) {
-        for node in nodes {
-            self.fan_out.push(question(node));
+        for (index, node) in nodes.iter().enumerate() {
+            self.fan_out.push(question(index, node));
         }
     }
 

@@ -97,7 +97,12 @@ impl Tally {
             Some(Vote::Held { remaining }) => *remaining,
             _ => None,
         });
-        held.max()
+        let mut held: Vec<_> = held.collect();
+        held.sort_unstable();
+        // So many of those that refuse must become free beside those that do not.
+        let others = self.votes.len() - self.denied - self.failed;
+        let missing = self.quorum().saturating_sub(others).max(1);
+        held.get(missing - 1).or(held.last()).copied()
     }
 
     pub(crate) fn vote(&self, index: usize) -> Option<&Vote> {
@@ -168,6 +173,9 @@ mod tests {
         assert!(!split.unavailable());
         assert_eq!(split.remaining(), None, "no holder has a quorum");
         assert_eq!(tally(3, [HELD, HELD]).remaining(), Some(Duration::from_secs(3)));
+        let held = |secs| Vote::Held { remaining: Some(Duration::from_secs(secs)) };
+        let stale = tally(3, [held(600), held(1), held(2)]);
+        assert_eq!(stale.remaining(), Some(Duration::from_secs(2)), "two of three are free then");
     }
 
     #[test]

@@ -6,12 +6,14 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use crate::ballot::{Aftercare, FanOut, Forgotten, Leftover, UnderWay};
 use crate::clock::{Clock, Moment};
-use crate::error::Vote;
+use crate::error::{NodeError, Vote};
 use crate::node::{Answer, Claim, Node};
 
 /// The pause before a node that failed to release is asked again; it doubles.
@@ -66,6 +68,11 @@ impl Background {
         }
     }
 
+    /// A shutdown waits until the result is dropped.
+    pub(crate) fn under_way(&self) -> TaskTrackerToken {
+        self.tasks.token()
+    }
+
     /// Runs a task that a shutdown waits for.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let Some(runtime) = self.runtime() else { return };
@@ -104,11 +111,14 @@ impl Aftercare for Background {
                     gone.push(index);
                 }
             };
+            let begun = Instant::now();
             answers.finish(forgot).await;
             for index in gone {
-                if claim.is_given_up() {
+                // Not for a lease that is over soon, or a holder that has gone.
+                if claim.is_given_up() || begun.elapsed() > expire / 3 {
                     return;
                 }
+                claim.note_asked(index);
                 let vote = nodes[index].acquire(&claim, expire).await;
                 tracing::debug!(
                     key = %claim.key(), node = %nodes[index].name(), %vote,
@@ -186,7 +196,10 @@ impl Releasing {
     async fn finish(mut self, claim: &Arc<Claim>, until: Moment, clock: &dyn Clock) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let vote = std::future::poll_fn(|cx| self.poll(cx)).await;
+            let left = clock.now().until(until);
+            let vote = tokio::time::timeout(left, std::future::poll_fn(|cx| self.poll(cx))).await;
+            // Sent as it is, it takes effect whenever the node wakes up.
+            let Ok(vote) = vote else { return };
             let Vote::Failed(error) = vote else { return };
             let left = clock.now().until(until);
             if left.is_zero() {
@@ -196,11 +209,19 @@ impl Releasing {
                 key = %claim.key(), node = %self.node.name(), %error,
                 "a release was not confirmed; it is repeated"
             );
-            tokio::time::sleep(pause.min(left)).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            if matches!(error, NodeError::NotConnected(_)) {
+                pause = FIRST_PAUSE;
+            } else {
+                tokio::time::sleep(pause.min(left)).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
             let left = clock.now().until(until);
             if tokio::time::timeout(left, self.node.recovered()).await.is_err() {
                 return;
+            }
+            if matches!(error, NodeError::NotConnected(_)) {
+                // Known to be up a moment before it is told apart from broken.
+                tokio::time::sleep(FIRST_PAUSE.min(left)).await;
             }
             self.answer = self.node.release(claim);
         }

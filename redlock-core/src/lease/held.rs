@@ -106,10 +106,16 @@ impl Held {
     /// Notes that the lock is to be left on the nodes.
     pub(crate) fn keep(&self) {
         self.kept.store(true, Ordering::Release);
+        self.claim.give_up();
     }
 
     pub(crate) fn is_kept(&self) -> bool {
         self.kept.load(Ordering::Acquire)
+    }
+
+    /// The lease that was asked for last.
+    pub(crate) fn expire(&self) -> Duration {
+        self.term.lock().expire
     }
 
     /// What is left of the lease, whoever holds it now.
@@ -199,6 +205,7 @@ impl Held {
     /// Ends the holding because the lock is lost, and says so, once (invariant 8).
     pub(crate) fn lose(&self, reason: &'static str) {
         if self.end(State::Lost) {
+            self.claim.give_up();
             tracing::warn!(key = %self.claim.key(), reason, "a lock was lost");
         }
     }

@@ -28,7 +28,7 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct Keeper {
     ledger: Arc<Ledger>,
     ballot: Ballot,
-    started: AtomicBool,
+    started: Arc<AtomicBool>,
     /// Ends the task with the manager and its last guard.
     end: CancellationToken,
     _end_on_drop: DropGuard,
@@ -73,7 +73,7 @@ impl Keeper {
         Self {
             ledger: Arc::default(),
             ballot,
-            started: AtomicBool::new(false),
+            started: Arc::default(),
             _end_on_drop: end.clone().drop_guard(),
             end,
         }
@@ -88,7 +88,12 @@ impl Keeper {
             match Handle::try_current() {
                 Ok(runtime) => {
                     let run = run(Arc::clone(&self.ledger), self.ballot.clone(), self.end.clone());
-                    runtime.spawn(run);
+                    // Its runtime may end before the manager: then the next lock starts it anew.
+                    let ended = Ended(Arc::clone(&self.started));
+                    runtime.spawn(async move {
+                        let _ended = ended;
+                        run.await;
+                    });
                 }
                 Err(_) => self.started.store(false, Ordering::Relaxed),
             }
@@ -104,6 +109,15 @@ impl Keeper {
     pub(crate) fn all(&self) -> Vec<Arc<Held>> {
         let entries = self.ledger.entries.lock();
         entries.by_due.values().map(|entry| Arc::clone(&entry.held)).collect()
+    }
+}
+
+/// Notes that the task has ended, however it did.
+struct Ended(Arc<AtomicBool>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
 

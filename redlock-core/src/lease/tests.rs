@@ -363,6 +363,39 @@ async fn a_shutdown_does_not_wait_for_ever() {
     assert_eq!(start.elapsed(), SECOND, "the connect timeout");
 }
 
+/// As with a manager that several tests share, each with a runtime of its own.
+#[test]
+fn renewal_goes_on_in_the_next_runtime() {
+    let node = MemoryNode::new();
+    let clock = Arc::new(crate::clock::SystemClock);
+    let locks = LockManagerBuilder::over(vec![Arc::new(node.clone())], clock);
+    for _ in 0..2 {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let lease = Duration::from_millis(90);
+            let guard = locks.lock("a").expire(lease).renew().try_acquire().await.unwrap();
+            assert!(tokio::time::timeout(lease * 3, guard.lost()).await.is_err(), "not renewed");
+            guard.release().await.unwrap();
+        });
+    }
+}
+
+/// A node that is down was not asked, and has nothing to release.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_down_leaves_no_work_behind() {
+    let (locks, nodes) = manager(3);
+    set(&nodes, &[UP, UP, Mode::Down]);
+    for _ in 0..10 {
+        nodes.iter().for_each(|node| node.forget());
+        let guard = locks.lock("a").expire(600 * SECOND).try_acquire().await.unwrap();
+        guard.release().await.unwrap();
+        sleep(Duration::from_millis(1)).await;
+    }
+    let start = Instant::now();
+    locks.shutdown().await;
+    assert_eq!(start.elapsed(), Duration::ZERO, "releases are still under way");
+}
+
 #[tokio::test(start_paused = true)]
 async fn many_renewals_are_spread() {
     let (locks, nodes) = manager(1);

@@ -22,12 +22,14 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 const LONGEST_PREFIX: usize = 100;
 const MAX_WAITERS: usize = 1000;
+/// More would not make it safer, only slower; a claim remembers the nodes it asked in 64 bits.
+const MAX_NODES: usize = 63;
 
 /// The configuration of a [`LockManager`].
 ///
 /// | option | default | allowed |
 /// |---|---|---|
-/// | [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node) | none | at least one node |
+/// | [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node) | none | 1 to 63 nodes |
 /// | [`prefix`](Self::prefix) | none | up to 100 bytes without control characters |
 /// | [`expire`](Self::expire) | 30 s | 10 ms to 7 days |
 /// | [`node_timeout`](Self::node_timeout) | 50 ms | 1 ms to 60 s |
@@ -211,6 +213,10 @@ impl LockManagerBuilder {
         check_expire("expire", self.expire)?;
         check_timeout("node_timeout", self.node_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
+        if self.nodes.len() > MAX_NODES {
+            let allowed = format!("at most {MAX_NODES}");
+            return Err(InvalidOption::new("nodes", self.nodes.len().to_string(), allowed).into());
+        }
         if self.max_waiters == 0 {
             return Err(InvalidOption::new("max_waiters", "0", "at least 1").into());
         }

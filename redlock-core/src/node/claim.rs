@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
@@ -19,6 +19,8 @@ pub(crate) struct Claim {
     /// How long it stays on the nodes at least, whenever it is released.
     at_least: Option<AtLeast>,
     given_up: AtomicBool,
+    /// The nodes that were asked to set it, a bit for each.
+    asked: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -38,6 +40,7 @@ impl Claim {
             listeners: AtomicUsize::new(0),
             at_least: None,
             given_up: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
         }
     }
 
@@ -53,6 +56,16 @@ impl Claim {
         let AtLeast { clock, until } = self.at_least.as_ref()?;
         let left = clock.now().until(*until);
         (!left.is_zero()).then_some(left)
+    }
+
+    /// Notes that a node is asked to set the lock.
+    pub(crate) fn note_asked(&self, node: usize) {
+        self.asked.fetch_or(1 << node, Ordering::SeqCst);
+    }
+
+    /// Whether a node may have the lock set: one that was never asked has nothing to release.
+    pub(crate) fn was_asked(&self, node: usize) -> bool {
+        self.asked.load(Ordering::SeqCst) & (1 << node) != 0
     }
 
     /// Notes that nobody wants the claim any more; nodes are about to be asked to release it.

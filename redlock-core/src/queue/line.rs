@@ -51,6 +51,8 @@ struct Chain {
 pub(super) struct Ticket {
     /// The lease it asks for.
     pub(super) expire: Duration,
+    /// Whether it may take over a lock that another caller acquired.
+    pub(super) takes_over: bool,
     pub(super) state: Mutex<TicketState>,
     pub(super) changed: Notify,
 }
@@ -66,8 +68,8 @@ pub(super) enum TicketState {
 }
 
 impl Ticket {
-    pub(super) fn new(expire: Duration) -> Self {
-        Self { expire, state: Mutex::new(TicketState::Waiting), changed: Notify::new() }
+    pub(super) fn new(expire: Duration, takes_over: bool) -> Self {
+        Self { expire, takes_over, state: Mutex::new(TicketState::Waiting), changed: Notify::new() }
     }
 
     fn is_waiting(&self) -> bool {
@@ -105,10 +107,13 @@ impl Line {
         let Some(first) = self.waiting.front() else { return false };
         let longest = if self.crowded { LONGEST_CROWDED_CHAIN } else { LONGEST_CHAIN };
         let may_go_on = chain.turns < longest && chain.since.elapsed() < CHAIN_TIME;
-        // With less than half of what it asks for, it had better get a lease of its own.
-        let enough = held.lease_remaining() >= first.expire / 2;
-        let stays = held.claim().stays_for().is_some();
-        if stays || !(may_go_on && enough && first.is_waiting()) {
+        // It gets nearly the lease that it asks for, and no longer one: otherwise it had better get
+        // a lease of its own.
+        let fits = held.expire() <= first.expire
+            && held.lease_remaining() >= first.expire * 3 / 4
+            && first.takes_over
+            && held.claim().stays_for().is_none();
+        if !(may_go_on && fits && first.is_waiting()) {
             return false;
         }
         let Some(passed_on) = held.pass_on() else { return false };

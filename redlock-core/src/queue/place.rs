@@ -34,6 +34,8 @@ pub(crate) enum Turn {
 enum Wait {
     UntilWoken,
     For(Duration),
+    /// Until another caller of this process lets go, loses the lock, or overruns its lease.
+    Behind(Arc<Held>),
 }
 
 impl Place {
@@ -61,6 +63,14 @@ impl Place {
                         () = sleep(duration) => {}
                     }
                 }
+                Wait::Behind(held) => {
+                    let over = held.remaining() + AFTER_EXPIRY;
+                    tokio::select! {
+                        () = changed => {}
+                        () = held.lost() => {}
+                        () = sleep(over) => {}
+                    }
+                }
             }
         }
     }
@@ -74,14 +84,17 @@ impl Place {
                 return Ok(Turn::Handed(held));
             }
         }
+        if self.queues.is_closed() {
+            return Ok(Turn::Ask);
+        }
         let Some(line) = lines.get_mut(&self.name) else { return Err(Wait::UntilWoken) };
         let is_first = line.waiting.front().is_some_and(|first| Arc::ptr_eq(first, &self.ticket));
         if !is_first {
             return Err(Wait::UntilWoken);
         }
         // A holder of this process may overrun its lease.
-        if let Some(remaining) = line.held_for() {
-            return Err(Wait::For(remaining + AFTER_EXPIRY));
+        if let Some(holder) = line.holder.as_ref().filter(|holder| holder.held.is_valid()) {
+            return Err(Wait::Behind(Arc::clone(&holder.held)));
         }
         if let Some(until) = line.gives_way_until.take() {
             let left = until.saturating_duration_since(Instant::now());

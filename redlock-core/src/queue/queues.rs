@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -24,6 +25,7 @@ pub(crate) struct Queues {
     pub(super) lines: Mutex<HashMap<Arc<str>, Line>>,
     pub(super) ballot: Ballot,
     max_waiters: usize,
+    closed: AtomicBool,
 }
 
 /// A lock that was not handed over: whoever holds this has to release it on the nodes. Lets the
@@ -36,12 +38,28 @@ pub(crate) struct Freed<'a> {
 
 impl Queues {
     pub(crate) fn new(ballot: Ballot, max_waiters: usize) -> Self {
-        Self { lines: Mutex::default(), ballot, max_waiters }
+        Self { lines: Mutex::default(), ballot, max_waiters, closed: AtomicBool::new(false) }
     }
 
     /// What is left of the validity of a lock that this process holds.
     pub(crate) fn held_for(&self, name: &str) -> Option<Duration> {
         self.lines.lock().get(name)?.held_for()
+    }
+
+    /// Ends all waiting; returns what is held in this process, also what was handed over and has not
+    /// been taken yet.
+    pub(crate) fn close(&self) -> Vec<Arc<Held>> {
+        self.closed.store(true, Ordering::SeqCst);
+        let lines = self.lines.lock();
+        for line in lines.values() {
+            line.waiting.iter().for_each(|ticket| ticket.changed.notify_one());
+        }
+        let holders = lines.values().filter_map(|line| line.holder.as_ref());
+        holders.map(|holder| Arc::clone(&holder.held)).collect()
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::SeqCst)
     }
 
     /// Notes that this process holds a lock.
@@ -58,8 +76,9 @@ impl Queues {
         name: Arc<str>,
         key: &LockKey,
         expire: Duration,
+        takes_over: bool,
     ) -> Result<Place, LockError> {
-        let ticket = Arc::new(Ticket::new(expire));
+        let ticket = Arc::new(Ticket::new(expire, takes_over));
         let mut lines = self.lines.lock();
         let line = lines.entry(Arc::clone(&name)).or_default();
         if line.waiting.len() >= self.max_waiters {

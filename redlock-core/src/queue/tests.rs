@@ -201,7 +201,7 @@ async fn a_lease_that_is_handed_over_is_extended_in_the_background() {
             locks.lock("a").expire(10 * SECOND).wait_time(60 * SECOND).acquire().await.unwrap()
         })
     };
-    sleep(4 * SECOND).await;
+    sleep(2 * SECOND).await;
     first.release().await.unwrap();
     let second = second.await.unwrap();
     assert!(second.is_valid());
@@ -218,11 +218,74 @@ async fn a_lease_that_is_almost_over_is_not_handed_over() {
         let locks = locks.clone();
         tokio::spawn(async move { wait(&locks, "a").await.unwrap() })
     };
-    sleep(6 * SECOND).await;
+    sleep(3 * SECOND).await;
     first.release().await.unwrap();
     let second = second.await.unwrap();
     assert!(second.remaining() > 29 * SECOND, "{:?}", second.remaining());
     assert_eq!(acquisitions(&node), 2);
+}
+
+/// A crash of the new holder must not block others for longer than it asked.
+#[tokio::test(start_paused = true)]
+async fn a_longer_lease_than_asked_is_not_handed_over() {
+    let (locks, _, nodes) = two_processes(1);
+    let first = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+    let next = locks.clone();
+    let second = tokio::spawn(async move {
+        next.lock("a").expire(SECOND).wait_time(60 * SECOND).acquire().await.unwrap()
+    });
+    settle().await;
+    first.release().await.unwrap();
+    let second = second.await.unwrap();
+    assert!(nodes[0].time_to_live("a").unwrap() <= SECOND);
+    drop(second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_to_stay_is_not_handed_over_to() {
+    let (locks, _, nodes) = two_processes(1);
+    let first = locks.lock("a").expire(10 * SECOND).try_acquire().await.unwrap();
+    let next = locks.clone();
+    let second = tokio::spawn(async move {
+        let request = next.lock("a").expire(10 * SECOND).hold_at_least(3 * SECOND);
+        request.wait_time(60 * SECOND).acquire().await.unwrap()
+    });
+    settle().await;
+    first.release().await.unwrap();
+    second.await.unwrap().release().await.unwrap();
+    assert_eq!(nodes[0].time_to_live("a"), Some(3 * SECOND));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_loss_in_this_process_wakes_the_next_in_line() {
+    let (locks, node) = one_node();
+    let holder = locks.lock("a").expire(9 * SECOND).renew().try_acquire().await.unwrap();
+    let waiter = locks.clone();
+    let waiter = tokio::spawn(async move { wait(&waiter, "a").await.unwrap() });
+    sleep(SECOND).await;
+    node.forget();
+    holder.lost().await;
+    let lost = Instant::now();
+    drop(waiter.await.unwrap());
+    assert!(lost.elapsed() <= Duration::from_millis(5), "{:?}", lost.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_the_waiting_and_what_was_handed_over() {
+    let (locks, _, nodes) = two_processes(1);
+    let guard = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+    let mut first = Box::pin(wait(&locks, "a"));
+    let mut second = Box::pin(wait(&locks, "a"));
+    assert!(first.as_mut().now_or_never().is_none());
+    assert!(second.as_mut().now_or_never().is_none());
+    guard.release().await.unwrap();
+    locks.shutdown().await;
+    assert!(nodes[0].is_empty(), "handed over, and not taken yet");
+    for waiter in [first, second] {
+        let ended = waiter.now_or_never().expect("at once").unwrap_err();
+        assert!(matches!(ended, LockError::ShutDown), "{ended:?}");
+    }
+    assert!(nodes[0].is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -372,7 +435,8 @@ async fn fewer_announcements_than_a_quorum_wake_nobody() {
     let (here, there, nodes) = two_processes(3);
     let _guard = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     let bell = {
-        let place = here.queues().join("a".into(), &crate::LockKey::new("a").unwrap(), SECOND);
+        let place =
+            here.queues().join("a".into(), &crate::LockKey::new("a").unwrap(), SECOND, true);
         let place = place.unwrap();
         place.listen(SECOND).await
     };

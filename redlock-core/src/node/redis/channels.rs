@@ -1,6 +1,6 @@
 //! The channels that a server's releases are announced on.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) struct Channels {
 struct Registry {
     by_name: HashMap<Arc<str>, Channel>,
     /// The names for which what is wanted and what is may differ.
-    unsettled: Vec<Arc<str>>,
+    unsettled: HashSet<Arc<str>>,
 }
 
 #[derive(Default)]
@@ -56,7 +56,7 @@ impl Channels {
         let id = channel.next_id;
         channel.next_id += 1;
         channel.rings.push((id, ring));
-        registry.unsettled.push(Arc::clone(name));
+        registry.unsettled.insert(Arc::clone(name));
         drop(registry);
         self.changed.notify_one();
 
@@ -88,8 +88,16 @@ impl Channels {
         let mut registry = self.registry.lock();
         let Some(channel) = registry.by_name.get_mut(name) else { return };
         channel.rings.retain(|(other, _)| *other != id);
-        if channel.rings.is_empty() {
-            registry.unsettled.push(Arc::clone(name));
+        if !channel.rings.is_empty() {
+            return;
+        }
+        // Where the server does not know of it, there is nothing to be undone, and while there is no
+        // connection nobody would.
+        if matches!(channel.state, State::Unsubscribed | State::Refused) {
+            registry.by_name.remove(name);
+            registry.unsettled.remove(name);
+        } else {
+            registry.unsettled.insert(Arc::clone(name));
             drop(registry);
             self.changed.notify_one();
         }
@@ -151,7 +159,7 @@ impl Channels {
     fn changes(&self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
         let Registry { by_name, unsettled } = &mut *self.registry.lock();
-        for name in unsettled.drain(..) {
+        for name in unsettled.drain() {
             let Some(channel) = by_name.get_mut(&name) else { continue };
             match (channel.rings.is_empty(), channel.state) {
                 (false, State::Unsubscribed) => {
@@ -179,7 +187,7 @@ impl Channels {
                 channel.state = state;
             }
             // What is wanted may have changed in the meantime.
-            registry.unsettled.push(name);
+            registry.unsettled.insert(name);
         }
         drop(registry);
         self.settled.notify_waiters();

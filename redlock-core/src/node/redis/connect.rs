@@ -226,9 +226,9 @@ impl Supervisor {
 
     /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
     async fn until_broken(&self, link: &Link) -> Option<Arc<str>> {
-        let (mut changed, channels) = {
+        let (mut up, channels) = {
             let node = self.node.upgrade()?;
-            (node.changed.subscribe(), Arc::clone(&node.channels))
+            (node.up.subscribe(), Arc::clone(&node.channels))
         };
         let serve = channels.serve(link);
         tokio::pin!(serve);
@@ -237,7 +237,7 @@ impl Supervisor {
                 reason = link.broken() => return Some(reason),
                 () = &mut serve => {}
                 // Fails when the node is dropped.
-                change = changed.changed() => change.ok()?,
+                change = up.changed() => change.ok()?,
             }
         }
     }

@@ -55,6 +55,9 @@ impl bb8::ManageConnection for Connector {
             .set_connection_timeout(None)
             // A ballot has a deadline of its own.
             .set_response_timeout(None)
+            // Never full: a command that had to wait for a place could be overtaken by its clean-up
+            // (invariant 6). What may pile up is bounded by not asking a server that is silent.
+            .set_pipeline_buffer_size(usize::MAX >> 4)
             .set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
                 match push.kind {
                     PushKind::Disconnection => watched.fail("the server closed the connection"),

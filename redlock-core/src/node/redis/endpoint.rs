@@ -42,8 +42,13 @@ impl Endpoint {
             }
             _ => return Err(format!("its scheme is unknown; {ALLOWED}")),
         }
-        if rest.contains("#insecure") {
+        if rest.ends_with("#insecure") {
             return Err("#insecure is refused: a lock server must be who it says it is".into());
+        }
+        if rest.contains('#') {
+            return Err(format!(
+                "it contains a #; write %23 where it belongs to a password; {ALLOWED}"
+            ));
         }
         let info = url.into_connection_info().map_err(|error| {
             format!("{}; {ALLOWED}", error.detail().unwrap_or("it cannot be read"))
@@ -122,6 +127,7 @@ mod tests {
             ("redis://:s3cret@host/x", "atabase"),
             ("redis://:s3cret@0.0.0.0", "allowed are"),
             ("redis://:s3cret@host/-1", "negative"),
+            ("redis://app:12#s3cret@host", "%23"),
         ] {
             let reason = Endpoint::parse(url).unwrap_err();
             assert!(!reason.contains("s3cret"), "{reason}");

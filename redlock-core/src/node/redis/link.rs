@@ -1,7 +1,7 @@
 //! One connection to a server.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -50,7 +50,7 @@ impl Link {
         scripts: [String; Script::ALL.len()],
         identity: Identity,
     ) -> Self {
-        Self { handle, health, scripts, identity, waiting: Waiting::new() }
+        Self { handle, health, scripts, identity, waiting: Waiting::default() }
     }
 
     pub(super) fn is_alive(&self) -> bool {
@@ -66,7 +66,10 @@ impl Link {
     /// sent nevertheless.
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
         let question = self.waiting.begin();
-        let reply = self.handle.clone().send_packed_command(command).await;
+        let mut handle = self.handle.clone();
+        // Unconstrained, so that the first poll sends even where the task's budget is used up: what
+        // is polled first has to be sent first (invariant 6).
+        let reply = tokio::task::unconstrained(handle.send_packed_command(command)).await;
         question.answered();
         let reply = reply.and_then(Value::extract_error);
         if let Err(error) = &reply {
@@ -159,57 +162,35 @@ impl Health {
 }
 
 /// Since when the server owes an answer.
-#[derive(Debug)]
-struct Waiting {
-    start: Instant,
-    questions: AtomicUsize,
-    /// In microseconds from `start`, plus one; 0 for no time.
-    since: AtomicU64,
-    suspected: AtomicU64,
+#[derive(Debug, Default)]
+struct Waiting(parking_lot::Mutex<Owed>);
+
+#[derive(Debug, Default)]
+struct Owed {
+    questions: usize,
+    since: Option<Instant>,
+    suspected: Option<Instant>,
 }
 
 impl Waiting {
-    fn new() -> Self {
-        Self {
-            start: Instant::now(),
-            questions: AtomicUsize::new(0),
-            since: AtomicU64::new(0),
-            suspected: AtomicU64::new(0),
-        }
-    }
-
-    fn now(&self) -> u64 {
-        // In microseconds, 64 bits last for half a million years.
-        u64::try_from(self.start.elapsed().as_micros()).unwrap_or(u64::MAX - 1) + 1
-    }
-
     fn begin(&self) -> Question<'_> {
-        if self.questions.fetch_add(1, Ordering::AcqRel) == 0 {
-            self.since.store(self.now(), Ordering::Release);
+        let mut owed = self.0.lock();
+        owed.questions += 1;
+        if owed.questions == 1 {
+            owed.since = Some(Instant::now());
         }
         Question { waiting: self }
     }
 
     fn unresponsive_for(&self, limit: Duration) -> Option<Duration> {
-        let since = self.since.load(Ordering::Acquire);
-        if since == 0 {
-            return None;
-        }
-        let now = self.now();
-        let waited = Duration::from_micros(now.saturating_sub(since));
+        let mut owed = self.0.lock();
+        let now = Instant::now();
+        let waited = now.saturating_duration_since(owed.since?);
         if waited < limit {
             return None;
         }
-        match self.suspected.load(Ordering::Acquire) {
-            0 => {
-                self.suspected.store(now, Ordering::Release);
-                None
-            }
-            suspected => {
-                let watched = Duration::from_micros(now.saturating_sub(suspected));
-                (watched >= SUSPICION).then_some(waited)
-            }
-        }
+        let suspected = *owed.suspected.get_or_insert(now);
+        (now.saturating_duration_since(suspected) >= SUSPICION).then_some(waited)
     }
 }
 
@@ -221,16 +202,19 @@ struct Question<'a> {
 impl Question<'_> {
     /// The server has answered, so it is there; what else it owes counts from now.
     fn answered(&self) {
-        self.waiting.since.store(self.waiting.now(), Ordering::Release);
-        self.waiting.suspected.store(0, Ordering::Release);
+        let mut owed = self.waiting.0.lock();
+        owed.since = Some(Instant::now());
+        owed.suspected = None;
     }
 }
 
 impl Drop for Question<'_> {
     fn drop(&mut self) {
-        if self.waiting.questions.fetch_sub(1, Ordering::AcqRel) == 1 {
-            self.waiting.since.store(0, Ordering::Release);
-            self.waiting.suspected.store(0, Ordering::Release);
+        let mut owed = self.waiting.0.lock();
+        owed.questions -= 1;
+        if owed.questions == 0 {
+            owed.since = None;
+            owed.suspected = None;
         }
     }
 }
@@ -259,7 +243,7 @@ mod tests {
 
     #[test]
     fn a_server_that_stays_silent_is_unresponsive_until_it_answers() {
-        let waiting = Waiting::new();
+        let waiting = Waiting::default();
         assert_eq!(waiting.unresponsive_for(LIMIT), None, "nothing was asked");
         let question = waiting.begin();
         assert_eq!(waiting.unresponsive_for(Duration::from_secs(60)), None, "not for long");
@@ -275,7 +259,7 @@ mod tests {
     /// A process that was held up sees old questions everywhere, and then the answers.
     #[test]
     fn an_answer_clears_the_suspicion() {
-        let waiting = Waiting::new();
+        let waiting = Waiting::default();
         let (one, _two) = (waiting.begin(), waiting.begin());
         wait(LIMIT);
         assert_eq!(waiting.unresponsive_for(LIMIT), None, "suspected");
@@ -286,7 +270,7 @@ mod tests {
 
     #[test]
     fn a_question_that_is_dropped_is_forgotten() {
-        let waiting = Waiting::new();
+        let waiting = Waiting::default();
         drop(waiting.begin());
         wait(LIMIT);
         let _ = waiting.unresponsive_for(LIMIT);

@@ -36,8 +36,8 @@ pub(crate) struct RedisNode {
     connect_timeout: Duration,
     /// Beside the pool, so that a command takes no lock to find its connection.
     current: ArcSwap<Connection>,
-    /// Tells those who wait for the node that `current` has changed.
-    changed: watch::Sender<()>,
+    /// Tells those who wait for the node whether there is a connection.
+    up: watch::Sender<bool>,
     channels: Arc<Channels>,
 }
 
@@ -60,14 +60,15 @@ impl RedisNode {
             node_timeout,
             connect_timeout,
             current: ArcSwap::from_pointee(down),
-            changed: watch::Sender::new(()),
+            up: watch::Sender::new(false),
             channels: Arc::default(),
         })
     }
 
     fn set(&self, connection: Connection) {
+        let up = matches!(connection, Connection::Up(_));
         self.current.store(Arc::new(connection));
-        self.changed.send_replace(());
+        self.up.send_replace(up);
     }
 
     fn link(&self) -> Result<Arc<Link>, NodeError> {
@@ -76,6 +77,12 @@ impl RedisNode {
             Connection::Up(_) => Err(NodeError::NotConnected("the connection broke".into())),
             Connection::Down(reason) => Err(reason.clone()),
         }
+    }
+
+    /// How long the server has been silent, if it is taken for unresponsive. What is asked of it then
+    /// piles up there, and is of no use any more when it wakes up.
+    fn silent_for(&self) -> Option<Duration> {
+        self.link().ok()?.unresponsive_for(self.node_timeout)
     }
 
     /// Asks, if there is a connection.
@@ -100,8 +107,6 @@ impl Node for RedisNode {
             Ok(link) => link,
             Err(reason) => return Answer::Ready(Vote::Failed(reason)),
         };
-        // What is asked of a server that is silent piles up there, and is of no use any more when
-        // it wakes up.
         if let Some(waited) = link.unresponsive_for(self.node_timeout) {
             return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
         }
@@ -117,6 +122,9 @@ impl Node for RedisNode {
     }
 
     fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
+        if let Some(waited) = self.silent_for() {
+            return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
+        }
         let claim = Arc::clone(claim);
         self.ask(|link| async move {
             let millis = commands::millis(expire);
@@ -150,13 +158,10 @@ impl Node for RedisNode {
     }
 
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let mut changed = self.changed.subscribe();
-        if self.link().is_ok() {
-            return Box::pin(std::future::ready(()));
-        }
+        let mut up = self.up.subscribe();
         Box::pin(async move {
             // A node that is gone for good is waited for until the caller's patience ends.
-            if changed.changed().await.is_err() {
+            if up.wait_for(|up| *up).await.is_err() {
                 std::future::pending::<()>().await;
             }
         })

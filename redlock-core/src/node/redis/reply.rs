@@ -102,6 +102,15 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
 
 /// An error in the server's own words where it has spoken: `OOM command not allowed ..`.
 pub(super) fn words(error: &RedisError) -> String {
+    let words = all_words(error);
+    // A server that does not know a command repeats its arguments, tokens and passwords included.
+    match words.split_once(", with args") {
+        Some((before, _)) => before.to_owned(),
+        None => words,
+    }
+}
+
+fn all_words(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
