@@ -82,6 +82,13 @@ impl Template {
         if text.contains(char::is_control) {
             return error("the lock key contains a control character".to_owned());
         }
+        if let Some((first, second)) = unseparated(&text) {
+            return error(format!(
+                "nothing separates `{{{first}}}` from `{{{second}}}`, so that different values could \
+                 give one key; put a character between them that no value contains, such as `:`, \
+                 but no letter, digit, `-`, `.`, `_`, `~` or `%`"
+            ));
+        }
         let takes_values = values.is_some();
         let values = values.unwrap_or_default();
         let mut captured = BTreeSet::new();
@@ -154,6 +161,21 @@ fn placeholders(text: &str) -> Vec<&str> {
     found
 }
 
+/// The first two placeholders that no character separates which an escaped value cannot contain.
+fn unseparated(text: &str) -> Option<(&str, &str)> {
+    let is_separator =
+        |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~' | '%'));
+    let all = placeholders(text);
+    all.windows(2).map(|pair| (pair[0], pair[1])).find(|(first, second)| {
+        // Both are parts of `text`, one after the other.
+        let end = first.as_ptr().addr() + first.len() - text.as_ptr().addr();
+        let start = second.as_ptr().addr() - text.as_ptr().addr();
+        let between = text[end..start].trim_start_matches('}').trim_end_matches('{');
+        let escaped_braces = text[end..start].len() - between.len() > 2;
+        !(escaped_braces || between.contains(is_separator))
+    })
+}
+
 /// Without the invisible group that a `macro_rules!` puts around its fragments.
 pub(crate) fn ungrouped(mut value: &Expr) -> &Expr {
     while let Expr::Group(group) = value {
@@ -213,6 +235,16 @@ mod tests {
 
     fn captured(template: &Template) -> Vec<&str> {
         template.captured.iter().map(String::as_str).collect()
+    }
+
+    #[test]
+    fn placeholders_have_to_be_separated() {
+        for text in ["{a}{b}", "{a}-{b}", "x:{a}y{b}", "{a}:{b}_.~%{c}"] {
+            assert!(unseparated(text).is_some(), "{text}");
+        }
+        for text in ["{a}:{b}", "{a}-/-{b}", "{a}{{{b}", "{a}}}{b}", "{a}é{b}", "{a}-x", "a"] {
+            assert_eq!(unseparated(text), None, "{text}");
+        }
     }
 
     #[test]

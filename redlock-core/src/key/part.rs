@@ -13,11 +13,18 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 /// encoded; `LockKey::new` turns it into an error, which a `Display` implementation cannot raise.
 pub(super) const EMPTY_MARK: char = '\0';
 
+/// Whether no escaped value contains this character, so that it shows where one ends.
+pub(super) fn is_separator(character: char) -> bool {
+    !(character.is_ascii_alphanumeric() || matches!(character, '-' | '.' | '_' | '~' | '%'))
+}
+
 /// A value inside a key, percent-encoded, so that different values give different keys.
 ///
 /// All but ASCII letters, digits, `-`, `.`, `_` and `~` is encoded (RFC 3986, section 2.3), as
 /// UTF-8. An empty value makes [`LockKey::new`](super::LockKey::new) fail with
 /// [`KeyError::EmptyPart`](super::KeyError::EmptyPart).
+///
+/// Put a character between two values that none of them contains, such as `:`; `-` is none.
 ///
 /// # Examples
 ///

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
-use super::{KeyError, KeyPart, LockKey};
+use super::{KeyError, KeyPart, LockKey, part};
 
 /// A key with placeholders, `order:{id}`, that values are put into.
 ///
@@ -15,6 +15,8 @@ use super::{KeyError, KeyPart, LockKey};
 /// | `{name:i64}` | a whole number | in decimal, without plus sign and leading zeros |
 /// | `{name:uuid}` | a UUID, with or without hyphens, in any case | in lower case with hyphens (RFC 9562) |
 /// | `{name:lower}` | any text but the empty one | in lower case, percent-encoded |
+///
+/// Between two placeholders stands at least one character that no value contains, such as `:`.
 ///
 /// Prefer the typed ones for values that a client writes: `42`, `042` and `+42` are one number but
 /// three texts, and a resource with three keys is not locked. `{{` and `}}` stand for braces.
@@ -58,6 +60,7 @@ impl KeyTemplate {
     /// A [`TemplateError`] that says what is wrong, where, and what is allowed.
     pub fn new(template: &str) -> Result<Self, TemplateError> {
         let segments = parse(template)?;
+        check_separated(&segments)?;
         Ok(Self { source: template.to_owned(), segments })
     }
 
@@ -223,6 +226,17 @@ pub enum TemplateError {
         /// The type as written.
         kind: String,
     },
+    /// Two placeholders whose border the key does not show: `ab` + `c` and `a` + `bc` would be one
+    /// key.
+    #[error(
+        "nothing separates {{{first}}} from {{{second}}} in the key template; put a character between them that no value contains, such as `:`, `/` or `#`, but no letter, digit, -, ., _, ~ or %"
+    )]
+    NotSeparated {
+        /// The placeholder before.
+        first: String,
+        /// The placeholder after.
+        second: String,
+    },
     /// A control character outside of the placeholders.
     #[error("the key template contains a control character at byte {index}")]
     ControlCharacter {
@@ -267,6 +281,24 @@ fn parse(template: &str) -> Result<Vec<Segment>, TemplateError> {
         segments.push(Segment::Literal(literal));
     }
     Ok(segments)
+}
+
+/// Checks that values cannot move the border between two placeholders (invariant 10).
+fn check_separated(segments: &[Segment]) -> Result<(), TemplateError> {
+    let mut before = None;
+    for segment in segments {
+        match segment {
+            Segment::Literal(text) if text.contains(part::is_separator) => before = None,
+            Segment::Literal(_) => {}
+            Segment::Placeholder { name, .. } => {
+                if let Some(first) = before.replace(name) {
+                    let (first, second) = (first.clone(), name.clone());
+                    return Err(TemplateError::NotSeparated { first, second });
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 fn parse_placeholder(inner: &str) -> Result<Segment, TemplateError> {
@@ -385,6 +417,10 @@ mod tests {
             message("{id:u46}"),
             "`u46` is not a type for the placeholder {id}; there are u64, i64, uuid, lower"
         );
+        for (template, second) in [("{a}{b}", "b"), ("{a}-{b}", "b"), ("{a}:{b}x.%9~_{c}", "c")] {
+            let message = message(template);
+            assert!(message.contains(&format!("from {{{second}}}")), "{message}");
+        }
         assert_eq!(message("a\tb"), "the key template contains a control character at byte 1");
     }
 
