@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, redis_lock};
-use redlock_tests::{Moment, Nodes, drop_after};
+use redlock_tests::{Moment, Nodes, Servers, drop_after};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -271,4 +271,37 @@ async fn after_a_future_dropped_at_any_poll() {
             }
         }
     }
+}
+
+/// More at once than the nodes answer in time: some attempts are given up, and commands queue. None
+/// may be overtaken by the release that follows it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_overload_leaves_no_key() {
+    let servers = Servers::start(3).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    let end = std::time::Instant::now() + Duration::from_secs(2);
+    let callers: Vec<_> = (0..64)
+        .map(|caller| {
+            let locks = locks.clone();
+            tokio::spawn(async move {
+                let mut granted = 0_u32;
+                while std::time::Instant::now() < end {
+                    let key = format!("caller:{caller}:{granted}");
+                    let request = locks.lock(key).expire(Duration::from_secs(300));
+                    if let Ok(guard) = request.try_acquire().await {
+                        granted += 1;
+                        let _ = guard.release().await;
+                    }
+                }
+                granted
+            })
+        })
+        .collect();
+    let mut granted = 0;
+    for caller in callers {
+        granted += caller.await.unwrap();
+    }
+    assert!(granted > 100, "{granted}");
+    locks.shutdown().await;
+    assert_eq!(servers.keys().await, [""; 0]);
 }
