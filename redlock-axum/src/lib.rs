@@ -128,6 +128,7 @@ pub mod __private;
 mod body;
 mod error;
 mod future;
+mod hold;
 mod layer;
 mod locked;
 mod locks;
@@ -138,12 +139,13 @@ mod rejection;
 mod route_key;
 mod setup;
 mod terms;
+mod until_lost;
 
 pub use error::{PolicyError, SetupError};
 pub use future::ResponseFuture;
 pub use layer::{LockLayer, LockService};
 pub use locks::{HeldLock, Locks, NotLocked};
-pub use options::HoldUntil;
+pub use options::{HoldUntil, OnLost};
 pub use policy::{LockPolicies, LockPolicy, PolicyService};
 #[doc(inline)]
 pub use redlock_core::*;

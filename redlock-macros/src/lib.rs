@@ -11,6 +11,8 @@ mod duration;
 mod expand;
 mod function;
 mod key;
+mod options;
+mod value;
 
 use proc_macro::TokenStream;
 
