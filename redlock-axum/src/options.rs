@@ -141,7 +141,9 @@ impl LockOptions {
 
     /// Puts the options into a request.
     pub(crate) fn apply(&self, request: LockRequest) -> LockRequest {
-        let Self { expire, renew, max_hold, hold_at_least, reentrant, wait, .. } = *self;
+        let Self { expire, renew, max_hold, hold_at_least, reentrant, wait, keep, .. } = *self;
+        // A lock that another of this process hands on has not its whole lease left to be kept.
+        let hold_at_least = if keep { Some(expire) } else { hold_at_least };
         let mut request = request.expire(expire);
         if renew {
             request = request.renew();

@@ -96,6 +96,24 @@ async fn keep_leaves_the_lock_to_run_out() {
     }
 }
 
+/// A lock that is handed on inside the process has only a part of its lease left.
+#[tokio::test]
+async fn who_keeps_its_lock_gets_a_lease_of_its_own() {
+    let apps = App::both(
+        ok,
+        |layer| layer.expire(MINUTE).wait_time(MINUTE).keep(),
+        |policy| policy.expire(MINUTE).wait_time(MINUTE).keep(),
+    );
+    for app in apps.await {
+        let guard = app.locks.lock("k").expire(MINUTE * 2 / 3).try_acquire().await.unwrap();
+        let (waited, released) = tokio::join!(app.post(), guard.release());
+        released.unwrap();
+        assert_eq!(waited, 200);
+        let left = app.node.time_to_live("k").unwrap();
+        assert!(left > MINUTE * 5 / 6, "{left:?}");
+    }
+}
+
 /// A client that goes away and comes back does not get a second turn.
 #[tokio::test]
 async fn keep_leaves_the_lock_of_a_dropped_request_as_well() {

@@ -45,7 +45,10 @@ impl Options {
     /// The options as calls of a `LockRequest`'s methods; what is as it would be without a call has
     /// none.
     pub(crate) fn calls(&self) -> TokenStream {
-        let Self { expire_ms, wait, renew, max_hold_ms, hold_at_least_ms, reentrant, .. } = *self;
+        let Self { expire_ms, wait, renew, max_hold_ms, hold_at_least_ms, reentrant, keep, .. } =
+            *self;
+        // A lock that another of this process hands on has not its whole lease left to be kept.
+        let hold_at_least_ms = if keep { Some(expire_ms) } else { hold_at_least_ms };
         let expire = duration(expire_ms);
         let renew = renew.then(|| quote!(.renew()));
         let max_hold = max_hold_ms.map(duration).map(|time| quote!(.max_hold(#time)));
@@ -305,6 +308,10 @@ mod tests {
             calls(written),
             ".expire(from_millis(9000u64)).renew().max_hold(from_millis(60000u64))\
              .hold_at_least(from_millis(3000u64)).reentrant().wait_time(from_millis(2000u64))"
+        );
+        assert_eq!(
+            calls(quote!(expire = 9, keep)),
+            ".expire(from_millis(9000u64)).hold_at_least(from_millis(9000u64))"
         );
         let forever = calls(quote!(wait_time = "forever"));
         assert_eq!(forever, ".expire(from_millis(5000u64)).wait_forever()");

@@ -127,6 +127,23 @@ async fn keep_leaves_the_lock_to_run_out_however_the_handler_ends() {
     }
 }
 
+/// A lock that is handed on inside the process has only a part of its lease left.
+#[tokio::test]
+async fn who_keeps_its_lock_gets_a_lease_of_its_own() {
+    #[redis_lock(key = "a", expire = 60, wait_time = 60, keep)]
+    async fn keeping() {}
+
+    let (locks, node) = locks().await;
+    let app = app(Router::new().route("/", on_get(keeping)), &locks);
+    let shorter = Duration::from_secs(40);
+    let guard = locks.lock("a").expire(shorter).try_acquire().await.unwrap();
+    let (answer, released) = tokio::join!(get(&app, "/"), guard.release());
+    released.unwrap();
+    assert_eq!(answer.status, StatusCode::OK);
+    let left = node.time_to_live("a").unwrap();
+    assert!(left > Duration::from_secs(50), "{left:?}");
+}
+
 #[tokio::test]
 async fn who_waits_for_ever_gets_the_lock_at_last() {
     #[redis_lock(key = "a", wait_time = "forever")]
