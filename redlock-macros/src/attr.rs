@@ -125,11 +125,11 @@ fn error_path(value: Expr) -> syn::Result<ExprPath> {
 fn meant(name: &str) -> Option<&'static str> {
     Some(match name {
         "keys" | "name" | "value" => "key",
-        "expires" | "expiry" | "lease" | "lease_time" | "leaseTime" | "ttl" => "expire",
+        "expires" | "expiry" | "lease" | "lease_time" | "leaseTime" | "ttl" | "lockAtMostFor"
+        | "lock_at_most_for" => "expire",
         "wait" | "waitTime" | "waittime" | "timeout" => "wait_time",
         "unit" | "timeUnit" | "timeunit" => "time_unit",
         "renewal" | "watchdog" | "auto_renew" => "renew",
-        "lockAtMostFor" | "lock_at_most_for" => "expire",
         "lockAtLeastFor" | "lock_at_least_for" => "hold_at_least",
         "autoRelease" | "auto_release" => "keep",
         "re_entrant" | "reenter" => "reentrant",

@@ -278,12 +278,16 @@ mod tests {
 
     use super::*;
 
+    fn parse(tokens: TokenStream) -> syn::Result<Arguments> {
+        syn::parse2([quote!(key = "a",), tokens].into_iter().collect())
+    }
+
     fn options(tokens: TokenStream) -> Options {
-        syn::parse2::<Arguments>(quote!(key = "a", #tokens)).unwrap().options
+        parse(tokens).unwrap().options
     }
 
     fn message(tokens: TokenStream) -> String {
-        syn::parse2::<Arguments>(quote!(key = "a", #tokens)).err().unwrap().to_string()
+        parse(tokens).err().unwrap().to_string()
     }
 
     fn calls(tokens: TokenStream) -> String {
