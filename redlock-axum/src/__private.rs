@@ -1,14 +1,13 @@
 //! What the code that `#[redis_lock]` generates calls. No public API: it changes with the macro.
 
-use std::time::Duration;
-
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use redlock_core::{KeyError, LockError, LockGuard, LockManager, LockRequest};
+use redlock_core::{KeyError, LockError, LockManager, LockRequest};
 
 pub use axum::response::{IntoResponse, Response};
 pub use redlock_core::{KeyPart, LockKey, scope};
 
+use crate::hold::Hold;
 use crate::locks::{HeldSlot, Locks};
 use crate::rejection::LockRejection;
 
@@ -37,12 +36,11 @@ impl HandlerLock {
     pub async fn acquire(
         self,
         key: Result<LockKey, KeyError>,
-        expire: Duration,
-        wait_time: Option<Duration>,
-    ) -> Result<LockGuard, LockRejection> {
-        let guard = acquire(self.manager.lock_key(key), expire, wait_time).await?;
-        self.slot.fill(guard.lease());
-        Ok(guard)
+        options: impl FnOnce(LockRequest) -> LockRequest,
+    ) -> Result<Hold, LockError> {
+        let hold = acquire(options(self.manager.lock_key(key))).await?;
+        self.slot.fill(hold.lease().clone());
+        Ok(hold)
     }
 }
 
@@ -52,22 +50,11 @@ pub fn key(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
 }
 
 /// Takes the lock of a function.
-pub async fn acquire(
-    request: LockRequest,
-    expire: Duration,
-    wait_time: Option<Duration>,
-) -> Result<LockGuard, LockError> {
-    let request = request.expire(expire);
-    match wait_time {
-        Some(wait_time) => request.wait_time(wait_time).acquire().await,
-        None => request.try_acquire().await,
-    }
+pub async fn acquire(request: LockRequest) -> Result<Hold, LockError> {
+    request.acquire().await.map(Hold::new)
 }
 
-/// Releases the lock before the result leaves, so that the caller's next call does not meet its own
-/// lock. A failure is no reason to take a finished result back.
-pub async fn release(guard: LockGuard) {
-    if let Err(error) = guard.release().await {
-        tracing::warn!("a function ran under its lock, which was not released in order: {error}");
-    }
+/// A handler's answer without its lock.
+pub fn refuse(error: LockError) -> Response {
+    LockRejection::from(error).into_response()
 }

@@ -7,21 +7,22 @@ use std::task::{Context, Poll};
 use axum::body::{Body, HttpBody};
 use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
-use redlock_core::LockGuard;
 
-use crate::locked::release;
+use crate::hold::Hold;
+use crate::until_lost::Watch;
 
-/// Holds the lock until the body has ended or failed, or is dropped.
+/// Holds the lock until the body has ended or failed, or is dropped. Ends with an error when the
+/// lock is lost, where anybody looks out for that.
 ///
 /// The last frame waits for the release: with it the client has its whole answer, and its next
 /// request must not meet its own lock.
 pub(crate) struct LockedBody {
     body: Body,
-    hold: Hold,
+    phase: Phase,
 }
 
-enum Hold {
-    Held(LockGuard),
+enum Phase {
+    Held { hold: Hold, watch: Option<Watch> },
     Releasing { release: Pin<Box<dyn Future<Output = ()> + Send>>, last: Option<BodyFrame> },
     Released,
 }
@@ -29,8 +30,8 @@ enum Hold {
 type BodyFrame = Result<Frame<Bytes>, axum::Error>;
 
 impl LockedBody {
-    pub(crate) fn new(body: Body, guard: LockGuard) -> Self {
-        Self { body, hold: Hold::Held(guard) }
+    pub(crate) fn new(body: Body, hold: Hold, watch: Option<Watch>) -> Self {
+        Self { body, phase: Phase::Held { hold, watch } }
     }
 }
 
@@ -44,40 +45,47 @@ impl HttpBody for LockedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = self.get_mut();
         loop {
-            match std::mem::replace(&mut this.hold, Hold::Released) {
-                Hold::Held(guard) => {
+            match std::mem::replace(&mut this.phase, Phase::Released) {
+                Phase::Held { hold, mut watch } => {
+                    if let Some(watch) = &mut watch
+                        && let Poll::Ready(error) = watch.poll(cx)
+                    {
+                        this.body = Body::empty();
+                        return Poll::Ready(Some(Err(axum::Error::new(error))));
+                    }
                     let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
-                        this.hold = Hold::Held(guard);
+                        this.phase = Phase::Held { hold, watch };
                         return Poll::Pending;
                     };
                     if matches!(frame, Some(Ok(_))) && !this.body.is_end_stream() {
-                        this.hold = Hold::Held(guard);
+                        this.phase = Phase::Held { hold, watch };
                         return Poll::Ready(frame);
                     }
-                    this.hold = Hold::Releasing { release: Box::pin(release(guard)), last: frame };
+                    let release = Box::pin(hold.release());
+                    this.phase = Phase::Releasing { release, last: frame };
                 }
-                Hold::Releasing { mut release, last } => {
+                Phase::Releasing { mut release, last } => {
                     if release.as_mut().poll(cx).is_pending() {
-                        this.hold = Hold::Releasing { release, last };
+                        this.phase = Phase::Releasing { release, last };
                         return Poll::Pending;
                     }
                     return Poll::Ready(last);
                 }
-                Hold::Released => return Pin::new(&mut this.body).poll_frame(cx),
+                Phase::Released => return Pin::new(&mut this.body).poll_frame(cx),
             }
         }
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.hold {
-            Hold::Releasing { last: Some(_), .. } => false,
+        match &self.phase {
+            Phase::Releasing { last: Some(_), .. } => false,
             _ => self.body.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         let mut hint = self.body.size_hint();
-        if let Hold::Releasing { last: Some(Ok(frame)), .. } = &self.hold
+        if let Phase::Releasing { last: Some(Ok(frame)), .. } = &self.phase
             && let Some(data) = frame.data_ref()
         {
             let waiting = data.remaining() as u64;
@@ -92,11 +100,11 @@ impl HttpBody for LockedBody {
 
 impl fmt::Debug for LockedBody {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hold = match &self.hold {
-            Hold::Held(_) => "held",
-            Hold::Releasing { .. } => "releasing",
-            Hold::Released => "released",
+        let phase = match &self.phase {
+            Phase::Held { .. } => "held",
+            Phase::Releasing { .. } => "releasing",
+            Phase::Released => "released",
         };
-        f.debug_struct("LockedBody").field("hold", &hold).finish_non_exhaustive()
+        f.debug_struct("LockedBody").field("phase", &phase).finish_non_exhaustive()
     }
 }

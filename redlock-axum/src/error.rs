@@ -21,6 +21,12 @@ pub enum SetupError {
         /// What is allowed.
         allowed: &'static str,
     },
+    /// A bound on the renewal of a lease that is not renewed.
+    #[error("max_hold bounds the renewal of the lease, and needs renew")]
+    MaxHoldWithoutRenew,
+    /// Two options of which one makes the other void.
+    #[error("keep holds the lock for its whole lease, and so leaves nothing to hold_at_least")]
+    KeepAndHoldAtLeast,
     /// The status for contention would look like a success.
     #[error("contended_status is {0}, but must be a client or server error such as 409 or 423")]
     ContendedStatus(StatusCode),

@@ -71,12 +71,29 @@
 //! | somebody else holds the lock, and waiting, if any, is over | 409, by option 423 | `Retry-After` |
 //! | no quorum of nodes answered in time, too many requests wait already, or the manager was shut down | 503 | `Retry-After` |
 //! | a value for the key is empty, of the wrong type, or not UTF-8 | 400 | |
+//! | the request holds this lock already, by a layer further out, and would wait for itself | 500 | an error in the log |
 //! | no manager installed, a placeholder that the route lacks, an option out of range, something that is no lock at the lock's name | 500 | an error in the log |
-//! | the lease ran out while the handler ran | the handler's own | a warning in the log |
+//! | the lock was lost while the handler ran: its lease ran out, or is gone from a quorum of nodes | the handler's own; by option ([`OnLost::Abort`]) the handler is stopped, and it is 503 | a warning in the log |
 //!
 //! `Retry-After` is in whole seconds, rounded up, at least 1. The bodies are RFC 9457
 //! `application/problem+json` and tell neither key nor nodes; [`LockRejection`] says how to write
 //! your own.
+//!
+//! # Options
+//!
+//! The same words everywhere: as an argument of the attribute, a method of [`LockLayer`] and
+//! [`LockPolicy`], and, with the feature `serde`, a field of a policy.
+//!
+//! | option | what it does | default |
+//! |---|---|---|
+//! | `expire` | the lease: the lock frees itself after this time | 5 s |
+//! | `wait_time` | how long to wait while somebody else holds the lock; `"forever"`, or `wait_forever()`, for as long as it takes | one attempt |
+//! | `renew` | extends the lease for as long as the lock is held | not renewed |
+//! | `max_hold` | ends the renewal after this time | no bound |
+//! | `hold_at_least` | keeps the key locked for this time, even if the work ends before | released at the end |
+//! | `keep` | leaves the lock to run out, however the work ends | released at the end |
+//! | `reentrant` | shares a lock that the request holds already | refused with 500 |
+//! | `on_lost` | stops the work when its lock is lost, or does not: [`OnLost`] | goes on |
 //!
 //! # What is held until when
 //!
@@ -96,8 +113,8 @@
 //! lock it counts the handler alone, and the release is awaited as always.
 //!
 //! **When the lease runs out** the handler is not stopped, but somebody else can take the lock. Choose
-//! `expire` longer than the handler takes, let it be renewed, or look at [`HeldLock`] before each step
-//! that matters.
+//! `expire` longer than the handler takes, let it be renewed, look at [`HeldLock`] before each step
+//! that matters, or have the handler dropped then, by [`OnLost::Abort`].
 //!
 //! **When the process ends**, call [`LockManager::shutdown`] after the server has stopped: what is
 //! still held is released then, and not only when its lease runs out.
@@ -107,8 +124,11 @@
 //! * `Extension(locks)` must stand outside of whatever locks, so make it the last
 //!   [`Router::layer`](axum::Router::layer). A request that does not find it is answered with 500,
 //!   and the log names the line to add.
-//! * Two locks with the same key around one handler, such as a layer on its route and one on its
-//!   router, lock the request out by itself: with 409, after the waiting time.
+//! * Two locks with the same key around one handler, such as a layer on its route and the attribute,
+//!   or the attribute on a service that the handler calls, would wait for each other. The request is
+//!   a [`scope`], so that the inner one fails at once instead: with 500, and an error in the log. Make
+//!   the inner one `reentrant`, so that it shares the lock, or give it another key. What a handler
+//!   spawns is outside of its scope, and does wait.
 //! * `{id}` takes the text of the path, and `42` and `042` are two texts. Write `{id:u64}` where they
 //!   are one order. The attribute has the value itself: there, `Path<u64>` does it.
 //! * [`Router::route_layer`](axum::Router::route_layer) and `layer` also lock the answer 405, and,
@@ -128,6 +148,7 @@ pub mod __private;
 mod body;
 mod error;
 mod future;
+mod hold;
 mod layer;
 mod locked;
 mod locks;
@@ -138,12 +159,13 @@ mod rejection;
 mod route_key;
 mod setup;
 mod terms;
+mod until_lost;
 
 pub use error::{PolicyError, SetupError};
 pub use future::ResponseFuture;
 pub use layer::{LockLayer, LockService};
 pub use locks::{HeldLock, Locks, NotLocked};
-pub use options::HoldUntil;
+pub use options::{HoldUntil, OnLost};
 pub use policy::{LockPolicies, LockPolicy, PolicyService};
 #[doc(inline)]
 pub use redlock_core::*;

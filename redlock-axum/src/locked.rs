@@ -6,18 +6,20 @@ use axum::body::{Body, HttpBody};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{Method, Request};
-use redlock_core::LockGuard;
 use tower_service::Service;
 
 use crate::body::LockedBody;
+use crate::hold::Hold;
 use crate::locks::HeldSlot;
-use crate::options::{HoldUntil, LockOptions};
+use crate::options::{HoldUntil, OnLost};
 use crate::rejection::LockRejection;
 use crate::route_key;
 use crate::setup::Setup;
 use crate::terms::Terms;
+use crate::until_lost::UntilLost;
 
 /// Serves the request by `inner` while its lock is held; without the lock `inner` is not called.
+/// Whatever asks for the same lock inside does not wait for itself.
 ///
 /// `inner` must be ready.
 pub(crate) async fn serve<S, B>(
@@ -37,57 +39,48 @@ where
         return Ok(response);
     }
 
-    let guard = match acquire(&terms, &setup, &mut parts).await {
-        Ok(guard) => guard,
+    let hold = match acquire(&terms, &setup, &mut parts).await {
+        Ok(hold) => hold,
         Err(rejection) => return Ok(setup.reject(rejection)),
     };
-    parts.extensions.insert(HeldSlot::filled(guard.lease()));
+    parts.extensions.insert(HeldSlot::filled(hold.lease().clone()));
     // The answer to HEAD has no body that could be sent.
     let until_end_of_body =
         terms.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
+    let watch = || match terms.options.on_lost {
+        OnLost::KeepGoing => None,
+        OnLost::Abort => Some(hold.watch()),
+    };
 
     let request = Request::from_parts(parts, body);
-    let result = inner.call(request).await.map(IntoResponse::into_response);
+    let result = match UntilLost::new(watch(), inner.call(request)).await {
+        Ok(result) => result.map(IntoResponse::into_response),
+        Err(error) => return Ok(setup.reject(error.into())),
+    };
     match result {
         Ok(response) if until_end_of_body && !response.body().is_end_stream() => {
-            Ok(response.map(|body| Body::new(LockedBody::new(body, guard))))
+            let watch = watch();
+            Ok(response.map(|body| Body::new(LockedBody::new(body, hold, watch))))
         }
         result => {
-            release(guard).await;
+            hold.release().await;
             result
         }
     }
 }
 
-async fn acquire(
-    terms: &Terms,
-    setup: &Setup,
-    parts: &mut Parts,
-) -> Result<LockGuard, LockRejection> {
+async fn acquire(terms: &Terms, setup: &Setup, parts: &mut Parts) -> Result<Hold, LockRejection> {
     // A mistake refuses every request: better no answer than one without the lock.
     let template = terms.check()?;
     let key = route_key::render(template, parts).await?;
     let manager = setup.manager(&parts.extensions)?;
-    let LockOptions { expire, renew, wait_time, contended_status, hold_until: _ } = terms.options;
-
-    let mut request = manager.lock_key(Ok(key)).expire(expire);
-    if renew {
-        request = request.renew();
-    }
-    if let Some(wait_time) = wait_time {
-        request = request.wait_time(wait_time);
-    }
-    request
-        .acquire()
-        .await
-        .map_err(|error| LockRejection::from(error).with_contended_status(contended_status))
-}
-
-/// Releases the lock before the answer leaves, so that the client's next request does not meet its
-/// own lock. A failure is no reason to take a finished answer back.
-pub(crate) async fn release(guard: LockGuard) {
-    if let Err(error) = guard.release().await {
-        tracing::warn!("a request was served, but its lock was not released in order: {error}");
+    let options = &terms.options;
+    match options.apply(manager.lock_key(Ok(key))).acquire().await {
+        Ok(guard) if options.keep => Ok(Hold::new(guard).keep()),
+        Ok(guard) => Ok(Hold::new(guard)),
+        Err(error) => {
+            Err(LockRejection::from(error).with_contended_status(options.contended_status))
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use http::StatusCode;
+use redlock_core::LockRequest;
 
 use crate::error::SetupError;
 
@@ -24,8 +25,37 @@ pub enum HoldUntil {
     /// away. For handlers that work while they stream.
     ///
     /// The lease must last that long, so consider [`renew`](crate::LockLayer::renew). What comes
-    /// after an upgrade, such as the messages of a WebSocket, is not part of the body.
+    /// after an upgrade, such as the messages of a WebSocket, is not part of the body. The body is
+    /// sent outside of the request's [`scope`](crate::scope): a body that asks for the request's own
+    /// lock meets a stranger's.
     EndOfBody,
+}
+
+/// Says what becomes of a handler whose lock is lost while it runs: because its lease has run out,
+/// could not be renewed, or is gone from a quorum of nodes. In each case a warning is logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "snake_case"))]
+pub enum OnLost {
+    /// It goes on, and its response is sent. For handlers that look at their
+    /// [`HeldLock`](crate::HeldLock) themselves, or whose work does no harm when it is done twice.
+    #[default]
+    KeepGoing,
+    /// It is dropped at the `await` where it stands, and the request is answered with 503, a
+    /// [`RejectionKind::Lost`](crate::RejectionKind::Lost). A body that is still being sent, with
+    /// [`HoldUntil::EndOfBody`], ends with an error.
+    ///
+    /// What the handler has done by then is done, and what it has spawned goes on. A handler that
+    /// does not await is not stopped.
+    Abort,
+}
+
+/// How long a request waits for its lock.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) enum Wait {
+    #[default]
+    Not,
+    For(Duration),
+    Forever,
 }
 
 /// How a lock is asked for and held.
@@ -33,7 +63,12 @@ pub enum HoldUntil {
 pub(crate) struct LockOptions {
     pub(crate) expire: Duration,
     pub(crate) renew: bool,
-    pub(crate) wait_time: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) hold_at_least: Option<Duration>,
+    pub(crate) reentrant: bool,
+    pub(crate) wait: Wait,
+    pub(crate) keep: bool,
+    pub(crate) on_lost: OnLost,
     pub(crate) contended_status: StatusCode,
     pub(crate) hold_until: HoldUntil,
 }
@@ -43,7 +78,12 @@ impl Default for LockOptions {
         Self {
             expire: Duration::from_secs(5),
             renew: false,
-            wait_time: None,
+            max_hold: None,
+            hold_at_least: None,
+            reentrant: false,
+            wait: Wait::default(),
+            keep: false,
+            on_lost: OnLost::default(),
             contended_status: StatusCode::CONFLICT,
             hold_until: HoldUntil::default(),
         }
@@ -51,20 +91,76 @@ impl Default for LockOptions {
 }
 
 impl LockOptions {
+    /// Finds the first mistake.
     pub(crate) fn check(&self) -> Result<(), SetupError> {
-        let Self { expire, renew: _, wait_time, contended_status, hold_until: _ } = self;
+        self.check_each()?;
+        self.check_together()
+    }
+
+    /// Finds the first option that is wrong whatever the others are.
+    pub(crate) fn check_each(&self) -> Result<(), SetupError> {
+        let Self { expire, max_hold, wait, contended_status, .. } = self;
         if !EXPIRE.contains(expire) {
             return Err(out_of_range("expire", *expire, "from 10 ms to 7 days"));
         }
-        if let Some(wait_time) = wait_time
+        if let Wait::For(wait_time) = wait
             && !WAIT_TIME.contains(wait_time)
         {
             return Err(out_of_range("wait_time", *wait_time, "at most 7 days"));
+        }
+        if let Some(Duration::ZERO) = max_hold {
+            return Err(out_of_range("max_hold", Duration::ZERO, "longer than zero"));
         }
         if contended_status.is_client_error() || contended_status.is_server_error() {
             Ok(())
         } else {
             Err(SetupError::ContendedStatus(*contended_status))
+        }
+    }
+
+    /// Finds options that do not go together.
+    fn check_together(&self) -> Result<(), SetupError> {
+        let Self { expire, renew, max_hold, hold_at_least, keep, .. } = self;
+        if let Some(hold_at_least) = hold_at_least {
+            if *keep {
+                return Err(SetupError::KeepAndHoldAtLeast);
+            }
+            if hold_at_least > expire {
+                return Err(out_of_range(
+                    "hold_at_least",
+                    *hold_at_least,
+                    "at most the lease, expire",
+                ));
+            }
+        }
+        if max_hold.is_some() && !renew {
+            return Err(SetupError::MaxHoldWithoutRenew);
+        }
+        Ok(())
+    }
+
+    /// Puts the options into a request.
+    pub(crate) fn apply(&self, request: LockRequest) -> LockRequest {
+        let Self { expire, renew, max_hold, hold_at_least, reentrant, wait, keep, .. } = *self;
+        // A lock that another of this process hands on has not its whole lease left to be kept.
+        let hold_at_least = if keep { Some(expire) } else { hold_at_least };
+        let mut request = request.expire(expire);
+        if renew {
+            request = request.renew();
+        }
+        if let Some(max_hold) = max_hold {
+            request = request.max_hold(max_hold);
+        }
+        if let Some(hold_at_least) = hold_at_least {
+            request = request.hold_at_least(hold_at_least);
+        }
+        if reentrant {
+            request = request.reentrant();
+        }
+        match wait {
+            Wait::Not => request,
+            Wait::For(wait_time) => request.wait_time(wait_time),
+            Wait::Forever => request.wait_forever(),
         }
     }
 }
@@ -85,10 +181,26 @@ mod tests {
         let nanosecond = Duration::from_nanos(1);
         for expire in [shortest.saturating_sub(nanosecond), shortest, longest, longest + nanosecond]
         {
-            let ours = LockOptions { expire, ..LockOptions::default() }.check();
-            let theirs = LockManager::in_memory().lock("k").expire(expire).try_acquire().await;
-            let refused = matches!(theirs, Err(LockError::InvalidOption(_)));
-            assert_eq!(ours.is_err(), refused, "{expire:?}");
+            let options = LockOptions { expire, ..LockOptions::default() };
+            assert_eq!(options.check().is_err(), core_refuses(&options).await, "{expire:?}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_range_of_hold_at_least_is_that_of_core() {
+        let expire = Duration::from_secs(1);
+        for (hold_at_least, refused) in [(expire, false), (expire + Duration::from_nanos(1), true)]
+        {
+            let hold_at_least = Some(hold_at_least);
+            let options = LockOptions { expire, hold_at_least, ..LockOptions::default() };
+            assert_eq!(options.check().is_err(), refused, "{hold_at_least:?}");
+            assert_eq!(core_refuses(&options).await, refused, "{hold_at_least:?}");
+        }
+    }
+
+    async fn core_refuses(options: &LockOptions) -> bool {
+        let locks = LockManager::in_memory();
+        let lock = options.apply(locks.lock("k")).try_acquire().await;
+        matches!(lock, Err(LockError::InvalidOption(_)))
     }
 }

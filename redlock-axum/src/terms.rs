@@ -35,8 +35,15 @@ impl Terms {
 
     /// Finds the first mistake.
     pub(crate) fn check(&self) -> Result<&KeyTemplate, SetupError> {
-        let template = self.template.as_ref().map_err(Clone::clone)?;
+        let template = self.check_each()?;
         self.options.check()?;
+        Ok(template)
+    }
+
+    /// Finds the first mistake that no further option can mend.
+    pub(crate) fn check_each(&self) -> Result<&KeyTemplate, SetupError> {
+        let template = self.template.as_ref().map_err(Clone::clone)?;
+        self.options.check_each()?;
         if self.methods.is_empty() {
             return Err(SetupError::NoMethods);
         }

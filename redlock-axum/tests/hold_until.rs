@@ -14,7 +14,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
-use redlock_axum::{HoldUntil, LockLayer, LockManager};
+use redlock_axum::{HoldUntil, LockLayer, LockManager, OnLost};
 use support::{Log, eventually, memory, request, send};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
@@ -144,6 +144,34 @@ async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_named_in_the_log(
     assert_eq!(next_data(&mut body).await, "late");
     assert!(body.frame().await.is_none());
     assert_eq!(Log::count("WARN", "not released in order"), 1);
+}
+
+#[tokio::test]
+async fn a_body_that_is_to_end_with_its_lock_ends_with_an_error() {
+    let (locks, node) = memory().await;
+    let layer = until_end_of_body().expire(Duration::from_millis(100)).on_lost(OnLost::Abort);
+    let (frames, app) = streaming(layer, locks, HeaderMap::new());
+    let mut body = send(&app, Method::GET, "/").await.into_body();
+    frames.send(Ok("in time")).await.unwrap();
+    assert_eq!(next_data(&mut body).await, "in time");
+
+    // Nothing more comes; what wakes the body up is the loss.
+    let error = body.frame().await.unwrap().unwrap_err();
+    assert!(error.to_string().contains("the lock k was lost"), "{error}");
+    assert!(frames.is_closed(), "the handler's body is dropped");
+    assert!(body.frame().await.is_none());
+    eventually("the lease runs out", || node.is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_kept_until_the_end_of_the_body_is_kept_after_it() {
+    let (locks, node) = memory().await;
+    let layer = until_end_of_body().expire(Duration::from_secs(60)).keep();
+    let (frames, app) = streaming(layer, locks, HeaderMap::new());
+    let mut body = send(&app, Method::GET, "/").await.into_body();
+    drop(frames);
+    assert!(body.frame().await.is_none());
+    assert!(node.time_to_live("k").unwrap() > Duration::from_secs(50));
 }
 
 fn until_end_of_body() -> LockLayer {

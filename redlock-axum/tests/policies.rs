@@ -390,6 +390,7 @@ fn a_policy_reads_as_it_was_written() {
 #[cfg(feature = "serde")]
 mod from_configuration {
     use redlock_axum::LockManager;
+    use redlock_axum::{HeldLock, LockLayer};
     use serde::Deserialize;
 
     use super::*;
@@ -445,6 +446,11 @@ mod from_configuration {
             key = "stock:{sku:lower}"
             expire = 10
             renew = true
+            max_hold = "1h"
+            hold_at_least = 0
+            reentrant = true
+            keep = false
+            on_lost = "keep_going"
             wait_time = "20ms"
             contended_status = 423
             hold_until = "end_of_body"
@@ -477,6 +483,47 @@ mod from_configuration {
         works(table).await;
     }
 
+    #[tokio::test]
+    async fn the_options_of_holding_are_read() {
+        let table: Config = toml::from_str(
+            r#"
+            locks = [
+                { route = "/waits", key = "waits", wait_time = "forever" },
+                { route = "/stays", key = "stays", expire = 60, hold_at_least = "30s" },
+                { route = "/keeps", key = "keeps", expire = 60, keep = true },
+                { route = "/stops", key = "stops", expire = "100ms", on_lost = "abort" },
+                { route = "/hangs", key = "hangs", expire = "100ms", renew = true, max_hold = "200ms" },
+                { route = "/again", key = "again", reentrant = true },
+            ]
+            "#,
+        )
+        .unwrap();
+        let (locks, node) = memory().await;
+        let app = Router::new()
+            .route("/waits", on_post(ok))
+            .route("/stays", on_post(ok))
+            .route("/keeps", on_post(ok))
+            .route("/stops", on_post(|| std::future::pending::<()>()))
+            .route("/hangs", on_post(|lock: HeldLock| async move { lock.lost().await }))
+            .route("/again", on_post(ok))
+            .layer(table.locks)
+            .route_layer(LockLayer::new("again"))
+            .layer(Extension(locks.clone()));
+
+        let guard = hold(&locks, "waits").await;
+        let (waited, released) = tokio::join!(post(&app, "/waits"), guard.release());
+        released.unwrap();
+        assert_eq!(waited, 200);
+        assert_eq!(post(&app, "/stays").await, 200);
+        let left = node.time_to_live("stays").unwrap();
+        assert!((20..=30).contains(&left.as_secs()), "{left:?}");
+        assert_eq!(post(&app, "/keeps").await, 200);
+        assert!(node.time_to_live("keeps").unwrap() > Duration::from_secs(50));
+        assert_eq!(post(&app, "/stops").await, 503);
+        assert_eq!(post(&app, "/hangs").await, 200);
+        assert_eq!(post(&app, "/again").await, 200);
+    }
+
     #[test]
     fn what_is_wrong_in_a_file_is_said_clearly() {
         let message = |fields: &str| {
@@ -494,6 +541,13 @@ mod from_configuration {
             ("expire = 1.5", "expected a time such as"),
             ("expire = '5ms'", "expire is 5ms, but must be from 10 ms to 7 days"),
             ("wait_time = '8days'", "wait_time is 691200s, but must be at most 7 days"),
+            ("wait_time = 'for ever'", "whole number of seconds, or \"forever\""),
+            ("expire = 'forever'", "expected a time such as \"500ms\" or \"5s\""),
+            ("max_hold = 5", "max_hold bounds the renewal of the lease, and needs renew"),
+            ("keep = true\nhold_at_least = 5", "keep holds the lock for its whole lease"),
+            ("hold_at_least = 6", "hold_at_least is 6s, but must be at most the lease"),
+            ("renew = 'yes'", "expected a boolean"),
+            ("on_lost = 'panic'", "unknown variant `panic`, expected `keep_going` or `abort`"),
             ("contended_status = 42", "expected an HTTP status such as 409 or 423"),
             ("contended_status = 200", "contended_status is 200 OK"),
             ("hold_until = 'body'", "unknown variant `body`, expected `response` or `end_of_body`"),

@@ -172,6 +172,47 @@ fn the_application_gets_the_error_behind_the_rejection() {
     assert!(LockRejection::missing_manager().lock_error().is_none());
 }
 
+/// Two layers, or a layer and the attribute, with one key: a mistake in the program.
+#[tokio::test]
+async fn a_lock_within_itself_is_a_server_error_and_the_log_says_what_to_do() {
+    Log::start();
+    let rejection = LockRejection::from(LockError::AlreadyHeld { key: key() });
+    assert_eq!(rejection.kind(), RejectionKind::AlreadyHeld);
+    assert_eq!(rejection.retry_after(), None);
+    assert_eq!(
+        problem(rejection).await,
+        json!({
+            "type": "about:blank",
+            "title": "Internal Server Error",
+            "status": 500,
+            "detail": "the server is not set up correctly",
+        })
+    );
+    let line = "order:4711 is held by the same request already, and must not wait for itself; \
+                share the lock with `reentrant`";
+    assert_eq!(Log::count("ERROR", line), 1);
+}
+
+#[tokio::test]
+async fn a_lost_lock_is_an_unavailable_service_that_says_that_it_had_begun() {
+    Log::start();
+    let rejection = LockRejection::from(LockError::Lost { key: key() });
+    assert_eq!(rejection.kind(), RejectionKind::Lost);
+    assert_eq!(rejection.retry_after(), Some(Duration::from_secs(1)));
+    assert_eq!(
+        problem(rejection).await,
+        json!({
+            "type": "about:blank",
+            "title": "Service Unavailable",
+            "status": 503,
+            "detail": "the request was stopped half-way, because it could not be made sure any more \
+                       that no other request is being processed for this resource",
+            "retry_after": 1,
+        })
+    );
+    assert_eq!(Log::count("WARN", "a request was stopped half-way: the lock order:4711"), 1);
+}
+
 #[test]
 fn missing_nodes_are_logged_as_a_warning_and_contention_is_not() {
     Log::start();

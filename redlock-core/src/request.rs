@@ -135,7 +135,7 @@ impl LockRequest {
     ///
     /// # Errors
     ///
-    /// Every variant of [`LockError`]. In each case the lock is not held.
+    /// Every variant of [`LockError`] but [`Lost`](LockError::Lost). In each case the lock is not held.
     ///
     /// # Cancel safety
     ///
@@ -152,7 +152,7 @@ impl LockRequest {
     ///
     /// # Errors
     ///
-    /// Every variant of [`LockError`]. In each case the lock is not held.
+    /// Every variant of [`LockError`] but [`Lost`](LockError::Lost). In each case the lock is not held.
     ///
     /// # Cancel safety
     ///

@@ -3,22 +3,20 @@
 use proc_macro2::{Ident, Span};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Expr, ExprLit, ExprPath, Lit, Path, Token, parenthesized, token};
+use syn::{Expr, ExprPath, Path, Token, parenthesized, token};
 
-use crate::duration::{TimeUnit, Written};
-use crate::key::{Key, ungrouped};
+use crate::key::Key;
+use crate::options::{self, Options};
+use crate::value::{equals, once, value};
 
-const DEFAULT_EXPIRE_MS: u64 = 5_000;
-
-const THERE_ARE: &str =
-    "there are `key`, `expire`, `wait_time`, `time_unit`, `manager`, `error` and `crate`";
+const THERE_ARE: &str = "there are `key`, `expire`, `wait_time`, `time_unit`, `renew`, `max_hold`, \
+                         `hold_at_least`, `keep`, `reentrant`, `on_lost`, `manager`, `error` and \
+                         `crate`";
 
 /// The arguments, checked.
 pub(crate) struct Arguments {
     pub(crate) key: Key,
-    pub(crate) expire_ms: u64,
-    /// `None`: one attempt.
-    pub(crate) wait_time_ms: Option<u64>,
+    pub(crate) options: Options,
     pub(crate) manager: Option<Expr>,
     pub(crate) error: Option<ExprPath>,
     pub(crate) crate_path: Option<Path>,
@@ -41,9 +39,7 @@ impl Parse for Arguments {
 #[derive(Default)]
 struct Given {
     key: Option<Key>,
-    expire: Option<Written>,
-    wait_time: Option<Written>,
-    time_unit: Option<(Span, TimeUnit)>,
+    options: options::Given,
     manager: Option<Expr>,
     error: Option<(Span, ExprPath)>,
     crate_path: Option<Path>,
@@ -57,6 +53,9 @@ impl Given {
             )));
         }
         let name = input.call(Ident::parse_any)?;
+        if let Some(read) = self.options.argument(&name, input) {
+            return read;
+        }
         match name.to_string().as_str() {
             "key" if input.peek(token::Paren) => {
                 let arguments;
@@ -64,18 +63,6 @@ impl Given {
                 once(&mut self.key, &name, Key::from_arguments(&arguments)?)
             }
             "key" => once(&mut self.key, &name, Key::from_value(value(input, &name)?)?),
-            "expire" => {
-                let expire = Written::parse("expire", &value(input, &name)?)?;
-                once(&mut self.expire, &name, expire)
-            }
-            "wait_time" => {
-                let wait_time = Written::parse("wait_time", &value(input, &name)?)?;
-                once(&mut self.wait_time, &name, wait_time)
-            }
-            "time_unit" => {
-                let unit = time_unit(&value(input, &name)?)?;
-                once(&mut self.time_unit, &name, (name.span(), unit))
-            }
             "manager" => once(&mut self.manager, &name, value(input, &name)?),
             "error" => {
                 let path = error_path(value(input, &name)?)?;
@@ -98,25 +85,13 @@ impl Given {
     }
 
     fn check(self) -> syn::Result<Arguments> {
-        let Self { key, expire, wait_time, time_unit, manager, error, crate_path } = self;
+        let Self { key, options, manager, error, crate_path } = self;
         let key = key.ok_or_else(|| {
             syn::Error::new(
                 Span::call_site(),
                 "the lock needs a key: `#[redis_lock(key = \"order:{id}\")]`",
             )
         })?;
-        let has_number = [&expire, &wait_time].into_iter().flatten().any(Written::is_number);
-        let unit = match time_unit {
-            Some((span, _)) if !has_number => {
-                return Err(syn::Error::new(
-                    span,
-                    "`time_unit` is the unit of whole numbers in `expire` and `wait_time`, and \
-                     there is none",
-                ));
-            }
-            Some((_, unit)) => unit,
-            None => TimeUnit::SECONDS,
-        };
         if let (Some((span, _)), None) = (&error, &manager) {
             return Err(syn::Error::new(
                 *span,
@@ -126,46 +101,11 @@ impl Given {
         }
         Ok(Arguments {
             key,
-            expire_ms: expire.map_or(Ok(DEFAULT_EXPIRE_MS), |expire| expire.expire_ms(unit))?,
-            wait_time_ms: wait_time
-                .map(|wait_time| wait_time.milliseconds(unit))
-                .transpose()?
-                .filter(|&wait_time| wait_time > 0),
+            options: options.check()?,
             manager,
             error: error.map(|(_, path)| path),
             crate_path,
         })
-    }
-}
-
-fn once<T>(slot: &mut Option<T>, name: &Ident, value: T) -> syn::Result<()> {
-    if slot.replace(value).is_some() {
-        return Err(syn::Error::new(name.span(), format!("`{name}` is given twice")));
-    }
-    Ok(())
-}
-
-fn equals(input: ParseStream<'_>, name: &Ident) -> syn::Result<()> {
-    match input.parse::<Token![=]>() {
-        Ok(_) if !input.is_empty() => Ok(()),
-        _ => {
-            Err(syn::Error::new(name.span(), format!("`{name}` has no value; write `{name} = ..`")))
-        }
-    }
-}
-
-fn value(input: ParseStream<'_>, name: &Ident) -> syn::Result<Expr> {
-    equals(input, name)?;
-    input.parse()
-}
-
-fn time_unit(value: &Expr) -> syn::Result<TimeUnit> {
-    match ungrouped(value) {
-        Expr::Lit(ExprLit { lit: Lit::Str(name), .. }) => TimeUnit::parse(name),
-        other => Err(syn::Error::new_spanned(
-            other,
-            "`time_unit` must be a text, such as `\"seconds\"` or `\"milliseconds\"`",
-        )),
     }
 }
 
@@ -185,9 +125,15 @@ fn error_path(value: Expr) -> syn::Result<ExprPath> {
 fn meant(name: &str) -> Option<&'static str> {
     Some(match name {
         "keys" | "name" | "value" => "key",
-        "expires" | "expiry" | "lease" | "lease_time" | "leaseTime" | "ttl" => "expire",
+        "expires" | "expiry" | "lease" | "lease_time" | "leaseTime" | "ttl" | "lockAtMostFor"
+        | "lock_at_most_for" => "expire",
         "wait" | "waitTime" | "waittime" | "timeout" => "wait_time",
         "unit" | "timeUnit" | "timeunit" => "time_unit",
+        "renewal" | "watchdog" | "auto_renew" => "renew",
+        "lockAtLeastFor" | "lock_at_least_for" => "hold_at_least",
+        "autoRelease" | "auto_release" => "keep",
+        "re_entrant" | "reenter" => "reentrant",
+        "onLost" | "lost" => "on_lost",
         "locks" | "lock" => "manager",
         "err" | "map_err" => "error",
         _ => return None,
@@ -201,61 +147,33 @@ mod tests {
 
     use super::*;
 
-    fn parse(tokens: TokenStream) -> Result<Arguments, String> {
-        syn::parse2(tokens).map_err(|error| error.to_string())
-    }
-
     fn message(tokens: TokenStream) -> String {
-        parse(tokens).err().unwrap()
-    }
-
-    /// The defaults of the Spring annotation.
-    #[test]
-    fn the_default_is_five_seconds_and_no_waiting() {
-        let arguments = parse(quote!(key = "redis_lock")).unwrap();
-        assert_eq!(arguments.expire_ms, 5_000);
-        assert_eq!(arguments.wait_time_ms, None);
-        assert!(arguments.manager.is_none());
-    }
-
-    #[test]
-    fn numbers_are_counted_in_the_unit_and_texts_in_their_own() {
-        let arguments = parse(quote! {
-            time_unit = "milliseconds", key = "a", expire = 1500, wait_time = "2s",
-        })
-        .unwrap();
-        assert_eq!(arguments.expire_ms, 1_500);
-        assert_eq!(arguments.wait_time_ms, Some(2_000));
-    }
-
-    #[test]
-    fn a_unit_does_not_change_the_default() {
-        let arguments = parse(quote!(key = "a", wait_time = 2, time_unit = "minutes")).unwrap();
-        assert_eq!(arguments.expire_ms, 5_000);
-        assert_eq!(arguments.wait_time_ms, Some(120_000));
-    }
-
-    #[test]
-    fn no_wait_time_and_a_wait_time_of_zero_are_the_same() {
-        let arguments = parse(quote!(key = "a", wait_time = 0)).unwrap();
-        assert_eq!(arguments.wait_time_ms, None);
+        syn::parse2::<Arguments>(tokens).err().unwrap().to_string()
     }
 
     #[test]
     fn each_argument_is_given_once() {
         assert_eq!(message(quote!(key = "a", key("b"))), "`key` is given twice");
-        for name in ["expire", "wait_time", "time_unit", "manager", "error"] {
+        for (name, value) in [
+            ("expire", quote!(1)),
+            ("wait_time", quote!(1)),
+            ("time_unit", quote!("seconds")),
+            ("renew", quote!(true)),
+            ("max_hold", quote!(1)),
+            ("hold_at_least", quote!(1)),
+            ("keep", quote!(true)),
+            ("reentrant", quote!(true)),
+            ("on_lost", quote!(abort)),
+            ("manager", quote!(locks)),
+            ("error", quote!(locks)),
+        ] {
             let ident = Ident::new(name, Span::call_site());
-            let value = match name {
-                "manager" | "error" => quote!(locks),
-                "time_unit" => quote!("seconds"),
-                _ => quote!(1),
-            };
             assert_eq!(
                 message(quote!(key = "a", #ident = #value, #ident = #value)),
                 format!("`{name}` is given twice")
             );
         }
+        assert_eq!(message(quote!(key = "a", renew, renew = false)), "`renew` is given twice");
         assert_eq!(message(quote!(key = "a", crate = a::b, crate = c)), "`crate` is given twice");
     }
 
@@ -287,19 +205,9 @@ mod tests {
     fn arguments_that_make_no_sense_together_are_refused() {
         assert!(message(quote!()).starts_with("the lock needs a key"));
         assert!(message(quote!(expire = 5)).starts_with("the lock needs a key"));
-        for tokens in [
-            quote!(key = "a", expire = "5s", time_unit = "seconds"),
-            quote!(key = "a", time_unit = "seconds"),
-        ] {
-            assert!(message(tokens).starts_with("`time_unit` is the unit of whole numbers"));
-        }
         assert!(message(quote!(key = "a", error = E::from)).starts_with("`error` needs `manager`"));
         assert!(
             message(quote!(key = "a", manager = m, error = |e| e)).starts_with("`error` must be")
-        );
-        assert!(
-            message(quote!(key = "a", expire = 5, time_unit = SECONDS))
-                .starts_with("`time_unit` must be a text")
         );
     }
 }

@@ -9,14 +9,17 @@ use syn::{
 
 use crate::expand::{Expansion, located, lock, mixed};
 use crate::key::{Key, Template};
+use crate::options::OnLost;
 
 impl Expansion<'_> {
     pub(crate) fn handler_body(&self) -> TokenStream {
         let Self { private, .. } = self;
-        let (references, key, call) = (self.parameters.references(), self.key(), self.call());
-        let (lock, expire, wait_time) = (lock(), self.expire(), self.wait_time());
+        let (references, key) = (self.parameters.references(), self.key());
+        let (lock, options, hold) = (lock(), self.options(), self.hold());
+        let refusal = quote_spanned!(mixed()=> return #private::refuse(error));
+        let output = self.output(&refusal);
         let response = quote_spanned! {self.output_span()=>
-            #private::IntoResponse::into_response(#call.await)
+            #private::IntoResponse::into_response(#output)
         };
         quote_spanned! {mixed()=>
             #private::scope(async move {
@@ -25,14 +28,12 @@ impl Expansion<'_> {
                     let key = #key;
                     key
                 };
-                let guard = match #lock.acquire(key, #expire, #wait_time).await {
-                    ::core::result::Result::Ok(guard) => guard,
-                    ::core::result::Result::Err(rejection) => {
-                        return #private::IntoResponse::into_response(rejection);
-                    }
+                let hold = match #lock.acquire(key, |request| request #options).await {
+                    ::core::result::Result::Ok(hold) => #hold,
+                    ::core::result::Result::Err(error) => #refusal,
                 };
                 let response = #response;
-                #private::release(guard).await;
+                hold.release().await;
                 response
             })
             .await
@@ -41,8 +42,8 @@ impl Expansion<'_> {
 
     pub(crate) fn function_body(&self, manager: &Expr) -> TokenStream {
         let Self { private, .. } = self;
-        let (references, key, call) = (self.parameters.references(), self.key(), self.call());
-        let (expire, wait_time) = (self.expire(), self.wait_time());
+        let (references, key) = (self.parameters.references(), self.key());
+        let (options, hold) = (self.options(), self.hold());
         let request = Expr::MethodCall(ExprMethodCall {
             attrs: Vec::new(),
             receiver: Box::new(manager.clone()),
@@ -58,20 +59,21 @@ impl Expansion<'_> {
             .as_ref()
             .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
         let refusal = quote_spanned! {self.output_span()=>
-            ::core::result::Result::Err(#map(error))
+            return ::core::result::Result::Err(#map(error))
         };
+        let output = self.output(&refusal);
         quote_spanned! {mixed()=>
             let request = {
                 #references
                 let request = #request;
                 request
             };
-            let guard = match #private::acquire(request, #expire, #wait_time).await {
-                ::core::result::Result::Ok(guard) => guard,
-                ::core::result::Result::Err(error) => return #refusal,
+            let hold = match #private::acquire(request #options).await {
+                ::core::result::Result::Ok(hold) => #hold,
+                ::core::result::Result::Err(error) => #refusal,
             };
-            let output = #call.await;
-            #private::release(guard).await;
+            let output = #output;
+            hold.release().await;
             output
         }
     }
@@ -126,15 +128,29 @@ impl Expansion<'_> {
         quote_spanned!(located(value)=> #private::KeyPart(#reference))
     }
 
-    fn expire(&self) -> TokenStream {
-        duration(self.arguments.expire_ms)
+    /// The options, as calls of the request's methods.
+    fn options(&self) -> TokenStream {
+        self.arguments.options.calls()
     }
 
-    fn wait_time(&self) -> TokenStream {
-        self.arguments.wait_time_ms.map(duration).map_or_else(
-            || quote!(::core::option::Option::None),
-            |duration| quote!(::core::option::Option::Some(#duration)),
-        )
+    /// What is done with `hold`, the lock, when it is there.
+    fn hold(&self) -> TokenStream {
+        let keep = self.arguments.options.keep.then(|| quote_spanned!(mixed()=> .keep()));
+        quote_spanned!(mixed()=> hold #keep)
+    }
+
+    /// What the inner function gives, or `refusal` if it is stopped.
+    fn output(&self, refusal: &TokenStream) -> TokenStream {
+        let call = self.call();
+        match self.arguments.options.on_lost {
+            OnLost::KeepGoing => quote_spanned!(mixed()=> #call.await),
+            OnLost::Abort => quote_spanned! {mixed()=>
+                match hold.until_lost(#call).await {
+                    ::core::result::Result::Ok(output) => output,
+                    ::core::result::Result::Err(error) => #refusal,
+                }
+            },
+        }
     }
 
     /// The call of the inner function.
@@ -160,8 +176,4 @@ impl Expansion<'_> {
         let arguments = self.parameters.iter().map(|parameter| &parameter.outer_name);
         quote_spanned!(mixed()=> #scope #name #turbofish(#receiver #(#arguments),*))
     }
-}
-
-fn duration(milliseconds: u64) -> TokenStream {
-    quote!(::core::time::Duration::from_millis(#milliseconds))
 }

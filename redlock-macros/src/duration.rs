@@ -105,7 +105,7 @@ impl Written {
         matches!(self, Self::Number { .. })
     }
 
-    fn span(&self) -> Span {
+    pub(crate) fn span(&self) -> Span {
         match self {
             Self::Number { span, .. } | Self::Text { span, .. } => *span,
         }

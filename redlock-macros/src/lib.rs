@@ -11,6 +11,8 @@ mod duration;
 mod expand;
 mod function;
 mod key;
+mod options;
+mod value;
 
 use proc_macro::TokenStream;
 
@@ -51,18 +53,38 @@ use proc_macro::TokenStream;
 /// |---|---|---|---|
 /// | `key` | `key` (an expression) | what is locked, [in one of three forms](#the-key) | required |
 /// | `expire` | `expire = 5` | the lease: how long the lock is held at most, from 10 ms to 7 days | 5 seconds |
-/// | `wait_time` | `waitTime` | how long to wait while another holds the lock | none: one attempt |
-/// | `time_unit` | `timeUnit = SECONDS` | the unit of whole numbers in the two above: `"milliseconds"`, `"seconds"`, `"minutes"`, `"hours"` or `"days"`, in any case | `"seconds"` |
+/// | `wait_time` | `waitTime` | how long to wait while another holds the lock; `"forever"` for as long as it takes | none: one attempt |
+/// | `time_unit` | `timeUnit = SECONDS` | the unit of whole numbers in times: `"milliseconds"`, `"seconds"`, `"minutes"`, `"hours"` or `"days"`, in any case | `"seconds"` |
+/// | `renew` | | extends the lease while the function runs, every third of it | not renewed |
+/// | `max_hold` | | with `renew`: after this time the lease is not extended any more, and runs out | no bound |
+/// | `hold_at_least` | | the key stays locked for this time from the acquisition on, even if the function ends before; at most `expire` | released at the end |
+/// | `keep` | | the lock is not released at all, but [left to run out](#release-and-cancellation) | released at the end |
+/// | `reentrant` | | [shares the lock](#a-lock-within-itself) if the same request holds it already | refused |
+/// | `on_lost` | | when the lock is lost while the function runs: `keep_going`, or [`abort`](#when-the-lock-is-lost) | `keep_going` |
 /// | `manager` | a bean | the `LockManager` to use, [for any function or method](#functions-and-methods) | the one that the router hands over |
 /// | `error` | | with `manager`: a function from `LockError` to the function's own error, by its path | `From::from` |
 /// | `crate` | | where to find `redlock_axum`, if it is re-exported | `::redlock_axum` |
 ///
-/// `expire` and `wait_time` are whole numbers, or texts that bring their unit along: `"500ms"`,
-/// `"2s"`, `"1m"`, `"1h"`, `"1d"`. They are read when the program is compiled; a wrong one does not
-/// compile.
+/// Times (`expire`, `wait_time`, `max_hold`, `hold_at_least`) are whole numbers, or texts that bring
+/// their unit along: `"500ms"`, `"2s"`, `"1m"`, `"1h"`, `"1d"`. `renew`, `keep` and `reentrant` stand
+/// alone, or are `= true` or `= false`. All of them are read when the program is compiled; a wrong
+/// one does not compile.
 ///
-/// The lease is not renewed while the function runs. Choose `expire` longer than the function takes,
-/// or [look at the lock](#the-lock-in-the-function) on the way.
+/// Choose `expire` longer than the function takes, let it be renewed, or
+/// [look at the lock](#the-lock-in-the-function) on the way.
+///
+/// ```
+/// # use axum::extract::Path;
+/// # use redlock_axum::redis_lock;
+/// // A report takes minutes, and one that hangs gives up its lock after half an hour. If the lock is
+/// // lost before, stop: another copy may be at work.
+/// #[redis_lock(key = "report:{id}", expire = 30, renew, max_hold = "30m", on_lost = abort)]
+/// async fn report(Path(id): Path<u64>) {}
+///
+/// // One message per minute and customer, whichever copy is asked.
+/// #[redis_lock(key = "remind:{customer}", expire = "1m", keep)]
+/// async fn remind(Path(customer): Path<u64>) {}
+/// ```
 ///
 /// # The key
 ///
@@ -121,7 +143,9 @@ use proc_macro::TokenStream;
 /// |---|---|---|
 /// | another holds the lock, and `wait_time`, if any, is over | 409 | `Retry-After` |
 /// | no quorum of nodes answered in time; the manager is shut down | 503 | `Retry-After` |
+/// | the lock was lost while the function ran, with `on_lost = abort` | 503 | `Retry-After`; the function was stopped half-way |
 /// | a value in the key is empty | 400 | |
+/// | the request holds this lock already, and the attribute is not `reentrant` | 500 | an error in the log, which says what to do |
 /// | the router has no `.layer(Extension(locks))`; what stands at the key is no lock | 500 | an error in the log, which says what to do |
 ///
 /// To answer in another way, give the `manager` and an error type of your own, see the next section.
@@ -192,6 +216,11 @@ use proc_macro::TokenStream;
 /// warning, and does not change the result: a lease that has run out by then is one reason, and
 /// means that another call may have run at the same time.
 ///
+/// With `keep` the lock is not released, however the function ends: by a value, an error, a panic, or
+/// a client that goes away. It runs out when its lease is over, `expire` after it was taken (with
+/// `renew`: after it was last extended). Who asks for it before is refused. Choose it for work that is
+/// to be done once per period, and `hold_at_least` where the period is shorter than the lease.
+///
 /// Dropping the future is safe at any point, waiting for the lock included; this is what axum does
 /// when the client goes away, and what a timeout layer does. The lock goes with it, released in the
 /// background. Whatever the function has spawned goes on without the lock.
@@ -214,6 +243,46 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
+/// # When the lock is lost
+///
+/// A lock is lost when its lease runs out or could not be renewed, or when a quorum of nodes does not
+/// have it any more. Another call may then run. With `on_lost = keep_going`, the default, the function
+/// runs on, and may find out by [`HeldLock`]. With `on_lost = abort` it is dropped at the `.await`
+/// where it stands. A handler then answers with 503; with `manager` the result is the error that
+/// becomes of [`LockError::Lost`]. Either way a warning is logged.
+///
+/// What was done by then is done: the caller must expect half of it. What the function has spawned
+/// goes on, and a function that does not await is not stopped.
+///
+/// # A lock within itself
+///
+/// A handler is a [`scope`]: whatever asks for a lock that the request holds already (the attribute on
+/// a service's method, inside of the handler; the attribute on a handler, inside of a layer) would
+/// wait for itself. It is refused at once, whatever its `wait_time`, with [`LockError::AlreadyHeld`].
+/// With `reentrant` it shares the lock: nothing is sent, the lease stays what it was, and the last of
+/// the holders releases.
+///
+/// ```
+/// # use redlock_axum::{LockError, LockManager, Locks, LockRejection, redis_lock};
+/// #[redis_lock(key = "stock", reentrant, manager = locks)]
+/// async fn count(locks: &LockManager) -> Result<u32, LockError> {
+///     Ok(1)
+/// }
+///
+/// #[redis_lock(key = "stock")]
+/// async fn recount(locks: Locks) -> Result<String, LockRejection> {
+///     let count = count(&locks).await?; // under the handler's lock
+///     Ok(count.to_string())
+/// }
+/// # let _: axum::Router = axum::Router::new().route("/", axum::routing::post(recount));
+/// ```
+///
+/// Of the options of the inner one, those that make a lease (`expire`, `renew`, `max_hold`,
+/// `hold_at_least`) have no effect then. What is spawned with `tokio::spawn` is outside of the scope:
+/// it waits as a stranger does, `reentrant` or not. Futures that are joined in one task are one
+/// holder: of two that lock the same key, the second is refused, or shares. A function with `manager`
+/// opens no scope of its own; outside of a request, wrap the outermost call in [`scope`].
+///
 /// # What becomes of the function
 ///
 /// Two functions: the outer one has the name, the documentation and the parameters' types, and takes
@@ -230,8 +299,7 @@ use proc_macro::TokenStream;
 /// `manager`.
 ///
 /// A call of the function by itself takes the lock like any other call: with the same key it is
-/// refused. A handler is a `scope`: whatever asks for the handler's own lock inside of it is refused
-/// at once (`LockError::AlreadyHeld`), instead of waiting for itself, and `reentrant()` shares it.
+/// refused, or [shares the lock](#a-lock-within-itself).
 ///
 /// # Pitfalls
 ///
@@ -248,6 +316,9 @@ use proc_macro::TokenStream;
 ///   goes on. See the documentation of `redlock-axum` for what is promised.
 ///
 /// [`HeldLock`]: ../redlock_axum/struct.HeldLock.html
+/// [`LockError::AlreadyHeld`]: ../redlock_axum/enum.LockError.html#variant.AlreadyHeld
+/// [`LockError::Lost`]: ../redlock_axum/enum.LockError.html#variant.Lost
+/// [`scope`]: ../redlock_axum/fn.scope.html
 /// [`KeyPart`]: ../redlock_axum/struct.KeyPart.html
 /// [`LockRejection`]: ../redlock_axum/struct.LockRejection.html
 #[proc_macro_attribute]

@@ -14,7 +14,7 @@ pub use service::LockService;
 
 use crate::error::SetupError;
 use crate::methods::Methods;
-use crate::options::HoldUntil;
+use crate::options::{HoldUntil, OnLost, Wait};
 use crate::rejection::LockRejection;
 use crate::setup::Setup;
 use crate::terms::Terms;
@@ -48,7 +48,9 @@ use crate::terms::Terms;
 ///
 /// A literal template should not need an `unwrap`, and a layer must not panic. So the builder takes
 /// everything; a wrong template or option is logged at error at once, and each request is refused
-/// with 500, because serving it unlocked would be worse. Call [`checked`](Self::checked) where the
+/// with 500, because serving it unlocked would be worse. (Options that do not go together, such as
+/// [`max_hold`](Self::max_hold) without [`renew`](Self::renew), are only known to be wrong when the
+/// layer is complete, and are logged at each request.) Call [`checked`](Self::checked) where the
 /// template comes from a configuration, or in a test, to have the mistake as an error.
 ///
 /// # Cancel safety
@@ -94,20 +96,59 @@ impl LockLayer {
     /// to 7 days. Defaults to 5 s.
     ///
     /// Choose it longer than the handler takes, or add [`renew`](Self::renew): the handler is not
-    /// stopped when the lease runs out.
+    /// stopped when the lease runs out, unless [`on_lost`](Self::on_lost) says so.
     pub fn expire(self, expire: Duration) -> Self {
         self.with(|terms| terms.options.expire = expire)
     }
 
-    /// Extends the lease for as long as the lock is held. Defaults to not doing so.
+    /// Extends the lease for as long as the lock is held, every third of it. Defaults to not doing so.
     pub fn renew(self) -> Self {
         self.with(|terms| terms.options.renew = true)
+    }
+
+    /// Ends the renewal after this time, so that a handler that hangs does not hold its lock for
+    /// ever: the lease then runs out. Needs [`renew`](Self::renew). Defaults to no bound.
+    pub fn max_hold(self, max_hold: Duration) -> Self {
+        self.with(|terms| terms.options.max_hold = Some(max_hold))
+    }
+
+    /// Keeps the key locked for at least this time from the acquisition on, even if the handler ends
+    /// before: for work that must not be repeated sooner. Not longer than the lease. Defaults to
+    /// none, as does zero.
+    pub fn hold_at_least(self, hold_at_least: Duration) -> Self {
+        let hold_at_least = Some(hold_at_least).filter(|time| !time.is_zero());
+        self.with(|terms| terms.options.hold_at_least = hold_at_least)
+    }
+
+    /// Leaves the lock to run out instead of releasing it, however the handler ends: one request per
+    /// key and lease. Defaults to releasing it.
+    pub fn keep(self) -> Self {
+        self.with(|terms| terms.options.keep = true)
+    }
+
+    /// Shares a lock of the same key that the request holds already, by a layer further out, instead
+    /// of refusing the request with [`RejectionKind::AlreadyHeld`](crate::RejectionKind::AlreadyHeld).
+    /// It is released with the last of its holders, and keeps the lease of the first. Defaults to not
+    /// sharing.
+    pub fn reentrant(self) -> Self {
+        self.with(|terms| terms.options.reentrant = true)
+    }
+
+    /// Sets what becomes of a handler whose lock is lost. Defaults to [`OnLost::KeepGoing`].
+    pub fn on_lost(self, on_lost: OnLost) -> Self {
+        self.with(|terms| terms.options.on_lost = on_lost)
     }
 
     /// Sets how long a request waits for a lock that somebody else holds, at most 7 days. Defaults
     /// to not waiting: one attempt.
     pub fn wait_time(self, wait_time: Duration) -> Self {
-        self.with(|terms| terms.options.wait_time = Some(wait_time))
+        self.with(|terms| terms.options.wait = Wait::For(wait_time))
+    }
+
+    /// Lets a request wait for as long as it takes. Mind that its client, or a timeout, may lose
+    /// patience long before: then the request is dropped, and leaves the line.
+    pub fn wait_forever(self) -> Self {
+        self.with(|terms| terms.options.wait = Wait::Forever)
     }
 
     /// Locks only requests with these methods; others pass unlocked. Defaults to all methods.
@@ -167,8 +208,9 @@ impl LockLayer {
     ///
     /// # Errors
     ///
-    /// A [`SetupError`] for a template that cannot be read, a time out of its range, a
-    /// `contended_status` that is no error, an empty list of methods.
+    /// A [`SetupError`] for a template that cannot be read, a time out of its range,
+    /// options that do not go together, a `contended_status` that is no error, an empty list of
+    /// methods.
     pub fn checked(self) -> Result<Self, SetupError> {
         self.terms.check()?;
         Ok(self)
@@ -176,7 +218,7 @@ impl LockLayer {
 
     fn with(mut self, change: impl FnOnce(&mut Terms)) -> Self {
         change(Arc::make_mut(&mut self.terms));
-        let mistake = self.terms.check().err();
+        let mistake = self.terms.check_each().err();
         if let Some(mistake) = &mistake
             && self.reported.as_ref() != Some(mistake)
         {

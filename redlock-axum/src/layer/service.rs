@@ -3,6 +3,7 @@ use std::task::{Context, Poll};
 
 use axum::response::{IntoResponse, Response};
 use http::Request;
+use redlock_core::scope;
 use tower_service::Service;
 
 use crate::future::ResponseFuture;
@@ -48,6 +49,6 @@ where
         let clone = self.inner.clone();
         let ready = std::mem::replace(&mut self.inner, clone);
         let (terms, setup) = (Arc::clone(&self.terms), Arc::clone(&self.setup));
-        ResponseFuture::locked(locked::serve(terms, setup, ready, request))
+        ResponseFuture::locked(scope(locked::serve(terms, setup, ready, request)))
     }
 }

@@ -7,7 +7,7 @@ use http::{Method, StatusCode};
 use serde::de::{self, Deserialize, Deserializer, SeqAccess, Unexpected, Visitor};
 
 use super::{LockPolicies, LockPolicy};
-use crate::options::HoldUntil;
+use crate::options::{HoldUntil, OnLost};
 
 /// The methods that axum can route by.
 const METHODS: [Method; 9] = [
@@ -31,7 +31,14 @@ struct Fields {
     expire: Option<Time>,
     #[serde(default)]
     renew: bool,
-    wait_time: Option<Time>,
+    max_hold: Option<Time>,
+    hold_at_least: Option<Time>,
+    #[serde(default)]
+    keep: bool,
+    #[serde(default)]
+    reentrant: bool,
+    on_lost: Option<OnLost>,
+    wait_time: Option<WaitTime>,
     contended_status: Option<Status>,
     hold_until: Option<HoldUntil>,
 }
@@ -39,8 +46,21 @@ struct Fields {
 impl<'de> Deserialize<'de> for LockPolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let fields = Fields::deserialize(deserializer)?;
-        let Fields { route, key, methods, expire, renew, wait_time, contended_status, hold_until } =
-            fields;
+        let Fields {
+            route,
+            key,
+            methods,
+            expire,
+            renew,
+            max_hold,
+            hold_at_least,
+            keep,
+            reentrant,
+            on_lost,
+            wait_time,
+            contended_status,
+            hold_until,
+        } = fields;
 
         let mut policy = LockPolicy::new(route, key);
         if let Some(MethodList(methods)) = methods {
@@ -52,8 +72,25 @@ impl<'de> Deserialize<'de> for LockPolicy {
         if renew {
             policy = policy.renew();
         }
-        if let Some(Time(wait_time)) = wait_time {
-            policy = policy.wait_time(wait_time);
+        if let Some(Time(max_hold)) = max_hold {
+            policy = policy.max_hold(max_hold);
+        }
+        if let Some(Time(hold_at_least)) = hold_at_least {
+            policy = policy.hold_at_least(hold_at_least);
+        }
+        if keep {
+            policy = policy.keep();
+        }
+        if reentrant {
+            policy = policy.reentrant();
+        }
+        if let Some(on_lost) = on_lost {
+            policy = policy.on_lost(on_lost);
+        }
+        match wait_time {
+            None => {}
+            Some(WaitTime::For(wait_time)) => policy = policy.wait_time(wait_time),
+            Some(WaitTime::Forever) => policy = policy.wait_forever(),
         }
         if let Some(Status(status)) = contended_status {
             policy = policy.contended_status(status);
@@ -114,34 +151,73 @@ struct Time(Duration);
 
 impl<'de> Deserialize<'de> for Time {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct TimeVisitor;
+        deserializer.deserialize_any(TimeVisitor { or: "" }).map(Self)
+    }
+}
 
-        impl Visitor<'_> for TimeVisitor {
-            type Value = Time;
+enum WaitTime {
+    For(Duration),
+    Forever,
+}
+
+impl<'de> Deserialize<'de> for WaitTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WaitTimeVisitor(TimeVisitor);
+
+        impl Visitor<'_> for WaitTimeVisitor {
+            type Value = WaitTime;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a time such as \"500ms\" or \"5s\", or a whole number of seconds")
+                self.0.expecting(f)
             }
 
-            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Time, E> {
-                Ok(Time(Duration::from_secs(seconds)))
+            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<WaitTime, E> {
+                self.0.visit_u64(seconds).map(WaitTime::For)
             }
 
-            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Time, E> {
-                match u64::try_from(seconds) {
-                    Ok(seconds) => self.visit_u64(seconds),
-                    Err(_) => Err(E::invalid_value(Unexpected::Signed(seconds), &self)),
+            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<WaitTime, E> {
+                self.0.visit_i64(seconds).map(WaitTime::For)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<WaitTime, E> {
+                match text {
+                    "forever" => Ok(WaitTime::Forever),
+                    text => self.0.visit_str(text).map(WaitTime::For),
                 }
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Time, E> {
-                humantime::parse_duration(text)
-                    .map(Time)
-                    .map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
             }
         }
 
-        deserializer.deserialize_any(TimeVisitor)
+        deserializer.deserialize_any(WaitTimeVisitor(TimeVisitor { or: ", or \"forever\"" }))
+    }
+}
+
+/// Reads a duration.
+struct TimeVisitor {
+    /// What else is taken where it is used, for messages.
+    or: &'static str,
+}
+
+impl Visitor<'_> for TimeVisitor {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { or } = self;
+        write!(f, "a time such as \"500ms\" or \"5s\", or a whole number of seconds{or}")
+    }
+
+    fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Duration, E> {
+        Ok(Duration::from_secs(seconds))
+    }
+
+    fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Duration, E> {
+        match u64::try_from(seconds) {
+            Ok(seconds) => self.visit_u64(seconds),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(seconds), &self)),
+        }
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
+        humantime::parse_duration(text).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
     }
 }
 

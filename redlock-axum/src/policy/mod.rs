@@ -17,7 +17,7 @@ pub use policies::LockPolicies;
 pub use service::PolicyService;
 
 use crate::methods::Methods;
-use crate::options::{HoldUntil, LockOptions};
+use crate::options::{HoldUntil, LockOptions, OnLost, Wait};
 
 /// Says by which key the requests of one route are locked: one line of a [`LockPolicies`] table.
 ///
@@ -81,10 +81,51 @@ impl LockPolicy {
         self
     }
 
+    /// Ends the renewal after this time, see [`LockLayer::max_hold`](crate::LockLayer::max_hold).
+    /// Defaults to no bound.
+    pub fn max_hold(mut self, max_hold: Duration) -> Self {
+        self.options.max_hold = Some(max_hold);
+        self
+    }
+
+    /// Keeps the key locked for at least this time, see
+    /// [`LockLayer::hold_at_least`](crate::LockLayer::hold_at_least). Defaults to none.
+    pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
+        self.options.hold_at_least = Some(hold_at_least).filter(|time| !time.is_zero());
+        self
+    }
+
+    /// Leaves the lock to run out, see [`LockLayer::keep`](crate::LockLayer::keep). Defaults to
+    /// releasing it.
+    pub fn keep(mut self) -> Self {
+        self.options.keep = true;
+        self
+    }
+
+    /// Shares a lock that the request holds already, see
+    /// [`LockLayer::reentrant`](crate::LockLayer::reentrant). Defaults to refusing the request.
+    pub fn reentrant(mut self) -> Self {
+        self.options.reentrant = true;
+        self
+    }
+
+    /// Sets what becomes of a handler whose lock is lost. Defaults to [`OnLost::KeepGoing`].
+    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
+        self.options.on_lost = on_lost;
+        self
+    }
+
     /// Sets how long a request waits for a lock that somebody else holds. Defaults to not waiting:
     /// one attempt.
     pub fn wait_time(mut self, wait_time: Duration) -> Self {
-        self.options.wait_time = Some(wait_time);
+        self.options.wait = Wait::For(wait_time);
+        self
+    }
+
+    /// Lets a request wait for as long as it takes, see
+    /// [`LockLayer::wait_forever`](crate::LockLayer::wait_forever).
+    pub fn wait_forever(mut self) -> Self {
+        self.options.wait = Wait::Forever;
         self
     }
 

@@ -3,6 +3,7 @@ use std::task::{Context, Poll};
 
 use axum::response::{IntoResponse, Response};
 use http::Request;
+use redlock_core::scope;
 use tower_service::Service;
 
 use super::table::{Table, Verdict};
@@ -52,7 +53,7 @@ where
                 let clone = self.inner.clone();
                 let ready = std::mem::replace(&mut self.inner, clone);
                 let setup = Arc::clone(&self.setup);
-                ResponseFuture::locked(locked::serve(terms, setup, ready, request))
+                ResponseFuture::locked(scope(locked::serve(terms, setup, ready, request)))
             }
         }
     }

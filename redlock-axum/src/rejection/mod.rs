@@ -11,19 +11,22 @@ use redlock_core::{KeyError, LockError};
 
 use crate::error::SetupError;
 
-/// Answers a request that did not get its lock. The handler has not run.
+/// Answers a request that did not get its lock. The handler has not run, but for the one case that
+/// it was stopped because it [lost](RejectionKind::Lost) its lock.
 ///
 /// | [`kind`](Self::kind) | when | status | `Retry-After` |
 /// |---|---|---|---|
 /// | [`Contended`](RejectionKind::Contended) | somebody else holds the lock, and waiting, if any, is over | 409, or [as chosen](Self::with_contended_status) | until the holder's lease runs out |
 /// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was shut down | 503 | 1 |
+/// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, which was stopped ([`OnLost::Abort`](crate::OnLost::Abort)) | 503 | 1 |
 /// | [`InvalidKey`](RejectionKind::InvalidKey) | a value that the key is built from is empty, of the wrong type, or not UTF-8 | 400 | |
+/// | [`AlreadyHeld`](RejectionKind::AlreadyHeld) | the request holds this lock already, by a layer further out, and would wait for itself | 500 | |
 /// | [`Misconfigured`](RejectionKind::Misconfigured) | no manager installed, a placeholder that the route lacks, an option out of range, a foreign key at the lock's name | 500 | |
 ///
 /// The response is an [RFC 9457] `application/problem+json` with the members `type`, `title`,
 /// `status`, `detail` and, beside a `Retry-After` header, `retry_after` in seconds. It tells neither
-/// the key nor anything of the nodes. Those go to the log: a misconfiguration at error, missing nodes
-/// at warn, the rest at debug.
+/// the key nor anything of the nodes. Those go to the log: a misconfiguration and a lock within itself at
+/// error, missing nodes and a lost lock at warn, the rest at debug.
 ///
 /// The rejection also lies in the extensions of its response. A middleware around the whole router
 /// can thus give all of them another form, wherever they come from:
@@ -60,8 +63,15 @@ pub enum RejectionKind {
     /// The lock could not be decided on: too few nodes answered in time, too many requests wait for
     /// it already, or the application is shutting down. The client may try again later.
     Unavailable,
+    /// The handler was stopped because it had lost its lock, and may have done a part of its work.
+    /// The client may try again if the work may be done again.
+    Lost,
     /// The client sent a value that no key can be made of.
     InvalidKey,
+    /// The request holds the lock already: two layers, or a layer and the attribute, have the same
+    /// key. The inner one has to be [`reentrant`](crate::LockLayer::reentrant), or to have another
+    /// key.
+    AlreadyHeld,
     /// The application or its Redis is set up wrongly. The log says how.
     Misconfigured,
 }
@@ -114,6 +124,8 @@ impl LockRejection {
                 | LockError::TimedOut { .. }
                 | LockError::TooManyWaiters { .. }
                 | LockError::ShutDown => RejectionKind::Unavailable,
+                LockError::Lost { .. } => RejectionKind::Lost,
+                LockError::AlreadyHeld { .. } => RejectionKind::AlreadyHeld,
                 LockError::InvalidKey(KeyError::UnknownPlaceholder { .. }) => {
                     RejectionKind::Misconfigured
                 }
@@ -133,9 +145,11 @@ impl LockRejection {
     pub fn status(&self) -> StatusCode {
         match self.kind() {
             RejectionKind::Contended => self.contended_status,
-            RejectionKind::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+            RejectionKind::Unavailable | RejectionKind::Lost => StatusCode::SERVICE_UNAVAILABLE,
             RejectionKind::InvalidKey => StatusCode::BAD_REQUEST,
-            RejectionKind::Misconfigured => StatusCode::INTERNAL_SERVER_ERROR,
+            RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {
+                StatusCode::INTERNAL_SERVER_ERROR
+            }
         }
     }
 
@@ -143,11 +157,15 @@ impl LockRejection {
     /// `None` where none does.
     pub fn retry_after(&self) -> Option<Duration> {
         let remaining = match self.kind() {
-            RejectionKind::Contended | RejectionKind::Unavailable => match &self.cause {
-                Cause::Lock(LockError::Contended { remaining, .. }) => *remaining,
-                _ => None,
-            },
-            RejectionKind::InvalidKey | RejectionKind::Misconfigured => return None,
+            RejectionKind::Contended | RejectionKind::Unavailable | RejectionKind::Lost => {
+                match &self.cause {
+                    Cause::Lock(LockError::Contended { remaining, .. }) => *remaining,
+                    _ => None,
+                }
+            }
+            RejectionKind::InvalidKey
+            | RejectionKind::AlreadyHeld
+            | RejectionKind::Misconfigured => return None,
         };
         Some(whole_seconds(remaining.unwrap_or_default()))
     }
@@ -168,10 +186,11 @@ impl LockRejection {
             return;
         }
         match self.kind() {
-            RejectionKind::Misconfigured => {
+            RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {
                 tracing::error!("a request was refused instead of being served unlocked: {self}");
             }
             RejectionKind::Unavailable => tracing::warn!("a request got no lock: {self}"),
+            RejectionKind::Lost => tracing::warn!("a request was stopped half-way: {self}"),
             RejectionKind::Contended | RejectionKind::InvalidKey => {
                 tracing::debug!("a request got no lock: {self}");
             }
@@ -206,6 +225,11 @@ impl From<SetupError> for LockRejection {
 impl fmt::Display for LockRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
+            Cause::Lock(error @ LockError::AlreadyHeld { .. }) => write!(
+                f,
+                "{error}, and must not wait for itself; share the lock with `reentrant` where it is \
+                 asked for within the other, or lock by another key there"
+            ),
             Cause::Lock(error) => fmt::Display::fmt(error, f),
             Cause::NotUtf8(error) => write!(f, "a path parameter cannot be used: {error}"),
             Cause::AmbiguousPlaceholder { name } => write!(

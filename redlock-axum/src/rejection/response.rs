@@ -57,7 +57,14 @@ impl LockRejection {
                  this resource; try again later"
                     .to_owned()
             }
-            RejectionKind::Misconfigured => "the server is not set up correctly".to_owned(),
+            RejectionKind::Lost => {
+                "the request was stopped half-way, because it could not be made sure any more that \
+                 no other request is being processed for this resource"
+                    .to_owned()
+            }
+            RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {
+                "the server is not set up correctly".to_owned()
+            }
             RejectionKind::InvalidKey => match &self.cause {
                 Cause::NotUtf8(_) => "a path parameter is not valid UTF-8".to_owned(),
                 Cause::Lock(LockError::InvalidKey(error)) => key_detail(error),

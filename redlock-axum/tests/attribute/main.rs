@@ -7,5 +7,6 @@ mod functions;
 mod handlers;
 mod hygiene;
 mod keys;
+mod options;
 mod release;
 mod support;

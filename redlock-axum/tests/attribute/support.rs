@@ -2,8 +2,9 @@
 
 #![expect(clippy::unwrap_used, reason = "an error here is a failure of the test")]
 
-use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::cell::RefCell;
+use std::io;
+use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -13,8 +14,6 @@ use http_body_util::BodyExt;
 use redlock_axum::{LockGuard, LockManager, MemoryNode};
 use tokio::time::timeout;
 use tower::ServiceExt;
-use tracing::subscriber::DefaultGuard;
-use tracing_subscriber::fmt::MakeWriter;
 
 /// A manager, and the node that its locks are on.
 pub(crate) async fn locks() -> (LockManager, MemoryNode) {
@@ -68,45 +67,42 @@ pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// What is logged by this thread while it lives.
-pub(crate) struct Log {
-    written: Written,
-    _default: DefaultGuard,
-}
+/// What is logged by this thread since `capture`.
+pub(crate) struct Log;
 
-#[derive(Clone, Default)]
-struct Written(Arc<Mutex<Vec<u8>>>);
+thread_local! {
+    static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
 
 impl Log {
     pub(crate) fn capture() -> Self {
-        let written = Written::default();
-        let subscriber = tracing_subscriber::fmt()
-            .with_writer(written.clone())
-            .with_ansi(false)
-            .with_max_level(tracing::Level::TRACE)
-            .finish();
-        Self { written, _default: tracing::subscriber::set_default(subscriber) }
+        // One subscriber for all threads: those that come and go with a test race with the tests
+        // beside it for what `tracing` caches.
+        static SUBSCRIBER: Once = Once::new();
+        SUBSCRIBER.call_once(|| {
+            tracing_subscriber::fmt()
+                .with_writer(|| Log)
+                .with_ansi(false)
+                .with_max_level(tracing::Level::TRACE)
+                .init();
+        });
+        LOGGED.with_borrow_mut(Vec::clear);
+        Self
     }
 
+    #[expect(clippy::unused_self, reason = "who reads has captured before")]
     pub(crate) fn text(&self) -> String {
-        String::from_utf8(self.written.0.lock().unwrap().clone()).unwrap()
+        String::from_utf8(LOGGED.with_borrow(Vec::clone)).unwrap()
     }
 }
 
-impl Write for Written {
+impl io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.lock().unwrap().write(bytes)
+        LOGGED.with_borrow_mut(|logged| logged.extend_from_slice(bytes));
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
-    }
-}
-
-impl<'a> MakeWriter<'a> for Written {
-    type Writer = Self;
-
-    fn make_writer(&'a self) -> Self {
-        self.clone()
     }
 }

@@ -1,0 +1,67 @@
+//! Work that ends with its lock.
+
+use std::fmt;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use pin_project_lite::pin_project;
+use redlock_core::{Lease, LockError};
+
+pin_project! {
+    /// Does work until it is done, or until its lock is lost, where anybody looks out for that.
+    pub(crate) struct UntilLost<F> {
+        watch: Option<Watch>,
+        #[pin]
+        work: F,
+    }
+}
+
+impl<F> UntilLost<F> {
+    pub(crate) fn new(watch: Option<Watch>, work: F) -> Self {
+        Self { watch, work }
+    }
+}
+
+impl<F: Future> Future for UntilLost<F> {
+    type Output = Result<F::Output, LockError>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = self.project();
+        // The lock first: work that has lost it is not to take one more step.
+        if let Some(watch) = this.watch
+            && let Poll::Ready(error) = watch.poll(cx)
+        {
+            return Poll::Ready(Err(error));
+        }
+        this.work.poll(cx).map(Ok)
+    }
+}
+
+/// Looks out for the loss of a lock.
+pub(crate) struct Watch {
+    lease: Lease,
+    lost: Pin<Box<dyn Future<Output = ()> + Send>>,
+}
+
+impl Watch {
+    pub(crate) fn new(lease: Lease) -> Self {
+        let lost = Box::pin(lease.lost());
+        Self { lease, lost }
+    }
+
+    /// Ready with [`LockError::Lost`] as soon as the lock is lost.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LockError> {
+        // The clock is asked each time (invariant 4), because the timers of the runtime stand still
+        // while the machine is suspended.
+        if self.lease.is_valid() && self.lost.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        Poll::Ready(LockError::Lost { key: self.lease.key().clone() })
+    }
+}
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watch").field("lease", &self.lease).finish_non_exhaustive()
+    }
+}

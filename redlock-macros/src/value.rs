@@ -1,0 +1,46 @@
+//! The parts of one argument: its name, its value.
+
+use proc_macro2::Ident;
+use syn::parse::ParseStream;
+use syn::{Expr, ExprLit, Lit, Token};
+
+use crate::key::ungrouped;
+
+/// Notes an argument, which may be given once.
+pub(crate) fn once<T>(slot: &mut Option<T>, name: &Ident, value: T) -> syn::Result<()> {
+    if slot.replace(value).is_some() {
+        return Err(syn::Error::new(name.span(), format!("`{name}` is given twice")));
+    }
+    Ok(())
+}
+
+/// Reads the `=` of an argument that must have a value.
+pub(crate) fn equals(input: ParseStream<'_>, name: &Ident) -> syn::Result<()> {
+    match input.parse::<Token![=]>() {
+        Ok(_) if !input.is_empty() => Ok(()),
+        _ => {
+            Err(syn::Error::new(name.span(), format!("`{name}` has no value; write `{name} = ..`")))
+        }
+    }
+}
+
+/// Reads `= value`.
+pub(crate) fn value(input: ParseStream<'_>, name: &Ident) -> syn::Result<Expr> {
+    equals(input, name)?;
+    input.parse()
+}
+
+/// Reads `= true`, `= false`, or nothing, which is `true`.
+pub(crate) fn flag(input: ParseStream<'_>, name: &Ident) -> syn::Result<bool> {
+    if !input.peek(Token![=]) {
+        return Ok(true);
+    }
+    let value = value(input, name)?;
+    match ungrouped(&value) {
+        Expr::Lit(ExprLit { lit: Lit::Bool(flag), .. }) => Ok(flag.value),
+        other => Err(syn::Error::new_spanned(
+            other,
+            format!("`{name}` is `true` or `false`, and `{name}` alone is `true`"),
+        )),
+    }
+}

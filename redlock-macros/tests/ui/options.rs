@@ -1,0 +1,53 @@
+use redlock_axum::redis_lock;
+
+#[redis_lock(key = "a", renew = "yes")]
+async fn text_for_a_flag() {}
+
+#[redis_lock(key = "a", reentrant = 1)]
+async fn number_for_a_flag() {}
+
+#[redis_lock(key = "a", keep =)]
+async fn no_flag() {}
+
+#[redis_lock(key = "a", on_lost = panic)]
+async fn unknown_end() {}
+
+#[redis_lock(key = "a", on_lost = "abort")]
+async fn quoted_end() {}
+
+#[redis_lock(key = "a", on_lost)]
+async fn no_end() {}
+
+#[redis_lock(key = "a", max_hold = "1m")]
+async fn bound_without_renewal() {}
+
+#[redis_lock(key = "a", renew, max_hold = 0)]
+async fn bound_of_zero() {}
+
+#[redis_lock(key = "a", keep, hold_at_least = 2)]
+async fn keep_and_at_least() {}
+
+#[redis_lock(key = "a", hold_at_least = 6)]
+async fn longer_than_the_lease() {}
+
+#[redis_lock(key = "a", hold_at_least)]
+async fn no_time() {}
+
+#[redis_lock(key = "a", renew, renew = false)]
+async fn twice() {}
+
+#[redis_lock(key = "a", expire = "forever")]
+async fn endless_lease() {}
+
+#[redis_lock(key = "a", wait_time = forever)]
+async fn unquoted_wait() {}
+
+#[redis_lock(key = "a", lockAtLeastFor = "5s")]
+async fn the_name_in_shedlock() {}
+
+fn main() {
+    let _ = (text_for_a_flag(), number_for_a_flag(), no_flag(), unknown_end(), quoted_end());
+    let _ = (no_end(), bound_without_renewal(), bound_of_zero(), keep_and_at_least(), twice());
+    let _ = (longer_than_the_lease(), no_time(), endless_lease(), unquoted_wait());
+    let _ = the_name_in_shedlock();
+}
