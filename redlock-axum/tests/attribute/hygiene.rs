@@ -6,7 +6,7 @@ use crate::support::locks;
 
 #[tokio::test]
 async fn parameters_may_have_any_name() {
-    #[redis_lock(key = "{key}{request}{guard}{lock}{error}{arg0}{type}", manager = locks)]
+    #[redis_lock(key = "{key}:{request}:{guard}:{lock}:{error}:{arg0}:{type}", manager = locks)]
     async fn names(
         (key, request): (u8, u8),
         guard: u8,
@@ -16,7 +16,7 @@ async fn parameters_may_have_any_name() {
         r#type: u8,
         locks: &LockManager,
     ) -> Result<String, LockError> {
-        let refused = locks.lock("1234567").try_acquire().await.unwrap_err();
+        let refused = locks.lock("1:2:3:4:5:6:7").try_acquire().await.unwrap_err();
         assert!(refused.is_contended());
         Ok(format!("{key}{request}{guard}{lock}{error}{arg0}{type}"))
     }
