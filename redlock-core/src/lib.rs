@@ -93,6 +93,7 @@ pub use error::{
 pub use guard::{Lease, LockGuard, LockState};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use manager::{LockManager, LockManagerBuilder};
+pub use node::Dialect;
 pub use node::memory::MemoryNode;
 pub use request::LockRequest;
 pub use scope::scope;

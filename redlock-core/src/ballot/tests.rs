@@ -12,7 +12,7 @@ use crate::error::{NodeError, Vote};
 use crate::key::LockKey;
 use crate::lease::Background;
 use crate::node::fake::{FakeNode, Mode, Question};
-use crate::node::{Claim, Node};
+use crate::node::{Claim, Dialect, LockName, Node};
 
 const EXPIRE: Duration = Duration::from_secs(5);
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -65,7 +65,8 @@ impl Setup {
 }
 
 fn claim() -> Arc<Claim> {
-    Arc::new(Claim::new("", LockKey::new("order:42").unwrap()))
+    let key = LockKey::new("order:42").unwrap();
+    Arc::new(Claim::new(LockName::new("", &key, Dialect::Plain), key))
 }
 
 const UP: Mode = Mode::Up(Duration::ZERO);

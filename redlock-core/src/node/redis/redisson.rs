@@ -1,0 +1,128 @@
+//! The lock of Redisson's `RLock`: a hash from the owner to how often it holds.
+//!
+//! Ours is always held once: re-entry is counted in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::commands::millis;
+use super::link::Link;
+use super::reply;
+use super::script::{Script, announce};
+use crate::error::{NodeError, Vote};
+use crate::node::{Claim, LockName};
+
+/// Asks whether the owner is in the hash. What else than the type may be wrong with that question
+/// (a right that is missing) is answered as it is.
+macro_rules! owned {
+    ($($then:expr),+) => {
+        concat!(
+            "\
+local owned = redis.pcall('HEXISTS', KEYS[1], ARGV[1])
+if type(owned) == 'table' then
+  if string.find(owned.err, 'WRONGTYPE', 1, true) then return -3 end
+  return owned
+end
+",
+            $($then),+
+        )
+    };
+}
+
+/// Continues where the lock is ours.
+macro_rules! if_owned {
+    ($($then:expr),+) => {
+        owned!("if owned ~= 1 then return 0 end\n", $($then),+)
+    };
+}
+
+/// Sets the lock, to the milliseconds that are the second argument, and answers OK; or answers the
+/// time to live of what is there already, -1 for none, -3 for a key of another type.
+///
+/// The first PEXPIRE does nothing but find out whether it is permitted, before there is a lock
+/// without a deadline (invariant 4): what a script has done so far stays when it fails.
+pub(super) const ACQUIRE: &str = owned!(
+    "\
+if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('PTTL', KEYS[1]) end
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+redis.call('HSET', KEYS[1], ARGV[1], '1')
+redis.call('PEXPIRE', KEYS[1], ARGV[2])
+return redis.status_reply('OK')"
+);
+
+pub(super) const EXTEND: &str = if_owned!(
+    "\
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return 1"
+);
+
+pub(super) const RELEASE: &str = if_owned!("redis.call('DEL', KEYS[1])\n", announce!());
+
+pub(super) const SHORTEN: &str = if_owned!(
+    "\
+if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[3]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+end
+",
+    announce!()
+);
+
+/// Where releases are announced: the name in braces, so that it lies in the same slot of a cluster
+/// as the key, unless the name has braces of its own.
+pub(super) fn channel(name: &LockName) -> Arc<str> {
+    let name = name.as_str();
+    if name.contains('{') {
+        format!("redisson_lock__channel:{name}").into()
+    } else {
+        format!("redisson_lock__channel:{{{name}}}").into()
+    }
+}
+
+pub(super) async fn acquire(link: &Link, claim: &Claim, expire: Duration) -> Vote {
+    let name = claim.name().as_str();
+    let millis = millis(expire);
+    let arguments = [claim.token().as_bytes(), millis.as_bytes()];
+    let wanted = || !claim.is_given_up();
+    let reply = link.run_if(wanted, Script::RedissonAcquire, name, &arguments).await;
+    let vote = match reply {
+        Some(reply) => reply::acquired_or_holder(&reply),
+        None => Vote::Failed(NodeError::Server("the attempt was given up".into())),
+    };
+    // A server that had forgotten the script was asked twice, and the release may have overtaken
+    // the second question (invariant 6).
+    if vote == Vote::Granted && claim.is_given_up() {
+        let channel = channel(claim.name());
+        let arguments = [claim.token().as_bytes(), channel.as_bytes()];
+        let _ = link.run(Script::RedissonRelease, name, &arguments).await;
+    }
+    vote
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::LockKey;
+    use crate::node::Dialect;
+
+    /// As Redisson 3.50 does, seen by MONITOR.
+    #[test]
+    fn the_channel_is_that_of_redisson() {
+        for (key, expected) in [
+            ("order:42", "redisson_lock__channel:{shop:order:42}"),
+            ("a{b}c", "redisson_lock__channel:shop:a{b}c"),
+            ("a{b", "redisson_lock__channel:shop:a{b"),
+        ] {
+            let key = LockKey::new(key).unwrap();
+            assert_eq!(&*channel(&LockName::new("shop:", &key, Dialect::Redisson)), expected);
+        }
+    }
+
+    #[test]
+    fn no_lock_is_set_before_it_is_known_that_it_can_get_its_deadline() {
+        let allowed = ACQUIRE.find("'PEXPIRE'").unwrap();
+        assert!(allowed < ACQUIRE.find("'HSET'").unwrap());
+        assert!(ACQUIRE.rfind("'PEXPIRE'") > ACQUIRE.find("'HSET'"));
+    }
+}
