@@ -106,9 +106,81 @@ pub(super) async fn acquire(link: &Link, claim: &Claim, expire: Duration) -> Vot
 
 #[cfg(test)]
 mod tests {
+    use bb8_redis::redis::aio::MultiplexedConnection;
+    use bb8_redis::redis::{AsyncConnectionConfig, RedisConnectionInfo};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+
+    use super::super::link::Identity;
     use super::*;
     use crate::key::LockKey;
     use crate::node::Dialect;
+
+    const EXPIRE: Duration = Duration::from_secs(30);
+
+    fn claim() -> Claim {
+        let key = LockKey::new("order:42").unwrap();
+        Claim::new(LockName::new("", &key, Dialect::Redisson), key)
+    }
+
+    /// A connection to a test that plays the server. The scripts are called by their names.
+    async fn link() -> (Link, DuplexStream) {
+        let (client, server) = tokio::io::duplex(4096);
+        let info = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let config = AsyncConnectionConfig::new().set_response_timeout(None);
+        let connection = MultiplexedConnection::new_with_config(&info, client, config).await;
+        let (handle, driver) = connection.unwrap();
+        tokio::spawn(driver);
+        let names = Script::ALL.map(|script| format!("{script:?}"));
+        (Link::new(handle, Arc::default(), names, Identity::default()), server)
+    }
+
+    /// Takes the next command, which has to contain `word`, and answers it; before that, does
+    /// `meanwhile`.
+    async fn serve(server: &mut DuplexStream, word: &str, reply: &str, meanwhile: impl Fn()) {
+        let mut buffer = [0; 4096];
+        let count = server.read(&mut buffer).await.unwrap();
+        let command = String::from_utf8_lossy(&buffer[..count]);
+        assert!(command.contains(word), "{command}");
+        meanwhile();
+        server.write_all(reply.as_bytes()).await.unwrap();
+    }
+
+    const NO_SCRIPT: &str = "-NOSCRIPT No matching script.\r\n";
+
+    /// Invariant 6: what cleans up behind it is on its way already, and would be overtaken.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_is_given_up_is_not_asked_for_again() {
+        let (link, mut server) = link().await;
+        let claim = claim();
+        let server = async {
+            serve(&mut server, "RedissonAcquire", NO_SCRIPT, || {}).await;
+            serve(&mut server, "LOAD", "+sha\r\n", || claim.give_up()).await;
+            // A question after these would be answered by nobody.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            vote = acquire(&link, &claim, EXPIRE) => {
+                assert!(matches!(vote, Vote::Failed(_)), "{vote}");
+            }
+            () = server => unreachable!(),
+            () = tokio::time::sleep(EXPIRE) => panic!("it was asked again"),
+        }
+    }
+
+    /// Invariant 6, the other order.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_granted_after_it_was_given_up_is_released() {
+        let (link, mut server) = link().await;
+        let claim = claim();
+        let server = async {
+            serve(&mut server, "RedissonAcquire", NO_SCRIPT, || {}).await;
+            serve(&mut server, "LOAD", "+sha\r\n", || {}).await;
+            serve(&mut server, "RedissonAcquire", "+OK\r\n", || claim.give_up()).await;
+            serve(&mut server, "RedissonRelease", ":1\r\n", || {}).await;
+        };
+        let asked = async { tokio::join!(acquire(&link, &claim, EXPIRE), server) };
+        tokio::time::timeout(EXPIRE, asked).await.expect("it was released");
+    }
 
     /// As Redisson 3.50 does, seen by MONITOR.
     #[test]
