@@ -4,7 +4,8 @@
 #     tests/run.sh [arguments of cargo test]
 #
 # Needed: Rust, and a redis-server (or valkey-server), which is installed where it is missing. With
-# Python 3 the tests against redis-py run too; without it they are skipped, which is said at the end.
+# Python 3 the tests against redis-py run too, with a JDK and Maven those against Redisson. What is
+# missing is installed in CI; elsewhere those tests are skipped, which is said at the end.
 #
 #     REDIS_SERVER=/path/to/server   test against this server instead of the one in PATH
 #     CI=true                        a test that has to be skipped is a failure
@@ -12,7 +13,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 target=${CARGO_TARGET_DIR:-target}
-skipped=
+skipped=()
 
 say() { printf '\n== %s\n' "$*" >&2; }
 
@@ -82,12 +83,14 @@ prepare_server() {
     say "Testing against $("$REDIS_SERVER" --version)"
 }
 
+# skip <the other library> <why>
 skip() {
     if in_ci; then
-        die "$1. In CI that is a failure."
+        die "$2. In CI that is a failure."
     fi
-    skipped="$1: the tests against redis-py were skipped."
-    say "$skipped"
+    local said="$2: the tests against $1 were skipped."
+    skipped+=("$said")
+    say "$said"
 }
 
 # redis-py lives in an environment of its own, so that nothing of the system changes.
@@ -97,7 +100,7 @@ prepare_python() {
         hash -r
     fi
     if ! has python3; then
-        skip "python3 is missing"
+        skip redis-py "python3 is missing"
         return
     fi
     local environment=$target/redis-py
@@ -112,7 +115,7 @@ prepare_python() {
         if ! python3 -m venv "$environment" ||
             ! "$environment/bin/python" -m pip install -q 'redis>=5,<9' </dev/null; then
             rm -rf "$environment"
-            skip "redis-py could not be installed"
+            skip redis-py "redis-py could not be installed"
             return
         fi
     fi
@@ -120,15 +123,39 @@ prepare_python() {
     export REDLOCK_TEST_PYTHON
 }
 
+has_jdk() {
+    # A Mac has a javac that only says that there is none.
+    if ! javac -version >/dev/null 2>&1 && has brew && brew --prefix openjdk >/dev/null 2>&1; then
+        PATH=$(brew --prefix openjdk)/bin:$PATH
+        export PATH
+    fi
+    javac -version >/dev/null 2>&1
+}
+
+# Redisson and the program that uses it lie in the target directory, where the tests look for them.
+prepare_redisson() {
+    if in_ci; then
+        has_jdk || install default-jdk-headless java-devel openjdk || true
+        has mvn || install maven maven maven || true
+        hash -r
+    fi
+    if ! has_jdk || ! has mvn; then
+        skip Redisson "a JDK or Maven is missing"
+    elif ! tests/redisson/prepare.sh "$target/redisson"; then
+        skip Redisson "Redisson could not be downloaded"
+    fi
+}
+
 has cargo || die "cargo is missing. Install Rust first: https://rustup.rs"
 prepare_server
 prepare_python
+prepare_redisson
 
 say "cargo test --workspace --all-features --locked $*"
 cargo test --workspace --all-features --locked "$@" </dev/null
 
-if [ -n "$skipped" ]; then
-    say "All tests that ran passed, but: $skipped"
+if [ "${#skipped[@]}" != 0 ]; then
+    say "All tests that ran passed, but:" "${skipped[@]}"
 else
     say "All tests passed."
 fi

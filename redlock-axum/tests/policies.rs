@@ -503,7 +503,7 @@ mod from_configuration {
             .route("/waits", on_post(ok))
             .route("/stays", on_post(ok))
             .route("/keeps", on_post(ok))
-            .route("/stops", on_post(|| std::future::pending::<()>()))
+            .route("/stops", on_post(std::future::pending::<()>))
             .route("/hangs", on_post(|lock: HeldLock| async move { lock.lost().await }))
             .route("/again", on_post(ok))
             .layer(table.locks)

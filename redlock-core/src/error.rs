@@ -15,7 +15,7 @@ use crate::key::{KeyError, LockKey};
 /// | [`Contended`](Self::Contended) | somebody else holds the lock | yes, later |
 /// | [`Unavailable`](Self::Unavailable) | no quorum of nodes answered | when the nodes are back |
 /// | [`TimedOut`](Self::TimedOut) | the votes came in, but so slowly that no validity was left | with a longer lease |
-/// | [`ForeignKey`](Self::ForeignKey) | something that is no lock stands at the key | after somebody removed it |
+/// | [`ForeignKey`](Self::ForeignKey) | something that is no lock of this dialect stands at the key | after somebody removed it |
 /// | [`InvalidKey`](Self::InvalidKey) | the key cannot be used | no |
 /// | [`InvalidOption`](Self::InvalidOption) | an option is out of its range | no |
 /// | [`AlreadyHeld`](Self::AlreadyHeld) | the same request holds the lock already | no |
@@ -61,10 +61,10 @@ pub enum LockError {
         /// What each node said.
         votes: Votes,
     },
-    /// A key that is no lock of ours stands at this name on at least one node that the quorum
-    /// depends on: it has no time to live, another type, or lives longer than any lease. It would
-    /// look held for ever.
-    #[error("a key that is not a lock stands at the name of the lock {key}; {votes}")]
+    /// A key that is no lock of this [`Dialect`](crate::Dialect) stands at this name on at least one
+    /// node that the quorum depends on: it has no time to live, another type, or lives longer than
+    /// any lease. It would look held for ever.
+    #[error("a key that is no lock of this dialect stands at the name of the lock {key}; {votes}")]
     ForeignKey {
         /// What was to be locked.
         key: LockKey,
@@ -268,7 +268,7 @@ pub enum Vote {
     },
     /// No: the lock is not there (any more), so that it can neither be extended nor released.
     Gone,
-    /// No: what stands at the key is no lock.
+    /// No: what stands at the key is no lock of this dialect.
     Foreign {
         /// What was found.
         found: ForeignKind,
@@ -286,7 +286,7 @@ impl fmt::Display for Vote {
             }
             Self::Held { remaining: None } => f.write_str("held by another"),
             Self::Gone => f.write_str("no longer held"),
-            Self::Foreign { found } => write!(f, "not a lock: {found}"),
+            Self::Foreign { found } => write!(f, "no lock of this dialect: {found}"),
             Self::Failed(error) => write!(f, "failed: {error}"),
         }
     }
@@ -300,7 +300,8 @@ pub enum ForeignKind {
     NoTimeToLive,
     /// A key that lives longer than the longest lease.
     LivesTooLong,
-    /// A key of another type than a lock has.
+    /// A key of another type than a lock has in the [`Dialect`](crate::Dialect) that was spoken.
+    /// It may be a lock of another one.
     WrongType,
 }
 
@@ -309,7 +310,7 @@ impl fmt::Display for ForeignKind {
         f.write_str(match self {
             Self::NoTimeToLive => "a key without a time to live",
             Self::LivesTooLong => "a key that lives longer than any lease",
-            Self::WrongType => "a key of another type",
+            Self::WrongType => "a key of another type, such as a lock of another dialect has",
         })
     }
 }

@@ -72,7 +72,8 @@
 //! Redis 6.2 and later, Valkey 8 and later. A lock is `SET key token NX PX milliseconds` and is
 //! released by comparing and deleting in a script, as the Redis documentation describes it and as the
 //! lock libraries of other languages (Jedis, spring-data-redis, redis-py, redsync, node-redlock,
-//! RedLock.net) do, so that they exclude each other.
+//! RedLock.net) do, so that they exclude each other. With [`Dialect::Redisson`] it is the `RLock` of
+//! Redisson instead.
 
 mod ballot;
 mod clock;
@@ -93,6 +94,7 @@ pub use error::{
 pub use guard::{Lease, LockGuard, LockState};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use manager::{LockManager, LockManagerBuilder};
+pub use node::Dialect;
 pub use node::memory::MemoryNode;
 pub use request::LockRequest;
 pub use scope::scope;

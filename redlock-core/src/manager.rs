@@ -11,6 +11,7 @@ use crate::ballot::Ballot;
 use crate::error::{ConnectError, LockError};
 use crate::key::{KeyError, LockKey};
 use crate::lease::{Background, Keeper};
+use crate::node::Dialect;
 use crate::queue::Queues;
 use crate::request::LockRequest;
 
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) queues: Arc<Queues>,
     pub(crate) background: Arc<Background>,
     pub(crate) prefix: Box<str>,
+    pub(crate) dialect: Dialect,
     pub(crate) expire: Duration,
     connect_timeout: Duration,
     closed: AtomicBool,

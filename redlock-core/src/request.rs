@@ -12,7 +12,7 @@ use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
 use crate::lease::{Held, Renewal};
 use crate::manager::Shared;
-use crate::node::Claim;
+use crate::node::{Claim, Dialect, LockName};
 use crate::queue::{Backoff, Place, Turn, poll_pause};
 use crate::scope::held_in_scope;
 
@@ -42,6 +42,7 @@ use crate::scope::held_in_scope;
 pub struct LockRequest {
     shared: Arc<Shared>,
     key: Result<LockKey, KeyError>,
+    dialect: Dialect,
     expire: Option<Duration>,
     renew: bool,
     max_hold: Option<Duration>,
@@ -61,6 +62,7 @@ enum Wait {
 impl LockRequest {
     pub(crate) fn new(shared: Arc<Shared>, key: Result<LockKey, KeyError>) -> Self {
         Self {
+            dialect: shared.dialect,
             shared,
             key,
             expire: None,
@@ -117,6 +119,13 @@ impl LockRequest {
         self
     }
 
+    /// Sets how the lock is written down on the nodes, so that it is shared with services in other
+    /// languages. Defaults to the manager's [`dialect`](crate::LockManagerBuilder::dialect).
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
     /// Sets the longest time that [`acquire`](Self::acquire) waits while another holds the lock.
     /// Defaults to none: one attempt.
     pub fn wait_time(mut self, wait_time: Duration) -> Self {
@@ -169,7 +178,7 @@ impl LockRequest {
         };
         let shared = &self.shared;
         shared.check_open()?;
-        let name = Claim::name_of(&shared.prefix, &key);
+        let name = self.name(&key);
         if let Some(guard) = self.re_enter(&key, &name)? {
             return Ok(guard);
         }
@@ -229,6 +238,10 @@ impl LockRequest {
         }
     }
 
+    fn name(&self, key: &LockKey) -> LockName {
+        LockName::new(&self.shared.prefix, key, self.dialect)
+    }
+
     fn terms(&self) -> Result<Terms, LockError> {
         let expire = self.expire.unwrap_or(self.shared.expire);
         check_expire("expire", expire)?;
@@ -245,7 +258,7 @@ impl LockRequest {
     /// One attempt. What this process holds itself is refused without a round trip.
     async fn attempt(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
         self.shared.check_open()?;
-        let name = Claim::name_of(&self.shared.prefix, key);
+        let name = self.name(key);
         if let Some(guard) = self.re_enter(key, &name)? {
             return Ok(guard);
         }
@@ -257,7 +270,7 @@ impl LockRequest {
     }
 
     /// What this scope holds already is shared, or refused; it is never waited for.
-    fn re_enter(&self, key: &LockKey, name: &Arc<str>) -> Result<Option<LockGuard>, LockError> {
+    fn re_enter(&self, key: &LockKey, name: &LockName) -> Result<Option<LockGuard>, LockError> {
         match held_in_scope(&self.shared.queues, name) {
             Some(held) if self.reentrant => Ok(LockGuard::share(&self.shared, held)),
             Some(_) => Err(LockError::AlreadyHeld { key: key.clone() }),
@@ -270,7 +283,7 @@ impl LockRequest {
         let shared = &self.shared;
         let _under_way = shared.background.under_way();
         shared.check_open()?;
-        let mut claim = Claim::new(&shared.prefix, key.clone());
+        let mut claim = Claim::new(self.name(key), key.clone());
         if let Some(at_least) = terms.hold_at_least {
             claim = claim.hold_at_least(at_least, &shared.ballot.clock);
         }
@@ -342,6 +355,7 @@ impl fmt::Debug for LockRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockRequest")
             .field("key", &self.key)
+            .field("dialect", &self.dialect)
             .field("expire", &self.expire)
             .field("renew", &self.renew)
             .field("max_hold", &self.max_hold)

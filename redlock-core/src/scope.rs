@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::lease::{Held, State};
+use crate::node::LockName;
 use crate::queue::Queues;
 
 tokio::task_local! {
@@ -61,7 +62,7 @@ struct Scope {
 }
 
 /// A manager and a name on its nodes.
-type Which = (usize, Arc<str>);
+type Which = (usize, LockName);
 
 /// Managers are told apart by their queues.
 fn id(queues: &Arc<Queues>) -> usize {
@@ -69,10 +70,10 @@ fn id(queues: &Arc<Queues>) -> usize {
 }
 
 /// The lock of this name that the current scope holds.
-pub(crate) fn held_in_scope(queues: &Arc<Queues>, name: &Arc<str>) -> Option<Arc<Held>> {
+pub(crate) fn held_in_scope(queues: &Arc<Queues>, name: &LockName) -> Option<Arc<Held>> {
     let find = |scope: &Scope| {
         let held = scope.held.lock();
-        held.get(&(id(queues), Arc::clone(name)))?.upgrade()
+        held.get(&(id(queues), name.clone()))?.upgrade()
     };
     let held = SCOPE.try_with(find).ok().flatten()?;
     (held.state() == State::Held && held.is_valid()).then_some(held)
@@ -83,7 +84,7 @@ pub(crate) fn hold_in_scope(queues: &Arc<Queues>, held: &Arc<Held>) {
     let _ = SCOPE.try_with(|scope| {
         let mut all = scope.held.lock();
         all.retain(|_, held| held.strong_count() > 0);
-        all.insert((id(queues), Arc::clone(held.claim().name())), Arc::downgrade(held));
+        all.insert((id(queues), held.claim().name().clone()), Arc::downgrade(held));
     });
 }
 

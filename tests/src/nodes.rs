@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_core::{LockManager, LockManagerBuilder, MemoryNode};
+use redlock_core::{Dialect, LockManager, LockManagerBuilder, MemoryNode};
 
 use crate::eventually::eventually;
 use crate::servers::Servers;
@@ -14,6 +14,8 @@ pub enum Nodes {
     Memory(Vec<MemoryNode>),
     /// Real servers.
     Redis(Servers),
+    /// Any of them, locked on in the dialect of Redisson.
+    Redisson(Box<Self>),
 }
 
 impl Nodes {
@@ -31,11 +33,18 @@ impl Nodes {
         Self::Redis(Servers::start(count).await)
     }
 
+    /// The same nodes, locked on in the dialect of Redisson.
+    #[must_use]
+    pub fn redisson(self) -> Self {
+        Self::Redisson(Box::new(self))
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         match self {
             Self::Memory(nodes) => nodes.len(),
             Self::Redis(servers) => servers.len(),
+            Self::Redisson(nodes) => nodes.count(),
         }
     }
 
@@ -48,6 +57,7 @@ impl Nodes {
         match self {
             Self::Memory(nodes) => nodes.iter().fold(builder, LockManagerBuilder::memory_node),
             Self::Redis(servers) => builder.urls(servers.urls()),
+            Self::Redisson(nodes) => nodes.builder().dialect(Dialect::Redisson),
         }
     }
 
@@ -75,6 +85,7 @@ impl Nodes {
                 }
                 times
             }
+            Self::Redisson(nodes) => Box::pin(nodes.times_to_live(name)).await,
         }
     }
 
@@ -87,6 +98,7 @@ impl Nodes {
         match self {
             Self::Memory(nodes) => nodes.iter().map(MemoryNode::len).sum(),
             Self::Redis(servers) => servers.keys().await.len(),
+            Self::Redisson(nodes) => Box::pin(nodes.locks()).await,
         }
     }
 

@@ -1,5 +1,5 @@
 //! What every kind of nodes has to do alike. Each behaviour runs on one node and on five, in memory
-//! and on real servers.
+//! and on real servers, in the plain dialect and in that of Redisson.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -43,6 +43,24 @@ macro_rules! on_all_kinds_of_nodes {
             $(#[tokio::test]
             async fn $behaviour() {
                 super::$behaviour(super::Nodes::redis(5).await).await;
+            })+
+        }
+        mod memory_x1_redisson {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Nodes::memory(1).redisson()).await;
+            })+
+        }
+        mod redis_x1_redisson {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Nodes::redis(1).await.redisson()).await;
+            })+
+        }
+        mod redis_x5_redisson {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Nodes::redis(5).await.redisson()).await;
             })+
         }
     };

@@ -3,12 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::env;
-use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use redlock_core::{LockError, LockManager, ReleaseError};
-use redlock_tests::{Nodes, RedisServer, Servers, eventually};
+use redlock_tests::{Nodes, Peer, RedisServer, Servers, eventually};
 
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(10);
@@ -23,67 +22,24 @@ fn is_fresh(left: Duration, asked: Duration) -> bool {
     left <= asked && left + SOON > asked
 }
 
-/// A Python process with redis-py.
-struct RedisPy {
-    child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
+/// A Python process with redis-py. `None` where there is no Python with it, which is said aloud, or is
+/// a failure in CI.
+fn redis_py(port: u16) -> Option<Peer> {
+    let python = env::var("REDLOCK_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let import = Command::new(&python).args(["-c", "import redis.lock"]).output();
+    if !import.is_ok_and(|import| import.status.success()) {
+        Peer::skip(&format!("{python} has no redis-py; tests/run.sh installs it"));
+        return None;
+    }
+    let arguments = ["-c", include_str!("redis_py.py"), &port.to_string()];
+    Some(Peer::start(Command::new(python).args(arguments)))
 }
 
-impl RedisPy {
-    /// `None` where there is no Python with redis-py, which is said aloud, or is a failure in CI.
-    fn start(port: u16) -> Option<Self> {
-        let python = env::var("REDLOCK_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-        let import = Command::new(&python).args(["-c", "import redis.lock"]).output();
-        if !import.is_ok_and(|import| import.status.success()) {
-            let in_ci = env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1");
-            assert!(!in_ci, "{python} with redis-py is missing, which is a failure in CI");
-            // Not by a macro, whose output the test runner would keep to itself.
-            let skipped = "SKIPPED: a test against redis-py, because there is no Python with it; \
-                           tests/run.sh installs redis-py where python3 is there\n";
-            std::io::stderr().write_all(skipped.as_bytes()).unwrap();
-            return None;
-        }
-        let mut child = Command::new(python)
-            .args(["-c", include_str!("redis_py.py"), &port.to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let orders = child.stdin.take().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        Some(Self { child, orders, answers })
-    }
-
-    fn order(&mut self, order: &str) {
-        writeln!(self.orders, "{order}").unwrap();
-    }
-
-    fn answer(&mut self) -> String {
-        let mut answer = String::new();
-        self.answers.read_line(&mut answer).unwrap();
-        answer.trim_end().to_owned()
-    }
-
-    fn ask(&mut self, order: &str) -> String {
-        self.order(order);
-        self.answer()
-    }
-}
-
-impl Drop for RedisPy {
-    fn drop(&mut self) {
-        // It has ended by itself if its standard input has.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-async fn with_redis_py() -> Option<(Servers, LockManager, RedisPy)> {
+async fn with_redis_py() -> Option<(Servers, LockManager, Peer)> {
     let nodes = Nodes::redis(1).await;
     let locks = nodes.manager().await;
     let Nodes::Redis(servers) = nodes else { unreachable!() };
-    let python = RedisPy::start(servers[0].port())?;
+    let python = redis_py(servers[0].port())?;
     Some((servers, locks, python))
 }
 

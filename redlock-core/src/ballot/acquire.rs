@@ -92,6 +92,7 @@ impl Drop for Attempt<'_> {
         if self.kept {
             return;
         }
+        self.claim.give_up();
         let mut nodes = Vec::new();
         for (index, node) in self.ballot.nodes.iter().enumerate() {
             let under_way = match self.round.take_pending(index) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use super::{Ballot, Extension, Refusal, Release};
@@ -12,7 +13,7 @@ use crate::error::{NodeError, Vote};
 use crate::key::LockKey;
 use crate::lease::Background;
 use crate::node::fake::{FakeNode, Mode, Question};
-use crate::node::{Claim, Node};
+use crate::node::{Claim, Dialect, LockName, Node};
 
 const EXPIRE: Duration = Duration::from_secs(5);
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -65,7 +66,8 @@ impl Setup {
 }
 
 fn claim() -> Arc<Claim> {
-    Arc::new(Claim::new("", LockKey::new("order:42").unwrap()))
+    let key = LockKey::new("order:42").unwrap();
+    Arc::new(Claim::new(LockName::new("", &key, Dialect::Plain), key))
 }
 
 const UP: Mode = Mode::Up(Duration::ZERO);
@@ -82,6 +84,21 @@ async fn a_quorum_grants_without_waiting_for_the_others() {
         setup.ballot.acquire(&claim(), EXPIRE).await.unwrap();
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
+}
+
+/// A node that has to be asked twice must not ask for it any more.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_is_given_up_when_it_is_dropped_or_refused() {
+    let setup = Setup::new(3);
+    let kept = claim();
+    setup.ballot.acquire(&kept, EXPIRE).await.unwrap();
+    assert!(!kept.is_given_up());
+    let refused = claim();
+    setup.ballot.acquire(&refused, EXPIRE).await.unwrap_err();
+    assert!(refused.is_given_up());
+    let dropped = claim();
+    drop(setup.ballot.acquire(&dropped, EXPIRE).now_or_never());
+    assert!(dropped.is_given_up());
 }
 
 #[tokio::test(start_paused = true)]

@@ -10,9 +10,9 @@ use crate::ballot::{Aftercare, Ballot, validity};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{ConnectError, InvalidOption};
 use crate::lease::{Background, Keeper};
-use crate::node::Node;
 use crate::node::memory::MemoryNode;
 use crate::node::redis::{Endpoint, RedisNode};
+use crate::node::{Dialect, Node};
 use crate::queue::Queues;
 use crate::request::check_expire;
 
@@ -31,6 +31,7 @@ const MAX_NODES: usize = 63;
 /// |---|---|---|
 /// | [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node) | none | 1 to 63 nodes |
 /// | [`prefix`](Self::prefix) | none | up to 100 bytes without control characters |
+/// | [`dialect`](Self::dialect) | [`Plain`](Dialect::Plain) | |
 /// | [`expire`](Self::expire) | 30 s | 10 ms to 7 days |
 /// | [`node_timeout`](Self::node_timeout) | 50 ms | 1 ms to 60 s |
 /// | [`connect_timeout`](Self::connect_timeout) | 1 s | 1 ms to 60 s |
@@ -57,6 +58,7 @@ const MAX_NODES: usize = 63;
 pub struct LockManagerBuilder {
     nodes: Vec<NodeConfig>,
     prefix: String,
+    dialect: Dialect,
     expire: Duration,
     node_timeout: Duration,
     connect_timeout: Duration,
@@ -73,6 +75,7 @@ impl LockManagerBuilder {
         Self {
             nodes: Vec::new(),
             prefix: String::new(),
+            dialect: Dialect::default(),
             expire: EXPIRE,
             node_timeout: NODE_TIMEOUT,
             connect_timeout: CONNECT_TIMEOUT,
@@ -110,6 +113,13 @@ impl LockManagerBuilder {
     /// Defaults to nothing, which is what other languages' libraries lock too.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
+        self
+    }
+
+    /// Sets how locks are written down on the nodes: which other languages' libraries lock the same
+    /// way. Defaults to [`Dialect::Plain`]; a request may [say otherwise](crate::LockRequest::dialect).
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
         self
     }
 
@@ -189,7 +199,8 @@ impl LockManagerBuilder {
     }
 
     fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
-        let Self { nodes: _, prefix, expire, node_timeout, connect_timeout, max_waiters } = self;
+        let Self { nodes: _, prefix, dialect, expire, node_timeout, connect_timeout, max_waiters } =
+            self;
         let background = Arc::new(Background::new(Arc::clone(&clock)));
         let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
         let ballot = Ballot { nodes: nodes.into(), node_timeout, clock, aftercare };
@@ -199,6 +210,7 @@ impl LockManagerBuilder {
             ballot,
             background,
             prefix: prefix.into(),
+            dialect,
             expire,
             connect_timeout,
             closed: AtomicBool::new(false),
@@ -267,6 +279,7 @@ impl fmt::Debug for LockManagerBuilder {
         f.debug_struct("LockManagerBuilder")
             .field("nodes", &self.nodes.len())
             .field("prefix", &self.prefix)
+            .field("dialect", &self.dialect)
             .field("expire", &self.expire)
             .field("node_timeout", &self.node_timeout)
             .field("connect_timeout", &self.connect_timeout)

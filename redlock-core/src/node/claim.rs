@@ -1,10 +1,11 @@
 //! What a node is asked about.
 
-use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::token::Token;
+use super::{Dialect, LockName};
 use crate::clock::{Clock, Moment};
 use crate::key::LockKey;
 
@@ -13,7 +14,7 @@ use crate::key::LockKey;
 #[derive(Debug)]
 pub(crate) struct Claim {
     key: LockKey,
-    name: Arc<str>,
+    name: LockName,
     token: Token,
     listeners: AtomicUsize,
     /// How long it stays on the nodes at least, whenever it is released.
@@ -30,13 +31,11 @@ struct AtLeast {
 }
 
 impl Claim {
-    pub(crate) fn new(prefix: &str, key: LockKey) -> Self {
-        let name =
-            if prefix.is_empty() { key.clone().into() } else { format!("{prefix}{key}").into() };
+    pub(crate) fn new(name: LockName, key: LockKey) -> Self {
         Self {
             key,
+            token: Token::random(name.dialect()),
             name,
-            token: Token::random(),
             listeners: AtomicUsize::new(0),
             at_least: None,
             given_up: AtomicBool::new(false),
@@ -77,19 +76,19 @@ impl Claim {
         self.given_up.load(Ordering::SeqCst)
     }
 
-    /// What a key is called on the nodes: the prefix and the key.
-    pub(crate) fn name_of(prefix: &str, key: &LockKey) -> Arc<str> {
-        if prefix.is_empty() { key.clone().into() } else { format!("{prefix}{key}").into() }
-    }
-
     /// What the caller locks.
     pub(crate) fn key(&self) -> &LockKey {
         &self.key
     }
 
-    /// What it is called on the nodes: the prefix and the key.
-    pub(crate) fn name(&self) -> &Arc<str> {
+    /// What it is called on the nodes.
+    pub(crate) fn name(&self) -> &LockName {
         &self.name
+    }
+
+    /// How it is written down there.
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.name.dialect()
     }
 
     /// Notes that a node has announced the release to so many listeners.
@@ -108,60 +107,23 @@ impl Claim {
     }
 }
 
-/// 128 random bits in hexadecimal.
-///
-/// From a cryptographically secure generator, because who can guess a token can release a lock.
-/// Never displayed (invariant 12).
-struct Token([u8; 32]);
-
-impl Token {
-    fn random() -> Self {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let random: [u8; 16] = rand::random();
-        let mut digits = [0; 32];
-        for (pair, byte) in digits.chunks_exact_mut(2).zip(random) {
-            pair[0] = DIGITS[usize::from(byte >> 4)];
-            pair[1] = DIGITS[usize::from(byte & 15)];
-        }
-        Self(digits)
-    }
-
-    fn as_str(&self) -> &str {
-        // It holds ASCII digits only.
-        std::str::from_utf8(&self.0).unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for Token {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Token(..)")
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_claim_has_a_token_of_its_own() {
+    fn claim() -> Claim {
         let key = LockKey::new("order:42").unwrap();
-        let one = Claim::new("", key.clone());
-        let two = Claim::new("", key);
-        assert_eq!(one.token().len(), 32);
-        assert_ne!(one.token(), two.token());
-        assert!(one.token().bytes().all(|b| b.is_ascii_hexdigit()));
+        Claim::new(LockName::new("", &key, Dialect::Plain), key)
     }
 
     #[test]
-    fn the_prefix_stands_before_the_key() {
-        let claim = Claim::new("shop:", LockKey::new("order:42").unwrap());
-        assert_eq!(&**claim.name(), "shop:order:42");
-        assert_eq!(claim.key().as_str(), "order:42");
+    fn a_claim_has_a_token_of_its_own() {
+        assert_ne!(claim().token(), claim().token());
     }
 
     #[test]
     fn the_token_is_not_shown() {
-        let claim = Claim::new("", LockKey::new("order:42").unwrap());
+        let claim = claim();
         assert!(!format!("{claim:?}").contains(claim.token()));
     }
 }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use super::{Answer, Claim, Listening, Node, Ready, Ring};
+use super::{Answer, Claim, Listening, LockName, Node, Ready, Ring};
 use crate::error::{NodeError, Vote};
 
 /// Executes what it is asked in order, as a server does with what comes over one connection.
@@ -169,7 +169,7 @@ impl Node for FakeNode {
     }
 
     /// Announces nothing: a test of its own has nodes that do.
-    fn listen(&self, _: &Arc<str>, _: Ring) -> (Listening, Ready) {
+    fn listen(&self, _: &LockName, _: Ring) -> (Listening, Ready) {
         (Listening::new(|| {}), Box::pin(std::future::ready(())))
     }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Answer, Claim, Listening, Node, Ready, Ring};
+use super::{Answer, Claim, Listening, LockName, Node, Ready, Ring};
 use crate::clock::{Clock, Moment, SystemClock};
-use crate::error::Vote;
+use crate::error::{ForeignKind, Vote};
 
 /// Locks in the memory of this process: for examples, tests and services that run as one copy.
 ///
@@ -49,7 +49,7 @@ struct Store {
 #[derive(Default)]
 struct Locks {
     by_name: HashMap<String, Entry>,
-    listeners: HashMap<Arc<str>, Vec<(u64, Ring)>>,
+    listeners: HashMap<LockName, Vec<(u64, Ring)>>,
     next_listener: u64,
     /// How many locks there may be before those that have run out are swept away: a lock that is
     /// never asked for again would stay for ever.
@@ -105,7 +105,7 @@ impl MemoryNode {
 #[cfg(test)]
 impl MemoryNode {
     /// As if a lock of this name had been released.
-    pub(crate) fn announce(&self, name: &str) {
+    pub(crate) fn announce(&self, name: &LockName) {
         let rings: Vec<Ring> = self.store.locks.lock().listeners[name]
             .iter()
             .map(|(_, ring)| Arc::clone(ring))
@@ -153,10 +153,11 @@ impl MemoryNode {
         let mut locks = self.store.locks.lock();
         // Read under the lock, so that no two callers see the time in another order than the map.
         let now = self.store.clock.now();
-        let holder = locks.by_name.get(&**claim.name()).and_then(|entry| {
+        let holder = locks.by_name.get(claim.name().as_str()).and_then(|entry| {
             let remaining = now.until(entry.deadline);
-            let own = entry.claim.token() == claim.token();
-            (!remaining.is_zero()).then_some(if own {
+            (!remaining.is_zero()).then_some(if entry.claim.dialect() != claim.dialect() {
+                Holder::Foreign
+            } else if entry.claim.token() == claim.token() {
                 Holder::Own { remaining }
             } else {
                 Holder::Other { remaining }
@@ -167,9 +168,17 @@ impl MemoryNode {
 }
 
 enum Holder {
-    Own { remaining: Duration },
-    Other { remaining: Duration },
+    Own {
+        remaining: Duration,
+    },
+    Other {
+        remaining: Duration,
+    },
+    /// One of another dialect: on a server the key would be of another type.
+    Foreign,
 }
+
+const FOREIGN: Vote = Vote::Foreign { found: ForeignKind::WrongType };
 
 impl Node for MemoryNode {
     fn name(&self) -> &Arc<str> {
@@ -181,10 +190,11 @@ impl Node for MemoryNode {
             Some(Holder::Own { remaining } | Holder::Other { remaining }) => {
                 Vote::Held { remaining: Some(remaining) }
             }
+            Some(Holder::Foreign) => FOREIGN,
             None => {
                 locks.sweep(now);
                 let entry = Entry { claim: Arc::clone(claim), deadline: now.after(expire) };
-                locks.by_name.insert(claim.name().to_string(), entry);
+                locks.by_name.insert(claim.name().as_str().to_owned(), entry);
                 Vote::Granted
             }
         });
@@ -195,12 +205,13 @@ impl Node for MemoryNode {
         let vote = self.vote(claim, |locks, holder, now| match holder {
             Some(Holder::Own { remaining }) => {
                 if remaining < expire
-                    && let Some(entry) = locks.by_name.get_mut(&**claim.name())
+                    && let Some(entry) = locks.by_name.get_mut(claim.name().as_str())
                 {
                     entry.deadline = now.after(expire);
                 }
                 Vote::Granted
             }
+            Some(Holder::Foreign) => FOREIGN,
             Some(Holder::Other { .. }) | None => Vote::Gone,
         });
         Answer::Ready(vote)
@@ -209,10 +220,10 @@ impl Node for MemoryNode {
     fn release(&self, claim: &Arc<Claim>) -> Answer {
         let (vote, rings) = self.vote(claim, |locks, holder, now| match holder {
             Some(Holder::Own { remaining }) => {
-                match (claim.stays_for(), locks.by_name.get_mut(&**claim.name())) {
+                match (claim.stays_for(), locks.by_name.get_mut(claim.name().as_str())) {
                     (Some(stays), Some(entry)) => entry.deadline = now.after(stays.min(remaining)),
                     _ => {
-                        locks.by_name.remove(&**claim.name());
+                        locks.by_name.remove(claim.name().as_str());
                     }
                 }
                 let listeners = locks.listeners.get(claim.name());
@@ -221,6 +232,7 @@ impl Node for MemoryNode {
                     .unwrap_or_default();
                 (Vote::Granted, rings)
             }
+            Some(Holder::Foreign) => (FOREIGN, Vec::new()),
             Some(Holder::Other { .. }) | None => (Vote::Gone, Vec::new()),
         });
         claim.note_listeners(rings.len());
@@ -230,12 +242,12 @@ impl Node for MemoryNode {
         Answer::Ready(vote)
     }
 
-    fn listen(&self, name: &Arc<str>, ring: Ring) -> (Listening, Ready) {
+    fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready) {
         let mut locks = self.store.locks.lock();
         let id = locks.next_listener;
         locks.next_listener += 1;
-        locks.listeners.entry(Arc::clone(name)).or_default().push((id, ring));
-        let (store, name) = (Arc::clone(&self.store), Arc::clone(name));
+        locks.listeners.entry(name.clone()).or_default().push((id, ring));
+        let (store, name) = (Arc::clone(&self.store), name.clone());
         let listening = Listening::new(move || {
             let mut locks = store.locks.lock();
             if let Some(listeners) = locks.listeners.get_mut(&name) {
@@ -262,9 +274,15 @@ mod tests {
     use super::*;
     use crate::clock::fake::FakeClock;
     use crate::key::LockKey;
+    use crate::node::Dialect;
 
     fn claim(key: &str) -> Arc<Claim> {
-        Arc::new(Claim::new("", LockKey::new(key).unwrap()))
+        spoken(Dialect::Plain, key)
+    }
+
+    fn spoken(dialect: Dialect, key: &str) -> Arc<Claim> {
+        let key = LockKey::new(key).unwrap();
+        Arc::new(Claim::new(LockName::new("", &key, dialect), key))
     }
 
     fn now(answer: Answer) -> Vote {
@@ -289,6 +307,24 @@ mod tests {
         assert_eq!(now(node.release(&first)), Vote::Gone);
         assert_eq!(now(node.extend(&first, lease)), Vote::Gone);
         assert_eq!(node.len(), 1);
+    }
+
+    /// As on a server, where the one is a string and the other a hash.
+    #[test]
+    fn a_lock_of_another_dialect_is_foreign() {
+        for (one, other) in
+            [(Dialect::Plain, Dialect::Redisson), (Dialect::Redisson, Dialect::Plain)]
+        {
+            let node = MemoryNode::new();
+            let (holder, stranger) = (spoken(one, "a"), spoken(other, "a"));
+            let lease = Duration::from_secs(5);
+            assert_eq!(now(node.acquire(&holder, lease)), Vote::Granted);
+            assert_eq!(now(node.acquire(&stranger, lease)), FOREIGN);
+            assert_eq!(now(node.extend(&stranger, lease)), FOREIGN);
+            assert_eq!(now(node.release(&stranger)), FOREIGN);
+            assert_eq!(now(node.release(&holder)), Vote::Granted);
+            assert_eq!(now(node.acquire(&stranger, lease)), Vote::Granted);
+        }
     }
 
     /// Locks that run out and are never asked for again do not pile up.

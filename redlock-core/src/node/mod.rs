@@ -1,10 +1,13 @@
 //! One vote: what a node is asked, and the nodes there are.
 
 mod claim;
+mod dialect;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
+mod name;
 pub(crate) mod redis;
+mod token;
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,6 +18,8 @@ use std::time::Duration;
 use crate::error::Vote;
 
 pub(crate) use claim::Claim;
+pub use dialect::Dialect;
+pub(crate) use name::LockName;
 
 /// One independent store of locks.
 ///
@@ -36,7 +41,7 @@ pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Calls `ring` whenever a lock of this name is released here, until the result is dropped.
     /// Announcements may get lost; they never hold anything up.
-    fn listen(&self, name: &Arc<str>, ring: Ring) -> (Listening, Ready);
+    fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready);
 
     /// Whether it can be asked now, as far as is known.
     fn is_up(&self) -> bool;

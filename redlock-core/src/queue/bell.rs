@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::ballot::quorum;
-use crate::node::{Listening, Node, Ready, Ring};
+use crate::node::{Listening, LockName, Node, Ready, Ring};
 
 /// Rings when a quorum of nodes has announced the release of a lock.
 ///
@@ -26,7 +26,7 @@ struct Announcements {
 
 impl Bell {
     /// Begins to listen. The second value resolves when no later release is missed.
-    pub(super) fn listen(nodes: &[Arc<dyn Node>], name: &Arc<str>) -> (Self, Vec<Ready>) {
+    pub(super) fn listen(nodes: &[Arc<dyn Node>], name: &LockName) -> (Self, Vec<Ready>) {
         let announcements = Arc::new(Announcements {
             by_node: Mutex::new(vec![false; nodes.len()]),
             rung: Notify::new(),

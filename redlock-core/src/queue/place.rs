@@ -9,6 +9,7 @@ use super::bell::{Bell, quorum_ready};
 use super::line::{Ticket, TicketState};
 use super::queues::Queues;
 use crate::lease::Held;
+use crate::node::LockName;
 
 /// A server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
@@ -18,7 +19,7 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Place {
     queues: Arc<Queues>,
-    name: Arc<str>,
+    name: LockName,
     ticket: Arc<Ticket>,
 }
 
@@ -39,11 +40,11 @@ enum Wait {
 }
 
 impl Place {
-    pub(super) fn new(queues: Arc<Queues>, name: Arc<str>, ticket: Arc<Ticket>) -> Self {
+    pub(super) fn new(queues: Arc<Queues>, name: LockName, ticket: Arc<Ticket>) -> Self {
         Self { queues, name, ticket }
     }
 
-    pub(crate) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &LockName {
         &self.name
     }
 

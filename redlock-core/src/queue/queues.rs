@@ -14,6 +14,7 @@ use crate::ballot::Ballot;
 use crate::error::LockError;
 use crate::key::LockKey;
 use crate::lease::Held;
+use crate::node::LockName;
 
 /// How long the first in line lets other processes go before, when they wait too: enough for an
 /// announcement to reach them and their question to come back.
@@ -22,7 +23,7 @@ const GIVE_WAY: Duration = Duration::from_millis(2);
 /// Who holds and who waits in this process, for every key.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    pub(super) lines: Mutex<HashMap<Arc<str>, Line>>,
+    pub(super) lines: Mutex<HashMap<LockName, Line>>,
     pub(super) ballot: Ballot,
     max_waiters: usize,
     closed: AtomicBool,
@@ -42,7 +43,7 @@ impl Queues {
     }
 
     /// What is left of the validity of a lock that this process holds.
-    pub(crate) fn held_for(&self, name: &str) -> Option<Duration> {
+    pub(crate) fn held_for(&self, name: &LockName) -> Option<Duration> {
         self.lines.lock().get(name)?.held_for()
     }
 
@@ -65,7 +66,7 @@ impl Queues {
     /// Notes that this process holds a lock.
     pub(crate) fn hold(&self, held: &Arc<Held>) {
         let mut lines = self.lines.lock();
-        let line = lines.entry(Arc::clone(held.claim().name())).or_default();
+        let line = lines.entry(held.claim().name().clone()).or_default();
         line.holder = Some(Holder::new(Arc::clone(held)));
         line.wake_first();
     }
@@ -73,14 +74,14 @@ impl Queues {
     /// Puts a caller at the end of the line.
     pub(crate) fn join(
         self: &Arc<Self>,
-        name: Arc<str>,
+        name: LockName,
         key: &LockKey,
         expire: Duration,
         takes_over: bool,
     ) -> Result<Place, LockError> {
         let ticket = Arc::new(Ticket::new(expire, takes_over));
         let mut lines = self.lines.lock();
-        let line = lines.entry(Arc::clone(&name)).or_default();
+        let line = lines.entry(name.clone()).or_default();
         if line.waiting.len() >= self.max_waiters {
             return Err(LockError::TooManyWaiters { key: key.clone(), limit: self.max_waiters });
         }
@@ -104,7 +105,7 @@ impl Queues {
     }
 
     /// A caller leaves its place, with or without the lock.
-    pub(super) fn leave(&self, name: &Arc<str>, ticket: &Arc<Ticket>) {
+    pub(super) fn leave(&self, name: &LockName, ticket: &Arc<Ticket>) {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(name) {
             let was_first = line.waiting.front().is_some_and(|first| Arc::ptr_eq(first, ticket));
@@ -146,7 +147,7 @@ impl Queues {
 }
 
 /// Removes a line that nobody stands in, and stops listening where nobody waits.
-fn tidy(lines: &mut HashMap<Arc<str>, Line>, name: &Arc<str>) {
+fn tidy(lines: &mut HashMap<LockName, Line>, name: &LockName) {
     let Some(line) = lines.get_mut(name) else { return };
     if line.waiting.is_empty() {
         line.bell = None;

@@ -8,9 +8,9 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use crate::clock::fake::RuntimeClock;
-use crate::node::Node;
 use crate::node::fake::{FakeNode, Question};
-use crate::{LockError, LockGuard, LockManager, LockManagerBuilder, MemoryNode};
+use crate::node::{LockName, Node};
+use crate::{Dialect, LockError, LockGuard, LockKey, LockManager, LockManagerBuilder, MemoryNode};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -60,6 +60,35 @@ async fn a_release_in_another_process_wakes_the_waiter() {
         let acquired = waiter.await.unwrap().unwrap();
         assert_eq!(acquired - released, Duration::ZERO, "{nodes} nodes");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_in_the_dialect_of_redisson_wakes_the_waiter() {
+    let (here, there, _) = two_processes(3);
+    let request = |locks: &LockManager| locks.lock("a").dialect(Dialect::Redisson);
+    let guard = request(&there).expire(30 * SECOND).try_acquire().await.unwrap();
+    let waiter = request(&here).wait_time(60 * SECOND).acquire();
+    let waiter = tokio::spawn(async move { waiter.await.map(|_| Instant::now()) });
+    sleep(Duration::from_millis(100)).await;
+    let released = Instant::now();
+    guard.release().await.unwrap();
+    assert_eq!(waiter.await.unwrap().unwrap() - released, Duration::ZERO);
+}
+
+/// The other process would have a hash where it thinks that it has a string.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_not_handed_over_as_one_of_another_dialect() {
+    let (locks, _, _) = two_processes(1);
+    let plain = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+    let redisson = || locks.lock("a").dialect(Dialect::Redisson).wait_time(60 * SECOND);
+    let foreign = redisson().acquire().now_or_never().expect("not waited for").unwrap_err();
+    assert!(matches!(foreign, LockError::ForeignKey { .. }), "{foreign:?}");
+    assert!(foreign.to_string().contains("dialect"), "{foreign}");
+    let foreign = redisson().try_acquire().await.unwrap_err();
+    assert!(matches!(foreign, LockError::ForeignKey { .. }), "{foreign:?}");
+    plain.release().await.unwrap();
+    drop(redisson().acquire().await.unwrap());
+    assert!(locks.queues().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
@@ -434,15 +463,16 @@ async fn listening_ends_with_the_last_waiter() {
 async fn fewer_announcements_than_a_quorum_wake_nobody() {
     let (here, there, nodes) = two_processes(3);
     let _guard = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+    let key = LockKey::new("a").unwrap();
+    let name = LockName::new("", &key, Dialect::Plain);
     let bell = {
-        let place =
-            here.queues().join("a".into(), &crate::LockKey::new("a").unwrap(), SECOND, true);
+        let place = here.queues().join(name.clone(), &key, SECOND, true);
         let place = place.unwrap();
         place.listen(SECOND).await
     };
     for (announced, expected) in [(1, 10), (2, 0), (3, 0)] {
         bell.reset();
-        nodes[..announced].iter().for_each(|node| node.announce("a"));
+        nodes[..announced].iter().for_each(|node| node.announce(&name));
         let start = Instant::now();
         bell.rung(10 * SECOND).await;
         assert_eq!(start.elapsed(), expected * SECOND, "{announced} of 3");

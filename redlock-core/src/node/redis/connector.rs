@@ -10,10 +10,11 @@ use bb8_redis::redis::{
 };
 
 use super::channels::Channels;
-use super::commands::{self, Script};
+use super::commands;
 use super::endpoint::Endpoint;
 use super::link::{Health, Identity, Link};
 use super::reply;
+use super::script::Script;
 use crate::error::NodeError;
 
 /// Makes connections that are ready to use: greeted, scripts loaded, identity known.
@@ -73,7 +74,7 @@ impl bb8::ManageConnection for Connector {
         let connect = async {
             let client = self.endpoint.client();
             let mut handle = client.get_multiplexed_async_connection_with_config(&config).await?;
-            let scripts = load_scripts(&mut handle).await?;
+            let scripts = load_scripts(&handle).await?;
             let identity = identify(&mut handle).await?;
             Ok(Arc::new(Link::new(handle, health, scripts, identity)))
         };
@@ -95,12 +96,17 @@ impl bb8::ManageConnection for Connector {
     }
 }
 
+/// All at once, in one round trip.
 async fn load_scripts(
-    handle: &mut MultiplexedConnection,
+    handle: &MultiplexedConnection,
 ) -> Result<[String; Script::ALL.len()], RedisError> {
+    let loads = Script::ALL.map(|script| {
+        let mut handle = handle.clone();
+        async move { text(&mut handle, &commands::load(script)).await }
+    });
     let mut shas = [const { String::new() }; Script::ALL.len()];
-    for script in Script::ALL {
-        shas[script.index()] = text(handle, &commands::load(script)).await?;
+    for (sha, loaded) in shas.iter_mut().zip(futures_util::future::try_join_all(loads).await?) {
+        *sha = loaded;
     }
     Ok(shas)
 }

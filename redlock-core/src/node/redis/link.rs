@@ -6,10 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use bb8_redis::redis::aio::MultiplexedConnection;
-use bb8_redis::redis::{Cmd, RedisError, Value};
+use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::Notify;
 
-use super::commands::{self, Script};
+use super::commands;
+use super::script::Script;
 
 /// A node that has let the oldest question wait for too long is suspected; if it is still silent
 /// after this time, it is not asked any more. The time in between tells a node that is silent from
@@ -85,16 +86,30 @@ impl Link {
         name: &str,
         arguments: &[&[u8]],
     ) -> Result<Value, RedisError> {
-        use bb8_redis::redis::{ErrorKind, ServerErrorKind};
+        // Always wanted, so there is a reply.
+        let not_asked = || Err((ErrorKind::Client, "not asked").into());
+        self.run_if(|| true, script, name, arguments).await.unwrap_or_else(not_asked)
+    }
 
+    /// As [`run`](Self::run), but does not ask again if it is not `wanted` any more when the script
+    /// is loaded; `None` then.
+    pub(super) async fn run_if(
+        &self,
+        wanted: impl Fn() -> bool,
+        script: Script,
+        name: &str,
+        arguments: &[&[u8]],
+    ) -> Option<Result<Value, RedisError>> {
         let command = commands::run(&self.scripts[script.index()], name, arguments);
         match self.ask(&command).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                self.ask(&commands::load(script)).await?;
+            Err(error) if is_no_script(&error) => {
+                if let Err(error) = self.ask(&commands::load(script)).await {
+                    return Some(Err(error));
+                }
                 // Once: who flushes all the time gets the error.
-                self.ask(&command).await
+                if wanted() { Some(self.ask(&command).await) } else { None }
             }
-            reply => reply,
+            reply => Some(reply),
         }
     }
 
@@ -138,11 +153,8 @@ impl Health {
 
     /// Ends the connection where an error says that it is of no use any more.
     fn note(&self, error: &RedisError) {
-        use bb8_redis::redis::{ErrorKind, ServerErrorKind};
-
         // After a failover the name may lead to the new master: ask again where it leads.
-        let demoted = error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly);
-        if demoted || error.is_unrecoverable_error() || error.is_io_error() {
+        if is_read_only(error) || error.is_unrecoverable_error() || error.is_io_error() {
             self.fail(&super::reply::words(error));
         }
     }
@@ -159,6 +171,17 @@ impl Health {
             notified.await;
         }
     }
+}
+
+fn is_no_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+/// Whether a server that was a master is one no more. Redis 6.2 says so inside a script with an
+/// error of another kind.
+fn is_read_only(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
 /// Since when the server owes an answer.
@@ -233,6 +256,21 @@ mod tests {
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn a_server_that_was_demoted_is_known_by_its_error_in_scripts_too() {
+        let error = |text: &str| {
+            let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+            reply.unwrap().extract_error().unwrap_err()
+        };
+        assert!(is_read_only(&error("READONLY You can't write against a read only replica.")));
+        // Redis 6.2
+        assert!(is_read_only(&error(
+            "ERR Error running script (call to f_1): @user_script:5: @user_script: 5: -READONLY \
+             You can't write against a read only replica."
+        )));
+        assert!(!is_read_only(&error("ERR unknown command 'READONLY'")));
+    }
 
     fn wait(duration: Duration) {
         let start = Instant::now();

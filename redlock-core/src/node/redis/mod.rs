@@ -6,7 +6,10 @@ mod connect;
 mod connector;
 mod endpoint;
 mod link;
+mod plain;
+mod redisson;
 mod reply;
+mod script;
 
 use std::fmt;
 use std::pin::Pin;
@@ -16,15 +19,15 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::{Answer, Claim, Listening, Node, Ready, Ring};
+use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring};
 use crate::error::{NodeError, Vote};
 
 pub(crate) use connect::connect_all;
 pub(crate) use endpoint::Endpoint;
 
 use channels::Channels;
-use commands::Script;
 use link::Link;
+use script::Script;
 
 /// One server, spoken to over one connection that is replaced when it breaks.
 ///
@@ -112,11 +115,9 @@ impl Node for RedisNode {
         }
         let claim = Arc::clone(claim);
         Answer::pending(async move {
-            let reply = link.ask(&commands::acquire(&claim, expire)).await;
-            match reply::acquired(&reply) {
-                Some(vote) => vote,
-                // Refused: who holds it, and for how long?
-                None => reply::holder(&link.run(Script::Inspect, claim.name(), &[]).await),
+            match claim.dialect() {
+                Dialect::Plain => plain::acquire(&link, &claim, expire).await,
+                Dialect::Redisson => redisson::acquire(&link, &claim, expire).await,
             }
         })
     }
@@ -129,18 +130,23 @@ impl Node for RedisNode {
         self.ask(|link| async move {
             let millis = commands::millis(expire);
             let arguments = [claim.token().as_bytes(), millis.as_bytes()];
-            reply::owned(&link.run(Script::Extend, claim.name(), &arguments).await)
+            let script = Script::extend(claim.dialect());
+            reply::owned(&link.run(script, claim.name().as_str(), &arguments).await)
         })
     }
 
     fn release(&self, claim: &Arc<Claim>) -> Answer {
         let claim = Arc::clone(claim);
         self.ask(|link| async move {
-            let token = claim.token().as_bytes();
+            let (dialect, name) = (claim.dialect(), claim.name().as_str());
+            let (token, channel) = (claim.token().as_bytes(), channel(claim.name()));
             let reply = match claim.stays_for().map(commands::millis) {
-                None => link.run(Script::Release, claim.name(), &[token]).await,
+                None => {
+                    link.run(Script::release(dialect), name, &[token, channel.as_bytes()]).await
+                }
                 Some(stays) => {
-                    link.run(Script::Shorten, claim.name(), &[token, stays.as_bytes()]).await
+                    let arguments = [token, channel.as_bytes(), stays.as_bytes()];
+                    link.run(Script::shorten(dialect), name, &arguments).await
                 }
             };
             let (vote, listeners) = reply::released(&reply);
@@ -149,8 +155,8 @@ impl Node for RedisNode {
         })
     }
 
-    fn listen(&self, name: &Arc<str>, ring: Ring) -> (Listening, Ready) {
-        self.channels.listen(name, ring)
+    fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready) {
+        self.channels.listen(&channel(name), ring)
     }
 
     fn is_up(&self) -> bool {
@@ -165,6 +171,14 @@ impl Node for RedisNode {
                 std::future::pending::<()>().await;
             }
         })
+    }
+}
+
+/// What the releases of a lock are announced on.
+fn channel(name: &LockName) -> Arc<str> {
+    match name.dialect() {
+        Dialect::Plain => plain::channel(name),
+        Dialect::Redisson => redisson::channel(name),
     }
 }
 

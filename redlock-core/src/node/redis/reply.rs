@@ -20,6 +20,14 @@ pub(super) fn acquired(reply: &Reply) -> Option<Vote> {
     }
 }
 
+/// The vote that the reply of a script is which sets the lock, or inspects what is there.
+pub(super) fn acquired_or_holder(reply: &Reply) -> Vote {
+    match reply {
+        Ok(Value::Int(_)) => holder(reply),
+        other => acquired(other).unwrap_or_else(unexpected),
+    }
+}
+
 /// The vote that the inspection of a refused key is.
 pub(super) fn holder(reply: &Reply) -> Vote {
     match reply {
@@ -145,5 +153,9 @@ mod tests {
         assert_eq!(acquired(&Ok(Value::Okay)), Some(Vote::Granted));
         assert_eq!(owned(&Ok(Value::Int(1))), Vote::Granted);
         assert_eq!(acquired(&Ok(Value::Nil)), None);
+        for value in [Value::Int(0), Value::Int(1), Value::Nil, Value::Boolean(true)] {
+            assert_ne!(acquired_or_holder(&Ok(value.clone())), Vote::Granted, "{value:?}");
+        }
+        assert_eq!(acquired_or_holder(&Ok(Value::Okay)), Vote::Granted);
     }
 }

@@ -1,0 +1,96 @@
+//! The plain lock: a string that only its owner knows, as the Redis documentation describes it and as
+//! the lock libraries of other languages set it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::redis::Cmd;
+
+use super::commands::millis;
+use super::link::Link;
+use super::reply;
+use super::script::{Script, announce};
+use crate::error::Vote;
+use crate::node::{Claim, LockName};
+
+/// Continues where the lock is ours.
+macro_rules! if_owned {
+    ($($then:expr),+) => {
+        concat!(
+            "\
+local value = redis.pcall('GET', KEYS[1])
+if type(value) == 'table' and value.err then return -3 end
+if value ~= ARGV[1] then return 0 end
+",
+            $($then),+
+        )
+    };
+}
+
+/// Answers the time to live in milliseconds; -1 for none, -2 for no key, -3 for a key of another
+/// type. The token does not leave the server.
+pub(super) const INSPECT: &str = "\
+local value = redis.pcall('GET', KEYS[1])
+if type(value) == 'table' and value.err then return -3 end
+return redis.call('PTTL', KEYS[1])";
+
+pub(super) const EXTEND: &str = if_owned!(
+    "\
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+end
+return 1"
+);
+
+pub(super) const RELEASE: &str = if_owned!("redis.call('DEL', KEYS[1])\n", announce!());
+
+pub(super) const SHORTEN: &str = if_owned!(
+    "\
+if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[3]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+end
+",
+    announce!()
+);
+
+/// Releases are announced on the channel of the lock's name.
+pub(super) fn channel(name: &LockName) -> Arc<str> {
+    Arc::clone(name.as_shared())
+}
+
+/// One command: no script on the way of a lock that is free.
+pub(super) async fn acquire(link: &Link, claim: &Claim, expire: Duration) -> Vote {
+    let reply = link.ask(&set(claim, expire)).await;
+    match reply::acquired(&reply) {
+        Some(vote) => vote,
+        // Refused: who holds it, and for how long?
+        None => reply::holder(&link.run(Script::PlainInspect, claim.name().as_str(), &[]).await),
+    }
+}
+
+fn set(claim: &Claim, expire: Duration) -> Cmd {
+    let name = claim.name().as_str();
+    let mut command = Cmd::with_capacity(6, name.len() + 96);
+    command.arg("SET").arg(name).arg(claim.token()).arg("NX").arg("PX");
+    command.arg(millis(expire).as_str());
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::LockKey;
+    use crate::node::Dialect;
+
+    #[test]
+    fn acquire_is_one_set_with_a_time_to_live() {
+        let key = LockKey::new("order:42").unwrap();
+        let claim = Claim::new(LockName::new("shop:", &key, Dialect::Plain), key);
+        let packed = set(&claim, Duration::from_secs(5)).get_packed_command();
+        let expected = format!(
+            "*6\r\n$3\r\nSET\r\n$13\r\nshop:order:42\r\n$32\r\n{}\r\n$2\r\nNX\r\n$2\r\nPX\r\n$4\r\n5000\r\n",
+            claim.token()
+        );
+        assert_eq!(String::from_utf8(packed).unwrap(), expected);
+    }
+}

@@ -1,0 +1,121 @@
+//! The operations that are more than one command.
+
+use super::{plain, redisson};
+use crate::node::Dialect;
+
+/// What a server runs as one: nothing comes in between (Redis documentation, "Scripting with Lua").
+/// The texts are constant, data travels in KEYS and ARGV, so that each is compiled once.
+///
+/// All that answer for an owner take its token first, and answer a whole number: 0 if the lock is
+/// not its own, -3 for a key of another type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Script {
+    /// Who holds the lock that was refused? See [`plain::INSPECT`].
+    PlainInspect,
+    PlainExtend,
+    PlainRelease,
+    PlainShorten,
+    /// Set it, or say who holds it. See [`redisson::ACQUIRE`].
+    RedissonAcquire,
+    RedissonExtend,
+    RedissonRelease,
+    RedissonShorten,
+}
+
+impl Script {
+    pub(super) const ALL: [Self; 8] = [
+        Self::PlainInspect,
+        Self::PlainExtend,
+        Self::PlainRelease,
+        Self::PlainShorten,
+        Self::RedissonAcquire,
+        Self::RedissonExtend,
+        Self::RedissonRelease,
+        Self::RedissonShorten,
+    ];
+
+    /// Lengthens, to the milliseconds that are the second argument, if it is ours: 1.
+    pub(super) const fn extend(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Plain => Self::PlainExtend,
+            Dialect::Redisson => Self::RedissonExtend,
+        }
+    }
+
+    /// Removes, if it is ours, and tells those who wait, on the channel that is the second argument:
+    /// one more than those who listened. That nobody may be told (ACL) does not undo the release.
+    pub(super) const fn release(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Plain => Self::PlainRelease,
+            Dialect::Redisson => Self::RedissonRelease,
+        }
+    }
+
+    /// As release, but instead of removing it lets it run out after the milliseconds that are the
+    /// third argument, if that is sooner.
+    pub(super) const fn shorten(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Plain => Self::PlainShorten,
+            Dialect::Redisson => Self::RedissonShorten,
+        }
+    }
+
+    pub(super) const fn source(self) -> &'static str {
+        match self {
+            Self::PlainInspect => plain::INSPECT,
+            Self::PlainExtend => plain::EXTEND,
+            Self::PlainRelease => plain::RELEASE,
+            Self::PlainShorten => plain::SHORTEN,
+            Self::RedissonAcquire => redisson::ACQUIRE,
+            Self::RedissonExtend => redisson::EXTEND,
+            Self::RedissonRelease => redisson::RELEASE,
+            Self::RedissonShorten => redisson::SHORTEN,
+        }
+    }
+
+    pub(super) const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+/// The end of a release: tells those who wait.
+macro_rules! announce {
+    () => {
+        "\
+local listeners = redis.pcall('PUBLISH', ARGV[2], '0')
+if type(listeners) ~= 'number' then return 1 end
+return 1 + listeners"
+    };
+}
+pub(super) use announce;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_script_stands_at_its_index() {
+        for (index, script) in Script::ALL.into_iter().enumerate() {
+            assert_eq!(script.index(), index);
+        }
+    }
+
+    /// Invariant 2: no script removes or lengthens anything without the comparison.
+    #[test]
+    fn every_script_that_changes_something_compares_first() {
+        for (dialect, comparison) in [
+            (Dialect::Plain, "if value ~= ARGV[1] then return 0"),
+            (Dialect::Redisson, "if owned ~= 1 then return 0"),
+        ] {
+            for script in
+                [Script::extend(dialect), Script::release(dialect), Script::shorten(dialect)]
+            {
+                let source = script.source();
+                let compare = source.find(comparison).unwrap();
+                for change in ["'DEL'", "'PEXPIRE'", "'PUBLISH'"] {
+                    assert!(source.find(change).is_none_or(|at| at > compare), "{script:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! What proves the ownership of a lock.
+
+use std::fmt;
+
+use super::Dialect;
+
+/// 128 random bits (122 in a UUID), as the dialect writes an owner.
+///
+/// From a cryptographically secure generator, because who can guess a token can release a lock.
+/// Never displayed (invariant 12).
+pub(super) struct Token {
+    /// ASCII, filled up with zeros.
+    text: [u8; LONGEST],
+    len: usize,
+}
+
+const LONGEST: usize = 38;
+
+impl Token {
+    pub(super) fn random(dialect: Dialect) -> Self {
+        let random: [u8; 16] = rand::random();
+        let mut token = Self { text: [0; LONGEST], len: 0 };
+        match dialect {
+            Dialect::Plain => token.push_hex(&random),
+            Dialect::Redisson => token.push_owner(random),
+        }
+        token
+    }
+
+    /// `<uuid of the client>:<id of the thread>`: every attempt is a client with one thread, so that
+    /// no two are ever taken for the same owner, who may come in twice.
+    fn push_owner(&mut self, mut random: [u8; 16]) {
+        // Version 4, variant 1 (RFC 9562): what a Java client may parse it as.
+        random[6] = (random[6] & 0x0f) | 0x40;
+        random[8] = (random[8] & 0x3f) | 0x80;
+        let mut rest = &random[..];
+        for group in [4, 2, 2, 2, 6] {
+            let (bytes, others) = rest.split_at(group);
+            if self.len > 0 {
+                self.push(b"-");
+            }
+            self.push_hex(bytes);
+            rest = others;
+        }
+        self.push(b":1");
+    }
+
+    fn push_hex(&mut self, bytes: &[u8]) {
+        const DIGITS: &[u8; 16] = b"0123456789abcdef";
+        for byte in bytes {
+            self.push(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        }
+    }
+
+    fn push(&mut self, text: &[u8]) {
+        let end = self.len + text.len();
+        self.text[self.len..end].copy_from_slice(text);
+        self.len = end;
+    }
+
+    pub(super) fn as_str(&self) -> &str {
+        // It holds ASCII only.
+        std::str::from_utf8(&self.text[..self.len]).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_token_is_hexadecimal() {
+        let token = Token::random(Dialect::Plain);
+        assert_eq!(token.as_str().len(), 32);
+        assert!(token.as_str().bytes().all(|byte| byte.is_ascii_hexdigit()));
+    }
+
+    #[test]
+    fn an_owner_of_redisson_is_a_uuid_and_a_number() {
+        let token = Token::random(Dialect::Redisson);
+        let (uuid, thread) = token.as_str().split_once(':').unwrap();
+        assert_eq!(thread, "1");
+        let groups: Vec<&str> = uuid.split('-').collect();
+        assert_eq!(groups.iter().map(|group| group.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
+        assert!(groups.concat().bytes().all(|byte| byte.is_ascii_hexdigit()));
+        assert!(groups[2].starts_with('4') && groups[3].starts_with(['8', '9', 'a', 'b']));
+    }
+
+    /// Invariant 3, a fresh token for every attempt.
+    #[test]
+    fn no_two_are_the_same() {
+        for dialect in [Dialect::Plain, Dialect::Redisson] {
+            assert_ne!(Token::random(dialect).as_str(), Token::random(dialect).as_str());
+        }
+    }
+}

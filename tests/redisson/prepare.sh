@@ -1,0 +1,25 @@
+#!/bin/sh
+# Puts Redisson and the program that the tests give orders to into a directory:
+#
+#     tests/redisson/prepare.sh <directory>
+#
+# Needs Maven and a JDK. Does nothing where that is done already.
+set -eu
+sources=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$1"
+done=$(cd "$1" && pwd)
+stamp=$done/stamp
+
+cat "$sources/pom.xml" "$sources/RedissonPeer.java" "$sources/prepare.sh" | cksum >"$stamp.new.$$"
+trap 'rm -rf "$stamp.new.$$" "$done/new.$$"' EXIT
+if cmp -s "$stamp.new.$$" "$stamp"; then
+    exit 0
+fi
+# The one on the PATH of a Mac is there without a JDK too, and only says so.
+javac -version >/dev/null
+mvn --quiet --batch-mode --file "$sources/pom.xml" dependency:copy-dependencies \
+    -DoutputDirectory="$done/new.$$" </dev/null
+javac -classpath "$done/new.$$/*" -d "$done/new.$$" "$sources/RedissonPeer.java"
+rm -rf "$done/lib"
+mv "$done/new.$$" "$done/lib"
+mv "$stamp.new.$$" "$stamp"

@@ -1,0 +1,184 @@
+//! A Java process with an `RLock` of Redisson and we: each is refused, and woken up, by the other.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use redlock_core::{LockError, LockManager, ReleaseError};
+use redlock_tests::{Nodes, Peer, Probe, RedisServer, Servers, eventually};
+
+const LONG: Duration = Duration::from_secs(300);
+const MINUTE: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(10);
+/// A waiter that is not woken up asks at the earliest after 250 ms.
+const WOKEN: Duration = Duration::from_millis(125);
+const KEY: &str = "order:42";
+
+/// The directory with Redisson and the Java program; made at the first use, which takes a while.
+fn prepared() -> Result<&'static Path, String> {
+    static PREPARED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    let prepare = || {
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("redisson");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("redisson/prepare.sh");
+        match Command::new(script).arg(&directory).output() {
+            Ok(output) if output.status.success() => Ok(directory.join("lib")),
+            Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    };
+    PREPARED.get_or_init(prepare).as_deref().map_err(Clone::clone)
+}
+
+/// A manager in the dialect of Redisson, and a Java process, on one server. `None` where there is no
+/// JDK or no Maven, or Redisson cannot be downloaded, which is said aloud, or is a failure in CI.
+async fn with_redisson() -> Option<(Servers, LockManager, Peer)> {
+    let directory = match prepared() {
+        Ok(directory) => directory,
+        Err(why) => {
+            Peer::skip(&format!("no Redisson (needs a JDK and Maven): {}", why.trim()));
+            return None;
+        }
+    };
+    let servers = Servers::start(1).await;
+    let nodes = Nodes::Redis(servers).redisson();
+    let locks = nodes.manager().await;
+    let Nodes::Redisson(nodes) = nodes else { unreachable!() };
+    let Nodes::Redis(servers) = *nodes else { unreachable!() };
+    let mut java = Command::new("java");
+    // Starts faster.
+    java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"]);
+    java.arg(format!("{0}:{0}/*", directory.display()));
+    let mut peer = Peer::start(java.args(["RedissonPeer", &servers[0].port().to_string()]));
+    assert_eq!(peer.answer(), "ready");
+    Some((servers, locks, peer))
+}
+
+async fn left(server: &RedisServer, key: &str) -> Duration {
+    server.probe().await.time_to_live(key).await.unwrap()
+}
+
+/// Whether so much is left of a lease that it was `asked` a moment ago.
+fn is_fresh(left: Duration, asked: Duration) -> bool {
+    left <= asked && left + SOON > asked
+}
+
+/// Waits until somebody listens for the release of the lock, and has been refused once more since:
+/// what wakes him then is the message. A refusal asks for the time to live, and nothing else that is
+/// done since the last `reset_calls` does.
+async fn until_it_sleeps(probe: &mut Probe, channel: &str) {
+    eventually("somebody sleeps", SOON, async || {
+        let listeners: (String, u64) = probe.command(["PUBSUB", "NUMSUB", channel]).await;
+        let refusals = probe.calls().await.get("pttl").copied();
+        (listeners.1 == 1 && refusals >= Some(2)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn we_respect_an_rlock() {
+    let Some((servers, locks, mut java)) = with_redisson().await else { return };
+    assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "acquired");
+    assert!(is_fresh(left(&servers[0], KEY).await, MINUTE));
+    let error = locks.lock(KEY).try_acquire().await.unwrap_err();
+    let LockError::Contended { remaining: Some(remaining), .. } = error else { panic!("{error}") };
+    assert!(is_fresh(remaining, MINUTE), "{remaining:?}");
+    // Held twice, it takes two releases.
+    assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "acquired");
+    assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
+    assert!(locks.lock(KEY).try_acquire().await.unwrap_err().is_contended());
+    assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
+    locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
+
+    // A lease of -1: Redisson's default, renewed, which is ours too.
+    let default = Duration::from_secs(30);
+    assert_eq!(java.ask(&format!("lock {KEY} 0 -1")), "acquired");
+    let error = locks.lock(KEY).try_acquire().await.unwrap_err();
+    let LockError::Contended { remaining: Some(remaining), .. } = error else { panic!("{error}") };
+    assert!(is_fresh(remaining, default), "{remaining:?}");
+    assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
+    let guard = locks.lock(KEY).try_acquire().await.unwrap();
+    assert!(is_fresh(left(&servers[0], KEY).await, default));
+    guard.release().await.unwrap();
+    assert!(servers.keys().await.is_empty());
+}
+
+#[tokio::test]
+async fn an_rlock_respects_our_lock() {
+    let Some((servers, locks, mut java)) = with_redisson().await else { return };
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    assert_eq!(java.ask(&format!("locked {KEY}")), "true");
+    assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "refused");
+    let seen: u64 = java.ask(&format!("remaining {KEY}")).parse().unwrap();
+    assert!(is_fresh(Duration::from_millis(seen), LONG), "{seen}");
+    guard.release().await.unwrap();
+    assert_eq!(java.ask(&format!("locked {KEY}")), "false");
+    assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "acquired");
+    assert!(is_fresh(left(&servers[0], KEY).await, MINUTE));
+}
+
+#[tokio::test]
+async fn the_unlock_of_an_rlock_wakes_us() {
+    let Some((servers, locks, mut java)) = with_redisson().await else { return };
+    let mut probe = servers[0].probe().await;
+    let mut fastest = Duration::MAX;
+    for key in [KEY, "order:{42}", KEY, "a{b}c", KEY, KEY] {
+        let channel = match key {
+            KEY => "redisson_lock__channel:{order:42}".to_owned(),
+            braces => format!("redisson_lock__channel:{braces}"),
+        };
+        assert_eq!(java.ask(&format!("lock {key} 0 300000")), "acquired");
+        probe.reset_calls().await;
+        let waiting = tokio::spawn(locks.lock(key).expire(LONG).wait_time(LONG).acquire());
+        until_it_sleeps(&mut probe, &channel).await;
+        let unlocked = Instant::now();
+        java.order(&format!("unlock {key}"));
+        let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+        let waited = unlocked.elapsed();
+        assert_eq!(java.answer(), "released");
+        assert!(waited < Duration::from_secs(1), "{key}: {waited:?}");
+        fastest = fastest.min(waited);
+        guard.release().await.unwrap();
+    }
+    assert!(fastest < WOKEN, "{fastest:?}");
+}
+
+#[tokio::test]
+async fn our_release_wakes_an_rlock() {
+    let Some((servers, locks, mut java)) = with_redisson().await else { return };
+    let mut probe = servers[0].probe().await;
+    for (key, channel) in [
+        (KEY, "redisson_lock__channel:{order:42}"),
+        ("order:{42}", "redisson_lock__channel:order:{42}"),
+    ] {
+        let guard = locks.lock(key).expire(LONG).try_acquire().await.unwrap();
+        probe.reset_calls().await;
+        java.order(&format!("lock {key} 300000 60000"));
+        until_it_sleeps(&mut probe, channel).await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        // Without a message it sleeps until the lease is over.
+        assert_eq!(java.answer(), "acquired");
+        assert!(released.elapsed() < SOON, "{:?}", released.elapsed());
+        assert!(locks.lock(key).try_acquire().await.unwrap_err().is_contended());
+        assert_eq!(java.ask(&format!("unlock {key}")), "released");
+    }
+}
+
+/// Invariant 2, only the owner releases.
+#[tokio::test]
+async fn neither_we_nor_redisson_release_the_others_lock() {
+    let Some((servers, locks, mut java)) = with_redisson().await else { return };
+    let late = locks.lock(KEY).expire(Duration::from_millis(100)).try_acquire().await.unwrap();
+    assert_eq!(java.ask(&format!("lock {KEY} 10000 300")), "acquired");
+    let error = late.release().await.unwrap_err();
+    assert!(matches!(error, ReleaseError::Expired { .. }), "{error}");
+    // That of Java runs out as well, and then it is late.
+    let waiting = locks.lock(KEY).expire(LONG).wait_time(LONG).acquire();
+    let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    assert_eq!(java.ask(&format!("unlock {KEY}")), "not owned");
+    assert!(is_fresh(left(&servers[0], KEY).await, LONG));
+    guard.release().await.unwrap();
+}

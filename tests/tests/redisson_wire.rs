@@ -1,0 +1,340 @@
+//! The dialect of Redisson, seen from the servers, without Redisson.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use redlock_core::{Dialect, ForeignKind, LockError, LockManager, LockRequest, NodeError, Vote};
+use redlock_tests::{Moment, Monitor, Probe, RedisServer, Servers, drop_after, eventually};
+
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(10);
+const KEY: &str = "order:42";
+const CHANNEL: &str = "redisson_lock__channel:{order:42}";
+
+/// A manager in the plain dialect: the requests say otherwise.
+async fn start(count: usize) -> (Servers, LockManager) {
+    let servers = Servers::start(count).await;
+    let builder = LockManager::builder().urls(servers.urls());
+    let builder = builder.node_timeout(Duration::from_secs(2)).connect_timeout(SOON);
+    let locks = builder.connect().await.unwrap();
+    (servers, locks)
+}
+
+fn redisson(locks: &LockManager, key: &str) -> LockRequest {
+    locks.lock(key).expire(LONG).dialect(Dialect::Redisson)
+}
+
+async fn owners(probe: &mut Probe, key: &str) -> HashMap<String, String> {
+    probe.command(["HGETALL", key]).await
+}
+
+fn foreign_kind(error: &LockError) -> Option<ForeignKind> {
+    let LockError::ForeignKey { votes, .. } = error else { return None };
+    votes.iter().find_map(|(_, vote)| match vote {
+        Some(Vote::Foreign { found }) => Some(*found),
+        _ => None,
+    })
+}
+
+#[tokio::test]
+async fn a_lock_is_a_hash_from_its_owner_to_one() {
+    let (servers, locks) = start(1).await;
+    let mut probe = servers[0].probe().await;
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        let guard = redisson(&locks, KEY).try_acquire().await.unwrap();
+        let owners = owners(&mut probe, KEY).await;
+        let (owner, count) = owners.iter().next().unwrap();
+        assert_eq!((owners.len(), count.as_str()), (1, "1"));
+        let (uuid, thread) = owner.split_once(':').unwrap();
+        assert_eq!((uuid.len(), thread.parse()), (36, Ok(1_u64)), "{owner}");
+        seen.push(owner.clone());
+        let left = probe.time_to_live(KEY).await.unwrap();
+        assert!(left <= LONG && left + SOON > LONG, "{left:?}");
+        guard.release().await.unwrap();
+        assert!(probe.keys().await.is_empty());
+    }
+    // Invariant 3: Redisson would take the second for the first that comes in again.
+    assert_ne!(seen[0], seen[1]);
+}
+
+#[tokio::test]
+async fn a_release_is_announced_where_redisson_listens() {
+    let (servers, locks) = start(1).await;
+    let mut monitor = Monitor::connect(&servers[0].url()).await.unwrap();
+    redisson(&locks, KEY).try_acquire().await.unwrap().release().await.unwrap();
+    let early = redisson(&locks, KEY).hold_at_least(LONG).try_acquire().await.unwrap();
+    early.release().await.unwrap();
+    servers[0].probe().await.command::<()>(["SET", "the end", ""]).await;
+    let lines = monitor.until(|line| line.contains("the end")).await;
+    let announced = format!(r#""PUBLISH" "{CHANNEL}" "0""#);
+    let count = lines.iter().filter(|line| line.contains(&announced)).count();
+    assert_eq!(count, 2, "{lines:#?}");
+}
+
+#[tokio::test]
+async fn every_operation_is_one_script() {
+    let (servers, locks) = start(1).await;
+    let mut probe = servers[0].probe().await;
+    let stranger = LockManager::connect(servers.urls()).await.unwrap();
+    probe.reset_calls().await;
+    for _ in 0..10 {
+        let guard = redisson(&locks, KEY).try_acquire().await.unwrap();
+        assert!(redisson(&stranger, KEY).try_acquire().await.unwrap_err().is_contended());
+        guard.extend(LONG * 2).await.unwrap();
+        guard.release().await.unwrap();
+    }
+    let calls = probe.calls().await;
+    let count = |name| calls.get(name).copied().unwrap_or_default();
+    assert_eq!((count("evalsha"), count("set"), count("get")), (40, 0, 0), "{calls:?}");
+}
+
+/// What Redisson does when it unlocks, while another process of ours waits.
+#[tokio::test]
+async fn a_message_of_redisson_wakes_the_waiter() {
+    let (servers, locks) = start(1).await;
+    let mut probe = servers[0].probe().await;
+    let owner = "381e52be-fd77-4a79-9de6-cc885910755d:77";
+    let mut fastest = Duration::MAX;
+    for _ in 0..5 {
+        probe.command::<()>(["HSET", KEY, owner, "1"]).await;
+        probe.command::<()>(["PEXPIRE", KEY, "300000"]).await;
+        probe.reset_calls().await;
+        let waiting = tokio::spawn(redisson(&locks, KEY).wait_time(LONG).acquire());
+        // Refused, and once more since it listens: nothing but the message wakes it.
+        eventually("somebody sleeps", SOON, async || {
+            let listeners: (String, u64) = probe.command(["PUBSUB", "NUMSUB", CHANNEL]).await;
+            let refusals = probe.calls().await.get("pttl").copied();
+            (listeners.1 == 1 && refusals >= Some(2)).then_some(())
+        })
+        .await;
+        let unlocked = std::time::Instant::now();
+        probe.command::<()>(["DEL", KEY]).await;
+        probe.command::<()>(["PUBLISH", CHANNEL, "0"]).await;
+        let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+        fastest = fastest.min(unlocked.elapsed());
+        guard.release().await.unwrap();
+    }
+    // Who is not woken up asks at the earliest after 250 ms.
+    assert!(fastest < Duration::from_millis(125), "{fastest:?}");
+}
+
+/// Nobody gets in, and nobody waits for what will not be announced to him.
+#[tokio::test]
+async fn a_lock_of_the_other_dialect_is_foreign() {
+    let (_servers, locks) = start(3).await;
+    let plain = || locks.lock(KEY).expire(LONG).wait_time(LONG);
+    let guard = redisson(&locks, KEY).try_acquire().await.unwrap();
+    let error = tokio::time::timeout(SOON, plain().acquire()).await.unwrap().unwrap_err();
+    assert_eq!(foreign_kind(&error), Some(ForeignKind::WrongType), "{error}");
+    assert!(error.to_string().contains("a lock of another dialect"), "{error}");
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+
+    let guard = plain().acquire().await.unwrap();
+    let waiting = redisson(&locks, KEY).wait_time(LONG).acquire();
+    let error = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap_err();
+    assert_eq!(foreign_kind(&error), Some(ForeignKind::WrongType), "{error}");
+    guard.extend(LONG * 2).await.unwrap();
+    guard.release().await.unwrap();
+    redisson(&locks, KEY).try_acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_key_that_is_no_lock_is_told_from_one_that_is_held() {
+    let (servers, locks) = start(1).await;
+    let mut probe = servers[0].probe().await;
+    let cases: [(&[&str], ForeignKind); 3] = [
+        (&["HSET", KEY, "field", "1"], ForeignKind::NoTimeToLive),
+        (&["RPUSH", KEY, "1"], ForeignKind::WrongType),
+        (&["SET", KEY, "1"], ForeignKind::WrongType),
+    ];
+    for (command, expected) in cases {
+        probe.command::<()>(["DEL", KEY]).await;
+        probe.command::<redis::Value>(command).await;
+        let error = redisson(&locks, KEY).try_acquire().await.unwrap_err();
+        assert_eq!(foreign_kind(&error), Some(expected), "{error}");
+        assert_eq!(probe.keys().await, [KEY], "the foreign key was removed");
+    }
+}
+
+/// Invariant 2, only the owner releases; `forceUnlock` of Redisson is a DEL.
+#[tokio::test]
+async fn what_another_has_taken_over_is_not_touched() {
+    let (servers, locks) = start(1).await;
+    let mut probe = servers[0].probe().await;
+    let guard = redisson(&locks, KEY).try_acquire().await.unwrap();
+    probe.command::<()>(["DEL", KEY]).await;
+    probe.command::<()>(["HSET", KEY, "another:1", "1"]).await;
+    probe.command::<()>(["PEXPIRE", KEY, "60000"]).await;
+    assert!(guard.extend(LONG).await.is_err());
+    assert!(!guard.is_valid());
+    guard.release().await.unwrap_err();
+    assert_eq!(owners(&mut probe, KEY).await.len(), 1);
+    assert!(probe.time_to_live(KEY).await.unwrap() <= Duration::from_secs(60));
+}
+
+#[tokio::test]
+async fn a_node_that_forgot_the_lock_gets_it_again() {
+    let (servers, locks) = start(3).await;
+    let guard = redisson(&locks, KEY).try_acquire().await.unwrap();
+    for server in servers.iter() {
+        let mut probe = server.probe().await;
+        eventually("every node has the lock", SOON, async || {
+            (!owners(&mut probe, KEY).await.is_empty()).then_some(())
+        })
+        .await;
+    }
+    let held = owners(&mut servers[1].probe().await, KEY).await;
+    let mut forgetful = servers[0].probe().await;
+    forgetful.command::<()>(["FLUSHALL"]).await;
+    guard.extend(LONG).await.unwrap();
+    eventually("it is there again", SOON, async || {
+        (owners(&mut forgetful, KEY).await == held).then_some(())
+    })
+    .await;
+    guard.release().await.unwrap();
+    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+        .await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_held_at_least_so_long_runs_out_by_itself() {
+    let (servers, locks) = start(1).await;
+    let mut probe = servers[0].probe().await;
+    let at_least = Duration::from_secs(100);
+    let guard = redisson(&locks, KEY).hold_at_least(at_least).try_acquire().await.unwrap();
+    let held = owners(&mut probe, KEY).await;
+    guard.release().await.unwrap();
+    assert_eq!(owners(&mut probe, KEY).await, held);
+    let left = probe.time_to_live(KEY).await.unwrap();
+    assert!(left <= at_least && left + SOON > at_least, "{left:?}");
+}
+
+/// A restart or an administrator's SCRIPT FLUSH.
+#[tokio::test]
+async fn scripts_that_the_server_has_forgotten_are_sent_again() {
+    let (servers, locks) = start(1).await;
+    let stranger = LockManager::connect(servers.urls()).await.unwrap();
+    let mut probe = servers[0].probe().await;
+    let mut flush = async || probe.command::<()>(["SCRIPT", "FLUSH"]).await;
+    for at_least in [Duration::ZERO, SOON] {
+        flush().await;
+        let guard = redisson(&locks, KEY).hold_at_least(at_least).try_acquire().await.unwrap();
+        flush().await;
+        guard.extend(LONG * 2).await.unwrap();
+        flush().await;
+        let error = redisson(&stranger, KEY).try_acquire().await.unwrap_err();
+        assert!(matches!(error, LockError::Contended { remaining: Some(_), .. }), "{error}");
+        flush().await;
+        guard.release().await.unwrap();
+    }
+}
+
+/// Invariant 6: when the server has forgotten the script of the acquisition but knows that of the
+/// release, the clean-up must not overtake what it cleans up after.
+#[tokio::test]
+async fn an_acquisition_dropped_while_its_script_is_sent_again_leaves_nothing() {
+    let (servers, locks) = start(1).await;
+    let other = LockManager::connect(servers.urls()).await.unwrap();
+    let mut probe = servers[0].probe().await;
+    for moment in [Moment::AtOnce, Moment::WhenWoken] {
+        for polls in 0..10 {
+            let held = redisson(&other, "other").try_acquire().await.unwrap();
+            probe.command::<()>(["SCRIPT", "FLUSH"]).await;
+            held.release().await.unwrap();
+            drop(drop_after(polls, moment, redisson(&locks, KEY).try_acquire()).await);
+            // What is under way on the same connection, or sent when its answer comes, is done
+            // when these are.
+            for _ in 0..3 {
+                locks.lock("later").try_acquire().await.unwrap().release().await.unwrap();
+            }
+            eventually(&format!("no lock is left, {polls} {moment:?}"), SOON, async || {
+                probe.keys().await.is_empty().then_some(())
+            })
+            .await;
+        }
+    }
+}
+
+/// Invariant 4, no lock without a deadline: what a script has done stays when it fails.
+#[tokio::test]
+async fn least_privileges_suffice_and_a_missing_one_leaves_nothing() {
+    let server = RedisServer::start().await;
+    let mut probe = server.probe().await;
+    let rights = "~lock:* resetchannels &redisson_lock__channel:{lock:* -@all +auth +hello +ping \
+                  +client|setname +evalsha +script|load +exists +hexists +hset +del +pexpire +pttl \
+                  +publish +info +subscribe +unsubscribe";
+    let mut user = vec!["ACL", "SETUSER", "app", "on", ">s3cret"];
+    user.extend(rights.split_whitespace());
+    probe.command::<()>(&user).await;
+    let url = server.url_at("app:s3cret@127.0.0.1");
+    let builder = || LockManager::builder().url(&url).prefix("lock:").node_timeout(SOON);
+    let builder = || builder().dialect(Dialect::Redisson);
+    let (locks, stranger) =
+        (builder().connect().await.unwrap(), builder().connect().await.unwrap());
+    let guard = locks.lock(KEY).expire(SOON).try_acquire().await.unwrap();
+    assert!(stranger.lock(KEY).try_acquire().await.unwrap_err().is_contended());
+    guard.extend(LONG).await.unwrap();
+    let waiting = tokio::spawn(stranger.lock(KEY).wait_time(LONG).acquire());
+    eventually("the waiter listens", SOON, async || {
+        let channel = "redisson_lock__channel:{lock:order:42}";
+        let counted: (String, u64) = probe.command(["PUBSUB", "NUMSUB", channel]).await;
+        (counted.1 == 1).then_some(())
+    })
+    .await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    assert!(probe.keys().await.is_empty());
+
+    for command in ["hexists", "exists", "pexpire", "hset"] {
+        probe.command::<()>(["ACL", "SETUSER", "app", &format!("-{command}")]).await;
+        let error = locks.lock(KEY).try_acquire().await.unwrap_err();
+        let LockError::Unavailable { votes, .. } = &error else { panic!("{command}: {error}") };
+        let (_, vote) = votes.iter().next().unwrap();
+        assert!(matches!(vote, Some(Vote::Failed(NodeError::NotPermitted(_)))), "{error}");
+        assert!(probe.keys().await.is_empty(), "{command}");
+        probe.command::<()>(["ACL", "SETUSER", "app", &format!("+{command}")]).await;
+    }
+    locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
+}
+
+/// The memory is full.
+#[tokio::test]
+async fn a_full_server_refuses_new_locks_but_not_extension_and_release() {
+    let (servers, locks) = start(1).await;
+    let mut probe = servers[0].probe().await;
+    let guard = redisson(&locks, KEY).try_acquire().await.unwrap();
+    probe.command::<()>(["CONFIG", "SET", "maxmemory", "1"]).await;
+    let error = redisson(&locks, "other").try_acquire().await.unwrap_err();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+    assert!(error.to_string().contains("OOM"), "{error}");
+    guard.extend(LONG * 2).await.unwrap();
+    guard.release().await.unwrap();
+    probe.command::<()>(["CONFIG", "SET", "maxmemory", "0"]).await;
+    assert!(probe.keys().await.is_empty());
+}
+
+/// The two know nothing of each other, so that the one is not refused without a round trip.
+#[tokio::test]
+async fn a_request_says_otherwise_than_its_manager() {
+    let (servers, locks) = start(1).await;
+    let builder = LockManager::builder().urls(servers.urls()).dialect(Dialect::Redisson);
+    let java_like = builder.connect().await.unwrap();
+    let mut probe = servers[0].probe().await;
+    let one = java_like.lock("hash").try_acquire().await.unwrap();
+    let two = java_like.lock("string").dialect(Dialect::Plain).try_acquire().await.unwrap();
+    let kind: String = probe.command(["TYPE", "hash"]).await;
+    assert_eq!(kind, "hash");
+    let kind: String = probe.command(["TYPE", "string"]).await;
+    assert_eq!(kind, "string");
+    assert!(redisson(&locks, "hash").try_acquire().await.unwrap_err().is_contended());
+    assert!(locks.lock("string").try_acquire().await.unwrap_err().is_contended());
+    let refused = redisson(&java_like, "hash").try_acquire().now_or_never();
+    assert!(refused.expect("without a round trip").unwrap_err().is_contended());
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+}
