@@ -54,7 +54,7 @@ impl App {
 
     /// The status of a POST, which must come soon.
     async fn post(&self) -> u16 {
-        timeout(Duration::from_secs(10), post(&self.router, "/")).await.expect("an answer")
+        timeout(Duration::from_secs(10), post(&self.router, "/")).await.unwrap()
     }
 }
 
@@ -118,7 +118,7 @@ async fn who_keeps_its_lock_gets_a_lease_of_its_own() {
 #[tokio::test]
 async fn keep_leaves_the_lock_of_a_dropped_request_as_well() {
     let apps = App::both(
-        || pending::<()>(),
+        pending::<()>,
         |layer| layer.expire(MINUTE).keep(),
         |policy| policy.expire(MINUTE).keep(),
     );
@@ -244,7 +244,7 @@ impl Stuck {
         }
 
         let _on_drop = OnDrop(self.0);
-        pending().await
+        pending::<()>().await;
     }
 
     fn was_dropped(&self) -> bool {
@@ -280,7 +280,7 @@ async fn the_application_can_answer_a_lost_lock_itself() {
         .expire(SHORT)
         .on_lost(OnLost::Abort)
         .on_reject(|rejection| format!("{:?}", rejection.kind()).into_response());
-    let app = App::new(|router| router.route("/", on_post(|| pending::<()>())).layer(layer)).await;
+    let app = App::new(|router| router.route("/", on_post(pending::<()>)).layer(layer)).await;
     assert_eq!(text(send(&app.router, Method::POST, "/").await).await, "Lost");
 }
 
@@ -321,7 +321,10 @@ fn options_that_do_not_go_together_are_mistakes() {
         "hold_at_least is 60s, but must be at most the lease, expire"
     );
     assert_eq!(
-        message(check(|l| l.renew().max_hold(SHORT * 0), |p| p.renew().max_hold(SHORT * 0))),
+        message(check(
+            |l| l.renew().max_hold(Duration::ZERO),
+            |p| p.renew().max_hold(Duration::ZERO)
+        )),
         "max_hold is 0ns, but must be longer than zero"
     );
     assert_eq!(check(|l| l.max_hold(MINUTE).renew(), |p| p.max_hold(MINUTE).renew()), Ok(()));

@@ -386,7 +386,9 @@ async fn a_node_that_is_down_leaves_no_work_behind() {
     let (locks, nodes) = manager(3);
     set(&nodes, &[UP, UP, Mode::Down]);
     for _ in 0..10 {
-        nodes.iter().for_each(|node| node.forget());
+        for node in &nodes {
+            node.forget();
+        }
         let guard = locks.lock("a").expire(600 * SECOND).try_acquire().await.unwrap();
         guard.release().await.unwrap();
         sleep(Duration::from_millis(1)).await;
