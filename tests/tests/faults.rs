@@ -298,3 +298,27 @@ async fn a_release_without_a_quorum_says_so_in_time_and_goes_on_in_the_backgroun
     eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;
 }
+
+/// Invariant 9: without it, a process that ends leaves its locks to run out.
+#[tokio::test]
+async fn shutdown_waits_for_releases_that_are_under_way() {
+    let _quiet = QUIET.lock().await;
+    let nodes = Nodes::redis(3).await;
+    let locks = nodes.manager().await;
+    let held = locks.lock("held").expire(LONG).try_acquire().await.unwrap();
+    let dropped = locks.lock("dropped").expire(LONG).try_acquire().await.unwrap();
+    let Nodes::Redis(mut servers) = nodes else { unreachable!() };
+    for server in servers.iter_mut() {
+        server.freeze();
+    }
+    drop(dropped);
+    let mut shutdown = tokio::spawn(async move { locks.shutdown().await });
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut shutdown).await;
+    assert!(early.is_err(), "shutdown did not wait");
+    for server in servers.iter_mut() {
+        server.thaw();
+    }
+    tokio::time::timeout(SOON, shutdown).await.unwrap().unwrap();
+    assert_eq!(servers.keys().await, [""; 0]);
+    assert!(!held.is_valid());
+}
