@@ -138,16 +138,9 @@ impl Node for RedisNode {
     fn release(&self, claim: &Arc<Claim>) -> Answer {
         let claim = Arc::clone(claim);
         self.ask(|link| async move {
-            let (dialect, name) = (claim.dialect(), claim.name().as_str());
-            let (token, channel) = (claim.token().as_bytes(), channel(claim.name()));
-            let reply = match claim.stays_for().map(commands::millis) {
-                None => {
-                    link.run(Script::release(dialect), name, &[token, channel.as_bytes()]).await
-                }
-                Some(stays) => {
-                    let arguments = [token, channel.as_bytes(), stays.as_bytes()];
-                    link.run(Script::shorten(dialect), name, &arguments).await
-                }
+            let reply = match claim.dialect() {
+                Dialect::Plain => plain::release(&link, &claim).await,
+                Dialect::Redisson => redisson::release(&link, &claim).await,
             };
             let (vote, listeners) = reply::released(&reply);
             claim.note_listeners(listeners);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::Cmd;
+use bb8_redis::redis::{Cmd, RedisError, Value};
 
 use super::commands::millis;
 use super::link::Link;
@@ -42,15 +42,15 @@ end
 return 1"
 );
 
-pub(super) const RELEASE: &str = if_owned!("redis.call('DEL', KEYS[1])\n", announce!());
+pub(super) const RELEASE: &str = if_owned!("redis.call('DEL', KEYS[1])\n", announce!("KEYS[1]"));
 
 pub(super) const SHORTEN: &str = if_owned!(
     "\
-if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[3]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 ",
-    announce!()
+    announce!("KEYS[1]")
 );
 
 /// Releases are announced on the channel of the lock's name.
@@ -65,6 +65,15 @@ pub(super) async fn acquire(link: &Link, claim: &Claim, expire: Duration) -> Vot
         Some(vote) => vote,
         // Refused: who holds it, and for how long?
         None => reply::holder(&link.run(Script::PlainInspect, claim.name().as_str(), &[]).await),
+    }
+}
+
+/// Removes the lock, or shortens its time to live where it has to stay.
+pub(super) async fn release(link: &Link, claim: &Claim) -> Result<Value, RedisError> {
+    let (name, token) = (claim.name().as_str(), claim.token().as_bytes());
+    match claim.stays_for().map(millis) {
+        None => link.run(Script::PlainRelease, name, &[token]).await,
+        Some(stays) => link.run(Script::PlainShorten, name, &[token, stays.as_bytes()]).await,
     }
 }
 

@@ -5,6 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bb8_redis::redis::{RedisError, Value};
+
 use super::commands::millis;
 use super::link::Link;
 use super::reply;
@@ -62,15 +64,15 @@ end
 return 1"
 );
 
-pub(super) const RELEASE: &str = if_owned!("redis.call('DEL', KEYS[1])\n", announce!());
+pub(super) const RELEASE: &str = if_owned!("redis.call('DEL', KEYS[1])\n", announce!("ARGV[2]"));
 
 pub(super) const SHORTEN: &str = if_owned!(
     "\
-if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[3]) then
-  redis.call('PEXPIRE', KEYS[1], ARGV[3])
+if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[2]) then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
 end
 ",
-    announce!()
+    announce!("ARGV[3]")
 );
 
 /// Where releases are announced: the name in braces, so that it lies in the same slot of a cluster
@@ -97,11 +99,22 @@ pub(super) async fn acquire(link: &Link, claim: &Claim, expire: Duration) -> Vot
     // A server that had forgotten the script was asked twice, and the release may have overtaken
     // the second question (invariant 6).
     if vote == Vote::Granted && claim.is_given_up() {
-        let channel = channel(claim.name());
-        let arguments = [claim.token().as_bytes(), channel.as_bytes()];
-        let _ = link.run(Script::RedissonRelease, name, &arguments).await;
+        let _ = release(link, claim).await;
     }
     vote
+}
+
+/// Removes the lock, or shortens its time to live where it has to stay.
+pub(super) async fn release(link: &Link, claim: &Claim) -> Result<Value, RedisError> {
+    let (name, token) = (claim.name().as_str(), claim.token().as_bytes());
+    let channel = channel(claim.name());
+    match claim.stays_for().map(millis) {
+        None => link.run(Script::RedissonRelease, name, &[token, channel.as_bytes()]).await,
+        Some(stays) => {
+            let arguments = [token, stays.as_bytes(), channel.as_bytes()];
+            link.run(Script::RedissonShorten, name, &arguments).await
+        }
+    }
 }
 
 #[cfg(test)]

@@ -13,11 +13,16 @@ pub(super) enum Script {
     /// Who holds the lock that was refused? See [`plain::INSPECT`].
     PlainInspect,
     PlainExtend,
+    /// Remove it, if it is ours, and tell those who wait: one more than those who listened. That
+    /// nobody may be told (ACL) does not undo the release.
     PlainRelease,
+    /// As release, but instead of removing it let it run out after the milliseconds that are the
+    /// second argument, if that is sooner.
     PlainShorten,
     /// Set it, or say who holds it. See [`redisson::ACQUIRE`].
     RedissonAcquire,
     RedissonExtend,
+    /// As the plain one; the last argument is the channel to announce it on.
     RedissonRelease,
     RedissonShorten,
 }
@@ -42,24 +47,6 @@ impl Script {
         }
     }
 
-    /// Removes, if it is ours, and tells those who wait, on the channel that is the second argument:
-    /// one more than those who listened. That nobody may be told (ACL) does not undo the release.
-    pub(super) const fn release(dialect: Dialect) -> Self {
-        match dialect {
-            Dialect::Plain => Self::PlainRelease,
-            Dialect::Redisson => Self::RedissonRelease,
-        }
-    }
-
-    /// As release, but instead of removing it lets it run out after the milliseconds that are the
-    /// third argument, if that is sooner.
-    pub(super) const fn shorten(dialect: Dialect) -> Self {
-        match dialect {
-            Dialect::Plain => Self::PlainShorten,
-            Dialect::Redisson => Self::RedissonShorten,
-        }
-    }
-
     pub(super) const fn source(self) -> &'static str {
         match self {
             Self::PlainInspect => plain::INSPECT,
@@ -78,13 +65,16 @@ impl Script {
     }
 }
 
-/// The end of a release: tells those who wait.
+/// The end of a release: tells those who wait on a channel.
 macro_rules! announce {
-    () => {
-        "\
-local listeners = redis.pcall('PUBLISH', ARGV[2], '0')
+    ($channel:literal) => {
+        concat!(
+            "local listeners = redis.pcall('PUBLISH', ",
+            $channel,
+            ", '0')
 if type(listeners) ~= 'number' then return 1 end
 return 1 + listeners"
+        )
     };
 }
 pub(super) use announce;
@@ -103,13 +93,16 @@ mod tests {
     /// Invariant 2: no script removes or lengthens anything without the comparison.
     #[test]
     fn every_script_that_changes_something_compares_first() {
-        for (dialect, comparison) in [
-            (Dialect::Plain, "if value ~= ARGV[1] then return 0"),
-            (Dialect::Redisson, "if owned ~= 1 then return 0"),
+        use Script::{
+            PlainExtend, PlainRelease, PlainShorten, RedissonExtend, RedissonRelease,
+            RedissonShorten,
+        };
+
+        for (comparison, scripts) in [
+            ("if value ~= ARGV[1] then return 0", [PlainExtend, PlainRelease, PlainShorten]),
+            ("if owned ~= 1 then return 0", [RedissonExtend, RedissonRelease, RedissonShorten]),
         ] {
-            for script in
-                [Script::extend(dialect), Script::release(dialect), Script::shorten(dialect)]
-            {
+            for script in scripts {
                 let source = script.source();
                 let compare = source.find(comparison).unwrap();
                 for change in ["'DEL'", "'PEXPIRE'", "'PUBLISH'"] {
