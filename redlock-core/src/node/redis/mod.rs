@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring};
 use crate::error::{NodeError, Vote};
@@ -114,9 +115,10 @@ impl Node for RedisNode {
             return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
         }
         let claim = Arc::clone(claim);
+        let look_until = Instant::now() + self.node_timeout * 4 / 5;
         Answer::pending(async move {
             match claim.dialect() {
-                Dialect::Plain => plain::acquire(&link, &claim, expire).await,
+                Dialect::Plain => plain::acquire(&link, &claim, expire, look_until).await,
                 Dialect::Redisson => redisson::acquire(&link, &claim, expire).await,
             }
         })

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bb8_redis::redis::{Cmd, RedisError, Value};
+use tokio::time::{Instant, timeout_at};
 
 use super::commands::millis;
 use super::link::Link;
@@ -59,12 +60,23 @@ pub(super) fn channel(name: &LockName) -> Arc<str> {
 }
 
 /// One command: no script on the way of a lock that is free.
-pub(super) async fn acquire(link: &Link, claim: &Claim, expire: Duration) -> Vote {
+///
+/// A refusal is looked into, until `look_until`: that it is held is certain, for how long is worth a
+/// part of the ballot's time, but not that the vote comes too late.
+pub(super) async fn acquire(
+    link: &Link,
+    claim: &Claim,
+    expire: Duration,
+    look_until: Instant,
+) -> Vote {
     let reply = link.ask(&set(claim, expire)).await;
-    match reply::acquired(&reply) {
-        Some(vote) => vote,
-        // Refused: who holds it, and for how long?
-        None => reply::holder(&link.run(Script::PlainInspect, claim.name().as_str(), &[]).await),
+    if let Some(vote) = reply::acquired(&reply) {
+        return vote;
+    }
+    let inspection = link.run(Script::PlainInspect, claim.name().as_str(), &[]);
+    match timeout_at(look_until, inspection).await {
+        Ok(reply) => reply::holder(&reply),
+        Err(_) => Vote::Held { remaining: None },
     }
 }
 
