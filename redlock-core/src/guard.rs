@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::ballot::{Extension, Release};
 use crate::error::{ExtendError, ReleaseError, Votes};
+use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::lease::{Held, Renewal, State};
 use crate::manager::Shared;
@@ -121,6 +122,11 @@ impl LockGuard {
     pub fn keep_until_expiry(self) {
         self.lease.held.keep();
         drop(self);
+    }
+
+    /// The holder's number, if it asked for one.
+    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+        self.lease.held.token()
     }
 
     /// A view of this lock to hand around.

@@ -33,6 +33,7 @@
 //! * [`LockGuard`] is the lock that is held: it knows how long it may be believed, can be extended,
 //!   tells when it is lost, and releases when it is dropped. [`Lease`] is a view of it to hand
 //!   around.
+//! * [`FencedGuard`] is one that is numbered, by a [`FencingToken`] that a database can check.
 //! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] make keys that no value can break out of.
 //! * [`LockError`], [`ReleaseError`], [`ExtendError`] and [`ConnectError`] say what went wrong, with
 //!   the [`Vote`] of each node.
@@ -78,6 +79,8 @@
 mod ballot;
 mod clock;
 mod error;
+mod fenced;
+mod fencing_token;
 mod guard;
 mod key;
 mod lease;
@@ -91,6 +94,8 @@ pub use error::{
     ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, NodeError, ReleaseError,
     Vote, Votes,
 };
+pub use fenced::{FencedGuard, FencedRequest};
+pub use fencing_token::FencingToken;
 pub use guard::{Lease, LockGuard, LockState};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use manager::{LockManager, LockManagerBuilder};

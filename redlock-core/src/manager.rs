@@ -44,6 +44,8 @@ pub(crate) struct Shared {
     pub(crate) queues: Arc<Queues>,
     pub(crate) background: Arc<Background>,
     pub(crate) prefix: Box<str>,
+    /// The name of the fencing counter on the nodes.
+    pub(crate) counter: Arc<str>,
     pub(crate) dialect: Dialect,
     pub(crate) expire: Duration,
     connect_timeout: Duration,

@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use crate::ballot::{Refusal, validity};
+use crate::ballot::{Grant, Refusal, validity};
 use crate::error::{InvalidOption, LockError, Votes};
+use crate::fenced::FencedRequest;
 use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
 use crate::lease::{Held, Renewal};
 use crate::manager::Shared;
 use crate::node::{Claim, Dialect, LockName};
-use crate::queue::{Backoff, Place, Turn, poll_pause};
+use crate::queue::{Backoff, Place, Turn, Wanted, poll_pause};
 use crate::scope::held_in_scope;
 
 /// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
@@ -48,6 +49,7 @@ pub struct LockRequest {
     max_hold: Option<Duration>,
     hold_at_least: Option<Duration>,
     reentrant: bool,
+    fenced: bool,
     wait: Wait,
 }
 
@@ -70,6 +72,7 @@ impl LockRequest {
             max_hold: None,
             hold_at_least: None,
             reentrant: false,
+            fenced: false,
             wait: Wait::Not,
         }
     }
@@ -140,6 +143,17 @@ impl LockRequest {
         self
     }
 
+    /// Numbers the holders of the lock, so that the resource can refuse one that comes late: the guard
+    /// has a [`FencingToken`](crate::FencingToken), which says what it promises. Call it last, the
+    /// other options come before.
+    ///
+    /// On several nodes it costs one more round trip. The servers' users need the rights to `TIME`,
+    /// and to `GET` and `SET` the key `redlock:fencing` behind the manager's prefix.
+    pub fn fenced(mut self) -> FencedRequest {
+        self.fenced = true;
+        FencedRequest::new(self)
+    }
+
     /// Makes one attempt to acquire the lock, whatever [`wait_time`](Self::wait_time) says.
     ///
     /// # Errors
@@ -182,22 +196,29 @@ impl LockRequest {
         if let Some(guard) = self.re_enter(&key, &name)? {
             return Ok(guard);
         }
-        let place = shared.queues.join(name, &key, terms.expire, terms.hold_at_least.is_none())?;
-        let turn = match deadline {
-            Some(deadline) => tokio::time::timeout_at(deadline, place.turn()).await,
-            None => Ok(place.turn().await),
-        };
-        match turn {
-            Ok(Turn::Handed(held)) => {
-                let guard = self.take_over(held, terms);
-                // A shutdown in between has released it already.
-                shared.check_open()?;
-                Ok(guard)
-            }
-            Ok(Turn::Ask) => self.ask_until(&key, terms, &place, deadline).await,
-            Err(_) => {
-                let remaining = shared.queues.held_for(place.name());
-                Err(LockError::Contended { key, remaining, votes: Votes::default() })
+        let (expire, takes_over) = (terms.expire, terms.hold_at_least.is_none());
+        let wanted = Wanted { expire, takes_over, fenced: self.fenced };
+        loop {
+            let place = shared.queues.join(name.clone(), &key, wanted)?;
+            let turn = match deadline {
+                Some(deadline) => tokio::time::timeout_at(deadline, place.turn()).await,
+                None => Ok(place.turn().await),
+            };
+            match turn {
+                Ok(Turn::Handed(held)) => match self.take_over(held, terms).await {
+                    // It was lost on the way.
+                    Err(LockError::Contended { .. }) => {}
+                    guard => {
+                        // A shutdown in between has released it already.
+                        shared.check_open()?;
+                        return guard;
+                    }
+                },
+                Ok(Turn::Ask) => return self.ask_until(&key, terms, &place, deadline).await,
+                Err(_) => {
+                    let remaining = shared.queues.held_for(place.name());
+                    return Err(LockError::Contended { key, remaining, votes: Votes::default() });
+                }
             }
         }
     }
@@ -287,11 +308,17 @@ impl LockRequest {
         if let Some(at_least) = terms.hold_at_least {
             claim = claim.hold_at_least(at_least, &shared.ballot.clock);
         }
+        if self.fenced {
+            claim = claim.fenced(&shared.counter);
+        }
         let claim = Arc::new(claim);
         match shared.ballot.acquire(&claim, terms.expire).await {
-            Ok(since) => {
+            Ok(Grant { since, token }) => {
                 let clock = Arc::clone(&shared.ballot.clock);
                 let held = Arc::new(Held::new(claim, clock, since, terms.expire));
+                if let Some(token) = token {
+                    held.set_token(token);
+                }
                 shared.queues.hold(&held);
                 let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
                 // A shutdown in between has not seen this guard; it releases as it is dropped.
@@ -303,8 +330,19 @@ impl LockRequest {
     }
 
     /// Takes over a lock that another caller of this process held.
-    fn take_over(&self, held: Arc<Held>, terms: Terms) -> LockGuard {
-        let guard = LockGuard::new(Arc::clone(&self.shared), held, terms.renewal());
+    async fn take_over(&self, held: Arc<Held>, terms: Terms) -> Result<LockGuard, LockError> {
+        let guard = LockGuard::new(Arc::clone(&self.shared), Arc::clone(&held), terms.renewal());
+        if self.fenced
+            && let Some(token) = held.claim().next_token()
+        {
+            if let Err(refusal) = self.shared.ballot.confirm(held.claim(), token).await {
+                if let Refusal::Contended { .. } = refusal {
+                    held.lose("a quorum of nodes does not hold it any more");
+                }
+                return Err(error(refusal, guard.key().clone(), terms.expire));
+            }
+            held.set_token(token);
+        }
         if guard.remaining() < terms.expire * 9 / 10 {
             // Until that is confirmed, the guard tells what is left of the old lease.
             let (lease, expire) = (guard.lease(), terms.expire);
@@ -314,7 +352,7 @@ impl LockRequest {
                 }
             });
         }
-        guard
+        Ok(guard)
     }
 }
 
@@ -361,6 +399,7 @@ impl fmt::Debug for LockRequest {
             .field("max_hold", &self.max_hold)
             .field("hold_at_least", &self.hold_at_least)
             .field("reentrant", &self.reentrant)
+            .field("fenced", &self.fenced)
             .field("wait", &self.wait)
             .finish_non_exhaustive()
     }

@@ -8,7 +8,17 @@ use super::tally::Verdict;
 use super::{Ballot, Leftover, UnderWay, validity};
 use crate::clock::Moment;
 use crate::error::{NodeError, Vote, Votes};
+use crate::fencing_token::FencingToken;
 use crate::node::{Answer, Claim};
+
+/// What a ballot granted.
+#[derive(Debug)]
+pub(crate) struct Grant {
+    /// What the lease counts from.
+    pub(crate) since: Moment,
+    /// The holder's number, if the claim is to be numbered.
+    pub(crate) token: Option<FencingToken>,
+}
 
 /// Why a ballot granted nothing.
 #[derive(Debug)]
@@ -24,7 +34,7 @@ pub(crate) enum Refusal {
 }
 
 impl Ballot {
-    /// Asks the nodes for the lock. Granted, it counts from the moment that is returned.
+    /// Asks the nodes for the lock, and writes its number back to a majority where it has one.
     ///
     /// Dropped or refused, it leaves nothing behind: the nodes that may have set the lock are asked
     /// to remove it, in the background and on the way that the question took (invariant 6).
@@ -32,7 +42,7 @@ impl Ballot {
         &self,
         claim: &Arc<Claim>,
         expire: Duration,
-    ) -> Result<Moment, Refusal> {
+    ) -> Result<Grant, Refusal> {
         // Before the first byte (invariant 4): the servers' leases begin later.
         let since = self.clock.now();
         let round = Round::new(&self.nodes);
@@ -47,24 +57,54 @@ impl Ballot {
         });
 
         let timeout = self.node_timeout.min(validity::remaining(expire, Duration::ZERO));
-        let verdict = attempt.round.decide(timeout).await;
+        if attempt.round.decide(timeout).await == Verdict::Rejected {
+            return Err(self.refusal(&attempt.round));
+        }
+        // As it is now: what later answers add is not confirmed.
+        let token = claim.first_token();
+        if let Some(token) = token
+            // The only node has counted it itself.
+            && self.nodes.len() > 1
+        {
+            self.confirm(claim, token).await?;
+        }
 
-        let votes = || attempt.round.votes(&self.nodes);
-        let tally = attempt.round.tally();
-        match verdict {
-            Verdict::Carried => {
-                let elapsed = self.clock.now().since(since);
-                if validity::remaining(expire, elapsed).is_zero() {
-                    return Err(Refusal::TimedOut { elapsed, votes: votes() });
-                }
-                attempt.keep();
-                Ok(since)
-            }
-            Verdict::Rejected if tally.unavailable() => Err(Refusal::Unavailable(votes())),
-            Verdict::Rejected if tally.foreign() => Err(Refusal::Foreign(votes())),
-            Verdict::Rejected => {
-                Err(Refusal::Contended { remaining: tally.remaining(), votes: votes() })
-            }
+        let elapsed = self.clock.now().since(since);
+        if validity::remaining(expire, elapsed).is_zero() {
+            return Err(Refusal::TimedOut { elapsed, votes: attempt.round.votes(&self.nodes) });
+        }
+        attempt.keep();
+        Ok(Grant { since, token })
+    }
+
+    /// Writes a number to a majority of nodes that hold the claim, so that every later majority has a
+    /// node that counts on from there. The maximum of what a majority has counted would not do: of
+    /// counters at 0, 0 and 2 one holder gets 3 from the last two, and the next one 2 from the first
+    /// two.
+    pub(crate) async fn confirm(
+        &self,
+        claim: &Arc<Claim>,
+        token: FencingToken,
+    ) -> Result<(), Refusal> {
+        let mut round = Round::new(&self.nodes);
+        round.ask(&self.nodes, |_, node| node.confirm(claim, token.number()));
+        let confirmed = match round.decide(self.node_timeout).await {
+            Verdict::Carried => Ok(()),
+            Verdict::Rejected => Err(self.refusal(&round)),
+        };
+        self.await_rest(round);
+        confirmed
+    }
+
+    /// Why a round was rejected.
+    fn refusal(&self, round: &Round) -> Refusal {
+        let (tally, votes) = (round.tally(), round.votes(&self.nodes));
+        if tally.unavailable() {
+            Refusal::Unavailable(votes)
+        } else if tally.foreign() {
+            Refusal::Foreign(votes)
+        } else {
+            Refusal::Contended { remaining: tally.remaining(), votes }
         }
     }
 }

@@ -18,7 +18,7 @@ use crate::clock::{Clock, Moment};
 use crate::error::{Vote, Votes};
 use crate::node::{Answer, Claim, Node};
 
-pub(crate) use acquire::Refusal;
+pub(crate) use acquire::{Grant, Refusal};
 pub(crate) use fan_out::FanOut;
 use round::Round;
 
@@ -205,5 +205,7 @@ impl Drop for Releasing<'_> {
     }
 }
 
+#[cfg(test)]
+mod fencing_tests;
 #[cfg(test)]
 pub(crate) mod tests;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
-use super::{Ballot, Extension, Refusal, Release};
+use super::{Ballot, Extension, Grant, Refusal, Release};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{NodeError, Vote};
@@ -18,14 +18,14 @@ use crate::node::{Claim, Dialect, LockName, Node};
 const EXPIRE: Duration = Duration::from_secs(5);
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 
-struct Setup {
-    nodes: Vec<Arc<FakeNode>>,
-    ballot: Ballot,
+pub(super) struct Setup {
+    pub(super) nodes: Vec<Arc<FakeNode>>,
+    pub(super) ballot: Ballot,
     background: Arc<Background>,
 }
 
 impl Setup {
-    fn new(nodes: usize) -> Self {
+    pub(super) fn new(nodes: usize) -> Self {
         Self::with_clock(nodes, Arc::new(RuntimeClock::new()))
     }
 
@@ -42,7 +42,7 @@ impl Setup {
         Self { nodes, ballot, background }
     }
 
-    fn set(&self, modes: &[Mode]) {
+    pub(super) fn set(&self, modes: &[Mode]) {
         for (node, mode) in self.nodes.iter().zip(modes) {
             node.set(*mode);
         }
@@ -53,7 +53,7 @@ impl Setup {
     }
 
     /// Waits until the nodes are free, much shorter than any lease.
-    async fn free(&self) -> bool {
+    pub(super) async fn free(&self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(1);
         while !self.nobody_holds() {
             if Instant::now() > deadline {
@@ -241,7 +241,7 @@ async fn a_grant_that_comes_too_late_is_given_back() {
 async fn a_release_never_takes_the_next_holders_lock() {
     let setup = Setup::new(3);
     let (first, second) = (claim(), claim());
-    let since = setup.ballot.acquire(&first, EXPIRE).await.unwrap();
+    let Grant { since, .. } = setup.ballot.acquire(&first, EXPIRE).await.unwrap();
     sleep(EXPIRE).await;
     setup.ballot.acquire(&second, EXPIRE).await.unwrap();
     let release = setup.ballot.release(first, since.after(EXPIRE)).await;
@@ -253,7 +253,7 @@ async fn a_release_never_takes_the_next_holders_lock() {
 async fn a_release_goes_to_nodes_that_were_late_or_away() {
     let setup = Setup::new(5);
     let claim = claim();
-    let since = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    let Grant { since, .. } = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
     sleep(Duration::from_millis(1)).await;
     setup.set(&[UP, UP, UP, FROZEN, DOWN]);
     let release = setup.ballot.release(claim, since.after(EXPIRE)).await;
@@ -269,7 +269,7 @@ async fn a_release_goes_to_nodes_that_were_late_or_away() {
 async fn a_release_is_repeated_until_the_lease_has_run_out() {
     let setup = Setup::new(1);
     let claim = claim();
-    let since = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    let Grant { since, .. } = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
     setup.set(&[DOWN]);
     let release = setup.ballot.release(claim, since.after(EXPIRE)).await;
     assert!(matches!(release, Release::Unavailable(_)), "{release:?}");

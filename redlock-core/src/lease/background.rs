@@ -124,6 +124,9 @@ impl Aftercare for Background {
                     key = %claim.key(), node = %nodes[index].name(), %vote,
                     "set a lock again that the node had forgotten"
                 );
+                if let Some(token) = claim.first_token() {
+                    let _ = nodes[index].confirm(&claim, token.number()).await;
+                }
                 // The release may have overtaken it.
                 if claim.is_given_up() {
                     let _ = nodes[index].release(&claim).await;

@@ -1,7 +1,7 @@
 //! What a guard, its views and the keeper share.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 
 use crate::ballot::validity;
 use crate::clock::{Clock, Moment};
+use crate::fencing_token::FencingToken;
 use crate::node::Claim;
 
 use super::keeper::Due;
@@ -19,6 +20,8 @@ pub(crate) struct Held {
     claim: Arc<Claim>,
     clock: Arc<dyn Clock>,
     term: Mutex<Term>,
+    /// The holder's number, from when it is confirmed.
+    token: OnceLock<FencingToken>,
     /// Tells those who wait for the loss that the state or the deadline has changed.
     changed: Notify,
     /// How many guards share it.
@@ -66,6 +69,7 @@ impl Held {
             claim,
             clock,
             term: Mutex::new(term),
+            token: OnceLock::new(),
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
             kept: AtomicBool::new(false),
@@ -85,11 +89,22 @@ impl Held {
             claim: Arc::clone(&self.claim),
             clock: Arc::clone(&self.clock),
             term: Mutex::new(term),
+            // The next holder gets one of its own.
+            token: OnceLock::new(),
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
             kept: AtomicBool::new(false),
             due: Mutex::default(),
         })
+    }
+
+    /// Numbers the holder. It keeps its first number.
+    pub(crate) fn set_token(&self, token: FencingToken) {
+        let _ = self.token.set(token);
+    }
+
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.token.get().copied()
     }
 
     /// Lets one more guard share the lock; fails when the last one has gone.

@@ -209,6 +209,7 @@ impl LockManagerBuilder {
             queues: Arc::new(Queues::new(ballot.clone(), max_waiters)),
             ballot,
             background,
+            counter: format!("{prefix}redlock:fencing").into(),
             prefix: prefix.into(),
             dialect,
             expire,

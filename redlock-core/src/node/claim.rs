@@ -1,12 +1,13 @@
 //! What a node is asked about.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use super::token::Token;
 use super::{Dialect, LockName};
 use crate::clock::{Clock, Moment};
+use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 
 /// One attempt to hold one key: made anew for every attempt, so that its token is never used again
@@ -22,6 +23,15 @@ pub(crate) struct Claim {
     given_up: AtomicBool,
     /// The nodes that were asked to set it, a bit for each.
     asked: AtomicU64,
+    fence: Option<Fence>,
+}
+
+/// How a claim is numbered.
+#[derive(Debug)]
+struct Fence {
+    counter: Arc<str>,
+    holder: i64,
+    number: AtomicI64,
 }
 
 #[derive(Debug)]
@@ -40,6 +50,7 @@ impl Claim {
             at_least: None,
             given_up: AtomicBool::new(false),
             asked: AtomicU64::new(0),
+            fence: None,
         }
     }
 
@@ -48,6 +59,41 @@ impl Claim {
         let until = clock.now().after(at_least);
         self.at_least = Some(AtLeast { clock: Arc::clone(clock), until });
         self
+    }
+
+    /// Lets the nodes number the claim by the counter of this name.
+    pub(crate) fn fenced(mut self, counter: &Arc<str>) -> Self {
+        self.fence = Some(Fence {
+            counter: Arc::clone(counter),
+            holder: FencingToken::random_holder(),
+            number: AtomicI64::new(0),
+        });
+        self
+    }
+
+    /// The counter that numbers the claim on the nodes, if it is to be numbered.
+    pub(crate) fn counter(&self) -> Option<&str> {
+        self.fence.as_ref().map(|fence| &*fence.counter)
+    }
+
+    /// Notes which number a node has given to the claim.
+    pub(crate) fn note_number(&self, number: i64) {
+        if let Some(fence) = &self.fence {
+            fence.number.fetch_max(number, Ordering::SeqCst);
+        }
+    }
+
+    /// The greatest number that a node has given, for the first holder of the claim.
+    pub(crate) fn first_token(&self) -> Option<FencingToken> {
+        let fence = self.fence.as_ref()?;
+        Some(FencingToken::new(fence.number.load(Ordering::SeqCst), fence.holder))
+    }
+
+    /// A greater one, for a holder that takes the claim over.
+    pub(crate) fn next_token(&self) -> Option<FencingToken> {
+        let fence = self.fence.as_ref()?;
+        let number = fence.number.fetch_add(1, Ordering::SeqCst) + 1;
+        Some(FencingToken::new(number, fence.holder))
     }
 
     /// How much longer the claim has to stay although it is released.

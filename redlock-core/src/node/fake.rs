@@ -15,7 +15,7 @@ use crate::error::{NodeError, Vote};
 #[derive(Debug)]
 pub(crate) struct FakeNode {
     name: Arc<str>,
-    questions: mpsc::UnboundedSender<(Question, oneshot::Sender<Vote>)>,
+    questions: mpsc::UnboundedSender<(Question, oneshot::Sender<(Vote, i64)>)>,
     mode: watch::Sender<Mode>,
     store: Arc<Mutex<Store>>,
 }
@@ -37,6 +37,7 @@ pub(crate) enum Question {
     Acquire(String, Duration),
     Extend(String, Duration),
     Release(String),
+    Confirm(String, i64),
 }
 
 #[derive(Debug, Default)]
@@ -44,6 +45,8 @@ struct Store {
     /// The token that holds the only lock, and until when.
     holder: Option<(String, Instant)>,
     log: Vec<Question>,
+    /// The fencing counter.
+    counter: i64,
     /// Whether a question has been taken.
     busy: bool,
 }
@@ -57,6 +60,7 @@ impl Store {
         match (question, holder) {
             (Question::Acquire(token, expire), None) => {
                 self.holder = Some((token.clone(), now + *expire));
+                self.counter += 1;
                 Vote::Granted
             }
             (Question::Acquire(..), Some((_, remaining))) => {
@@ -70,14 +74,19 @@ impl Store {
                 self.holder = None;
                 Vote::Granted
             }
-            (Question::Extend(..) | Question::Release(_), _) => Vote::Gone,
+            (Question::Confirm(token, number), Some((own, _))) if own == token => {
+                self.counter = self.counter.max(*number);
+                Vote::Granted
+            }
+            (Question::Extend(..) | Question::Release(_) | Question::Confirm(..), _) => Vote::Gone,
         }
     }
 }
 
 impl FakeNode {
     pub(crate) fn start(name: &str) -> Arc<Self> {
-        let (questions, mut inbox) = mpsc::unbounded_channel::<(Question, oneshot::Sender<Vote>)>();
+        let (questions, mut inbox) =
+            mpsc::unbounded_channel::<(Question, oneshot::Sender<(Vote, i64)>)>();
         let (mode, mut changes) = watch::channel(Mode::Up(Duration::ZERO));
         let store = Arc::new(Mutex::new(Store::default()));
         let executed = Arc::clone(&store);
@@ -91,12 +100,15 @@ impl FakeNode {
                 {
                     sleep(delay).await;
                 }
-                let vote = executed.lock().execute(&question);
+                let (vote, number) = {
+                    let mut store = executed.lock();
+                    (store.execute(&question), store.counter)
+                };
                 let vote = match mode {
                     Mode::AnswerLost => Vote::Failed(NodeError::ConnectionBroke("reset".into())),
                     _ => vote,
                 };
-                let _ = answer.send(vote);
+                let _ = answer.send((vote, number));
             }
         });
         Arc::new(Self { name: name.into(), questions, mode, store })
@@ -122,6 +134,11 @@ impl FakeNode {
         self.store.lock().holder = None;
     }
 
+    /// Lets the fencing counter stand somewhere.
+    pub(crate) fn set_counter(&self, count: i64) {
+        self.store.lock().counter = count;
+    }
+
     /// Whether it has taken a question.
     pub(crate) fn is_busy(&self) -> bool {
         self.store.lock().busy
@@ -137,16 +154,21 @@ impl FakeNode {
         self.log().iter().filter(|question| matches!(question, Question::Release(_))).count()
     }
 
-    fn ask(&self, question: Question) -> Answer {
+    fn ask(&self, claim: &Arc<Claim>, question: Question) -> Answer {
         if *self.mode.borrow() == Mode::Down {
             return Answer::Ready(Vote::Failed(NodeError::NotConnected("refused".into())));
         }
-        let questions = self.questions.clone();
+        let (questions, claim) = (self.questions.clone(), Arc::clone(claim));
         Answer::pending(async move {
             let (sender, answer) = oneshot::channel();
             let _ = questions.send((question, sender));
-            let lost = || Vote::Failed(NodeError::ConnectionBroke("gone".into()));
-            answer.await.unwrap_or_else(|_| lost())
+            let Ok((vote, number)) = answer.await else {
+                return Vote::Failed(NodeError::ConnectionBroke("gone".into()));
+            };
+            if vote == Vote::Granted {
+                claim.note_number(number);
+            }
+            vote
         })
     }
 }
@@ -157,15 +179,19 @@ impl Node for FakeNode {
     }
 
     fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
-        self.ask(Question::Acquire(claim.token().to_owned(), expire))
+        self.ask(claim, Question::Acquire(claim.token().to_owned(), expire))
     }
 
     fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
-        self.ask(Question::Extend(claim.token().to_owned(), expire))
+        self.ask(claim, Question::Extend(claim.token().to_owned(), expire))
+    }
+
+    fn confirm(&self, claim: &Arc<Claim>, number: i64) -> Answer {
+        self.ask(claim, Question::Confirm(claim.token().to_owned(), number))
     }
 
     fn release(&self, claim: &Arc<Claim>) -> Answer {
-        self.ask(Question::Release(claim.token().to_owned()))
+        self.ask(claim, Question::Release(claim.token().to_owned()))
     }
 
     /// Announces nothing: a test of its own has nodes that do.

@@ -5,7 +5,7 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
@@ -51,6 +51,8 @@ struct Locks {
     by_name: HashMap<String, Entry>,
     listeners: HashMap<LockName, Vec<(u64, Ring)>>,
     next_listener: u64,
+    /// The fencing counters, by name.
+    counters: HashMap<String, i64>,
     /// How many locks there may be before those that have run out are swept away: a lock that is
     /// never asked for again would stay for ever.
     sweep_at: usize,
@@ -134,6 +136,15 @@ impl fmt::Debug for MemoryNode {
 }
 
 impl Locks {
+    /// Not below the time in microseconds, so that it grows although this process starts anew.
+    fn next_number(&mut self, counter: &str) -> i64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let floor = i64::try_from(now.as_micros()).unwrap_or_default();
+        let count = self.counters.entry(counter.to_owned()).or_default();
+        *count = floor.max(*count) + 1;
+        *count
+    }
+
     fn sweep(&mut self, now: Moment) {
         const SMALLEST: usize = 64;
         if self.by_name.len() >= self.sweep_at.max(SMALLEST) {
@@ -193,6 +204,9 @@ impl Node for MemoryNode {
             Some(Holder::Foreign) => FOREIGN,
             None => {
                 locks.sweep(now);
+                if let Some(counter) = claim.counter() {
+                    claim.note_number(locks.next_number(counter));
+                }
                 let entry = Entry { claim: Arc::clone(claim), deadline: now.after(expire) };
                 locks.by_name.insert(claim.name().as_str().to_owned(), entry);
                 Vote::Granted
@@ -208,6 +222,21 @@ impl Node for MemoryNode {
                     && let Some(entry) = locks.by_name.get_mut(claim.name().as_str())
                 {
                     entry.deadline = now.after(expire);
+                }
+                Vote::Granted
+            }
+            Some(Holder::Foreign) => FOREIGN,
+            Some(Holder::Other { .. }) | None => Vote::Gone,
+        });
+        Answer::Ready(vote)
+    }
+
+    fn confirm(&self, claim: &Arc<Claim>, number: i64) -> Answer {
+        let vote = self.vote(claim, |locks, holder, _| match holder {
+            Some(Holder::Own { .. }) => {
+                if let Some(counter) = claim.counter() {
+                    let count = locks.counters.entry(counter.to_owned()).or_default();
+                    *count = number.max(*count);
                 }
                 Vote::Granted
             }

@@ -29,11 +29,15 @@ pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
     /// Its name in votes and logs: host and port, never a password.
     fn name(&self) -> &Arc<str>;
 
-    /// Sets the lock, if it is free, with a time to live of `expire`.
+    /// Sets the lock, if it is free, with a time to live of `expire`. If the claim has a
+    /// [counter](Claim::counter), that goes up too, and gives the claim its number.
     fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer;
 
     /// Makes the lock live at least `expire` from now, if it is still the claim's. Never shortens.
     fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer;
+
+    /// Raises the claim's counter to `number` at least, if the lock is still the claim's.
+    fn confirm(&self, claim: &Arc<Claim>, number: i64) -> Answer;
 
     /// Removes the lock, if it is still the claim's; shortens its time to live instead where the
     /// claim [has to stay](Claim::stays_for).

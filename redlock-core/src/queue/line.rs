@@ -46,13 +46,21 @@ struct Chain {
     since: Instant,
 }
 
+/// What a caller waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted {
+    /// The lease it asks for.
+    pub(crate) expire: Duration,
+    /// Whether it may take over a lock that another caller acquired.
+    pub(crate) takes_over: bool,
+    /// Whether its lock has to be numbered.
+    pub(crate) fenced: bool,
+}
+
 /// One waiting caller.
 #[derive(Debug)]
 pub(super) struct Ticket {
-    /// The lease it asks for.
-    pub(super) expire: Duration,
-    /// Whether it may take over a lock that another caller acquired.
-    pub(super) takes_over: bool,
+    pub(super) wanted: Wanted,
     pub(super) state: Mutex<TicketState>,
     pub(super) changed: Notify,
 }
@@ -68,8 +76,8 @@ pub(super) enum TicketState {
 }
 
 impl Ticket {
-    pub(super) fn new(expire: Duration, takes_over: bool) -> Self {
-        Self { expire, takes_over, state: Mutex::new(TicketState::Waiting), changed: Notify::new() }
+    pub(super) fn new(wanted: Wanted) -> Self {
+        Self { wanted, state: Mutex::new(TicketState::Waiting), changed: Notify::new() }
     }
 
     fn is_waiting(&self) -> bool {
@@ -109,9 +117,11 @@ impl Line {
         let may_go_on = chain.turns < longest && chain.since.elapsed() < CHAIN_TIME;
         // It gets nearly the lease that it asks for, and no longer one: otherwise it had better get
         // a lease of its own.
-        let fits = held.expire() <= first.expire
-            && held.lease_remaining() >= first.expire * 3 / 4
-            && first.takes_over
+        let Wanted { expire, takes_over, fenced } = first.wanted;
+        let fits = held.expire() <= expire
+            && held.lease_remaining() >= expire * 3 / 4
+            && takes_over
+            && (!fenced || held.claim().counter().is_some())
             && held.claim().stays_for().is_none();
         if !(may_go_on && fits && first.is_waiting()) {
             return false;

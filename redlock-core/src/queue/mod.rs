@@ -12,6 +12,7 @@ mod place;
 mod queues;
 
 pub(crate) use backoff::{Backoff, poll_pause};
+pub(crate) use line::Wanted;
 pub(crate) use place::{Place, Turn};
 pub(crate) use queues::Queues;
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::line::{Holder, Line, Ticket, TicketState};
+use super::line::{Holder, Line, Ticket, TicketState, Wanted};
 use super::place::Place;
 use crate::ballot::Ballot;
 use crate::error::LockError;
@@ -76,10 +76,9 @@ impl Queues {
         self: &Arc<Self>,
         name: LockName,
         key: &LockKey,
-        expire: Duration,
-        takes_over: bool,
+        wanted: Wanted,
     ) -> Result<Place, LockError> {
-        let ticket = Arc::new(Ticket::new(expire, takes_over));
+        let ticket = Arc::new(Ticket::new(wanted));
         let mut lines = self.lines.lock();
         let line = lines.entry(name.clone()).or_default();
         if line.waiting.len() >= self.max_waiters {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
+use super::Wanted;
 use crate::clock::fake::RuntimeClock;
 use crate::node::fake::{FakeNode, Question};
 use crate::node::{LockName, Node};
@@ -466,7 +467,11 @@ async fn fewer_announcements_than_a_quorum_wake_nobody() {
     let key = LockKey::new("a").unwrap();
     let name = LockName::new("", &key, Dialect::Plain);
     let bell = {
-        let place = here.queues().join(name.clone(), &key, SECOND, true);
+        let place = here.queues().join(
+            name.clone(),
+            &key,
+            Wanted { expire: SECOND, takes_over: true, fenced: false },
+        );
         let place = place.unwrap();
         place.listen(SECOND).await
     };

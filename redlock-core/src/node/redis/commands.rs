@@ -6,10 +6,14 @@ use bb8_redis::redis::Cmd;
 
 use super::script::Script;
 
-/// `EVALSHA sha 1 name arguments..`.
-pub(super) fn run(sha: &str, name: &str, arguments: &[&[u8]]) -> Cmd {
-    let mut command = Cmd::with_capacity(4 + arguments.len(), name.len() + 160);
-    command.arg("EVALSHA").arg(sha).arg(1).arg(name);
+/// `EVALSHA sha count keys.. arguments..`.
+pub(super) fn run(sha: &str, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
+    let bytes: usize = keys.iter().map(|key| key.len()).sum();
+    let mut command = Cmd::with_capacity(3 + keys.len() + arguments.len(), bytes + 160);
+    command.arg("EVALSHA").arg(sha).arg(keys.len());
+    for key in keys {
+        command.arg(key);
+    }
     for argument in arguments {
         command.arg(argument);
     }

@@ -83,12 +83,12 @@ impl Link {
     pub(super) async fn run(
         &self,
         script: Script,
-        name: &str,
+        keys: &[&str],
         arguments: &[&[u8]],
     ) -> Result<Value, RedisError> {
         // Always wanted, so there is a reply.
         let not_asked = || Err((ErrorKind::Client, "not asked").into());
-        self.run_if(|| true, script, name, arguments).await.unwrap_or_else(not_asked)
+        self.run_if(|| true, script, keys, arguments).await.unwrap_or_else(not_asked)
     }
 
     /// As [`run`](Self::run), but does not ask again if it is not `wanted` any more when the script
@@ -97,10 +97,10 @@ impl Link {
         &self,
         wanted: impl Fn() -> bool,
         script: Script,
-        name: &str,
+        keys: &[&str],
         arguments: &[&[u8]],
     ) -> Option<Result<Value, RedisError>> {
-        let command = commands::run(&self.scripts[script.index()], name, arguments);
+        let command = commands::run(&self.scripts[script.index()], keys, arguments);
         match self.ask(&command).await {
             Err(error) if is_no_script(&error) => {
                 if let Err(error) = self.ask(&commands::load(script)).await {

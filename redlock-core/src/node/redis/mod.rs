@@ -5,11 +5,13 @@ mod commands;
 mod connect;
 mod connector;
 mod endpoint;
+mod fencing;
 mod link;
 mod plain;
 mod redisson;
 mod reply;
 mod script;
+mod scripted;
 
 use std::fmt;
 use std::pin::Pin;
@@ -17,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bb8_redis::redis::{RedisError, Value};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -117,9 +120,9 @@ impl Node for RedisNode {
         let claim = Arc::clone(claim);
         let look_until = Instant::now() + self.node_timeout * 4 / 5;
         Answer::pending(async move {
-            match claim.dialect() {
-                Dialect::Plain => plain::acquire(&link, &claim, expire, look_until).await,
-                Dialect::Redisson => redisson::acquire(&link, &claim, expire).await,
+            match (claim.dialect(), claim.counter()) {
+                (Dialect::Plain, None) => plain::acquire(&link, &claim, expire, look_until).await,
+                _ => scripted::acquire(&link, &claim, expire).await,
             }
         })
     }
@@ -133,17 +136,24 @@ impl Node for RedisNode {
             let millis = commands::millis(expire);
             let arguments = [claim.token().as_bytes(), millis.as_bytes()];
             let script = Script::extend(claim.dialect());
-            reply::owned(&link.run(script, claim.name().as_str(), &arguments).await)
+            reply::owned(&link.run(script, &[claim.name().as_str()], &arguments).await)
+        })
+    }
+
+    fn confirm(&self, claim: &Arc<Claim>, number: i64) -> Answer {
+        let claim = Arc::clone(claim);
+        self.ask(|link| async move {
+            let (number, counter) = (number.to_string(), claim.counter().unwrap_or_default());
+            let arguments = [claim.token().as_bytes(), number.as_bytes()];
+            let script = Script::confirm(claim.dialect());
+            reply::owned(&link.run(script, &[claim.name().as_str(), counter], &arguments).await)
         })
     }
 
     fn release(&self, claim: &Arc<Claim>) -> Answer {
         let claim = Arc::clone(claim);
         self.ask(|link| async move {
-            let reply = match claim.dialect() {
-                Dialect::Plain => plain::release(&link, &claim).await,
-                Dialect::Redisson => redisson::release(&link, &claim).await,
-            };
+            let reply = release(&link, &claim).await;
             let (vote, listeners) = reply::released(&reply);
             claim.note_listeners(listeners);
             vote
@@ -166,6 +176,14 @@ impl Node for RedisNode {
                 std::future::pending::<()>().await;
             }
         })
+    }
+}
+
+/// Removes the lock, or shortens its time to live where it has to stay.
+async fn release(link: &Link, claim: &Claim) -> Result<Value, RedisError> {
+    match claim.dialect() {
+        Dialect::Plain => plain::release(link, claim).await,
+        Dialect::Redisson => redisson::release(link, claim).await,
     }
 }
 

@@ -8,6 +8,7 @@ use bb8_redis::redis::{Cmd, RedisError, Value};
 use tokio::time::{Instant, timeout_at};
 
 use super::commands::millis;
+use super::fencing::{confirm, count};
 use super::link::Link;
 use super::reply;
 use super::script::{Script, announce};
@@ -34,6 +35,22 @@ pub(super) const INSPECT: &str = "\
 local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' and value.err then return -3 end
 return redis.call('PTTL', KEYS[1])";
+
+/// Numbers and sets the lock, to the milliseconds that are the second argument, and answers the number
+/// as text; or answers as [`INSPECT`] does what is there already.
+pub(super) const FENCED: &str = concat!(
+    "\
+local value = redis.pcall('GET', KEYS[1])
+if type(value) == 'table' and value.err then return -3 end
+if value then return redis.call('PTTL', KEYS[1]) end
+",
+    count!(),
+    "\
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return number"
+);
+
+pub(super) const CONFIRM: &str = if_owned!(confirm!());
 
 pub(super) const EXTEND: &str = if_owned!(
     "\
@@ -73,7 +90,8 @@ pub(super) async fn acquire(
     if let Some(vote) = reply::acquired(&reply) {
         return vote;
     }
-    let inspection = link.run(Script::PlainInspect, claim.name().as_str(), &[]);
+    let keys = [claim.name().as_str()];
+    let inspection = link.run(Script::PlainInspect, &keys, &[]);
     match timeout_at(look_until, inspection).await {
         Ok(reply) => reply::holder(&reply),
         Err(_) => Vote::Held { remaining: None },
@@ -84,8 +102,8 @@ pub(super) async fn acquire(
 pub(super) async fn release(link: &Link, claim: &Claim) -> Result<Value, RedisError> {
     let (name, token) = (claim.name().as_str(), claim.token().as_bytes());
     match claim.stays_for().map(millis) {
-        None => link.run(Script::PlainRelease, name, &[token]).await,
-        Some(stays) => link.run(Script::PlainShorten, name, &[token, stays.as_bytes()]).await,
+        None => link.run(Script::PlainRelease, &[name], &[token]).await,
+        Some(stays) => link.run(Script::PlainShorten, &[name], &[token, stays.as_bytes()]).await,
     }
 }
 

@@ -7,6 +7,7 @@ use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
 use crate::ballot::validity;
 use crate::error::{ForeignKind, NodeError, Vote};
+use crate::node::Claim;
 
 type Reply = Result<Value, RedisError>;
 
@@ -20,10 +21,22 @@ pub(super) fn acquired(reply: &Reply) -> Option<Vote> {
     }
 }
 
-/// The vote that the reply of a script is which sets the lock, or inspects what is there.
-pub(super) fn acquired_or_holder(reply: &Reply) -> Vote {
+/// The vote that the reply of a script is which sets the lock, or inspects what is there. Notes the
+/// number that a claim gets that is to be numbered.
+pub(super) fn acquired_by_script(reply: &Reply, claim: &Claim) -> Vote {
     match reply {
         Ok(Value::Int(_)) => holder(reply),
+        Ok(Value::BulkString(text)) if claim.counter().is_some() => {
+            let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            match number {
+                Some(number) => {
+                    claim.note_number(number);
+                    Vote::Granted
+                }
+                None => unexpected(),
+            }
+        }
+        Ok(_) if claim.counter().is_some() => unexpected(),
         other => acquired(other).unwrap_or_else(unexpected),
     }
 }
@@ -130,6 +143,13 @@ fn all_words(error: &RedisError) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::key::LockKey;
+    use crate::node::{Dialect, LockName};
+
+    fn claim() -> Claim {
+        let key = LockKey::new("order:42").unwrap();
+        Claim::new(LockName::new("", &key, Dialect::Plain), key)
+    }
 
     #[test]
     fn what_stands_at_the_key_is_told_apart() {
@@ -154,8 +174,25 @@ mod tests {
         assert_eq!(owned(&Ok(Value::Int(1))), Vote::Granted);
         assert_eq!(acquired(&Ok(Value::Nil)), None);
         for value in [Value::Int(0), Value::Int(1), Value::Nil, Value::Boolean(true)] {
-            assert_ne!(acquired_or_holder(&Ok(value.clone())), Vote::Granted, "{value:?}");
+            assert_ne!(
+                acquired_by_script(&Ok(value.clone()), &claim()),
+                Vote::Granted,
+                "{value:?}"
+            );
         }
-        assert_eq!(acquired_or_holder(&Ok(Value::Okay)), Vote::Granted);
+        assert_eq!(acquired_by_script(&Ok(Value::Okay), &claim()), Vote::Granted);
+    }
+
+    /// Without its number a holder could not be told from its predecessor.
+    #[test]
+    fn a_claim_that_is_to_be_numbered_is_granted_with_a_number_only() {
+        let fenced = claim().fenced(&Arc::from("counter"));
+        let text = |text: &str| Ok(Value::BulkString(text.as_bytes().to_vec()));
+        for reply in [Ok(Value::Okay), Ok(Value::Nil), text(""), text("1e15"), text("x")] {
+            assert_ne!(acquired_by_script(&reply, &fenced), Vote::Granted, "{reply:?}");
+        }
+        assert_ne!(acquired_by_script(&text("7"), &claim()), Vote::Granted);
+        assert_eq!(acquired_by_script(&text("1795000000000001"), &fenced), Vote::Granted);
+        assert_eq!(fenced.first_token().unwrap().number(), 1_795_000_000_000_001);
     }
 }

@@ -1,5 +1,7 @@
 //! The operations that are more than one command.
 
+#[cfg(doc)]
+use super::fencing;
 use super::{plain, redisson};
 use crate::node::Dialect;
 
@@ -12,6 +14,10 @@ use crate::node::Dialect;
 pub(super) enum Script {
     /// Who holds the lock that was refused? See [`plain::INSPECT`].
     PlainInspect,
+    /// Number it and set it, or say who holds it. See [`plain::FENCED`].
+    PlainFenced,
+    /// Write a number back, if it is ours. See [`fencing`].
+    PlainConfirm,
     PlainExtend,
     /// Remove it, if it is ours, and tell those who wait: one more than those who listened. That
     /// nobody may be told (ACL) does not undo the release.
@@ -21,6 +27,8 @@ pub(super) enum Script {
     PlainShorten,
     /// Set it, or say who holds it. See [`redisson::ACQUIRE`].
     RedissonAcquire,
+    RedissonFenced,
+    RedissonConfirm,
     RedissonExtend,
     /// As the plain one; the last argument is the channel to announce it on.
     RedissonRelease,
@@ -28,12 +36,16 @@ pub(super) enum Script {
 }
 
 impl Script {
-    pub(super) const ALL: [Self; 8] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::PlainInspect,
+        Self::PlainFenced,
+        Self::PlainConfirm,
         Self::PlainExtend,
         Self::PlainRelease,
         Self::PlainShorten,
         Self::RedissonAcquire,
+        Self::RedissonFenced,
+        Self::RedissonConfirm,
         Self::RedissonExtend,
         Self::RedissonRelease,
         Self::RedissonShorten,
@@ -47,13 +59,25 @@ impl Script {
         }
     }
 
+    /// Writes the number that is the second argument back to the second key, if it is ours: 1.
+    pub(super) const fn confirm(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Plain => Self::PlainConfirm,
+            Dialect::Redisson => Self::RedissonConfirm,
+        }
+    }
+
     pub(super) const fn source(self) -> &'static str {
         match self {
             Self::PlainInspect => plain::INSPECT,
+            Self::PlainFenced => plain::FENCED,
+            Self::PlainConfirm => plain::CONFIRM,
             Self::PlainExtend => plain::EXTEND,
             Self::PlainRelease => plain::RELEASE,
             Self::PlainShorten => plain::SHORTEN,
             Self::RedissonAcquire => redisson::ACQUIRE,
+            Self::RedissonFenced => redisson::FENCED,
+            Self::RedissonConfirm => redisson::CONFIRM,
             Self::RedissonExtend => redisson::EXTEND,
             Self::RedissonRelease => redisson::RELEASE,
             Self::RedissonShorten => redisson::SHORTEN,
@@ -94,18 +118,24 @@ mod tests {
     #[test]
     fn every_script_that_changes_something_compares_first() {
         use Script::{
-            PlainExtend, PlainRelease, PlainShorten, RedissonExtend, RedissonRelease,
-            RedissonShorten,
+            PlainConfirm, PlainExtend, PlainRelease, PlainShorten, RedissonConfirm, RedissonExtend,
+            RedissonRelease, RedissonShorten,
         };
 
         for (comparison, scripts) in [
-            ("if value ~= ARGV[1] then return 0", [PlainExtend, PlainRelease, PlainShorten]),
-            ("if owned ~= 1 then return 0", [RedissonExtend, RedissonRelease, RedissonShorten]),
+            (
+                "if value ~= ARGV[1] then return 0",
+                [PlainConfirm, PlainExtend, PlainRelease, PlainShorten],
+            ),
+            (
+                "if owned ~= 1 then return 0",
+                [RedissonConfirm, RedissonExtend, RedissonRelease, RedissonShorten],
+            ),
         ] {
             for script in scripts {
                 let source = script.source();
                 let compare = source.find(comparison).unwrap();
-                for change in ["'DEL'", "'PEXPIRE'", "'PUBLISH'"] {
+                for change in ["'DEL'", "'PEXPIRE'", "'PUBLISH'", "'SET'"] {
                     assert!(source.find(change).is_none_or(|at| at > compare), "{script:?}");
                 }
             }

@@ -1,0 +1,156 @@
+//! The numbers of fenced locks, over nodes whose counters stand where the test says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::{Instant, sleep};
+
+use super::tests::Setup;
+use super::{Grant, Refusal};
+use crate::error::Vote;
+use crate::fencing_token::FencingToken;
+use crate::key::LockKey;
+use crate::node::fake::{Mode, Question};
+use crate::node::{Claim, Dialect, LockName, Node};
+
+const EXPIRE: Duration = Duration::from_secs(5);
+const UP: Mode = Mode::Up(Duration::ZERO);
+const DOWN: Mode = Mode::Down;
+const FROZEN: Mode = Mode::Frozen;
+
+fn claim() -> Arc<Claim> {
+    let key = LockKey::new("order:42").unwrap();
+    let claim = Claim::new(LockName::new("", &key, Dialect::Plain), key);
+    Arc::new(claim.fenced(&Arc::from("redlock:fencing")))
+}
+
+fn setup(counters: &[i64]) -> Setup {
+    let setup = Setup::new(counters.len());
+    setup.nodes.iter().zip(counters).for_each(|(node, count)| node.set_counter(*count));
+    setup
+}
+
+/// Acquires over the nodes that are up, and releases on all.
+async fn turn(setup: &Setup, modes: &[Mode]) -> FencingToken {
+    setup.set(modes);
+    let claim = claim();
+    let Grant { since, token } = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    setup.set(&vec![UP; modes.len()]);
+    setup.ballot.release(claim, since.after(EXPIRE)).await;
+    assert!(setup.free().await);
+    token.unwrap()
+}
+
+/// Kleppmann's sleeper must not have the greater number: the counters stand at 0, 0 and 2, the first
+/// holder is granted by the last two nodes, the second by the first two.
+#[tokio::test(start_paused = true)]
+async fn the_maximum_of_the_counters_is_not_enough() {
+    let setup = setup(&[0, 0, 2]);
+    let mut maxima = Vec::new();
+    for majority in [[1, 2], [0, 1]] {
+        let claim = claim();
+        for node in majority {
+            assert_eq!(setup.nodes[node].acquire(&claim, EXPIRE).await, Vote::Granted);
+        }
+        maxima.push(claim.first_token().unwrap().number());
+        for node in majority {
+            setup.nodes[node].release(&claim).await;
+        }
+    }
+    assert_eq!(maxima, [3, 2], "the later holder has the smaller one");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_number_that_is_written_back_is_exceeded_by_every_later_one() {
+    let setup = setup(&[0, 0, 2]);
+    let first = turn(&setup, &[DOWN, UP, UP]).await;
+    let second = turn(&setup, &[UP, UP, DOWN]).await;
+    let third = turn(&setup, &[UP, DOWN, UP]).await;
+    assert_eq!(first.number(), 3);
+    assert!(first < second && second < third, "{first}, {second}, {third}");
+}
+
+/// Every pair of majorities, from counters that stand far apart.
+#[tokio::test(start_paused = true)]
+async fn numbers_grow_over_all_majorities() {
+    let majorities: Vec<[Mode; 5]> = (0_u32..32)
+        .filter(|bits| bits.count_ones() >= 3)
+        .map(|bits| std::array::from_fn(|node| if bits & (1 << node) == 0 { DOWN } else { UP }))
+        .collect();
+    for first in &majorities {
+        for second in &majorities {
+            let setup = setup(&[10, 0, 70, 3, 40]);
+            let (one, other) = (turn(&setup, first).await, turn(&setup, second).await);
+            assert!(one < other, "{one} {other} by {first:?} and {second:?}");
+        }
+    }
+}
+
+/// The only node has counted it itself: one round trip.
+#[tokio::test(start_paused = true)]
+async fn one_node_is_asked_once() {
+    let setup = setup(&[41]);
+    let granted = setup.ballot.acquire(&claim(), EXPIRE).await.unwrap();
+    assert_eq!(granted.token.unwrap().number(), 42);
+    assert!(matches!(setup.nodes[0].log()[..], [Question::Acquire(..)]));
+}
+
+/// Handed out without it, a number would be worth nothing.
+#[tokio::test(start_paused = true)]
+async fn without_a_confirmed_number_nothing_is_granted_and_nothing_stays() {
+    for after in [FROZEN, DOWN] {
+        let setup = Setup::new(3);
+        // The third answers after the others have granted and failed.
+        setup.set(&[UP, UP, FROZEN]);
+        let claim = claim();
+        let mut acquire = Box::pin(setup.ballot.acquire(&claim, EXPIRE));
+        assert!(acquire.as_mut().now_or_never().is_none());
+        while setup.nodes[..2].iter().any(|node| !node.is_held()) {
+            tokio::task::yield_now().await;
+        }
+        setup.nodes[0].set(after);
+        let begun = Instant::now();
+        let refused = acquire.await.unwrap_err();
+        assert!(matches!(refused, Refusal::Unavailable(_)), "{refused:?}");
+        assert!(begun.elapsed() < Duration::from_millis(200));
+        assert!(claim.is_given_up());
+        setup.set(&[UP; 3]);
+        assert!(setup.free().await);
+    }
+}
+
+/// The lease may be over, or its nodes restarted, before the number is written back.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_gone_is_not_confirmed() {
+    let setup = Setup::new(3);
+    setup.nodes.iter().for_each(|node| node.set(Mode::Up(Duration::from_millis(10))));
+    let claim = claim();
+    let forget = async {
+        sleep(Duration::from_millis(15)).await;
+        setup.nodes[..2].iter().for_each(|node| node.forget());
+    };
+    let (refused, ()) = tokio::join!(setup.ballot.acquire(&claim, EXPIRE), forget);
+    assert!(matches!(refused, Err(Refusal::Contended { .. })), "{refused:?}");
+    assert!(setup.free().await);
+}
+
+/// Invariant 6, with one more await.
+#[tokio::test(start_paused = true)]
+async fn dropped_at_any_point_a_fenced_acquisition_leaves_nothing() {
+    for polls in 0..20 {
+        let setup = Setup::new(3);
+        setup.nodes.iter().for_each(|node| node.set(Mode::Up(Duration::from_millis(1))));
+        let claim = claim();
+        let mut acquire = Box::pin(setup.ballot.acquire(&claim, EXPIRE));
+        for _ in 0..polls {
+            if acquire.as_mut().now_or_never().is_some() {
+                return;
+            }
+            sleep(Duration::from_micros(300)).await;
+        }
+        drop(acquire);
+        assert!(setup.free().await, "after {polls} polls");
+    }
+    panic!("it was never acquired");
+}

@@ -1,0 +1,95 @@
+//! The number by which a resource tells a present holder from a late one.
+
+use std::fmt;
+
+/// Says which of two holders of a lock came later: the greater one. Made by
+/// [`LockRequest::fenced`](crate::LockRequest::fenced).
+///
+/// Give it to the resource with each write, and let the resource refuse what is less than the
+/// greatest that it has seen: then a holder that slept past its lease cannot overwrite what its
+/// successor has written (Kleppmann, "How to do distributed locking"; the lock alone cannot do
+/// that).
+///
+/// It is a [number](Self::number), and a random value that tells [holders](Self::holder) apart whose
+/// numbers are the same: that happens only to acquisitions that overlap, of which each was lost or
+/// refused before the other began to hold. Compare both, in this order, as `Ord` does.
+///
+/// # What it promises
+///
+/// Of two acquisitions of one key, one after the other, the later has the greater token, whatever
+/// the clocks do,
+///
+/// * as long as no node forgets: the number is written to a majority before the guard is handed out,
+///   and whoever comes later asks a majority;
+/// * where nodes do forget (a restart without data, a replica that was promoted), as long as their
+///   wall clocks run apart by less than the time between the two: no number is below the server's
+///   time in microseconds.
+///
+/// Numbers have gaps, and those of different keys are not to be compared. The counter is one key for
+/// each node and prefix, `redlock:fencing`. It is the one key without a time to live that this crate
+/// writes; do not lock a key of this name.
+///
+/// # PostgreSQL
+///
+/// The check is the first statement of the transaction that writes:
+///
+/// ```sql
+/// create table fence (key text primary key, number bigint not null, holder bigint not null);
+///
+/// insert into fence as f (key, number, holder) values ($1, $2, $3)
+/// on conflict (key) do update set number = excluded.number, holder = excluded.holder
+/// where (f.number, f.holder) <= (excluded.number, excluded.holder);
+/// ```
+///
+/// If it touches no row, somebody later has been there: roll back. It also locks the row, so that two
+/// holders' transactions do not interleave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken {
+    // The derived order compares the fields in theirs.
+    number: i64,
+    holder: i64,
+}
+
+/// What both values are below, so that SQL's `bigint`, Lua's and JavaScript's numbers can hold them.
+const LIMIT: i64 = 1 << 53;
+
+impl FencingToken {
+    pub(crate) fn new(number: i64, holder: i64) -> Self {
+        Self { number, holder }
+    }
+
+    /// A value for the holder of an acquisition that no other is likely to have. It is no secret.
+    pub(crate) fn random_holder() -> i64 {
+        rand::random_range(1..LIMIT)
+    }
+
+    /// Grows from holder to holder. From 1 to 2^53.
+    pub fn number(self) -> i64 {
+        self.number
+    }
+
+    /// Tells acquisitions with the same number apart: random, from 1 to 2^53. Not the secret by which
+    /// the lock is released.
+    pub fn holder(self) -> i64 {
+        self.holder
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.number, self.holder)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_counts_first() {
+        let token = FencingToken::new;
+        assert!(token(2, 1) > token(1, 9));
+        assert!(token(2, 9) > token(2, 1));
+        assert_eq!(token(2, 9).to_string(), "2-9");
+    }
+}
