@@ -7,39 +7,40 @@ use redlock_core::{KeyError, LockError, LockManager, LockRequest};
 pub use axum::response::{IntoResponse, Response};
 pub use redlock_core::{KeyPart, LockKey, scope};
 
+use crate::held_slot::HeldSlot;
 use crate::hold::Hold;
-use crate::locks::{HeldSlot, Locks};
+use crate::locks::Locks;
 use crate::rejection::LockRejection;
 
 /// The hidden extractor of a handler: finds the manager, and puts an empty slot where the other
 /// extractors can find it. Runs before them.
 #[derive(Debug)]
-pub struct HandlerLock {
+pub struct HandlerLock<const FENCED: bool> {
     manager: LockManager,
     slot: HeldSlot,
 }
 
-impl<S: Sync> FromRequestParts<S> for HandlerLock {
+impl<S: Sync, const FENCED: bool> FromRequestParts<S> for HandlerLock<FENCED> {
     type Rejection = LockRejection;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, LockRejection> {
         let Locks(manager) =
             <Locks as FromRequestParts<S>>::from_request_parts(parts, state).await?;
-        let slot = HeldSlot::empty();
+        let slot = HeldSlot::empty(FENCED);
         parts.extensions.insert(slot.clone());
         Ok(Self { manager, slot })
     }
 }
 
-impl HandlerLock {
-    /// Takes the handler's lock.
+impl<const FENCED: bool> HandlerLock<FENCED> {
+    /// Takes the handler's lock, numbered or not.
     pub async fn acquire(
         self,
         key: Result<LockKey, KeyError>,
         options: impl FnOnce(LockRequest) -> LockRequest,
     ) -> Result<Hold, LockError> {
-        let hold = acquire(options(self.manager.lock_key(key))).await?;
-        self.slot.fill(hold.lease().clone());
+        let hold = Hold::acquire(options(self.manager.lock_key(key)), FENCED).await?;
+        self.slot.fill(hold.held());
         Ok(hold)
     }
 }
@@ -51,7 +52,7 @@ pub fn key(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
 
 /// Takes the lock of a function.
 pub async fn acquire(request: LockRequest) -> Result<Hold, LockError> {
-    request.acquire().await.map(Hold::new)
+    Hold::acquire(request, false).await
 }
 
 /// A handler's answer without its lock.

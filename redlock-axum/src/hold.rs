@@ -1,21 +1,39 @@
 //! A lock that a request or a function holds, and what becomes of it afterwards.
 
-use redlock_core::{Lease, LockError, LockGuard};
+use redlock_core::{FencedGuard, FencingToken, Lease, LockError, LockGuard, LockRequest};
 
+use crate::held_slot::Held;
 use crate::until_lost::{UntilLost, Watch};
 
 /// A lock that is held until its work has ended: then it is released, or left to run out.
 #[derive(Debug)]
 pub struct Hold {
     lease: Lease,
+    token: Option<FencingToken>,
     /// `None` once `release` has taken it.
     guard: Option<LockGuard>,
     keep: bool,
 }
 
 impl Hold {
-    pub(crate) fn new(guard: LockGuard) -> Self {
-        Self { lease: guard.lease(), guard: Some(guard), keep: false }
+    /// Takes a lock, numbered or not.
+    pub(crate) async fn acquire(request: LockRequest, fenced: bool) -> Result<Self, LockError> {
+        if fenced {
+            request.fenced().acquire().await.map(Self::fenced)
+        } else {
+            request.acquire().await.map(Self::new)
+        }
+    }
+
+    fn new(guard: LockGuard) -> Self {
+        Self { lease: guard.lease(), token: None, guard: Some(guard), keep: false }
+    }
+
+    fn fenced(guard: FencedGuard) -> Self {
+        let token = guard.fencing_token();
+        let mut hold = Self::new(guard.into_guard());
+        hold.token = Some(token);
+        hold
     }
 
     /// Leaves the lock to run out, however the work ends: a panic, a client that goes away.
@@ -25,8 +43,9 @@ impl Hold {
         self
     }
 
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.lease
+    /// What extractors are to see of it.
+    pub(crate) fn held(&self) -> Held {
+        Held { lease: self.lease.clone(), token: self.token }
     }
 
     /// Looks out for the loss of the lock.

@@ -93,6 +93,7 @@
 //! | `hold_at_least` | keeps the key locked for this time, even if the work ends before | released at the end |
 //! | `keep` | leaves the lock to run out, however the work ends | released at the end |
 //! | `reentrant` | shares a lock that the request holds already | refused with 500 |
+//! | `fenced` | numbers the holders, so that a database can refuse one that comes late: [`FencedLock`] | no numbers |
 //! | `on_lost` | stops the work when its lock is lost, or does not: [`OnLost`] | goes on |
 //!
 //! # What is held until when
@@ -147,7 +148,9 @@
 pub mod __private;
 mod body;
 mod error;
+mod fenced_lock;
 mod future;
+mod held_slot;
 mod hold;
 mod layer;
 mod locked;
@@ -162,6 +165,7 @@ mod terms;
 mod until_lost;
 
 pub use error::{PolicyError, SetupError};
+pub use fenced_lock::{FencedLock, NotFenced};
 pub use future::ResponseFuture;
 pub use layer::{LockLayer, LockService};
 pub use locks::{HeldLock, Locks, NotLocked};

@@ -9,8 +9,8 @@ use http::{Method, Request};
 use tower_service::Service;
 
 use crate::body::LockedBody;
+use crate::held_slot::HeldSlot;
 use crate::hold::Hold;
-use crate::locks::HeldSlot;
 use crate::options::{HoldUntil, OnLost};
 use crate::rejection::LockRejection;
 use crate::route_key;
@@ -43,7 +43,7 @@ where
         Ok(hold) => hold,
         Err(rejection) => return Ok(setup.reject(rejection)),
     };
-    parts.extensions.insert(HeldSlot::filled(hold.lease().clone()));
+    parts.extensions.insert(HeldSlot::filled(hold.held()));
     // The answer to HEAD has no body that could be sent.
     let until_end_of_body =
         terms.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
@@ -75,9 +75,10 @@ async fn acquire(terms: &Terms, setup: &Setup, parts: &mut Parts) -> Result<Hold
     let key = route_key::render(template, parts).await?;
     let manager = setup.manager(&parts.extensions)?;
     let options = &terms.options;
-    match options.apply(manager.lock_key(Ok(key))).acquire().await {
-        Ok(guard) if options.keep => Ok(Hold::new(guard).keep()),
-        Ok(guard) => Ok(Hold::new(guard)),
+    let request = options.apply(manager.lock_key(Ok(key)));
+    match Hold::acquire(request, options.fenced).await {
+        Ok(hold) if options.keep => Ok(hold.keep()),
+        Ok(hold) => Ok(hold),
         Err(error) => {
             Err(LockRejection::from(error).with_contended_status(options.contended_status))
         }

@@ -2,16 +2,16 @@
 
 use std::convert::Infallible;
 use std::ops::Deref;
-use std::sync::{Arc, LazyLock, OnceLock};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use redlock_core::{ExtendError, Lease, LockKey, LockManager, Votes};
 
-use crate::rejection::LockRejection;
+use crate::held_slot::HeldSlot;
+use crate::rejection::{LockRejection, misconfigured};
 
 /// Extracts the application's [`LockManager`], for a handler that takes locks by itself.
 ///
@@ -164,8 +164,12 @@ impl HeldLock {
         }
     }
 
+    pub(crate) fn new(slot: HeldSlot) -> Self {
+        Self(slot)
+    }
+
     fn of(parts: &Parts) -> Option<Self> {
-        parts.extensions.get::<HeldSlot>().cloned().map(Self)
+        HeldSlot::of(parts).map(Self)
     }
 }
 
@@ -203,36 +207,7 @@ impl std::error::Error for NotLocked {}
 
 impl IntoResponse for NotLocked {
     fn into_response(self) -> Response {
-        tracing::error!("{self}");
-        let body = r#"{"type":"about:blank","title":"Internal Server Error","status":500,"detail":"the server is not set up correctly"}"#;
-        let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
-        (StatusCode::INTERNAL_SERVER_ERROR, content_type, body).into_response()
-    }
-}
-
-/// Carries the lease of the request's lock in the request's extensions, from whoever takes it to
-/// [`HeldLock`].
-#[derive(Debug, Clone)]
-pub(crate) struct HeldSlot(Arc<OnceLock<Lease>>);
-
-impl HeldSlot {
-    /// For a lock that is held.
-    pub(crate) fn filled(lease: Lease) -> Self {
-        Self(Arc::new(OnceLock::from(lease)))
-    }
-
-    /// For a lock that is yet to be taken.
-    pub(crate) fn empty() -> Self {
-        Self(Arc::default())
-    }
-
-    /// Fills an empty slot. A filled one stays as it is.
-    pub(crate) fn fill(&self, lease: Lease) {
-        let _ = self.0.set(lease);
-    }
-
-    fn lease(&self) -> Option<&Lease> {
-        self.0.get()
+        misconfigured(&self)
     }
 }
 
@@ -244,11 +219,17 @@ static NOT_LOCKED_YET: LazyLock<LockKey> =
 mod tests {
     use axum::body::Body;
     use axum::http::Request;
+    use redlock_core::LockGuard;
 
     use super::*;
+    use crate::held_slot::Held;
 
     fn parts() -> Parts {
         Request::new(Body::empty()).into_parts().0
+    }
+
+    fn held(guard: &LockGuard) -> Held {
+        Held { lease: guard.lease(), token: None }
     }
 
     async fn held_lock(parts: &mut Parts) -> Result<HeldLock, NotLocked> {
@@ -260,7 +241,7 @@ mod tests {
         let locks = LockManager::in_memory();
         let guard = locks.lock("a").expire(Duration::from_secs(5)).try_acquire().await.unwrap();
         let mut parts = parts();
-        parts.extensions.insert(HeldSlot::filled(guard.lease()));
+        parts.extensions.insert(HeldSlot::filled(held(&guard)));
 
         let lock = held_lock(&mut parts).await.unwrap();
         assert_eq!(lock.key().as_str(), "a");
@@ -277,7 +258,7 @@ mod tests {
     #[tokio::test]
     async fn an_empty_slot_says_that_nothing_is_held() {
         let mut parts = parts();
-        let slot = HeldSlot::empty();
+        let slot = HeldSlot::empty(false);
         parts.extensions.insert(slot.clone());
         let lock = held_lock(&mut parts).await.unwrap();
         assert_eq!(lock.key().as_str(), "not-locked-yet");
@@ -288,7 +269,7 @@ mod tests {
         lock.lost().await;
 
         let guard = LockManager::in_memory().lock("a").try_acquire().await.unwrap();
-        slot.fill(guard.lease());
+        slot.fill(held(&guard));
         assert_eq!(lock.key().as_str(), "a");
         assert!(lock.is_valid());
     }

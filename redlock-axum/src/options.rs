@@ -66,6 +66,7 @@ pub(crate) struct LockOptions {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) hold_at_least: Option<Duration>,
     pub(crate) reentrant: bool,
+    pub(crate) fenced: bool,
     pub(crate) wait: Wait,
     pub(crate) keep: bool,
     pub(crate) on_lost: OnLost,
@@ -81,6 +82,7 @@ impl Default for LockOptions {
             max_hold: None,
             hold_at_least: None,
             reentrant: false,
+            fenced: false,
             wait: Wait::default(),
             keep: false,
             on_lost: OnLost::default(),
@@ -139,7 +141,7 @@ impl LockOptions {
         Ok(())
     }
 
-    /// Puts the options into a request.
+    /// Puts the options into a request, all but the number.
     pub(crate) fn apply(&self, request: LockRequest) -> LockRequest {
         let Self { expire, renew, max_hold, hold_at_least, reentrant, wait, keep, .. } = *self;
         // A lock that another of this process hands on has not its whole lease left to be kept.

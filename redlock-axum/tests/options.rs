@@ -14,8 +14,8 @@ use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use http::Method;
 use redlock_axum::{
-    HeldLock, LockError, LockLayer, LockManager, LockPolicies, LockPolicy, LockRejection, Locks,
-    MemoryNode, OnLost, SetupError,
+    FencedLock, HeldLock, LockError, LockLayer, LockManager, LockPolicies, LockPolicy,
+    LockRejection, Locks, MemoryNode, OnLost, SetupError,
 };
 use support::{Log, eventually, hold, memory, post, send, text};
 use tokio::time::timeout;
@@ -198,6 +198,45 @@ async fn a_reentrant_lock_is_shared_with_the_one_around_it() {
         assert_eq!(response.status(), 200);
         assert_eq!(text(response).await, "1");
         assert!(app.node.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn a_fenced_lock_has_a_greater_number_each_time() {
+    async fn number(lock: FencedLock) -> String {
+        assert!(lock.is_valid());
+        lock.fencing_token().number().to_string()
+    }
+
+    for app in App::both(number, LockLayer::fenced, LockPolicy::fenced).await {
+        let mut numbers = Vec::new();
+        for _ in 0..3 {
+            let response = send(&app.router, Method::POST, "/").await;
+            numbers.push(text(response).await.parse::<i64>().unwrap());
+        }
+        assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+        assert!(numbers[0] > 0);
+    }
+}
+
+/// Rather no answer than one without the number.
+#[tokio::test]
+async fn a_lock_without_a_number_is_no_fenced_lock() {
+    async fn perhaps(lock: Option<FencedLock>) -> String {
+        lock.is_some().to_string()
+    }
+
+    let asks = |_: FencedLock| async {};
+    for app in App::both(asks, |layer| layer, |policy| policy).await {
+        Log::start();
+        assert_eq!(app.post().await, 500);
+        assert_eq!(Log::count("ERROR", "`.fenced()`"), 1);
+    }
+    for app in App::both(perhaps, |layer| layer, |policy| policy).await {
+        assert_eq!(text(send(&app.router, Method::POST, "/").await).await, "false");
+    }
+    for app in App::both(perhaps, LockLayer::fenced, LockPolicy::fenced).await {
+        assert_eq!(text(send(&app.router, Method::POST, "/").await).await, "true");
     }
 }
 

@@ -390,7 +390,7 @@ fn a_policy_reads_as_it_was_written() {
 #[cfg(feature = "serde")]
 mod from_configuration {
     use redlock_axum::LockManager;
-    use redlock_axum::{HeldLock, LockLayer};
+    use redlock_axum::{FencedLock, HeldLock, LockLayer};
     use serde::Deserialize;
 
     use super::*;
@@ -494,6 +494,7 @@ mod from_configuration {
                 { route = "/stops", key = "stops", expire = "100ms", on_lost = "abort" },
                 { route = "/hangs", key = "hangs", expire = "100ms", renew = true, max_hold = "200ms" },
                 { route = "/again", key = "again", reentrant = true },
+                { route = "/counts", key = "counts", fenced = true },
             ]
             "#,
         )
@@ -506,6 +507,7 @@ mod from_configuration {
             .route("/stops", on_post(std::future::pending::<()>))
             .route("/hangs", on_post(|lock: HeldLock| async move { lock.lost().await }))
             .route("/again", on_post(ok))
+            .route("/counts", on_post(|_: FencedLock| async {}))
             .layer(table.locks)
             .route_layer(LockLayer::new("again"))
             .layer(Extension(locks.clone()));
@@ -514,6 +516,7 @@ mod from_configuration {
         let (waited, released) = tokio::join!(post(&app, "/waits"), guard.release());
         released.unwrap();
         assert_eq!(waited, 200);
+        assert_eq!(post(&app, "/counts").await, 200);
         assert_eq!(post(&app, "/stays").await, 200);
         let left = node.time_to_live("stays").unwrap();
         assert!((20..=30).contains(&left.as_secs()), "{left:?}");

@@ -54,6 +54,9 @@ pub struct FencingToken {
 const LIMIT: i64 = 1 << 53;
 
 impl FencingToken {
+    /// Less than the token of any holder.
+    pub const ZERO: Self = Self { number: 0, holder: 0 };
+
     pub(crate) fn new(number: i64, holder: i64) -> Self {
         Self { number, holder }
     }

@@ -10,7 +10,7 @@ use crate::options::{self, Options};
 use crate::value::{equals, once, value};
 
 const THERE_ARE: &str = "there are `key`, `expire`, `wait_time`, `time_unit`, `renew`, `max_hold`, \
-                         `hold_at_least`, `keep`, `reentrant`, `on_lost`, `manager`, `error` and \
+                         `hold_at_least`, `keep`, `reentrant`, `fenced`, `on_lost`, `manager`, `error` and \
                          `crate`";
 
 /// The arguments, checked.
@@ -99,13 +99,15 @@ impl Given {
                  refusal with a `LockRejection`",
             ));
         }
-        Ok(Arguments {
-            key,
-            options: options.check()?,
-            manager,
-            error: error.map(|(_, path)| path),
-            crate_path,
-        })
+        let options = options.check()?;
+        if let (Some(span), Some(_)) = (options.fenced, &manager) {
+            return Err(syn::Error::new(
+                span,
+                "`fenced` is for handlers, which get the number as a `FencedLock`; in a function \
+                 acquire the lock by hand: `locks.lock(..).fenced().acquire()`",
+            ));
+        }
+        Ok(Arguments { key, options, manager, error: error.map(|(_, path)| path), crate_path })
     }
 }
 
@@ -133,6 +135,7 @@ fn meant(name: &str) -> Option<&'static str> {
         "lockAtLeastFor" | "lock_at_least_for" => "hold_at_least",
         "autoRelease" | "auto_release" => "keep",
         "re_entrant" | "reenter" => "reentrant",
+        "fencing" | "fencing_token" => "fenced",
         "onLost" | "lost" => "on_lost",
         "locks" | "lock" => "manager",
         "err" | "map_err" => "error",
@@ -163,6 +166,7 @@ mod tests {
             ("hold_at_least", quote!(1)),
             ("keep", quote!(true)),
             ("reentrant", quote!(true)),
+            ("fenced", quote!(true)),
             ("on_lost", quote!(abort)),
             ("manager", quote!(locks)),
             ("error", quote!(locks)),
@@ -209,5 +213,6 @@ mod tests {
         assert!(
             message(quote!(key = "a", manager = m, error = |e| e)).starts_with("`error` must be")
         );
+        assert!(message(quote!(key = "a", manager = m, fenced)).starts_with("`fenced` is for"));
     }
 }

@@ -150,12 +150,14 @@ impl<'a> Expansion<'a> {
             .collect();
         if self.arguments.manager.is_none() {
             let lock = lock();
+            let fenced = self.arguments.options.fenced.is_some();
+            let extractor = quote!(#private::HandlerLock<#fenced>);
             let fused = match self.parameters.iter().next() {
                 Some(Parameter { written, outer_name, .. }) => {
                     let ty = &written.ty;
-                    parse_quote!((#lock, #outer_name): (#private::HandlerLock, #ty))
+                    parse_quote!((#lock, #outer_name): (#extractor, #ty))
                 }
-                None => parse_quote!(#lock: #private::HandlerLock),
+                None => parse_quote!(#lock: #extractor),
             };
             inputs.splice(..inputs.len().min(1), [fused]);
             let span = signature.output.span();

@@ -60,14 +60,15 @@ use proc_macro::TokenStream;
 /// | `hold_at_least` | | the key stays locked for this time from the acquisition on, even if the function ends before; at most `expire` | released at the end |
 /// | `keep` | | the lock is not released at all, but [left to run out](#release-and-cancellation) | released at the end |
 /// | `reentrant` | | [shares the lock](#a-lock-within-itself) if the same request holds it already | refused |
+/// | `fenced` | | numbers the holders, so that a database can refuse [one that comes late](#the-lock-in-the-function); for handlers | no numbers |
 /// | `on_lost` | | when the lock is lost while the function runs: `keep_going`, or [`abort`](#when-the-lock-is-lost) | `keep_going` |
 /// | `manager` | a bean | the `LockManager` to use, [for any function or method](#functions-and-methods) | the one that the router hands over |
 /// | `error` | | with `manager`: a function from `LockError` to the function's own error, by its path | `From::from` |
 /// | `crate` | | where to find `redlock_axum`, if it is re-exported | `::redlock_axum` |
 ///
 /// Times (`expire`, `wait_time`, `max_hold`, `hold_at_least`) are whole numbers, or texts that bring
-/// their unit along: `"500ms"`, `"2s"`, `"1m"`, `"1h"`, `"1d"`. `renew`, `keep` and `reentrant` stand
-/// alone, or are `= true` or `= false`. All of them are read when the program is compiled; a wrong
+/// their unit along: `"500ms"`, `"2s"`, `"1m"`, `"1h"`, `"1d"`. `renew`, `keep`, `reentrant` and
+/// `fenced` stand alone, or are `= true` or `= false`. All of them are read when the program is compiled; a wrong
 /// one does not compile.
 ///
 /// Choose `expire` longer than the function takes, let it be renewed, or
@@ -243,6 +244,21 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
+/// With `fenced` the holders are numbered, and the extractor [`FencedLock`] has the number. Give it to
+/// the database with each write, which then can refuse a holder that slept past its lease:
+///
+/// ```
+/// # use axum::extract::Path;
+/// # use redlock_axum::{FencedLock, FencingToken, redis_lock};
+/// # async fn write(_: u64, _: FencingToken) {}
+/// #[redis_lock(key = "account:{id}", expire = 5, fenced)]
+/// async fn settle(Path(id): Path<u64>, lock: FencedLock) {
+///     write(id, lock.fencing_token()).await;
+/// }
+/// ```
+///
+/// [`FencingToken`] says what the number promises, and has the statement for PostgreSQL.
+///
 /// # When the lock is lost
 ///
 /// A lock is lost when its lease runs out or could not be renewed, or when a quorum of nodes does not
@@ -316,6 +332,8 @@ use proc_macro::TokenStream;
 ///   goes on. See the documentation of `redlock-axum` for what is promised.
 ///
 /// [`HeldLock`]: ../redlock_axum/struct.HeldLock.html
+/// [`FencedLock`]: ../redlock_axum/struct.FencedLock.html
+/// [`FencingToken`]: ../redlock_axum/struct.FencingToken.html
 /// [`LockError::AlreadyHeld`]: ../redlock_axum/enum.LockError.html#variant.AlreadyHeld
 /// [`LockError::Lost`]: ../redlock_axum/enum.LockError.html#variant.Lost
 /// [`scope`]: ../redlock_axum/fn.scope.html

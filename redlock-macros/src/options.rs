@@ -20,6 +20,8 @@ pub(crate) struct Options {
     max_hold_ms: Option<u64>,
     hold_at_least_ms: Option<u64>,
     reentrant: bool,
+    /// Where `fenced` stands, if the lock is to be numbered.
+    pub(crate) fenced: Option<Span>,
     /// Whether the lock is left to run out instead of being released.
     pub(crate) keep: bool,
     pub(crate) on_lost: OnLost,
@@ -80,6 +82,7 @@ pub(crate) struct Given {
     max_hold: Option<(Span, Written)>,
     hold_at_least: Option<(Span, Written)>,
     reentrant: Option<bool>,
+    fenced: Option<(Span, bool)>,
     keep: Option<bool>,
     on_lost: Option<OnLost>,
 }
@@ -110,6 +113,9 @@ impl Given {
             "hold_at_least" => time(input, name)
                 .and_then(|time| once(&mut self.hold_at_least, name, (name.span(), time))),
             "reentrant" => flag(input, name).and_then(|flag| once(&mut self.reentrant, name, flag)),
+            "fenced" => {
+                flag(input, name).and_then(|flag| once(&mut self.fenced, name, (name.span(), flag)))
+            }
             "keep" => flag(input, name).and_then(|flag| once(&mut self.keep, name, flag)),
             "on_lost" => value(input, name)
                 .and_then(|value| on_lost(&value))
@@ -128,6 +134,7 @@ impl Given {
             max_hold,
             hold_at_least,
             reentrant,
+            fenced,
             keep,
             on_lost,
         } = self;
@@ -150,6 +157,7 @@ impl Given {
                 .transpose()?
                 .filter(|&time| time > 0),
             reentrant: reentrant.unwrap_or_default(),
+            fenced: fenced.and_then(|(span, fenced)| fenced.then_some(span)),
             keep,
             on_lost: on_lost.unwrap_or_default(),
         })

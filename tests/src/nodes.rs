@@ -97,7 +97,11 @@ impl Nodes {
     pub async fn locks(&self) -> usize {
         match self {
             Self::Memory(nodes) => nodes.iter().map(MemoryNode::len).sum(),
-            Self::Redis(servers) => servers.keys().await.len(),
+            Self::Redis(servers) => {
+                // The counter of fenced locks stays.
+                let keys = servers.keys().await;
+                keys.iter().filter(|key| !key.ends_with("redlock:fencing")).count()
+            }
             Self::Redisson(nodes) => Box::pin(nodes.locks()).await,
         }
     }

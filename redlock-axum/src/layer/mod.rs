@@ -134,6 +134,13 @@ impl LockLayer {
         self.with(|terms| terms.options.reentrant = true)
     }
 
+    /// Numbers the holders of the lock, so that a database can refuse one that comes late: the handler
+    /// gets its number from the extractor [`FencedLock`](crate::FencedLock). On several nodes it costs
+    /// one more round trip. Defaults to no numbers.
+    pub fn fenced(self) -> Self {
+        self.with(|terms| terms.options.fenced = true)
+    }
+
     /// Sets what becomes of a handler whose lock is lost. Defaults to [`OnLost::KeepGoing`].
     pub fn on_lost(self, on_lost: OnLost) -> Self {
         self.with(|terms| terms.options.on_lost = on_lost)

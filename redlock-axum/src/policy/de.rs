@@ -37,6 +37,8 @@ struct Fields {
     keep: bool,
     #[serde(default)]
     reentrant: bool,
+    #[serde(default)]
+    fenced: bool,
     on_lost: Option<OnLost>,
     wait_time: Option<WaitTime>,
     contended_status: Option<Status>,
@@ -56,6 +58,7 @@ impl<'de> Deserialize<'de> for LockPolicy {
             hold_at_least,
             keep,
             reentrant,
+            fenced,
             on_lost,
             wait_time,
             contended_status,
@@ -83,6 +86,9 @@ impl<'de> Deserialize<'de> for LockPolicy {
         }
         if reentrant {
             policy = policy.reentrant();
+        }
+        if fenced {
+            policy = policy.fenced();
         }
         if let Some(on_lost) = on_lost {
             policy = policy.on_lost(on_lost);

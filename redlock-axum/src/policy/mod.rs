@@ -109,6 +109,13 @@ impl LockPolicy {
         self
     }
 
+    /// Numbers the holders of the lock, see [`LockLayer::fenced`](crate::LockLayer::fenced). Defaults to
+    /// no numbers.
+    pub fn fenced(mut self) -> Self {
+        self.options.fenced = true;
+        self
+    }
+
     /// Sets what becomes of a handler whose lock is lost. Defaults to [`OnLost::KeepGoing`].
     pub fn on_lost(mut self, on_lost: OnLost) -> Self {
         self.options.on_lost = on_lost;

@@ -2,6 +2,8 @@
 
 mod response;
 
+pub(crate) use response::misconfigured;
+
 use std::error::Error;
 use std::fmt;
 use std::time::Duration;

@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, header};
+use http::{HeaderValue, StatusCode, header};
 use redlock_core::{KeyError, LockError};
 use serde_json::Value;
 
@@ -38,6 +38,15 @@ impl IntoResponse for LockRejection {
         response.extensions_mut().insert(self);
         response
     }
+}
+
+/// Answers a request that cannot be served because of how the application is written, and says so in
+/// the log.
+pub(crate) fn misconfigured(mistake: &dyn std::error::Error) -> Response {
+    tracing::error!("{mistake}");
+    let body = r#"{"type":"about:blank","title":"Internal Server Error","status":500,"detail":"the server is not set up correctly"}"#;
+    let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
+    (StatusCode::INTERNAL_SERVER_ERROR, content_type, body).into_response()
 }
 
 impl LockRejection {

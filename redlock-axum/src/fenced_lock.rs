@@ -1,0 +1,106 @@
+//! The extractor of a lock that is numbered.
+
+use std::convert::Infallible;
+use std::ops::Deref;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::http::request::Parts;
+use axum::response::{IntoResponse, Response};
+use redlock_core::FencingToken;
+
+use crate::held_slot::HeldSlot;
+use crate::locks::HeldLock;
+use crate::rejection::misconfigured;
+
+/// Extracts the lock that the request holds, with the number of its holder: a [`HeldLock`] in all other
+/// respects. For routes whose layer or policy is `fenced()`, and handlers with
+/// `#[redis_lock(fenced)]`.
+///
+/// Give the [token](Self::fencing_token) to the database with each write, and let it refuse what is
+/// less than the greatest that it has seen: see [`FencingToken`] for what it promises, and for the
+/// statement that does so in PostgreSQL.
+///
+/// # Examples
+///
+/// ```
+/// use axum::extract::Path;
+/// use redlock_axum::{FencedLock, redis_lock};
+///
+/// #[redis_lock(key = "account:{id}", expire = 5, fenced)]
+/// async fn transfer(Path(id): Path<u64>, lock: FencedLock) -> String {
+///     let token = lock.fencing_token();
+///     // insert into fence .. values (id, token.number(), token.holder()), and then the work
+///     format!("{id}: {}", token.number())
+/// }
+/// ```
+///
+/// # Errors
+///
+/// Where the request holds no lock, or one without a number, it gets [`NotFenced`]: 500, and an error
+/// in the log. An `Option<FencedLock>` is `None` then.
+#[derive(Debug, Clone)]
+pub struct FencedLock {
+    lock: HeldLock,
+    slot: HeldSlot,
+}
+
+impl FencedLock {
+    /// The number of this holder.
+    ///
+    /// [Before the lock is taken](HeldLock#before-the-lock-is-taken) it is zero, which is less than
+    /// that of any holder.
+    pub fn fencing_token(&self) -> FencingToken {
+        self.slot.token().unwrap_or(FencingToken::ZERO)
+    }
+
+    fn of(parts: &Parts) -> Option<Self> {
+        let slot = HeldSlot::of(parts).filter(HeldSlot::is_fenced)?;
+        Some(Self { lock: HeldLock::new(slot.clone()), slot })
+    }
+}
+
+impl Deref for FencedLock {
+    type Target = HeldLock;
+
+    fn deref(&self) -> &HeldLock {
+        &self.lock
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for FencedLock {
+    type Rejection = NotFenced;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, NotFenced> {
+        Self::of(parts).ok_or(NotFenced(()))
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for FencedLock {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(Self::of(parts))
+    }
+}
+
+/// Answers a request whose handler asks for a [`FencedLock`] although its lock has no number: 500, and
+/// an error in the log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NotFenced(());
+
+impl std::fmt::Display for NotFenced {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(
+            "a handler asks for a `FencedLock`, but the request holds no lock that is numbered; add \
+             `fenced` to the handler's `#[redis_lock(..)]`, or `.fenced()` to the lock layer or policy",
+        )
+    }
+}
+
+impl std::error::Error for NotFenced {}
+
+impl IntoResponse for NotFenced {
+    fn into_response(self) -> Response {
+        misconfigured(&self)
+    }
+}

@@ -1,0 +1,192 @@
+//! Fenced locks: numbers on real servers, whose counters and answers can be set.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use redlock_core::{Dialect, FencedGuard, FencingToken, LockError, LockManager};
+use redlock_tests::{Nodes, RedisServer, Servers, eventually};
+
+/// Longer than any test: what is gone before was released.
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(10);
+const KEY: &str = "order:42";
+const COUNTER: &str = "redlock:fencing";
+/// Above the time in microseconds for the next hundred years.
+const AHEAD: i64 = 1 << 52;
+
+/// As patient as [`Nodes::builder`].
+async fn manager(servers: &Servers) -> LockManager {
+    let builder = LockManager::builder().urls(servers.urls()).connect_timeout(SOON);
+    builder.node_timeout(Duration::from_secs(2)).connect().await.unwrap()
+}
+
+async fn acquire(locks: &LockManager) -> FencedGuard {
+    locks.lock(KEY).expire(LONG).wait_time(LONG).fenced().acquire().await.unwrap()
+}
+
+async fn turn(locks: &LockManager) -> FencingToken {
+    let guard = acquire(locks).await;
+    let token = guard.fencing_token();
+    guard.release().await.unwrap();
+    token
+}
+
+async fn set_counters(servers: &Servers, counts: &[i64]) {
+    for (server, count) in servers.iter().zip(counts) {
+        let count = count.to_string();
+        let _: String = server.probe().await.command(["SET", COUNTER, &count]).await;
+    }
+}
+
+async fn counter(server: &RedisServer) -> i64 {
+    let count = server.probe().await.get(COUNTER).await.unwrap();
+    String::from_utf8(count).unwrap().parse().unwrap()
+}
+
+/// Two processes of ten callers, over every kind of nodes.
+#[tokio::test]
+async fn every_turn_has_a_greater_number_than_the_one_before() {
+    let kinds = [
+        Nodes::memory(1),
+        Nodes::memory(5),
+        Nodes::redis(1).await,
+        Nodes::redis(3).await,
+        Nodes::redis(1).await.redisson(),
+    ];
+    for nodes in kinds {
+        let processes = [nodes.manager().await, nodes.manager().await];
+        let turns = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+        let callers: Vec<_> = (0..20)
+            .map(|number| {
+                let (locks, turns) = (processes[number % 2].clone(), turns.clone());
+                tokio::spawn(async move {
+                    for _ in 0..5 {
+                        let guard = acquire(&locks).await;
+                        turns.lock().unwrap().push(guard.fencing_token());
+                        tokio::task::yield_now().await;
+                        guard.release().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for caller in callers {
+            caller.await.unwrap();
+        }
+        let turns = turns.lock().unwrap();
+        assert_eq!(turns.len(), 100);
+        let grow = |one: &FencingToken, next: &FencingToken| one.number() < next.number();
+        assert!(turns.is_sorted_by(grow), "{nodes:?}: {turns:?}");
+    }
+}
+
+/// The counter-example to the maximum of the counters, on real servers: the first holder is granted
+/// by two of three, the second by another two, whose counters are behind.
+#[tokio::test]
+async fn numbers_grow_whichever_majority_grants() {
+    let mut servers = Servers::start(3).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    for frozen in [[0, 2], [2, 0], [1, 2], [0, 1]] {
+        set_counters(&servers, &[AHEAD, AHEAD, AHEAD + 1000]).await;
+        let mut turns = Vec::new();
+        for frozen in frozen {
+            servers[frozen].freeze();
+            turns.push(turn(&locks).await);
+            servers[frozen].thaw();
+            eventually("the lock is gone", SOON, async || {
+                let keys = servers.keys().await;
+                keys.iter().all(|key| key.ends_with(COUNTER)).then_some(())
+            })
+            .await;
+        }
+        assert!(turns[0] < turns[1], "{turns:?} without {frozen:?}");
+        assert!(turns[0].number() > AHEAD, "the counters were used");
+    }
+}
+
+/// The time goes on where the counter does not.
+#[tokio::test]
+async fn a_server_that_forgot_its_counter_goes_on_by_the_time() {
+    let mut servers = Servers::start(1).await;
+    let locks = manager(&servers).await;
+    let before = turn(&locks).await;
+    servers[0].restart().await;
+    let after = eventually("it is served again", SOON, async || {
+        locks.lock(KEY).fenced().try_acquire().await.ok()
+    })
+    .await;
+    assert!(after.fencing_token().number() > before.number());
+}
+
+/// One key for each node and prefix, however many locks there are: one for each lock would leak.
+#[tokio::test]
+async fn all_locks_of_a_prefix_share_one_counter() {
+    for dialect in [Dialect::Plain, Dialect::Redisson] {
+        let servers = Servers::start(1).await;
+        let builder = LockManager::builder().urls(servers.urls()).prefix("shop:");
+        let locks =
+            builder.node_timeout(Duration::from_secs(2)).dialect(dialect).connect().await.unwrap();
+        for number in 0..10 {
+            let guard = locks.lock(format!("order:{number}")).fenced().acquire().await.unwrap();
+            guard.release().await.unwrap();
+        }
+        assert_eq!(servers[0].probe().await.keys().await, ["shop:redlock:fencing"]);
+    }
+}
+
+/// On one server the number comes with the lock; on several it is written back, on all of them.
+#[tokio::test]
+async fn a_number_costs_no_round_trip_on_one_server_and_one_on_several() {
+    for (nodes, scripts) in [(1, 1), (3, 2)] {
+        let servers = Servers::start(nodes).await;
+        let locks = manager(&servers).await;
+        for server in servers.iter() {
+            server.probe().await.reset_calls().await;
+        }
+        let guard = acquire(&locks).await;
+        let number = guard.fencing_token().number();
+        for server in servers.iter() {
+            let counted = eventually("the number is there", SOON, async || {
+                (counter(server).await >= number).then_some(())
+            });
+            counted.await;
+            let calls = server.probe().await.calls().await;
+            assert_eq!(calls.get("evalsha"), Some(&scripts), "{calls:?}");
+        }
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn scripts_that_a_server_has_forgotten_are_loaded_again() {
+    let servers = Servers::start(3).await;
+    let locks = manager(&servers).await;
+    let before = turn(&locks).await;
+    for server in servers.iter() {
+        let _: String = server.probe().await.command(["SCRIPT", "FLUSH"]).await;
+    }
+    assert!(turn(&locks).await > before);
+}
+
+/// Who locks the counter's name by mistake is told, and nothing stays locked.
+#[tokio::test]
+async fn a_counter_that_is_no_number_is_an_error_and_leaves_no_lock() {
+    for dialect in [Dialect::Plain, Dialect::Redisson] {
+        let servers = Servers::start(1).await;
+        let locks = manager(&servers).await;
+        let mut probe = servers[0].probe().await;
+        for (words, said) in [
+            (vec!["SET", COUNTER, "a token"], "the fencing counter is not a number"),
+            (vec!["HSET", COUNTER, "a", "1"], "WRONGTYPE"),
+        ] {
+            let _: i64 = probe.command(["DEL", COUNTER]).await;
+            let _: redis::Value = probe.command(words).await;
+            let refused = locks.lock(KEY).dialect(dialect).fenced().try_acquire().await;
+            let Err(refused @ LockError::Unavailable { .. }) = refused else {
+                panic!("{refused:?}")
+            };
+            assert!(refused.to_string().contains(said), "{refused}");
+            assert_eq!(probe.keys().await, [COUNTER]);
+        }
+    }
+}
