@@ -233,7 +233,9 @@ mod tests {
             guard.release().await.unwrap();
         };
         let release = async {
-            nodes.iter().for_each(|node| node.forget());
+            for node in &nodes {
+                node.forget();
+            }
             first.release().await
         };
         let ((), (), released) = tokio::join!(next(), next(), release);
@@ -248,12 +250,16 @@ mod tests {
         let first = locks.lock("a").wait_time(WAIT).fenced().acquire().await.unwrap();
         let next = async { locks.lock("a").wait_time(WAIT).fenced().acquire().await };
         let release = async {
-            nodes.iter().for_each(|node| node.set(Mode::Frozen));
+            for node in &nodes {
+                node.set(Mode::Frozen);
+            }
             first.release().await
         };
         let (next, _) = tokio::join!(next, release);
         assert!(matches!(next, Err(LockError::Unavailable { .. })), "{next:?}");
-        nodes.iter().for_each(|node| node.set(Mode::Up(Duration::ZERO)));
+        for node in &nodes {
+            node.set(Mode::Up(Duration::ZERO));
+        }
         while nodes.iter().any(|node| node.is_held()) {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }

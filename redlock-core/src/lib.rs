@@ -66,7 +66,19 @@
 //!
 //! | feature | default | what it does |
 //! |---|---|---|
+//! | `metrics` | no | counts and measures, by the facade of the crate [`metrics`](https://docs.rs/metrics): see [below](#metrics) |
 //! | `tls` | no | `rediss://` URLs, by rustls with the system's root certificates |
+//!
+//! # Metrics
+//!
+//! | name | kind | labels |
+//! |---|---|---|
+//! | `redlock_acquire_seconds` | histogram: how long acquisitions took, waiting included | `outcome`: `acquired`, `contended`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `foreign_key`, `invalid`, `shut_down`, `dropped` |
+//! | `redlock_lost_total` | counter: locks that were lost before they were released | |
+//! | `redlock_extensions_total` | counter: extensions of leases, renewal included | `outcome`: `extended`, `unavailable`, `lost` |
+//! | `redlock_node_up` | gauge: whether a node can be asked | `node`: host and port |
+//!
+//! No label holds a key. What happened to which lock is told by the events of [`tracing`].
 //!
 //! # Servers
 //!
@@ -89,6 +101,7 @@ mod node;
 mod queue;
 mod request;
 mod scope;
+mod telemetry;
 
 pub use error::{
     ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, NodeError, ReleaseError,

@@ -16,6 +16,7 @@ use crate::manager::Shared;
 use crate::node::{Claim, Dialect, LockName};
 use crate::queue::{Backoff, Place, Turn, Wanted, poll_pause};
 use crate::scope::held_in_scope;
+use crate::telemetry::Acquisition;
 
 /// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
 /// options, ended by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
@@ -163,9 +164,9 @@ impl LockRequest {
     /// # Cancel safety
     ///
     /// Dropping the future at any point gives back whatever it acquired, in the background.
-    pub async fn try_acquire(self) -> Result<LockGuard, LockError> {
-        let terms = self.terms()?;
-        self.attempt(&self.key.clone()?, terms).await
+    pub async fn try_acquire(mut self) -> Result<LockGuard, LockError> {
+        self.wait = Wait::Not;
+        self.acquire().await
     }
 
     /// Acquires the lock, waiting up to [`wait_time`](Self::wait_time) while another holds it.
@@ -182,6 +183,13 @@ impl LockRequest {
     /// Dropping the future at any point gives back whatever it acquired, in the background, and
     /// ends the waiting.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
+        let acquisition = Acquisition::begin();
+        let result = self.obtain().await;
+        acquisition.end(&result);
+        result
+    }
+
+    async fn obtain(&self) -> Result<LockGuard, LockError> {
         let terms = self.terms()?;
         let key = self.key.clone()?;
         let deadline = match self.wait {

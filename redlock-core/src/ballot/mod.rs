@@ -17,6 +17,7 @@ use std::time::Duration;
 use crate::clock::{Clock, Moment};
 use crate::error::{Vote, Votes};
 use crate::node::{Answer, Claim, Node};
+use crate::telemetry;
 
 pub(crate) use acquire::{Grant, Refusal};
 pub(crate) use fan_out::FanOut;
@@ -115,13 +116,18 @@ impl Ballot {
         let verdict = round.decide(self.node_timeout).await;
         let extension = match verdict {
             Verdict::Carried => {
+                telemetry::extension("extended");
                 self.restore(claim, expire, round);
                 return Extension::Extended { since };
             }
             Verdict::Rejected if round.tally().denied() => {
+                telemetry::extension("lost");
                 Extension::Lost(round.votes(&self.nodes))
             }
-            Verdict::Rejected => Extension::Unavailable(round.votes(&self.nodes)),
+            Verdict::Rejected => {
+                telemetry::extension("unavailable");
+                Extension::Unavailable(round.votes(&self.nodes))
+            }
         };
         self.await_rest(round);
         extension

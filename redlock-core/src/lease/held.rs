@@ -11,6 +11,7 @@ use crate::ballot::validity;
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::node::Claim;
+use crate::telemetry;
 
 use super::keeper::Due;
 
@@ -221,6 +222,7 @@ impl Held {
     pub(crate) fn lose(&self, reason: &'static str) {
         if self.end(State::Lost) {
             self.claim.give_up();
+            telemetry::lost();
             tracing::warn!(key = %self.claim.key(), reason, "a lock was lost");
         }
     }

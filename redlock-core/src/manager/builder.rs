@@ -15,6 +15,7 @@ use crate::node::redis::{Endpoint, RedisNode};
 use crate::node::{Dialect, Node};
 use crate::queue::Queues;
 use crate::request::check_expire;
+use crate::telemetry;
 
 const EXPIRE: Duration = Duration::from_secs(30);
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -201,6 +202,7 @@ impl LockManagerBuilder {
     fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
         let Self { nodes: _, prefix, dialect, expire, node_timeout, connect_timeout, max_waiters } =
             self;
+        telemetry::describe();
         let background = Arc::new(Background::new(Arc::clone(&clock)));
         let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
         let ballot = Ballot { nodes: nodes.into(), node_timeout, clock, aftercare };

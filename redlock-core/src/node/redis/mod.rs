@@ -25,6 +25,7 @@ use tokio::time::Instant;
 
 use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring};
 use crate::error::{NodeError, Vote};
+use crate::telemetry;
 
 pub(crate) use connect::connect_all;
 pub(crate) use endpoint::Endpoint;
@@ -74,6 +75,7 @@ impl RedisNode {
 
     fn set(&self, connection: Connection) {
         let up = matches!(connection, Connection::Up(_));
+        telemetry::node_up(self.endpoint.name(), up);
         self.current.store(Arc::new(connection));
         self.up.send_replace(up);
     }

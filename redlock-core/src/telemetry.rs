@@ -1,0 +1,182 @@
+//! What is counted and measured. Without the feature `metrics` all of this is nothing.
+//!
+//! No name holds a key: there may be millions. Those who want to know which lock it was find it in the
+//! events of `tracing`.
+
+use std::sync::Arc;
+
+use crate::error::LockError;
+
+/// Measures one acquisition, until it has an outcome or is dropped.
+#[derive(Debug)]
+pub(crate) struct Acquisition {
+    #[cfg(feature = "metrics")]
+    begun: tokio::time::Instant,
+    #[cfg(feature = "metrics")]
+    outcome: &'static str,
+}
+
+impl Acquisition {
+    pub(crate) fn begin() -> Self {
+        Self {
+            #[cfg(feature = "metrics")]
+            begun: tokio::time::Instant::now(),
+            #[cfg(feature = "metrics")]
+            outcome: "dropped",
+        }
+    }
+
+    #[cfg(feature = "metrics")]
+    pub(crate) fn end<T>(mut self, result: &Result<T, LockError>) {
+        self.outcome = match result {
+            Ok(_) => "acquired",
+            Err(LockError::Contended { .. }) => "contended",
+            Err(LockError::Unavailable { .. }) => "unavailable",
+            Err(LockError::TimedOut { .. }) => "timed_out",
+            Err(LockError::TooManyWaiters { .. }) => "too_many_waiters",
+            Err(LockError::AlreadyHeld { .. }) => "already_held",
+            Err(LockError::ForeignKey { .. }) => "foreign_key",
+            Err(LockError::InvalidKey(_) | LockError::InvalidOption(_)) => "invalid",
+            Err(LockError::ShutDown) => "shut_down",
+            Err(LockError::Lost { .. }) => "lost",
+        };
+    }
+
+    #[cfg(not(feature = "metrics"))]
+    #[expect(clippy::unused_self, reason = "with the feature it is used")]
+    pub(crate) fn end<T>(self, _: &Result<T, LockError>) {}
+}
+
+#[cfg(feature = "metrics")]
+impl Drop for Acquisition {
+    fn drop(&mut self) {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        metrics::histogram!("redlock_acquire_seconds", "outcome" => self.outcome).record(seconds);
+    }
+}
+
+/// Counts a lock that was lost before its holder gave it back.
+pub(crate) fn lost() {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_lost_total").increment(1);
+}
+
+/// Counts an extension, asked for by the holder or by the renewal.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(crate) fn extension(outcome: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_extensions_total", "outcome" => outcome).increment(1);
+}
+
+/// Tells whether a node can be asked.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is measured"))]
+pub(crate) fn node_up(node: &Arc<str>, up: bool) {
+    #[cfg(feature = "metrics")]
+    metrics::gauge!("redlock_node_up", "node" => Arc::clone(node)).set(f64::from(u8::from(up)));
+}
+
+/// Says what all of it means, to exporters that pass it on.
+pub(crate) fn describe() {
+    #[cfg(feature = "metrics")]
+    {
+        use metrics::{Unit, describe_counter, describe_gauge, describe_histogram};
+
+        describe_histogram!(
+            "redlock_acquire_seconds",
+            Unit::Seconds,
+            "How long acquisitions took, waiting included, by what came of them"
+        );
+        describe_counter!("redlock_lost_total", "Locks that were lost before they were released");
+        describe_counter!("redlock_extensions_total", "Extensions of leases, by what came of them");
+        describe_gauge!("redlock_node_up", "Whether a node can be asked (1) or not (0)");
+    }
+}
+
+#[cfg(all(test, feature = "metrics"))]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+    use metrics_util::debugging::{DebugValue, DebuggingRecorder, Snapshotter};
+
+    use crate::clock::fake::RuntimeClock;
+    use crate::node::Node;
+    use crate::node::fake::{FakeNode, Mode};
+    use crate::{LockManager, LockManagerBuilder};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    /// The names with their labels, sorted, and what was counted: of a histogram how often, of a
+    /// gauge nothing but its value.
+    fn counted(snapshotter: &Snapshotter) -> Vec<(String, u64)> {
+        let mut counted: Vec<_> = snapshotter
+            .snapshot()
+            .into_vec()
+            .into_iter()
+            .map(|(key, _, _, value)| {
+                let labels = key.key().labels().map(|label| format!(" {}", label.value()));
+                let name = format!("{}{}", key.key().name(), labels.collect::<String>());
+                let value = match value {
+                    DebugValue::Counter(count) => count,
+                    DebugValue::Histogram(values) => values.len() as u64,
+                    DebugValue::Gauge(value) => u64::from(value.0 > 0.5),
+                };
+                (name, value)
+            })
+            .collect();
+        counted.sort();
+        counted
+    }
+
+    fn over_fake() -> (LockManager, Arc<FakeNode>) {
+        let node = FakeNode::start("node");
+        let nodes = vec![Arc::clone(&node) as Arc<dyn Node>];
+        (LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new())), node)
+    }
+
+    #[test]
+    fn acquisitions_losses_and_extensions_are_counted() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        metrics::with_local_recorder(&recorder, || {
+            runtime.unwrap().block_on(async {
+                let (locks, node) = over_fake();
+                let guard = locks.lock("a").expire(5 * SECOND).acquire().await.unwrap();
+                guard.extend(5 * SECOND).await.unwrap();
+                locks.lock("a").try_acquire().await.unwrap_err();
+                locks.lock("a").wait_time(SECOND).acquire().await.unwrap_err();
+                assert!(locks.lock("a").wait_forever().acquire().now_or_never().is_none());
+                guard.lost().await;
+                guard.extend(5 * SECOND).await.unwrap_err();
+                drop(guard);
+                let guard = locks.lock("b").expire(5 * SECOND).acquire().await.unwrap();
+                node.set(Mode::Down);
+                guard.extend(5 * SECOND).await.unwrap_err();
+                locks.lock("c").try_acquire().await.unwrap_err();
+                locks.lock("").try_acquire().await.unwrap_err();
+                node.set(Mode::Up(Duration::ZERO));
+                node.forget();
+                guard.extend(5 * SECOND).await.unwrap_err();
+                locks.shutdown().await;
+                locks.lock("a").try_acquire().await.unwrap_err();
+            });
+        });
+        let expected = [
+            ("redlock_acquire_seconds acquired", 2),
+            ("redlock_acquire_seconds contended", 2),
+            ("redlock_acquire_seconds dropped", 1),
+            ("redlock_acquire_seconds invalid", 1),
+            ("redlock_acquire_seconds shut_down", 1),
+            ("redlock_acquire_seconds unavailable", 1),
+            ("redlock_extensions_total extended", 1),
+            ("redlock_extensions_total lost", 1),
+            ("redlock_extensions_total unavailable", 1),
+            ("redlock_lost_total", 2),
+        ];
+        assert_eq!(counted(&snapshotter), expected.map(|(name, count)| (name.to_owned(), count)));
+    }
+}
