@@ -60,6 +60,7 @@ pub(crate) enum Wait {
 
 /// How a lock is asked for and held.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option by itself")]
 pub(crate) struct LockOptions {
     pub(crate) expire: Duration,
     pub(crate) renew: bool,

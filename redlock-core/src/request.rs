@@ -100,7 +100,8 @@ impl LockRequest {
     }
 
     /// Bounds the renewal: after this time since the acquisition the lease is not extended any more
-    /// and runs out, so that work that hangs does not hold its lock for ever. Defaults to no bound.
+    /// and runs out, so that work that hangs does not hold its lock for ever. An error where the lease
+    /// is not renewed. Defaults to no bound.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -280,6 +281,10 @@ impl LockRequest {
             let allowed = format!("at most the lease (expire) of {expire:?}");
             let value = format!("{at_least:?}");
             return Err(InvalidOption::new("hold_at_least", value, allowed).into());
+        }
+        if let Some(max_hold) = max_hold.filter(|_| !renew) {
+            let allowed = "used with renewal, which it bounds: add `renew`";
+            return Err(InvalidOption::new("max_hold", format!("{max_hold:?}"), allowed).into());
         }
         Ok(Terms { expire, renew, max_hold, hold_at_least })
     }

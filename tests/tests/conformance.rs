@@ -384,6 +384,8 @@ async fn wrong_options_are_errors_and_no_node_is_asked(nodes: Nodes) {
         let error = locks.lock(key).acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidKey(_)), "{key:?}: {error}");
     }
+    let unrenewed = locks.lock(KEY).expire(LONG).max_hold(LONG).acquire().await.unwrap_err();
+    assert!(unrenewed.to_string().contains("add `renew`"), "{unrenewed}");
     nodes.builder().node_timeout(Duration::ZERO).connect().await.unwrap_err();
     nodes.builder().connect_timeout(Duration::ZERO).connect().await.unwrap_err();
     nodes.builder().prefix("with\nline").connect().await.unwrap_err();

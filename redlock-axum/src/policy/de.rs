@@ -24,6 +24,7 @@ const METHODS: [Method; 9] = [
 
 #[derive(serde::Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option by itself")]
 struct Fields {
     route: String,
     key: String,
