@@ -4,8 +4,9 @@
 #     tests/run.sh [arguments of cargo test]
 #
 # Needed: Rust, and a redis-server (or valkey-server), which is installed where it is missing. With
-# Python 3 the tests against redis-py run too, with a JDK and Maven those against Redisson. What is
-# missing is installed in CI; elsewhere those tests are skipped, which is said at the end.
+# Python 3 the tests against redis-py run too, with a JDK and Maven those against Redisson, with
+# PostgreSQL those of fencing tokens. What is missing is installed in CI; elsewhere those tests are
+# skipped, which is said at the end.
 #
 #     REDIS_SERVER=/path/to/server   test against this server instead of the one in PATH
 #     CI=true                        a test that has to be skipped is a failure
@@ -146,10 +147,24 @@ prepare_redisson() {
     fi
 }
 
+has_postgres() {
+    has initdb && has postgres || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
+}
+
+# The tests start a server of their own.
+prepare_postgres() {
+    if ! has_postgres && in_ci; then
+        install postgresql postgresql-server postgresql || true
+        hash -r
+    fi
+    has_postgres || skip PostgreSQL "initdb and postgres are missing"
+}
+
 has cargo || die "cargo is missing. Install Rust first: https://rustup.rs"
 prepare_server
 prepare_python
 prepare_redisson
+prepare_postgres
 
 say "cargo test --workspace --all-features --locked $*"
 cargo test --workspace --all-features --locked "$@" </dev/null

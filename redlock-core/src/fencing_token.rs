@@ -42,7 +42,7 @@ use std::fmt;
 /// ```
 ///
 /// If it touches no row, somebody later has been there: roll back. It also locks the row, so that two
-/// holders' transactions do not interleave.
+/// holders' transactions do not interleave. The example `fencing` does so in a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
     // The derived order compares the fields in theirs.

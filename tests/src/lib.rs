@@ -10,6 +10,7 @@
 //! * [`Service`] runs an axum application as a process of its own, as many times as a test needs:
 //!   the `index` example, or `locked-service`, whose handlers write such a history.
 //! * [`Nodes`] is what one test can run over, in memory or on real servers.
+//! * [`Postgres`] is a database that checks what the locks' holders write.
 //! * [`Peer`] is another library's lock, in a process that takes orders.
 //! * [`Logs`] collects what is logged, [`drop_after`] drops a future in the middle.
 //! * [`eventually`] waits for a condition with a deadline.
@@ -26,6 +27,7 @@ mod logs;
 mod nodes;
 mod peer;
 mod port;
+mod postgres;
 mod probe;
 mod process;
 mod redis_server;
@@ -38,6 +40,7 @@ pub use history::{History, Section, Span, monotonic_nanos, overlaps};
 pub use logs::Logs;
 pub use nodes::Nodes;
 pub use peer::Peer;
+pub use postgres::Postgres;
 pub use probe::{Monitor, Probe};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use servers::Servers;

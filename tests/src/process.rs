@@ -83,13 +83,26 @@ impl Process {
         Ok(kill_process(self.pid, signal)?)
     }
 
+    /// Sends SIGSTOP and waits until the kernel has stopped the program.
+    pub(crate) fn stop(&self, within: Duration) -> io::Result<()> {
+        self.signal(Signal::STOP)?;
+        let deadline = Instant::now() + within;
+        while !self.is_stopped() {
+            if Instant::now() > deadline {
+                return Err(io::Error::other("the program did not stop"));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
     /// How the program ended; `None` while it runs.
     pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.guard.try_wait()
     }
 
     /// Whether the kernel has stopped the program: a signal that was sent may not have arrived yet.
-    pub(crate) fn is_stopped(&self) -> bool {
+    fn is_stopped(&self) -> bool {
         let state = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).map_or_else(
             |_| {
                 let ps = Command::new("ps")

@@ -68,6 +68,24 @@ impl Service {
         std::fs::read_to_string(self.dir.path().join("log")).expect("the service's log")
     }
 
+    /// Stops it (SIGSTOP) as it stands, and waits until it does.
+    ///
+    /// # Panics
+    ///
+    /// When it does not.
+    pub fn freeze(&self) {
+        self.process.stop(PATIENCE).expect("a service that stops");
+    }
+
+    /// Lets it go on (SIGCONT).
+    ///
+    /// # Panics
+    ///
+    /// When it has ended.
+    pub fn thaw(&self) {
+        self.process.signal(Signal::CONT).expect("a service that goes on");
+    }
+
     /// Asks it to end (SIGTERM) and waits until it has.
     ///
     /// # Panics

@@ -1,0 +1,144 @@
+//! A database that refuses a holder who slept past its lease.
+//!
+//! ```sh
+//! DATABASE_URL='host=127.0.0.1 user=postgres' REDIS_URLS=redis://127.0.0.1 \
+//!     cargo run --example fencing
+//! ```
+//!
+//! A deposit reads the balance, works for `?hold_ms=`, and writes the sum: two at once would lose one
+//! of them, so that the account is locked. The lease is one second. Who works for longer may find that
+//! somebody else has been there meanwhile, and must not write; but no look at the clock helps a
+//! process that is paused between the look and the write. The database can tell, by the number of the
+//! lock's holder.
+
+use std::error::Error;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use axum::{Extension, Router};
+use redlock_axum::{FencedLock, FencingToken, LockManager, redis_lock};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio_postgres::{Client, NoTls, Transaction};
+use tracing::info;
+
+const TABLES: &str = "
+    create table if not exists account (id bigint primary key, balance bigint not null);
+    create table if not exists fence (
+        key text primary key, number bigint not null, holder bigint not null
+    )";
+
+/// Touches no row where somebody later has been. It also locks the row until the transaction ends, so
+/// that nobody later comes in between.
+const FENCE: &str = "
+    insert into fence as f (key, number, holder) values ($1, $2, $3)
+    on conflict (key) do update set number = excluded.number, holder = excluded.holder
+    where (f.number, f.holder) <= (excluded.number, excluded.holder)";
+
+#[redis_lock(key = "account:{id}", expire = 1, fenced)]
+async fn deposit(
+    Path(id): Path<i64>,
+    Query(Deposit { amount, hold_ms }): Query<Deposit>,
+    State(database): State<Database>,
+    lock: FencedLock,
+) -> Result<String, DepositError> {
+    let mut client = database.connect().await?;
+    let row = client.query_opt("select balance from account where id = $1", &[&id]).await?;
+    let before: i64 = row.map_or(0, |row| row.get(0));
+    info!("account {id} has {before}");
+    tokio::time::sleep(Duration::from_millis(hold_ms)).await;
+    let after = before + amount;
+
+    let transaction = client.transaction().await?;
+    if !is_last(&transaction, &format!("account:{id}"), lock.fencing_token()).await? {
+        return Err(DepositError::Late);
+    }
+    let write = "insert into account (id, balance) values ($1, $2)
+        on conflict (id) do update set balance = excluded.balance";
+    transaction.execute(write, &[&id, &after]).await?;
+    transaction.commit().await?;
+    Ok(format!("account {id} has {after}\n"))
+}
+
+/// The first statement of every transaction that writes.
+async fn is_last(
+    transaction: &Transaction<'_>,
+    key: &str,
+    token: FencingToken,
+) -> Result<bool, tokio_postgres::Error> {
+    let rows = transaction.execute(FENCE, &[&key, &token.number(), &token.holder()]).await?;
+    Ok(rows == 1)
+}
+
+#[derive(Deserialize)]
+struct Deposit {
+    amount: i64,
+    #[serde(default)]
+    hold_ms: u64,
+}
+
+/// Somebody else has held the account since, or the database has failed.
+enum DepositError {
+    Late,
+    Database(tokio_postgres::Error),
+}
+
+impl From<tokio_postgres::Error> for DepositError {
+    fn from(error: tokio_postgres::Error) -> Self {
+        Self::Database(error)
+    }
+}
+
+impl IntoResponse for DepositError {
+    fn into_response(self) -> Response {
+        match self {
+            Self::Late => (StatusCode::CONFLICT, "somebody else was faster\n").into_response(),
+            Self::Database(error) => {
+                tracing::error!(%error, "the database failed");
+                StatusCode::INTERNAL_SERVER_ERROR.into_response()
+            }
+        }
+    }
+}
+
+#[derive(Clone)]
+struct Database {
+    url: String,
+}
+
+impl Database {
+    /// A service would have a pool.
+    async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
+        let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await?;
+        tokio::spawn(connection);
+        Ok(client)
+    }
+}
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    tracing_subscriber::fmt().init();
+    let url = std::env::var("DATABASE_URL").map_err(|_| "DATABASE_URL says which PostgreSQL")?;
+    let database = Database { url };
+    database.connect().await?.batch_execute(TABLES).await?;
+    let locks = match std::env::var("REDIS_URLS") {
+        Ok(urls) => LockManager::connect(urls.split(',')).await?,
+        Err(_) => LockManager::in_memory(),
+    };
+    let app = Router::new()
+        .route("/accounts/{id}/deposit", post(deposit))
+        .with_state(database)
+        .layer(Extension(locks.clone()));
+
+    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(&listen).await?;
+    info!("listening on {}", listener.local_addr()?);
+    axum::serve(listener, app)
+        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
+        .await?;
+    locks.shutdown().await;
+    Ok(())
+}
