@@ -141,6 +141,7 @@
 //!
 //! | feature | default | adds |
 //! |---|---|---|
+//! | `metrics` | no | counts and measures, by the facade of the crate `metrics`; the names are on the page of `redlock-core` |
 //! | `serde` | no | [`LockPolicies`] and [`LockPolicy`] from TOML, JSON and the like |
 //! | `tls` | no | `rediss://` URLs |
 

@@ -15,6 +15,7 @@
 /// | released on the channel | of the key's name | `redisson_lock__channel:{name}` |
 /// | acquired by | `SET` | a script |
 /// | commands to be permitted beside `evalsha`, `script\|load`, `pexpire`, `pttl`, `del`, `publish`, `subscribe`, `unsubscribe` | `set`, `get` | `exists`, `hexists`, `hset` |
+/// | and for [fenced](crate::LockRequest::fenced) locks | `time` | `time`, `get`, `set` |
 ///
 /// # Examples
 ///
