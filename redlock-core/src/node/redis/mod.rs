@@ -10,6 +10,7 @@ mod plain;
 mod redisson;
 mod reply;
 mod script;
+mod turned_away;
 
 use std::fmt;
 use std::pin::Pin;
