@@ -302,22 +302,6 @@ async fn least_privileges_suffice_and_a_missing_one_leaves_nothing() {
     locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
 }
 
-/// The memory is full.
-#[tokio::test]
-async fn a_full_server_refuses_new_locks_but_not_extension_and_release() {
-    let (servers, locks) = start(1).await;
-    let mut probe = servers[0].probe().await;
-    let guard = redisson(&locks, KEY).try_acquire().await.unwrap();
-    probe.command::<()>(["CONFIG", "SET", "maxmemory", "1"]).await;
-    let error = redisson(&locks, "other").try_acquire().await.unwrap_err();
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
-    assert!(error.to_string().contains("OOM"), "{error}");
-    guard.extend(LONG * 2).await.unwrap();
-    guard.release().await.unwrap();
-    probe.command::<()>(["CONFIG", "SET", "maxmemory", "0"]).await;
-    assert!(probe.keys().await.is_empty());
-}
-
 /// The two know nothing of each other, so that the one is not refused without a round trip.
 #[tokio::test]
 async fn a_request_says_otherwise_than_its_manager() {

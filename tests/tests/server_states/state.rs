@@ -1,23 +1,12 @@
-//! Servers that are up, and answer with an error: each is one failed vote that says why, no more.
+//! The states, how each begins and how it ends.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
+use redlock_tests::{Probe, RedisServer, eventually};
 
-use std::time::Duration;
-
-use redlock_core::{
-    ConnectError, Dialect, ExtendError, LockError, LockGuard, LockManager, NodeError, ReleaseError,
-    Vote,
-};
-use redlock_tests::{Probe, RedisServer, Servers, eventually};
-
-const LONG: Duration = Duration::from_secs(300);
-/// A server that refuses the password is tried again after some seconds only.
-const SOON: Duration = Duration::from_secs(20);
-const KEY: &str = "order:42";
+use crate::{KEY, SOON};
 
 /// What a server can be in beside up and down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+pub(crate) enum State {
     /// It has been started, and reads its data.
     Loading,
     /// It was a master, and is a replica now.
@@ -43,7 +32,7 @@ enum State {
 }
 
 impl State {
-    async fn start_server(self) -> RedisServer {
+    pub(crate) async fn start_server(self) -> RedisServer {
         let options = RedisServer::options();
         match self {
             // A key a millisecond, looking at its clients after each.
@@ -60,7 +49,7 @@ impl State {
     }
 
     /// What its vote says.
-    fn words(self) -> &'static str {
+    pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Loading => "LOADING",
             Self::ReadOnly => "READONLY",
@@ -78,17 +67,17 @@ impl State {
 
     /// Whether a lock that is held can still be extended and released: by commands that need no
     /// memory, and that are still permitted.
-    fn spares_holders(self) -> bool {
+    pub(crate) fn spares_holders(self) -> bool {
         matches!(self, Self::OutOfMemory | Self::NotPermitted)
     }
 
     /// Whether the server has forgotten the locks, as it was started again without having saved
     /// them.
-    fn forgets(self) -> bool {
+    pub(crate) fn forgets(self) -> bool {
         self == Self::Loading
     }
 
-    async fn begin(self, server: &mut RedisServer) -> Trouble {
+    pub(crate) async fn begin(self, server: &mut RedisServer) -> Trouble {
         let mut probe = server.probe().await;
         let mut trouble = Trouble { state: self, probe: probe.clone(), clients: Vec::new() };
         match self {
@@ -134,7 +123,7 @@ impl State {
                 trouble.tell(&["REPLICAOF", "127.0.0.1", "1"]).await;
             }
             Self::NoReplicas => {
-                trouble.tell(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await
+                trouble.tell(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
             }
             Self::TooManyClients => {
                 trouble.clients.push(server.probe().await);
@@ -156,7 +145,7 @@ impl State {
 }
 
 /// A server's state, as long as it lasts.
-struct Trouble {
+pub(crate) struct Trouble {
     state: State,
     probe: Probe,
     clients: Vec<Probe>,
@@ -176,7 +165,7 @@ impl Trouble {
         .await;
     }
 
-    async fn end(mut self, server: &RedisServer) {
+    pub(crate) async fn end(mut self, server: &RedisServer) {
         match self.state {
             State::Loading => {
                 let fast = ["CONFIG", "SET", "key-load-delay", "0"];
@@ -205,134 +194,4 @@ impl Trouble {
             State::TooManyClients => self.tell(&["CONFIG", "SET", "maxclients", "1000"]).await,
         }
     }
-}
-
-async fn manager(urls: Vec<String>, dialect: Dialect) -> Result<LockManager, ConnectError> {
-    let builder = LockManager::builder().urls(urls).dialect(dialect);
-    builder.node_timeout(Duration::from_secs(2)).connect_timeout(SOON).connect().await
-}
-
-/// The error of an attempt that has to fail; with a limit, as none of them may hang.
-async fn refused(locks: &LockManager) -> LockError {
-    let attempt = locks.lock("other").expire(LONG).wait_time(LONG).acquire();
-    match tokio::time::timeout(SOON, attempt).await {
-        Ok(Err(error)) => error,
-        Ok(Ok(_)) => panic!("granted"),
-        Err(_) => panic!("hangs"),
-    }
-}
-
-async fn granted(locks: &LockManager) {
-    let attempt = locks.lock(KEY).expire(LONG).try_acquire();
-    let guard = tokio::time::timeout(SOON, attempt).await.expect("an answer").unwrap();
-    guard.release().await.unwrap();
-}
-
-/// The node's vote, if nothing else went wrong.
-fn failed(error: &LockError) -> &NodeError {
-    let LockError::Unavailable { votes, .. } = error else { panic!("{error}") };
-    let vote = votes.iter().next().unwrap().1;
-    let Some(Vote::Failed(reason)) = vote else { panic!("{error}") };
-    reason
-}
-
-/// What the holder of a lock on nothing but this server sees.
-async fn holder_is_told(state: State, held: LockGuard) {
-    if state.spares_holders() {
-        held.extend(LONG * 2).await.unwrap();
-        return held.release().await.unwrap();
-    }
-    let error = held.extend(LONG * 2).await.unwrap_err();
-    assert!(matches!(error, ExtendError::Unavailable { .. }), "{error}");
-    assert!(held.is_valid(), "one failed extension is no loss: {error}");
-    let error = held.release().await.unwrap_err();
-    assert!(matches!(error, ReleaseError::Unavailable { .. }), "{error}");
-}
-
-async fn is_one_failed_vote_until_it_ends(state: State, dialect: Dialect) {
-    let mut servers = Servers::from(vec![
-        state.start_server().await,
-        RedisServer::start().await,
-        RedisServer::start().await,
-    ]);
-    let alone = manager(vec![servers[0].url()], dialect).await.unwrap();
-    let all = manager(servers.urls(), dialect).await.unwrap();
-    let held = alone.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-
-    let trouble = state.begin(&mut servers[0]).await;
-    let error = eventually("the vote says why it failed", SOON, async || {
-        let error = refused(&alone).await;
-        failed(&error).to_string().contains(state.words()).then_some(error)
-    });
-    let error = error.await;
-    assert!(!error.to_string().contains("right"), "the password: {error}");
-    match manager(vec![servers[0].url()], dialect).await {
-        Err(error) => {
-            assert!(matches!(error, ConnectError::Unavailable { .. }), "{error}");
-            assert!(error.to_string().contains(state.words()), "{error}");
-        }
-        Ok(late) => {
-            let error = refused(&late).await;
-            assert!(failed(&error).to_string().contains(state.words()), "{error}");
-        }
-    }
-    if state.forgets() {
-        drop(held);
-    } else {
-        holder_is_told(state, held).await;
-    }
-    // Twice, as what is said to a node may change when it has failed once.
-    granted(&all).await;
-    granted(&all).await;
-
-    trouble.end(&servers[0]).await;
-    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
-        .await;
-    for (locks, nodes) in [(&alone, 1), (&all, 3)] {
-        eventually("it votes again", SOON, async || {
-            let guard = locks.lock(KEY).expire(LONG).try_acquire().await.ok()?;
-            let votes = servers.keys().await.len();
-            guard.release().await.unwrap();
-            (votes == nodes).then_some(())
-        })
-        .await;
-    }
-    alone.shutdown().await;
-    all.shutdown().await;
-    assert_eq!(servers.keys().await, [""; 0]);
-}
-
-macro_rules! each_state {
-    ($($name:ident: $state:ident,)+) => {
-        mod plain {
-            $(#[tokio::test]
-            async fn $name() {
-                super::is_one_failed_vote_until_it_ends(
-                    super::State::$state, super::Dialect::Plain,
-                ).await;
-            })+
-        }
-        mod redisson {
-            $(#[tokio::test]
-            async fn $name() {
-                super::is_one_failed_vote_until_it_ends(
-                    super::State::$state, super::Dialect::Redisson,
-                ).await;
-            })+
-        }
-    };
-}
-
-each_state! {
-    a_server_that_loads_its_data: Loading,
-    a_master_that_became_a_replica: ReadOnly,
-    a_full_server: OutOfMemory,
-    a_server_that_runs_a_long_script: Busy,
-    a_server_that_wants_a_password: NoAuth,
-    a_server_with_another_password: WrongPassword,
-    a_server_that_does_not_permit_it: NotPermitted,
-    a_server_that_cannot_save: Misconfigured,
-    a_replica_without_its_master: MasterDown,
-    a_master_without_its_replicas: NoReplicas,
-    a_server_with_too_many_clients: TooManyClients,
 }
