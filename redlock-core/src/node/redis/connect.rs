@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::connector::{Connector, Failure};
 use super::link::Link;
+use super::probation::Probation;
 use super::{Connection, RedisNode};
 use crate::ballot::quorum;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
@@ -98,6 +99,9 @@ struct Supervisor {
     /// What the pool could not do; it reports to nobody otherwise until its own timeout.
     errors: mpsc::UnboundedReceiver<NodeError>,
     servers: Arc<Servers>,
+    /// The `run_id` of the life of the server that was connected to last, and when that connection
+    /// broke.
+    former_life: Option<(String, tokio::time::Instant)>,
 }
 
 impl Supervisor {
@@ -118,7 +122,7 @@ impl Supervisor {
                 Arc::clone(&node.channels),
             ));
         let name = Arc::clone(node.endpoint.name());
-        Self { node: Arc::downgrade(node), name, pool, errors, servers }
+        Self { node: Arc::downgrade(node), name, pool, errors, servers, former_life: None }
     }
 
     async fn first_attempt(mut self) -> (Self, Result<Arc<Link>, NodeError>) {
@@ -144,6 +148,9 @@ impl Supervisor {
             return Err(NodeError::NotConnected("the manager is gone".into()));
         };
         self.check(&node, &link)?;
+        if let Some(longest_lease) = node.restart_guard {
+            self.guard(&link, longest_lease);
+        }
         node.set(Connection::Up(Arc::clone(&link)));
         Ok(link)
     }
@@ -171,6 +178,24 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Lets a server that may have forgotten locks grant none.
+    fn guard(&self, link: &Link, longest_lease: Duration) {
+        let uptime = link.identity.uptime;
+        let mut probation = Probation::new(longest_lease, tokio::time::Instant::now(), uptime);
+        if let (Some((former, ended)), Some(run_id)) = (&self.former_life, &link.identity.run_id)
+            && former != run_id
+        {
+            probation = probation.not_before(*ended);
+        }
+        if let Err(reason) = probation.check() {
+            tracing::warn!(
+                node = %self.name, %reason,
+                "a node may have forgotten locks that are held, and grants none for now"
+            );
+        }
+        link.put_on(probation);
+    }
+
     async fn run(mut self, first: Result<Arc<Link>, NodeError>) {
         let mut attempt = first;
         let mut was_down = attempt.is_err();
@@ -189,6 +214,9 @@ impl Supervisor {
                     let Some(reason) = self.until_broken(&link).await else {
                         return;
                     };
+                    if let Some(run_id) = &link.identity.run_id {
+                        self.former_life = Some((run_id.clone(), tokio::time::Instant::now()));
+                    }
                     drop(link);
                     let Some(node) = self.node.upgrade() else {
                         return;

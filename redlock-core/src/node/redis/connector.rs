@@ -153,6 +153,9 @@ impl Identity {
         for line in info.lines() {
             match line.split_once(':') {
                 Some(("run_id", value)) => self.run_id = Some(value.trim().to_owned()),
+                Some(("uptime_in_seconds", value)) => {
+                    self.uptime = value.trim().parse().ok().map(Duration::from_secs);
+                }
                 Some(("maxmemory_policy", value)) => {
                     self.maxmemory_policy = Some(value.trim().to_owned());
                 }
@@ -184,9 +187,10 @@ mod tests {
     #[test]
     fn the_identity_is_read_from_info() {
         let mut identity = Identity::default();
-        identity.read("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n");
+        identity.read("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nuptime_in_seconds:42\r\n");
         identity.read("# Memory\r\nmaxmemory_policy:allkeys-lru\r\n");
         assert_eq!(identity.run_id.as_deref(), Some("abc"));
+        assert_eq!(identity.uptime, Some(Duration::from_secs(42)));
         assert_eq!(identity.maxmemory_policy.as_deref(), Some("allkeys-lru"));
     }
 }

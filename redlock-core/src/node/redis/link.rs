@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bb8_redis::redis::aio::MultiplexedConnection;
@@ -10,7 +10,9 @@ use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::Notify;
 
 use super::commands;
+use super::probation::Probation;
 use super::script::Script;
+use crate::error::NodeError;
 
 /// A node that has let the oldest question wait for too long is suspected; if it is still silent
 /// after this time, it is not asked any more. The time in between tells a node that is silent from
@@ -24,6 +26,7 @@ pub(super) struct Link {
     health: Arc<Health>,
     scripts: [String; Script::ALL.len()],
     pub(super) identity: Identity,
+    probation: OnceLock<Probation>,
     waiting: Waiting,
 }
 
@@ -32,6 +35,8 @@ pub(super) struct Link {
 pub(super) struct Identity {
     /// Changes with every start of the server; `None` where the server does not tell.
     pub(super) run_id: Option<String>,
+    /// How long it has been running, in whole seconds; `None` where the server does not tell.
+    pub(super) uptime: Option<Duration>,
     /// What it does when its memory is full; `None` where the server does not tell.
     pub(super) maxmemory_policy: Option<String>,
 }
@@ -51,7 +56,19 @@ impl Link {
         scripts: [String; Script::ALL.len()],
         identity: Identity,
     ) -> Self {
-        Self { handle, health, scripts, identity, waiting: Waiting::default() }
+        let (probation, waiting) = (OnceLock::new(), Waiting::default());
+        Self { handle, health, scripts, identity, probation, waiting }
+    }
+
+    /// Lets the server grant no lock before its probation is over.
+    pub(super) fn put_on(&self, probation: Probation) {
+        // It is connected to once.
+        let _ = self.probation.set(probation);
+    }
+
+    /// Whether the server may be asked to set a lock, or why not.
+    pub(super) fn may_grant(&self) -> Result<(), NodeError> {
+        self.probation.get().map_or(Ok(()), Probation::check)
     }
 
     pub(super) fn is_alive(&self) -> bool {
