@@ -118,13 +118,23 @@ impl Link {
         arguments: &[&[u8]],
     ) -> Option<Result<Value, RedisError>> {
         let command = commands::run(&self.scripts[script.index()], name, arguments);
-        match self.ask(&command).await {
+        let reply = self.run_known(wanted, script, &command).await?;
+        Some(reply.map_err(|error| super::reply::name_commands(script, error)))
+    }
+
+    async fn run_known(
+        &self,
+        wanted: impl Fn() -> bool,
+        script: Script,
+        command: &Cmd,
+    ) -> Option<Result<Value, RedisError>> {
+        match self.ask(command).await {
             Err(error) if is_no_script(&error) => {
                 if let Err(error) = self.ask(&commands::load(script)).await {
                     return Some(Err(error));
                 }
                 // Once: who flushes all the time gets the error.
-                if wanted() { Some(self.ask(&command).await) } else { None }
+                if wanted() { Some(self.ask(command).await) } else { None }
             }
             reply => Some(reply),
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
+use super::script::Script;
 use crate::ballot::validity;
 use crate::error::{ForeignKind, NodeError, Vote};
 
@@ -100,10 +101,23 @@ fn is_denied_in_script(words: &str) -> bool {
     words.contains("ACL failure in script") || words.contains("user executing the script can't")
 }
 
+/// Adds to an error in a script what the server does not say: up to Redis 7.0 it does not name the
+/// command that the user has no right to.
+pub(super) fn name_commands(script: Script, error: RedisError) -> RedisError {
+    const DENIED: &str = "The user executing the script can't";
+    let words = words(&error);
+    let Some(at) = words.find(DENIED) else { return error };
+    let denied = words[at..].split(" script: ").next().unwrap_or(DENIED);
+    let words = format!("{denied}; it calls {}", script.commands().join(", "));
+    (ErrorKind::Server(ServerErrorKind::NoPerm), "not permitted", words).into()
+}
+
 /// Why there is no connection: the server has refused us in its own words, or was not reached.
 pub(super) fn not_connected(error: &RedisError) -> NodeError {
     let words: Arc<str> = words(error).into();
-    let refused = ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| words.contains(code));
+    // The last where the code does not get through to us: of SELECT.
+    let refusals = ["WRONGPASS", "NOAUTH", "NOPERM", "has no permissions"];
+    let refused = refusals.iter().any(|refusal| words.contains(refusal));
     if refused {
         NodeError::NotPermitted(words)
     } else if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::AuthenticationFailed) {
