@@ -10,7 +10,7 @@ use redlock_core::{
     ConnectError, Dialect, ExtendError, LockError, LockGuard, LockManager, NodeError, ReleaseError,
     Vote,
 };
-use redlock_tests::{Nodes, RedisServer, Servers, eventually};
+use redlock_tests::{Nodes, Proxy, RedisServer, Servers, eventually};
 use state::State;
 
 const LONG: Duration = Duration::from_secs(300);
@@ -160,4 +160,31 @@ async fn a_connection_that_the_server_closes_is_replaced() {
     assert!(held.is_valid());
     held.release().await.unwrap();
     nodes.become_empty().await;
+}
+
+/// By Sentinel, or by hand: the old master, which is a replica now, is asked over the connection that
+/// there is, and its name leads to the new one.
+#[tokio::test]
+async fn after_a_failover_the_new_master_is_used() {
+    let servers = Servers::start(2).await;
+    let (old, new) = (&servers[0], &servers[1]);
+    let proxy = Proxy::to(old).await;
+    let locks = manager(vec![proxy.url()], Dialect::Plain).await.unwrap();
+    granted(&locks).await;
+    let port = new.port().to_string();
+    old.probe().await.command::<()>(["REPLICAOF", "127.0.0.1", &port]).await;
+    proxy.lead_to(new);
+
+    let error = refused(&locks).await;
+    assert!(failed(&error).to_string().contains("READONLY"), "{error}");
+    let guard = eventually("the new master votes", SOON, async || {
+        locks.lock(KEY).expire(LONG).try_acquire().await.ok()
+    });
+    let guard = guard.await;
+    assert!(new.probe().await.time_to_live(KEY).await.is_some());
+    guard.release().await.unwrap();
+    eventually("the connection to the old one is closed", SOON, async || {
+        (proxy.connections().len() == 1).then_some(())
+    })
+    .await;
 }
