@@ -26,6 +26,12 @@ const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
 /// A connection that lasted for less than this is followed by a pause.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 
+/// A connection over which no answer has come for so long is replaced, or after twice the time that
+/// a ballot waits, if that is longer.
+const SILENT_TOO_LONG: Duration = Duration::from_secs(5);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(500);
+
 /// Connects to all Redis nodes at once, and keeps them connected for as long as they live.
 pub(crate) async fn connect_all(
     nodes: &[Arc<dyn Node>],
@@ -254,9 +260,10 @@ impl Supervisor {
 
     /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
     async fn until_broken(&self, link: &Link) -> Option<Arc<str>> {
-        let (mut up, channels) = {
+        let (mut up, channels, silent_too_long) = {
             let node = self.node.upgrade()?;
-            (node.up.subscribe(), Arc::clone(&node.channels))
+            let silent_too_long = SILENT_TOO_LONG.max(node.node_timeout * 2);
+            (node.up.subscribe(), Arc::clone(&node.channels), silent_too_long)
         };
         let serve = channels.serve(link);
         tokio::pin!(serve);
@@ -264,6 +271,7 @@ impl Supervisor {
             tokio::select! {
                 reason = link.broken() => return Some(reason),
                 () = &mut serve => {}
+                () = sleep(LOOK) => link.abandon_if_silent_for(silent_too_long),
                 // Fails when the node is dropped.
                 change = up.changed() => change.ok()?,
             }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::commands;
 use super::probation::Probation;
@@ -28,6 +29,8 @@ pub(super) struct Link {
     pub(super) identity: Identity,
     probation: OnceLock<Probation>,
     waiting: Waiting,
+    /// Ends what waits for an answer.
+    abandoned: CancellationToken,
 }
 
 /// What the server says of itself.
@@ -56,8 +59,15 @@ impl Link {
         scripts: [String; Script::ALL.len()],
         identity: Identity,
     ) -> Self {
-        let (probation, waiting) = (OnceLock::new(), Waiting::default());
-        Self { handle, health, scripts, identity, probation, waiting }
+        Self {
+            handle,
+            health,
+            scripts,
+            identity,
+            probation: OnceLock::new(),
+            waiting: Waiting::default(),
+            abandoned: CancellationToken::new(),
+        }
     }
 
     /// Lets the server grant no lock before its probation is over.
@@ -75,6 +85,19 @@ impl Link {
         self.health.is_alive()
     }
 
+    /// Gives the connection up where the server has been silent for longer than `limit`, although it
+    /// was asked: something on the way may take what is sent, and lead nowhere. TCP does not notice
+    /// that.
+    ///
+    /// What was asked before may still be executed. It has its clean-up behind it on the same
+    /// connection, as long as `limit` is longer than a ballot waits (invariant 6).
+    pub(super) fn abandon_if_silent_for(&self, limit: Duration) {
+        if self.unresponsive_for(limit).is_some() {
+            self.health.fail(&format!("no answer for {limit:?}"));
+            self.abandoned.cancel();
+        }
+    }
+
     /// Waits until the connection is broken.
     pub(super) async fn broken(&self) -> Arc<str> {
         self.health.broken().await
@@ -87,9 +110,15 @@ impl Link {
         let mut handle = self.handle.clone();
         // Unconstrained, so that the first poll sends even where the task's budget is used up: what
         // is polled first has to be sent first (invariant 6).
-        let reply = tokio::task::unconstrained(handle.send_packed_command(command)).await;
+        let reply = tokio::task::unconstrained(handle.send_packed_command(command));
+        let reply = tokio::select! {
+            biased;
+            reply = reply => reply.and_then(Value::extract_error),
+            () = self.abandoned.cancelled() => {
+                return Err((ErrorKind::Io, "it was given up, as the server was silent").into());
+            }
+        };
         question.answered();
-        let reply = reply.and_then(Value::extract_error);
         if let Err(error) = &reply {
             self.health.note(error);
         }
