@@ -335,6 +335,17 @@ pub enum NodeError {
     /// The server does not permit the user what the lock needs.
     #[error("not permitted: {0}")]
     NotPermitted(Arc<str>),
+    /// The server was started so short a time ago that it may have forgotten locks which are still
+    /// held. It was not asked. See
+    /// [`restart_guard`](crate::LockManagerBuilder::restart_guard).
+    #[error("{}, votes {}in {}", restarted(*.ago), if ago.is_some() { "again " } else { "" }, rough(*.votes_in))]
+    Restarted {
+        /// How long ago at least; `None` where the server does not tell (`INFO`).
+        ago: Option<Duration>,
+        /// When it votes, if it keeps running; where it does not tell its uptime, if the connection
+        /// to it lasts too.
+        votes_in: Duration,
+    },
     /// It is the same server as another configured node and therefore has no vote of its own.
     #[error("it is the same server as {0}")]
     SameServer(Arc<str>),
@@ -384,6 +395,19 @@ impl fmt::Display for Votes {
         }
         Ok(())
     }
+}
+
+fn restarted(ago: Option<Duration>) -> String {
+    match ago {
+        Some(ago) => format!("restarted {}s ago", ago.as_secs()),
+        None => "it does not tell (INFO) when it was started".to_owned(),
+    }
+}
+
+/// Whole seconds where there are some, rounded up.
+fn rough(duration: Duration) -> String {
+    let millis = duration.as_nanos().div_ceil(1_000_000);
+    if millis > 1000 { format!("{}s", millis.div_ceil(1000)) } else { format!("{millis}ms") }
 }
 
 fn for_another(remaining: Option<Duration>) -> String {

@@ -10,7 +10,6 @@ use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::lease::{Held, Renewal, State};
 use crate::manager::Shared;
-use crate::request::check_expire;
 use crate::scope::hold_in_scope;
 
 /// A lock that is held.
@@ -254,7 +253,7 @@ impl Lease {
     /// As [`LockGuard::extend`].
     pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
         let Self { shared, held } = self;
-        check_expire("expire", expire)?;
+        shared.check_expire(expire)?;
         let key = || held.claim().key().clone();
         if !held.is_valid() {
             return Err(ExtendError::Lost { key: key(), votes: Votes::default() });

@@ -45,7 +45,7 @@
 //! * the clocks of nodes and client run apart by no more than 1 % of the lease plus 2 ms, and nobody
 //!   steps a node's wall clock, which is what Redis counts a time to live by;
 //! * no node forgets a lock inside its lease: one that is restarted without its data, or evicts keys,
-//!   does;
+//!   does (against the first, see [`restart_guard`](LockManagerBuilder::restart_guard));
 //! * the guarded work looks at its guard. No lock with a lease can stop a holder that sleeps past
 //!   it (a paused process, a long garbage collection on the way to the database).
 //!

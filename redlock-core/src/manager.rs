@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crate::ballot::Ballot;
-use crate::error::{ConnectError, LockError};
+use crate::error::{ConnectError, InvalidOption, LockError};
 use crate::key::{KeyError, LockKey};
 use crate::lease::{Background, Keeper};
 use crate::node::Dialect;
 use crate::queue::Queues;
-use crate::request::LockRequest;
+use crate::request::{LockRequest, check_expire};
 
 pub use builder::LockManagerBuilder;
 
@@ -48,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) counter: Arc<str>,
     pub(crate) dialect: Dialect,
     pub(crate) expire: Duration,
+    restart_guard: Option<Duration>,
     connect_timeout: Duration,
     closed: AtomicBool,
 }
@@ -132,9 +133,26 @@ impl LockManager {
 }
 
 impl Shared {
+    /// Checks the lease of a lock.
+    pub(crate) fn check_expire(&self, expire: Duration) -> Result<(), InvalidOption> {
+        check_expire("expire", expire)?;
+        check_guarded(expire, self.restart_guard)
+    }
+
     /// Refuses what comes after the shutdown.
     pub(crate) fn check_open(&self) -> Result<(), LockError> {
         if self.closed.load(Ordering::SeqCst) { Err(LockError::ShutDown) } else { Ok(()) }
+    }
+}
+
+/// Refuses a lease that a server which has forgotten it does not stay away for.
+fn check_guarded(expire: Duration, guard: Option<Duration>) -> Result<(), InvalidOption> {
+    match guard {
+        Some(longest) if expire > longest => {
+            let allowed = format!("at most {longest:?}, the longest lease of the restart_guard");
+            Err(InvalidOption::new("expire", format!("{expire:?}"), allowed))
+        }
+        _ => Ok(()),
     }
 }
 

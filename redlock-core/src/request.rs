@@ -274,7 +274,7 @@ impl LockRequest {
 
     fn terms(&self) -> Result<Terms, LockError> {
         let expire = self.expire.unwrap_or(self.shared.expire);
-        check_expire("expire", expire)?;
+        self.shared.check_expire(expire)?;
         let renew = self.renew || self.expire.is_none();
         let (max_hold, hold_at_least) = (self.max_hold, self.hold_at_least);
         if let Some(at_least) = hold_at_least.filter(|at_least| *at_least > expire) {

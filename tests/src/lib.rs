@@ -4,6 +4,7 @@
 //!
 //! * [`RedisServer`] and [`Servers`] start servers of their own on free ports. Nothing uses, or
 //!   touches, a Redis that runs on the machine already.
+//! * [`Proxy`] is the network between: it delays, holds back, cuts and never answers, as it is told.
 //! * [`Probe`] looks at a server over a connection of its own.
 //! * [`History`] collects who believed to hold what and when, from any number of processes, and
 //!   finds overlaps.
@@ -30,6 +31,7 @@ mod port;
 mod postgres;
 mod probe;
 mod process;
+mod proxy;
 mod redis_server;
 mod servers;
 mod service;
@@ -42,6 +44,7 @@ pub use nodes::Nodes;
 pub use peer::Peer;
 pub use postgres::Postgres;
 pub use probe::{Monitor, Probe};
+pub use proxy::{Connection, Direction, Proxy, Traffic, Welcome};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use servers::Servers;
 pub use service::Service;

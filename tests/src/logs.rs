@@ -11,6 +11,9 @@ use tracing_subscriber::fmt::MakeWriter;
 pub struct Logs {
     text: Text,
     _default: tracing::subscriber::DefaultGuard,
+    /// As long as there is one subscriber only, `tracing` takes a thread that has none for all of
+    /// them, and what is logged there for the first time is never heard anywhere.
+    _second: tracing::Dispatch,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -20,13 +23,15 @@ impl Logs {
     /// Begins to collect, at every level.
     pub fn collect() -> Self {
         let text = Text::default();
+        let second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
         let subscriber = tracing_subscriber::fmt()
             .with_max_level(tracing::Level::TRACE)
             .with_ansi(false)
             .without_time()
             .with_writer(text.clone())
             .finish();
-        Self { text, _default: tracing::subscriber::set_default(subscriber) }
+        let default = tracing::subscriber::set_default(subscriber);
+        Self { text, _default: default, _second: second }
     }
 
     /// The lines so far.

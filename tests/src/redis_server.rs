@@ -62,7 +62,7 @@ impl RedisOptions {
             let options = self.clone();
             let mut server =
                 RedisServer { options, port, tls_port, dir, process: None, frozen: false };
-            match server.launch().await {
+            match server.launch(Stage::Serves).await {
                 Ok(()) => return server,
                 // Somebody else was faster.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -84,6 +84,15 @@ pub struct RedisServer {
     dir: TempDir,
     process: Option<Process>,
     frozen: bool,
+}
+
+/// How far a start is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// It tells who it is.
+    Answers,
+    /// It has loaded its data, and takes every command.
+    Serves,
 }
 
 impl RedisServer {
@@ -133,7 +142,12 @@ impl RedisServer {
 
     /// The path of its Unix socket.
     pub fn socket(&self) -> PathBuf {
-        self.dir.path().join("redis.sock")
+        self.dir().join("redis.sock")
+    }
+
+    /// Where it keeps its files.
+    pub fn dir(&self) -> &Path {
+        self.dir.path()
     }
 
     /// The id of the running process.
@@ -190,12 +204,21 @@ impl RedisServer {
     /// Starts it again on the same port with the same files, after [`kill`](Self::kill) or
     /// [`stop`](Self::stop), or in place of the running one.
     pub async fn restart(&mut self) {
+        self.restart_until(Stage::Serves).await;
+    }
+
+    /// As [`restart`](Self::restart), but does not wait until it has loaded its data.
+    pub async fn restart_loading(&mut self) {
+        self.restart_until(Stage::Answers).await;
+    }
+
+    async fn restart_until(&mut self, stage: Stage) {
         if self.process.is_some() {
             self.kill();
         }
         let deadline = Instant::now() + START;
         loop {
-            match self.launch().await {
+            match self.launch(stage).await {
                 Ok(()) => return,
                 Err(error)
                     if error.kind() == io::ErrorKind::AddrInUse && Instant::now() < deadline => {}
@@ -204,7 +227,7 @@ impl RedisServer {
         }
     }
 
-    async fn launch(&mut self) -> io::Result<()> {
+    async fn launch(&mut self, stage: Stage) -> io::Result<()> {
         let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
         let log = self.dir.path().join("redis.log");
         // What was written before is of no interest to the search for an error below.
@@ -223,7 +246,7 @@ impl RedisServer {
                     return Err(io::ErrorKind::AddrInUse.into());
                 }
                 // INFO is answered while the server still loads its data, PING is not.
-                if probe.try_command::<String>(["PING"]).await.is_ok() {
+                if stage == Stage::Answers || probe.try_command::<String>(["PING"]).await.is_ok() {
                     return Ok(());
                 }
             }

@@ -3,7 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redlock_tests::{Monitor, Probe, RedisServer, Servers, eventually};
+use redlock_tests::{Direction, Monitor, Probe, Proxy, RedisServer, Servers, Traffic, eventually};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 
 const SOON: Duration = Duration::from_secs(10);
@@ -159,6 +159,67 @@ async fn waiting_for_a_condition_ends_at_the_deadline() {
     eventually("the impossible", Duration::from_millis(1), async || {
         assert!(begun.elapsed() < SOON);
         None::<()>
+    })
+    .await;
+}
+
+/// What is held back arrives later, complete and in order.
+#[tokio::test]
+async fn a_proxy_holds_back_and_delays_each_direction_by_itself() {
+    let server = RedisServer::start().await;
+    let (mut direct, proxy) = (server.probe().await, Proxy::to(&server).await);
+    let set = |value: &'static str| {
+        let url = proxy.url();
+        async move { Probe::connect(&url).await.unwrap().try_command::<()>(["SET", "a", value]).await }
+    };
+    set("1").await.unwrap();
+    assert_eq!(direct.get("a").await.as_deref(), Some(&b"1"[..]));
+
+    let mut probe = Probe::connect(&proxy.url()).await.unwrap();
+    proxy.set(Direction::ToClient, Traffic::Hold);
+    let answer = tokio::spawn(async move { probe.try_command::<()>(["SET", "a", "2"]).await });
+    eventually("the question passes", SOON, async || {
+        (direct.get("a").await.as_deref() == Some(&b"2"[..])).then_some(())
+    })
+    .await;
+    assert!(!answer.is_finished());
+    proxy.set(Direction::ToClient, Traffic::Pass);
+    answer.await.unwrap().unwrap();
+
+    let delay = Duration::from_millis(50);
+    let mut probe = Probe::connect(&proxy.url()).await.unwrap();
+    proxy.set_both(Traffic::Delay(delay));
+    let begun = Instant::now();
+    probe.command::<String>(["PING"]).await;
+    assert!(begun.elapsed() >= delay * 2, "{:?}", begun.elapsed());
+}
+
+/// What the client has said before its side ended still arrives; what was cut does not.
+#[tokio::test]
+async fn a_proxy_resets_one_side_or_both() {
+    let server = RedisServer::start().await;
+    let (mut direct, proxy) = (server.probe().await, Proxy::to(&server).await);
+    let mut probe = Probe::connect(&proxy.url()).await.unwrap();
+    let connection = proxy.connections()[0].clone();
+    connection.set(Direction::ToServer, Traffic::Hold);
+    let before = connection.received(Direction::ToServer);
+    let answer = tokio::spawn(async move { probe.try_command::<()>(["SET", "a", "1"]).await });
+    eventually("it is on its way", SOON, async || {
+        (connection.received(Direction::ToServer) > before).then_some(())
+    })
+    .await;
+    connection.reset_client();
+    answer.await.unwrap().unwrap_err();
+    assert_eq!(direct.get("a").await, None);
+    connection.set(Direction::ToServer, Traffic::Pass);
+    eventually("it arrives", SOON, async || direct.get("a").await).await;
+
+    let mut probe = Probe::connect(&proxy.url()).await.unwrap();
+    proxy.set(Direction::ToServer, Traffic::ResetAfter(20));
+    probe.try_command::<()>(["SET", "b", "1"]).await.unwrap_err();
+    assert_eq!(direct.get("b").await, None);
+    eventually("no connection is left", SOON, async || {
+        proxy.connections().is_empty().then_some(())
     })
     .await;
 }

@@ -5,9 +5,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use redlock_core::{
-    ExtendError, ForeignKind, LockError, LockManager, NodeError, ReleaseError, Vote,
-};
+use redlock_core::{ExtendError, ForeignKind, LockError, LockManager, ReleaseError, Vote};
 use redlock_tests::{Logs, Monitor, Nodes, RedisServer, Servers, eventually};
 
 const LONG: Duration = Duration::from_secs(300);
@@ -191,71 +189,6 @@ async fn scripts_that_the_server_has_forgotten_are_sent_again() {
         guard.release().await.unwrap();
         assert!(probe.keys().await.is_empty());
     }
-}
-
-/// The memory is full, and the policy is the right one, which evicts nothing.
-#[tokio::test]
-async fn a_full_server_refuses_new_locks_but_not_extension_and_release() {
-    let (servers, locks) = one(RedisServer::start().await).await;
-    let mut probe = servers[0].probe().await;
-    let guard = locks.lock(KEY).expire(SOON).try_acquire().await.unwrap();
-    probe.command::<()>(["CONFIG", "SET", "maxmemory", "1"]).await;
-
-    let error = locks.lock("other").try_acquire().await.unwrap_err();
-    assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
-    assert!(error.to_string().contains("OOM"), "{error}");
-    guard.extend(LONG).await.unwrap();
-    guard.release().await.unwrap();
-    probe.command::<()>(["CONFIG", "SET", "maxmemory", "0"]).await;
-    assert!(probe.keys().await.is_empty());
-    locks.lock("other").try_acquire().await.unwrap().release().await.unwrap();
-}
-
-/// At top level Redis says NOPERM, inside a script something else.
-#[tokio::test]
-async fn least_privileges_suffice_and_a_missing_one_is_named() {
-    let server = RedisServer::start().await;
-    let mut probe = server.probe().await;
-    let rights = "~lock:* resetchannels &lock:* -@all +auth +hello +ping +client|setname +evalsha \
-                  +script|load +get +set +del +pexpire +pttl +publish \
-                  +info +subscribe +unsubscribe";
-    let mut user = vec!["ACL", "SETUSER", "app", "on", ">s3cret"];
-    user.extend(rights.split_whitespace());
-    probe.command::<()>(&user).await;
-    let url = server.url_at("app:s3cret@127.0.0.1");
-    let builder = || LockManager::builder().url(&url).prefix("lock:").node_timeout(SOON);
-    let locks = builder().connect().await.unwrap();
-    let guard = locks.lock(KEY).expire(SOON).try_acquire().await.unwrap();
-    assert!(locks.lock(KEY).try_acquire().await.unwrap_err().is_contended());
-    guard.extend(LONG).await.unwrap();
-    guard.release().await.unwrap();
-    assert!(probe.keys().await.is_empty());
-
-    probe.command::<()>(["ACL", "SETUSER", "app", "-set"]).await;
-    let error = locks.lock(KEY).try_acquire().await.unwrap_err();
-    let LockError::Unavailable { votes, .. } = &error else { panic!("{error}") };
-    let (_, vote) = votes.iter().next().unwrap();
-    assert!(matches!(vote, Some(Vote::Failed(NodeError::NotPermitted(_)))), "{error}");
-    assert!(error.to_string().contains("set"), "{error}");
-    assert!(!error.to_string().contains("s3cret"), "{error}");
-}
-
-/// By an administrator, a proxy, or a limit on idle clients.
-#[tokio::test]
-async fn a_connection_that_the_server_closes_is_replaced() {
-    let nodes = Nodes::redis(1).await;
-    let locks = nodes.manager().await;
-    let Nodes::Redis(servers) = &nodes else { unreachable!() };
-    let held = locks.lock("held").expire(LONG).try_acquire().await.unwrap();
-    let mut probe = servers[0].probe().await;
-    probe.command::<()>(["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-    let guard = eventually("the node is used again", SOON, async || {
-        locks.lock(KEY).expire(LONG).try_acquire().await.ok()
-    });
-    guard.await.release().await.unwrap();
-    assert!(held.is_valid());
-    held.release().await.unwrap();
-    nodes.become_empty().await;
 }
 
 /// Invariant 8, loss is never silent: somebody ran FLUSHALL.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::{LockManager, Shared};
+use super::{LockManager, Shared, check_guarded};
 use crate::ballot::{Aftercare, Ballot, validity};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{ConnectError, InvalidOption};
@@ -37,6 +37,7 @@ const MAX_NODES: usize = 63;
 /// | [`node_timeout`](Self::node_timeout) | 50 ms | 1 ms to 60 s |
 /// | [`connect_timeout`](Self::connect_timeout) | 1 s | 1 ms to 60 s |
 /// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
+/// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
 ///
 /// # Examples
 ///
@@ -64,6 +65,7 @@ pub struct LockManagerBuilder {
     node_timeout: Duration,
     connect_timeout: Duration,
     max_waiters: usize,
+    restart_guard: Option<Duration>,
 }
 
 enum NodeConfig {
@@ -81,6 +83,7 @@ impl LockManagerBuilder {
             node_timeout: NODE_TIMEOUT,
             connect_timeout: CONNECT_TIMEOUT,
             max_waiters: MAX_WAITERS,
+            restart_guard: None,
         }
     }
 
@@ -153,6 +156,39 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Keeps a server that was restarted from granting locks until it has been running for
+    /// `longest_lease`. One that came back without its data has forgotten who holds what, and would
+    /// help a second caller to a lock that is held. This is the delayed restart of the
+    /// [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/),
+    /// for servers that are not restarted by hand. Defaults to none: servers are trusted to keep
+    /// their locks (`appendonly yes` with `appendfsync always`), or to be kept away.
+    ///
+    /// Meanwhile the node's vote on a new lock is
+    /// [`NodeError::Restarted`](crate::NodeError::Restarted), which says how long it will be; the
+    /// others decide. It is still asked to extend and to release what it has kept. What it has
+    /// forgotten is lost if a quorum has forgotten it, and otherwise set again when it votes again,
+    /// if it is renewed.
+    ///
+    /// * `longest_lease` is the longest that anybody asks for on these servers, other services
+    ///   included. A longer one is an error here: as the default [`expire`](Self::expire), of a
+    ///   request, and of [`extend`](crate::LockGuard::extend).
+    /// * [`connect`](Self::connect) does not wait for it. Where a quorum of the servers was started
+    ///   a moment ago, for instance all of them for the first time, requests fail with
+    ///   [`LockError::Unavailable`](crate::LockError::Unavailable) until they have been running for
+    ///   long enough.
+    /// * The server tells its uptime (`INFO server`) in whole seconds, so that it may grant locks up
+    ///   to two seconds later than it could. One that does not tell, because the user has no right
+    ///   to `INFO`, votes when the connection to it has lasted for `longest_lease`, and after each
+    ///   reconnect has to wait again.
+    /// * It does not help against other ways to forget: `FLUSHALL`, eviction, a replica that becomes
+    ///   the master, a proxy that leads one connection to several servers.
+    ///
+    /// Nodes in memory are not concerned.
+    pub fn restart_guard(mut self, longest_lease: Duration) -> Self {
+        self.restart_guard = Some(longest_lease);
+        self
+    }
+
     /// Connects to all nodes at once and makes the manager.
     ///
     /// Starts with a quorum: nodes that cannot be reached are logged, and tried again in the
@@ -178,7 +214,12 @@ impl LockManagerBuilder {
                     let endpoint = Endpoint::parse(url).map_err(|reason| {
                         ConnectError::InvalidUrl { position: index + 1, reason }
                     })?;
-                    let node = RedisNode::new(endpoint, self.node_timeout, self.connect_timeout);
+                    let node = RedisNode::new(
+                        endpoint,
+                        self.node_timeout,
+                        self.connect_timeout,
+                        self.restart_guard,
+                    );
                     redis_nodes.push((index, Arc::clone(&node)));
                     node
                 }
@@ -200,8 +241,16 @@ impl LockManagerBuilder {
     }
 
     fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
-        let Self { nodes: _, prefix, dialect, expire, node_timeout, connect_timeout, max_waiters } =
-            self;
+        let Self {
+            nodes: _,
+            prefix,
+            dialect,
+            expire,
+            node_timeout,
+            connect_timeout,
+            max_waiters,
+            restart_guard,
+        } = self;
         telemetry::describe();
         let background = Arc::new(Background::new(Arc::clone(&clock)));
         let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
@@ -215,6 +264,7 @@ impl LockManagerBuilder {
             prefix: prefix.into(),
             dialect,
             expire,
+            restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),
         };
@@ -226,6 +276,10 @@ impl LockManagerBuilder {
             return Err(ConnectError::NoNodes);
         }
         check_expire("expire", self.expire)?;
+        if let Some(longest_lease) = self.restart_guard {
+            check_expire("restart_guard", longest_lease)?;
+            check_guarded(self.expire, self.restart_guard)?;
+        }
         check_timeout("node_timeout", self.node_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
         if self.nodes.len() > MAX_NODES {
@@ -287,6 +341,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("node_timeout", &self.node_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .field("max_waiters", &self.max_waiters)
+            .field("restart_guard", &self.restart_guard)
             .finish()
     }
 }

@@ -14,7 +14,7 @@
 /// | key | a string, the token | a hash, from the owner to how often it holds |
 /// | released on the channel | of the key's name | `redisson_lock__channel:{name}` |
 /// | acquired by | `SET` | a script |
-/// | commands to be permitted beside `evalsha`, `script\|load`, `pexpire`, `pttl`, `del`, `publish`, `subscribe`, `unsubscribe` | `set`, `get` | `exists`, `hexists`, `hset` |
+/// | commands to be permitted beside `evalsha`, `script\|load`, `pexpire`, `pttl`, `del`, `publish`, `subscribe`, `unsubscribe`, `info` | `set`, `get` | `exists`, `hexists`, `hset` |
 /// | and for [fenced](crate::LockRequest::fenced) locks | `time` | `time`, `get`, `set` |
 ///
 /// # Examples

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::connector::{Connector, Failure};
 use super::link::Link;
+use super::probation::Probation;
 use super::{Connection, RedisNode};
 use crate::ballot::quorum;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
@@ -24,6 +25,12 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
 /// A connection that lasted for less than this is followed by a pause.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
+
+/// A connection over which no answer has come for so long is replaced, or after twice the time that
+/// a ballot waits, if that is longer.
+const SILENT_TOO_LONG: Duration = Duration::from_secs(5);
+/// How often that is looked at.
+const LOOK: Duration = Duration::from_millis(500);
 
 /// Connects to all Redis nodes at once, and keeps them connected for as long as they live.
 pub(crate) async fn connect_all(
@@ -98,6 +105,9 @@ struct Supervisor {
     /// What the pool could not do; it reports to nobody otherwise until its own timeout.
     errors: mpsc::UnboundedReceiver<NodeError>,
     servers: Arc<Servers>,
+    /// The `run_id` of the life of the server that was connected to last, and when that connection
+    /// broke.
+    former_life: Option<(String, tokio::time::Instant)>,
 }
 
 impl Supervisor {
@@ -118,7 +128,7 @@ impl Supervisor {
                 Arc::clone(&node.channels),
             ));
         let name = Arc::clone(node.endpoint.name());
-        Self { node: Arc::downgrade(node), name, pool, errors, servers }
+        Self { node: Arc::downgrade(node), name, pool, errors, servers, former_life: None }
     }
 
     async fn first_attempt(mut self) -> (Self, Result<Arc<Link>, NodeError>) {
@@ -144,6 +154,9 @@ impl Supervisor {
             return Err(NodeError::NotConnected("the manager is gone".into()));
         };
         self.check(&node, &link)?;
+        if let Some(longest_lease) = node.restart_guard {
+            self.guard(&link, longest_lease);
+        }
         node.set(Connection::Up(Arc::clone(&link)));
         Ok(link)
     }
@@ -171,6 +184,24 @@ impl Supervisor {
         Ok(())
     }
 
+    /// Lets a server that may have forgotten locks grant none.
+    fn guard(&self, link: &Link, longest_lease: Duration) {
+        let uptime = link.identity.uptime;
+        let mut probation = Probation::new(longest_lease, tokio::time::Instant::now(), uptime);
+        if let (Some((former, ended)), Some(run_id)) = (&self.former_life, &link.identity.run_id)
+            && former != run_id
+        {
+            probation = probation.not_before(*ended);
+        }
+        if let Err(reason) = probation.check() {
+            tracing::warn!(
+                node = %self.name, %reason,
+                "a node may have forgotten locks that are held, and grants none for now"
+            );
+        }
+        link.put_on(probation);
+    }
+
     async fn run(mut self, first: Result<Arc<Link>, NodeError>) {
         let mut attempt = first;
         let mut was_down = attempt.is_err();
@@ -189,6 +220,9 @@ impl Supervisor {
                     let Some(reason) = self.until_broken(&link).await else {
                         return;
                     };
+                    if let Some(run_id) = &link.identity.run_id {
+                        self.former_life = Some((run_id.clone(), tokio::time::Instant::now()));
+                    }
                     drop(link);
                     let Some(node) = self.node.upgrade() else {
                         return;
@@ -226,9 +260,10 @@ impl Supervisor {
 
     /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
     async fn until_broken(&self, link: &Link) -> Option<Arc<str>> {
-        let (mut up, channels) = {
+        let (mut up, channels, silent_too_long) = {
             let node = self.node.upgrade()?;
-            (node.up.subscribe(), Arc::clone(&node.channels))
+            let silent_too_long = SILENT_TOO_LONG.max(node.node_timeout * 2);
+            (node.up.subscribe(), Arc::clone(&node.channels), silent_too_long)
         };
         let serve = channels.serve(link);
         tokio::pin!(serve);
@@ -236,6 +271,7 @@ impl Supervisor {
             tokio::select! {
                 reason = link.broken() => return Some(reason),
                 () = &mut serve => {}
+                () = sleep(LOOK) => link.abandon_if_silent_for(silent_too_long),
                 // Fails when the node is dropped.
                 change = up.changed() => change.ok()?,
             }

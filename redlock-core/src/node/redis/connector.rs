@@ -15,6 +15,7 @@ use super::endpoint::Endpoint;
 use super::link::{Health, Identity, Link};
 use super::reply;
 use super::script::Script;
+use super::turned_away;
 use crate::error::NodeError;
 
 /// Makes connections that are ready to use: greeted, scripts loaded, identity known.
@@ -32,6 +33,16 @@ impl Connector {
         channels: Arc<Channels>,
     ) -> Self {
         Self { endpoint, connect_timeout, channels }
+    }
+
+    async fn not_connected(&self, error: &RedisError) -> NodeError {
+        if error.is_connection_dropped() && !error.is_connection_refusal() {
+            let address = self.endpoint.client().get_connection_info().addr();
+            if let Some(reason) = turned_away::reason(address).await {
+                return NodeError::Server(reason.into());
+            }
+        }
+        reply::not_connected(error)
     }
 }
 
@@ -78,12 +89,15 @@ impl bb8::ManageConnection for Connector {
             let identity = identify(&mut handle).await?;
             Ok(Arc::new(Link::new(handle, health, scripts, identity)))
         };
-        if let Ok(link) = tokio::time::timeout(self.connect_timeout, connect).await {
-            link.map_err(|error| Failure::Connect(reply::not_connected(&error)))
-        } else {
-            let words = format!("no connection within {:?}", self.connect_timeout);
-            Err(Failure::Connect(NodeError::NotConnected(words.into())))
-        }
+        let reason = match tokio::time::timeout(self.connect_timeout, connect).await {
+            Ok(Ok(link)) => return Ok(link),
+            Ok(Err(error)) => self.not_connected(&error).await,
+            Err(_) => {
+                let words = format!("no connection within {:?}", self.connect_timeout);
+                NodeError::NotConnected(words.into())
+            }
+        };
+        Err(Failure::Connect(reason))
     }
 
     /// Reads a flag: a round trip here would double the cost of every lock.
@@ -139,6 +153,9 @@ impl Identity {
         for line in info.lines() {
             match line.split_once(':') {
                 Some(("run_id", value)) => self.run_id = Some(value.trim().to_owned()),
+                Some(("uptime_in_seconds", value)) => {
+                    self.uptime = value.trim().parse().ok().map(Duration::from_secs);
+                }
                 Some(("maxmemory_policy", value)) => {
                     self.maxmemory_policy = Some(value.trim().to_owned());
                 }
@@ -170,9 +187,10 @@ mod tests {
     #[test]
     fn the_identity_is_read_from_info() {
         let mut identity = Identity::default();
-        identity.read("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\n");
+        identity.read("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nuptime_in_seconds:42\r\n");
         identity.read("# Memory\r\nmaxmemory_policy:allkeys-lru\r\n");
         assert_eq!(identity.run_id.as_deref(), Some("abc"));
+        assert_eq!(identity.uptime, Some(Duration::from_secs(42)));
         assert_eq!(identity.maxmemory_policy.as_deref(), Some("allkeys-lru"));
     }
 }

@@ -2,15 +2,18 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::commands;
+use super::probation::Probation;
 use super::script::Script;
+use crate::error::NodeError;
 
 /// A node that has let the oldest question wait for too long is suspected; if it is still silent
 /// after this time, it is not asked any more. The time in between tells a node that is silent from
@@ -24,7 +27,10 @@ pub(super) struct Link {
     health: Arc<Health>,
     scripts: [String; Script::ALL.len()],
     pub(super) identity: Identity,
+    probation: OnceLock<Probation>,
     waiting: Waiting,
+    /// Ends what waits for an answer.
+    abandoned: CancellationToken,
 }
 
 /// What the server says of itself.
@@ -32,6 +38,8 @@ pub(super) struct Link {
 pub(super) struct Identity {
     /// Changes with every start of the server; `None` where the server does not tell.
     pub(super) run_id: Option<String>,
+    /// How long it has been running, in whole seconds; `None` where the server does not tell.
+    pub(super) uptime: Option<Duration>,
     /// What it does when its memory is full; `None` where the server does not tell.
     pub(super) maxmemory_policy: Option<String>,
 }
@@ -51,11 +59,43 @@ impl Link {
         scripts: [String; Script::ALL.len()],
         identity: Identity,
     ) -> Self {
-        Self { handle, health, scripts, identity, waiting: Waiting::default() }
+        Self {
+            handle,
+            health,
+            scripts,
+            identity,
+            probation: OnceLock::new(),
+            waiting: Waiting::default(),
+            abandoned: CancellationToken::new(),
+        }
+    }
+
+    /// Lets the server grant no lock before its probation is over.
+    pub(super) fn put_on(&self, probation: Probation) {
+        // It is connected to once.
+        let _ = self.probation.set(probation);
+    }
+
+    /// Whether the server may be asked to set a lock, or why not.
+    pub(super) fn may_grant(&self) -> Result<(), NodeError> {
+        self.probation.get().map_or(Ok(()), Probation::check)
     }
 
     pub(super) fn is_alive(&self) -> bool {
         self.health.is_alive()
+    }
+
+    /// Gives the connection up where the server has been silent for longer than `limit`, although it
+    /// was asked: something on the way may take what is sent, and lead nowhere. TCP does not notice
+    /// that.
+    ///
+    /// What was asked before may still be executed. It has its clean-up behind it on the same
+    /// connection, as long as `limit` is longer than a ballot waits (invariant 6).
+    pub(super) fn abandon_if_silent_for(&self, limit: Duration) {
+        if self.unresponsive_for(limit).is_some() {
+            self.health.fail(&format!("no answer for {limit:?}"));
+            self.abandoned.cancel();
+        }
     }
 
     /// Waits until the connection is broken.
@@ -70,9 +110,15 @@ impl Link {
         let mut handle = self.handle.clone();
         // Unconstrained, so that the first poll sends even where the task's budget is used up: what
         // is polled first has to be sent first (invariant 6).
-        let reply = tokio::task::unconstrained(handle.send_packed_command(command)).await;
+        let reply = tokio::task::unconstrained(handle.send_packed_command(command));
+        let reply = tokio::select! {
+            biased;
+            reply = reply => reply.and_then(Value::extract_error),
+            () = self.abandoned.cancelled() => {
+                return Err((ErrorKind::Io, "it was given up, as the server was silent").into());
+            }
+        };
         question.answered();
-        let reply = reply.and_then(Value::extract_error);
         if let Err(error) = &reply {
             self.health.note(error);
         }
@@ -101,13 +147,23 @@ impl Link {
         arguments: &[&[u8]],
     ) -> Option<Result<Value, RedisError>> {
         let command = commands::run(&self.scripts[script.index()], keys, arguments);
-        match self.ask(&command).await {
+        let reply = self.run_known(wanted, script, &command).await?;
+        Some(reply.map_err(|error| super::reply::name_commands(script, error)))
+    }
+
+    async fn run_known(
+        &self,
+        wanted: impl Fn() -> bool,
+        script: Script,
+        command: &Cmd,
+    ) -> Option<Result<Value, RedisError>> {
+        match self.ask(command).await {
             Err(error) if is_no_script(&error) => {
                 if let Err(error) = self.ask(&commands::load(script)).await {
                     return Some(Err(error));
                 }
                 // Once: who flushes all the time gets the error.
-                if wanted() { Some(self.ask(&command).await) } else { None }
+                if wanted() { Some(self.ask(command).await) } else { None }
             }
             reply => Some(reply),
         }

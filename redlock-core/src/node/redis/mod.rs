@@ -8,10 +8,12 @@ mod endpoint;
 mod fencing;
 mod link;
 mod plain;
+mod probation;
 mod redisson;
 mod reply;
 mod script;
 mod scripted;
+mod turned_away;
 
 use std::fmt;
 use std::pin::Pin;
@@ -42,6 +44,8 @@ pub(crate) struct RedisNode {
     endpoint: Endpoint,
     node_timeout: Duration,
     connect_timeout: Duration,
+    /// How long it has to be running before it grants locks.
+    restart_guard: Option<Duration>,
     /// Beside the pool, so that a command takes no lock to find its connection.
     current: ArcSwap<Connection>,
     /// Tells those who wait for the node whether there is a connection.
@@ -61,12 +65,14 @@ impl RedisNode {
         endpoint: Endpoint,
         node_timeout: Duration,
         connect_timeout: Duration,
+        restart_guard: Option<Duration>,
     ) -> Arc<Self> {
         let down = Connection::Down(NodeError::NotConnected("not connected yet".into()));
         Arc::new(Self {
             endpoint,
             node_timeout,
             connect_timeout,
+            restart_guard,
             current: ArcSwap::from_pointee(down),
             up: watch::Sender::new(false),
             channels: Arc::default(),
@@ -112,7 +118,7 @@ impl Node for RedisNode {
     }
 
     fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
-        let link = match self.link() {
+        let link = match self.link().and_then(|link| link.may_grant().map(|()| link)) {
             Ok(link) => link,
             Err(reason) => return Answer::Ready(Vote::Failed(reason)),
         };

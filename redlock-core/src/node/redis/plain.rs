@@ -15,35 +15,38 @@ use super::script::{Script, announce};
 use crate::error::Vote;
 use crate::node::{Claim, LockName};
 
-/// Continues where the lock is ours.
-macro_rules! if_owned {
+/// Asks for the token. What else than the type may be wrong with that question (a right that is
+/// missing) is answered as it is.
+macro_rules! token {
     ($($then:expr),+) => {
         concat!(
             "\
 local value = redis.pcall('GET', KEYS[1])
-if type(value) == 'table' and value.err then return -3 end
-if value ~= ARGV[1] then return 0 end
+if type(value) == 'table' then
+  if string.find(value.err, 'WRONGTYPE', 1, true) then return -3 end
+  return value
+end
 ",
             $($then),+
         )
     };
 }
 
+/// Continues where the lock is ours.
+macro_rules! if_owned {
+    ($($then:expr),+) => {
+        token!("if value ~= ARGV[1] then return 0 end\n", $($then),+)
+    };
+}
+
 /// Answers the time to live in milliseconds; -1 for none, -2 for no key, -3 for a key of another
 /// type. The token does not leave the server.
-pub(super) const INSPECT: &str = "\
-local value = redis.pcall('GET', KEYS[1])
-if type(value) == 'table' and value.err then return -3 end
-return redis.call('PTTL', KEYS[1])";
+pub(super) const INSPECT: &str = token!("return redis.call('PTTL', KEYS[1])");
 
 /// Numbers and sets the lock, to the milliseconds that are the second argument, and answers the number
 /// as text; or answers as [`INSPECT`] does what is there already.
-pub(super) const FENCED: &str = concat!(
-    "\
-local value = redis.pcall('GET', KEYS[1])
-if type(value) == 'table' and value.err then return -3 end
-if value then return redis.call('PTTL', KEYS[1]) end
-",
+pub(super) const FENCED: &str = token!(
+    "if value then return redis.call('PTTL', KEYS[1]) end\n",
     count!(),
     "\
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])

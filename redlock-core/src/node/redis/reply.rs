@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 
+use super::script::Script;
 use crate::ballot::validity;
 use crate::error::{ForeignKind, NodeError, Vote};
 use crate::node::Claim;
@@ -93,8 +94,7 @@ fn failed(error: &RedisError) -> Vote {
 pub(super) fn node_error(error: &RedisError) -> NodeError {
     if let ErrorKind::Server(kind) = error.kind() {
         let words: Arc<str> = words(error).into();
-        let in_script = words.contains("user executing the script can't run this command");
-        return if kind == ServerErrorKind::NoPerm || in_script {
+        return if kind == ServerErrorKind::NoPerm || is_denied_in_script(&words) {
             NodeError::NotPermitted(words)
         } else {
             NodeError::Server(words)
@@ -108,10 +108,29 @@ pub(super) fn node_error(error: &RedisError) -> NodeError {
     }
 }
 
+/// Inside a script, what the user may not do is an error of another kind, with other words in each
+/// version: those of Redis 6.2, of 7.0, and since 7.2.
+fn is_denied_in_script(words: &str) -> bool {
+    words.contains("ACL failure in script") || words.contains("user executing the script can't")
+}
+
+/// Adds to an error in a script what the server does not say: up to Redis 7.0 it does not name the
+/// command that the user has no right to.
+pub(super) fn name_commands(script: Script, error: RedisError) -> RedisError {
+    const DENIED: &str = "The user executing the script can't";
+    let words = words(&error);
+    let Some(at) = words.find(DENIED) else { return error };
+    let denied = words[at..].split(" script: ").next().unwrap_or(DENIED);
+    let words = format!("{denied}; it calls {}", script.commands().join(", "));
+    (ErrorKind::Server(ServerErrorKind::NoPerm), "not permitted", words).into()
+}
+
 /// Why there is no connection: the server has refused us in its own words, or was not reached.
 pub(super) fn not_connected(error: &RedisError) -> NodeError {
     let words: Arc<str> = words(error).into();
-    let refused = ["WRONGPASS", "NOAUTH", "NOPERM"].iter().any(|code| words.contains(code));
+    // The last where the code does not get through to us: of SELECT.
+    let refusals = ["WRONGPASS", "NOAUTH", "NOPERM", "has no permissions"];
+    let refused = refusals.iter().any(|refusal| words.contains(refusal));
     if refused {
         NodeError::NotPermitted(words)
     } else if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::AuthenticationFailed) {
@@ -161,6 +180,30 @@ mod tests {
         assert_eq!(holder(&Ok(Value::Int(-3))), foreign(ForeignKind::WrongType));
         let eight_days = 8 * 24 * 60 * 60 * 1000;
         assert_eq!(holder(&Ok(Value::Int(eight_days))), foreign(ForeignKind::LivesTooLong));
+    }
+
+    #[test]
+    fn what_is_not_permitted_is_known_by_its_words_in_every_version() {
+        for (words, denied) in [
+            ("NOPERM this user has no permissions to run the 'set' command", true),
+            (
+                "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: The user \
+              executing the script can't run this command or subcommand",
+                true,
+            ),
+            ("ERR The user executing the script can't run this command or subcommand", true),
+            ("ERR The user executing the script can't access at least one of the keys", true),
+            (
+                "ERR ACL failure in script: User app has no permissions to run the 'get' command",
+                true,
+            ),
+            ("ERR unknown command 'SET'", false),
+        ] {
+            let reply = bb8_redis::redis::parse_redis_value(format!("-{words}\r\n").as_bytes());
+            let error = reply.unwrap().extract_error().unwrap_err();
+            let error = node_error(&error);
+            assert_eq!(matches!(error, NodeError::NotPermitted(_)), denied, "{error:?}");
+        }
     }
 
     /// A reply that is not understood is never a grant.

@@ -87,6 +87,19 @@ impl Script {
     pub(super) const fn index(self) -> usize {
         self as usize
     }
+
+    /// The commands that it calls, in lower case.
+    pub(super) fn commands(self) -> Vec<String> {
+        let calls = self.source().split("call('").skip(1);
+        let names = calls.filter_map(|call| call.split_once('\'')).map(|(name, _)| name);
+        let mut commands = Vec::new();
+        for name in names.map(str::to_ascii_lowercase) {
+            if !commands.contains(&name) {
+                commands.push(name);
+            }
+        }
+        commands
+    }
 }
 
 /// The end of a release: tells those who wait on a channel.
@@ -112,6 +125,14 @@ mod tests {
         for (index, script) in Script::ALL.into_iter().enumerate() {
             assert_eq!(script.index(), index);
         }
+    }
+
+    #[test]
+    fn a_script_knows_what_it_calls() {
+        assert_eq!(Script::PlainExtend.commands(), ["get", "pttl", "pexpire"]);
+        assert_eq!(Script::PlainRelease.commands(), ["get", "del", "publish"]);
+        let acquire = ["hexists", "exists", "pttl", "hset", "pexpire", "del"];
+        assert_eq!(Script::RedissonAcquire.commands(), acquire);
     }
 
     /// Invariant 2: no script removes or lengthens anything without the comparison.

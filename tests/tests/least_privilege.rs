@@ -1,0 +1,362 @@
+//! What a user of the servers must be permitted, and what is missing without each of it.
+//!
+//! The tables are the documentation: whoever sends a command more adds a row, or the first run says
+//! that it is not permitted.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use redlock_core::{
+    Dialect, ExtendError, LockError, LockManager, LockManagerBuilder, NodeError, ReleaseError,
+    Vote, Votes,
+};
+use redlock_tests::{Logs, Probe, RedisServer, eventually};
+
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(10);
+const PREFIX: &str = "lock:";
+const KEY: &str = "order:42";
+
+/// What can be done with a lock, and what a caller sees where it is not permitted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Ability {
+    /// `ConnectError::Unavailable`, with `NotPermitted`.
+    Connect,
+    /// Only warned of: that a server is listed twice, or evicts keys, is not noticed; with the
+    /// restart guard, see there.
+    Identify,
+    /// `LockError::Unavailable`, with `NotPermitted`.
+    Acquire,
+    /// `LockError::Unavailable`, with `NotPermitted`, although another holds the lock: nobody can
+    /// wait for it.
+    Refuse,
+    /// `LockError::Contended` does not say for how long; waiting callers ask more often.
+    TellRemaining,
+    /// `ExtendError::Unavailable`, with `NotPermitted`; the lock is held until its lease is over.
+    Extend,
+    /// `ReleaseError::Unavailable`, with `NotPermitted`; the lock stays until its lease is over.
+    Release,
+    /// The same, of a lock with `hold_at_least`.
+    ReleaseLater,
+    /// Only warned of: waiting callers of this user ask now and then, and are not woken.
+    Listen,
+    /// Waiting callers, whoever they are, are not woken by this user's releases, and find out when
+    /// they ask.
+    Announce,
+    /// Nothing: the server goes on sending messages that nobody listens to.
+    StopListening,
+}
+
+use Ability::{
+    Acquire, Announce, Connect, Extend, Identify, Listen, Refuse, Release, ReleaseLater,
+    StopListening, TellRemaining,
+};
+
+/// A rule of the ACL, and what is missing without it.
+type Right = (&'static str, &'static [Ability]);
+
+const PLAIN: &[Right] = &[
+    ("~lock:*", &[Acquire]),
+    ("&lock:*", &[Listen, Announce]),
+    ("+set", &[Acquire]),
+    ("+get", &[TellRemaining, Extend, Release, ReleaseLater]),
+    ("+del", &[Release]),
+    ("+pexpire", &[Extend, ReleaseLater]),
+    ("+pttl", &[TellRemaining, Extend, ReleaseLater]),
+    ("+publish", &[Announce]),
+    ("+evalsha", &[TellRemaining, Extend, Release, ReleaseLater]),
+    ("+script|load", &[Connect]),
+    ("+subscribe", &[Listen]),
+    ("+unsubscribe", &[StopListening]),
+    ("+info", &[Identify]),
+];
+
+const REDISSON: &[Right] = &[
+    ("~lock:*", &[Acquire]),
+    ("&redisson_lock__channel:{lock:*", &[Listen, Announce]),
+    ("+hset", &[Acquire]),
+    ("+hexists", &[Acquire]),
+    ("+exists", &[Acquire]),
+    ("+del", &[Release]),
+    ("+pexpire", &[Acquire]),
+    ("+pttl", &[Refuse, Extend, ReleaseLater]),
+    ("+publish", &[Announce]),
+    ("+evalsha", &[Acquire]),
+    ("+script|load", &[Connect]),
+    ("+subscribe", &[Listen]),
+    ("+unsubscribe", &[StopListening]),
+    ("+info", &[Identify]),
+];
+
+fn rights(dialect: Dialect) -> &'static [Right] {
+    match dialect {
+        Dialect::Redisson => REDISSON,
+        _ => PLAIN,
+    }
+}
+
+fn channel(dialect: Dialect) -> String {
+    match dialect {
+        Dialect::Redisson => format!("redisson_lock__channel:{{{PREFIX}{KEY}}}"),
+        _ => format!("{PREFIX}{KEY}"),
+    }
+}
+
+/// A server on which the user `app` may do what a dialect needs, but for one right.
+struct Restricted {
+    dialect: Dialect,
+    /// The command that is missing, by its name.
+    missing: &'static str,
+    server: RedisServer,
+    probe: Probe,
+    logs: Logs,
+}
+
+impl Restricted {
+    async fn start(dialect: Dialect, missing: Option<&'static str>) -> Self {
+        let logs = Logs::collect();
+        let server = RedisServer::start().await;
+        let mut probe = server.probe().await;
+        let mut user = vec!["ACL", "SETUSER", "app", "reset", "on", ">s3cret"];
+        let rules = rights(dialect).iter().map(|(rule, _)| *rule);
+        user.extend(rules.filter(|rule| Some(*rule) != missing));
+        probe.command::<()>(&user).await;
+        let missing = missing.and_then(|rule| rule.strip_prefix('+')).unwrap_or_default();
+        Self { dialect, missing, server, probe, logs }
+    }
+
+    fn builder(&self) -> LockManagerBuilder {
+        LockManager::builder()
+            .url(self.server.url_at("app:s3cret@127.0.0.1"))
+            .prefix(PREFIX)
+            .dialect(self.dialect)
+            .node_timeout(SOON)
+            .connect_timeout(SOON)
+    }
+
+    async fn manager(&self) -> LockManager {
+        self.builder().connect().await.unwrap()
+    }
+
+    /// A lock was refused: not permitted, by the name of what is missing.
+    fn is_told(&self, votes: &Votes) {
+        let (_, vote) = votes.iter().next().unwrap();
+        let Some(Vote::Failed(NodeError::NotPermitted(words))) = vote else { panic!("{votes}") };
+        assert!(words.to_lowercase().contains(self.missing), "{}: {words}", self.missing);
+        assert!(!words.contains("s3cret"), "{words}");
+    }
+
+    fn has_warned(&self, words: &str) -> bool {
+        self.logs.lines().iter().any(|line| line.contains("WARN") && line.contains(words))
+    }
+
+    /// How often a command was executed, and refused to a user.
+    async fn calls(&mut self, command: &str) -> (u64, u64) {
+        let info: String = self.probe.command(["INFO", "commandstats"]).await;
+        let line = info.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
+        let count = |name: &str| {
+            let (_, rest) = line?.split_once(&format!("{name}="))?;
+            rest.split(',').next()?.parse().ok()
+        };
+        (count("calls").unwrap_or(0), count("rejected_calls").unwrap_or(0))
+    }
+
+    async fn is_listened_to(&mut self) -> bool {
+        let channel = channel(self.dialect);
+        let counted: (String, u64) = self.probe.command(["PUBSUB", "NUMSUB", &channel]).await;
+        counted.1 > 0
+    }
+
+    async fn clear(&mut self) {
+        self.probe.command::<()>(["FLUSHALL"]).await;
+    }
+
+    /// Tries everything, and says what does not work.
+    async fn lacks(&mut self) -> BTreeSet<Ability> {
+        let mut lacking = BTreeSet::new();
+        let locks = match self.builder().connect().await {
+            Ok(locks) => locks,
+            Err(redlock_core::ConnectError::Unavailable { votes, .. }) => {
+                self.is_told(&votes);
+                return BTreeSet::from([Connect]);
+            }
+            Err(error) => panic!("{error}"),
+        };
+        if self.has_warned("does not tell its run_id") {
+            lacking.insert(Identify);
+        }
+        let request = |locks: &LockManager| locks.lock(KEY).expire(LONG / 2);
+        match request(&locks).try_acquire().await {
+            Ok(guard) => drop(guard),
+            Err(LockError::Unavailable { votes, .. }) => {
+                self.is_told(&votes);
+                // Invariant 4, no lock without a deadline: what a script has done stays when it
+                // fails.
+                assert_eq!(self.probe.keys().await, [""; 0]);
+                lacking.insert(Acquire);
+                return lacking;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        self.clear().await;
+
+        let guard = request(&locks).try_acquire().await.unwrap();
+        let stranger = self.manager().await;
+        match request(&stranger).try_acquire().await.unwrap_err() {
+            LockError::Contended { remaining: Some(_), .. } => {}
+            LockError::Contended { remaining: None, .. } => {
+                lacking.insert(TellRemaining);
+            }
+            LockError::Unavailable { votes, .. } => {
+                self.is_told(&votes);
+                lacking.insert(Refuse);
+            }
+            error => panic!("{error}"),
+        }
+        match guard.extend(LONG).await {
+            Ok(()) => assert!(guard.remaining() > LONG / 2),
+            Err(ExtendError::Unavailable { votes, .. }) => {
+                self.is_told(&votes);
+                assert!(guard.is_valid());
+                lacking.insert(Extend);
+            }
+            Err(error) => panic!("{error}"),
+        }
+        match guard.release().await {
+            Ok(()) => assert_eq!(self.probe.keys().await, [""; 0]),
+            Err(ReleaseError::Unavailable { votes, .. }) => {
+                self.is_told(&votes);
+                lacking.insert(Release);
+            }
+            Err(error) => panic!("{error}"),
+        }
+        self.clear().await;
+
+        let guard = request(&locks).hold_at_least(SOON).try_acquire().await.unwrap();
+        match guard.release().await {
+            Ok(()) => {
+                let left = self.probe.time_to_live(&format!("{PREFIX}{KEY}")).await;
+                assert!(left.unwrap() <= SOON);
+            }
+            Err(ReleaseError::Unavailable { votes, .. }) => {
+                self.is_told(&votes);
+                lacking.insert(ReleaseLater);
+            }
+            Err(error) => panic!("{error}"),
+        }
+        self.clear().await;
+
+        if !lacking.contains(&Refuse) {
+            lacking.extend(self.waiting_lacks(&locks, &stranger).await);
+        }
+        lacking
+    }
+
+    async fn waiting_lacks(&mut self, locks: &LockManager, stranger: &LockManager) -> Vec<Ability> {
+        let mut lacking = Vec::new();
+        let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        let waiting = tokio::spawn(stranger.lock(KEY).wait_forever().acquire());
+        let listens = eventually("the waiter listens, or cannot", SOON, async || {
+            let refused = self.has_warned("releases cannot be listened for");
+            if self.is_listened_to().await { Some(true) } else { refused.then_some(false) }
+        });
+        if !listens.await {
+            lacking.push(Listen);
+        }
+        let (before, _) = self.calls("publish").await;
+        drop(guard);
+        // Where it cannot be released, its lease runs out.
+        self.probe.command::<()>(["PEXPIRE", &format!("{PREFIX}{KEY}"), "300"]).await;
+        let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+        let releases = |calls: (u64, u64)| calls.0;
+        if releases(self.calls("del").await) > 0 && releases(self.calls("publish").await) == before
+        {
+            lacking.push(Announce);
+        }
+        drop(guard);
+        let stops =
+            eventually("the waiter's channel is given up, or cannot be", SOON, async || {
+                if self.is_listened_to().await {
+                    (self.calls("unsubscribe").await.1 > 0).then_some(false)
+                } else {
+                    Some(true)
+                }
+            });
+        if !stops.await {
+            lacking.push(StopListening);
+        }
+        lacking
+    }
+}
+
+/// With all rights nothing is missing; without one, exactly what the table says, so that none is in
+/// vain.
+async fn each_right_is_needed_for_what_the_table_says(dialect: Dialect) {
+    assert_eq!(Restricted::start(dialect, None).await.lacks().await, BTreeSet::new());
+    for (rule, lacking) in rights(dialect) {
+        let mut restricted = Restricted::start(dialect, Some(rule)).await;
+        let found = restricted.lacks().await;
+        assert_eq!(found, lacking.iter().copied().collect(), "without {rule}");
+    }
+}
+
+#[tokio::test]
+async fn each_right_is_needed_in_the_plain_dialect() {
+    each_right_is_needed_for_what_the_table_says(Dialect::Plain).await;
+}
+
+#[tokio::test]
+async fn each_right_is_needed_in_the_dialect_of_redisson() {
+    each_right_is_needed_for_what_the_table_says(Dialect::Redisson).await;
+}
+
+/// The rights of one application are no rights on the locks of another.
+#[tokio::test]
+async fn other_prefixes_are_out_of_reach() {
+    for dialect in [Dialect::Plain, Dialect::Redisson] {
+        let restricted = Restricted::start(dialect, None).await;
+        for prefix in ["", "shop:", "loc"] {
+            let locks = restricted.builder().prefix(prefix).connect().await.unwrap();
+            let error = locks.lock(KEY).try_acquire().await.unwrap_err();
+            let LockError::Unavailable { votes, .. } = &error else { panic!("{error}") };
+            restricted.is_told(votes);
+            assert!(error.to_string().contains("keys"), "{error}");
+        }
+    }
+}
+
+/// Redisson keeps a key's own braces, so that its channel begins otherwise.
+#[tokio::test]
+async fn a_key_with_braces_has_a_channel_of_its_own_in_the_dialect_of_redisson() {
+    let mut restricted = Restricted::start(Dialect::Redisson, None).await;
+    let rule = ["ACL", "SETUSER", "app", "&redisson_lock__channel:lock:*"];
+    restricted.probe.command::<()>(rule).await;
+    let (one, other) = (restricted.manager().await, restricted.manager().await);
+    let guard = one.lock("{order}:42").expire(LONG).try_acquire().await.unwrap();
+    let waiting = tokio::spawn(other.lock("{order}:42").wait_forever().acquire());
+    eventually("the waiter listens", SOON, async || {
+        let channels: Vec<String> = restricted.probe.command(["PUBSUB", "CHANNELS"]).await;
+        (channels == ["redisson_lock__channel:lock:{order}:42"]).then_some(())
+    })
+    .await;
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+    assert!(next.is_valid());
+    assert!(!restricted.has_warned("cannot be listened for"));
+}
+
+/// Another database than the first is selected at each connect.
+#[tokio::test]
+async fn a_database_of_its_own_needs_select() {
+    let mut restricted = Restricted::start(Dialect::Plain, None).await;
+    let url = format!("{}/3", restricted.server.url_at("app:s3cret@127.0.0.1"));
+    let builder = || LockManager::builder().url(&url).prefix(PREFIX).node_timeout(SOON);
+    let error = builder().connect().await.unwrap_err();
+    assert!(error.to_string().contains("not permitted"), "{error}");
+    assert!(error.to_string().contains("select"), "{error}");
+    restricted.probe.command::<()>(["ACL", "SETUSER", "app", "+select"]).await;
+    let locks = builder().connect().await.unwrap();
+    locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
+}

@@ -1,0 +1,428 @@
+//! What a network can do: late, lost and torn messages, silence in one direction or both.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use redlock_core::{
+    ConnectError, LockError, LockGuard, LockManager, LockManagerBuilder, NodeError, ReleaseError,
+    Vote,
+};
+use redlock_tests::{Direction, Proxy, Servers, Traffic, Welcome, eventually};
+
+use Direction::{ToClient, ToServer};
+use Traffic::{Delay, Hold, Pass, ResetAfter};
+
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(20);
+/// Long enough for a machine that is busy, short enough to wait for.
+const NODE_TIMEOUT: Duration = Duration::from_millis(250);
+const KEY: &str = "order:42";
+
+/// Servers, each behind a proxy.
+struct Network {
+    servers: Servers,
+    proxies: Vec<Proxy>,
+}
+
+impl Network {
+    async fn start(nodes: usize) -> Self {
+        let servers = Servers::start(nodes).await;
+        let proxies = join_all(servers.iter().map(Proxy::to)).await;
+        Self { servers, proxies }
+    }
+
+    fn builder(&self) -> LockManagerBuilder {
+        LockManager::builder()
+            .urls(self.proxies.iter().map(Proxy::url))
+            .node_timeout(NODE_TIMEOUT)
+            .connect_timeout(Duration::from_secs(2))
+    }
+
+    /// Says what happens on the way to the first `count` nodes.
+    fn set(&self, count: usize, direction: Direction, traffic: Traffic) {
+        for proxy in &self.proxies[..count] {
+            proxy.set(direction, traffic);
+        }
+    }
+
+    async fn manager(&self) -> LockManager {
+        self.builder().connect().await.unwrap()
+    }
+
+    /// A manager that does not go through the proxies.
+    async fn elsewhere(&self) -> LockManager {
+        let builder = LockManager::builder().urls(self.servers.urls());
+        builder.node_timeout(Duration::from_secs(2)).connect().await.unwrap()
+    }
+
+    /// How often a command was executed, on all servers together.
+    async fn calls(&self, command: &str) -> u64 {
+        let mut sum = 0;
+        for server in self.servers.iter() {
+            sum += server.probe().await.calls().await.get(command).copied().unwrap_or(0);
+        }
+        sum
+    }
+
+    async fn becomes_empty(&self) {
+        eventually("nothing is left", SOON, async || {
+            self.servers.keys().await.is_empty().then_some(())
+        })
+        .await;
+    }
+
+    /// All is well again: all nodes vote, and nothing is left.
+    async fn recovers(&self, locks: &LockManager) {
+        eventually("all nodes vote", SOON, async || {
+            let guard = locks.lock("recovered").expire(LONG).try_acquire().await.ok()?;
+            let votes = self.servers.keys().await;
+            let votes = votes.iter().filter(|key| key.ends_with("recovered")).count();
+            guard.release().await.ok()?;
+            (votes == self.servers.len()).then_some(())
+        })
+        .await;
+        self.becomes_empty().await;
+    }
+}
+
+async fn try_acquire(locks: &LockManager) -> Result<LockGuard, LockError> {
+    tokio::time::timeout(SOON, locks.lock(KEY).expire(LONG).try_acquire()).await.unwrap()
+}
+
+/// The reasons of the nodes that gave no vote.
+fn failures(error: &LockError) -> Vec<NodeError> {
+    let LockError::Unavailable { votes, .. } = error else { panic!("{error}") };
+    let reasons = votes.iter().filter_map(|(_, vote)| match vote {
+        Some(Vote::Failed(reason)) => Some(reason.clone()),
+        _ => None,
+    });
+    reasons.collect()
+}
+
+/// Invariant 6: over another connection, the clean-up would overtake it.
+#[tokio::test]
+async fn a_set_that_arrives_after_it_was_given_up_leaves_nothing() {
+    for nodes in [1, 3] {
+        let network = Network::start(nodes).await;
+        let locks = network.manager().await;
+        let majority = nodes / 2 + 1;
+        for round in 1..=5 {
+            network.set(majority, ToServer, Hold);
+            let error = try_acquire(&locks).await.unwrap_err();
+            assert!(
+                failures(&error).iter().all(|r| matches!(r, NodeError::NoAnswer(_))),
+                "{error}"
+            );
+            network.set(majority, ToServer, Pass);
+            eventually("the questions arrive", SOON, async || {
+                (network.calls("set").await >= round).then_some(())
+            })
+            .await;
+            network.becomes_empty().await;
+        }
+        network.recovers(&locks).await;
+    }
+}
+
+/// The client must not take silence for a no.
+#[tokio::test]
+async fn a_reply_that_is_lost_after_the_lock_was_set_does_not_leave_it() {
+    for nodes in [1, 3] {
+        let network = Network::start(nodes).await;
+        let locks = network.manager().await;
+        let majority = nodes / 2 + 1;
+        network.set(majority, ToClient, Hold);
+        let error = try_acquire(&locks).await.unwrap_err();
+        assert_eq!(failures(&error).len(), majority, "{error}");
+        assert!(network.calls("set").await >= majority as u64);
+        // While the answers still do not come through.
+        network.becomes_empty().await;
+        for proxy in &network.proxies {
+            proxy.reset();
+            proxy.set(ToClient, Pass);
+        }
+        network.recovers(&locks).await;
+    }
+}
+
+/// The lock is set, and the connection breaks in the middle of saying so.
+#[tokio::test]
+async fn a_reply_that_is_torn_does_not_leave_the_lock() {
+    let network = Network::start(1).await;
+    let locks = network.manager().await;
+    for bytes in 0..4 {
+        network.proxies[0].connections().last().unwrap().set(ToClient, ResetAfter(bytes));
+        let before = network.calls("set").await;
+        let error = try_acquire(&locks).await.unwrap_err();
+        assert!(matches!(failures(&error)[..], [NodeError::ConnectionBroke(_)]), "{error}");
+        assert_eq!(network.calls("set").await, before + 1, "it was executed");
+        network.becomes_empty().await;
+        network.recovers(&locks).await;
+    }
+}
+
+#[tokio::test]
+async fn a_question_that_is_torn_is_not_executed() {
+    let network = Network::start(1).await;
+    let locks = network.manager().await;
+    for bytes in [0, 1, 20, 60] {
+        network.proxies[0].connections().last().unwrap().set(ToServer, ResetAfter(bytes));
+        let before = network.calls("set").await;
+        let error = try_acquire(&locks).await.unwrap_err();
+        assert!(matches!(failures(&error)[..], [NodeError::ConnectionBroke(_)]), "{error}");
+        assert_eq!(network.calls("set").await, before);
+        network.recovers(&locks).await;
+    }
+}
+
+/// A release that gets lost is repeated.
+#[tokio::test]
+async fn a_release_that_is_torn_is_repeated() {
+    let network = Network::start(1).await;
+    let locks = network.manager().await;
+    for direction in [ToServer, ToClient] {
+        let guard = eventually("it is connected", SOON, async || try_acquire(&locks).await.ok());
+        let guard = guard.await;
+        network.proxies[0].connections().last().unwrap().set(direction, ResetAfter(2));
+        let error = guard.release().await.unwrap_err();
+        assert!(matches!(error, ReleaseError::Unavailable { .. }), "{error}");
+        network.becomes_empty().await;
+    }
+}
+
+/// Silence in both directions: the node counts as failed in time, and the second caller does not
+/// even wait.
+#[tokio::test]
+async fn a_connection_that_is_half_open_costs_one_node_timeout() {
+    let network = Network::start(1).await;
+    let locks = network.manager().await;
+    try_acquire(&locks).await.unwrap().release().await.unwrap();
+    network.proxies[0].set_both(Hold);
+    let begun = Instant::now();
+    let error = try_acquire(&locks).await.unwrap_err();
+    let first = begun.elapsed();
+    assert!(matches!(failures(&error)[..], [NodeError::NoAnswer(_)]), "{error}");
+    assert!(first >= NODE_TIMEOUT, "{first:?}");
+    eventually("the node is not waited for any more", SOON, async || {
+        let begun = Instant::now();
+        let error = try_acquire(&locks).await.unwrap_err();
+        assert!(matches!(failures(&error)[..], [NodeError::NoAnswer(_)]), "{error}");
+        (begun.elapsed() < first / 4).then_some(())
+    })
+    .await;
+    network.proxies[0].set_both(Pass);
+    network.recovers(&locks).await;
+}
+
+/// As a load balancer leaves it, which acknowledges what it does not deliver: neither keepalive nor
+/// the timeout of TCP notices.
+#[tokio::test]
+async fn a_connection_that_stays_half_open_is_replaced() {
+    let network = Network::start(3).await;
+    let locks = network.manager().await;
+    network.proxies[0].connections()[0].set_both(Hold);
+    network.recovers(&locks).await;
+}
+
+/// Its client's side has ended, and what it said before still gets to the server, after what was said
+/// over the next connection. Nothing can prevent that; it costs no more than the lease.
+#[tokio::test]
+async fn a_set_that_outlives_its_connection_keeps_others_out_for_its_lease_only() {
+    const LEASE: Duration = Duration::from_secs(3);
+    let network = Network::start(1).await;
+    let locks = network.builder().node_timeout(LEASE * 2 / 3).connect().await.unwrap();
+    let first = network.proxies[0].connections()[0].clone();
+    first.set(ToServer, Hold);
+    let before = first.received(ToServer);
+    let attempt = tokio::spawn(locks.lock(KEY).expire(LEASE).try_acquire());
+    eventually("it is on its way", SOON, async || {
+        (first.received(ToServer) > before).then_some(())
+    })
+    .await;
+    first.reset_client();
+    let error = attempt.await.unwrap().unwrap_err();
+    assert!(matches!(failures(&error)[..], [NodeError::ConnectionBroke(_)]), "{error}");
+    eventually("the clean-up has come first", SOON, async || {
+        (network.calls("evalsha").await > 0).then_some(())
+    })
+    .await;
+    assert_eq!(network.calls("set").await, 0);
+    first.set(ToServer, Pass);
+    eventually("it is executed", SOON, async || (network.calls("set").await == 1).then_some(()))
+        .await;
+    assert!(try_acquire(&locks).await.unwrap_err().is_contended());
+    network.recovers(&locks).await;
+    try_acquire(&locks).await.unwrap().release().await.unwrap();
+}
+
+/// The release is announced, and never heard.
+#[tokio::test]
+async fn a_waiter_on_silent_connections_wakes_by_its_own_timer() {
+    for silent in [1, 3] {
+        let network = Network::start(3).await;
+        let (here, there) = (network.manager().await, network.elsewhere().await);
+        let guard = try_acquire(&there).await.unwrap();
+        let waiting = tokio::spawn(here.lock(KEY).expire(LONG).wait_time(LONG).acquire());
+        eventually("the waiter listens", SOON, async || {
+            let mut listened = 0;
+            for server in network.servers.iter() {
+                let (_, count): (String, usize) =
+                    server.probe().await.command(["PUBSUB", "NUMSUB", KEY]).await;
+                listened += count;
+            }
+            (listened == 3).then_some(())
+        })
+        .await;
+        for proxy in &network.proxies[..silent] {
+            proxy.set_both(Hold);
+        }
+        guard.release().await.unwrap();
+        let waited = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+        match waited {
+            Ok(guard) if silent == 1 => guard.release().await.unwrap(),
+            // No quorum is left to wait for.
+            Err(LockError::Unavailable { .. }) if silent == 3 => {}
+            other => panic!("{silent} silent: {other:?}"),
+        }
+        for proxy in &network.proxies {
+            proxy.set_both(Pass);
+        }
+        network.recovers(&here).await;
+    }
+}
+
+/// What the way took is time that the lease has run.
+#[tokio::test]
+async fn a_slow_link_shortens_the_validity() {
+    const DELAY: Duration = Duration::from_millis(100);
+    let network = Network::start(3).await;
+    let locks = network.builder().node_timeout(Duration::from_secs(10)).connect().await.unwrap();
+    for proxy in &network.proxies {
+        proxy.set_both(Delay(DELAY));
+    }
+    let guard = try_acquire(&locks).await.unwrap();
+    let margin = LONG / 100 + Duration::from_millis(2);
+    assert!(guard.remaining() + margin + 2 * DELAY <= LONG, "{:?}", guard.remaining());
+    let before = Instant::now();
+    guard.extend(2 * LONG).await.unwrap();
+    let margin = LONG / 50 + Duration::from_millis(2);
+    assert!(before.elapsed() >= 2 * DELAY);
+    assert!(guard.remaining() + margin + 2 * DELAY <= 2 * LONG, "{:?}", guard.remaining());
+    guard.release().await.unwrap();
+
+    // A lease that is over before the answers are there.
+    let short = locks.lock(KEY).expire(DELAY).try_acquire().await.unwrap_err();
+    let refused = matches!(short, LockError::TimedOut { .. } | LockError::Unavailable { .. });
+    assert!(refused, "{short}");
+    network.becomes_empty().await;
+    for proxy in &network.proxies {
+        proxy.set_both(Pass);
+    }
+    network.recovers(&locks).await;
+}
+
+#[tokio::test]
+async fn a_slow_minority_is_not_waited_for() {
+    const DELAY: Duration = Duration::from_secs(1);
+    let network = Network::start(3).await;
+    let locks = network.builder().node_timeout(Duration::from_secs(10)).connect().await.unwrap();
+    network.proxies[1].set(ToServer, Delay(DELAY));
+    let begun = Instant::now();
+    for _ in 0..5 {
+        try_acquire(&locks).await.unwrap().release().await.unwrap();
+    }
+    assert!(begun.elapsed() < DELAY, "{:?}", begun.elapsed());
+    network.becomes_empty().await;
+    network.proxies[1].set(ToServer, Pass);
+    network.recovers(&locks).await;
+}
+
+/// A server that takes connections and says nothing costs the start no more than its timeout, and
+/// nothing afterwards.
+#[tokio::test]
+async fn a_minority_that_never_answers_a_connection_does_not_prevent_the_start() {
+    const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+    let network = Network::start(3).await;
+    network.proxies[2].welcome(Welcome::Silence);
+    let begun = Instant::now();
+    let locks = network.builder().connect_timeout(CONNECT_TIMEOUT).connect().await.unwrap();
+    let connected = begun.elapsed();
+    assert!(connected < CONNECT_TIMEOUT * 2, "{connected:?}");
+    let begun = Instant::now();
+    for _ in 0..5 {
+        try_acquire(&locks).await.unwrap().release().await.unwrap();
+    }
+    assert!(begun.elapsed() < NODE_TIMEOUT, "{:?}", begun.elapsed());
+
+    network.proxies[1].welcome(Welcome::Silence);
+    let begun = Instant::now();
+    let error = network.builder().connect_timeout(CONNECT_TIMEOUT).connect().await.unwrap_err();
+    assert!(begun.elapsed() < CONNECT_TIMEOUT * 2, "{:?}", begun.elapsed());
+    let ConnectError::Unavailable { connected: 1, .. } = &error else { panic!("{error}") };
+    assert!(error.to_string().contains("no connection within 1s"), "{error}");
+
+    for proxy in &network.proxies {
+        proxy.welcome(Welcome::Forward);
+    }
+    network.recovers(&locks).await;
+}
+
+/// A holder is cut off from its majority: it knows before anybody else can hold the lock.
+async fn a_holder_is_lost_before_another_can_hold(cut: impl Fn(&Proxy), mend: impl Fn(&Proxy)) {
+    const LEASE: Duration = Duration::from_millis(1500);
+    let network = Network::start(3).await;
+    let (here, there) = (network.manager().await, network.elsewhere().await);
+    let holder = here.lock(KEY).expire(LEASE).renew().try_acquire().await.unwrap();
+    let lost = tokio::spawn(holder.lost());
+    network.proxies[..2].iter().for_each(&cut);
+    let waiting = tokio::spawn({
+        let request = there.lock(KEY).expire(LONG).wait_time(LONG);
+        async move { (request.acquire().await, Instant::now()) }
+    });
+    let error = here.lock("other").expire(LONG).wait_time(LONG).acquire().await.unwrap_err();
+    assert_eq!(failures(&error).len(), 2, "no grant on the minority's side: {error}");
+    eventually("the other gets it", SOON, async || {
+        let is_valid = holder.is_valid();
+        let granted = waiting.is_finished();
+        assert!(!(is_valid && granted), "two holders at once");
+        granted.then_some(())
+    })
+    .await;
+    tokio::time::timeout(SOON, lost).await.unwrap().unwrap();
+    let (next, _) = waiting.await.unwrap();
+    let next = next.unwrap();
+    drop(holder);
+    network.proxies[..2].iter().for_each(&mend);
+    assert!(next.is_valid());
+    next.release().await.unwrap();
+    network.recovers(&here).await;
+}
+
+#[tokio::test]
+async fn a_partition_of_the_questions_costs_the_lock_in_time() {
+    let cut = |proxy: &Proxy| proxy.set(ToServer, Hold);
+    a_holder_is_lost_before_another_can_hold(cut, |proxy| proxy.set(ToServer, Pass)).await;
+}
+
+#[tokio::test]
+async fn a_partition_of_the_answers_costs_the_lock_in_time() {
+    let cut = |proxy: &Proxy| proxy.set(ToClient, Hold);
+    a_holder_is_lost_before_another_can_hold(cut, |proxy| proxy.set(ToClient, Pass)).await;
+}
+
+#[tokio::test]
+async fn a_partition_of_both_costs_the_lock_in_time() {
+    let cut = |proxy: &Proxy| proxy.set_both(Hold);
+    a_holder_is_lost_before_another_can_hold(cut, |proxy| proxy.set_both(Pass)).await;
+}
+
+#[tokio::test]
+async fn a_partition_by_resets_costs_the_lock_in_time() {
+    let cut = |proxy: &Proxy| {
+        proxy.welcome(Welcome::Silence);
+        proxy.reset();
+    };
+    a_holder_is_lost_before_another_can_hold(cut, |proxy| proxy.welcome(Welcome::Forward)).await;
+}
