@@ -5,8 +5,8 @@
 //! * [`RedisServer`] and [`Servers`] start servers of their own on free ports. Nothing uses, or
 //!   touches, a Redis that runs on the machine already.
 //! * [`Probe`] looks at a server over a connection of its own.
-//! * [`History`] collects who believed to hold what and when, from any number of processes, and
-//!   finds overlaps.
+//! * [`History`] collects who believed to hold what and when, from any number of processes;
+//!   [`Findings`] says what that proves.
 //! * [`Service`] runs an axum application as a process of its own, as many times as a test needs:
 //!   the `index` example, or `locked-service`, whose handlers write such a history.
 //! * [`Nodes`] is what one test can run over, in memory or on real servers.
@@ -34,7 +34,9 @@ mod service;
 
 pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
-pub use history::{History, Section, Span, monotonic_nanos, overlaps};
+pub use history::{
+    Attempt, Belief, Event, Findings, History, Hold, Late, What, holds, monotonic_nanos, overlaps,
+};
 pub use logs::Logs;
 pub use nodes::Nodes;
 pub use peer::Peer;
