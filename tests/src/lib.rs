@@ -7,6 +7,8 @@
 //! * [`Probe`] looks at a server over a connection of its own.
 //! * [`History`] collects who believed to hold what and when, from any number of processes;
 //!   [`Findings`] says what that proves.
+//! * [`Storm`] makes faults by a [`Schedule`] while many processes contend for locks, and writes down
+//!   what they believe.
 //! * [`Service`] runs an axum application as a process of its own, as many times as a test needs:
 //!   the `index` example, or `locked-service`, whose handlers write such a history.
 //! * [`Nodes`] is what one test can run over, in memory or on real servers.
@@ -31,6 +33,7 @@ mod process;
 mod redis_server;
 mod servers;
 mod service;
+mod storm;
 
 pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
@@ -44,3 +47,4 @@ pub use probe::{Monitor, Probe};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use servers::Servers;
 pub use service::Service;
+pub use storm::{Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike, Totals};
