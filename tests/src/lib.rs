@@ -6,8 +6,10 @@
 //!   touches, a Redis that runs on the machine already.
 //! * [`Proxy`] is the network between: it delays, holds back, cuts and never answers, as it is told.
 //! * [`Probe`] looks at a server over a connection of its own.
-//! * [`History`] collects who believed to hold what and when, from any number of processes, and
-//!   finds overlaps.
+//! * [`History`] collects who believed to hold what and when, from any number of processes;
+//!   [`Findings`] says what that proves.
+//! * [`Storm`] makes faults by a [`Schedule`] while many processes contend for locks, and writes down
+//!   what they believe.
 //! * [`Service`] runs an axum application as a process of its own, as many times as a test needs:
 //!   the `index` example, or `locked-service`, whose handlers write such a history.
 //! * [`Nodes`] is what one test can run over, in memory or on real servers.
@@ -35,10 +37,13 @@ mod proxy;
 mod redis_server;
 mod servers;
 mod service;
+mod storm;
 
 pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
-pub use history::{History, Section, Span, monotonic_nanos, overlaps};
+pub use history::{
+    Attempt, Belief, Event, Findings, History, Hold, Late, What, holds, monotonic_nanos, overlaps,
+};
 pub use logs::Logs;
 pub use nodes::Nodes;
 pub use peer::Peer;
@@ -48,3 +53,4 @@ pub use proxy::{Connection, Direction, Proxy, Traffic, Welcome};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use servers::Servers;
 pub use service::Service;
+pub use storm::{Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike, Totals};

@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use redlock_tests::{History, Servers, Service, eventually, overlaps};
+use redlock_tests::{History, Servers, Service, eventually, holds, overlaps};
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
 
@@ -94,10 +94,10 @@ async fn handlers_of_two_processes_never_run_at_once_and_the_refused_get_409() {
     let outcome = crowd(&urls.collect::<Vec<_>>(), &["order:42", "127.0.0.1"]).await;
     assert_eq!(outcome.unavailable, 0, "{outcome:?}");
 
-    let spans = history.spans().unwrap();
-    assert_eq!(spans.len(), outcome.served, "who was refused ran, or who was served did not");
-    assert!(spans.iter().all(|span| span.end - span.start >= 5_000_000));
-    let found = overlaps(spans);
+    let holds = holds(&history.events().unwrap());
+    assert_eq!(holds.len(), outcome.served, "who was refused ran, or who was served did not");
+    assert!(holds.iter().all(|hold| hold.end - hold.start >= 5_000_000));
+    let found = overlaps(&holds);
     assert!(found.is_empty(), "{found:#?}");
 }
 
@@ -112,12 +112,11 @@ async fn waiting_requests_of_two_processes_are_all_served_one_after_another() {
     let urls = (0..REQUESTS).map(|request| services[request % 2].url("/waiting/42?hold_ms=5"));
     let outcome = crowd(&urls.collect::<Vec<_>>(), &[]).await;
     assert_eq!(outcome.served, REQUESTS, "{outcome:?}");
-    let spans = history.spans().unwrap();
-    assert_eq!(spans.len(), REQUESTS);
-    let processes: std::collections::HashSet<_> =
-        spans.iter().map(|span| span.holder.clone()).collect();
+    let holds = holds(&history.events().unwrap());
+    assert_eq!(holds.len(), REQUESTS);
+    let processes: std::collections::HashSet<_> = holds.iter().map(|hold| hold.process).collect();
     assert_eq!(processes.len(), 2, "{processes:?}");
-    let found = overlaps(spans);
+    let found = overlaps(&holds);
     assert!(found.is_empty(), "{found:#?}");
 }
 
@@ -131,7 +130,7 @@ async fn without_a_common_node_the_checker_finds_overlaps() {
     let urls = (0..20).map(|request| services[request % 2].url("/waiting/42?hold_ms=5"));
     let outcome = crowd(&urls.collect::<Vec<_>>(), &[]).await;
     assert_eq!(outcome.served, 20, "{outcome:?}");
-    assert!(!overlaps(history.spans().unwrap()).is_empty());
+    assert!(!overlaps(&holds(&history.events().unwrap())).is_empty());
 }
 
 #[tokio::test]

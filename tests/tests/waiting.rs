@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use redlock_core::{LockGuard, LockManager};
-use redlock_tests::{History, Servers, eventually, overlaps};
+use redlock_tests::{History, Servers, eventually, holds, overlaps};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(20);
@@ -252,24 +252,22 @@ async fn every_process_gets_its_share_of_a_hot_lock() {
     });
     let waits = outputs.await.unwrap().concat();
     assert_eq!(waits.len(), PROCESSES * TASKS * TURNS);
-    let spans = history.spans().unwrap();
-    assert_eq!(overlaps(spans.clone()), [], "two holders at once");
+    let holds = holds(&history.events().unwrap());
+    assert_eq!(overlaps(&holds), [], "two holders at once");
 
     // While all four still have something to do, each gets between half and double its share.
-    let process = |holder: &str| holder.split(' ').next().unwrap_or_default().to_owned();
-    let ends = workers.iter().map(|worker| {
-        let of_worker =
-            spans.iter().filter(|span| process(&span.holder) == worker.0.id().to_string());
-        of_worker.map(|span| span.end).max().unwrap()
-    });
+    let of = |worker: &Worker| {
+        let process = worker.0.id();
+        holds.iter().filter(move |hold| hold.process == process)
+    };
+    let ends = workers.iter().map(|worker| of(worker).map(|hold| hold.end).max().unwrap());
     let first_end = ends.min().unwrap();
-    let shared: Vec<_> = spans.iter().filter(|span| span.end <= first_end).collect();
+    let shared = holds.iter().filter(|hold| hold.end <= first_end).count();
     for worker in &workers {
-        let turns =
-            shared.iter().filter(|span| process(&span.holder) == worker.0.id().to_string()).count();
-        println!("process {}: {turns} of {} turns", worker.0.id(), shared.len());
-        let fair = shared.len() / PROCESSES;
-        assert!(turns >= fair / 2 && turns <= fair * 2, "{turns} of {}", shared.len());
+        let turns = of(worker).filter(|hold| hold.end <= first_end).count();
+        println!("process {}: {turns} of {shared} turns", worker.0.id());
+        let fair = shared / PROCESSES;
+        assert!(turns >= fair / 2 && turns <= fair * 2, "{turns} of {shared}");
     }
     let mean = waits.iter().sum::<u64>() / u64::try_from(waits.len()).unwrap();
     let longest = waits.iter().max().unwrap();

@@ -22,8 +22,8 @@ struct Work {
 
 /// What is done under the lock.
 async fn work(history: &History, id: u64, hold_ms: u64) -> String {
-    match history.enter(&format!("order:{id}"), "handler") {
-        Ok(_section) => {
+    match history.enter(&format!("order:{id}")) {
+        Ok(_belief) => {
             tokio::time::sleep(Duration::from_millis(hold_ms)).await;
             "done".to_owned()
         }

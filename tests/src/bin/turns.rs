@@ -27,7 +27,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     println!("ready");
     std::io::stdin().lock().read_line(&mut String::new())?;
 
-    let tasks = (0..tasks).map(|task| {
+    let tasks = (0..tasks).map(|_| {
         let (locks, key, history) = (locks.clone(), key.clone(), history.clone());
         tokio::spawn(async move {
             let mut waits = Vec::with_capacity(turns);
@@ -36,13 +36,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
                 let request = locks.lock(&key).expire(Duration::from_secs(10));
                 let guard = request.wait_forever().acquire().await.map_err(|e| e.to_string())?;
                 waits.push(begun.elapsed());
-                let section = history.enter(&key, &task.to_string()).map_err(|e| e.to_string())?;
+                let belief = history.enter(&key).map_err(|e| e.to_string())?;
                 if work.is_zero() {
                     tokio::task::yield_now().await;
                 } else {
                     tokio::time::sleep(work).await;
                 }
-                drop(section);
+                drop(belief);
                 guard.release().await.map_err(|e| e.to_string())?;
             }
             Ok::<_, String>(waits)

@@ -1,0 +1,275 @@
+//! Writing a history, and reading it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::clock::monotonic_nanos;
+use super::event::{Event, What};
+
+/// A new look is worth a line if it moves the end of the belief by more than this.
+const WORTH_A_LINE: u64 = 100_000;
+
+/// A file of events that any number of processes append to.
+#[derive(Debug, Clone)]
+pub struct History {
+    path: PathBuf,
+    file: Arc<OnceLock<File>>,
+}
+
+impl History {
+    /// A history in the file at `path`, which need not be there yet.
+    pub fn at(path: impl AsRef<Path>) -> Self {
+        Self { path: path.as_ref().to_owned(), file: Arc::default() }
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Begins a belief without an end of its own: it lasts until it is dropped.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub fn enter(&self, key: &str) -> io::Result<Belief> {
+        self.open()?;
+        Ok(Belief::begin(self, next_number(), key, u64::MAX, None))
+    }
+
+    /// Notes that a lock is about to be asked for, and within which time there has to be an answer.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub fn ask(&self, key: &str, within: Duration) -> io::Result<Attempt> {
+        self.open()?;
+        let number = next_number();
+        self.write(number, What::Asked { within, key: key.to_owned() });
+        Ok(Attempt { history: self.clone(), number, key: key.to_owned(), ended: false })
+    }
+
+    /// Notes what belongs to no attempt.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be opened.
+    pub fn note(&self, what: What) -> io::Result<()> {
+        self.open()?;
+        self.write(0, what);
+        Ok(())
+    }
+
+    /// All events so far, in the order in which they were written.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or holds something else.
+    pub fn events(&self) -> io::Result<Vec<Event>> {
+        let text = match std::fs::read_to_string(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
+            text => text?,
+        };
+        text.lines()
+            .map(|line| Event::parse(line).ok_or_else(|| io::Error::other(format!("what? {line}"))))
+            .collect()
+    }
+
+    fn open(&self) -> io::Result<&File> {
+        if let Some(file) = self.file.get() {
+            return Ok(file);
+        }
+        let file = OpenOptions::new().create(true).append(true).open(&self.path)?;
+        Ok(self.file.get_or_init(|| file))
+    }
+
+    fn write(&self, number: u64, what: What) {
+        self.write_at(monotonic_nanos(), number, what);
+    }
+
+    fn write_at(&self, at: u64, number: u64, what: What) {
+        let event = Event { at, process: std::process::id(), number, what };
+        // One write to a file opened for appending is not torn apart by another process's.
+        let written =
+            self.open().and_then(|mut file| file.write_all(format!("{event}\n").as_bytes()));
+        if let Err(error) = written {
+            eprintln!("the history is not complete: {error}");
+        }
+    }
+}
+
+fn next_number() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// A lock that is asked for. Dropping it says that the caller gave up.
+#[derive(Debug)]
+pub struct Attempt {
+    history: History,
+    number: u64,
+    key: String,
+    ended: bool,
+}
+
+impl Attempt {
+    /// The lock is held; `remaining` asks for how long that may be believed.
+    pub fn granted(mut self, fencing: Option<i64>, remaining: impl FnOnce() -> Duration) -> Belief {
+        self.ended = true;
+        let (_, until) = look(remaining);
+        Belief::begin(&self.history, self.number, &self.key, until, fencing)
+    }
+
+    /// The lock is not held.
+    pub fn refused(mut self, reason: &str) {
+        self.ended = true;
+        self.history.write(self.number, What::Refused { reason: reason.to_owned() });
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !self.ended {
+            self.history.write(self.number, What::Abandoned);
+        }
+    }
+}
+
+/// The belief to hold a lock. It ends with its validity, or when this is dropped, so that a panic
+/// and a dropped future are recorded too; drop it before the lock is released.
+#[derive(Debug)]
+pub struct Belief {
+    history: History,
+    number: u64,
+    until: u64,
+}
+
+impl Belief {
+    fn begin(
+        history: &History,
+        number: u64,
+        key: &str,
+        believed_until: u64,
+        fencing: Option<i64>,
+    ) -> Self {
+        history.write(number, What::Granted { believed_until, fencing, key: key.to_owned() });
+        Self { history: history.clone(), number, until: believed_until }
+    }
+
+    /// Looks again for how long the lock may be believed in; nothing left says that it is lost.
+    pub fn look(&mut self, remaining: impl FnOnce() -> Duration) -> Duration {
+        let (remaining, until) = look(remaining);
+        let moved = if remaining.is_zero() {
+            until < self.until
+        } else {
+            until > self.until.saturating_add(WORTH_A_LINE)
+        };
+        if moved {
+            self.until = until;
+            self.history.write(self.number, What::Believed { until });
+        }
+        remaining
+    }
+}
+
+impl Drop for Belief {
+    fn drop(&mut self) {
+        self.history.write(self.number, What::Released);
+    }
+}
+
+/// Asks what remains, and says until when that is. The clock is read first: whenever the process is
+/// stopped in between, the true end is later, so that nothing is claimed that was not promised.
+fn look(remaining: impl FnOnce() -> Duration) -> (Duration, u64) {
+    let now = monotonic_nanos();
+    let remaining = remaining();
+    let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
+    (remaining, now.saturating_add(nanos))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{holds, overlaps};
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    fn history() -> (tempfile::TempDir, History) {
+        let dir = tempfile::tempdir().unwrap();
+        let history = History::at(dir.path().join("history"));
+        (dir, history)
+    }
+
+    #[test]
+    fn beliefs_of_several_threads_are_written_and_their_overlap_is_found() {
+        let (_dir, history) = history();
+        let first = history.enter("key with\ttab").unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(history.enter("key with\ttab").unwrap()));
+        });
+        drop(first);
+        let holds = holds(&history.events().unwrap());
+        assert_eq!(holds.len(), 2);
+        assert_eq!(holds[0].key, "key with\ttab");
+        assert_eq!(overlaps(&holds).len(), 1);
+    }
+
+    #[test]
+    fn a_belief_that_panics_is_recorded() {
+        let (_dir, history) = history();
+        let held = history.clone();
+        let thread = std::thread::spawn(move || {
+            let _belief = held.enter("a").unwrap();
+            panic!("on purpose");
+        });
+        thread.join().unwrap_err();
+        let holds = holds(&history.events().unwrap());
+        assert!(holds.len() == 1 && holds[0].end <= monotonic_nanos(), "{holds:?}");
+    }
+
+    #[test]
+    fn a_look_moves_the_end_of_the_belief_and_a_late_one_does_not() {
+        let (_dir, history) = history();
+        let end = |history: &History| holds(&history.events().unwrap())[0].end;
+        let begun = monotonic_nanos();
+        let mut belief = history.ask("a", LONG).unwrap().granted(None, || LONG / 2);
+        let first = end(&history);
+        assert!(first >= begun + 30_000_000_000);
+        belief.look(|| LONG);
+        assert!(end(&history) >= first + 30_000_000_000, "renewed");
+        belief.look(|| Duration::ZERO);
+        let lost = end(&history);
+        assert!(lost <= monotonic_nanos(), "lost before its time");
+        belief.look(|| Duration::ZERO);
+        drop(belief);
+        assert_eq!(end(&history), lost, "who is too late does not believe longer");
+    }
+
+    #[test]
+    fn what_becomes_of_an_attempt_is_recorded() {
+        let (_dir, history) = history();
+        history.ask("a", LONG).unwrap().refused("held");
+        drop(history.ask("a", LONG).unwrap());
+        drop(history.ask("a", LONG).unwrap().granted(None, || Duration::MAX));
+        let events = history.events().unwrap();
+        let what: Vec<_> = events.into_iter().map(|event| event.what).collect();
+        let asked = What::Asked { within: LONG, key: "a".to_owned() };
+        let granted =
+            What::Granted { believed_until: u64::MAX, fencing: None, key: "a".to_owned() };
+        let refused = What::Refused { reason: "held".to_owned() };
+        let expected = [
+            asked.clone(),
+            refused,
+            asked.clone(),
+            What::Abandoned,
+            asked,
+            granted,
+            What::Released,
+        ];
+        assert_eq!(what, expected);
+    }
+}

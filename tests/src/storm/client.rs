@@ -1,0 +1,125 @@
+//! The processes that contend.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use redlock_core::LockGuard;
+use rustix::process::Signal;
+use tempfile::TempDir;
+
+use super::LONGEST_LEASE;
+use crate::eventually::eventually;
+use crate::history::History;
+use crate::process::Process;
+
+/// How long an end in order may take on a machine that is busy with other tests.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// How a client uses its locks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Client {
+    /// As it should: it believes in a lock for as long as its guard does.
+    Honest,
+    /// It believes in a lock until it releases it, however long that takes.
+    IgnoresValidity,
+    /// It releases a lock by DEL, whoever holds it by then.
+    DeletesWithoutComparing,
+}
+
+impl Client {
+    const ALL: [Self; 3] = [Self::Honest, Self::IgnoresValidity, Self::DeletesWithoutComparing];
+
+    /// For how long it believes in a lock that it holds.
+    pub fn believes(self, guard: &LockGuard) -> Duration {
+        match self {
+            Self::Honest | Self::DeletesWithoutComparing => guard.remaining(),
+            Self::IgnoresValidity => Duration::MAX,
+        }
+    }
+}
+
+impl fmt::Display for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl FromStr for Client {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|client| client.to_string() == text);
+        known.ok_or_else(|| format!("no client is called {text}"))
+    }
+}
+
+/// How to start a `contender`.
+#[derive(Debug, Clone)]
+pub(super) struct Command {
+    pub(super) program: PathBuf,
+    pub(super) client: Client,
+    pub(super) urls: Vec<String>,
+    pub(super) history: History,
+}
+
+impl Command {
+    pub(super) fn start(&self, seed: u64) -> Contender {
+        let dir = tempfile::tempdir().expect("a directory for the client's log");
+        let environment = [
+            ("REDIS_URLS", self.urls.join(",")),
+            ("HISTORY", self.history.path().display().to_string()),
+            ("SEED", seed.to_string()),
+            ("LEASE_MS", LONGEST_LEASE.as_millis().to_string()),
+            ("CLIENT", self.client.to_string()),
+        ];
+        let program: &Path = &self.program;
+        let log = dir.path().join("log");
+        let process = Process::start(program.as_os_str(), [""; 0], &environment, &log, dir.path())
+            .expect("the client's process");
+        Contender { process, dir }
+    }
+}
+
+/// A client process.
+#[derive(Debug)]
+pub(super) struct Contender {
+    process: Process,
+    dir: TempDir,
+}
+
+impl Contender {
+    pub(super) fn id(&self) -> u32 {
+        self.process.id().unsigned_abs()
+    }
+
+    pub(super) fn stop(&self) {
+        self.process.signal(Signal::STOP).expect("SIGSTOP");
+        let deadline = Instant::now() + PATIENCE;
+        while !self.process.is_stopped() {
+            assert!(Instant::now() < deadline, "the client did not stop");
+            std::thread::yield_now();
+        }
+    }
+
+    pub(super) fn resume(&self) {
+        self.process.signal(Signal::CONT).expect("SIGCONT");
+    }
+
+    pub(super) fn kill(self) {
+        self.process.kill();
+    }
+
+    /// Asks it to end (SIGTERM), and returns what it says if it does not end well.
+    pub(super) async fn finish(mut self) -> Result<(), String> {
+        self.process.signal(Signal::TERM).expect("SIGTERM");
+        let process = &mut self.process;
+        let status = eventually("the client ends at SIGTERM", PATIENCE, async || {
+            process.ended().expect("the client's exit status")
+        })
+        .await;
+        let log = std::fs::read_to_string(self.dir.path().join("log")).unwrap_or_default();
+        if status.success() { Ok(()) } else { Err(format!("a client failed: {status} {log}")) }
+    }
+}

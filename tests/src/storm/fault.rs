@@ -1,0 +1,106 @@
+//! What can go wrong.
+
+use std::fmt;
+
+/// What a strike does to each of its targets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// A node is killed, and started again without its data when the longest lease is over.
+    Restart,
+    /// A node is killed, and started again without its data at once. Not covered by any promise.
+    RestartAtOnce,
+    /// A node forgets everything (FLUSHALL), and grants nothing until the longest lease is over.
+    Forget,
+    /// A node is stopped (SIGSTOP) for a while.
+    Freeze,
+    /// A node is stopped for ten milliseconds again and again.
+    Stutter,
+    /// A node delays every command (CLIENT PAUSE).
+    Pause,
+    /// A node runs a script that does not end, until it is killed.
+    Busy,
+    /// A node closes every connection (CLIENT KILL).
+    Disconnect,
+    /// A node forgets its scripts (SCRIPT FLUSH) again and again.
+    FlushScripts,
+    /// A node has no memory left for new keys.
+    OutOfMemory,
+    /// A node becomes a replica, which cannot be written to.
+    Demote,
+    /// A node denies the commands that locks need (ACL).
+    Forbid,
+    /// A client is stopped (SIGSTOP), shortly or past its leases.
+    StopClient,
+    /// A client is killed (SIGKILL), and another one takes its place.
+    KillClient,
+}
+
+impl Fault {
+    /// Those under which the promises hold.
+    pub const COVERED: [Self; 13] = [
+        Self::Restart,
+        Self::Forget,
+        Self::Freeze,
+        Self::Stutter,
+        Self::Pause,
+        Self::Busy,
+        Self::Disconnect,
+        Self::FlushScripts,
+        Self::OutOfMemory,
+        Self::Demote,
+        Self::Forbid,
+        Self::StopClient,
+        Self::KillClient,
+    ];
+
+    /// Whether it strikes clients, not nodes.
+    pub fn strikes_clients(self) -> bool {
+        matches!(self, Self::StopClient | Self::KillClient)
+    }
+
+    /// Whether a node loses its locks by it, and is held back until the longest lease is over.
+    pub(super) fn forgets(self) -> bool {
+        matches!(self, Self::Restart | Self::Forget)
+    }
+
+    /// Whether a node that it strikes keeps out of the votes for that long.
+    pub(super) fn silences(self) -> bool {
+        match self {
+            Self::Restart
+            | Self::Forget
+            | Self::Freeze
+            | Self::Pause
+            | Self::Busy
+            | Self::OutOfMemory
+            | Self::Demote
+            | Self::Forbid => true,
+            Self::RestartAtOnce
+            | Self::Stutter
+            | Self::Disconnect
+            | Self::FlushScripts
+            | Self::StopClient
+            | Self::KillClient => false,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Restart => "restart without data, held back",
+            Self::RestartAtOnce => "restart without data, at once",
+            Self::Forget => "FLUSHALL, no grants for a lease",
+            Self::Freeze => "SIGSTOP of a node",
+            Self::Stutter => "slow node",
+            Self::Pause => "CLIENT PAUSE",
+            Self::Busy => "endless script",
+            Self::Disconnect => "CLIENT KILL",
+            Self::FlushScripts => "SCRIPT FLUSH",
+            Self::OutOfMemory => "out of memory",
+            Self::Demote => "failover to read-only",
+            Self::Forbid => "ACL denies",
+            Self::StopClient => "SIGSTOP of a client",
+            Self::KillClient => "SIGKILL of a client",
+        })
+    }
+}

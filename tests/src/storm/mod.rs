@@ -1,0 +1,29 @@
+//! Many processes contend for a few locks while nodes and processes fail.
+//!
+//! A [`Schedule`] is what fails when: a pure function of its seed. A [`Storm`] carries it out on
+//! servers of its own, under clients that write a [`History`](crate::History). The [`Report`] says
+//! what came of it, [`Totals`] what came of many.
+
+mod client;
+mod fault;
+mod report;
+mod round;
+mod schedule;
+mod strike;
+mod totals;
+
+use std::time::Duration;
+
+pub use client::Client;
+pub use fault::Fault;
+pub use report::Report;
+pub use round::Storm;
+pub use schedule::{Schedule, Strike};
+pub use totals::Totals;
+
+/// The longest lease that a client asks for.
+pub const LONGEST_LEASE: Duration = Duration::from_millis(600);
+
+/// How long a node that has forgotten its locks has to keep out of the votes: the longest lease, and
+/// the margin for its clock.
+const HOLD_BACK: Duration = Duration::from_millis(620);
