@@ -11,13 +11,13 @@ use std::fmt;
 /// that).
 ///
 /// It is a [number](Self::number), and a random value that tells [holders](Self::holder) apart whose
-/// numbers are the same: that happens only to acquisitions that overlap, of which each was lost or
-/// refused before the other began to hold. Compare both, in this order, as `Ord` does.
+/// numbers are the same: that can happen where acquisitions overlap, because clocks were set or nodes
+/// have forgotten. Compare both, in this order, as `Ord` does.
 ///
 /// # What it promises
 ///
-/// Of two acquisitions of one key, one after the other, the later has the greater token, whatever
-/// the clocks do,
+/// An acquisition of a key that begins after another one was handed out has a greater token than that,
+/// whatever the clocks do,
 ///
 /// * as long as no node forgets: the number is written to a majority before the guard is handed out,
 ///   and whoever comes later asks a majority;

@@ -7,6 +7,7 @@
 
 mod acquire;
 mod fan_out;
+mod quorum;
 mod round;
 mod tally;
 pub(crate) mod validity;
@@ -21,10 +22,9 @@ use crate::telemetry;
 
 pub(crate) use acquire::{Grant, Refusal};
 pub(crate) use fan_out::FanOut;
+pub(crate) use quorum::quorum;
 use round::Round;
-
 use tally::Verdict;
-pub(crate) use tally::quorum;
 
 /// The nodes that vote, and the rules they vote by.
 #[derive(Debug, Clone)]

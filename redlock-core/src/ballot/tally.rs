@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::quorum::quorum;
 use crate::error::{NodeError, Vote};
 
 /// The votes of one round, one place for each configured node.
@@ -108,11 +109,6 @@ impl Tally {
     pub(crate) fn vote(&self, index: usize) -> Option<&Vote> {
         self.votes[index].as_ref()
     }
-}
-
-/// The majority of `nodes` nodes.
-pub(crate) fn quorum(nodes: usize) -> usize {
-    nodes / 2 + 1
 }
 
 #[cfg(test)]
