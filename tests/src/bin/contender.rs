@@ -124,6 +124,19 @@ struct Contender {
     choices: StdRng,
 }
 
+/// The lock, and the number of its holder if it is to have one.
+async fn acquire(
+    request: LockRequest,
+    fenced: bool,
+) -> Result<(LockGuard, Option<i64>), LockError> {
+    if !fenced {
+        return Ok((request.acquire().await?, None));
+    }
+    let guard = request.fenced().acquire().await?;
+    let number = guard.fencing_token().number();
+    Ok((guard.into_guard(), Some(number)))
+}
+
 impl Contender {
     async fn contend(mut self) -> Result<(), String> {
         while !self.end.is_cancelled() {
@@ -150,20 +163,20 @@ impl Contender {
         if self.one_in(10) {
             request = request.hold_at_least(expire / 4);
         }
+        let fenced = self.one_in(2);
         let patience = self.one_in(6).then(|| self.millis(0, 100));
 
         let attempt = self.history.ask(&key, wait_time + self.node_timeout)?;
         let acquired = match patience {
-            Some(patience) => timeout(patience, request.acquire()).await.ok(),
-            None => Some(request.acquire().await),
+            Some(patience) => timeout(patience, acquire(request, fenced)).await.ok(),
+            None => Some(acquire(request, fenced).await),
         };
         match acquired {
             // The caller has given up; the attempt says so as it is dropped.
             None => {}
             Some(Err(error)) => attempt.refused(kind(&error)),
-            Some(Ok(guard)) => {
-                // A plain guard has no fencing token.
-                let belief = attempt.granted(None, || self.client.believes(&guard));
+            Some(Ok((guard, number))) => {
+                let belief = attempt.granted(number, || self.client.believes(&guard));
                 self.hold(&guard, belief, expire).await?;
                 self.leave(guard, &key).await;
             }
