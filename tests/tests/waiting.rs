@@ -209,8 +209,35 @@ impl Drop for Worker {
     }
 }
 
+/// Judged by the median of several rounds: a machine that is busy may hold up any process for a while.
 #[tokio::test]
 async fn every_process_gets_its_share_of_a_hot_lock() {
+    let mut rounds = Vec::new();
+    for _ in 0..3 {
+        rounds.push(share().await);
+    }
+    let median = |of: fn(&Share) -> f64| {
+        let mut values: Vec<f64> = rounds.iter().map(of).collect();
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    assert!(median(|share| share.least) >= 0.5, "{rounds:?}");
+    assert!(median(|share| share.most) <= 2.0, "{rounds:?}");
+    assert!(median(|share| share.longest_wait) <= 5.0, "{rounds:?}");
+}
+
+/// What processes had of a hot lock, compared with what is fair.
+#[derive(Debug)]
+struct Share {
+    /// Of the process that had the fewest turns.
+    least: f64,
+    most: f64,
+    /// The longest wait, compared with the mean.
+    longest_wait: f64,
+}
+
+#[expect(clippy::cast_precision_loss, reason = "small numbers")]
+async fn share() -> Share {
     const PROCESSES: usize = 4;
     const TASKS: usize = 16;
     const TURNS: usize = 50;
@@ -263,18 +290,20 @@ async fn every_process_gets_its_share_of_a_hot_lock() {
     let ends = workers.iter().map(|worker| of(worker).map(|hold| hold.end).max().unwrap());
     let first_end = ends.min().unwrap();
     let shared = holds.iter().filter(|hold| hold.end <= first_end).count();
-    for worker in &workers {
+    let turns = workers.iter().map(|worker| {
         let turns = of(worker).filter(|hold| hold.end <= first_end).count();
         println!("process {}: {turns} of {shared} turns", worker.0.id());
-        let fair = shared / PROCESSES;
-        assert!(turns >= fair / 2 && turns <= fair * 2, "{turns} of {shared}");
-    }
-    let mean = waits.iter().sum::<u64>() / u64::try_from(waits.len()).unwrap();
-    let longest = waits.iter().max().unwrap();
+        turns as f64 * PROCESSES as f64 / shared as f64
+    });
+    let turns: Vec<f64> = turns.collect();
+    let mean = waits.iter().sum::<u64>() as f64 / waits.len() as f64;
+    let longest = *waits.iter().max().unwrap() as f64;
     let sent = commands(&servers).await;
-    println!(
-        "mean wait {mean} us, longest {longest} us, {sent} commands for {} turns",
-        waits.len()
-    );
-    assert!(*longest <= mean * 5, "longest wait {longest} us, mean {mean} us");
+    let all = waits.len();
+    println!("longest wait {longest:.0} us, mean {mean:.0} us, {sent} commands for {all} turns");
+    Share {
+        least: turns.iter().copied().fold(f64::MAX, f64::min),
+        most: turns.iter().copied().fold(0.0, f64::max),
+        longest_wait: longest / mean,
+    }
 }
