@@ -125,6 +125,8 @@ impl Restricted {
         user.extend(rules.filter(|rule| Some(*rule) != missing));
         probe.command::<()>(&user).await;
         let missing = missing.and_then(|rule| rule.strip_prefix('+')).unwrap_or_default();
+        // Redis 6.2 does not name the subcommand.
+        let missing = missing.split('|').next().unwrap_or_default();
         Self { dialect, missing, server, probe, logs }
     }
 
