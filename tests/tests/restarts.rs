@@ -36,6 +36,19 @@ async fn granted(locks: &LockManager) -> LockGuard {
     eventually("the lock is granted", SOON, async || try_acquire(locks).await.ok()).await
 }
 
+/// As soon as all servers vote: they were not started in the same second.
+async fn granted_by_all(locks: &LockManager, servers: &Servers) -> LockGuard {
+    eventually("all grant the lock", SOON, async || {
+        let guard = locks.lock(KEY).expire(LEASE).renew().try_acquire().await.ok()?;
+        if servers.keys().await.len() == servers.len() {
+            return Some(guard);
+        }
+        guard.release().await.unwrap();
+        None
+    })
+    .await
+}
+
 /// The reasons of the nodes that were not asked because they were restarted.
 fn restarted(error: &LockError) -> Vec<NodeError> {
     let votes = error.votes().unwrap().iter();
@@ -142,8 +155,7 @@ async fn what_a_restarted_server_has_kept_is_extended_and_released() {
     }
     let mut servers = Servers::from(servers);
     let locks = guarded(&servers).await;
-    let holder = granted(&locks).await;
-    eventually("all have it", SOON, async || (servers.keys().await.len() == 3).then_some(())).await;
+    let holder = granted_by_all(&locks, &servers).await;
     for server in &mut servers[..2] {
         server.restart().await;
     }
@@ -163,10 +175,7 @@ async fn what_a_restarted_server_has_kept_is_extended_and_released() {
 async fn a_forgotten_lock_is_set_again_only_when_the_server_votes_again() {
     let mut servers = Servers::start(3).await;
     let locks = guarded(&servers).await;
-    let request = || locks.lock(KEY).expire(LEASE).renew();
-    let holder =
-        eventually("the lock is granted", SOON, async || request().try_acquire().await.ok());
-    let holder = holder.await;
+    let holder = granted_by_all(&locks, &servers).await;
     let before = Instant::now();
     servers[2].restart().await;
     eventually("it is set again", SOON, async || has_key(&servers[2]).await.then_some(())).await;
@@ -181,7 +190,7 @@ async fn a_forgotten_lock_is_set_again_only_when_the_server_votes_again() {
 async fn a_holder_whose_lock_a_majority_has_forgotten_is_told() {
     let mut servers = Servers::start(3).await;
     let locks = guarded(&servers).await;
-    let holder = granted(&locks).await;
+    let holder = granted_by_all(&locks, &servers).await;
     for server in &mut servers[..2] {
         server.restart().await;
     }

@@ -32,6 +32,17 @@ pub(crate) enum State {
 }
 
 impl State {
+    /// Whether this version of the server can be brought into it. Redis 6.2 looks at its clients
+    /// so rarely while it loads that it rather seems to be frozen.
+    pub(crate) async fn can_be_made(self) -> bool {
+        if self != Self::Loading {
+            return true;
+        }
+        let server = RedisServer::start().await;
+        let info: String = server.probe().await.command(["INFO", "server"]).await;
+        !info.contains("redis_version:6.")
+    }
+
     pub(crate) async fn start_server(self) -> RedisServer {
         let options = RedisServer::options();
         match self {
@@ -165,21 +176,28 @@ impl Trouble {
         .await;
     }
 
+    async fn takes_commands(&mut self) {
+        eventually("it takes commands again", SOON, async || {
+            self.probe.try_command::<String>(["PING"]).await.ok()
+        })
+        .await;
+    }
+
     pub(crate) async fn end(mut self, server: &RedisServer) {
         match self.state {
             State::Loading => {
                 let fast = ["CONFIG", "SET", "key-load-delay", "0"];
                 self.tell(&fast).await;
-                eventually("it has loaded its data", SOON, async || {
-                    self.probe.try_command::<String>(["PING"]).await.ok()
-                })
-                .await;
+                self.takes_commands().await;
                 let flush = "for n = 1, 20000 do redis.call('DEL', 'filler:' .. n) end";
                 self.tell(&["EVAL", flush, "0"]).await;
             }
             State::ReadOnly | State::MasterDown => self.tell(&["REPLICAOF", "NO", "ONE"]).await,
             State::OutOfMemory => self.tell(&["CONFIG", "SET", "maxmemory", "0"]).await,
-            State::Busy => self.tell(&["SCRIPT", "KILL"]).await,
+            State::Busy => {
+                self.tell(&["SCRIPT", "KILL"]).await;
+                self.takes_commands().await;
+            }
             State::NoAuth => self.tell(&["CONFIG", "SET", "requirepass", ""]).await,
             State::WrongPassword => self.tell(&["CONFIG", "SET", "requirepass", "right"]).await,
             State::NotPermitted => {
