@@ -29,6 +29,8 @@ enum Ability {
     Identify,
     /// `LockError::Unavailable`, with `NotPermitted`.
     Acquire,
+    /// The same, of a lock with `fenced`.
+    Fence,
     /// `LockError::Unavailable`, with `NotPermitted`, although another holds the lock: nobody can
     /// wait for it.
     Refuse,
@@ -50,7 +52,7 @@ enum Ability {
 }
 
 use Ability::{
-    Acquire, Announce, Connect, Extend, Identify, Listen, Refuse, Release, ReleaseLater,
+    Acquire, Announce, Connect, Extend, Fence, Identify, Listen, Refuse, Release, ReleaseLater,
     StopListening, TellRemaining,
 };
 
@@ -61,12 +63,13 @@ const PLAIN: &[Right] = &[
     ("~lock:*", &[Acquire]),
     ("&lock:*", &[Listen, Announce]),
     ("+set", &[Acquire]),
-    ("+get", &[TellRemaining, Extend, Release, ReleaseLater]),
+    ("+time", &[Fence]),
+    ("+get", &[Fence, TellRemaining, Extend, Release, ReleaseLater]),
     ("+del", &[Release]),
     ("+pexpire", &[Extend, ReleaseLater]),
     ("+pttl", &[TellRemaining, Extend, ReleaseLater]),
     ("+publish", &[Announce]),
-    ("+evalsha", &[TellRemaining, Extend, Release, ReleaseLater]),
+    ("+evalsha", &[Fence, TellRemaining, Extend, Release, ReleaseLater]),
     ("+script|load", &[Connect]),
     ("+subscribe", &[Listen]),
     ("+unsubscribe", &[StopListening]),
@@ -76,6 +79,9 @@ const PLAIN: &[Right] = &[
 const REDISSON: &[Right] = &[
     ("~lock:*", &[Acquire]),
     ("&redisson_lock__channel:{lock:*", &[Listen, Announce]),
+    ("+get", &[Fence]),
+    ("+set", &[Fence]),
+    ("+time", &[Fence]),
     ("+hset", &[Acquire]),
     ("+hexists", &[Acquire]),
     ("+exists", &[Acquire]),
@@ -200,6 +206,21 @@ impl Restricted {
                 assert_eq!(self.probe.keys().await, [""; 0]);
                 lacking.insert(Acquire);
                 return lacking;
+            }
+            Err(error) => panic!("{error}"),
+        }
+        self.clear().await;
+
+        match request(&locks).fenced().try_acquire().await {
+            Ok(guard) => drop(guard),
+            Err(LockError::Unavailable { votes, .. }) => {
+                self.is_told(&votes);
+                let counter = |key: &String| key.ends_with(":fencing");
+                eventually("no lock is left", SOON, async || {
+                    self.probe.keys().await.iter().all(counter).then_some(())
+                })
+                .await;
+                lacking.insert(Fence);
             }
             Err(error) => panic!("{error}"),
         }
