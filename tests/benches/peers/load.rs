@@ -47,7 +47,9 @@ pub(crate) async fn own_keys(
     let begun = Instant::now();
     let tasks = (0..callers).map(|caller| {
         let locker = locker.clone();
-        tokio::spawn(async move { one_caller(&locker, &format!("own:{caller}"), begun, time).await })
+        tokio::spawn(
+            async move { one_caller(&locker, &format!("own:{caller}"), begun, time).await },
+        )
     });
     let all = join_all(tasks).await;
     let elapsed = begun.elapsed();

@@ -3,7 +3,7 @@
 //!     cargo bench -p redlock-tests --bench peers                          all rows, about five minutes
 //!     cargo bench -p redlock-tests --bench peers -- one-node five-nodes   some of them
 //!
-//! `PEERS_ROUNDS` (9) and `PEERS_SLICE_MS` (200) make it shorter or longer.
+//! `PEERS_ROUNDS` (21) and `PEERS_SLICE_MS` (100) make it shorter or longer.
 //!
 //! Prints one Markdown table. Whoever is compared runs in the same process and runtime, over the same
 //! redis crate, in turns within each round; a ratio is that of one round, and what is shown is the
@@ -13,6 +13,7 @@
 #![allow(clippy::expect_used, reason = "a bench that cannot go on has to stop")]
 
 mod child;
+mod cores;
 mod delay;
 mod floor;
 mod load;
@@ -34,6 +35,8 @@ fn main() {
     match child::role().as_deref() {
         None => runtime().block_on(measure()),
         Some("delay") => delay::run(),
+        Some("turns") => runtime().block_on(processes::run()),
+        Some("many-locks") => runtime().block_on(held::run()),
         Some(other) => panic!("no such role: {other}"),
     }
 }
@@ -56,6 +59,10 @@ async fn measure() {
     hot_key::measure(&settings).await;
     processes::measure(&settings).await;
     held::measure(&settings).await;
+    println!(
+        "\nWhere there is one caller, it and the servers have cores of their own, as they have in real life; \
+         otherwise they share them."
+    );
     println!(
         "\nNot shown: a network with losses, servers on machines of their own (clients and servers \
          share the cores), TLS, persistence, more than five nodes, clusters."

@@ -4,8 +4,6 @@ use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 
-use crate::settings::Settings;
-
 /// What is still under way after a measurement shall not be part of the next.
 const SETTLE: Duration = Duration::from_millis(10);
 
@@ -15,12 +13,12 @@ pub(crate) type Contender<'a, T> = Box<dyn FnMut() -> LocalBoxFuture<'a, T> + 'a
 /// Measures all contenders in every round, another one first each time. A round before the first
 /// warms them up and does not count. Returns the measurements of each contender by rounds.
 pub(crate) async fn interleave<T>(
-    settings: &Settings,
+    rounds: usize,
     mut contenders: Vec<Contender<'_, T>>,
 ) -> Vec<Vec<T>> {
     let count = contenders.len();
     let mut measured: Vec<Vec<T>> = contenders.iter().map(|_| Vec::new()).collect();
-    for round in 0..=settings.rounds {
+    for round in 0..=rounds {
         for turn in 0..count {
             let contender = (round + turn) % count;
             let figures = contenders[contender]().await;

@@ -22,11 +22,16 @@ impl Settings {
             std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
         };
         Self {
-            rounds: usize::try_from(number("PEERS_ROUNDS", 9)).expect("a number of rounds"),
-            slice: Duration::from_millis(number("PEERS_SLICE_MS", 200)),
+            rounds: usize::try_from(number("PEERS_ROUNDS", 21)).expect("a number of rounds"),
+            slice: Duration::from_millis(number("PEERS_SLICE_MS", 100)),
             // Cargo adds options for a harness that is not there.
             rows: std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect(),
         }
+    }
+
+    /// As many rounds as there may be of something that takes long.
+    pub(crate) fn rounds_up_to(&self, most: usize) -> usize {
+        self.rounds.min(most)
     }
 
     pub(crate) fn wants(&self, row: &str) -> bool {

@@ -61,7 +61,8 @@ impl Row {
         self.client = each(&|measured| measured.per_pair(measured.usage.client));
         self.servers = each(&|measured| measured.per_pair(measured.usage.servers));
         self.commands = each(&Measured::commands_per_pair);
-        let failures = |rounds: &Vec<Measured>| rounds.iter().map(|one| one.failures).sum::<usize>();
+        let failures =
+            |rounds: &Vec<Measured>| rounds.iter().map(|one| one.failures).sum::<usize>();
         let failed: Vec<usize> = measured.iter().map(failures).collect();
         if failed.iter().any(|count| *count > 0) {
             let failed: Vec<_> = failed.iter().map(ToString::to_string).collect();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redlock_tests::{Probe, Servers};
+use redlock_tests::{Probe, RedisServer};
 use rustix::time::{ClockId, clock_gettime};
 
 /// The commands that clients send. The others that a server counts are called by scripts, or are
@@ -25,7 +25,7 @@ pub(crate) struct Usage {
 
 impl Meter {
     /// Leaves out servers that do not answer.
-    pub(crate) async fn over(servers: &Servers) -> Self {
+    pub(crate) async fn over(servers: &[RedisServer]) -> Self {
         let mut metered = Vec::with_capacity(servers.len());
         for server in servers.iter().filter(|server| server.is_up()) {
             metered.push((server.process_id(), server.probe().await));

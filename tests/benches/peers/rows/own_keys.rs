@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use redlock_tests::Servers;
 
+use crate::cores;
 use crate::delay::{Delay, delayed};
 use crate::floor::Floor;
 use crate::load::{Measured, own_keys};
@@ -63,9 +64,12 @@ pub(crate) async fn measure(settings: &Settings) {
 }
 
 async fn one_caller(settings: &Settings, servers: &Servers, nodes: &str, limit: f64) {
+    cores::apart(servers);
     let three = compare(settings, servers, &servers.urls(), 1).await;
+    cores::shared(servers);
     let ours = ratio(&three[1], &three[0], Measured::p50);
-    let target = if limit > 1.0 { "p50 <= 1.10x floor" } else { "p50 <= 0.95x floor (of all five)" };
+    let target =
+        if limit > 1.0 { "p50 <= 1.10x floor" } else { "p50 <= 0.95x floor (of all five)" };
     Row {
         work: format!("{nodes}, 1 caller, p50 us of acquire + release"),
         floor: Summary::of(three[0].iter().map(Measured::p50)).to_string(),
@@ -86,9 +90,8 @@ fn throughput_ratio(three: &Three) -> Summary {
 }
 
 fn throughput(work: &str, three: &Three) -> Row {
-    let per_second = |rounds: &[Measured]| {
-        Summary::of(rounds.iter().map(Measured::per_second)).to_string()
-    };
+    let per_second =
+        |rounds: &[Measured]| Summary::of(rounds.iter().map(Measured::per_second)).to_string();
     Row {
         work: work.to_owned(),
         floor: per_second(&three[0]),
@@ -111,7 +114,7 @@ async fn compare(settings: &Settings, servers: &Servers, urls: &[String], caller
         contender(&ours, settings, callers, &meter),
         contender(&theirs, settings, callers, &meter),
     ];
-    let three = interleave(settings, contenders).await;
+    let three = interleave(settings.rounds, contenders).await;
     ours.0.shutdown().await;
     three
 }
