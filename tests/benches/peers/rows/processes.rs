@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use redlock_tests::{Peer, Servers, monotonic_nanos};
 
 use crate::child;
+use crate::cores;
 use crate::floor::Floor;
 use crate::locker::Locker;
 use crate::ours::Ours;
@@ -27,7 +28,10 @@ pub(crate) async fn measure(settings: &Settings) {
     let time = settings.slice * 5;
     let (mut trips, mut of_ours, mut of_theirs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..settings.rounds_up_to(7) {
+        // A process that is woken is on another core too.
+        cores::apart(&servers);
         trips.push(round_trip(&floor).await);
+        cores::shared(&servers);
         of_ours.push(hand_overs(&mut ours, time));
         of_theirs.push(hand_overs(&mut theirs, time));
     }
