@@ -213,26 +213,35 @@ impl IntoResponse for NotLocked {
 /// Carries the lease of the request's lock in the request's extensions, from whoever takes it to
 /// [`HeldLock`].
 #[derive(Debug, Clone)]
-pub(crate) struct HeldSlot(Arc<OnceLock<Lease>>);
+pub(crate) enum HeldSlot {
+    Filled(Lease),
+    /// By the attribute, once everything is extracted.
+    Later(Arc<OnceLock<Lease>>),
+}
 
 impl HeldSlot {
     /// For a lock that is held.
     pub(crate) fn filled(lease: Lease) -> Self {
-        Self(Arc::new(OnceLock::from(lease)))
+        Self::Filled(lease)
     }
 
     /// For a lock that is yet to be taken.
     pub(crate) fn empty() -> Self {
-        Self(Arc::default())
+        Self::Later(Arc::default())
     }
 
     /// Fills an empty slot. A filled one stays as it is.
     pub(crate) fn fill(&self, lease: Lease) {
-        let _ = self.0.set(lease);
+        if let Self::Later(slot) = self {
+            let _ = slot.set(lease);
+        }
     }
 
     fn lease(&self) -> Option<&Lease> {
-        self.0.get()
+        match self {
+            Self::Filled(lease) => Some(lease),
+            Self::Later(slot) => slot.get(),
+        }
     }
 }
 
