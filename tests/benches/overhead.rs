@@ -82,17 +82,19 @@ impl Way {
 fn ways() -> Vec<Way> {
     let locks = LockManager::in_memory();
     let route = |handler| Router::new().route(ROUTE, handler);
-    let with_locks = |app: Router| app.layer(Extension(locks.clone()));
     let policies = LockPolicies::new([LockPolicy::new(ROUTE, "order:{id:u64}").expire(LEASE)]);
-    let layer = LockLayer::new("order:{id:u64}").expire(LEASE);
+    let policies = policies.expect("a policy").manager(locks.clone());
+    let layer = LockLayer::new("order:{id:u64}").expire(LEASE).manager(locks.clone());
+    let nothing = tower::layer::util::Identity::new();
     let hand = locks.clone();
     let hand = move |Path(id): Path<u64>| by_hand(hand.clone(), id);
     vec![
         Way::new("bare route", route(post(bare))),
         Way::new("lock by hand in the handler", route(post(hand))),
-        Way::new("attribute", with_locks(route(post(attribute)))),
-        Way::new("layer", with_locks(route(post(bare).route_layer(layer)))),
-        Way::new("policies", with_locks(route(post(bare)).layer(policies.expect("a policy")))),
+        Way::new("attribute", route(post(attribute)).layer(Extension(locks))),
+        Way::new("layer", route(post(bare).route_layer(layer))),
+        Way::new("policies", route(post(bare)).layer(policies)),
+        Way::new("a layer that does nothing", route(post(bare).route_layer(nothing))),
     ]
 }
 
@@ -123,7 +125,7 @@ fn print(ways: &[Way]) {
         "| a request | ns | allocations | bytes | beyond the bare route | beyond the lock by hand | target | met |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    let [bare, hand, ..] = ways else { return };
+    let [bare, hand, .., nothing] = ways else { return };
     for way in ways {
         let time = median(way.times.iter().copied());
         let Way { name, allocations, bytes, .. } = way;
@@ -136,7 +138,7 @@ fn print(ways: &[Way]) {
         let (beyond_hand, longer, more) = beyond(hand);
         if way.name == bare.name {
             println!(" |  |  |  |");
-        } else if way.name == hand.name {
+        } else if way.name == hand.name || way.name == nothing.name {
             println!("{beyond_bare} |  |  |  |");
         } else {
             let met = longer <= LONGEST && more <= MOST_ALLOCATIONS;
