@@ -11,7 +11,9 @@ pub(crate) fn apart(servers: &[RedisServer]) {
         && !first.is_empty()
     {
         pin(std::process::id(), first);
-        servers.iter().for_each(|server| pin(server.process_id().unsigned_abs(), &[*last]));
+        for server in servers {
+            pin(server.process_id().unsigned_abs(), &[*last]);
+        }
     }
 }
 
@@ -20,7 +22,9 @@ pub(crate) fn apart(servers: &[RedisServer]) {
 pub(crate) fn shared(servers: &[RedisServer]) {
     let all = all();
     pin(std::process::id(), &all);
-    servers.iter().for_each(|server| pin(server.process_id().unsigned_abs(), &all));
+    for server in servers {
+        pin(server.process_id().unsigned_abs(), &all);
+    }
 }
 
 #[cfg(target_os = "linux")]
@@ -40,7 +44,9 @@ fn all() -> Vec<usize> {
 #[cfg(target_os = "linux")]
 fn pin(process: u32, cores: &[usize]) {
     let mut set = rustix::thread::CpuSet::new();
-    cores.iter().for_each(|core| set.set(*core));
+    for core in cores {
+        set.set(*core);
+    }
     let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
     let ids = threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
     for thread in ids.filter_map(rustix::thread::Pid::from_raw) {

@@ -66,13 +66,13 @@ impl Row {
         let failed: Vec<usize> = measured.iter().map(failures).collect();
         if failed.iter().any(|count| *count > 0) {
             let failed: Vec<_> = failed.iter().map(ToString::to_string).collect();
-            self.work += &format!(" (failed: {})", failed.join(", "));
+            self.work = format!("{} (failed: {})", self.work, failed.join(", "));
         }
         self
     }
 }
 
 /// The ratios of two contenders, round by round.
-pub(crate) fn ratio<T>(these: &[T], those: &[T], value: impl Fn(&T) -> f64) -> Summary {
-    Summary::of(these.iter().zip(those).map(|(this, that)| value(this) / value(that)))
+pub(crate) fn ratio<T>(rounds: &[T], base: &[T], value: impl Fn(&T) -> f64) -> Summary {
+    Summary::of(rounds.iter().zip(base).map(|(this, base)| value(this) / value(base)))
 }

@@ -112,7 +112,7 @@ pub(crate) async fn run() {
             "renew" => {
                 let (begun, before) = (Instant::now(), processor_time());
                 tokio::time::sleep(RENEWAL).await;
-                let used = processor_time() - before;
+                let used = processor_time().saturating_sub(before);
                 assert!(held.iter().all(LockGuard::is_valid), "a lock was lost");
                 println!("{}", used.as_secs_f64() / begun.elapsed().as_secs_f64());
             }
