@@ -26,7 +26,7 @@ impl<S: Sync, const FENCED: bool> FromRequestParts<S> for HandlerLock<FENCED> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, LockRejection> {
         let Locks(manager) =
             <Locks as FromRequestParts<S>>::from_request_parts(parts, state).await?;
-        let slot = HeldSlot::empty(FENCED);
+        let slot = HeldSlot::later(FENCED);
         parts.extensions.insert(slot.clone());
         Ok(Self { manager, slot })
     }

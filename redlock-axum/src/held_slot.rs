@@ -5,13 +5,16 @@ use std::sync::{Arc, OnceLock};
 use axum::http::request::Parts;
 use redlock_core::{FencingToken, Lease};
 
-/// A place in the request's extensions for the lock that it holds, or is going to hold: the attribute
-/// extracts first and locks second.
+/// A place in the request's extensions for the lock that it holds.
 #[derive(Debug, Clone)]
-pub(crate) struct HeldSlot {
-    /// Whether the lock is numbered.
-    fenced: bool,
-    held: Arc<OnceLock<Held>>,
+pub(crate) enum HeldSlot {
+    Filled(Held),
+    /// The attribute extracts first and locks second.
+    Later {
+        /// Whether the lock is going to be numbered.
+        fenced: bool,
+        held: Arc<OnceLock<Held>>,
+    },
 }
 
 /// What extractors see of a lock.
@@ -22,19 +25,16 @@ pub(crate) struct Held {
 }
 
 impl HeldSlot {
-    /// For a lock that is held.
-    pub(crate) fn filled(held: Held) -> Self {
-        Self { fenced: held.token.is_some(), held: Arc::new(OnceLock::from(held)) }
-    }
-
     /// For a lock that is yet to be taken.
-    pub(crate) fn empty(fenced: bool) -> Self {
-        Self { fenced, held: Arc::default() }
+    pub(crate) fn later(fenced: bool) -> Self {
+        Self::Later { fenced, held: Arc::default() }
     }
 
-    /// Fills an empty slot. A filled one stays as it is.
-    pub(crate) fn fill(&self, held: Held) {
-        let _ = self.held.set(held);
+    /// Fills the slot of a lock that was yet to be taken. A filled one stays as it is.
+    pub(crate) fn fill(&self, taken: Held) {
+        if let Self::Later { held, .. } = self {
+            let _ = held.set(taken);
+        }
     }
 
     pub(crate) fn of(parts: &Parts) -> Option<Self> {
@@ -42,14 +42,24 @@ impl HeldSlot {
     }
 
     pub(crate) fn is_fenced(&self) -> bool {
-        self.fenced
+        match self {
+            Self::Filled(held) => held.token.is_some(),
+            Self::Later { fenced, .. } => *fenced,
+        }
     }
 
     pub(crate) fn lease(&self) -> Option<&Lease> {
-        self.held.get().map(|held| &held.lease)
+        self.held().map(|held| &held.lease)
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {
-        self.held.get()?.token
+        self.held()?.token
+    }
+
+    fn held(&self) -> Option<&Held> {
+        match self {
+            Self::Filled(held) => Some(held),
+            Self::Later { held, .. } => held.get(),
+        }
     }
 }

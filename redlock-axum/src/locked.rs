@@ -43,7 +43,7 @@ where
         Ok(hold) => hold,
         Err(rejection) => return Ok(setup.reject(rejection)),
     };
-    parts.extensions.insert(HeldSlot::filled(hold.held()));
+    parts.extensions.insert(HeldSlot::Filled(hold.held()));
     // The answer to HEAD has no body that could be sent.
     let until_end_of_body =
         terms.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;

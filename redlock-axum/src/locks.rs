@@ -241,7 +241,7 @@ mod tests {
         let locks = LockManager::in_memory();
         let guard = locks.lock("a").expire(Duration::from_secs(5)).try_acquire().await.unwrap();
         let mut parts = parts();
-        parts.extensions.insert(HeldSlot::filled(held(&guard)));
+        parts.extensions.insert(HeldSlot::Filled(held(&guard)));
 
         let lock = held_lock(&mut parts).await.unwrap();
         assert_eq!(lock.key().as_str(), "a");
@@ -258,7 +258,7 @@ mod tests {
     #[tokio::test]
     async fn an_empty_slot_says_that_nothing_is_held() {
         let mut parts = parts();
-        let slot = HeldSlot::empty(false);
+        let slot = HeldSlot::later(false);
         parts.extensions.insert(slot.clone());
         let lock = held_lock(&mut parts).await.unwrap();
         assert_eq!(lock.key().as_str(), "not-locked-yet");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Tells the time. Tests put a clock of their own here, so that they need not wait.
 pub(crate) trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// Reads both clocks.
+    /// Reads the clocks.
     fn now(&self) -> Moment;
 }
 
@@ -49,16 +49,17 @@ impl Moment {
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
-    #[cfg(any(target_os = "linux", target_os = "android"))]
+    /// On Linux `CLOCK_BOOTTIME` is `CLOCK_MONOTONIC` and the time asleep, so it is never the one
+    /// that has advanced less, and reading it alone is enough. On Apple's systems `CLOCK_MONOTONIC`
+    /// counts the time asleep.
+    #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
     fn now(&self) -> Moment {
         use rustix::time::ClockId;
-        Moment { monotonic: read(ClockId::Monotonic), boot: read(ClockId::Boottime) }
-    }
-
-    /// On Apple's systems `CLOCK_MONOTONIC` counts the time asleep.
-    #[cfg(target_vendor = "apple")]
-    fn now(&self) -> Moment {
-        let now = read(rustix::time::ClockId::Monotonic);
+        #[cfg(not(target_vendor = "apple"))]
+        const CLOCK: ClockId = ClockId::Boottime;
+        #[cfg(target_vendor = "apple")]
+        const CLOCK: ClockId = ClockId::Monotonic;
+        let now = read(CLOCK);
         Moment { monotonic: now, boot: now }
     }
 

@@ -1,6 +1,5 @@
 //! What one request holds, so that it does not wait for itself.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -56,13 +55,11 @@ pub async fn scope<F: Future>(future: F) -> F::Output {
     }
 }
 
+/// What is held, each with its manager. Few enough to look through.
 #[derive(Debug, Default)]
 struct Scope {
-    held: Mutex<HashMap<Which, Weak<Held>>>,
+    held: Mutex<Vec<(usize, Weak<Held>)>>,
 }
-
-/// A manager and a name on its nodes.
-type Which = (usize, LockName);
 
 /// Managers are told apart by their queues.
 fn id(queues: &Arc<Queues>) -> usize {
@@ -72,19 +69,21 @@ fn id(queues: &Arc<Queues>) -> usize {
 /// The lock of this name that the current scope holds.
 pub(crate) fn held_in_scope(queues: &Arc<Queues>, name: &LockName) -> Option<Arc<Held>> {
     let find = |scope: &Scope| {
-        let held = scope.held.lock();
-        held.get(&(id(queues), name.clone()))?.upgrade()
+        let all = scope.held.lock();
+        let of_manager = all.iter().filter(|(manager, _)| *manager == id(queues));
+        of_manager.filter_map(|(_, held)| held.upgrade()).find(|held| {
+            held.claim().name() == name && held.state() == State::Held && held.is_valid()
+        })
     };
-    let held = SCOPE.try_with(find).ok().flatten()?;
-    (held.state() == State::Held && held.is_valid()).then_some(held)
+    SCOPE.try_with(find).ok().flatten()
 }
 
 /// Notes that the current scope, if there is one, holds a lock.
 pub(crate) fn hold_in_scope(queues: &Arc<Queues>, held: &Arc<Held>) {
     let _ = SCOPE.try_with(|scope| {
         let mut all = scope.held.lock();
-        all.retain(|_, held| held.strong_count() > 0);
-        all.insert((id(queues), held.claim().name().clone()), Arc::downgrade(held));
+        all.retain(|(_, held)| held.strong_count() > 0);
+        all.push((id(queues), Arc::downgrade(held)));
     });
 }
 

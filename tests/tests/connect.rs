@@ -114,6 +114,27 @@ async fn a_minority_that_is_down_does_not_prevent_the_start_and_is_used_when_it_
     .await;
 }
 
+/// A start that waits for a node that hangs takes as long as a connection may take at most.
+#[tokio::test]
+async fn a_node_that_hangs_does_not_hold_up_the_start() {
+    let mut servers = Servers::start(3).await;
+    servers[2].freeze();
+    let patience = Duration::from_secs(30);
+    let builder = LockManager::builder().urls(servers.urls()).connect_timeout(patience);
+    let begun = Instant::now();
+    let locks = builder.node_timeout(Duration::from_secs(2)).connect().await.unwrap();
+    assert!(begun.elapsed() < patience / 2, "{:?}", begun.elapsed());
+
+    servers[2].thaw();
+    eventually("the node votes", SOON, async || {
+        let guard = locks.lock(KEY).try_acquire().await.unwrap();
+        let keys = servers.keys().await.len();
+        guard.release().await.unwrap();
+        (keys == servers.len()).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn even_numbers_of_nodes_need_more_than_half() {
     for (count, may_be_down) in [(2, 0), (4, 1)] {

@@ -157,9 +157,11 @@ impl Aftercare for Background {
         }
         let clock = Arc::clone(&self.clock);
         self.spawn(async move {
+            let left = clock.now().until(until);
             let releases =
                 releases.into_iter().map(|release| release.finish(&claim, until, &*clock));
-            futures_util::future::join_all(releases).await;
+            // What is sent by then takes effect whenever the node wakes up.
+            let _ = tokio::time::timeout(left, futures_util::future::join_all(releases)).await;
         });
     }
 }
@@ -195,14 +197,11 @@ impl Releasing {
     }
 
     /// Asks again until the node has confirmed that it does not hold the claim, or cannot hold it
-    /// any more because its lease has run out.
+    /// any more because its lease has run out. A node that does not answer is waited for.
     async fn finish(mut self, claim: &Arc<Claim>, until: Moment, clock: &dyn Clock) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let left = clock.now().until(until);
-            let vote = tokio::time::timeout(left, std::future::poll_fn(|cx| self.poll(cx))).await;
-            // Sent as it is, it takes effect whenever the node wakes up.
-            let Ok(vote) = vote else { return };
+            let vote = std::future::poll_fn(|cx| self.poll(cx)).await;
             let Vote::Failed(error) = vote else { return };
             let left = clock.now().until(until);
             if left.is_zero() {
@@ -218,10 +217,7 @@ impl Releasing {
                 tokio::time::sleep(pause.min(left)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
-            let left = clock.now().until(until);
-            if tokio::time::timeout(left, self.node.recovered()).await.is_err() {
-                return;
-            }
+            self.node.recovered().await;
             if matches!(error, NodeError::NotConnected(_)) {
                 // Known to be up a moment before it is told apart from broken.
                 tokio::time::sleep(FIRST_PAUSE.min(left)).await;

@@ -1,13 +1,16 @@
 //! The life cycle of the nodes' connections.
 
 use std::fmt;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bb8_redis::bb8;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Sleep, sleep};
 
 use super::connector::{Connector, Failure};
 use super::link::Link;
@@ -23,6 +26,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 /// A server that refuses our credentials will not change its mind soon.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
+/// Once a quorum is connected, the others are waited for no longer than this part of the connect
+/// timeout, and are connected to in the background: a node that hangs shall not hold up a start.
+const LAGGARDS: u32 = 4;
 /// A connection that lasted for less than this is followed by a pause.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 
@@ -32,36 +38,42 @@ const SILENT_TOO_LONG: Duration = Duration::from_secs(5);
 /// How often that is looked at.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// Connects to all Redis nodes at once, and keeps them connected for as long as they live.
+/// Connects to all Redis nodes at once, and keeps them connected for as long as they live. Returns
+/// when a quorum is connected and the others had their time.
 pub(crate) async fn connect_all(
     nodes: &[Arc<dyn Node>],
     redis_nodes: &[(usize, Arc<RedisNode>)],
 ) -> Result<(), ConnectError> {
     let servers = Arc::new(Servers::default());
-    let first_attempts = redis_nodes.iter().map(|(_, node)| {
-        let supervisor = Supervisor::new(node, Arc::clone(&servers));
-        async move {
-            let (supervisor, first) = supervisor.first_attempt().await;
-            (supervisor, first)
-        }
+    let attempts = redis_nodes.iter().map(|(index, node)| {
+        let (index, supervisor) = (*index, Supervisor::new(node, Arc::clone(&servers)));
+        async move { (index, supervisor.first_attempt().await) }
     });
-    let first_attempts = futures_util::future::join_all(first_attempts).await;
+    let mut attempts: FuturesUnordered<_> = attempts.collect();
 
+    let quorum = quorum(nodes.len());
+    let mut connected = nodes.len() - redis_nodes.len();
     let mut votes: Vec<Vote> = vec![Vote::Granted; nodes.len()];
-    for ((index, _), (_, first)) in redis_nodes.iter().zip(&first_attempts) {
-        match first {
-            Ok(_) => {}
+    let mut first_attempts = Vec::with_capacity(redis_nodes.len());
+    let mut laggards = pin!(None);
+    while let Some((index, attempt)) = next_before(&mut attempts, laggards.as_mut()).await {
+        match &attempt.1 {
+            Ok(_) => connected += 1,
             Err(NodeError::SameServer(other)) => {
                 return Err(ConnectError::SameServer {
                     first: Arc::clone(other),
-                    second: Arc::clone(nodes[*index].name()),
+                    second: Arc::clone(nodes[index].name()),
                 });
             }
-            Err(error) => votes[*index] = Vote::Failed(error.clone()),
+            Err(error) => votes[index] = Vote::Failed(error.clone()),
+        }
+        first_attempts.push(attempt);
+        if connected >= quorum && laggards.is_none() {
+            let patience =
+                redis_nodes.iter().map(|(_, node)| node.connect_timeout / LAGGARDS).max();
+            laggards.set(patience.map(sleep));
         }
     }
-    let connected = votes.iter().filter(|vote| **vote == Vote::Granted).count();
-    let quorum = quorum(nodes.len());
     if connected < quorum {
         let votes: Votes = nodes
             .iter()
@@ -73,7 +85,27 @@ pub(crate) async fn connect_all(
     for (supervisor, first) in first_attempts {
         tokio::spawn(supervisor.run(first));
     }
+    tokio::spawn(async move {
+        while let Some((_, (supervisor, first))) = attempts.next().await {
+            tokio::spawn(supervisor.run(first));
+        }
+    });
     Ok(())
+}
+
+/// The next of some futures, unless the timer fires before it.
+async fn next_before<F: Future>(
+    futures: &mut FuturesUnordered<F>,
+    timer: Pin<&mut Option<Sleep>>,
+) -> Option<F::Output> {
+    match timer.as_pin_mut() {
+        None => futures.next().await,
+        Some(timer) => tokio::select! {
+            biased;
+            next = futures.next() => next,
+            () = timer => None,
+        },
+    }
 }
 
 /// Which server is which node, so that no server votes twice, even when it comes back later under

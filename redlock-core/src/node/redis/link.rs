@@ -273,6 +273,16 @@ impl Waiting {
     }
 }
 
+impl Owed {
+    fn end_question(&mut self) {
+        self.questions -= 1;
+        if self.questions == 0 {
+            self.since = None;
+            self.suspected = None;
+        }
+    }
+}
+
 /// A question that the server owes the answer to.
 struct Question<'a> {
     waiting: &'a Waiting,
@@ -280,21 +290,21 @@ struct Question<'a> {
 
 impl Question<'_> {
     /// The server has answered, so it is there; what else it owes counts from now.
-    fn answered(&self) {
+    fn answered(self) {
         let mut owed = self.waiting.0.lock();
-        owed.since = Some(Instant::now());
         owed.suspected = None;
+        if owed.questions > 1 {
+            owed.since = Some(Instant::now());
+        }
+        owed.end_question();
+        drop(owed);
+        std::mem::forget(self);
     }
 }
 
 impl Drop for Question<'_> {
     fn drop(&mut self) {
-        let mut owed = self.waiting.0.lock();
-        owed.questions -= 1;
-        if owed.questions == 0 {
-            owed.since = None;
-            owed.suspected = None;
-        }
+        self.waiting.0.lock().end_question();
     }
 }
 
@@ -346,7 +356,6 @@ mod tests {
         wait(SUSPICION);
         assert!(waiting.unresponsive_for(LIMIT).is_some());
         question.answered();
-        drop(question);
         assert_eq!(waiting.unresponsive_for(LIMIT), None);
     }
 

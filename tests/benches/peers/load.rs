@@ -1,0 +1,90 @@
+//! Callers that lock and unlock, and how long that takes them.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+
+use crate::locker::Locker;
+use crate::statistics::{micros, percentile};
+use crate::usage::{Meter, Usage};
+
+/// One measurement.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Measured {
+    pub(crate) elapsed: Duration,
+    /// How long each pair of a lock and an unlock took, sorted.
+    pub(crate) pairs: Vec<Duration>,
+    pub(crate) failures: usize,
+    pub(crate) usage: Usage,
+}
+
+impl Measured {
+    pub(crate) fn p50(&self) -> f64 {
+        micros(percentile(&self.pairs, 0.5))
+    }
+
+    pub(crate) fn per_second(&self) -> f64 {
+        self.pairs.len() as f64 / self.elapsed.as_secs_f64()
+    }
+
+    pub(crate) fn per_pair(&self, used: Duration) -> f64 {
+        micros(used) / self.pairs.len() as f64
+    }
+
+    pub(crate) fn commands_per_pair(&self) -> f64 {
+        self.usage.commands as f64 / self.pairs.len() as f64
+    }
+}
+
+/// Lets `callers` tasks lock and unlock, each a key of its own, for the given time.
+pub(crate) async fn own_keys(
+    locker: &impl Locker,
+    callers: usize,
+    time: Duration,
+    meter: &mut Meter,
+) -> Measured {
+    let begun_usage = meter.begin().await;
+    let begun = Instant::now();
+    let tasks = (0..callers).map(|caller| {
+        let locker = locker.clone();
+        tokio::spawn(
+            async move { one_caller(&locker, &format!("own:{caller}"), begun, time).await },
+        )
+    });
+    let all = join_all(tasks).await;
+    let elapsed = begun.elapsed();
+    let usage = meter.end(begun_usage).await;
+    let mut measured = Measured { elapsed, usage, ..Measured::default() };
+    for caller in all {
+        let (pairs, failures) = caller.expect("a caller that does not panic");
+        measured.pairs.extend(pairs);
+        measured.failures += failures;
+    }
+    measured.pairs.sort_unstable();
+    measured
+}
+
+async fn one_caller(
+    locker: &impl Locker,
+    key: &str,
+    begun: Instant,
+    time: Duration,
+) -> (Vec<Duration>, usize) {
+    let (mut pairs, mut failures) = (Vec::with_capacity(1 << 12), 0);
+    let mut before = Instant::now();
+    loop {
+        let pair = match locker.lock(key).await {
+            Ok(held) => locker.unlock(key, held).await,
+            Err(error) => Err(error),
+        };
+        let after = Instant::now();
+        match pair {
+            Ok(()) => pairs.push(after - before),
+            Err(_) => failures += 1,
+        }
+        before = after;
+        if after - begun >= time {
+            return (pairs, failures);
+        }
+    }
+}

@@ -1,0 +1,33 @@
+//! This library, with its defaults.
+
+use redlock_core::{LockGuard, LockManager};
+
+use crate::locker::Locker;
+use crate::settings::LEASE;
+
+#[derive(Clone)]
+pub(crate) struct Ours(pub(crate) LockManager);
+
+impl Ours {
+    pub(crate) async fn connect(urls: &[String]) -> Self {
+        Self(LockManager::connect(urls).await.expect("a manager"))
+    }
+}
+
+impl Locker for Ours {
+    type Held = LockGuard;
+
+    async fn lock(&self, key: &str) -> Result<LockGuard, String> {
+        let request = self.0.lock(key).expire(LEASE);
+        request.acquire().await.map_err(|error| error.to_string())
+    }
+
+    async fn wait(&self, key: &str) -> Result<LockGuard, String> {
+        let request = self.0.lock(key).expire(LEASE).wait_forever();
+        request.acquire().await.map_err(|error| error.to_string())
+    }
+
+    async fn unlock(&self, _: &str, guard: LockGuard) -> Result<(), String> {
+        guard.release().await.map_err(|error| error.to_string())
+    }
+}

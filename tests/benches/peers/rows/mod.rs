@@ -1,0 +1,7 @@
+//! The rows of the table, by what they are about.
+
+pub(crate) mod degraded;
+pub(crate) mod held;
+pub(crate) mod hot_key;
+pub(crate) mod own_keys;
+pub(crate) mod processes;

@@ -1,0 +1,52 @@
+//! Medians.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The median of some figures, with the smallest and the largest.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Summary {
+    pub(crate) median: f64,
+    pub(crate) least: f64,
+    pub(crate) most: f64,
+}
+
+impl Summary {
+    pub(crate) fn of(figures: impl IntoIterator<Item = f64>) -> Self {
+        let mut figures: Vec<f64> = figures.into_iter().collect();
+        figures.sort_by(f64::total_cmp);
+        let (Some(least), Some(most)) = (figures.first(), figures.last()) else {
+            return Self { median: f64::NAN, least: f64::NAN, most: f64::NAN };
+        };
+        Self { median: figures[figures.len() / 2], least: *least, most: *most }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { median, least, most } = *self;
+        write!(f, "{} ({}-{})", figure(median), figure(least), figure(most))
+    }
+}
+
+/// A figure with about three digits.
+pub(crate) fn figure(value: f64) -> String {
+    match value.abs() {
+        10_000.0.. => format!("{:.1} k", value / 1000.0),
+        1000.0.. => format!("{:.2} k", value / 1000.0),
+        100.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        _ => format!("{value:.2}"),
+    }
+}
+
+/// The value that so many of the sorted values are not above, `part` from 0 to 1.
+pub(crate) fn percentile(sorted: &[Duration], part: f64) -> Duration {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
+    let index = (sorted.len().saturating_sub(1) as f64 * part) as usize;
+    sorted.get(index).copied().unwrap_or_default()
+}
+
+pub(crate) fn micros(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e6
+}
