@@ -9,7 +9,8 @@
 //! of them, so that the account is locked. The lease is one second. Who works for longer may find that
 //! somebody else has been there meanwhile, and must not write; but no look at the clock helps a
 //! process that is paused between the look and the write. The database can tell, by the number of the
-//! lock's holder.
+//! lock's holder: each tells it before it reads, so that no earlier one can write after that, and again
+//! when it writes.
 
 use std::error::Error;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use axum::{Extension, Router};
 use redlock_axum::{FencedLock, FencingToken, LockManager, redis_lock};
 use serde::Deserialize;
 use tokio::net::TcpListener;
-use tokio_postgres::{Client, NoTls, Transaction};
+use tokio_postgres::{Client, GenericClient, NoTls};
 use tracing::info;
 
 const TABLES: &str = "
@@ -31,8 +32,8 @@ const TABLES: &str = "
         key text primary key, number bigint not null, holder bigint not null
     )";
 
-/// Touches no row where somebody later has been. It also locks the row until the transaction ends, so
-/// that nobody later comes in between.
+/// Touches no row where somebody later has been. In a transaction it also locks the row until the end,
+/// so that nobody comes in between.
 const FENCE: &str = "
     insert into fence as f (key, number, holder) values ($1, $2, $3)
     on conflict (key) do update set number = excluded.number, holder = excluded.holder
@@ -46,6 +47,10 @@ async fn deposit(
     lock: FencedLock,
 ) -> Result<String, DepositError> {
     let mut client = database.connect().await?;
+    let key = format!("account:{id}");
+    if !is_last(&client, &key, lock.fencing_token()).await? {
+        return Err(DepositError::Late);
+    }
     let row = client.query_opt("select balance from account where id = $1", &[&id]).await?;
     let before: i64 = row.map_or(0, |row| row.get(0));
     info!("account {id} has {before}");
@@ -53,7 +58,7 @@ async fn deposit(
     let after = before + amount;
 
     let transaction = client.transaction().await?;
-    if !is_last(&transaction, &format!("account:{id}"), lock.fencing_token()).await? {
+    if !is_last(&transaction, &key, lock.fencing_token()).await? {
         return Err(DepositError::Late);
     }
     let write = "insert into account (id, balance) values ($1, $2)
@@ -63,13 +68,13 @@ async fn deposit(
     Ok(format!("account {id} has {after}\n"))
 }
 
-/// The first statement of every transaction that writes.
+/// Asked before the first read that a write depends on, and first in the transaction that writes.
 async fn is_last(
-    transaction: &Transaction<'_>,
+    client: &impl GenericClient,
     key: &str,
     token: FencingToken,
 ) -> Result<bool, tokio_postgres::Error> {
-    let rows = transaction.execute(FENCE, &[&key, &token.number(), &token.holder()]).await?;
+    let rows = client.execute(FENCE, &[&key, &token.number(), &token.holder()]).await?;
     Ok(rows == 1)
 }
 

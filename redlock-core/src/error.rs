@@ -332,6 +332,10 @@ pub enum NodeError {
     /// The server answered with an error, in its own words.
     #[error("{0}")]
     Server(Arc<str>),
+    /// The server sent a reply that no server of this kind sends. Whether it did what it was asked is
+    /// unknown.
+    #[error("the server sent a reply that was not understood")]
+    NotUnderstood,
     /// The server does not permit the user what the lock needs.
     #[error("not permitted: {0}")]
     NotPermitted(Arc<str>),

@@ -87,7 +87,7 @@ impl FencedGuard {
     fn new(guard: LockGuard) -> Result<Self, LockError> {
         match guard.fencing_token() {
             Some(token) => Ok(Self { guard, token }),
-            // Shared with a guard of the same scope that did not ask for a number.
+            // No number was asked for.
             None => Err(LockError::AlreadyHeld { key: guard.key().clone() }),
         }
     }

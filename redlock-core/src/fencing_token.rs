@@ -1,6 +1,7 @@
 //! The number by which a resource tells a present holder from a late one.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 
 /// Says which of two holders of a lock came later: the greater one. Made by
 /// [`LockRequest::fenced`](crate::LockRequest::fenced).
@@ -22,8 +23,8 @@ use std::fmt;
 /// * as long as no node forgets: the number is written to a majority before the guard is handed out,
 ///   and whoever comes later asks a majority;
 /// * where nodes do forget (a restart without data, a replica that was promoted), as long as their
-///   wall clocks run apart by less than the time between the two: no number is below the server's
-///   time in microseconds.
+///   wall clocks run apart, and have ever been ahead, by less than the time between the two: no number
+///   is below the server's time in microseconds.
 ///
 /// Numbers have gaps, and those of different keys are not to be compared. The counter is one key for
 /// each node and prefix, `redlock:fencing`. It is the one key without a time to live that this crate
@@ -31,7 +32,8 @@ use std::fmt;
 ///
 /// # PostgreSQL
 ///
-/// The check is the first statement of the transaction that writes:
+/// The check comes twice: before the first read that the write depends on, so that a late holder is
+/// refused from then on; and again as the first statement of the transaction that writes.
 ///
 /// ```sql
 /// create table fence (key text primary key, number bigint not null, holder bigint not null);
@@ -41,8 +43,8 @@ use std::fmt;
 /// where (f.number, f.holder) <= (excluded.number, excluded.holder);
 /// ```
 ///
-/// If it touches no row, somebody later has been there: roll back. It also locks the row, so that two
-/// holders' transactions do not interleave. The example `fencing` does so in a service.
+/// If it touches no row, somebody later has been there: roll back. In the transaction it also locks the
+/// row, so that two holders' writes do not interleave. The example `fencing` does so in a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
     // The derived order compares the fields in theirs.
@@ -57,7 +59,11 @@ impl FencingToken {
     /// Less than the token of any holder.
     pub const ZERO: Self = Self { number: 0, holder: 0 };
 
-    pub(crate) fn new(number: i64, holder: i64) -> Self {
+    /// What numbers there are.
+    pub(crate) const NUMBERS: RangeInclusive<i64> = 1..=LIMIT;
+
+    /// Makes a token again of what was stored of it.
+    pub fn new(number: i64, holder: i64) -> Self {
         Self { number, holder }
     }
 

@@ -54,7 +54,7 @@
 //! [critique](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html) and
 //! Salvatore Sanfilippo's [answer](http://antirez.com/news/101) discuss what it is good for. Use it to
 //! avoid work that is done twice; where being wrong once would be a disaster, let the resource itself
-//! check too (a unique index, a version number).
+//! check too (a unique index, a version number, a [`FencingToken`]).
 //!
 //! # Cancel safety
 //!
@@ -74,11 +74,11 @@
 //! | name | kind | labels |
 //! |---|---|---|
 //! | `redlock_acquire_seconds` | histogram: how long acquisitions took, waiting included | `outcome`: `acquired`, `contended`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `foreign_key`, `invalid`, `shut_down`, `dropped` |
-//! | `redlock_lost_total` | counter: locks that were lost before they were released | |
+//! | `redlock_lost_total` | counter: locks that were lost before they were released, by a shutdown too | |
 //! | `redlock_extensions_total` | counter: extensions of leases, renewal included | `outcome`: `extended`, `unavailable`, `lost` |
-//! | `redlock_node_up` | gauge: whether a node can be asked | `node`: host and port |
+//! | `redlock_node_up` | gauge: whether a node can be asked, as long as its manager lives | `node`: host and port |
 //!
-//! No label holds a key. What happened to which lock is told by the events of [`tracing`].
+//! Install the recorder before the manager connects. No label holds a key. What happened to which lock is told by the events of [`tracing`].
 //!
 //! # Servers
 //!

@@ -11,11 +11,11 @@ use crate::error::{InvalidOption, LockError, Votes};
 use crate::fenced::FencedRequest;
 use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
-use crate::lease::{Held, Renewal};
+use crate::lease::{Held, Renewal, State};
 use crate::manager::Shared;
 use crate::node::{Claim, Dialect, LockName};
 use crate::queue::{Backoff, Place, Turn, Wanted, poll_pause};
-use crate::scope::held_in_scope;
+use crate::scope;
 use crate::telemetry::Acquisition;
 
 /// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
@@ -173,7 +173,9 @@ impl LockRequest {
     /// Acquires the lock, waiting up to [`wait_time`](Self::wait_time) while another holds it.
     ///
     /// Waits for another holder only: where no quorum of nodes can be had it returns at once, so
-    /// that callers learn of it.
+    /// that callers learn of it. The nodes' answers to the last question are waited for, which may
+    /// take up to the manager's `node_timeout` longer, and twice that for a
+    /// [fenced](Self::fenced) lock.
     ///
     /// # Errors
     ///
@@ -206,23 +208,27 @@ impl LockRequest {
             return Ok(guard);
         }
         let (expire, takes_over) = (terms.expire, terms.hold_at_least.is_none());
-        let wanted = Wanted { expire, takes_over, fenced: self.fenced };
+        let wanted = Wanted { expire, takes_over, fenced: self.fenced, scope: scope::current() };
+        let place = shared.queues.join(name, &key, wanted)?;
         loop {
-            let place = shared.queues.join(name.clone(), &key, wanted)?;
             let turn = match deadline {
                 Some(deadline) => tokio::time::timeout_at(deadline, place.turn()).await,
                 None => Ok(place.turn().await),
             };
             match turn {
-                Ok(Turn::Handed(held)) => match self.take_over(held, terms).await {
-                    // It was lost on the way.
-                    Err(LockError::Contended { .. }) => {}
-                    guard => {
+                Ok(Turn::Handed(held)) => {
+                    if let Some(guard) = self.take_over(held, terms).await? {
                         // A shutdown in between has released it already.
                         shared.check_open()?;
-                        return guard;
+                        return Ok(guard);
                     }
-                },
+                    place.rejoin();
+                }
+                Ok(Turn::Own(held)) => {
+                    if let Some(guard) = self.share(&key, held)? {
+                        return Ok(guard);
+                    }
+                }
                 Ok(Turn::Ask) => return self.ask_until(&key, terms, &place, deadline).await,
                 Err(_) => {
                     let remaining = shared.queues.held_for(place.name());
@@ -253,6 +259,9 @@ impl LockRequest {
                 }
                 other => return other,
             };
+            if let Some(guard) = self.re_enter(key, place.name())? {
+                return Ok(guard);
+            }
             let left = deadline.map_or(Duration::MAX, |deadline| {
                 deadline.saturating_duration_since(Instant::now())
             });
@@ -300,15 +309,28 @@ impl LockRequest {
             let (key, remaining) = (key.clone(), Some(remaining));
             return Err(LockError::Contended { key, remaining, votes: Votes::default() });
         }
-        self.ask(key, terms).await
+        match self.ask(key, terms).await {
+            // Perhaps by what was joined with this in the same scope.
+            Err(refused @ LockError::Contended { .. }) => self.re_enter(key, &name)?.ok_or(refused),
+            result => result,
+        }
     }
 
     /// What this scope holds already is shared, or refused; it is never waited for.
     fn re_enter(&self, key: &LockKey, name: &LockName) -> Result<Option<LockGuard>, LockError> {
-        match held_in_scope(&self.shared.queues, name) {
-            Some(held) if self.reentrant => Ok(LockGuard::share(&self.shared, held)),
-            Some(_) => Err(LockError::AlreadyHeld { key: key.clone() }),
+        match scope::held(&self.shared.queues, name) {
+            Some(held) => self.share(key, held),
             None => Ok(None),
+        }
+    }
+
+    /// Shares what this scope holds, if it is wanted so; `None` if it is being released.
+    fn share(&self, key: &LockKey, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
+        // A number cannot be made up for one that has none.
+        if self.reentrant && (!self.fenced || held.token().is_some()) {
+            Ok(LockGuard::share(&self.shared, held))
+        } else {
+            Err(LockError::AlreadyHeld { key: key.clone() })
         }
     }
 
@@ -332,7 +354,7 @@ impl LockRequest {
                 if let Some(token) = token {
                     held.set_token(token);
                 }
-                shared.queues.hold(&held);
+                shared.queues.hold(&held, scope::current());
                 let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
                 // A shutdown in between has not seen this guard; it releases as it is dropped.
                 shared.check_open()?;
@@ -342,30 +364,42 @@ impl LockRequest {
         }
     }
 
-    /// Takes over a lock that another caller of this process held.
-    async fn take_over(&self, held: Arc<Held>, terms: Terms) -> Result<LockGuard, LockError> {
+    /// Takes over a lock that another caller of this process held; `None` if it is lost on the way.
+    async fn take_over(
+        &self,
+        held: Arc<Held>,
+        terms: Terms,
+    ) -> Result<Option<LockGuard>, LockError> {
+        let ballot = &self.shared.ballot;
         let guard = LockGuard::new(Arc::clone(&self.shared), Arc::clone(&held), terms.renewal());
         if self.fenced
+            && guard.is_valid()
             && let Some(token) = held.claim().next_token()
         {
-            if let Err(refusal) = self.shared.ballot.confirm(held.claim(), token).await {
-                if let Refusal::Contended { .. } = refusal {
-                    held.lose("a quorum of nodes does not hold it any more");
-                }
-                return Err(error(refusal, guard.key().clone(), terms.expire));
+            match ballot.confirm(held.claim(), token, held.remaining()).await {
+                Ok(()) => held.set_token(token),
+                Err(Refusal::Contended { .. }) => held.discard(),
+                Err(refusal) => return Err(error(refusal, guard.key().clone(), terms.expire)),
             }
-            held.set_token(token);
+        }
+        // It may have taken this caller long to look at what it was handed (invariant 1).
+        if !guard.is_valid() {
+            held.discard();
+            return Ok(None);
         }
         if guard.remaining() < terms.expire * 9 / 10 {
             // Until that is confirmed, the guard tells what is left of the old lease.
             let (lease, expire) = (guard.lease(), terms.expire);
             self.shared.background.spawn(async move {
-                if let Err(error) = lease.extend(expire).await {
+                if let Err(error) = lease.extend(expire).await
+                    // It may have been released, or handed on, meanwhile.
+                    && held.state() == State::Held
+                {
                     tracing::warn!(%error, "the lease of a lock that was handed over was not extended");
                 }
             });
         }
-        Ok(guard)
+        Ok(Some(guard))
     }
 }
 

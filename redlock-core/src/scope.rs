@@ -1,5 +1,6 @@
 //! What one request holds, so that it does not wait for itself.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
@@ -51,14 +52,22 @@ pub async fn scope<F: Future>(future: F) -> F::Output {
     if SCOPE.try_with(|_| ()).is_ok() {
         future.await
     } else {
-        SCOPE.scope(Scope::default(), future).await
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let id = COUNT.fetch_add(1, Ordering::Relaxed);
+        SCOPE.scope(Scope { id, held: Mutex::default() }, future).await
     }
 }
 
 /// What is held, each with its manager. Few enough to look through.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Scope {
+    id: u64,
     held: Mutex<Vec<(usize, Weak<Held>)>>,
+}
+
+/// Which scope this is; `None` outside of any.
+pub(crate) fn current() -> Option<u64> {
+    SCOPE.try_with(|scope| scope.id).ok()
 }
 
 /// Managers are told apart by their queues.
@@ -67,7 +76,7 @@ fn id(queues: &Arc<Queues>) -> usize {
 }
 
 /// The lock of this name that the current scope holds.
-pub(crate) fn held_in_scope(queues: &Arc<Queues>, name: &LockName) -> Option<Arc<Held>> {
+pub(crate) fn held(queues: &Arc<Queues>, name: &LockName) -> Option<Arc<Held>> {
     let find = |scope: &Scope| {
         let all = scope.held.lock();
         let of_manager = all.iter().filter(|(manager, _)| *manager == id(queues));
@@ -79,7 +88,7 @@ pub(crate) fn held_in_scope(queues: &Arc<Queues>, name: &LockName) -> Option<Arc
 }
 
 /// Notes that the current scope, if there is one, holds a lock.
-pub(crate) fn hold_in_scope(queues: &Arc<Queues>, held: &Arc<Held>) {
+pub(crate) fn hold(queues: &Arc<Queues>, held: &Arc<Held>) {
     let _ = SCOPE.try_with(|scope| {
         let mut all = scope.held.lock();
         all.retain(|(_, held)| held.strong_count() > 0);
@@ -89,12 +98,17 @@ pub(crate) fn hold_in_scope(queues: &Arc<Queues>, held: &Arc<Held>) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use futures_util::FutureExt;
+    use tokio::time::Instant;
 
     use super::scope;
-    use crate::{LockError, LockManager, MemoryNode};
+    use crate::clock::fake::RuntimeClock;
+    use crate::node::Node;
+    use crate::node::fake::{FakeNode, Mode};
+    use crate::{LockError, LockManager, LockManagerBuilder, MemoryNode};
 
     const WAIT: Duration = Duration::from_secs(60);
 
@@ -140,6 +154,43 @@ mod tests {
         })
         .await;
         assert!(node.is_empty());
+    }
+
+    /// Over nodes that take a moment to answer, so that both are under way at once.
+    #[tokio::test(start_paused = true)]
+    async fn what_is_joined_in_a_scope_does_not_wait_for_itself() {
+        let node = FakeNode::start("node");
+        node.set(Mode::Up(Duration::from_millis(10)));
+        let nodes = vec![Arc::clone(&node) as Arc<dyn Node>];
+        let locks = LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()));
+        let (request, begun) = (|| locks.lock("a"), Instant::now());
+        scope(async {
+            let wait = || request().wait_time(WAIT);
+            let (one, two) = tokio::join!(wait().acquire(), wait().acquire());
+            let _one = one.unwrap();
+            assert!(matches!(two, Err(LockError::AlreadyHeld { .. })), "{two:?}");
+        })
+        .await;
+        // A stranger stands between them.
+        let stranger = tokio::spawn(request().wait_time(WAIT).acquire());
+        scope(async {
+            let wait = || request().wait_forever().reentrant();
+            let (one, two) = tokio::join!(wait().acquire(), async {
+                tokio::task::yield_now().await;
+                wait().acquire().await
+            });
+            one.unwrap().release().await.unwrap();
+            two.unwrap().release().await.unwrap();
+        })
+        .await;
+        stranger.await.unwrap().unwrap().release().await.unwrap();
+        scope(async {
+            let (one, two) = tokio::join!(request().try_acquire(), request().try_acquire());
+            let _one = one.unwrap();
+            assert!(matches!(two, Err(LockError::AlreadyHeld { .. })), "{two:?}");
+        })
+        .await;
+        assert!(begun.elapsed() < WAIT, "{:?}", begun.elapsed());
     }
 
     #[tokio::test]

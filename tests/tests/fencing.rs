@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use redlock_core::{Dialect, FencedGuard, FencingToken, LockError, LockManager};
 use redlock_tests::{Nodes, RedisServer, Servers, eventually};
@@ -53,6 +53,7 @@ async fn every_turn_has_a_greater_number_than_the_one_before() {
         Nodes::redis(1).await,
         Nodes::redis(3).await,
         Nodes::redis(1).await.redisson(),
+        Nodes::redis(3).await.redisson(),
     ];
     for nodes in kinds {
         let processes = [nodes.manager().await, nodes.manager().await];
@@ -168,25 +169,61 @@ async fn scripts_that_a_server_has_forgotten_are_loaded_again() {
     assert!(turn(&locks).await > before);
 }
 
-/// Who locks the counter's name by mistake is told, and nothing stays locked.
+/// Who locks the counter's name by mistake is told, and so is who has a counter that could not go on;
+/// nothing stays locked, and the counter stays as it is.
 #[tokio::test]
-async fn a_counter_that_is_no_number_is_an_error_and_leaves_no_lock() {
+async fn a_counter_that_is_of_no_use_is_an_error_and_leaves_no_lock() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let servers = Servers::start(1).await;
         let locks = manager(&servers).await;
         let mut probe = servers[0].probe().await;
-        for (words, said) in [
-            (vec!["SET", COUNTER, "a token"], "the fencing counter is not a number"),
-            (vec!["HSET", COUNTER, "a", "1"], "WRONGTYPE"),
+        for count in [
+            "a token",
+            "",
+            "inf",
+            "nan",
+            "-nan",
+            "1e400",
+            "9007199254740991",
+            "9223372036854775807",
         ] {
-            let _: i64 = probe.command(["DEL", COUNTER]).await;
-            let _: redis::Value = probe.command(words).await;
+            let _: String = probe.command(["SET", COUNTER, count]).await;
             let refused = locks.lock(KEY).dialect(dialect).fenced().try_acquire().await;
             let Err(refused @ LockError::Unavailable { .. }) = refused else {
-                panic!("{refused:?}")
+                panic!("{count}: {refused:?}")
             };
-            assert!(refused.to_string().contains(said), "{refused}");
+            let said = refused.to_string();
+            assert!(said.contains("the fencing counter is not a number below 2^53"), "{said}");
             assert_eq!(probe.keys().await, [COUNTER]);
+            assert_eq!(probe.get(COUNTER).await.unwrap(), count.as_bytes());
+        }
+        let _: i64 = probe.command(["DEL", COUNTER]).await;
+        let _: i64 = probe.command(["HSET", COUNTER, "a", "1"]).await;
+        let refused = locks.lock(KEY).dialect(dialect).fenced().try_acquire().await.unwrap_err();
+        assert!(refused.to_string().contains("WRONGTYPE"), "{refused}");
+        assert_eq!(probe.keys().await, [COUNTER]);
+    }
+}
+
+/// What a frozen node is asked would pile up there.
+#[tokio::test]
+async fn a_frozen_node_is_not_asked_to_confirm() {
+    let mut servers = Servers::start(3).await;
+    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    servers[2].freeze();
+    let tasks = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
+    let begun = Instant::now();
+    let (mut most_early, mut most_late) = (0, 0);
+    while begun.elapsed() < Duration::from_secs(1) {
+        if let Ok(guard) = locks.lock(KEY).fenced().try_acquire().await {
+            drop(guard.release().await);
+        }
+        if begun.elapsed() > Duration::from_millis(500) {
+            most_late = most_late.max(tasks());
+        } else {
+            most_early = most_early.max(tasks());
         }
     }
+    // Those of the first moments, until the node counts as silent.
+    assert!(most_late <= most_early, "{most_early} tasks, then {most_late}");
 }

@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use redlock_tests::{Peer, Postgres, RedisServer, Service, eventually};
+use tokio::task::JoinHandle;
 
+const DEPOSIT: &str = "/accounts/1/deposit";
 const SOON: Duration = Duration::from_secs(20);
 
 async fn deposit(service: &str, amount: u32, hold_ms: u32) -> (u16, String) {
@@ -14,37 +16,86 @@ async fn deposit(service: &str, amount: u32, hold_ms: u32) -> (u16, String) {
     (response.status().as_u16(), response.text().await.unwrap())
 }
 
+/// Two services over one database, and one Redis.
+struct World {
+    sleeper: Service,
+    other: Service,
+    _postgres: Postgres,
+    _redis: RedisServer,
+}
+
+impl World {
+    /// Says why not, where there is no PostgreSQL.
+    async fn start() -> Result<Self, String> {
+        let postgres = Postgres::start().await?;
+        let redis = RedisServer::start().await;
+        let environment = [("REDIS_URLS", redis.url()), ("DATABASE_URL", postgres.url())];
+        let program = env!("CARGO_BIN_EXE_fencing");
+        let sleeper = Service::start(program, &environment).await;
+        let other = Service::start(program, &environment).await;
+        Ok(Self { sleeper, other, _postgres: postgres, _redis: redis })
+    }
+
+    /// Begins a deposit at the one that sleeps, and freezes it when it has read the balance.
+    async fn sleep_in_a_deposit(&self, amount: u32) -> JoinHandle<(u16, String)> {
+        let url = self.sleeper.url(DEPOSIT);
+        let late = tokio::spawn(async move { deposit(&url, amount, 500).await });
+        eventually("it has read the balance", SOON, async || {
+            self.sleeper.log().contains("account 1 has 100").then_some(())
+        })
+        .await;
+        self.sleeper.freeze();
+        late
+    }
+}
+
 /// Kleppmann's example with real processes: one reads, is stopped past its lease, and writes after
 /// another has written.
 #[tokio::test]
 async fn a_holder_that_slept_past_its_lease_cannot_overwrite_its_successor() {
-    let postgres = match Postgres::start().await {
-        Ok(postgres) => postgres,
+    let world = match World::start().await {
+        Ok(world) => world,
         Err(why) => return Peer::skip(&why),
     };
-    let redis = RedisServer::start().await;
-    let environment = [("REDIS_URLS", redis.url()), ("DATABASE_URL", postgres.url())];
-    let program = env!("CARGO_BIN_EXE_fencing");
-    let sleeper = Service::start(program, &environment).await;
-    let other = Service::start(program, &environment).await;
-    let path = "/accounts/1/deposit";
-    assert_eq!(deposit(&other.url(path), 100, 0).await, (200, "account 1 has 100\n".into()));
-
-    let url = sleeper.url(path);
-    let late = tokio::spawn(async move { deposit(&url, 5, 500).await });
-    eventually("it has read the balance", SOON, async || {
-        sleeper.log().contains("account 1 has 100").then_some(())
-    })
-    .await;
-    sleeper.freeze();
-    let url = other.url(path);
+    let url = world.other.url(DEPOSIT);
+    assert_eq!(deposit(&url, 100, 0).await, (200, "account 1 has 100\n".into()));
+    let late = world.sleep_in_a_deposit(5).await;
     let second = eventually("the lease is over", SOON, async || {
         let (status, body) = deposit(&url, 7, 0).await;
         (status == 200).then_some(body)
     })
     .await;
     assert_eq!(second, "account 1 has 107\n");
-    sleeper.thaw();
+    world.sleeper.thaw();
     assert_eq!(late.await.unwrap(), (409, "somebody else was faster\n".into()));
-    assert_eq!(deposit(&sleeper.url(path), 1, 0).await, (200, "account 1 has 108\n".into()));
+    let url = world.sleeper.url(DEPOSIT);
+    assert_eq!(deposit(&url, 1, 0).await, (200, "account 1 has 108\n".into()));
+}
+
+/// The same, but it wakes up when the other has read and not yet written: the check in the transaction
+/// that writes would come too late for one of them.
+#[tokio::test]
+async fn a_holder_that_slept_past_its_lease_cannot_write_after_its_successor_has_read() {
+    let world = match World::start().await {
+        Ok(world) => world,
+        Err(why) => return Peer::skip(&why),
+    };
+    let url = world.other.url(DEPOSIT);
+    assert_eq!(deposit(&url, 100, 0).await, (200, "account 1 has 100\n".into()));
+    let late = world.sleep_in_a_deposit(5).await;
+    let read = world.other.log().matches("account 1 has 100").count();
+    let second = tokio::spawn(async move {
+        eventually("the lease is over", SOON, async || {
+            let (status, body) = deposit(&url, 7, 800).await;
+            (status == 200).then_some(body)
+        })
+        .await
+    });
+    eventually("the other has read the balance", SOON, async || {
+        (world.other.log().matches("account 1 has 100").count() > read).then_some(())
+    })
+    .await;
+    world.sleeper.thaw();
+    assert_eq!(late.await.unwrap(), (409, "somebody else was faster\n".into()));
+    assert_eq!(second.await.unwrap(), "account 1 has 107\n");
 }

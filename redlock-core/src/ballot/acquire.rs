@@ -66,7 +66,8 @@ impl Ballot {
             // The only node has counted it itself.
             && self.nodes.len() > 1
         {
-            self.confirm(claim, token).await?;
+            self.confirm(claim, token, validity::remaining(expire, self.clock.now().since(since)))
+                .await?;
         }
 
         let elapsed = self.clock.now().since(since);
@@ -77,7 +78,7 @@ impl Ballot {
         Ok(Grant { since, token })
     }
 
-    /// Writes a number to a majority of nodes that hold the claim, so that every later majority has a
+    /// Writes a number to a majority of nodes that hold the claim, as long as validity is left, so that every later majority has a
     /// node that counts on from there. The maximum of what a majority has counted would not do: of
     /// counters at 0, 0 and 2 one holder gets 3 from the last two, and the next one 2 from the first
     /// two.
@@ -85,10 +86,17 @@ impl Ballot {
         &self,
         claim: &Arc<Claim>,
         token: FencingToken,
+        remaining: Duration,
     ) -> Result<(), Refusal> {
         let mut round = Round::new(&self.nodes);
-        round.ask(&self.nodes, |_, node| node.confirm(claim, token.number()));
-        let confirmed = match round.decide(self.node_timeout).await {
+        round.ask(&self.nodes, |index, node| {
+            if claim.was_asked(index) {
+                node.confirm(claim, token.number())
+            } else {
+                Answer::Ready(Vote::Gone)
+            }
+        });
+        let confirmed = match round.decide(self.node_timeout.min(remaining)).await {
             Verdict::Carried => Ok(()),
             Verdict::Rejected => Err(self.refusal(&round)),
         };
@@ -155,7 +163,9 @@ impl Drop for Attempt<'_> {
 /// Whether a node that voted so may have the lock set for us.
 fn may_hold(vote: &Vote) -> bool {
     match vote {
-        Vote::Granted | Vote::Failed(NodeError::ConnectionBroke(_)) => true,
+        Vote::Granted | Vote::Failed(NodeError::ConnectionBroke(_) | NodeError::NotUnderstood) => {
+            true
+        }
         // Not asked, or asked and refused: SET with NX did nothing.
         Vote::Held { .. } | Vote::Gone | Vote::Foreign { .. } | Vote::Failed(_) => false,
     }

@@ -151,7 +151,15 @@ impl Aftercare for Background {
 
         // Polled once, the questions are on their way, whatever becomes of the runtime.
         let mut cx = Context::from_waker(Waker::noop());
-        releases.retain_mut(|release| !release.poll(&mut cx).is_ready_and_settled());
+        releases.retain_mut(|release| match release.poll(&mut cx) {
+            Poll::Pending => true,
+            Poll::Ready(failed @ Vote::Failed(_)) => {
+                // It must not be polled again, and is looked at below.
+                release.answer = Answer::Ready(failed);
+                true
+            }
+            Poll::Ready(_) => false,
+        });
         if releases.is_empty() {
             return;
         }
@@ -173,17 +181,6 @@ struct Releasing {
     /// is not taken for unresponsive, and polled first, so that it is sent first.
     acquiring: Option<Answer>,
     answer: Answer,
-}
-
-/// Whether a release needs no further care.
-trait Settled {
-    fn is_ready_and_settled(&self) -> bool;
-}
-
-impl Settled for Poll<Vote> {
-    fn is_ready_and_settled(&self) -> bool {
-        matches!(self, Poll::Ready(vote) if !matches!(vote, Vote::Failed(_)))
-    }
 }
 
 impl Releasing {
@@ -224,5 +221,32 @@ impl Releasing {
             }
             self.answer = self.node.release(claim);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+    use crate::key::LockKey;
+    use crate::node::fake::FakeNode;
+    use crate::node::{Dialect, LockName};
+
+    /// The connection has broken in the moment before, and not every part knows.
+    #[tokio::test]
+    async fn a_release_that_fails_at_its_first_poll_is_repeated() {
+        let background = Background::new(Arc::new(SystemClock));
+        let key = LockKey::new("a").unwrap();
+        let claim = Arc::new(Claim::new(LockName::new("", &key, Dialect::Plain), key));
+        let fake = FakeNode::start("node");
+        assert_eq!(fake.acquire(&claim, Duration::from_secs(30)).await, Vote::Granted);
+        let node = Arc::clone(&fake) as Arc<dyn Node>;
+        let failed =
+            Answer::pending(async { Vote::Failed(NodeError::ConnectionBroke("closed".into())) });
+        let until = background.clock.now().after(Duration::from_secs(30));
+        let nodes = vec![(node, UnderWay::Releasing(failed))];
+        background.release(Leftover { claim, until, nodes });
+        background.finish(Duration::from_secs(5)).await;
+        assert!(!fake.is_held());
     }
 }

@@ -227,6 +227,12 @@ impl Held {
         }
     }
 
+    /// Ends the holding of a lock that was handed over and never came to be held.
+    pub(crate) fn discard(&self) {
+        self.claim.give_up();
+        self.end(State::Lost);
+    }
+
     /// Returns whether it had not ended before.
     fn end(&self, state: State) -> bool {
         let mut term = self.term.lock();

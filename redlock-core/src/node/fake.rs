@@ -159,13 +159,14 @@ impl FakeNode {
             return Answer::Ready(Vote::Failed(NodeError::NotConnected("refused".into())));
         }
         let (questions, claim) = (self.questions.clone(), Arc::clone(claim));
+        let is_acquisition = matches!(question, Question::Acquire(..));
         Answer::pending(async move {
             let (sender, answer) = oneshot::channel();
             let _ = questions.send((question, sender));
             let Ok((vote, number)) = answer.await else {
                 return Vote::Failed(NodeError::ConnectionBroke("gone".into()));
             };
-            if vote == Vote::Granted {
+            if vote == Vote::Granted && is_acquisition {
                 claim.note_number(number);
             }
             vote

@@ -36,6 +36,7 @@ pub(super) struct Line {
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) held: Arc<Held>,
+    scope: Option<u64>,
     chain: Chain,
 }
 
@@ -55,6 +56,8 @@ pub(crate) struct Wanted {
     pub(crate) takes_over: bool,
     /// Whether its lock has to be numbered.
     pub(crate) fenced: bool,
+    /// The scope that it waits in, if any.
+    pub(crate) scope: Option<u64>,
 }
 
 /// One waiting caller.
@@ -86,8 +89,8 @@ impl Ticket {
 }
 
 impl Holder {
-    pub(super) fn new(held: Arc<Held>) -> Self {
-        Self { held, chain: Chain { turns: 1, since: Instant::now() } }
+    pub(super) fn new(held: Arc<Held>, scope: Option<u64>) -> Self {
+        Self { held, scope, chain: Chain { turns: 1, since: Instant::now() } }
     }
 }
 
@@ -108,16 +111,30 @@ impl Line {
         }
     }
 
+    /// Wakes those who wait for what their own scope holds now: they would wait for themselves.
+    pub(super) fn wake_scope(&self) {
+        let Some(Holder { scope: Some(scope), .. }) = self.holder else { return };
+        let own = self.waiting.iter().filter(|ticket| ticket.wanted.scope == Some(scope));
+        own.for_each(|ticket| ticket.changed.notify_one());
+    }
+
+    /// What the scope of a caller holds.
+    pub(super) fn held_by_scope_of(&self, ticket: &Ticket) -> Option<&Arc<Held>> {
+        let holder = self.holder.as_ref()?;
+        let own = holder.scope.is_some() && holder.scope == ticket.wanted.scope;
+        (own && holder.held.is_valid()).then_some(&holder.held)
+    }
+
     /// Hands the lock over to the first that waits, if it may be. The lease goes on: the new
     /// holder has what is left of it.
     pub(super) fn pass_on(&mut self) -> bool {
-        let Some(Holder { held, chain }) = self.holder.take() else { return false };
+        let Some(Holder { held, chain, .. }) = self.holder.take() else { return false };
         let Some(first) = self.waiting.front() else { return false };
         let longest = if self.crowded { LONGEST_CROWDED_CHAIN } else { LONGEST_CHAIN };
         let may_go_on = chain.turns < longest && chain.since.elapsed() < CHAIN_TIME;
         // It gets nearly the lease that it asks for, and no longer one: otherwise it had better get
         // a lease of its own.
-        let Wanted { expire, takes_over, fenced } = first.wanted;
+        let Wanted { expire, takes_over, fenced, scope } = first.wanted;
         let fits = held.expire() <= expire
             && held.lease_remaining() >= expire * 3 / 4
             && takes_over
@@ -129,12 +146,13 @@ impl Line {
         let Some(passed_on) = held.pass_on() else { return false };
         let passed_on = Arc::new(passed_on);
         let chain = Chain { turns: chain.turns + 1, ..chain };
-        self.holder = Some(Holder { held: Arc::clone(&passed_on), chain });
+        self.holder = Some(Holder { held: Arc::clone(&passed_on), scope, chain });
         *first.state.lock() = TicketState::Handed(passed_on);
         first.changed.notify_one();
         self.waiting.pop_front();
         // The next one is the first now, and has to watch the new holder.
         self.wake_first();
+        self.wake_scope();
         true
     }
 }

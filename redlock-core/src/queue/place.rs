@@ -30,6 +30,8 @@ pub(crate) enum Turn {
     Handed(Arc<Held>),
     /// It is the first, and has to ask the nodes.
     Ask,
+    /// Its own scope has come to hold the lock.
+    Own(Arc<Held>),
 }
 
 enum Wait {
@@ -89,6 +91,9 @@ impl Place {
             return Ok(Turn::Ask);
         }
         let Some(line) = lines.get_mut(&self.name) else { return Err(Wait::UntilWoken) };
+        if let Some(own) = line.held_by_scope_of(&self.ticket) {
+            return Ok(Turn::Own(Arc::clone(own)));
+        }
         let is_first = line.waiting.front().is_some_and(|first| Arc::ptr_eq(first, &self.ticket));
         if !is_first {
             return Err(Wait::UntilWoken);
@@ -106,6 +111,11 @@ impl Place {
         }
         *state = TicketState::Asking;
         Ok(Turn::Ask)
+    }
+
+    /// Goes back to the head of the line, after what was handed over has turned out to be lost.
+    pub(crate) fn rejoin(&self) {
+        self.queues.rejoin(&self.name, &self.ticket);
     }
 
     /// The bell of this line, if somebody has begun to listen.

@@ -64,11 +64,12 @@ impl Queues {
     }
 
     /// Notes that this process holds a lock.
-    pub(crate) fn hold(&self, held: &Arc<Held>) {
+    pub(crate) fn hold(&self, held: &Arc<Held>, scope: Option<u64>) {
         let mut lines = self.lines.lock();
         let line = lines.entry(held.claim().name().clone()).or_default();
-        line.holder = Some(Holder::new(Arc::clone(held)));
+        line.holder = Some(Holder::new(Arc::clone(held), scope));
         line.wake_first();
+        line.wake_scope();
     }
 
     /// Puts a caller at the end of the line.
@@ -87,6 +88,12 @@ impl Queues {
         line.waiting.push_back(Arc::clone(&ticket));
         drop(lines);
         Ok(Place::new(Arc::clone(self), name, ticket))
+    }
+
+    /// Puts a caller back to the head of the line: what it was handed has turned out to be lost.
+    pub(super) fn rejoin(&self, name: &LockName, ticket: &Arc<Ticket>) {
+        let mut lines = self.lines.lock();
+        lines.entry(name.clone()).or_default().waiting.push_front(Arc::clone(ticket));
     }
 
     /// Gives a lock that is no longer held to the next in line; `None` says that it was handed

@@ -470,7 +470,7 @@ async fn fewer_announcements_than_a_quorum_wake_nobody() {
         let place = here.queues().join(
             name.clone(),
             &key,
-            Wanted { expire: SECOND, takes_over: true, fenced: false },
+            Wanted { expire: SECOND, takes_over: true, fenced: false, scope: None },
         );
         let place = place.unwrap();
         place.listen(SECOND).await
@@ -505,4 +505,40 @@ async fn nothing_is_left_of_many_contended_rounds() {
     settle().await;
     assert!(here.queues().is_empty() && there.queues().is_empty());
     assert!(nodes.iter().all(|node| node.is_empty() && node.listeners() == 0));
+}
+
+/// Invariant 1: a caller that was held up may look at what it was handed when the lease is over.
+#[tokio::test(start_paused = true)]
+async fn what_was_handed_over_is_not_taken_when_its_lease_is_over() {
+    let (here, there, _) = two_processes(1);
+    let request = || here.lock("a").expire(SECOND).wait_time(60 * SECOND);
+    let first = request().acquire().await.unwrap();
+    let waiter = request().acquire();
+    tokio::pin!(waiter);
+    assert!((&mut waiter).now_or_never().is_none());
+    first.release().await.unwrap();
+    sleep(2 * SECOND).await;
+    let stranger = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+    assert!((&mut waiter).now_or_never().is_none(), "it waits again");
+    stranger.release().await.unwrap();
+    assert!(waiter.await.unwrap().is_valid());
+}
+
+/// Who is handed a lock that turns out to be lost does not go back to the end of the line.
+#[tokio::test(start_paused = true)]
+async fn a_failed_hand_over_keeps_its_place() {
+    let (here, _, _) = two_processes(1);
+    let request = || here.lock("a").expire(SECOND).wait_time(60 * SECOND);
+    let first = request().acquire().await.unwrap();
+    let (one, two) = (request().acquire(), request().acquire());
+    tokio::pin!(one, two);
+    assert!((&mut one).now_or_never().is_none());
+    assert!((&mut two).now_or_never().is_none());
+    first.release().await.unwrap();
+    sleep(2 * SECOND).await;
+    let guard = (&mut one).await.unwrap();
+    assert!((&mut two).now_or_never().is_none());
+    guard.release().await.unwrap();
+    two.await.unwrap().release().await.unwrap();
+    assert!(here.queues().is_empty());
 }

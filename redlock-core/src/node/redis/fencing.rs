@@ -6,12 +6,15 @@
 
 /// Counts one up, but not below the time in microseconds, so that the number grows although the
 /// server has been restarted without its data. Leaves it in `number`, as text: Lua would write so
-/// large a number with an exponent.
+/// large a number with an exponent. From 2^53 on, its numbers cannot tell one from the next; the
+/// comparison is written so that what is no number (`nan`) fails too.
 macro_rules! count {
     () => {
         "\
 local count = tonumber(redis.call('GET', KEYS[2]) or 0)
-if not count then return redis.error_reply('ERR the fencing counter is not a number') end
+if not count or not (count < 9007199254740991) then
+  return redis.error_reply('ERR the fencing counter is not a number below 2^53')
+end
 local time = redis.call('TIME')
 local number = string.format('%.0f', math.max(count, time[1] * 1000000 + time[2]) + 1)
 redis.call('SET', KEYS[2], number)
@@ -25,7 +28,9 @@ macro_rules! confirm {
     () => {
         "\
 local count = tonumber(redis.call('GET', KEYS[2]) or 0)
-if not count then return redis.error_reply('ERR the fencing counter is not a number') end
+if not count or not (count < 9007199254740991) then
+  return redis.error_reply('ERR the fencing counter is not a number below 2^53')
+end
 if count < tonumber(ARGV[2]) then redis.call('SET', KEYS[2], ARGV[2]) end
 return 1"
     };

@@ -149,6 +149,9 @@ impl Node for RedisNode {
     }
 
     fn confirm(&self, claim: &Arc<Claim>, number: i64) -> Answer {
+        if let Some(waited) = self.silent_for() {
+            return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
+        }
         let claim = Arc::clone(claim);
         self.ask(|link| async move {
             let (number, counter) = (number.to_string(), claim.counter().unwrap_or_default());

@@ -8,6 +8,7 @@ use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind, Value};
 use super::script::Script;
 use crate::ballot::validity;
 use crate::error::{ForeignKind, NodeError, Vote};
+use crate::fencing_token::FencingToken;
 use crate::node::Claim;
 
 type Reply = Result<Value, RedisError>;
@@ -30,11 +31,11 @@ pub(super) fn acquired_by_script(reply: &Reply, claim: &Claim) -> Vote {
         Ok(Value::BulkString(text)) if claim.counter().is_some() => {
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             match number {
-                Some(number) => {
+                Some(number) if FencingToken::NUMBERS.contains(&number) => {
                     claim.note_number(number);
                     Vote::Granted
                 }
-                None => unexpected(),
+                _ => unexpected(),
             }
         }
         Ok(_) if claim.counter().is_some() => unexpected(),
@@ -83,7 +84,7 @@ pub(super) fn released(reply: &Reply) -> (Vote, usize) {
 }
 
 fn unexpected() -> Vote {
-    Vote::Failed(NodeError::Server("the server sent a reply that was not understood".into()))
+    Vote::Failed(NodeError::NotUnderstood)
 }
 
 fn failed(error: &RedisError) -> Vote {
@@ -231,7 +232,16 @@ mod tests {
     fn a_claim_that_is_to_be_numbered_is_granted_with_a_number_only() {
         let fenced = claim().fenced(&Arc::from("counter"));
         let text = |text: &str| Ok(Value::BulkString(text.as_bytes().to_vec()));
-        for reply in [Ok(Value::Okay), Ok(Value::Nil), text(""), text("1e15"), text("x")] {
+        for reply in [
+            Ok(Value::Okay),
+            Ok(Value::Nil),
+            text(""),
+            text("1e15"),
+            text("x"),
+            text("0"),
+            text("-1"),
+            text("9007199254740993"),
+        ] {
             assert_ne!(acquired_by_script(&reply, &fenced), Vote::Granted, "{reply:?}");
         }
         assert_ne!(acquired_by_script(&text("7"), &claim()), Vote::Granted);
