@@ -84,18 +84,19 @@ async fn a_holder_that_slept_past_its_lease_cannot_write_after_its_successor_has
     assert_eq!(deposit(&url, 100, 0).await, (200, "account 1 has 100\n".into()));
     let late = world.sleep_in_a_deposit(5).await;
     let read = world.other.log().matches("account 1 has 100").count();
-    let second = tokio::spawn(async move {
-        eventually("the lease is over", SOON, async || {
-            let (status, body) = deposit(&url, 7, 800).await;
-            (status == 200).then_some(body)
-        })
-        .await
+    let second = eventually("the lease is over", SOON, async || {
+        let (status, body) = deposit(&url, 7, 800).await;
+        (status == 200).then_some(body)
     });
-    eventually("the other has read the balance", SOON, async || {
-        (world.other.log().matches("account 1 has 100").count() > read).then_some(())
-    })
-    .await;
-    world.sleeper.thaw();
-    assert_eq!(late.await.unwrap(), (409, "somebody else was faster\n".into()));
-    assert_eq!(second.await.unwrap(), "account 1 has 107\n");
+    let wake_up = async {
+        eventually("the other has read the balance", SOON, async || {
+            (world.other.log().matches("account 1 has 100").count() > read).then_some(())
+        })
+        .await;
+        world.sleeper.thaw();
+        late.await.unwrap()
+    };
+    let (second, late) = tokio::join!(second, wake_up);
+    assert_eq!(late, (409, "somebody else was faster\n".into()));
+    assert_eq!(second, "account 1 has 107\n");
 }
