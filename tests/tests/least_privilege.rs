@@ -326,6 +326,18 @@ async fn each_right_is_needed_for_what_the_table_says(dialect: Dialect) {
     }
 }
 
+#[test]
+fn the_readme_tells_these_rights() {
+    let readme = include_str!("../../README.md");
+    let mut lines = readme.lines().filter(|line| line.trim().starts_with("ACL SETUSER app"));
+    for dialect in [Dialect::Plain, Dialect::Redisson] {
+        let words = lines.next().unwrap().split_whitespace();
+        let told: BTreeSet<_> = words.filter(|word| word.starts_with(['~', '&', '+'])).collect();
+        let needed: BTreeSet<_> = rights(dialect).iter().map(|(rule, _)| *rule).collect();
+        assert_eq!(told, needed, "{dialect:?}");
+    }
+}
+
 #[tokio::test]
 async fn each_right_is_needed_in_the_plain_dialect() {
     each_right_is_needed_for_what_the_table_says(Dialect::Plain).await;
