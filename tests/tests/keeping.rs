@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use axum::routing::post;
 use axum::{Extension, Router};
 use redlock_axum::{LockLayer, redis_lock};
-use redlock_core::{ExtendError, LockState, ReleaseError, scope};
+use redlock_core::{ExtendError, LockManager, LockState, ReleaseError, scope};
 use redlock_tests::{Nodes, eventually};
 use tower::ServiceExt;
 
@@ -241,5 +241,38 @@ async fn a_lost_lock_is_lost_whatever_its_holder_does(nodes: Nodes) {
         let (guard, next) = acquire().await;
         guard.keep_until_expiry();
         still_held(next).await;
+    }
+}
+
+/// Invariant 6: an attempt that got the lock on a minority keeps nothing there, although it would have
+/// kept it had it got the rest.
+#[tokio::test]
+async fn an_attempt_that_is_refused_leaves_nothing_for_the_time_it_would_have_held() {
+    for nodes in [Nodes::memory(3), Nodes::redis(3).await] {
+        let one: Vec<LockManager> = {
+            let mut managers = Vec::new();
+            for index in 1..3 {
+                let builder = LockManager::builder().node_timeout(SOON / 5);
+                let builder = match &nodes {
+                    Nodes::Memory(nodes) => builder.memory_node(&nodes[index]),
+                    Nodes::Redis(servers) => builder.url(servers[index].url()),
+                    Nodes::Redisson(_) => unreachable!("in the plain dialect"),
+                };
+                managers.push(builder.connect().await.unwrap());
+            }
+            managers
+        };
+        let mut guards = Vec::new();
+        for locks in &one {
+            guards.push(locks.lock(KEY).expire(LONG).try_acquire().await.unwrap());
+        }
+        let locks = nodes.manager().await;
+        let request = locks.lock(KEY).expire(LONG).hold_at_least(LONG);
+        let refused = request.try_acquire().await.unwrap_err();
+        assert!(refused.is_contended(), "{refused}");
+        eventually("the minority's grant is given back", SOON, async || {
+            (nodes.locks().await == guards.len()).then_some(())
+        })
+        .await;
     }
 }
