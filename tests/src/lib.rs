@@ -11,7 +11,8 @@
 //!   the `index` example, or `locked-service`, whose handlers write such a history.
 //! * [`Nodes`] is what one test can run over, in memory or on real servers.
 //! * [`Peer`] is another library's lock, in a process that takes orders.
-//! * [`Logs`] collects what is logged, [`drop_after`] drops a future in the middle.
+//! * [`Logs`] collects what is logged, [`drop_after`] drops a future in the middle, [`Traces`] sees
+//!   what is left behind.
 //! * [`eventually`] waits for a condition with a deadline.
 //!
 //! All processes end with the value that started them, and also when the test process itself is
@@ -31,6 +32,7 @@ mod process;
 mod redis_server;
 mod servers;
 mod service;
+mod traces;
 
 pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
@@ -42,3 +44,4 @@ pub use probe::{Monitor, Probe};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use servers::Servers;
 pub use service::Service;
+pub use traces::Traces;

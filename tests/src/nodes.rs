@@ -39,6 +39,15 @@ impl Nodes {
         Self::Redisson(Box::new(self))
     }
 
+    /// The servers, if they are real.
+    pub fn servers(&self) -> Option<&Servers> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(servers) => Some(servers),
+            Self::Redisson(nodes) => nodes.servers(),
+        }
+    }
+
     /// How many there are.
     pub fn count(&self) -> usize {
         match self {

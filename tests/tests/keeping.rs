@@ -14,7 +14,7 @@ use tower::ServiceExt;
 /// Longer than any test: what is gone before was released.
 const LONG: Duration = Duration::from_secs(300);
 /// Short enough to wait for, long enough to do something before.
-const SHORT: Duration = Duration::from_secs(1);
+const SHORT: Duration = Duration::from_millis(700);
 /// Over as soon as it is waited for.
 const BRIEF: Duration = Duration::from_millis(150);
 const SOON: Duration = Duration::from_secs(10);
@@ -148,7 +148,7 @@ async fn a_renewed_lock_that_is_kept_is_renewed_no_more(nodes: Nodes) {
     assert!(kept.elapsed() < SHORT + SOON / 2);
 }
 
-#[redis_lock(key = KEY, expire = 1, reentrant, keep)]
+#[redis_lock(key = KEY, expire = "700ms", reentrant, keep)]
 async fn keeps() -> &'static str {
     "done"
 }
