@@ -13,6 +13,8 @@
 //! * [`Peer`] is another library's lock, in a process that takes orders.
 //! * [`Logs`] collects what is logged, [`drop_after`] drops a future in the middle, [`Traces`] sees
 //!   what is left behind.
+//! * [`find_secret`] finds passwords and tokens in a text. Whatever the library logs while a test runs
+//!   is searched for them, and so are the logs of services: a secret ends the test run.
 //! * [`eventually`] waits for a condition with a deadline.
 //!
 //! All processes end with the value that started them, and also when the test process itself is
@@ -30,6 +32,7 @@ mod port;
 mod probe;
 mod process;
 mod redis_server;
+mod secrets;
 mod servers;
 mod service;
 mod traces;
@@ -42,6 +45,7 @@ pub use nodes::Nodes;
 pub use peer::Peer;
 pub use probe::{Monitor, Probe};
 pub use redis_server::{RedisOptions, RedisServer};
+pub use secrets::find_secret;
 pub use servers::Servers;
 pub use service::Service;
 pub use traces::Traces;

@@ -185,12 +185,19 @@ fn acquire_in_a_scope(scene: &Scene, cut: Cut) -> Done<'_> {
     }))
 }
 
-/// Waits behind `holder`, which lets go as soon as the waiting has begun.
+/// Waits behind `holder`, which lets go as soon as the waiting has begun: between two polls, so that
+/// what wakes the waiting one is never seen by it, or right before the next one.
 async fn behind<T>(
     holder: LockGuard,
     cut: Cut,
     acquire: impl Future<Output = Result<T, redlock_core::LockError>>,
 ) -> bool {
+    if cut.moment == Moment::WhenWoken {
+        let letting_go = tokio::spawn(async { drop(holder) });
+        let done = cut.off(acquire).await.is_some_and(|acquired| acquired.is_ok());
+        letting_go.await.unwrap();
+        return done;
+    }
     let (mut holder, mut polled) = (Some(holder), 0);
     let waiting = async {
         let mut acquire = pin!(acquire);
