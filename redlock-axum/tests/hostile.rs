@@ -196,7 +196,7 @@ fn the_attribute_the_layer_and_the_policies_make_one_key_of_one_value() {
             // Besides the two forms that the layer knows, the attribute reads what the crate does.
             let other_form = kind == "uuid" && (id.contains("7B") || id.contains("urn"));
             // The layer looks at the values that its key is made of, and at no other.
-            let other_value = by_layer.is_success() && !status.is_success() && front.contains("%");
+            let other_value = by_layer.is_success() && !status.is_success() && front.contains('%');
             if !other_form && !other_value {
                 prop_assert_eq!(status, by_layer, "{} {}/{}", kind, front, id);
             }
@@ -299,8 +299,8 @@ fn path() -> impl Strategy<Value = String> {
     let empty = Just(String::new());
     let segments = prop::collection::vec(prop_oneof![9 => segment(), 1 => empty], 0..4);
     (select(&BEGINNINGS[..]), segments, select(&ENDS[..])).prop_map(|(begin, segments, end)| {
-        let middle: String = segments.iter().map(|segment| format!("/{segment}")).collect();
-        format!("{begin}{middle}{end}")
+        let segments = [vec![begin.to_owned()], segments].concat();
+        format!("{}{end}", segments.join("/"))
     })
 }
 

@@ -66,8 +66,8 @@ fn decode(encoded: &str) -> Option<String> {
 /// What a key of more than 200 bytes becomes.
 fn shortened(long: &str) -> String {
     let head = (0..=128).rev().find(|&length| long.is_char_boundary(length)).unwrap();
-    let digest: String = Sha256::digest(long).iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("{}%#{digest}", &long[..head])
+    let digest: Vec<_> = Sha256::digest(long).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("{}%#{}", &long[..head], digest.concat())
 }
 
 fn limited(key: String) -> String {
@@ -367,7 +367,7 @@ fn time<T>(mut work: impl FnMut() -> T) -> Duration {
     let once = |_| {
         let begun = now();
         std::hint::black_box(work());
-        now() - begun
+        now().saturating_sub(begun)
     };
     (0..3).map(once).min().unwrap()
 }

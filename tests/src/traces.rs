@@ -52,7 +52,7 @@ impl<'a> Traces<'a> {
     ///
     /// When something still is after twenty seconds; the message says after what and how much.
     pub async fn are_gone(&mut self, after: &str) {
-        let mut left = String::new();
+        let mut left = Vec::new();
         let gone = tokio::time::timeout(PATIENCE, async {
             let mut pause = Duration::from_micros(200);
             loop {
@@ -64,32 +64,32 @@ impl<'a> Traces<'a> {
                 pause = (pause * 2).min(Duration::from_millis(10));
             }
         });
-        assert!(gone.await.is_ok(), "{after}: left behind{left}");
+        assert!(gone.await.is_ok(), "{after}: left behind: {}", left.join(", "));
     }
 
-    async fn what_is_left(&mut self) -> String {
-        let mut left = String::new();
+    async fn what_is_left(&mut self) -> Vec<String> {
+        let mut left = Vec::new();
         let tasks = tasks();
         if tasks > self.tasks {
-            left += &format!(", {tasks} tasks instead of {}", self.tasks);
+            left.push(format!("{tasks} tasks instead of {}", self.tasks));
         }
         if self.probes.is_empty() && self.nodes.locks().await > 0 {
-            left += ", a lock in memory";
+            left.push("a lock in memory".to_owned());
         }
         for probe in &mut self.probes {
             let keys = probe.keys().await;
             // The counter of fenced locks stays.
             for key in keys.iter().filter(|key| !key.ends_with("redlock:fencing")) {
-                left += &format!(", the key {key}");
+                left.push(format!("the key {key}"));
             }
             let channels: Vec<String> = probe.command(["PUBSUB", "CHANNELS"]).await;
             for channel in channels {
-                left += &format!(", a subscription of {channel}");
+                left.push(format!("a subscription of {channel}"));
             }
         }
         let connections = self.count_connections().await;
         if connections > self.connections {
-            left += &format!(", connections {connections:?} instead of {:?}", self.connections);
+            left.push(format!("connections {connections:?} instead of {:?}", self.connections));
         }
         left
     }

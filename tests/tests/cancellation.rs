@@ -179,7 +179,7 @@ fn acquire_in_a_scope(scene: &Scene, cut: Cut) -> Done<'_> {
         let outer = held(&scene.locks, cut.variant).await;
         let again = request(&scene.locks, cut.variant).reentrant().acquire();
         let shared = cut.off(again).await.map(Result::unwrap);
-        assert!(outer.is_valid() && shared.as_ref().is_none_or(|shared| shared.is_valid()));
+        assert!(outer.is_valid() && shared.as_ref().is_none_or(LockGuard::is_valid));
         drop(outer);
         shared.is_some_and(|shared| shared.is_valid())
     }))
@@ -248,7 +248,7 @@ fn acquire_fenced_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Do
 
 fn acquire_until_the_time_is_over(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
-        let locks = if cut.variant % 2 == 0 { &scene.locks } else { &scene.other };
+        let locks = if cut.variant.is_multiple_of(2) { &scene.locks } else { &scene.other };
         let _holder = held(locks, 0).await;
         let waiting = request(&scene.locks, cut.variant).wait_time(BRIEF).acquire();
         cut.off(waiting).await.is_some_and(|refused| refused.unwrap_err().is_contended())
