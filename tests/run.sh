@@ -7,7 +7,11 @@
 # Python 3 the tests against redis-py run too, with a JDK and Maven those against Redisson. What is
 # missing is installed in CI; elsewhere those tests are skipped, which is said at the end.
 #
+# Whatever the library logs in these tests, at every level, is searched for the passwords and tokens
+# in use; one that is found ends the run.
+#
 #     REDIS_SERVER=/path/to/server   test against this server instead of the one in PATH
+#     PROPTEST_CASES=100000          more cases for what is tested with random values
 #     CI=true                        a test that has to be skipped is a failure
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::io::{self, Write};
 use std::sync::{LazyLock, Mutex, Once, PoisonError};
 
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::prelude::*;
@@ -14,6 +15,8 @@ static PASSWORDS: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::defaul
 pub(crate) fn remember(password: &str) {
     let mut passwords = PASSWORDS.lock().unwrap_or_else(PoisonError::into_inner);
     passwords.insert(password.to_owned());
+    // As it stands in a URL.
+    passwords.insert(utf8_percent_encode(password, NON_ALPHANUMERIC).to_string());
 }
 
 /// The first secret in a text: the password of a server that this process has started, or what has

@@ -7,7 +7,8 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use redlock_core::{LockGuard, LockManager, LockRequest, scope};
+use redlock_axum::redis_lock;
+use redlock_core::{LockError, LockGuard, LockManager, LockRequest, scope};
 use redlock_tests::{Moment, Nodes, Traces, drop_after};
 
 /// Longer than any test: what is gone before was released.
@@ -59,6 +60,8 @@ on_all_kinds_of_nodes! {
     lost,
     shutdown,
     a_scope_with_several_locks,
+    a_locked_function,
+    a_locked_function_that_stops_when_its_lock_is_lost,
 }
 
 /// Two processes on the same nodes, which stay.
@@ -119,17 +122,15 @@ async fn is_free(scene: &Scene) {
     }
 }
 
-const VARIANTS: usize = 5;
+const VARIANTS: usize = 4;
 
 /// The options that change what happens while a lock is held or released.
 fn request(locks: &LockManager, variant: usize) -> LockRequest {
     let request = locks.lock(KEY).wait_time(LONG);
     match variant {
         0 => request.expire(LONG),
-        // Renewed.
-        1 => request,
-        2 => request.expire(LONG).renew().max_hold(LONG),
-        3 => request.expire(LONG).hold_at_least(BRIEF),
+        1 => request.renew().max_hold(LONG),
+        2 => request.expire(LONG).hold_at_least(BRIEF),
         _ => request.expire(LONG).reentrant(),
     }
 }
@@ -190,7 +191,7 @@ fn acquire_in_a_scope(scene: &Scene, cut: Cut) -> Done<'_> {
 async fn behind<T>(
     holder: LockGuard,
     cut: Cut,
-    acquire: impl Future<Output = Result<T, redlock_core::LockError>>,
+    acquire: impl Future<Output = Result<T, LockError>>,
 ) -> bool {
     if cut.moment == Moment::WhenWoken {
         let letting_go = tokio::spawn(async { drop(holder) });
@@ -347,7 +348,7 @@ fn a_scope_with_several_locks(scene: &Scene, cut: Cut) -> Done<'_> {
         let work = scope(async {
             let one = request(&scene.locks, cut.variant).acquire().await.unwrap();
             let two = scene.locks.lock("other").fenced().acquire().await.unwrap();
-            let shared = request(&scene.locks, 4).acquire().await.unwrap();
+            let shared = request(&scene.locks, 3).acquire().await.unwrap();
             one.extend(LONG).await.unwrap();
             one.release().await.unwrap();
             two.release().await.unwrap();
@@ -355,4 +356,27 @@ fn a_scope_with_several_locks(scene: &Scene, cut: Cut) -> Done<'_> {
         });
         cut.off(work).await.is_some()
     })
+}
+
+#[redis_lock(key = "order:42", manager = locks, expire = "5m", wait_time = "5m")]
+async fn locked(locks: &LockManager) -> Result<(), LockError> {
+    tokio::task::yield_now().await;
+    Ok(())
+}
+
+#[redis_lock(key = "order:42", manager = locks, renew, on_lost = abort)]
+async fn stopped(locks: &LockManager) -> Result<(), LockError> {
+    tokio::task::yield_now().await;
+    locks.lock("other").try_acquire().await?.release().await.map_err(|_| LockError::ShutDown)
+}
+
+fn a_locked_function(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(if cut.variant == 0 { &scene.locks } else { &scene.other }, 0).await;
+        behind(holder, cut, locked(&scene.locks)).await
+    })
+}
+
+fn a_locked_function_that_stops_when_its_lock_is_lost(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move { cut.off(stopped(&scene.locks)).await.is_some_and(|done| done.is_ok()) })
 }
