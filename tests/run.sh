@@ -8,7 +8,11 @@
 # PostgreSQL those of fencing tokens. What is missing is installed in CI; elsewhere those tests are
 # skipped, which is said at the end.
 #
+# Whatever the library logs in these tests, at every level, is searched for the passwords and tokens
+# in use; one that is found ends the run.
+#
 #     REDIS_SERVER=/path/to/server   test against this server instead of the one in PATH
+#     PROPTEST_CASES=100000          more cases for what is tested with random values
 #     CI=true                        a test that has to be skipped is a failure
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."

@@ -1,6 +1,8 @@
 //! The one place where the parts are wired together.
 
 mod builder;
+#[cfg(test)]
+mod flood_tests;
 
 use std::fmt;
 use std::sync::Arc;

@@ -247,6 +247,31 @@ mod tests {
         }
     }
 
+    /// Both refuse the same templates for it: what is locked by one way, is by the other.
+    #[test]
+    fn the_attribute_and_the_key_template_agree_on_what_separates() {
+        use proptest::prelude::*;
+        use redlock_axum::{KeyTemplate, TemplateError};
+
+        const PIECES: [&str; 18] = [
+            "{a}", "{b}", "{a}", "{{", "}}", ":", "-", ".", "_", "~", "%", "/", "#", "x", "é", " ",
+            "7", "\"",
+        ];
+        let pieces = proptest::collection::vec(proptest::sample::select(&PIECES[..]), 1..7);
+        let config =
+            ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() };
+        proptest!(config, |(pieces in pieces)| {
+            let text = pieces.concat();
+            match KeyTemplate::new(&text) {
+                Ok(_) => prop_assert_eq!(unseparated(&text), None),
+                Err(TemplateError::NotSeparated { first, second }) => {
+                    prop_assert_eq!(unseparated(&text), Some((&*first, &*second)));
+                }
+                Err(error) => prop_assert!(false, "{}: {}", text, error),
+            }
+        });
+    }
+
     #[test]
     fn a_template_captures_its_names_and_skips_escaped_braces() {
         let template = template(r#""{{x}}:{b}:{a}:{b}""#).unwrap();

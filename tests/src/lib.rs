@@ -15,7 +15,10 @@
 //! * [`Nodes`] is what one test can run over, in memory or on real servers.
 //! * [`Postgres`] is a database that checks what the locks' holders write.
 //! * [`Peer`] is another library's lock, in a process that takes orders.
-//! * [`Logs`] collects what is logged, [`drop_after`] drops a future in the middle.
+//! * [`Logs`] collects what is logged, [`drop_after`] drops a future in the middle, [`Traces`] sees
+//!   what is left behind.
+//! * [`find_secret`] finds passwords and tokens in a text. Whatever the library logs while a test runs
+//!   is searched for them, and so are the logs of services: a secret ends the test run.
 //! * [`eventually`] waits for a condition with a deadline.
 //!
 //! All processes end with the value that started them, and also when the test process itself is
@@ -35,9 +38,11 @@ mod probe;
 mod process;
 mod proxy;
 mod redis_server;
+mod secrets;
 mod servers;
 mod service;
 mod storm;
+mod traces;
 
 pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
@@ -51,6 +56,8 @@ pub use postgres::Postgres;
 pub use probe::{Monitor, Probe};
 pub use proxy::{Connection, Direction, Proxy, Traffic, Welcome};
 pub use redis_server::{RedisOptions, RedisServer};
+pub use secrets::find_secret;
 pub use servers::Servers;
 pub use service::Service;
 pub use storm::{Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike, Totals};
+pub use traces::Traces;

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
 
+use crate::secrets;
+
 /// Collects what the current thread logs for as long as it lives. Tasks on other threads are not
 /// heard: use it in a test with a runtime of one thread.
 #[derive(Debug)]
@@ -22,6 +24,7 @@ struct Text(Arc<Mutex<Vec<u8>>>);
 impl Logs {
     /// Begins to collect, at every level.
     pub fn collect() -> Self {
+        secrets::watch();
         let text = Text::default();
         let second = tracing::Dispatch::new(tracing::subscriber::NoSubscriber::new());
         let subscriber = tracing_subscriber::fmt()
@@ -43,6 +46,7 @@ impl Logs {
 
 impl Write for Text {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        secrets::check(bytes);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).write(bytes)
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redlock_core::{Dialect, LockManager, LockManagerBuilder, MemoryNode};
 
 use crate::eventually::eventually;
+use crate::secrets;
 use crate::servers::Servers;
 
 /// What a manager locks on, so that one test can run over all kinds.
@@ -21,6 +22,7 @@ pub enum Nodes {
 impl Nodes {
     /// Makes nodes in memory.
     pub fn memory(count: usize) -> Self {
+        secrets::watch();
         Self::Memory((0..count).map(|_| MemoryNode::new()).collect())
     }
 
@@ -37,6 +39,15 @@ impl Nodes {
     #[must_use]
     pub fn redisson(self) -> Self {
         Self::Redisson(Box::new(self))
+    }
+
+    /// The servers, if they are real.
+    pub fn servers(&self) -> Option<&Servers> {
+        match self {
+            Self::Memory(_) => None,
+            Self::Redis(servers) => Some(servers),
+            Self::Redisson(nodes) => nodes.servers(),
+        }
     }
 
     /// How many there are.

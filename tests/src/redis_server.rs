@@ -12,6 +12,7 @@ use tempfile::TempDir;
 use crate::port::Port;
 use crate::probe::Probe;
 use crate::process::Process;
+use crate::secrets;
 
 /// How long a start may take on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(20);
@@ -32,9 +33,18 @@ impl RedisOptions {
         self
     }
 
-    /// Sets the password of the default user.
+    /// Lets the server know a command under another name only, or not at all.
+    #[must_use]
+    pub fn rename(mut self, command: &str, name: &str) -> Self {
+        self.arguments.extend(["--rename-command", command, name].map(str::to_owned));
+        self
+    }
+
+    /// Sets the password of the default user: a word that is not in use for anything else, because no
+    /// line of a log may hold it from now on.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
+        secrets::remember(password);
         self.password = Some(password.to_owned());
         self.directive("requirepass", password)
     }
@@ -52,6 +62,7 @@ impl RedisOptions {
 
     /// Starts the server; see [`RedisServer::start`].
     pub async fn start(self) -> RedisServer {
+        secrets::watch();
         loop {
             let port = Port::reserve();
             let tls_port = self.tls.then(Port::reserve);

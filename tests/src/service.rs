@@ -1,6 +1,6 @@
 //! An axum application in a process of its own.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
 use std::time::Duration;
 
@@ -9,6 +9,7 @@ use tempfile::TempDir;
 
 use crate::eventually::eventually;
 use crate::process::Process;
+use crate::secrets::find_secret;
 
 /// How long a start, or an end in order, may take on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -18,9 +19,13 @@ const PATIENCE: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Service {
     process: Process,
-    dir: TempDir,
+    log: Log,
     address: String,
 }
+
+/// What a service writes. Searched for secrets in the end.
+#[derive(Debug)]
+struct Log(TempDir);
 
 impl Service {
     /// Starts `program`, which is told to listen on a free port, and waits until it does.
@@ -29,13 +34,13 @@ impl Service {
     ///
     /// When it does not.
     pub async fn start(program: impl AsRef<Path>, environment: &[(&str, String)]) -> Self {
-        let dir = tempfile::tempdir().expect("a directory for the service");
-        let log = dir.path().join("log");
+        let dir = Log(tempfile::tempdir().expect("a directory for the service"));
+        let log = dir.path();
         let mut environment = environment.to_vec();
         environment.push(("LISTEN", "127.0.0.1:0".to_owned()));
         environment.push(("NO_COLOR", "1".to_owned()));
         let program = program.as_ref().as_os_str();
-        let mut process = Process::start(program, [""; 0], &environment, &log, dir.path())
+        let mut process = Process::start(program, [""; 0], &environment, &log, dir.0.path())
             .expect("the service's process");
         let address = eventually("the service listens", PATIENCE, async || {
             let log = std::fs::read_to_string(&log).unwrap_or_default();
@@ -46,7 +51,7 @@ impl Service {
             Some(line.trim().to_owned())
         })
         .await;
-        Self { process, dir, address }
+        Self { process, log: dir, address }
     }
 
     /// The URL of `path` there.
@@ -65,7 +70,7 @@ impl Service {
     ///
     /// When the log cannot be read.
     pub fn log(&self) -> String {
-        std::fs::read_to_string(self.dir.path().join("log")).expect("the service's log")
+        std::fs::read_to_string(self.log.path()).expect("the service's log")
     }
 
     /// Stops it (SIGSTOP) as it stands, and waits until it does.
@@ -116,5 +121,22 @@ impl Service {
     /// Kills it (SIGKILL) and waits until it is gone.
     pub fn kill(self) {
         self.process.kill();
+    }
+}
+
+impl Log {
+    fn path(&self) -> PathBuf {
+        self.0.path().join("log")
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        let log = std::fs::read_to_string(self.path()).unwrap_or_default();
+        if let Some(line) = log.lines().find(|line| find_secret(line).is_some())
+            && !std::thread::panicking()
+        {
+            panic!("a service has logged a secret: {line}");
+        }
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use redlock_core::{ExtendError, LockError, LockManager, ReleaseError, Vote};
-use redlock_tests::{Moment, Nodes, drop_after, eventually};
+use redlock_tests::{Nodes, eventually};
 
 /// Longer than any test: what is gone before was released.
 const LONG: Duration = Duration::from_secs(300);
@@ -90,11 +90,6 @@ on_all_kinds_of_nodes! {
     shutdown_releases_what_is_held_and_refuses_what_comes,
     wrong_options_are_errors_and_no_node_is_asked,
     of_many_callers_one_at_a_time_is_inside,
-    an_acquisition_dropped_at_any_poll_leaves_nothing,
-    a_waiting_acquisition_dropped_at_any_poll_leaves_nothing,
-    a_waiting_acquisition_in_line_dropped_at_any_poll_leaves_nothing,
-    a_release_dropped_at_any_poll_releases_all_the_same,
-    an_extension_dropped_at_any_poll_leaves_the_lock_held,
 }
 
 /// Invariant 1: contended means not held.
@@ -423,101 +418,5 @@ async fn of_many_callers_one_at_a_time_is_inside(nodes: Nodes) {
         caller.unwrap();
     }
     assert_eq!(turns.load(Ordering::SeqCst), CALLERS * TURNS);
-    nodes.become_empty().await;
-}
-
-/// Invariant 6: an attempt that was given up leaves nothing behind.
-async fn an_acquisition_dropped_at_any_poll_leaves_nothing(nodes: Nodes) {
-    let (locks, next) = (nodes.manager().await, nodes.manager().await);
-    for moment in [Moment::AtOnce, Moment::WhenWoken] {
-        for polls in 0.. {
-            let acquisition = locks.lock(KEY).expire(LONG).acquire();
-            let done = drop_after(polls, moment, acquisition).await;
-            let finished = done.is_some_and(|acquired| acquired.unwrap().is_valid());
-            nodes.become_empty().await;
-            next.lock(KEY).expire(LONG).try_acquire().await.unwrap().release().await.unwrap();
-            if finished {
-                break;
-            }
-        }
-    }
-}
-
-/// Invariant 6, for one who waits for another process.
-async fn a_waiting_acquisition_dropped_at_any_poll_leaves_nothing(nodes: Nodes) {
-    let (locks, other) = (nodes.manager().await, nodes.manager().await);
-    waiting_dropped_at_any_poll(&nodes, &locks, &other).await;
-}
-
-/// Invariant 6, for one who waits for another caller in the same process.
-async fn a_waiting_acquisition_in_line_dropped_at_any_poll_leaves_nothing(nodes: Nodes) {
-    let locks = nodes.manager().await;
-    waiting_dropped_at_any_poll(&nodes, &locks, &locks).await;
-}
-
-async fn waiting_dropped_at_any_poll(nodes: &Nodes, locks: &LockManager, holder: &LockManager) {
-    for moment in [Moment::AtOnce, Moment::WhenWoken] {
-        for polls in 0.. {
-            let guard = holder.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-            let (mut guard, mut polled) = (Some(guard), 0);
-            let waiting = async {
-                let acquire = locks.lock(KEY).expire(LONG).wait_time(LONG).acquire();
-                let mut acquire = std::pin::pin!(acquire);
-                std::future::poll_fn(|cx| {
-                    polled += 1;
-                    if polled == 1 {
-                        // The next poll is not to depend on how it waits.
-                        cx.waker().wake_by_ref();
-                    } else {
-                        // It has begun to wait; from now on the lock is free.
-                        drop(guard.take());
-                    }
-                    acquire.as_mut().poll(cx)
-                })
-                .await
-            };
-            let done = drop_after(polls, moment, waiting).await;
-            let finished = done.is_some_and(|acquired| acquired.unwrap().is_valid());
-            drop(guard);
-            nodes.become_empty().await;
-            if finished {
-                break;
-            }
-        }
-    }
-}
-
-/// redis-py was once left locked by a release that was cancelled.
-async fn a_release_dropped_at_any_poll_releases_all_the_same(nodes: Nodes) {
-    let locks = nodes.manager().await;
-    for moment in [Moment::AtOnce, Moment::WhenWoken] {
-        for polls in 0.. {
-            let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-            let done = drop_after(polls, moment, guard.release()).await;
-            nodes.become_empty().await;
-            if let Some(released) = done {
-                released.unwrap();
-                break;
-            }
-        }
-    }
-}
-
-/// Invariant 7: an extension that nobody waits for any more is not a release.
-async fn an_extension_dropped_at_any_poll_leaves_the_lock_held(nodes: Nodes) {
-    let locks = nodes.manager().await;
-    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    for moment in [Moment::AtOnce, Moment::WhenWoken] {
-        for polls in 0.. {
-            let done = drop_after(polls, moment, guard.extend(LONG)).await;
-            assert!(guard.is_valid());
-            nodes.all_hold(KEY).await;
-            if let Some(extended) = done {
-                extended.unwrap();
-                break;
-            }
-        }
-    }
-    guard.release().await.unwrap();
     nodes.become_empty().await;
 }

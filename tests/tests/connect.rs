@@ -45,10 +45,10 @@ async fn the_same_server_twice_is_refused_under_two_names_too() {
 /// Through a bb8 pool alone the answer is "timed out", after 30 s.
 #[tokio::test]
 async fn a_wrong_password_is_refused_at_once_in_the_servers_own_words() {
-    let server = RedisServer::options().password("right").start().await;
+    let server = RedisServer::options().password("opensesame").start().await;
     let begun = Instant::now();
     for (url, words) in [
-        (server.url_at(":wrong@127.0.0.1").replace(":right@", ""), "WRONGPASS"),
+        (server.url_at(":wrong@127.0.0.1").replace(":opensesame@", ""), "WRONGPASS"),
         (format!("redis://127.0.0.1:{}", server.port()), "NOAUTH"),
     ] {
         let error = LockManager::connect([url]).await.unwrap_err();
@@ -63,7 +63,7 @@ async fn a_wrong_password_is_refused_at_once_in_the_servers_own_words() {
 async fn without_a_quorum_each_node_tells_its_reason() {
     let mut servers = Servers::from(vec![
         RedisServer::start().await,
-        RedisServer::options().password("right").start().await,
+        RedisServer::options().password("opensesame").start().await,
         RedisServer::start().await,
         RedisServer::start().await,
     ]);

@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, redis_lock};
-use redlock_tests::{Moment, Nodes, Servers, drop_after};
+use redlock_tests::{Nodes, Servers};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
@@ -250,26 +250,6 @@ async fn after_a_client_that_goes_away_and_after_a_panic_that_nobody_catches() {
         // Forget that it was entered.
         service.inside.entered.notify_one();
         service.inside.entered.notified().await;
-    }
-}
-
-/// Invariant 6, through the whole way of a request.
-#[tokio::test]
-async fn after_a_future_dropped_at_any_poll() {
-    let service = Service::start().await;
-    for front in FRONTS {
-        for moment in [Moment::AtOnce, Moment::WhenWoken] {
-            for polls in 0.. {
-                let response = service.router.clone().oneshot(request(front, r#""success""#));
-                let done = drop_after(polls, moment, response).await;
-                service.is_clean(front).await;
-                if let Some(response) = done {
-                    assert_eq!(response.unwrap().status(), StatusCode::OK);
-                    assert!(polls > 2, "{front} was ready after {polls} polls");
-                    break;
-                }
-            }
-        }
     }
 }
 

@@ -74,6 +74,7 @@ impl Ballot {
         if validity::remaining(expire, elapsed).is_zero() {
             return Err(Refusal::TimedOut { elapsed, votes: attempt.round.votes(&self.nodes) });
         }
+        claim.note_granted();
         attempt.keep();
         Ok(Grant { since, token })
     }

@@ -15,6 +15,10 @@ pub use template::{KeyTemplate, TemplateError};
 const MAX_LEN: usize = 200;
 /// How much of a shortened key stays readable, in bytes.
 const HEAD_LEN: usize = 128;
+/// Stands between a shortened key's head and its digest. In an escaped value every `%` is followed by
+/// digits, so that no values make a key of the form of a shortened one, and with it the key of others
+/// (invariant 10); a `#` alone may separate two values of a template.
+const BEFORE_DIGEST: &str = "%#";
 
 /// The name of what is locked.
 ///
@@ -40,8 +44,8 @@ impl LockKey {
     /// Makes a key.
     ///
     /// A key of more than 200 bytes is shortened to its first 128 bytes (fewer where that would cut
-    /// a character), a `#` and the SHA-256 of the whole in hexadecimal: still one key for one name,
-    /// and never a megabyte on the wire because a client sent one.
+    /// a character), `%#` and the SHA-256 of the whole in hexadecimal: still one key for one name,
+    /// and never a megabyte on the wire because a client sent one. No [`KeyPart`] makes a `%#`.
     ///
     /// # Errors
     ///
@@ -147,9 +151,9 @@ fn shortened(key: &str) -> String {
 
     let head_len = (0..=HEAD_LEN).rev().find(|&len| key.is_char_boundary(len)).unwrap_or(0);
     let head = &key[..head_len];
-    let mut short = String::with_capacity(head.len() + 1 + 64);
+    let mut short = String::with_capacity(head.len() + BEFORE_DIGEST.len() + 64);
     short.push_str(head);
-    short.push('#');
+    short.push_str(BEFORE_DIGEST);
     for byte in Sha256::digest(key) {
         // Writing to a String does not fail.
         let _ = write!(short, "{byte:02x}");
@@ -183,6 +187,23 @@ mod tests {
         assert!(one.as_str().len() <= MAX_LEN);
         assert!(one.as_str().starts_with("яяя"));
         assert_eq!(one, LockKey::new(format!("{}1", "я".repeat(600_000))).unwrap());
+    }
+
+    /// By sending its head and its digest as the values of a short one.
+    #[test]
+    fn nobody_can_name_the_shortened_key_of_another() {
+        for (template, before) in [("{a}#{b}", 0), ("{a}/{b}", 0), ("{{{a}#{b}", 1)] {
+            let template = KeyTemplate::new(template).unwrap();
+            let key = |a: &str, b: &str| {
+                let value = |name: &str| Some(if name == "a" { a } else { b }.to_owned().into());
+                template.render(value, Vec::new).unwrap()
+            };
+            let victim = key(&"a".repeat(300), "b");
+            let (head, digest) = victim.as_str().rsplit_once('#').unwrap();
+            for head in [head, head.trim_end_matches('%')] {
+                assert_ne!(key(&head[before..], digest), victim, "{template}");
+            }
+        }
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub(crate) struct Claim {
     listeners: AtomicUsize,
     /// How long it stays on the nodes at least, whenever it is released.
     at_least: Option<AtLeast>,
+    granted: AtomicBool,
     given_up: AtomicBool,
     /// The nodes that were asked to set it, a bit for each.
     asked: AtomicU64,
@@ -48,13 +49,15 @@ impl Claim {
             name,
             listeners: AtomicUsize::new(0),
             at_least: None,
+            granted: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             fence: None,
         }
     }
 
-    /// Lets the claim stay on the nodes for `at_least` from now, however early it is released.
+    /// Lets the claim stay on the nodes for `at_least` from now, however early it is released, if it
+    /// is granted.
     pub(crate) fn hold_at_least(mut self, at_least: Duration, clock: &Arc<dyn Clock>) -> Self {
         let until = clock.now().after(at_least);
         self.at_least = Some(AtLeast { clock: Arc::clone(clock), until });
@@ -96,8 +99,17 @@ impl Claim {
         Some(FencingToken::new(number, fence.holder))
     }
 
-    /// How much longer the claim has to stay although it is released.
+    /// Notes that a quorum has granted the claim.
+    pub(crate) fn note_granted(&self) {
+        self.granted.store(true, Ordering::SeqCst);
+    }
+
+    /// How much longer the claim has to stay although it is released. What was never held leaves
+    /// nothing behind (invariant 6).
     pub(crate) fn stays_for(&self) -> Option<Duration> {
+        if !self.granted.load(Ordering::SeqCst) {
+            return None;
+        }
         let AtLeast { clock, until } = self.at_least.as_ref()?;
         let left = clock.now().until(*until);
         (!left.is_zero()).then_some(left)

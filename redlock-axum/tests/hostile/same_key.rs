@@ -1,0 +1,117 @@
+//! One key for one value, by whichever way it is locked.
+
+use axum::extract::Path;
+use axum::routing::post;
+use axum::{Extension, Router};
+use http::StatusCode;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+use redlock_axum::{HeldLock, LockLayer, LockManager, LockPolicies, LockPolicy, redis_lock};
+use tokio::runtime::Runtime;
+use uuid::Uuid;
+
+use crate::asking::{PIECES, answer, ask, config, encoded, segment};
+use crate::support::memory;
+
+#[redis_lock(key = "order:{id}")]
+async fn number(Path((_, id)): Path<(String, u64)>, lock: HeldLock) -> String {
+    answer(&lock, &format!("order:{id}"))
+}
+
+#[redis_lock(key = "order:{id}")]
+async fn signed(Path((_, id)): Path<(String, i64)>, lock: HeldLock) -> String {
+    answer(&lock, &format!("order:{id}"))
+}
+
+#[redis_lock(key = "order:{id}")]
+async fn uuid(Path((_, id)): Path<(String, Uuid)>, lock: HeldLock) -> String {
+    answer(&lock, &format!("order:{id}"))
+}
+
+#[redis_lock(key("order:{}", id.to_lowercase()))]
+async fn lower(Path((_, id)): Path<(String, String)>, lock: HeldLock) -> String {
+    answer(&lock, &format!("order:{}", encoded(&id.to_lowercase())))
+}
+
+#[redis_lock(key = "order:{id}")]
+async fn plain(Path((_, id)): Path<(String, String)>, lock: HeldLock) -> String {
+    answer(&lock, &format!("order:{}", encoded(&id)))
+}
+
+#[redis_lock(key = "{{order}}/{front}/{id}")]
+async fn both(Path((front, id)): Path<(String, String)>, lock: HeldLock) -> String {
+    answer(&lock, &format!("{{order}}/{}/{}", encoded(&front), encoded(&id)))
+}
+
+/// Says its key, whatever it is.
+async fn behind(lock: HeldLock) -> String {
+    assert!(lock.is_valid());
+    lock.key().to_string()
+}
+
+/// A kind of value: the handler with the attribute, and the same template for the others.
+type Kind = (&'static str, fn() -> axum::routing::MethodRouter, &'static str);
+
+const KINDS: [Kind; 6] = [
+    ("u64", || post(number), "order:{id:u64}"),
+    ("i64", || post(signed), "order:{id:i64}"),
+    ("uuid", || post(uuid), "order:{id:uuid}"),
+    ("lower", || post(lower), "order:{id:lower}"),
+    ("plain", || post(plain), "order:{id}"),
+    ("both", || post(both), "{{order}}/{front}/{id}"),
+];
+
+/// `/{attribute, layer or policy}/{kind}/{front}/{id}`.
+fn fronts(locks: &LockManager) -> Router {
+    let mut router = Router::new();
+    let mut policies = Vec::new();
+    for (kind, attribute, template) in KINDS {
+        let route = |front: &str| format!("/{front}/{kind}/{{front}}/{{id}}");
+        router = router
+            .route(&route("attribute"), attribute())
+            .route(&route("layer"), post(behind).route_layer(LockLayer::new(template)))
+            .route(&route("policy"), post(behind));
+        policies.push(LockPolicy::new(route("policy"), template));
+    }
+    router.layer(LockPolicies::new(policies).unwrap()).layer(Extension(locks.clone()))
+}
+
+/// Each as one of the values, in whatever way it is written.
+#[test]
+fn the_attribute_the_layer_and_the_policies_make_one_key_of_one_value() {
+    let runtime = Runtime::new().unwrap();
+    let (locks, node) = runtime.block_on(memory());
+    let app = fronts(&locks);
+    let same = |front: &str, id: &str| {
+        for (kind, ..) in KINDS {
+            let ask = |by: &str| {
+                let path = format!("/{by}/{kind}/{front}/{id}");
+                runtime.block_on(ask(&app, &path))
+            };
+            let (attribute, layer, policy) = (ask("attribute"), ask("layer"), ask("policy"));
+            prop_assert_eq!(&layer, &policy, "{} {}/{}", kind, front, id);
+            let Some(((status, key), (by_layer, layers_key))) = attribute.zip(layer) else {
+                continue;
+            };
+            let known = [StatusCode::OK, StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
+            prop_assert!(known.contains(&status) && known.contains(&by_layer), "{}", key);
+            // Besides the two forms that the layer knows, the attribute reads what the crate does.
+            let other_form = kind == "uuid" && (id.contains("7B") || id.contains("urn"));
+            // The layer looks at the values that its key is made of, and at no other.
+            let other_value = by_layer.is_success() && !status.is_success() && front.contains('%');
+            if !other_form && !other_value {
+                prop_assert_eq!(status, by_layer, "{} {}/{}", kind, front, id);
+            }
+            if status.is_success() && by_layer.is_success() {
+                prop_assert_eq!(key, layers_key, "{} {}/{}", kind, front, id);
+            }
+        }
+        Ok(())
+    };
+    for id in PIECES {
+        same("x", id).unwrap();
+    }
+    let pairs = (segment(), segment());
+    TestRunner::new(config(150)).run(&pairs, |(front, id)| same(&front, &id)).unwrap();
+    assert!(node.is_empty());
+}

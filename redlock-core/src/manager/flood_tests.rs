@@ -1,0 +1,68 @@
+//! What a flood of keys and callers leaves in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::{LockError, LockManager, MemoryNode, scope};
+
+const LONG: Duration = Duration::from_secs(300);
+
+impl LockManager {
+    fn remembers_nothing(&self) -> bool {
+        self.shared.queues.is_empty() && self.shared.keeper.all().is_empty()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_flood_leaves_no_entry_anywhere() {
+    let node = MemoryNode::new();
+    let connect = async || {
+        let builder = LockManager::builder().memory_node(&node).max_waiters(3);
+        builder.connect().await.unwrap()
+    };
+    let (locks, other) = (connect().await, connect().await);
+    let is_clean = || {
+        node.is_empty()
+            && node.listeners() == 0
+            && locks.remembers_nothing()
+            && other.remembers_nothing()
+    };
+    let request = |number: usize| locks.lock(format!("key:{number}")).expire(LONG).renew();
+
+    let guards = join_all((0..2000).map(|number| request(number).acquire())).await;
+    assert_eq!(node.len(), 2000);
+    let waiting =
+        |number: usize| request(number % 2000).wait_time(Duration::from_secs(1)).acquire();
+    let refused = join_all((0..10_000).map(waiting)).await;
+    let too_many =
+        |result: &&Result<_, LockError>| matches!(result, Err(LockError::TooManyWaiters { .. }));
+    assert_eq!(refused.iter().filter(too_many).count(), 4000);
+    assert!(refused.iter().all(Result::is_err));
+    drop(guards);
+    assert!(is_clean());
+
+    // Behind another process, and in a scope.
+    let guards = join_all((0..2000).map(|number| other.lock(format!("key:{number}")).acquire()));
+    let guards = guards.await;
+    let waiters: Vec<_> = (0..2000)
+        .map(|number| {
+            let acquire = request(number).wait_time(LONG).acquire();
+            tokio::spawn(scope(async { acquire.await.map(|guard| guard.is_valid()) }))
+        })
+        .collect();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(node.listeners(), 2000);
+    for (number, waiter) in waiters.iter().enumerate() {
+        if number % 2 == 0 {
+            waiter.abort();
+        }
+    }
+    drop(guards);
+    for (number, waiter) in waiters.into_iter().enumerate() {
+        assert_eq!(waiter.await.is_ok_and(|held| held.unwrap()), number % 2 == 1);
+    }
+    assert!(is_clean());
+    assert_eq!(Arc::strong_count(&locks.shared), 1, "a request or guard is still somewhere");
+}

@@ -1,0 +1,257 @@
+//! Values that are read back.
+
+use std::cell::Cell;
+
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::test_runner::TestRunner;
+use redlock_core::{KeyPart, KeyTemplate, LockKey, TemplateError};
+
+use crate::model::{InPieces, decode, encode, is_unreserved, render, shortened};
+
+fn config(cases: u32) -> ProptestConfig {
+    // Asked for by the environment, there may be more, or fewer.
+    let asked = std::env::var_os("PROPTEST_CASES").map(|_| ProptestConfig::default().cases);
+    let cases = asked.unwrap_or(cases);
+    ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+/// What a careless join would trip over.
+const PIECES: [&str; 28] = [
+    "a", "b", "ab", "A", "42", "042", "+42", ":", "::", "/", "#", "-", ".", "_", "~", "%", "%25",
+    "%2F", "%3A", "%3a", "{", "}", "\0", "\n", " ", "é", "e\u{301}", "日🦀",
+];
+
+fn value() -> impl Strategy<Value = String> {
+    let pieces = prop::collection::vec(select(&PIECES[..]), 1..6).prop_map(|all| all.concat());
+    prop_oneof![8 => pieces, 2 => ".{1,12}", 1 => "[a-zé:#]{60,200}"]
+}
+
+fn limited(key: String) -> String {
+    if key.len() > 200 { shortened(&key) } else { key }
+}
+
+proptest! {
+    #![proptest_config(config(200))]
+
+    #[test]
+    fn a_part_can_be_decoded(value in value()) {
+        let part = KeyPart(&value).to_string();
+        prop_assert_eq!(decode(&part), Some(value.clone()));
+        prop_assert_eq!(KeyPart(&InPieces(&value)).to_string(), part);
+    }
+
+    #[test]
+    fn a_key_of_parts_can_be_taken_apart(values in prop::collection::vec(value(), 1..4)) {
+        let parts: Vec<String> = values.iter().map(|value| KeyPart(value).to_string()).collect();
+        let joined = parts.join(":");
+        let key = LockKey::new(&joined).unwrap();
+        if joined.len() <= 200 {
+            let read: Option<Vec<String>> = key.as_str().split(':').map(decode).collect();
+            prop_assert_eq!(read, Some(values));
+        } else {
+            prop_assert_eq!(key.as_str(), shortened(&joined));
+        }
+    }
+
+    #[test]
+    fn a_key_made_of_a_key_is_the_same(text in ".{1,300}") {
+        if let Ok(key) = LockKey::new(text) {
+            prop_assert_eq!(LockKey::new(&key), Ok(key));
+        }
+    }
+
+    #[test]
+    fn whatever_is_read_as_a_template_does_not_panic(
+        template in prop_oneof![any::<String>(), template()],
+        value in any::<String>(),
+    ) {
+        match KeyTemplate::new(&template) {
+            Ok(read) => {
+                prop_assert_eq!(read.to_string(), template.as_str());
+                prop_assert_eq!(KeyTemplate::new(&read.to_string()), Ok(read.clone()));
+                let _ = read.render(|_| Some(value.as_str().into()), Vec::new);
+            }
+            Err(error) => prop_assert!(!error.to_string().is_empty()),
+        }
+    }
+}
+
+/// Templates, most of them right.
+fn template() -> impl Strategy<Value = String> {
+    const PIECES: [&str; 18] = [
+        "{a}",
+        "{b}",
+        "{n:u64}",
+        "{i:i64}",
+        "{u:uuid}",
+        "{l:lower}",
+        ":",
+        "::",
+        "/",
+        "#",
+        "{{",
+        "}}",
+        "-",
+        "x",
+        "7",
+        "%",
+        "é",
+        "x:-",
+    ];
+    prop::collection::vec(select(&PIECES[..]), 1..9).prop_map(|all| all.concat())
+}
+
+#[derive(Debug, Clone)]
+struct Values {
+    a: String,
+    b: String,
+    n: u64,
+    i: i64,
+    u: u128,
+    l: String,
+}
+
+/// A value of a type can be written in several ways.
+#[derive(Debug, Clone, Copy)]
+enum Spelling {
+    Canonical,
+    Other,
+}
+
+impl Values {
+    fn any() -> impl Strategy<Value = Self> {
+        (value(), value(), any::<u64>(), any::<i64>(), any::<u128>(), value())
+            .prop_map(|(a, b, n, i, u, l)| Self { a, b, n, i, u, l: l.to_lowercase() })
+    }
+
+    fn spelled(&self, name: &str, spelling: Spelling) -> String {
+        let uuid = format!("{:032x}", self.u);
+        let groups = [&uuid[..8], &uuid[8..12], &uuid[12..16], &uuid[16..20], &uuid[20..]];
+        match (name, spelling) {
+            ("a", _) => self.a.clone(),
+            ("b", _) => self.b.clone(),
+            ("n", Spelling::Canonical) => self.n.to_string(),
+            ("n", Spelling::Other) => format!("+00{}", self.n),
+            ("i", Spelling::Canonical) => self.i.to_string(),
+            ("i", Spelling::Other) => {
+                format!("{}00{}", if self.i < 0 { "-" } else { "+" }, self.i.unsigned_abs())
+            }
+            ("u", Spelling::Canonical) => groups.join("-"),
+            ("u", Spelling::Other) => uuid.to_uppercase(),
+            // Not in upper case: not every character comes back from there.
+            _ => self.l.clone(),
+        }
+    }
+}
+
+/// A template taken apart: texts, and names between them.
+#[derive(Debug, PartialEq)]
+enum Piece<'t> {
+    Text(String),
+    Value(&'t str),
+}
+
+fn pieces(template: &str) -> Vec<Piece<'_>> {
+    let (mut pieces, mut text, mut rest) = (Vec::new(), String::new(), template);
+    while let Some(character) = rest.chars().next() {
+        if let Some(after) = rest.strip_prefix("{{").or_else(|| rest.strip_prefix("}}")) {
+            text.push(character);
+            rest = after;
+        } else if let Some(after) = rest.strip_prefix('{') {
+            let (inner, after) = after.split_once('}').unwrap();
+            pieces.push(Piece::Text(std::mem::take(&mut text)));
+            pieces.push(Piece::Value(inner.split(':').next().unwrap()));
+            rest = after;
+        } else {
+            text.push(character);
+            rest = &rest[character.len_utf8()..];
+        }
+    }
+    pieces.push(Piece::Text(text));
+    pieces
+}
+
+/// Reads the values back, by nothing but the template: that this can be done is the proof.
+fn read<'t>(template: &[Piece<'t>], key: &str) -> Option<Vec<(&'t str, String)>> {
+    let is_border = |character| !is_unreserved(character) && character != '%';
+    let (mut values, mut rest) = (Vec::new(), key);
+    for (index, piece) in template.iter().enumerate() {
+        let name = match piece {
+            Piece::Text(text) => {
+                rest = rest.strip_prefix(text.as_str())?;
+                continue;
+            }
+            Piece::Value(name) => name,
+        };
+        let Piece::Text(after) = &template[index + 1] else { return None };
+        let run = match (rest.find(is_border), after.find(is_border)) {
+            (Some(border), Some(begins)) => rest[..border].strip_suffix(&after[..begins])?,
+            (_, None) => rest.strip_suffix(after.as_str())?,
+            (None, Some(_)) => return None,
+        };
+        values.push((*name, decode(run)?));
+        rest = &rest[run.len()..];
+    }
+    rest.is_empty().then_some(values)
+}
+
+/// Each template that is accepted, and each set of values.
+#[test]
+fn values_can_be_read_back_out_of_what_a_template_makes_of_them() {
+    let (accepted, refused) = (Cell::new(0_u32), Cell::new(0_u32));
+    let mut runner = TestRunner::new(config(1000));
+    let spelling = select(&[Spelling::Canonical, Spelling::Other][..]);
+    let cases = (template(), Values::any(), spelling);
+    let result = runner.run(&cases, |(source, values, spelling)| {
+        let template = match KeyTemplate::new(&source) {
+            Ok(template) => template,
+            Err(error) => {
+                let expected = matches!(error, TemplateError::NotSeparated { .. });
+                prop_assert!(expected, "{}", error);
+                refused.set(refused.get() + 1);
+                return Ok(());
+            }
+        };
+        let value = |name: &str| Some(values.spelled(name, spelling).into());
+        let key = template.render(value, Vec::new).unwrap();
+
+        let pieces = pieces(&source);
+        let canonical = |name: &str| values.spelled(name, Spelling::Canonical);
+        let expected: Vec<_> =
+            template.placeholders().map(|name| (name, canonical(name))).collect();
+        let in_full: String = pieces
+            .iter()
+            .map(|piece| match piece {
+                Piece::Text(text) => text.clone(),
+                Piece::Value(name) => encode(&canonical(name)),
+            })
+            .collect();
+        prop_assert_eq!(read(&pieces, &in_full), Some(expected));
+        prop_assert_eq!(key.as_str(), limited(in_full));
+        accepted.set(accepted.get() + 1);
+        Ok(())
+    });
+    result.unwrap();
+    let cases = accepted.get() + refused.get();
+    assert!(accepted.get() > cases / 3 && refused.get() > cases / 30, "{accepted:?} {refused:?}");
+}
+
+/// The borders that a naive join moves.
+#[test]
+fn a_border_cannot_be_moved() {
+    let pairs = [
+        (["a:b", "c"], ["a", "b:c"]),
+        (["a/", "b"], ["a", "/b"]),
+        (["a%3Ab", "c"], ["a:b", "c"]),
+        (["a%", "25b"], ["a%25", "b"]),
+        (["a", "%00"], ["a", "\0"]),
+        (["é", "x"], ["e\u{301}", "x"]),
+    ];
+    for (one, other) in pairs {
+        for template in ["{a}:{b}", "{a}/{b}", "k#{a}}}{b}", "{a}-:-{b}"] {
+            let key = |[a, b]: [&str; 2]| render(template, &[("a", a), ("b", b)]).unwrap();
+            assert_ne!(key(one), key(other), "{template}");
+        }
+    }
+}

@@ -1,0 +1,382 @@
+//! Every future of the library, dropped after every poll: nothing is left behind (invariants 6 and 9).
+//! No key, no task, no connection, no subscription, no place in a line.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::time::Duration;
+
+use redlock_axum::redis_lock;
+use redlock_core::{LockError, LockGuard, LockManager, LockRequest, scope};
+use redlock_tests::{Moment, Nodes, Traces, drop_after};
+
+/// Longer than any test: what is gone before was released.
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(20);
+/// Over as soon as it is waited for.
+const BRIEF: Duration = Duration::from_millis(30);
+const KEY: &str = "order:42";
+
+macro_rules! on_all_kinds_of_nodes {
+    ($($future:ident,)+) => {
+        on_all_kinds_of_nodes! { @each
+            memory_x1: Nodes::memory(1), memory_x5: Nodes::memory(5),
+            redis_x1: Nodes::redis(1).await, redis_x5: Nodes::redis(5).await,
+            redis_x1_redisson: Nodes::redis(1).await.redisson(),
+            => [$($future)+]
+        }
+    };
+    (@each $($kind:ident: $nodes:expr,)+ => $futures:tt) => {
+        $(on_all_kinds_of_nodes! { @kind $kind: $nodes, $futures })+
+    };
+    (@kind $kind:ident: $nodes:expr, [$($future:ident)+]) => {
+        mod $kind {
+            use super::*;
+            $(#[tokio::test]
+            async fn $future() {
+                at_every_poll($nodes, super::$future).await;
+            })+
+        }
+    };
+}
+
+on_all_kinds_of_nodes! {
+    connect,
+    try_acquire,
+    acquire,
+    acquire_fenced,
+    acquire_in_a_scope,
+    acquire_behind_another_process,
+    acquire_behind_a_caller_of_this_process,
+    acquire_fenced_behind_another_process,
+    acquire_fenced_behind_a_caller_of_this_process,
+    acquire_until_the_time_is_over,
+    release,
+    release_fenced,
+    release_to_the_next_in_line,
+    extend,
+    extend_by_a_lease,
+    lost,
+    shutdown,
+    a_scope_with_several_locks,
+    a_locked_function,
+    a_locked_function_that_stops_when_its_lock_is_lost,
+}
+
+/// Two processes on the same nodes, which stay.
+struct Scene {
+    nodes: Nodes,
+    locks: LockManager,
+    other: LockManager,
+}
+
+/// What is polled so often and dropped then.
+#[derive(Debug, Clone, Copy)]
+struct Cut {
+    polls: usize,
+    moment: Moment,
+    variant: usize,
+}
+
+impl Cut {
+    async fn off<F: Future>(self, future: F) -> Option<F::Output> {
+        drop_after(self.polls, self.moment, future).await
+    }
+}
+
+type Done<'a> = Pin<Box<dyn Future<Output = bool> + 'a>>;
+
+/// Cuts a future off after each number of polls, until it has come to its end by itself, and looks for
+/// what is left each time.
+async fn at_every_poll(nodes: Nodes, future: for<'a> fn(&'a Scene, Cut) -> Done<'a>) {
+    // A caller that was left in the line would take the only place.
+    let manager = async || nodes.builder().max_waiters(1).connect().await.unwrap();
+    let (locks, other) = (manager().await, manager().await);
+    let scene = Scene { nodes, locks, other };
+    is_free(&scene).await;
+    let mut traces = Traces::look(&scene.nodes).await;
+    for variant in 0..VARIANTS {
+        for moment in [Moment::AtOnce, Moment::WhenWoken] {
+            for polls in 0.. {
+                let cut = Cut { polls, moment, variant };
+                let done = tokio::time::timeout(SOON, future(&scene, cut)).await.unwrap();
+                traces.are_gone(&format!("{cut:?}")).await;
+                is_free(&scene).await;
+                traces.are_gone("a lock that is free").await;
+                if done {
+                    assert!(polls > 0);
+                    break;
+                }
+                assert!(polls < 100, "it never ends");
+            }
+        }
+    }
+}
+
+/// Both processes get the lock at once, although they would wait.
+async fn is_free(scene: &Scene) {
+    for locks in [&scene.locks, &scene.other] {
+        let request = locks.lock(KEY).expire(LONG).wait_time(SOON);
+        request.acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+const VARIANTS: usize = 4;
+
+/// The options that change what happens while a lock is held or released.
+fn request(locks: &LockManager, variant: usize) -> LockRequest {
+    let request = locks.lock(KEY).wait_time(LONG);
+    match variant {
+        0 => request.expire(LONG),
+        1 => request.renew().max_hold(LONG),
+        2 => request.expire(LONG).hold_at_least(BRIEF),
+        _ => request.expire(LONG).reentrant(),
+    }
+}
+
+async fn held(locks: &LockManager, variant: usize) -> LockGuard {
+    request(locks, variant).try_acquire().await.unwrap()
+}
+
+fn connect(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        if cut.variant > 0 {
+            return cut.polls > 0;
+        }
+        let connected = cut.off(scene.nodes.builder().connect()).await;
+        connected.is_some_and(|manager| manager.is_ok())
+    })
+}
+
+fn try_acquire(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let acquired = cut.off(request(&scene.locks, cut.variant).try_acquire()).await;
+        acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+fn acquire(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let acquired = cut.off(request(&scene.locks, cut.variant).acquire()).await;
+        acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+fn acquire_fenced(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let request = request(&scene.locks, cut.variant).fenced();
+        let acquired = if cut.moment == Moment::AtOnce {
+            cut.off(request.acquire()).await
+        } else {
+            cut.off(request.try_acquire()).await
+        };
+        acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+fn acquire_in_a_scope(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(scope(async move {
+        let outer = held(&scene.locks, cut.variant).await;
+        let again = request(&scene.locks, cut.variant).reentrant().acquire();
+        let shared = cut.off(again).await.map(Result::unwrap);
+        assert!(outer.is_valid() && shared.as_ref().is_none_or(LockGuard::is_valid));
+        drop(outer);
+        shared.is_some_and(|shared| shared.is_valid())
+    }))
+}
+
+/// Waits behind `holder`, which lets go as soon as the waiting has begun: between two polls, so that
+/// what wakes the waiting one is never seen by it, or right before the next one.
+async fn behind<T>(
+    holder: LockGuard,
+    cut: Cut,
+    acquire: impl Future<Output = Result<T, LockError>>,
+) -> bool {
+    if cut.moment == Moment::WhenWoken {
+        let letting_go = tokio::spawn(async { drop(holder) });
+        let done = cut.off(acquire).await.is_some_and(|acquired| acquired.is_ok());
+        letting_go.await.unwrap();
+        return done;
+    }
+    let (mut holder, mut polled) = (Some(holder), 0);
+    let waiting = async {
+        let mut acquire = pin!(acquire);
+        poll_fn(|cx| {
+            polled += 1;
+            if polled == 1 {
+                // The next poll is not to depend on how it waits.
+                cx.waker().wake_by_ref();
+            } else {
+                drop(holder.take());
+            }
+            acquire.as_mut().poll(cx)
+        })
+        .await
+    };
+    cut.off(waiting).await.is_some_and(|acquired| acquired.is_ok())
+}
+
+fn acquire_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.other, 0).await;
+        behind(holder, cut, request(&scene.locks, cut.variant).acquire()).await
+    })
+}
+
+fn acquire_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.locks, 0).await;
+        behind(holder, cut, request(&scene.locks, cut.variant).acquire()).await
+    })
+}
+
+fn acquire_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.other, 0).await;
+        behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire()).await
+    })
+}
+
+/// It is handed over, and its new number confirmed.
+fn acquire_fenced_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = request(&scene.locks, 0).fenced().try_acquire().await.unwrap();
+        let holder = holder.into_guard();
+        behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire()).await
+    })
+}
+
+fn acquire_until_the_time_is_over(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let locks = if cut.variant.is_multiple_of(2) { &scene.locks } else { &scene.other };
+        let _holder = held(locks, 0).await;
+        let waiting = request(&scene.locks, cut.variant).wait_time(BRIEF).acquire();
+        cut.off(waiting).await.is_some_and(|refused| refused.unwrap_err().is_contended())
+    })
+}
+
+fn release(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let guard = held(&scene.locks, cut.variant).await;
+        cut.off(guard.release()).await.is_some_and(|released| released.is_ok())
+    })
+}
+
+fn release_fenced(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let guard = request(&scene.locks, cut.variant).fenced().try_acquire().await.unwrap();
+        cut.off(guard.release()).await.is_some_and(|released| released.is_ok())
+    })
+}
+
+fn release_to_the_next_in_line(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let guard = held(&scene.locks, cut.variant).await;
+        let next = tokio::spawn(request(&scene.locks, 0).acquire());
+        tokio::task::yield_now().await;
+        let done = cut.off(guard.release()).await.is_some_and(|released| released.is_ok());
+        assert!(next.await.unwrap().unwrap().is_valid());
+        done
+    })
+}
+
+fn extend(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let guard = held(&scene.locks, cut.variant).await;
+        let done = cut.off(guard.extend(LONG)).await.is_some_and(|extended| extended.is_ok());
+        assert!(guard.is_valid(), "an extension that nobody waits for is not a release");
+        done
+    })
+}
+
+fn extend_by_a_lease(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let guard = held(&scene.locks, cut.variant).await;
+        let lease = guard.lease();
+        let extension = lease.extend(LONG);
+        if cut.moment == Moment::AtOnce {
+            // Under way while the lock is released.
+            let done = cut.off(extension).await.is_some_and(|extended| extended.is_ok());
+            drop(guard);
+            done
+        } else {
+            let released = async {
+                let extended = extension.await;
+                guard.release().await.unwrap();
+                extended
+            };
+            cut.off(released).await.is_some_and(|extended| extended.is_ok())
+        }
+    })
+}
+
+fn lost(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let request = scene.locks.lock(KEY).expire(BRIEF);
+        let guard = match cut.variant {
+            0 => request.try_acquire().await.unwrap(),
+            _ => request.fenced().try_acquire().await.unwrap().into_guard(),
+        };
+        if cut.variant < 2 {
+            cut.off(guard.lost()).await.is_some()
+        } else {
+            cut.off(guard.lease().lost()).await.is_some()
+        }
+    })
+}
+
+fn shutdown(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        if cut.variant > 1 {
+            return cut.polls > 0;
+        }
+        let locks = scene.nodes.manager().await;
+        let guard = held(&locks, cut.variant).await;
+        drop(locks.lock("dropped").expire(LONG).try_acquire().await.unwrap());
+        let waiting = tokio::spawn(request(&locks, 0).acquire());
+        tokio::task::yield_now().await;
+        let done = cut.off(locks.shutdown()).await.is_some();
+        drop(guard);
+        waiting.abort();
+        done
+    })
+}
+
+fn a_scope_with_several_locks(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let work = scope(async {
+            let one = request(&scene.locks, cut.variant).acquire().await.unwrap();
+            let two = scene.locks.lock("other").fenced().acquire().await.unwrap();
+            let shared = request(&scene.locks, 3).acquire().await.unwrap();
+            one.extend(LONG).await.unwrap();
+            one.release().await.unwrap();
+            two.release().await.unwrap();
+            shared.release().await.unwrap();
+        });
+        cut.off(work).await.is_some()
+    })
+}
+
+#[redis_lock(key = "order:42", manager = locks, expire = "5m", wait_time = "5m")]
+async fn locked(locks: &LockManager) -> Result<(), LockError> {
+    tokio::task::yield_now().await;
+    Ok(())
+}
+
+#[redis_lock(key = "order:42", manager = locks, renew, on_lost = abort)]
+async fn stopped(locks: &LockManager) -> Result<(), LockError> {
+    tokio::task::yield_now().await;
+    locks.lock("other").try_acquire().await?.release().await.map_err(|_| LockError::ShutDown)
+}
+
+fn a_locked_function(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(if cut.variant == 0 { &scene.locks } else { &scene.other }, 0).await;
+        behind(holder, cut, locked(&scene.locks)).await
+    })
+}
+
+fn a_locked_function_that_stops_when_its_lock_is_lost(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move { cut.off(stopped(&scene.locks)).await.is_some_and(|done| done.is_ok()) })
+}

@@ -1,0 +1,157 @@
+//! A request, dropped after every poll, from the first to the last piece of its response's body:
+//! nothing is left behind (invariants 6 and 9), whatever has taken the lock, with whatever options.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::Path;
+use axum::http::{Request, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, post};
+use axum::{Extension, Router};
+use futures_util::stream;
+use redlock_axum::{
+    HoldUntil, LockLayer, LockManager, LockPolicies, LockPolicy, OnLost, redis_lock,
+};
+use redlock_tests::{Moment, Nodes, Traces, drop_after};
+use tower::ServiceExt;
+
+/// Longer than any test: what is gone before was released.
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(20);
+const BRIEF: Duration = Duration::from_millis(40);
+const KEY: &str = "order:42";
+
+/// Awaits a few times, and so does its body.
+async fn work(body: String) -> Response {
+    for _ in 0..2 {
+        tokio::task::yield_now().await;
+    }
+    let pieces = stream::unfold(0, |piece| async move {
+        tokio::task::yield_now().await;
+        (piece < 3).then(|| (Ok::<_, std::io::Error>(Bytes::from_static(b"piece")), piece + 1))
+    });
+    (StatusCode::OK, [("x-echo", body)], Body::from_stream(pieces)).into_response()
+}
+
+async fn behind(body: String) -> Response {
+    work(body).await
+}
+
+macro_rules! handlers {
+    ($($name:ident: [$($options:tt)*],)+) => {
+        $(
+            #[redis_lock(key = "order:{id}", $($options)*)]
+            async fn $name(Path(id): Path<u64>, body: String) -> Response {
+                work(format!("{id} {body}")).await
+            }
+        )+
+    };
+}
+
+handlers! {
+    plain: [expire = "5m"],
+    renewed: [expire = "5m", renew, max_hold = "5m", wait_time = "5m"],
+    held_at_least: [expire = "5m", hold_at_least = "40ms"],
+    kept: [expire = "40ms", keep],
+    fenced: [expire = "5m", fenced, wait_time = "5m"],
+    aborted: [expire = "5m", on_lost = abort],
+    shared: [expire = "5m", reentrant],
+}
+
+fn layer() -> LockLayer {
+    LockLayer::new("order:{id:u64}").expire(LONG)
+}
+
+fn by(layer: LockLayer) -> MethodRouter {
+    post(behind).route_layer(layer)
+}
+
+fn routes() -> Vec<(&'static str, MethodRouter)> {
+    let until_end = || layer().hold_until(HoldUntil::EndOfBody);
+    vec![
+        ("attribute", post(plain)),
+        ("attribute, renewed", post(renewed)),
+        ("attribute, held at least", post(held_at_least)),
+        ("attribute, kept", post(kept)),
+        ("attribute, fenced", post(fenced)),
+        ("attribute, aborted", post(aborted)),
+        ("attribute, inside of a layer", post(shared).route_layer(layer())),
+        ("layer", by(layer())),
+        ("layer, renewed", by(layer().renew().max_hold(LONG).wait_time(LONG))),
+        ("layer, held at least", by(layer().hold_at_least(BRIEF))),
+        ("layer, kept", by(layer().expire(BRIEF).keep())),
+        ("layer, fenced", by(layer().fenced().wait_forever())),
+        ("layer, aborted", by(layer().on_lost(OnLost::Abort))),
+        ("layer, inside of a layer", by(layer().reentrant()).route_layer(layer())),
+        ("body", by(until_end())),
+        ("body, renewed", by(until_end().renew())),
+        ("body, held at least", by(until_end().hold_at_least(BRIEF))),
+        ("body, kept", by(until_end().expire(BRIEF).keep())),
+        ("body, fenced", by(until_end().fenced())),
+        ("body, aborted", by(until_end().on_lost(OnLost::Abort))),
+        ("policy", post(behind)),
+    ]
+}
+
+async fn is_free(locks: &LockManager) {
+    let request = locks.lock(KEY).expire(LONG).wait_time(SOON);
+    request.acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn every_request_at_every_poll(nodes: Nodes) {
+    let locks = nodes.builder().max_waiters(1).connect().await.unwrap();
+    is_free(&locks).await;
+    let mut traces = Traces::look(&nodes).await;
+    for (name, method) in routes() {
+        let policy = LockPolicy::new("/policy/{id}", "order:{id:u64}").expire(LONG);
+        let app = Router::new()
+            .route(if name == "policy" { "/policy/{id}" } else { "/{id}" }, method)
+            .layer(LockPolicies::new([policy]).unwrap())
+            .layer(Extension(locks.clone()));
+        let uri = if name == "policy" { "/policy/42" } else { "/42" };
+        for moment in [Moment::AtOnce, Moment::WhenWoken] {
+            for polls in 0.. {
+                let request = Request::post(uri).body(Body::from("body")).unwrap();
+                let whole = async {
+                    let response = app.clone().oneshot(request).await.unwrap();
+                    assert_eq!(response.status(), StatusCode::OK, "{name}");
+                    to_bytes(response.into_body(), 100).await.unwrap()
+                };
+                let whole = drop_after(polls, moment, whole);
+                let done = tokio::time::timeout(SOON, whole).await.unwrap();
+                let at = format!("{name}, {polls} polls, dropped {moment:?}");
+                traces.are_gone(&at).await;
+                is_free(&locks).await;
+                traces.are_gone("a lock that is free").await;
+                if let Some(body) = done {
+                    assert_eq!(body, "piecepiecepiece");
+                    assert!(polls > 4, "{at}: ready too soon");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn in_memory() {
+    every_request_at_every_poll(Nodes::memory(1)).await;
+}
+
+#[tokio::test]
+async fn in_memory_x5() {
+    every_request_at_every_poll(Nodes::memory(5)).await;
+}
+
+#[tokio::test]
+async fn on_a_server() {
+    every_request_at_every_poll(Nodes::redis(1).await).await;
+}
+
+#[tokio::test]
+async fn on_servers_x5() {
+    every_request_at_every_poll(Nodes::redis(5).await).await;
+}

@@ -1,0 +1,278 @@
+//! What stays on the nodes after the work, and what a holder can do that has lost its lock.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use axum::routing::post;
+use axum::{Extension, Router};
+use redlock_axum::{LockLayer, redis_lock};
+use redlock_core::{ExtendError, LockManager, LockState, ReleaseError, scope};
+use redlock_tests::{Nodes, eventually};
+use tower::ServiceExt;
+
+/// Longer than any test: what is gone before was released.
+const LONG: Duration = Duration::from_secs(300);
+/// Short enough to wait for, long enough to do something before.
+const SHORT: Duration = Duration::from_millis(700);
+/// Over as soon as it is waited for.
+const BRIEF: Duration = Duration::from_millis(150);
+const SOON: Duration = Duration::from_secs(10);
+const KEY: &str = "order:42";
+
+macro_rules! on_several_kinds_of_nodes {
+    ($($behaviour:ident,)+) => {
+        mod memory_x3 {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Nodes::memory(3)).await;
+            })+
+        }
+        mod redis_x3 {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Nodes::redis(3).await).await;
+            })+
+        }
+        mod redis_x1_redisson {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(super::Nodes::redis(1).await.redisson()).await;
+            })+
+        }
+    };
+}
+
+on_several_kinds_of_nodes! {
+    a_lock_that_is_kept_stays_until_its_lease_is_over,
+    a_lock_that_is_held_at_least_for_a_time_stays_for_what_is_left_of_it,
+    the_inner_one_of_two_guards_keeps_the_lock_for_both,
+    a_renewed_lock_that_is_kept_is_renewed_no_more,
+    a_handler_that_keeps_the_lock_of_its_layer_keeps_it,
+    a_lost_lock_is_lost_whatever_its_holder_does,
+}
+
+/// Somebody else is refused, and the lock is there, with what is left of its time.
+async fn is_kept(nodes: &Nodes, at_most: Duration) {
+    for left in nodes.times_to_live(KEY).await {
+        assert!(left.is_some_and(|left| left <= at_most), "{left:?} left of {at_most:?}");
+    }
+    let other = nodes.manager().await;
+    let refused = other.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
+    assert!(refused.is_contended(), "{refused}");
+}
+
+/// Without anybody's help: who waits gets it when the time is over, and not before.
+async fn is_free_after(nodes: &Nodes, until: Instant) {
+    let other = nodes.manager().await;
+    let guard = other.lock(KEY).expire(LONG).wait_time(SOON).acquire().await.unwrap();
+    // The servers' lease begins later than the caller asks for it.
+    assert!(Instant::now() >= until, "{:?} too early", until - Instant::now());
+    guard.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+async fn a_lock_that_is_kept_stays_until_its_lease_is_over(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let begun = Instant::now();
+    let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    let lease = guard.lease();
+    nodes.all_hold(KEY).await;
+    guard.keep_until_expiry();
+    assert_eq!(lease.state(), LockState::Released);
+    is_kept(&nodes, SHORT).await;
+    is_free_after(&nodes, begun + SHORT).await;
+}
+
+async fn a_lock_that_is_held_at_least_for_a_time_stays_for_what_is_left_of_it(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let begun = Instant::now();
+    let request = locks.lock(KEY).expire(LONG).hold_at_least(SHORT);
+    let guard = request.clone().try_acquire().await.unwrap();
+    nodes.all_hold(KEY).await;
+    guard.release().await.unwrap();
+    eventually("each node has the shorter time", SOON, async || {
+        let times = nodes.times_to_live(KEY).await;
+        times.iter().all(|left| left.is_none_or(|left| left <= SHORT)).then_some(())
+    })
+    .await;
+    is_kept(&nodes, SHORT).await;
+    is_free_after(&nodes, begun + SHORT).await;
+
+    // Held for longer than that, it is released at once.
+    let guard = request.try_acquire().await.unwrap();
+    tokio::time::sleep(SHORT).await;
+    guard.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+async fn the_inner_one_of_two_guards_keeps_the_lock_for_both(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    for inner_ends_first in [true, false] {
+        let begun = Instant::now();
+        scope(async {
+            let outer = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+            let inner = locks.lock(KEY).reentrant().try_acquire().await.unwrap();
+            nodes.all_hold(KEY).await;
+            if inner_ends_first {
+                inner.keep_until_expiry();
+                assert!(outer.is_valid(), "the outer one still holds it");
+                outer.release().await.unwrap();
+            } else {
+                drop(outer);
+                assert!(inner.is_valid());
+                inner.keep_until_expiry();
+            }
+        })
+        .await;
+        is_kept(&nodes, SHORT).await;
+        is_free_after(&nodes, begun + SHORT).await;
+    }
+}
+
+async fn a_renewed_lock_that_is_kept_is_renewed_no_more(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let guard = locks.lock(KEY).expire(SHORT).renew().try_acquire().await.unwrap();
+    let begun = Instant::now();
+    eventually("the lease is renewed", SOON, async || {
+        assert!(guard.is_valid());
+        (begun.elapsed() > SHORT * 2).then_some(())
+    })
+    .await;
+    let left = guard.remaining();
+    let kept = Instant::now();
+    guard.keep_until_expiry();
+    is_kept(&nodes, SHORT).await;
+    // What it knew to be left of it, and no new lease after that.
+    is_free_after(&nodes, kept + left).await;
+    assert!(kept.elapsed() < SHORT + SOON / 2);
+}
+
+#[redis_lock(key = KEY, expire = "700ms", reentrant, keep)]
+async fn keeps() -> &'static str {
+    "done"
+}
+
+async fn a_handler_that_keeps_the_lock_of_its_layer_keeps_it(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let layer = || LockLayer::new(KEY).expire(SHORT);
+    let app = Router::new()
+        .route("/inner", post(keeps).route_layer(layer()))
+        .route("/renewed", post(async || "done").route_layer(layer().renew().keep()))
+        .layer(Extension(locks));
+    for path in ["/inner", "/renewed"] {
+        let request = || axum::http::Request::post(path).body(axum::body::Body::empty()).unwrap();
+        let begun = Instant::now();
+        let response = app.clone().oneshot(request()).await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+        let body = axum::body::to_bytes(response.into_body(), 100).await.unwrap();
+        assert_eq!(body, "done");
+        is_kept(&nodes, SHORT).await;
+        assert_eq!(app.clone().oneshot(request()).await.unwrap().status(), 409, "{path}");
+        is_free_after(&nodes, begun + SHORT).await;
+    }
+}
+
+/// Deletes a lock as an operator would, or a server that forgets.
+async fn delete(nodes: &Nodes) {
+    match nodes {
+        Nodes::Memory(_) => unreachable!("a node in memory does not forget"),
+        Nodes::Redis(servers) => {
+            for server in servers.iter() {
+                let _: i64 = server.probe().await.command(["DEL", KEY]).await;
+            }
+        }
+        Nodes::Redisson(nodes) => Box::pin(delete(nodes)).await,
+    }
+}
+
+/// Invariants 2 and 8, by each way in which a lock can be lost.
+async fn a_lost_lock_is_lost_whatever_its_holder_does(nodes: Nodes) {
+    let (locks, other) = (nodes.manager().await, nodes.manager().await);
+    let in_memory = matches!(nodes, Nodes::Memory(_));
+    for is_deleted in [false, true] {
+        if is_deleted && in_memory {
+            continue;
+        }
+        let acquire = async || {
+            let expire = if is_deleted { LONG } else { BRIEF };
+            let guard = locks.lock(KEY).expire(expire).try_acquire().await.unwrap();
+            if is_deleted {
+                nodes.all_hold(KEY).await;
+                delete(&nodes).await;
+            } else {
+                tokio::time::timeout(SOON, guard.lost()).await.unwrap();
+            }
+            // Whoever comes next has the lock, whatever the late holder does.
+            let next = other.lock(KEY).expire(LONG).wait_time(SOON).acquire().await.unwrap();
+            (guard, next)
+        };
+        let still_held = async |next: redlock_core::LockGuard| {
+            nodes.all_hold(KEY).await;
+            next.extend(LONG).await.unwrap();
+            next.release().await.unwrap();
+            nodes.become_empty().await;
+        };
+
+        let (guard, next) = acquire().await;
+        let lease = guard.lease();
+        for _ in 0..2 {
+            let error = guard.extend(LONG).await.unwrap_err();
+            assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
+            assert!(matches!(lease.extend(LONG).await, Err(ExtendError::Lost { .. })));
+            assert_eq!((guard.state(), lease.state()), (LockState::Lost, LockState::Lost));
+            assert!(!guard.is_valid() && guard.remaining().is_zero());
+            tokio::time::timeout(SOON, lease.lost()).await.unwrap();
+        }
+        let error = guard.release().await.unwrap_err();
+        assert!(matches!(error, ReleaseError::Expired { .. }), "{error}");
+        assert_eq!(lease.state(), LockState::Lost, "a loss never changes again");
+        still_held(next).await;
+
+        let (guard, next) = acquire().await;
+        let error = guard.release().await.unwrap_err();
+        assert!(matches!(error, ReleaseError::Expired { .. }), "{error}");
+        still_held(next).await;
+
+        let (guard, next) = acquire().await;
+        drop(guard);
+        still_held(next).await;
+
+        let (guard, next) = acquire().await;
+        guard.keep_until_expiry();
+        still_held(next).await;
+    }
+}
+
+/// Invariant 6: an attempt that got the lock on a minority keeps nothing there, although it would have
+/// kept it had it got the rest.
+#[tokio::test]
+async fn an_attempt_that_is_refused_leaves_nothing_for_the_time_it_would_have_held() {
+    for nodes in [Nodes::memory(3), Nodes::redis(3).await] {
+        let one: Vec<LockManager> = {
+            let mut managers = Vec::new();
+            for index in 1..3 {
+                let builder = LockManager::builder().node_timeout(SOON / 5);
+                let builder = match &nodes {
+                    Nodes::Memory(nodes) => builder.memory_node(&nodes[index]),
+                    Nodes::Redis(servers) => builder.url(servers[index].url()),
+                    Nodes::Redisson(_) => unreachable!("in the plain dialect"),
+                };
+                managers.push(builder.connect().await.unwrap());
+            }
+            managers
+        };
+        let mut guards = Vec::new();
+        for locks in &one {
+            guards.push(locks.lock(KEY).expire(LONG).try_acquire().await.unwrap());
+        }
+        let locks = nodes.manager().await;
+        let request = locks.lock(KEY).expire(LONG).hold_at_least(LONG);
+        let refused = request.try_acquire().await.unwrap_err();
+        assert!(refused.is_contended(), "{refused}");
+        eventually("the minority's grant is given back", SOON, async || {
+            (nodes.locks().await == guards.len()).then_some(())
+        })
+        .await;
+    }
+}
