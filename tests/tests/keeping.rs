@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use axum::routing::post;
 use axum::{Extension, Router};
-use redlock_axum::{LockLayer, redis_lock};
+use redlock_axum::{HeldLock, LockLayer, redis_lock};
 use redlock_core::{ExtendError, LockManager, LockState, ReleaseError, scope};
 use redlock_tests::{Nodes, eventually};
 use tower::ServiceExt;
@@ -153,12 +153,18 @@ async fn keeps() -> &'static str {
     "done"
 }
 
+async fn extends(lock: HeldLock) {
+    lock.extend(LONG).await.unwrap();
+    tokio::time::sleep(BRIEF * 3).await;
+}
+
 async fn a_handler_that_keeps_the_lock_of_its_layer_keeps_it(nodes: Nodes) {
     let locks = nodes.manager().await;
     let layer = || LockLayer::new(KEY).expire(SHORT);
     let app = Router::new()
         .route("/inner", post(keeps).route_layer(layer()))
         .route("/renewed", post(async || "done").route_layer(layer().renew().keep()))
+        .route("/extended", post(extends).route_layer(layer().expire(BRIEF * 2).keep()))
         .layer(Extension(locks));
     for path in ["/inner", "/renewed"] {
         let request = || axum::http::Request::post(path).body(axum::body::Body::empty()).unwrap();
@@ -171,6 +177,11 @@ async fn a_handler_that_keeps_the_lock_of_its_layer_keeps_it(nodes: Nodes) {
         assert_eq!(app.clone().oneshot(request()).await.unwrap().status(), 409, "{path}");
         is_free_after(&nodes, begun + SHORT).await;
     }
+    // Longer than its first lease; it is the last one that is kept.
+    let request = axum::http::Request::post("/extended").body(axum::body::Body::empty()).unwrap();
+    assert_eq!(app.oneshot(request).await.unwrap().status(), 200);
+    nodes.all_hold(KEY).await;
+    is_kept(&nodes, LONG).await;
 }
 
 /// Deletes a lock as an operator would, or a server that forgets.
