@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bb8_redis::bb8;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::connector::{Connector, Failure};
 use super::link::Link;
@@ -107,7 +107,7 @@ struct Supervisor {
     servers: Arc<Servers>,
     /// The `run_id` of the life of the server that was connected to last, and when that connection
     /// broke.
-    former_life: Option<(String, tokio::time::Instant)>,
+    former_life: Option<(String, Instant)>,
 }
 
 impl Supervisor {
@@ -187,7 +187,7 @@ impl Supervisor {
     /// Lets a server that may have forgotten locks grant none.
     fn guard(&self, link: &Link, longest_lease: Duration) {
         let uptime = link.identity.uptime;
-        let mut probation = Probation::new(longest_lease, tokio::time::Instant::now(), uptime);
+        let mut probation = Probation::new(longest_lease, Instant::now(), uptime);
         if let (Some((former, ended)), Some(run_id)) = (&self.former_life, &link.identity.run_id)
             && former != run_id
         {
@@ -221,7 +221,7 @@ impl Supervisor {
                         return;
                     };
                     if let Some(run_id) = &link.identity.run_id {
-                        self.former_life = Some((run_id.clone(), tokio::time::Instant::now()));
+                        self.former_life = Some((run_id.clone(), Instant::now()));
                     }
                     drop(link);
                     let Some(node) = self.node.upgrade() else {
