@@ -79,6 +79,7 @@ impl Background {
         let give_up = self.give_up.clone();
         let task = async move {
             tokio::select! {
+                biased;
                 () = task => {}
                 () = give_up.cancelled() => {}
             }

@@ -60,6 +60,7 @@ impl Place {
                 Wait::UntilWoken => changed.await,
                 Wait::For(duration) => {
                     tokio::select! {
+                        biased;
                         () = changed => {}
                         () = sleep(duration) => {}
                     }
@@ -67,6 +68,7 @@ impl Place {
                 Wait::Behind(held) => {
                     let over = held.remaining() + AFTER_EXPIRY;
                     tokio::select! {
+                        biased;
                         () = changed => {}
                         () = held.lost() => {}
                         () = sleep(over) => {}

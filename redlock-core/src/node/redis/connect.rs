@@ -14,6 +14,7 @@ use super::link::Link;
 use super::probation::Probation;
 use super::{Connection, RedisNode};
 use crate::ballot::quorum;
+use crate::chance;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
 use crate::node::Node;
 
@@ -141,6 +142,7 @@ impl Supervisor {
         // Left over from an attempt before.
         while self.errors.try_recv().is_ok() {}
         let link = tokio::select! {
+            biased;
             // The pool's guard is given back at once: nothing ever waits in the pool.
             link = self.pool.get() => link.map(|link| Arc::clone(&link)).map_err(|error| match error {
                 bb8::RunError::User(Failure::Connect(error)) => error,
@@ -260,27 +262,27 @@ impl Supervisor {
 
     /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
     async fn until_broken(&self, link: &Link) -> Option<Arc<str>> {
-        let (mut up, channels, silent_too_long) = {
+        let (dropped, channels, silent_too_long) = {
             let node = self.node.upgrade()?;
             let silent_too_long = SILENT_TOO_LONG.max(node.node_timeout * 2);
-            (node.up.subscribe(), Arc::clone(&node.channels), silent_too_long)
+            (node.dropped.clone(), Arc::clone(&node.channels), silent_too_long)
         };
         let serve = channels.serve(link);
         tokio::pin!(serve);
         loop {
             tokio::select! {
+                biased;
                 reason = link.broken() => return Some(reason),
                 () = &mut serve => {}
                 () = sleep(LOOK) => link.abandon_if_silent_for(silent_too_long),
-                // Fails when the node is dropped.
-                change = up.changed() => change.ok()?,
+                () = dropped.cancelled() => return None,
             }
         }
     }
 }
 
 fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(rand::random_range(0.75..1.25))
+    pause.mul_f64(chance::one_of(0.75..1.25))
 }
 
 /// Hands the pool's errors to the supervisor.
