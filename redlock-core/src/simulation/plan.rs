@@ -113,7 +113,7 @@ impl Plan {
             servers,
             clients,
             workers: random.random_range(1..=3),
-            keys: random.random_range(1..=2),
+            keys: random.random_range(1..=3),
             dialect: if random.random_ratio(1, 4) { Dialect::Redisson } else { Dialect::Plain },
             latency: 0..=random.random_range(1..=12),
             leases,
@@ -148,14 +148,14 @@ impl Plan {
             let server = random.random_range(0..self.servers.len());
             let end = at + Duration::from_millis(random.random_range(5..=400));
             match random.random_range(0..100) {
-                0..35 => self.hold(random, client, at, end),
-                35..50 => {
+                0..30 => self.hold(random, client, at, end),
+                30..50 => {
                     let direction = any_direction(random);
                     self.add(at, Fault::Slow { client, server, direction });
                     self.add(end, Fault::AsFastAsBefore { client, server, direction });
                 }
-                50..68 => self.add(at, Fault::Tear { client, server }),
-                68..98 => {
+                50..75 => self.add(at, Fault::Tear { client, server }),
+                75..98 => {
                     if up_again[server] > at {
                         continue;
                     }

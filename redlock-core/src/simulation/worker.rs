@@ -27,7 +27,7 @@ const ASKING: Duration = Duration::from_millis(3 * 50 + 10);
 impl Worker {
     pub(super) async fn work(mut self) {
         while self.world.trace.elapsed() < self.world.plan.length {
-            let pause = self.millis(0, 60);
+            let pause = self.millis(0, 150);
             sleep(pause).await;
             self.turn().await;
         }
@@ -89,7 +89,7 @@ impl Worker {
     ) {
         let mut belief = Belief::new(self, guard.key().as_str(), number);
         let longest = if renewed { Duration::from_millis(1500) } else { lease * 3 / 2 };
-        let longest = longest.min(Duration::from_millis(1500));
+        let longest = longest.min(Duration::from_millis(800));
         let until = Instant::now() + longest.mul_f64(self.random.random_range(0.0..1.0f64).powi(3));
         loop {
             let left = guard.remaining();
