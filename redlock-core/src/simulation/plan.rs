@@ -146,7 +146,7 @@ impl Plan {
             }
             let client = random.random_range(0..self.clients.len());
             let server = random.random_range(0..self.servers.len());
-            let end = at + Duration::from_millis(random.random_range(5..=400));
+            let end = at + Duration::from_millis(random.random_range(5..=600));
             match random.random_range(0..100) {
                 0..30 => self.hold(random, client, at, end),
                 30..50 => {

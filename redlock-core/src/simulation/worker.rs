@@ -109,7 +109,7 @@ impl Worker {
         }
         let extends = self.random.random_ratio(1, 5);
         if extends {
-            let pause = self.millis(0, 100);
+            let pause = lease.mul_f64(self.random.random_range(0.0..1.2));
             tokio::select! {
                 biased;
                 () = guard.lost() => belief.ends(),
@@ -122,6 +122,9 @@ impl Worker {
             }
         }
         let was_valid = guard.is_valid();
+        if was_valid && belief.was_lost {
+            self.violation(&format!("got {} back that was lost", guard.key()));
+        }
         drop(belief);
         let end = self.random.random_range(0..10);
         self.note(|| format!("gives {} back ({end}), valid: {was_valid}", guard.key()));
@@ -159,6 +162,7 @@ struct Belief {
     drift: i32,
     /// When it ends unless the lease is extended.
     until: Instant,
+    was_lost: bool,
 }
 
 impl Belief {
@@ -167,12 +171,13 @@ impl Belief {
         let (key, holder) = (key.to_owned(), worker.name.clone());
         let span = Span { key, holder, start, end: start, number };
         let world = Arc::clone(&worker.world);
-        Self { world, span, drift: worker.drift, until: Instant::now() }
+        Self { world, span, drift: worker.drift, until: Instant::now(), was_lost: false }
     }
 
     /// The guard has told that it is lost.
     fn ends(&mut self) {
         self.until = self.until.min(Instant::now());
+        self.was_lost = true;
     }
 
     /// What the guard tells, on the clock of its client.
