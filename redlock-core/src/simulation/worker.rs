@@ -24,6 +24,8 @@ pub(super) struct Worker {
 /// questions to the nodes, and one that was begun at the end of the waiting.
 const ASKING: Duration = Duration::from_millis(3 * 50 + 10);
 
+const LONGEST_HOLD: Duration = Duration::from_millis(800);
+
 impl Worker {
     pub(super) async fn work(mut self) {
         while self.world.trace.elapsed() < self.world.plan.length {
@@ -88,8 +90,7 @@ impl Worker {
         renewed: bool,
     ) {
         let mut belief = Belief::new(self, guard.key().as_str(), number);
-        let longest = if renewed { Duration::from_millis(1500) } else { lease * 3 / 2 };
-        let longest = longest.min(Duration::from_millis(800));
+        let longest = if renewed { LONGEST_HOLD } else { (lease * 3 / 2).min(LONGEST_HOLD) };
         let until = Instant::now() + longest.mul_f64(self.random.random_range(0.0..1.0f64).powi(3));
         loop {
             let left = guard.remaining();
@@ -109,7 +110,7 @@ impl Worker {
         }
         let extends = self.random.random_ratio(1, 5);
         if extends {
-            let pause = lease.mul_f64(self.random.random_range(0.0..1.2));
+            let pause = lease.min(LONGEST_HOLD).mul_f64(self.random.random_range(0.0..1.2));
             tokio::select! {
                 biased;
                 () = guard.lost() => belief.ends(),
