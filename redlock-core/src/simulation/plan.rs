@@ -45,6 +45,20 @@ pub(super) enum Fault {
         client: usize,
         server: usize,
     },
+    /// The connections that there are lead nowhere, while new ones do.
+    Stall {
+        client: usize,
+        server: usize,
+    },
+    /// What was under way there gets through after all.
+    Unstall {
+        client: usize,
+        server: usize,
+    },
+    /// Somebody makes the server forget its scripts.
+    FlushScripts {
+        server: usize,
+    },
     Crash {
         server: usize,
     },
@@ -79,6 +93,9 @@ pub(super) struct Plan {
 
 /// What a way that is slow takes.
 pub(super) const SLOW: Latency = 20..=90;
+
+/// After this time of silence a connection is replaced.
+const GIVEN_UP: Duration = Duration::from_millis(6500);
 
 const DRIFT: std::ops::RangeInclusive<i32> = -4000..=4000;
 const LENGTH: Duration = Duration::from_secs(2);
@@ -154,7 +171,14 @@ impl Plan {
                     self.add(at, Fault::Slow { client, server, direction });
                     self.add(end, Fault::AsFastAsBefore { client, server, direction });
                 }
-                50..75 => self.add(at, Fault::Tear { client, server }),
+                50..65 => self.add(at, Fault::Tear { client, server }),
+                65..72 => {
+                    // Some for so long that the connection is given up meanwhile.
+                    let end = if random.random_ratio(1, 2) { end } else { end + GIVEN_UP };
+                    self.add(at, Fault::Stall { client, server });
+                    self.add(end, Fault::Unstall { client, server });
+                }
+                72..75 => self.add(at, Fault::FlushScripts { server }),
                 75..98 => {
                     if up_again[server] > at {
                         continue;

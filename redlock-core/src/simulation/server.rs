@@ -109,6 +109,10 @@ impl Server {
         self.begin(store);
     }
 
+    pub(super) fn forget_scripts(&self) {
+        self.0.state.lock().store.forget_scripts();
+    }
+
     fn begin(&self, store: Store) {
         self.0.state.lock().store = store;
         let mut arrivals = self.0.network.listen(self.0.number);

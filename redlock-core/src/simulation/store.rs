@@ -79,6 +79,10 @@ impl Store {
         std::mem::take(&mut self.outgoing)
     }
 
+    pub(super) fn forget_scripts(&mut self) {
+        self.scripts.clear();
+    }
+
     /// A connection has ended.
     pub(super) fn forget(&mut self, connection: ConnectionId) {
         self.subscribers.retain(|_, subscribers| {
@@ -123,7 +127,7 @@ impl Store {
             ("UNSUBSCRIBE", channels) => return Ok(self.unsubscribe(from, channels)),
             ("SCRIPT", [b"LOAD", source]) => self.load(source)?,
             ("SCRIPT", [b"FLUSH"]) => {
-                self.scripts.clear();
+                self.forget_scripts();
                 Reply::Simple("OK")
             }
             ("EVALSHA", [sha, count, rest @ ..]) => {

@@ -110,7 +110,9 @@ impl Worker {
         }
         let extends = self.random.random_ratio(1, 5);
         if extends {
-            let pause = lease.min(LONGEST_HOLD).mul_f64(self.random.random_range(0.0..1.2));
+            let at_once = self.random.random_ratio(1, 3);
+            let pause = if at_once { 0.0 } else { self.random.random_range(0.0..1.2) };
+            let pause = lease.min(LONGEST_HOLD).mul_f64(pause);
             tokio::select! {
                 biased;
                 () = guard.lost() => belief.ends(),

@@ -97,6 +97,7 @@ impl World {
         }
         sleep(SETTLED).await;
         self.look_for_remains(&servers, &clients);
+        self.let_everybody_have_a_turn(&clients).await;
         let spans = std::mem::take(&mut *self.spans.lock());
         let mut violations = std::mem::take(&mut *self.violations.lock());
         violations.extend(history::violations(spans));
@@ -159,6 +160,9 @@ impl World {
                     network.slow((client, server, direction), None);
                 }
                 Fault::Tear { client, server } => network.tear(client, server),
+                Fault::Stall { client, server } => network.stall(client, server),
+                Fault::Unstall { client, server } => network.unstall(client, server),
+                Fault::FlushScripts { server } => servers[server].forget_scripts(),
                 Fault::Crash { server } => servers[server].crash(),
                 Fault::Restart { server, memory } => servers[server].restart(memory),
                 Fault::Vanish { client, ends_connections } => {
@@ -166,6 +170,27 @@ impl World {
                     clients[client].workers.iter().for_each(AbortHandle::abort);
                     network.lose(client, ends_connections);
                 }
+            }
+        }
+    }
+
+    /// Nothing goes wrong any more: whoever waits gets the lock.
+    async fn let_everybody_have_a_turn(&self, clients: &[Client]) {
+        let present = clients.iter().filter(|client| !*client.has_vanished.lock());
+        let turns = present.flat_map(|client| {
+            client.workers.iter().map(|_| async {
+                let lease = self.plan.longest_lease();
+                let request = client.locks.lock("last").expire(lease).wait_time(LONGEST_WORK);
+                let guard = request.acquire().await?;
+                self.trace.note(|| format!("{guard:?}"));
+                sleep(Duration::from_millis(5)).await;
+                drop(guard);
+                Ok::<_, LockError>(())
+            })
+        });
+        for turn in futures_util::future::join_all(turns).await {
+            if let Err(error) = turn {
+                self.violation(format!("somebody had no turn: {error}"));
             }
         }
     }

@@ -78,6 +78,7 @@ struct Connection {
     server: usize,
     to_server: Weak<Pipe>,
     to_client: Weak<Pipe>,
+    stalled: bool,
 }
 
 impl Network {
@@ -118,6 +119,37 @@ impl Network {
         self.0.state.lock().tear(|connection| of(connection) == (client, server), false);
     }
 
+    /// Delivers nothing over the connections that there are between two machines, until they are
+    /// [let go](Self::unstall).
+    pub(super) fn stall(&self, client: usize, server: usize) {
+        let state = &mut *self.0.state.lock();
+        for connection in &mut state.connections {
+            if (connection.client, connection.server) == (client, server) {
+                connection.stalled = true;
+                connection.pipes().for_each(|pipe| pipe.hold());
+            }
+        }
+    }
+
+    pub(super) fn unstall(&self, client: usize, server: usize) {
+        let state = &mut *self.0.state.lock();
+        let ways = [Direction::ToServer, Direction::ToClient];
+        let [to_server, to_client] = ways.map(|way| state.is_held((client, server, way)));
+        for connection in &mut state.connections {
+            if (connection.client, connection.server) != (client, server) {
+                continue;
+            }
+            connection.stalled = false;
+            let at = Instant::now() + Duration::from_millis(state.random.random_range(0..=20));
+            if let Some(pipe) = connection.to_server.upgrade().filter(|_| !to_server) {
+                pipe.let_go(at);
+            }
+            if let Some(pipe) = connection.to_client.upgrade().filter(|_| !to_client) {
+                pipe.let_go(at);
+            }
+        }
+    }
+
     /// Delivers nothing on this way until it is [let go](Self::let_go).
     pub(super) fn hold(&self, client: usize, server: usize, direction: Direction) {
         let state = &mut *self.0.state.lock();
@@ -148,8 +180,7 @@ impl Network {
             state.tear(|connection| connection.client == client, false);
         }
         for connection in state.connections.iter().filter(|each| each.client == client) {
-            let pipes = [connection.to_server.upgrade(), connection.to_client.upgrade()];
-            pipes.into_iter().flatten().filter(|_| !ends_connections).for_each(|pipe| pipe.hold());
+            connection.pipes().filter(|_| !ends_connections).for_each(|pipe| pipe.hold());
         }
     }
 
@@ -189,12 +220,19 @@ impl Network {
             server,
             to_server: Arc::downgrade(&into_server),
             to_client: Arc::downgrade(&into_client),
+            stalled: false,
         };
         let receiver = Receiver::new(into_server);
         let arrival = Arrival { client, receiver, sender: to_client };
         listener.send(arrival).map_err(|_| io::ErrorKind::ConnectionRefused)?;
         state.connections.push(connection);
         Ok(Stream::new(to_server, Receiver::new(into_client)))
+    }
+}
+
+impl Connection {
+    fn pipes(&self) -> impl Iterator<Item = Arc<Pipe>> {
+        [self.to_server.upgrade(), self.to_client.upgrade()].into_iter().flatten()
     }
 }
 
@@ -222,7 +260,9 @@ impl State {
     fn tear(&mut self, which: impl Fn(&Connection) -> bool, server_is_gone: bool) {
         for connection in self.connections.iter().filter(|connection| which(connection)) {
             if let Some(pipe) = connection.to_server.upgrade() {
-                let most = if server_is_gone { 0 } else { pipe.under_way() };
+                // What stalled comes in order, with all that was sent behind it, or not at all.
+                let lost = server_is_gone || connection.stalled;
+                let most = if lost { 0 } else { pipe.under_way() };
                 pipe.tear(self.random.random_range(0..=most));
             }
             if let Some(pipe) = connection.to_client.upgrade() {
