@@ -72,7 +72,7 @@ enum NodeConfig {
     Url(String),
     Memory(MemoryNode),
     #[cfg(test)]
-    Endpoint(Endpoint),
+    Endpoint(Box<Endpoint>),
 }
 
 impl LockManagerBuilder {
@@ -228,7 +228,7 @@ impl LockManagerBuilder {
                 }
                 #[cfg(test)]
                 NodeConfig::Endpoint(endpoint) => {
-                    self.redis_node(endpoint.clone(), index, &mut redis_nodes)
+                    self.redis_node(Endpoint::clone(endpoint), index, &mut redis_nodes)
                 }
             });
         }
@@ -256,7 +256,7 @@ impl LockManagerBuilder {
     /// Adds a server of a simulation.
     #[cfg(test)]
     pub(crate) fn endpoint(mut self, endpoint: Endpoint) -> Self {
-        self.nodes.push(NodeConfig::Endpoint(endpoint));
+        self.nodes.push(NodeConfig::Endpoint(Box::new(endpoint)));
         self
     }
 

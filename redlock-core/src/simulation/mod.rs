@@ -3,13 +3,13 @@
 //!
 //! Everything above the socket is the real code: managers, ballots, pools, the driver of the `redis`
 //! crate. The [network](network) delays, holds and tears; the [servers](server) answer as Redis does,
-//! to which they are [held](cases) by the same requests; clocks run apart, within the margin. What
+//! to which they are [held](comparison) by the same requests; clocks run apart, within the margin. What
 //! goes wrong, and what the callers do, follows from a seed: the same seed gives the same run, to the
 //! last message.
 //!
 //! In every run is checked that no two callers believe to hold a key at the same time, that fencing
 //! tokens grow, that nobody waits longer than they wanted to, that no lock is without a time to live,
-//! and that in the end nothing is left on the servers and nobody waits.
+//! and that in the end nothing is left on the servers, nobody waits, and whoever asks gets the lock.
 //!
 //! ```text
 //! cargo test -p redlock-core --lib simulation -- --nocapture
@@ -22,6 +22,7 @@
 //! some seconds takes a second, and not the few milliseconds that it takes here.
 
 mod cases;
+mod comparison;
 mod history;
 pub(crate) mod network;
 mod plan;
@@ -59,7 +60,9 @@ fn explain(seed: u64, weakness: Weakness, violations: &[String]) -> ! {
 fn whatever_goes_wrong_no_promise_is_broken() {
     if let Some(seed) = from_environment(SEED) {
         let Outcome { violations, counts, trace } = run(seed, Weakness::None, true);
-        trace.iter().for_each(|line| eprintln!("{line}"));
+        for line in trace {
+            eprintln!("{line}");
+        }
         eprintln!("{counts:?}");
         assert_eq!(violations, [""; 0]);
         return;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use bb8_redis::redis::{Parser, Value};
 
-use super::cases::Subject;
+use super::comparison::Subject;
 use super::resp::{Request, encoded};
 
 /// How long a start may take, and an answer, on a machine that is busy.

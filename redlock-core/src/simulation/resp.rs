@@ -55,7 +55,9 @@ impl Reply {
             }
             Self::Push(items) => {
                 line(to, '>', items.len());
-                items.iter().for_each(|item| item.encode(to));
+                for item in items {
+                    item.encode(to);
+                }
             }
         }
     }
@@ -110,9 +112,8 @@ pub(super) fn show(value: &Value) -> String {
         Value::Okay => "OK".to_owned(),
         Value::Nil => "nil".to_owned(),
         Value::Int(number) => number.to_string(),
-        Value::SimpleString(text) => text.clone(),
         Value::BulkString(text) => format!("\"{}\"", String::from_utf8_lossy(text)),
-        Value::VerbatimString { text, .. } => text.clone(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => text.clone(),
         Value::Push { kind, data } => {
             let data = data.iter().map(|item| show(item).trim_matches('"').to_owned());
             let words: Vec<String> = std::iter::once(kind.to_string()).chain(data).collect();

@@ -57,7 +57,7 @@ pub(super) fn run(
         _ => {}
     }
     match operation {
-        "Release" => release(store, key, key),
+        "Release" => Ok(release(store, key, key)),
         "Shorten" => shorten(store, key, arguments[1], key),
         _ => of_owner(store, operation, keys, arguments),
     }
@@ -90,7 +90,7 @@ fn run_redisson(
         _ => {}
     }
     match operation {
-        "Release" => release(store, key, arguments[1]),
+        "Release" => Ok(release(store, key, arguments[1])),
         "Shorten" => shorten(store, key, arguments[1], arguments[2]),
         _ => of_owner(store, operation, keys, arguments),
     }
@@ -120,9 +120,9 @@ fn of_owner(
     Ok(Reply::Int(1))
 }
 
-fn release(store: &mut Store, key: &[u8], channel: &[u8]) -> Result<Reply, Reply> {
+fn release(store: &mut Store, key: &[u8], channel: &[u8]) -> Reply {
     store.keys.remove(key);
-    Ok(Reply::Int(1 + store.publish(channel, b"0")))
+    Reply::Int(1 + store.publish(channel, b"0"))
 }
 
 fn shorten(store: &mut Store, key: &[u8], to: &[u8], channel: &[u8]) -> Result<Reply, Reply> {

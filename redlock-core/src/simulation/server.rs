@@ -83,8 +83,8 @@ impl Server {
             }),
         };
         let server = Self(Arc::new(shared));
-        let now = server.now();
-        server.begin(Store::new(format!("life-0-of-{number}"), now - RUNNING_FOR));
+        let started = server.now().saturating_sub(RUNNING_FOR);
+        server.begin(Store::new(format!("life-0-of-{number}"), started));
         server
     }
 

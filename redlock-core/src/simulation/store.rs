@@ -37,10 +37,12 @@ pub(super) struct Entry {
     pub(super) until: Option<i64>,
 }
 
+pub(super) type Hash = BTreeMap<Vec<u8>, Vec<u8>>;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
     Text(Vec<u8>),
-    Hash(BTreeMap<Vec<u8>, Vec<u8>>),
+    Hash(Hash),
 }
 
 impl Store {
@@ -172,7 +174,7 @@ impl Store {
         }
     }
 
-    pub(super) fn hash(&self, key: &[u8]) -> Result<Option<&BTreeMap<Vec<u8>, Vec<u8>>>, Reply> {
+    pub(super) fn hash(&self, key: &[u8]) -> Result<Option<&Hash>, Reply> {
         match self.keys.get(key).map(|entry| &entry.value) {
             None => Ok(None),
             Some(Content::Hash(hash)) => Ok(Some(hash)),

@@ -33,6 +33,11 @@ impl Trace {
         self.began.elapsed()
     }
 
+    /// The time from the beginning of the simulation to this moment.
+    pub(super) fn at(&self, moment: Instant) -> Duration {
+        moment - self.began
+    }
+
     pub(super) fn note(&self, what: impl FnOnce() -> String) {
         if let Some(written) = &self.written {
             let line = format!("{:6} ms  {}", self.elapsed().as_millis(), what());

@@ -192,7 +192,7 @@ impl Belief {
 impl Drop for Belief {
     fn drop(&mut self) {
         let end = Instant::now().min(self.until);
-        self.span.end = self.world.trace.elapsed() - (Instant::now() - end);
+        self.span.end = self.world.trace.at(end);
         self.world.believed(self.span.clone());
     }
 }

@@ -35,10 +35,11 @@ impl Connector {
     }
 
     async fn not_connected(&self, error: &RedisError) -> NodeError {
-        if error.is_connection_dropped() && !error.is_connection_refusal() {
-            if let Some(reason) = self.endpoint.reason_for_turning_away().await {
-                return NodeError::Server(reason.into());
-            }
+        if error.is_connection_dropped()
+            && !error.is_connection_refusal()
+            && let Some(reason) = self.endpoint.reason_for_turning_away().await
+        {
+            return NodeError::Server(reason.into());
         }
         reply::not_connected(error)
     }

@@ -3,7 +3,8 @@
 //! Connections are as those of TCP: nothing is reordered or lost inside one, while those of one pair
 //! of machines may overtake each other. A way that is held delivers nothing until it is let go again,
 //! which is what a partition looks like to TCP, that sends again what was lost. A connection that is
-//! torn loses some of what was under way.
+//! torn loses some of what was under way; what still arrives does so before anything that is sent over
+//! a later connection.
 
 mod pipe;
 mod stream;
@@ -78,7 +79,6 @@ struct Connection {
     server: usize,
     to_server: Weak<Pipe>,
     to_client: Weak<Pipe>,
-    stalled: bool,
 }
 
 impl Network {
@@ -123,9 +123,8 @@ impl Network {
     /// [let go](Self::unstall).
     pub(super) fn stall(&self, client: usize, server: usize) {
         let state = &mut *self.0.state.lock();
-        for connection in &mut state.connections {
+        for connection in &state.connections {
             if (connection.client, connection.server) == (client, server) {
-                connection.stalled = true;
                 connection.pipes().for_each(|pipe| pipe.hold());
             }
         }
@@ -135,11 +134,10 @@ impl Network {
         let state = &mut *self.0.state.lock();
         let ways = [Direction::ToServer, Direction::ToClient];
         let [to_server, to_client] = ways.map(|way| state.is_held((client, server, way)));
-        for connection in &mut state.connections {
+        for connection in &state.connections {
             if (connection.client, connection.server) != (client, server) {
                 continue;
             }
-            connection.stalled = false;
             let at = Instant::now() + Duration::from_millis(state.random.random_range(0..=20));
             if let Some(pipe) = connection.to_server.upgrade().filter(|_| !to_server) {
                 pipe.let_go(at);
@@ -220,7 +218,6 @@ impl Network {
             server,
             to_server: Arc::downgrade(&into_server),
             to_client: Arc::downgrade(&into_client),
-            stalled: false,
         };
         let receiver = Receiver::new(into_server);
         let arrival = Arrival { client, receiver, sender: to_client };
@@ -260,8 +257,8 @@ impl State {
     fn tear(&mut self, which: impl Fn(&Connection) -> bool, server_is_gone: bool) {
         for connection in self.connections.iter().filter(|connection| which(connection)) {
             if let Some(pipe) = connection.to_server.upgrade() {
-                // What stalled comes in order, with all that was sent behind it, or not at all.
-                let lost = server_is_gone || connection.stalled;
+                // What does not get through has to be sent again, which nobody does any more.
+                let lost = server_is_gone || pipe.is_held();
                 let most = if lost { 0 } else { pipe.under_way() };
                 pipe.tear(self.random.random_range(0..=most));
             }

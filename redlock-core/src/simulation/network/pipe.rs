@@ -63,6 +63,10 @@ impl Pipe {
         content.wake();
     }
 
+    pub(super) fn is_held(&self) -> bool {
+        self.0.lock().held
+    }
+
     /// How many packets are under way.
     pub(super) fn under_way(&self) -> usize {
         self.0.lock().packets.len()
