@@ -192,7 +192,10 @@ impl Releasing {
         {
             self.acquiring = None;
         }
-        Pin::new(&mut self.answer).poll(cx)
+        let vote = std::task::ready!(Pin::new(&mut self.answer).poll(cx));
+        // It may be polled again: once when it is sent, once by the task.
+        self.answer = Answer::Ready(vote.clone());
+        Poll::Ready(vote)
     }
 
     /// Asks again until the node has confirmed that it does not hold the claim, or cannot hold it
