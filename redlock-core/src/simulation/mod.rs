@@ -25,6 +25,7 @@ mod cases;
 mod comparison;
 mod history;
 pub(crate) mod network;
+mod panics;
 mod plan;
 mod real;
 mod resp;

@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::history::{self, Span};
 use super::network::Network;
+use super::panics;
 use super::plan::{Fault, Plan, SLOW, Weakness};
 use super::server::Server;
 use super::trace::Trace;
@@ -56,6 +57,7 @@ pub(super) struct World {
 pub(super) fn run(seed: u64, weakness: Weakness, traced: bool) -> Outcome {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
+    panics::watch();
     let _seeded = chance::seeded::from(seed);
     runtime.block_on(async {
         let world = World {
@@ -101,6 +103,7 @@ impl World {
         let spans = std::mem::take(&mut *self.spans.lock());
         let mut violations = std::mem::take(&mut *self.violations.lock());
         violations.extend(history::violations(spans));
+        violations.extend(panics::seen());
         violations.extend(servers.iter().flat_map(Server::take_violations));
         Outcome { violations, counts: *self.counts.lock(), trace: self.trace.take() }
     }
