@@ -122,17 +122,26 @@ pub(crate) mod fake {
 
     /// The clock of the test's runtime, which may be paused.
     #[derive(Debug)]
-    pub(crate) struct RuntimeClock(tokio::time::Instant);
+    pub(crate) struct RuntimeClock {
+        start: tokio::time::Instant,
+        rate: f64,
+    }
 
     impl RuntimeClock {
         pub(crate) fn new() -> Self {
-            Self(tokio::time::Instant::now())
+            Self::drifting(0)
+        }
+
+        /// One that runs faster than the time does, by so many millionths.
+        pub(crate) fn drifting(millionths: i32) -> Self {
+            let rate = 1.0 + f64::from(millionths) / 1e6;
+            Self { start: tokio::time::Instant::now(), rate }
         }
     }
 
     impl Clock for RuntimeClock {
         fn now(&self) -> Moment {
-            let now = self.0.elapsed();
+            let now = self.start.elapsed().mul_f64(self.rate);
             Moment { monotonic: now, boot: now }
         }
     }

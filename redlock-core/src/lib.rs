@@ -89,6 +89,7 @@
 //! Redisson instead.
 
 mod ballot;
+mod chance;
 mod clock;
 mod error;
 mod fenced;
@@ -101,6 +102,8 @@ mod node;
 mod queue;
 mod request;
 mod scope;
+#[cfg(test)]
+mod simulation;
 mod telemetry;
 
 pub use error::{

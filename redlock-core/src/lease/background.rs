@@ -79,6 +79,7 @@ impl Background {
         let give_up = self.give_up.clone();
         let task = async move {
             tokio::select! {
+                biased;
                 () = task => {}
                 () = give_up.cancelled() => {}
             }
@@ -151,14 +152,8 @@ impl Aftercare for Background {
 
         // Polled once, the questions are on their way, whatever becomes of the runtime.
         let mut cx = Context::from_waker(Waker::noop());
-        releases.retain_mut(|release| match release.poll(&mut cx) {
-            Poll::Pending => true,
-            Poll::Ready(failed @ Vote::Failed(_)) => {
-                // It must not be polled again, and is looked at below.
-                release.answer = Answer::Ready(failed);
-                true
-            }
-            Poll::Ready(_) => false,
+        releases.retain_mut(|release| {
+            matches!(release.poll(&mut cx), Poll::Pending | Poll::Ready(Vote::Failed(_)))
         });
         if releases.is_empty() {
             return;
@@ -190,7 +185,10 @@ impl Releasing {
         {
             self.acquiring = None;
         }
-        Pin::new(&mut self.answer).poll(cx)
+        let vote = std::task::ready!(Pin::new(&mut self.answer).poll(cx));
+        // It may be polled again: once when it is sent, once by the task.
+        self.answer = Answer::Ready(vote.clone());
+        Poll::Ready(vote)
     }
 
     /// Asks again until the node has confirmed that it does not hold the claim, or cannot hold it

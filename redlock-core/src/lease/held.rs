@@ -269,6 +269,7 @@ impl Held {
                 return;
             }
             tokio::select! {
+                biased;
                 () = changed => {}
                 () = tokio::time::sleep(remaining.min(LONGEST_SLEEP)) => {}
             }

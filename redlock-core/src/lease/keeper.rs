@@ -15,6 +15,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::held::{Held, State};
 use crate::ballot::{Ballot, Extension};
+use crate::chance;
 
 /// A lease is renewed when a third of it is over, as Redisson's watchdog does.
 const RENEWALS_PER_LEASE: u32 = 3;
@@ -127,7 +128,7 @@ impl Entry {
         match self.renewal {
             // Spread by a tenth, so that locks acquired together are not all renewed at once.
             Some(Renewal { lease, .. }) => {
-                now + (lease / RENEWALS_PER_LEASE).mul_f64(rand::random_range(0.9..1.0))
+                now + (lease / RENEWALS_PER_LEASE).mul_f64(chance::one_of(0.9..1.0))
             }
             None => now + self.held.remaining(),
         }
@@ -213,10 +214,12 @@ async fn run(ledger: Arc<Ledger>, ballot: Ballot, end: CancellationToken) {
             }
         };
         tokio::select! {
+            biased;
             () = end.cancelled() => return,
+            // Before those that may be ready again and again.
+            Some(()) = renewals.next() => {}
             () = ledger.wake.notified() => {}
             () = timer => {}
-            Some(()) = renewals.next() => {}
         }
     }
 }

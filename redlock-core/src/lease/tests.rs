@@ -319,6 +319,20 @@ async fn a_release_that_is_dropped_goes_on() {
     assert!(nodes.iter().all(|node| !node.is_held()));
 }
 
+/// The connection has broken, and nobody has noticed yet.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_fails_at_once_is_repeated() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").try_acquire().await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    set(&nodes, &[UP, Mode::Broken, Mode::Broken]);
+    drop(guard);
+    sleep(Duration::from_millis(1)).await;
+    set(&nodes, &[UP; 3]);
+    sleep(SECOND).await;
+    assert!(nodes.iter().all(|node| !node.is_held()));
+}
+
 /// Invariant 9.
 #[test]
 fn a_guard_may_be_dropped_outside_of_a_runtime() {

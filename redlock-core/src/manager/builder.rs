@@ -71,6 +71,8 @@ pub struct LockManagerBuilder {
 enum NodeConfig {
     Url(String),
     Memory(MemoryNode),
+    #[cfg(test)]
+    Endpoint(Box<Endpoint>),
 }
 
 impl LockManagerBuilder {
@@ -204,6 +206,14 @@ impl LockManagerBuilder {
     ///
     /// Cancel safe: connections made so far are closed.
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
+        self.connect_by(Arc::new(SystemClock)).await
+    }
+
+    /// Connects, and measures leases on a clock of a test's own.
+    pub(crate) async fn connect_by(
+        self,
+        clock: Arc<dyn Clock>,
+    ) -> Result<LockManager, ConnectError> {
         self.check()?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
         let mut redis_nodes = Vec::new();
@@ -214,24 +224,40 @@ impl LockManagerBuilder {
                     let endpoint = Endpoint::parse(url).map_err(|reason| {
                         ConnectError::InvalidUrl { position: index + 1, reason }
                     })?;
-                    let node = RedisNode::new(
-                        endpoint,
-                        self.node_timeout,
-                        self.connect_timeout,
-                        self.restart_guard,
-                    );
-                    redis_nodes.push((index, Arc::clone(&node)));
-                    node
+                    self.redis_node(endpoint, index, &mut redis_nodes)
+                }
+                #[cfg(test)]
+                NodeConfig::Endpoint(endpoint) => {
+                    self.redis_node(Endpoint::clone(endpoint), index, &mut redis_nodes)
                 }
             });
         }
         check_memory_nodes(&self.nodes)?;
         crate::node::redis::connect_all(&nodes, &redis_nodes).await?;
-        Ok(self.wire(nodes, Arc::new(SystemClock)))
+        Ok(self.wire(nodes, clock))
+    }
+
+    fn redis_node(
+        &self,
+        endpoint: Endpoint,
+        index: usize,
+        redis_nodes: &mut Vec<(usize, Arc<RedisNode>)>,
+    ) -> Arc<RedisNode> {
+        let node =
+            RedisNode::new(endpoint, self.node_timeout, self.connect_timeout, self.restart_guard);
+        redis_nodes.push((index, Arc::clone(&node)));
+        node
     }
 
     pub(super) fn in_memory() -> LockManager {
         Self::new().wire(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
+    }
+
+    /// Adds a server of a simulation.
+    #[cfg(test)]
+    pub(crate) fn endpoint(mut self, endpoint: Endpoint) -> Self {
+        self.nodes.push(NodeConfig::Endpoint(Box::new(endpoint)));
+        self
     }
 
     /// A manager over nodes and a clock of a test's own.

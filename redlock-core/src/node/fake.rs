@@ -30,6 +30,8 @@ pub(crate) enum Mode {
     Down,
     /// Executes, but the connection breaks before the answer.
     AnswerLost,
+    /// Has just been lost, and is asked nevertheless: that fails at once.
+    Broken,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,6 +159,10 @@ impl FakeNode {
     fn ask(&self, claim: &Arc<Claim>, question: Question) -> Answer {
         if *self.mode.borrow() == Mode::Down {
             return Answer::Ready(Vote::Failed(NodeError::NotConnected("refused".into())));
+        }
+        if *self.mode.borrow() == Mode::Broken {
+            let failed = Vote::Failed(NodeError::ConnectionBroke("reset".into()));
+            return Answer::pending(async move { failed });
         }
         let (questions, claim) = (self.questions.clone(), Arc::clone(claim));
         let is_acquisition = matches!(question, Question::Acquire(..));

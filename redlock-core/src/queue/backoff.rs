@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::chance;
+
 /// The first pause, before jitter; it grows by half each time.
 const FIRST: Duration = Duration::from_millis(4);
 const LONGEST: Duration = Duration::from_millis(100);
@@ -16,7 +18,7 @@ const LONGEST_POLL: Duration = Duration::from_millis(500);
 /// How long to sleep while another holds the lock, unless it is announced that it is free: not past
 /// the end of the other's lease, so that a crashed holder costs no more than that.
 pub(crate) fn poll_pause(remaining: Duration) -> Duration {
-    rand::random_range(SHORTEST_POLL..LONGEST_POLL).min(remaining + AFTER_EXPIRY)
+    chance::one_of(SHORTEST_POLL..LONGEST_POLL).min(remaining + AFTER_EXPIRY)
 }
 
 /// The pauses between attempts that split the votes: nobody holds the lock, and nobody will announce
@@ -32,7 +34,7 @@ impl Backoff {
     }
 
     pub(crate) fn pause(&mut self) -> Duration {
-        let pause = self.next.mul_f64(rand::random_range(0.5..1.0));
+        let pause = self.next.mul_f64(chance::one_of(0.5..1.0));
         self.next = (self.next * 3 / 2).min(LONGEST);
         pause
     }

@@ -62,6 +62,7 @@ impl Place {
                 Wait::UntilWoken => changed.await,
                 Wait::For(duration) => {
                     tokio::select! {
+                        biased;
                         () = changed => {}
                         () = sleep(duration) => {}
                     }
@@ -69,6 +70,7 @@ impl Place {
                 Wait::Behind(held) => {
                     let over = held.remaining() + AFTER_EXPIRY;
                     tokio::select! {
+                        biased;
                         () = changed => {}
                         () = held.lost() => {}
                         () = sleep(over) => {}

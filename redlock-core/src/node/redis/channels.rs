@@ -1,6 +1,6 @@
 //! The channels that a server's releases are announced on.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -25,9 +25,9 @@ pub(super) struct Channels {
 
 #[derive(Default)]
 struct Registry {
-    by_name: HashMap<Arc<str>, Channel>,
+    by_name: BTreeMap<Arc<str>, Channel>,
     /// The names for which what is wanted and what is may differ.
-    unsettled: HashSet<Arc<str>>,
+    unsettled: BTreeSet<Arc<str>>,
 }
 
 #[derive(Default)]
@@ -159,7 +159,7 @@ impl Channels {
     fn changes(&self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
         let Registry { by_name, unsettled } = &mut *self.registry.lock();
-        for name in unsettled.drain() {
+        for name in std::mem::take(unsettled) {
             let Some(channel) = by_name.get_mut(&name) else { continue };
             match (channel.rings.is_empty(), channel.state) {
                 (false, State::Unsubscribed) => {

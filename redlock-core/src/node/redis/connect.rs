@@ -3,20 +3,21 @@
 use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bb8_redis::bb8;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 use super::connector::{Connector, Failure};
 use super::link::Link;
 use super::probation::Probation;
 use super::{Connection, RedisNode};
 use crate::ballot::quorum;
+use crate::chance;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
 use crate::node::Node;
 
@@ -139,7 +140,7 @@ struct Supervisor {
     servers: Arc<Servers>,
     /// The `run_id` of the life of the server that was connected to last, and when that connection
     /// broke.
-    former_life: Option<(String, tokio::time::Instant)>,
+    former_life: Option<(String, Instant)>,
 }
 
 impl Supervisor {
@@ -173,6 +174,7 @@ impl Supervisor {
         // Left over from an attempt before.
         while self.errors.try_recv().is_ok() {}
         let link = tokio::select! {
+            biased;
             // The pool's guard is given back at once: nothing ever waits in the pool.
             link = self.pool.get() => link.map(|link| Arc::clone(&link)).map_err(|error| match error {
                 bb8::RunError::User(Failure::Connect(error)) => error,
@@ -219,7 +221,7 @@ impl Supervisor {
     /// Lets a server that may have forgotten locks grant none.
     fn guard(&self, link: &Link, longest_lease: Duration) {
         let uptime = link.identity.uptime;
-        let mut probation = Probation::new(longest_lease, tokio::time::Instant::now(), uptime);
+        let mut probation = Probation::new(longest_lease, Instant::now(), uptime);
         if let (Some((former, ended)), Some(run_id)) = (&self.former_life, &link.identity.run_id)
             && former != run_id
         {
@@ -253,7 +255,7 @@ impl Supervisor {
                         return;
                     };
                     if let Some(run_id) = &link.identity.run_id {
-                        self.former_life = Some((run_id.clone(), tokio::time::Instant::now()));
+                        self.former_life = Some((run_id.clone(), Instant::now()));
                     }
                     drop(link);
                     let Some(node) = self.node.upgrade() else {
@@ -292,27 +294,27 @@ impl Supervisor {
 
     /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
     async fn until_broken(&self, link: &Link) -> Option<Arc<str>> {
-        let (mut up, channels, silent_too_long) = {
+        let (dropped, channels, silent_too_long) = {
             let node = self.node.upgrade()?;
             let silent_too_long = SILENT_TOO_LONG.max(node.node_timeout * 2);
-            (node.up.subscribe(), Arc::clone(&node.channels), silent_too_long)
+            (node.dropped.clone(), Arc::clone(&node.channels), silent_too_long)
         };
         let serve = channels.serve(link);
         tokio::pin!(serve);
         loop {
             tokio::select! {
+                biased;
                 reason = link.broken() => return Some(reason),
                 () = &mut serve => {}
                 () = sleep(LOOK) => link.abandon_if_silent_for(silent_too_long),
-                // Fails when the node is dropped.
-                change = up.changed() => change.ok()?,
+                () = dropped.cancelled() => return None,
             }
         }
     }
 }
 
 fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(rand::random_range(0.75..1.25))
+    pause.mul_f64(chance::one_of(0.75..1.25))
 }
 
 /// Hands the pool's errors to the supervisor.

@@ -15,7 +15,6 @@ use super::endpoint::Endpoint;
 use super::link::{Health, Identity, Link};
 use super::reply;
 use super::script::Script;
-use super::turned_away;
 use crate::error::NodeError;
 
 /// Makes connections that are ready to use: greeted, scripts loaded, identity known.
@@ -36,11 +35,11 @@ impl Connector {
     }
 
     async fn not_connected(&self, error: &RedisError) -> NodeError {
-        if error.is_connection_dropped() && !error.is_connection_refusal() {
-            let address = self.endpoint.client().get_connection_info().addr();
-            if let Some(reason) = turned_away::reason(address).await {
-                return NodeError::Server(reason.into());
-            }
+        if error.is_connection_dropped()
+            && !error.is_connection_refusal()
+            && let Some(reason) = self.endpoint.reason_for_turning_away().await
+        {
+            return NodeError::Server(reason.into());
         }
         reply::not_connected(error)
     }
@@ -83,8 +82,7 @@ impl bb8::ManageConnection for Connector {
                 Ok(())
             });
         let connect = async {
-            let client = self.endpoint.client();
-            let mut handle = client.get_multiplexed_async_connection_with_config(&config).await?;
+            let mut handle = self.endpoint.open(&config).await?;
             let scripts = load_scripts(&handle).await?;
             let identity = identify(&mut handle).await?;
             Ok(Arc::new(Link::new(handle, health, scripts, identity)))

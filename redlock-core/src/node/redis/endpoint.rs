@@ -4,10 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::io::tcp::{TcpSettings, socket2};
 use bb8_redis::redis::{
-    Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    ProtocolVersion, RedisError,
 };
+
+use super::turned_away;
+#[cfg(test)]
+use crate::simulation::network::Dial;
 
 /// How long a connection may be idle before the kernel asks whether the other side is there, how
 /// often it then asks, and how long sent data may stay unacknowledged: a server whose machine
@@ -24,6 +30,9 @@ const ALLOWED: &str =
 pub(crate) struct Endpoint {
     name: Arc<str>,
     client: Client,
+    /// The way to the server in a simulation, in place of the operating system's network.
+    #[cfg(test)]
+    dial: Option<Dial>,
 }
 
 impl Endpoint {
@@ -58,7 +67,19 @@ impl Endpoint {
         }
         let name = name(&info).into();
         let client = Client::open(with_settings(info)).map_err(|error| error.to_string())?;
-        Ok(Self { name, client })
+        Ok(Self {
+            name,
+            client,
+            #[cfg(test)]
+            dial: None,
+        })
+    }
+
+    /// A server of a simulation.
+    #[cfg(test)]
+    pub(crate) fn simulated(host: &str, dial: Dial) -> Self {
+        let parsed = Self::parse(&format!("redis://{host}")).expect("a host name");
+        Self { dial: Some(dial), ..parsed }
     }
 
     /// Host and port, or the path of the socket.
@@ -66,8 +87,30 @@ impl Endpoint {
         &self.name
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.client
+    /// Opens a connection and greets the server.
+    pub(super) async fn open(
+        &self,
+        config: &AsyncConnectionConfig,
+    ) -> Result<MultiplexedConnection, RedisError> {
+        #[cfg(test)]
+        if let Some(dial) = &self.dial {
+            let info = self.client.get_connection_info().redis_settings();
+            let (stream, config) = (dial.open().await?, config.clone());
+            let (connection, driver) =
+                MultiplexedConnection::new_with_config(info, stream, config).await?;
+            tokio::spawn(driver);
+            return Ok(connection);
+        }
+        self.client.get_multiplexed_async_connection_with_config(config).await
+    }
+
+    /// Asks a server that has closed a connection at once for its reason.
+    pub(super) async fn reason_for_turning_away(&self) -> Option<String> {
+        #[cfg(test)]
+        if self.dial.is_some() {
+            return None;
+        }
+        turned_away::reason(self.client.get_connection_info().addr()).await
     }
 }
 

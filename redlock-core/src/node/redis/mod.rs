@@ -9,6 +9,7 @@ mod fencing;
 mod link;
 mod plain;
 mod probation;
+mod reachable;
 mod redisson;
 mod reply;
 mod script;
@@ -22,8 +23,8 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bb8_redis::redis::{RedisError, Value};
-use tokio::sync::watch;
 use tokio::time::Instant;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring};
 use crate::error::{NodeError, Vote};
@@ -34,6 +35,7 @@ pub(crate) use endpoint::Endpoint;
 
 use channels::Channels;
 use link::Link;
+use reachable::Reachable;
 use script::Script;
 
 /// One server, spoken to over one connection that is replaced when it breaks.
@@ -48,8 +50,10 @@ pub(crate) struct RedisNode {
     restart_guard: Option<Duration>,
     /// Beside the pool, so that a command takes no lock to find its connection.
     current: ArcSwap<Connection>,
-    /// Tells those who wait for the node whether there is a connection.
-    up: watch::Sender<bool>,
+    reachable: Arc<Reachable>,
+    /// Tells the task that keeps it connected that nobody needs it any more.
+    dropped: CancellationToken,
+    _cancel_on_drop: DropGuard,
     channels: Arc<Channels>,
 }
 
@@ -68,13 +72,16 @@ impl RedisNode {
         restart_guard: Option<Duration>,
     ) -> Arc<Self> {
         let down = Connection::Down(NodeError::NotConnected("not connected yet".into()));
+        let dropped = CancellationToken::new();
         Arc::new(Self {
             endpoint,
             node_timeout,
             connect_timeout,
             restart_guard,
             current: ArcSwap::from_pointee(down),
-            up: watch::Sender::new(false),
+            reachable: Arc::default(),
+            _cancel_on_drop: dropped.clone().drop_guard(),
+            dropped,
             channels: Arc::default(),
         })
     }
@@ -83,7 +90,7 @@ impl RedisNode {
         let up = matches!(connection, Connection::Up(_));
         telemetry::node_up(self.endpoint.name(), up);
         self.current.store(Arc::new(connection));
-        self.up.send_replace(up);
+        self.reachable.set(up);
     }
 
     fn link(&self) -> Result<Arc<Link>, NodeError> {
@@ -180,13 +187,8 @@ impl Node for RedisNode {
     }
 
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let mut up = self.up.subscribe();
-        Box::pin(async move {
-            // A node that is gone for good is waited for until the caller's patience ends.
-            if up.wait_for(|up| *up).await.is_err() {
-                std::future::pending::<()>().await;
-            }
-        })
+        // A node that is gone for good is waited for until the caller's patience ends.
+        Box::pin(Arc::clone(&self.reachable).wait())
     }
 }
 
@@ -204,6 +206,12 @@ fn channel(name: &LockName) -> Arc<str> {
         Dialect::Plain => plain::channel(name),
         Dialect::Redisson => redisson::channel(name),
     }
+}
+
+/// What a server is asked to run, each by its name.
+#[cfg(test)]
+pub(crate) fn scripts() -> impl Iterator<Item = (String, &'static str)> {
+    Script::ALL.into_iter().map(|script| (format!("{script:?}"), script.source()))
 }
 
 impl fmt::Debug for RedisNode {

@@ -1,0 +1,150 @@
+//! Holds the simulated server to what a real one answers.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use bb8_redis::redis::{Value, parse_redis_value};
+
+use super::cases::CASES;
+use super::real::RealServer;
+use super::resp::{Request, show};
+use super::store::Store;
+use crate::node::redis::scripts;
+
+/// A server that is held to the cases.
+pub(super) trait Subject {
+    /// Forgets everything, and every connection.
+    fn begin(&mut self);
+    fn send(&mut self, connection: char, request: &Request);
+    /// What comes in next over a connection.
+    fn receive(&mut self, connection: char) -> Value;
+    fn wait(&mut self, duration: Duration);
+}
+
+/// Goes through a case. The error says which line was answered otherwise.
+fn check(subject: &mut impl Subject, lines: &str) -> Result<(), String> {
+    subject.begin();
+    let mut shas = load(subject)?;
+    for line in lines.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        if line == "load" {
+            shas = load(subject)?;
+            continue;
+        }
+        if let Some(millis) = line.strip_prefix("wait ") {
+            subject.wait(Duration::from_millis(millis.parse().expect("milliseconds")));
+            continue;
+        }
+        let (request, expected) = line.split_once("=>").expect("an expected reply");
+        let (connection, request) = request.split_once('>').expect("a connection");
+        let connection = connection.chars().next().expect("its letter");
+        let words = request.split_whitespace();
+        let request: Request = words
+            .map(|word| shas.get(word).map_or(word, String::as_str).as_bytes().to_vec())
+            .collect();
+        if !request.is_empty() {
+            subject.send(connection, &request);
+        }
+        let reply = subject.receive(connection);
+        if !matches(&reply, expected.trim()) {
+            return Err(format!("{line}, but came {}", show(&reply)));
+        }
+    }
+    Ok(())
+}
+
+fn load(subject: &mut impl Subject) -> Result<BTreeMap<String, String>, String> {
+    let mut shas = BTreeMap::new();
+    for (name, source) in scripts() {
+        let request = ["SCRIPT", "LOAD", source].map(|word| word.as_bytes().to_vec());
+        subject.send('a', &request.to_vec());
+        match subject.receive('a') {
+            Value::BulkString(sha) => {
+                shas.insert(name, String::from_utf8_lossy(&sha).into_owned());
+            }
+            other => return Err(format!("{name} could not be loaded: {}", show(&other))),
+        }
+    }
+    Ok(shas)
+}
+
+fn matches(reply: &Value, expected: &str) -> bool {
+    let shown = show(reply);
+    if let (Some(millis), Value::Int(value)) = (expected.strip_prefix('~'), reply) {
+        let millis: i64 = millis.parse().expect("milliseconds");
+        // Ours is a slow machine, perhaps.
+        return (millis - 450..=millis).contains(value);
+    }
+    if expected == "a number from the clock" {
+        let number = shown.trim_matches('"').parse::<i64>();
+        return number.is_ok_and(|number| (1_700_000_000_000_000..1 << 53).contains(&number));
+    }
+    if let Some(words) = expected.strip_prefix("has ") {
+        return shown.contains(words);
+    }
+    if expected.starts_with('-') && expected.parse::<i64>().is_err() {
+        return shown.starts_with(expected);
+    }
+    shown == expected
+}
+
+/// A simulated server without a network.
+struct Simulated {
+    store: Store,
+    now: Duration,
+    unread: BTreeMap<char, VecDeque<Vec<u8>>>,
+}
+
+impl Simulated {
+    fn new() -> Self {
+        let now = Duration::from_secs(1_790_000_000);
+        Self { store: Store::new("life".to_owned(), now), now, unread: BTreeMap::new() }
+    }
+}
+
+impl Subject for Simulated {
+    fn begin(&mut self) {
+        *self = Self::new();
+    }
+
+    fn send(&mut self, connection: char, request: &Request) {
+        for (to, reply) in self.store.execute(u64::from(u32::from(connection)), self.now, request) {
+            let to = u32::try_from(to).ok().and_then(char::from_u32).expect("a connection");
+            self.unread.entry(to).or_default().push_back(reply.encoded());
+        }
+    }
+
+    fn receive(&mut self, connection: char) -> Value {
+        let unread = self.unread.get_mut(&connection).and_then(VecDeque::pop_front);
+        parse_redis_value(&unread.expect("a reply")).expect("RESP3")
+    }
+
+    fn wait(&mut self, duration: Duration) {
+        self.now += duration;
+    }
+}
+
+#[test]
+fn the_simulated_server_answers_as_the_cases_say() {
+    for (name, lines) in CASES {
+        check(&mut Simulated::new(), lines).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn a_real_server_answers_as_the_cases_say() {
+    let Some(mut server) = RealServer::start() else { return };
+    for (name, lines) in CASES {
+        check(&mut server, lines).unwrap_or_else(|error| panic!("{name}: {error}"));
+    }
+}
+
+#[test]
+fn another_answer_than_the_expected_one_is_noticed() {
+    let wrong = ["nil", "1", "\"OK\"", "-ERR", "~1000", "has x", "a number from the clock"];
+    for expected in wrong {
+        let lines = format!("a> SET k t NX PX 1000 => {expected}");
+        assert!(check(&mut Simulated::new(), &lines).is_err(), "{expected}");
+    }
+    assert!(check(&mut Simulated::new(), "a> PTTL k => ~1000").is_err());
+    assert!(check(&mut Simulated::new(), "a> GET k => -2").is_err());
+}

@@ -1,0 +1,132 @@
+//! One direction of one connection.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+
+use parking_lot::Mutex;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// What comes out of a pipe.
+#[derive(Debug)]
+pub(in crate::simulation) enum Packet {
+    Data(Vec<u8>),
+    /// The other side has closed the connection.
+    End,
+    /// The connection has been torn down.
+    Reset,
+}
+
+/// One direction of one connection: what is put in comes out in the same order, after a while.
+#[derive(Debug, Default)]
+pub(super) struct Pipe(Mutex<Content>);
+
+#[derive(Debug, Default)]
+struct Content {
+    packets: VecDeque<(Instant, Packet)>,
+    /// Nothing comes out, and nothing is lost.
+    held: bool,
+    /// Nothing goes in any more.
+    closed: bool,
+    reader: Option<Waker>,
+}
+
+impl Pipe {
+    pub(super) fn new(held: bool) -> Arc<Self> {
+        Arc::new(Self(Mutex::new(Content { held, ..Content::default() })))
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.0.lock().closed
+    }
+
+    /// Puts a packet in that is to come out at `at`, but not before those that are in.
+    pub(super) fn push(&self, at: Instant, packet: Packet) {
+        let mut content = self.0.lock();
+        if content.closed {
+            return;
+        }
+        content.closed = !matches!(packet, Packet::Data(_));
+        let at = content.packets.back().map_or(at, |(last, _)| at.max(*last));
+        content.packets.push_back((at, packet));
+        content.wake();
+    }
+
+    /// Tears it: of what is under way, the first `kept` packets come out, then the end.
+    pub(super) fn tear(&self, kept: usize) {
+        let mut content = self.0.lock();
+        content.closed = true;
+        content.packets.truncate(kept);
+        let at = content.packets.back().map_or_else(Instant::now, |(last, _)| *last);
+        content.packets.push_back((at, Packet::Reset));
+        content.wake();
+    }
+
+    pub(super) fn is_held(&self) -> bool {
+        self.0.lock().held
+    }
+
+    /// How many packets are under way.
+    pub(super) fn under_way(&self) -> usize {
+        self.0.lock().packets.len()
+    }
+
+    pub(super) fn hold(&self) {
+        self.0.lock().held = true;
+    }
+
+    /// Lets what was held come out, not before `at`.
+    pub(super) fn let_go(&self, at: Instant) {
+        let mut content = self.0.lock();
+        content.held = false;
+        content.packets.iter_mut().for_each(|(due, _)| *due = at.max(*due));
+        content.wake();
+    }
+}
+
+impl Content {
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+}
+
+/// The end of a pipe that things come out of.
+#[derive(Debug)]
+pub(in crate::simulation) struct Receiver {
+    pipe: Arc<Pipe>,
+    timer: Pin<Box<Sleep>>,
+}
+
+impl Receiver {
+    pub(super) fn new(pipe: Arc<Pipe>) -> Self {
+        Self { pipe, timer: Box::pin(sleep_until(Instant::now())) }
+    }
+
+    pub(in crate::simulation) async fn next(&mut self) -> Packet {
+        std::future::poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    pub(super) fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Packet> {
+        let mut content = self.pipe.0.lock();
+        let due = content.packets.front().map(|(due, _)| *due).filter(|_| !content.held);
+        let Some(due) = due else {
+            content.reader = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        if due <= Instant::now()
+            && let Some((_, packet)) = content.packets.pop_front()
+        {
+            return Poll::Ready(packet);
+        }
+        content.reader = Some(cx.waker().clone());
+        drop(content);
+        self.timer.as_mut().reset(due);
+        if self.timer.as_mut().poll(cx).is_ready() {
+            cx.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,35 @@
+//! Panics of tasks that nobody waits for.
+
+use std::cell::RefCell;
+use std::sync::Once;
+
+thread_local! {
+    static SEEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Notes the panics of this thread from now on.
+pub(super) fn watch() {
+    static HOOK: Once = Once::new();
+    HOOK.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            SEEN.with_borrow_mut(|seen| seen.push(panic.to_string()));
+            usual(panic);
+        }));
+    });
+    let _ = seen();
+}
+
+/// Those since the last look.
+pub(super) fn seen() -> Vec<String> {
+    SEEN.take()
+}
+
+#[test]
+fn a_panic_in_a_task_is_seen() {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    watch();
+    let _ = runtime.block_on(async { tokio::spawn(async { panic!("on purpose") }).await });
+    let seen = seen();
+    assert!(seen.len() == 1 && seen[0].contains("on purpose"), "{seen:?}");
+}

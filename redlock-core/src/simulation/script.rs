@@ -1,0 +1,146 @@
+//! The scripts of this crate, executed without Lua.
+
+use std::sync::LazyLock;
+
+use super::resp::Reply;
+use super::store::{Store, error, int};
+use crate::node::redis::scripts;
+
+/// A script of this crate.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) name: String,
+    source: &'static str,
+    /// What the simulated server calls it: as long as the name that a real one gives.
+    pub(super) sha: String,
+}
+
+pub(super) static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
+    let known = |(index, (name, source))| Known { name, source, sha: format!("{index:040x}") };
+    scripts().enumerate().map(known).collect()
+});
+
+/// The script of this text.
+pub(super) fn known_by(source: &[u8]) -> Option<&'static Known> {
+    KNOWN.iter().find(|known| known.source.as_bytes() == source)
+}
+
+/// Executes a script. Where it fails, nothing has been done.
+pub(super) fn run(
+    store: &mut Store,
+    name: &str,
+    keys: &[&[u8]],
+    arguments: &[&[u8]],
+) -> Result<Reply, Reply> {
+    let key = keys[0];
+    let Some(operation) = name.strip_prefix("Plain") else {
+        return run_redisson(
+            store,
+            name.strip_prefix("Redisson").expect("a dialect"),
+            keys,
+            arguments,
+        );
+    };
+    let holder = match store.text(key) {
+        Ok(holder) => holder.map(<[u8]>::to_vec),
+        Err(_) => return Ok(Reply::Int(-3)),
+    };
+    match operation {
+        "Inspect" => return Ok(Reply::Int(store.time_to_live(key))),
+        "Fenced" if holder.is_some() => return Ok(Reply::Int(store.time_to_live(key))),
+        "Fenced" => {
+            let number = count(store, keys[1])?;
+            store.set(key, arguments[0], Some(int(arguments[1])?));
+            return Ok(Reply::bulk(number));
+        }
+        _ if holder.as_deref() != Some(arguments[0]) => return Ok(Reply::Int(0)),
+        _ => {}
+    }
+    match operation {
+        "Release" => Ok(release(store, key, key)),
+        "Shorten" => shorten(store, key, arguments[1], key),
+        _ => of_owner(store, operation, keys, arguments),
+    }
+}
+
+fn run_redisson(
+    store: &mut Store,
+    operation: &str,
+    keys: &[&[u8]],
+    arguments: &[&[u8]],
+) -> Result<Reply, Reply> {
+    let key = keys[0];
+    let (exists, owned) = match store.hash(key) {
+        Ok(hash) => (hash.is_some(), hash.is_some_and(|hash| hash.contains_key(arguments[0]))),
+        Err(_) => return Ok(Reply::Int(-3)),
+    };
+    match operation {
+        "Acquire" | "Fenced" if exists => return Ok(Reply::Int(store.time_to_live(key))),
+        "Acquire" | "Fenced" => {
+            let lease = int(arguments[1])?;
+            let answer = match operation {
+                "Fenced" => Reply::bulk(count(store, keys[1])?),
+                _ => Reply::Simple("OK"),
+            };
+            store.put(key, arguments[0], b"1")?;
+            store.expire_in(key, lease);
+            return Ok(answer);
+        }
+        _ if !owned => return Ok(Reply::Int(0)),
+        _ => {}
+    }
+    match operation {
+        "Release" => Ok(release(store, key, arguments[1])),
+        "Shorten" => shorten(store, key, arguments[1], arguments[2]),
+        _ => of_owner(store, operation, keys, arguments),
+    }
+}
+
+/// What is the same in both dialects once it is known that the lock is the asker's.
+fn of_owner(
+    store: &mut Store,
+    operation: &str,
+    keys: &[&[u8]],
+    arguments: &[&[u8]],
+) -> Result<Reply, Reply> {
+    let number = int(arguments[1])?;
+    match operation {
+        "Extend" => {
+            if store.time_to_live(keys[0]) < number {
+                store.expire_in(keys[0], number);
+            }
+        }
+        "Confirm" => {
+            if counted(store, keys[1])? < number {
+                store.set(keys[1], arguments[1], None);
+            }
+        }
+        _ => return Err(error(&format!("ERR the simulation does not know {operation}"))),
+    }
+    Ok(Reply::Int(1))
+}
+
+fn release(store: &mut Store, key: &[u8], channel: &[u8]) -> Reply {
+    store.keys.remove(key);
+    Reply::Int(1 + store.publish(channel, b"0"))
+}
+
+fn shorten(store: &mut Store, key: &[u8], to: &[u8], channel: &[u8]) -> Result<Reply, Reply> {
+    let to = int(to)?;
+    if store.time_to_live(key) > to {
+        store.expire_in(key, to);
+    }
+    Ok(Reply::Int(1 + store.publish(channel, b"0")))
+}
+
+fn counted(store: &Store, counter: &[u8]) -> Result<i64, Reply> {
+    let not_a_number = |_| error("ERR the fencing counter is not a number");
+    store.text(counter)?.map_or(Ok(0), |text| int(text).map_err(not_a_number))
+}
+
+fn count(store: &mut Store, counter: &[u8]) -> Result<String, Reply> {
+    let micros = i64::try_from(store.now.as_micros()).expect("a time of our time");
+    let number = (counted(store, counter)?.max(micros) + 1).to_string();
+    store.set(counter, number.as_bytes(), None);
+    Ok(number)
+}

@@ -1,0 +1,197 @@
+//! A server of a simulation, through all of its lives.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::network::{Arrival, Network, Packet, Sender};
+use super::resp::take_request;
+use super::store::{ConnectionId, Store};
+use super::trace::Trace;
+
+/// What a server has left of its memory when it starts again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Memory {
+    Kept,
+    Lost,
+}
+
+/// A server's wall clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WallClock {
+    /// By how much it runs faster than the time does, in millionths.
+    pub(super) drift: i32,
+    /// By how many milliseconds it is ahead at first.
+    pub(super) ahead: u64,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Server(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    number: usize,
+    network: Network,
+    trace: Trace,
+    clock: WallClock,
+    began: Instant,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    store: Store,
+    lives: u32,
+    connections: BTreeMap<ConnectionId, Sender>,
+    next_connection: ConnectionId,
+    /// What must not be, and was.
+    violations: Vec<String>,
+    /// The longest lease that anybody asks for, in milliseconds.
+    longest_lease: i64,
+}
+
+/// How long the servers have been running when a simulation begins.
+const RUNNING_FOR: Duration = Duration::from_secs(3600);
+
+/// The counter of fenced locks has no time to live.
+const COUNTER: &[u8] = b"redlock:fencing";
+
+impl Server {
+    pub(super) fn start(
+        number: usize,
+        network: &Network,
+        trace: &Trace,
+        clock: WallClock,
+        longest_lease: Duration,
+    ) -> Self {
+        let shared = Shared {
+            number,
+            network: network.clone(),
+            trace: trace.clone(),
+            clock,
+            began: Instant::now(),
+            state: Mutex::new(State {
+                store: Store::new(String::new(), Duration::ZERO),
+                lives: 0,
+                connections: BTreeMap::new(),
+                next_connection: 0,
+                violations: Vec::new(),
+                longest_lease: i64::try_from(longest_lease.as_millis()).expect("a lease"),
+            }),
+        };
+        let server = Self(Arc::new(shared));
+        let started = server.now().saturating_sub(RUNNING_FOR);
+        server.begin(Store::new(format!("life-0-of-{number}"), started));
+        server
+    }
+
+    /// Ends this life of the server.
+    pub(super) fn crash(&self) {
+        self.0.network.stop(self.0.number);
+        self.0.state.lock().connections.clear();
+    }
+
+    /// Begins the next one.
+    pub(super) fn restart(&self, memory: Memory) {
+        let now = self.now();
+        let store = {
+            let state = &mut *self.0.state.lock();
+            state.lives += 1;
+            let run_id = format!("life-{}-of-{}", state.lives, self.0.number);
+            match memory {
+                Memory::Kept => state.store.restarted(run_id, now),
+                Memory::Lost => Store::new(run_id, now),
+            }
+        };
+        self.begin(store);
+    }
+
+    pub(super) fn forget_scripts(&self) {
+        self.0.state.lock().store.forget_scripts();
+    }
+
+    fn begin(&self, store: Store) {
+        self.0.state.lock().store = store;
+        let mut arrivals = self.0.network.listen(self.0.number);
+        let server = self.clone();
+        tokio::spawn(async move {
+            while let Some(arrival) = arrivals.recv().await {
+                tokio::spawn(server.clone().serve(arrival));
+            }
+        });
+    }
+
+    /// The locks that are set.
+    pub(super) fn locks(&self) -> Vec<String> {
+        let now = i64::try_from(self.now().as_millis()).expect("a time of our time");
+        let state = self.0.state.lock();
+        let is_there = |until: Option<i64>| until.is_none_or(|until| until >= now);
+        let keys = state.store.keys.iter().filter(|(_, entry)| is_there(entry.until));
+        let locks = keys.map(|(key, _)| key).filter(|key| *key != COUNTER);
+        locks.map(|key| String::from_utf8_lossy(key).into_owned()).collect()
+    }
+
+    pub(super) fn take_violations(&self) -> Vec<String> {
+        std::mem::take(&mut self.0.state.lock().violations)
+    }
+
+    /// The time since 1970 on its clock.
+    fn now(&self) -> Duration {
+        const BEGINNING: Duration = Duration::from_secs(1_790_000_000);
+        let elapsed = self.0.began.elapsed();
+        let elapsed = elapsed.mul_f64(1.0 + f64::from(self.0.clock.drift) / 1e6);
+        BEGINNING + Duration::from_millis(self.0.clock.ahead) + elapsed
+    }
+
+    async fn serve(self, arrival: Arrival) {
+        let Arrival { client, mut receiver, sender } = arrival;
+        let id = {
+            let state = &mut *self.0.state.lock();
+            state.next_connection += 1;
+            state.connections.insert(state.next_connection, sender);
+            state.next_connection
+        };
+        let mut unread = Vec::new();
+        while let Packet::Data(bytes) = receiver.next().await {
+            unread.extend(bytes);
+            while let Some(request) = take_request(&mut unread) {
+                self.execute(client, id, &request);
+            }
+        }
+        let state = &mut *self.0.state.lock();
+        state.store.forget(id);
+        if let Some(sender) = state.connections.remove(&id) {
+            sender.end();
+        }
+    }
+
+    fn execute(&self, client: usize, connection: ConnectionId, request: &[Vec<u8>]) {
+        let now = self.now();
+        let state = &mut *self.0.state.lock();
+        let outgoing = state.store.execute(connection, now, request);
+        let Shared { number, trace, .. } = &*self.0;
+        trace.note(|| {
+            let replies: Vec<_> = outgoing.iter().map(|(_, reply)| reply.shown()).collect();
+            let (request, replies) = (trace.request(request), replies.join(", "));
+            format!("server {number}, client {client}: {request} -> {replies}")
+        });
+        for (to, reply) in outgoing {
+            if let Some(sender) = state.connections.get(&to) {
+                sender.send(reply.encoded());
+            }
+        }
+        for key in state.store.keys.keys() {
+            let time_to_live = state.store.time_to_live(key);
+            let allowed = 0..=state.longest_lease;
+            if key != COUNTER && !allowed.contains(&time_to_live) {
+                let key = String::from_utf8_lossy(key);
+                let words =
+                    format!("{key} has a time to live of {time_to_live} ms on server {number}");
+                state.violations.push(words);
+            }
+        }
+    }
+}

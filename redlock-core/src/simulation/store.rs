@@ -1,0 +1,275 @@
+//! What a simulated server keeps, and what it answers.
+//!
+//! The commands that this crate sends, and the few more that the [cases](super::cases) need. A script
+//! is known by its text and executed here, all or nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use super::resp::Reply;
+use super::script;
+
+/// Tells the connections of a server apart.
+pub(super) type ConnectionId = u64;
+
+/// What is sent, to whom, in order.
+pub(super) type Outgoing = Vec<(ConnectionId, Reply)>;
+
+/// The memory of a server in one of its lives.
+#[derive(Debug, Clone)]
+pub(super) struct Store {
+    pub(super) keys: BTreeMap<Vec<u8>, Entry>,
+    /// The names of those that are loaded.
+    scripts: BTreeMap<&'static [u8], &'static str>,
+    subscribers: BTreeMap<Vec<u8>, BTreeSet<ConnectionId>>,
+    run_id: String,
+    /// When this life began, on the server's clock.
+    started: Duration,
+    /// The time, on the server's clock.
+    pub(super) now: Duration,
+    outgoing: Outgoing,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Entry {
+    pub(super) value: Content,
+    /// The last millisecond in which the key is there.
+    pub(super) until: Option<i64>,
+}
+
+pub(super) type Hash = BTreeMap<Vec<u8>, Vec<u8>>;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Content {
+    Text(Vec<u8>),
+    Hash(Hash),
+}
+
+impl Store {
+    pub(super) fn new(run_id: String, now: Duration) -> Self {
+        Self {
+            keys: BTreeMap::new(),
+            scripts: BTreeMap::new(),
+            subscribers: BTreeMap::new(),
+            run_id,
+            started: now,
+            now,
+            outgoing: Vec::new(),
+        }
+    }
+
+    /// The next life of the server, which has kept its keys.
+    pub(super) fn restarted(&self, run_id: String, now: Duration) -> Self {
+        Self { keys: self.keys.clone(), ..Self::new(run_id, now) }
+    }
+
+    /// Executes a command.
+    pub(super) fn execute(
+        &mut self,
+        from: ConnectionId,
+        now: Duration,
+        request: &[Vec<u8>],
+    ) -> Outgoing {
+        self.now = now;
+        self.expire();
+        let words: Vec<&[u8]> = request.iter().map(|word| &word[..]).collect();
+        let command = String::from_utf8_lossy(words[0]).to_ascii_uppercase();
+        match self.reply(from, &command, &words[1..]) {
+            Ok(Some(reply)) | Err(reply) => self.outgoing.push((from, reply)),
+            Ok(None) => {}
+        }
+        std::mem::take(&mut self.outgoing)
+    }
+
+    pub(super) fn forget_scripts(&mut self) {
+        self.scripts.clear();
+    }
+
+    /// A connection has ended.
+    pub(super) fn forget(&mut self, connection: ConnectionId) {
+        self.subscribers.retain(|_, subscribers| {
+            subscribers.remove(&connection);
+            !subscribers.is_empty()
+        });
+    }
+
+    fn reply(
+        &mut self,
+        from: ConnectionId,
+        command: &str,
+        words: &[&[u8]],
+    ) -> Result<Option<Reply>, Reply> {
+        let reply = match (command, words) {
+            ("PING", []) => Reply::Simple("PONG"),
+            ("HELLO", [b"3", ..]) => {
+                Reply::Map(vec![(Reply::bulk("server"), Reply::bulk("redis"))])
+            }
+            ("CLIENT", [b"SETINFO" | b"SETNAME", ..]) => Reply::Simple("OK"),
+            ("INFO", [section]) => self.info(section),
+            ("GET", [key]) => self.text(key)?.map_or(Reply::Null, Reply::bulk),
+            ("SET", [key, value]) => self.set(key, value, None),
+            ("SET", [key, value, b"PX", millis]) => self.set(key, value, Some(int(millis)?)),
+            ("SET", [key, value, b"NX", b"PX", millis]) => {
+                let millis = int(millis)?;
+                if self.keys.contains_key(*key) {
+                    Reply::Null
+                } else {
+                    self.set(key, value, Some(millis))
+                }
+            }
+            ("HSET", [key, field, value]) => self.put(key, field, value)?,
+            ("DEL", [key]) => Reply::Int(i64::from(self.keys.remove(*key).is_some())),
+            ("PTTL", [key]) => Reply::Int(self.time_to_live(key)),
+            ("PEXPIRE", [key, millis]) => {
+                let millis = int(millis)?;
+                Reply::Int(self.expire_in(key, millis))
+            }
+            ("PUBLISH", [channel, message]) => Reply::Int(self.publish(channel, message)),
+            ("SUBSCRIBE", channels) => return Ok(self.subscribe(from, channels)),
+            ("UNSUBSCRIBE", channels) => return Ok(self.unsubscribe(from, channels)),
+            ("SCRIPT", [b"LOAD", source]) => self.load(source)?,
+            ("SCRIPT", [b"FLUSH"]) => {
+                self.forget_scripts();
+                Reply::Simple("OK")
+            }
+            ("EVALSHA", [sha, count, rest @ ..]) => {
+                let Some(name) = self.scripts.get(*sha) else {
+                    return Err(error("NOSCRIPT No matching script."));
+                };
+                let count = usize::try_from(int(count)?).map_err(|_| error("ERR negative"))?;
+                let (keys, arguments) = rest.split_at(count);
+                script::run(self, name, keys, arguments)?
+            }
+            _ => return Err(error(&format!("ERR unknown command '{command}'"))),
+        };
+        Ok(Some(reply))
+    }
+
+    /// Removes what has run out.
+    fn expire(&mut self) {
+        let now = self.millis();
+        self.keys.retain(|_, entry| entry.until.is_none_or(|until| now <= until));
+    }
+
+    fn millis(&self) -> i64 {
+        i64::try_from(self.now.as_millis()).expect("a time of our time")
+    }
+
+    fn info(&self, section: &[u8]) -> Reply {
+        Reply::Verbatim(match section {
+            b"server" => {
+                let uptime = self.now.as_secs() - self.started.as_secs();
+                let run_id = &self.run_id;
+                format!("# Server\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n")
+            }
+            _ => "# Memory\r\nmaxmemory_policy:noeviction\r\n".to_owned(),
+        })
+    }
+
+    pub(super) fn text(&self, key: &[u8]) -> Result<Option<&[u8]>, Reply> {
+        match self.keys.get(key).map(|entry| &entry.value) {
+            None => Ok(None),
+            Some(Content::Text(text)) => Ok(Some(text)),
+            Some(Content::Hash(_)) => Err(wrong_type()),
+        }
+    }
+
+    pub(super) fn hash(&self, key: &[u8]) -> Result<Option<&Hash>, Reply> {
+        match self.keys.get(key).map(|entry| &entry.value) {
+            None => Ok(None),
+            Some(Content::Hash(hash)) => Ok(Some(hash)),
+            Some(Content::Text(_)) => Err(wrong_type()),
+        }
+    }
+
+    pub(super) fn set(&mut self, key: &[u8], value: &[u8], millis: Option<i64>) -> Reply {
+        if millis.is_some_and(|millis| millis <= 0) {
+            return error("ERR invalid expire time in 'set' command");
+        }
+        let until = millis.map(|millis| self.millis() + millis);
+        self.keys.insert(key.to_vec(), Entry { value: Content::Text(value.to_vec()), until });
+        Reply::Simple("OK")
+    }
+
+    pub(super) fn put(&mut self, key: &[u8], field: &[u8], value: &[u8]) -> Result<Reply, Reply> {
+        self.hash(key)?;
+        let empty = || Entry { value: Content::Hash(BTreeMap::new()), until: None };
+        let entry = self.keys.entry(key.to_vec()).or_insert_with(empty);
+        let Content::Hash(hash) = &mut entry.value else { return Err(wrong_type()) };
+        let added = hash.insert(field.to_vec(), value.to_vec()).is_none();
+        Ok(Reply::Int(i64::from(added)))
+    }
+
+    pub(super) fn time_to_live(&self, key: &[u8]) -> i64 {
+        match self.keys.get(key) {
+            None => -2,
+            Some(Entry { until: None, .. }) => -1,
+            Some(Entry { until: Some(until), .. }) => until - self.millis(),
+        }
+    }
+
+    pub(super) fn expire_in(&mut self, key: &[u8], millis: i64) -> i64 {
+        let until = self.millis() + millis;
+        let Some(entry) = self.keys.get_mut(key) else { return 0 };
+        entry.until = Some(until);
+        if millis <= 0 {
+            self.keys.remove(key);
+        }
+        1
+    }
+
+    pub(super) fn publish(&mut self, channel: &[u8], message: &[u8]) -> i64 {
+        let Some(subscribers) = self.subscribers.get(channel) else { return 0 };
+        let push = ["message".as_bytes(), channel, message].map(Reply::bulk);
+        let sent = subscribers.iter().map(|to| (*to, Reply::Push(push.to_vec())));
+        self.outgoing.extend(sent);
+        i64::try_from(subscribers.len()).expect("a few")
+    }
+
+    fn subscribe(&mut self, from: ConnectionId, channels: &[&[u8]]) -> Option<Reply> {
+        for channel in channels {
+            self.subscribers.entry(channel.to_vec()).or_default().insert(from);
+            self.confirm_subscription(from, "subscribe", channel);
+        }
+        None
+    }
+
+    fn unsubscribe(&mut self, from: ConnectionId, channels: &[&[u8]]) -> Option<Reply> {
+        for channel in channels {
+            if let Some(subscribers) = self.subscribers.get_mut(*channel) {
+                subscribers.remove(&from);
+                if subscribers.is_empty() {
+                    self.subscribers.remove(*channel);
+                }
+            }
+            self.confirm_subscription(from, "unsubscribe", channel);
+        }
+        None
+    }
+
+    fn confirm_subscription(&mut self, from: ConnectionId, kind: &str, channel: &[u8]) {
+        let count = self.subscribers.values().filter(|all| all.contains(&from)).count();
+        let count = Reply::Int(i64::try_from(count).expect("a few"));
+        let push = Reply::Push(vec![Reply::bulk(kind), Reply::bulk(channel), count]);
+        self.outgoing.push((from, push));
+    }
+
+    fn load(&mut self, source: &[u8]) -> Result<Reply, Reply> {
+        let script = script::known_by(source).ok_or_else(|| error("ERR a script of others"))?;
+        self.scripts.insert(script.sha.as_bytes(), &script.name);
+        Ok(Reply::bulk(&script.sha))
+    }
+}
+
+pub(super) fn error(text: &str) -> Reply {
+    Reply::Error(text.to_owned())
+}
+
+fn wrong_type() -> Reply {
+    error("WRONGTYPE Operation against a key holding the wrong kind of value")
+}
+
+pub(super) fn int(text: &[u8]) -> Result<i64, Reply> {
+    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    number.ok_or_else(|| error("ERR value is not an integer or out of range"))
+}

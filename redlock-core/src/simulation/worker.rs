@@ -1,0 +1,200 @@
+//! One task of a client: it acquires, holds and gives back, again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::rngs::SmallRng;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::history::Span;
+use super::world::{NODE_TIMEOUT, World};
+use crate::{LockError, LockGuard, LockManager};
+
+pub(super) struct Worker {
+    pub(super) world: Arc<World>,
+    pub(super) name: String,
+    /// The drift of its client's clock, in millionths.
+    pub(super) drift: i32,
+    pub(super) locks: LockManager,
+    pub(super) random: SmallRng,
+}
+
+/// What a round of a caller's attempts may take beyond the time that it is ready to wait: two
+/// questions to the nodes, and one that was begun at the end of the waiting.
+const ASKING: Duration = Duration::from_millis(3 * 50 + 10);
+
+const LONGEST_HOLD: Duration = Duration::from_millis(800);
+
+impl Worker {
+    pub(super) async fn work(mut self) {
+        while self.world.trace.elapsed() < self.world.plan.length {
+            let pause = self.millis(0, 150);
+            sleep(pause).await;
+            self.turn().await;
+        }
+    }
+
+    async fn turn(&mut self) {
+        let plan = &self.world.plan;
+        let key = format!("key-{}", self.random.random_range(0..plan.keys));
+        let lease = plan.leases[self.random.random_range(0..plan.leases.len())];
+        let renewed = self.random.random_ratio(1, 4);
+        let mut request = self.locks.lock(&key).expire(lease);
+        if renewed {
+            request = request.renew();
+        }
+        let wait =
+            if self.random.random_ratio(1, 2) { self.millis(1, 500) } else { Duration::ZERO };
+        if !wait.is_zero() {
+            request = request.wait_time(wait);
+        }
+        let fenced = self.random.random_ratio(1, 3);
+        let acquire = async {
+            if fenced {
+                let guard = request.fenced().acquire().await?;
+                let number = guard.fencing_token().number();
+                Ok((guard.into_guard(), Some(number)))
+            } else {
+                request.acquire().await.map(|guard| (guard, None))
+            }
+        };
+        // Some lose their patience.
+        let patience = self.random.random_ratio(1, 8);
+        let patience = if patience { self.millis(0, 80) } else { Duration::from_secs(60) };
+        let begun = Instant::now();
+        let acquired = timeout(patience, acquire).await;
+        self.note(|| format!("{key}, lease {lease:?}, wait {wait:?}: {acquired:?}"));
+        let asked = begun.elapsed();
+        if asked > wait + ASKING {
+            self.violation(&format!("took {asked:?} for {key}, with a waiting time of {wait:?}"));
+        }
+        self.world.count(&acquired);
+        match acquired {
+            Ok(Ok((guard, number))) => self.hold(guard, number, lease, renewed).await,
+            Ok(Err(
+                LockError::Contended { .. }
+                | LockError::Unavailable { .. }
+                | LockError::TimedOut { .. },
+            ))
+            | Err(_) => {}
+            Ok(Err(error)) => self.violation(&format!("was told {error:?}")),
+        }
+    }
+
+    async fn hold(
+        &mut self,
+        guard: LockGuard,
+        number: Option<i64>,
+        lease: Duration,
+        renewed: bool,
+    ) {
+        let mut belief = Belief::new(self, guard.key().as_str(), number);
+        let longest = if renewed { LONGEST_HOLD } else { (lease * 3 / 2).min(LONGEST_HOLD) };
+        let until = Instant::now() + longest.mul_f64(self.random.random_range(0.0..1.0f64).powi(3));
+        loop {
+            let left = guard.remaining();
+            if left.is_zero() {
+                belief.ends();
+                break;
+            }
+            belief.goes_on_for(left);
+            tokio::select! {
+                biased;
+                () = guard.lost() => {}
+                () = sleep_until(until.min(belief.until)) => {}
+            }
+            if Instant::now() >= until {
+                break;
+            }
+        }
+        let extends = self.random.random_ratio(1, 5);
+        if extends {
+            let at_once = self.random.random_ratio(1, 3);
+            let pause = if at_once { 0.0 } else { self.random.random_range(0.0..1.2) };
+            let pause = lease.min(LONGEST_HOLD).mul_f64(pause);
+            tokio::select! {
+                biased;
+                () = guard.lost() => belief.ends(),
+                () = async {
+                    if guard.extend(lease).await.is_ok() {
+                        belief.goes_on_for(guard.remaining());
+                        sleep_until((Instant::now() + pause).min(belief.until)).await;
+                    }
+                } => {}
+            }
+        }
+        let was_valid = guard.is_valid();
+        if was_valid && belief.was_lost {
+            self.violation(&format!("got {} back that was lost", guard.key()));
+        }
+        drop(belief);
+        let end = self.random.random_range(0..10);
+        self.note(|| format!("gives {} back ({end}), valid: {was_valid}", guard.key()));
+        match end {
+            0..5 => {
+                let released = guard.release().await;
+                self.note(|| format!("released: {released:?}"));
+            }
+            5 => {
+                let patience = self.millis(0, 20);
+                let _ = timeout(patience, guard.release()).await;
+            }
+            6 if !self.world.plan.has_long_leases() => guard.keep_until_expiry(),
+            _ => drop(guard),
+        }
+    }
+
+    fn millis(&mut self, from: u64, to: u64) -> Duration {
+        Duration::from_millis(self.random.random_range(from..=to))
+    }
+
+    fn note(&self, what: impl FnOnce() -> String) {
+        self.world.trace.note(|| format!("{}: {}", self.name, what()));
+    }
+
+    fn violation(&self, what: &str) {
+        self.world.violation(format!("{} {what}", self.name));
+    }
+}
+
+/// A holder's belief in its lock, which ends when this is dropped, if not before.
+struct Belief {
+    world: Arc<World>,
+    span: Span,
+    drift: i32,
+    /// When it ends unless the lease is extended.
+    until: Instant,
+    was_lost: bool,
+}
+
+impl Belief {
+    fn new(worker: &Worker, key: &str, number: Option<i64>) -> Self {
+        let start = worker.world.trace.elapsed();
+        let (key, holder) = (key.to_owned(), worker.name.clone());
+        let span = Span { key, holder, start, end: start, number };
+        let world = Arc::clone(&worker.world);
+        Self { world, span, drift: worker.drift, until: Instant::now(), was_lost: false }
+    }
+
+    /// The guard has told that it is lost.
+    fn ends(&mut self) {
+        self.until = self.until.min(Instant::now());
+        self.was_lost = true;
+    }
+
+    /// What the guard tells, on the clock of its client.
+    fn goes_on_for(&mut self, left: Duration) {
+        self.until = Instant::now() + left.div_f64(1.0 + f64::from(self.drift) / 1e6);
+    }
+}
+
+impl Drop for Belief {
+    fn drop(&mut self) {
+        let end = Instant::now().min(self.until);
+        self.span.end = self.world.trace.at(end);
+        self.world.believed(self.span.clone());
+    }
+}
+
+const _: () = assert!(NODE_TIMEOUT.as_millis() == 50, "what asking takes is derived from it");

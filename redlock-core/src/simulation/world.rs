@@ -1,0 +1,251 @@
+//! One run: clients that work, servers, a network, and what goes wrong.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+
+use super::history::{self, Span};
+use super::network::Network;
+use super::panics;
+use super::plan::{Fault, Plan, SLOW, Weakness};
+use super::server::Server;
+use super::trace::Trace;
+use super::worker::Worker;
+use crate::chance;
+use crate::clock::fake::RuntimeClock;
+use crate::node::redis::Endpoint;
+use crate::{LockError, LockManager};
+
+pub(super) const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+/// No work takes longer, whatever goes wrong.
+const LONGEST_WORK: Duration = Duration::from_secs(10);
+/// What it takes at most to reach servers again that were away, and to release what is left there.
+const SETTLED: Duration = Duration::from_secs(6);
+
+/// What came of a run.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Counts {
+    pub(super) granted: u64,
+    pub(super) contended: u64,
+    pub(super) unavailable: u64,
+    pub(super) given_up: u64,
+    pub(super) faults: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Outcome {
+    pub(super) violations: Vec<String>,
+    pub(super) counts: Counts,
+    pub(super) trace: Vec<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) plan: Plan,
+    pub(super) trace: Trace,
+    spans: Mutex<Vec<Span>>,
+    violations: Mutex<Vec<String>>,
+    counts: Mutex<Counts>,
+}
+
+/// Runs what a seed stands for. What happens follows from the seed alone.
+pub(super) fn run(seed: u64, weakness: Weakness, traced: bool) -> Outcome {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
+    panics::watch();
+    let _seeded = chance::seeded::from(seed);
+    runtime.block_on(async {
+        let world = World {
+            plan: Plan::from_seed(seed, weakness),
+            trace: Trace::new(traced),
+            spans: Mutex::default(),
+            violations: Mutex::default(),
+            counts: Mutex::default(),
+        };
+        Arc::new(world).go_by().await
+    })
+}
+
+impl World {
+    async fn go_by(self: Arc<Self>) -> Outcome {
+        let plan = &self.plan;
+        let network = Network::new(plan.seed, plan.latency.clone());
+        let start = |(number, clock): (usize, _)| {
+            Server::start(number, &network, &self.trace, clock, plan.longest_lease())
+        };
+        let servers: Vec<Server> = plan.servers.iter().copied().enumerate().map(start).collect();
+        let mut work = JoinSet::new();
+        let mut clients = Vec::new();
+        for client in 0..plan.clients.len() {
+            clients.push(self.start_client(client, &network, &mut work).await);
+        }
+        self.let_go_wrong(&network, &servers, &clients).await;
+        let all_work = async {
+            while let Some(done) = work.join_next().await {
+                if let Err(error) = done
+                    && error.is_panic()
+                {
+                    self.violation(format!("a caller panicked: {error}"));
+                }
+            }
+        };
+        if timeout(LONGEST_WORK, all_work).await.is_err() {
+            self.violation("somebody still waits, although nothing goes wrong any more".to_owned());
+        }
+        sleep(SETTLED).await;
+        self.look_for_remains(&servers, &clients);
+        self.let_everybody_have_a_turn(&clients).await;
+        let spans = std::mem::take(&mut *self.spans.lock());
+        let mut violations = std::mem::take(&mut *self.violations.lock());
+        violations.extend(history::violations(spans));
+        violations.extend(panics::seen());
+        violations.extend(servers.iter().flat_map(Server::take_violations));
+        Outcome { violations, counts: *self.counts.lock(), trace: self.trace.take() }
+    }
+
+    async fn start_client(
+        self: &Arc<Self>,
+        number: usize,
+        network: &Network,
+        work: &mut JoinSet<()>,
+    ) -> Client {
+        let plan = &self.plan;
+        let drift = plan.clients[number];
+        let mut builder = LockManager::builder().node_timeout(NODE_TIMEOUT).dialect(plan.dialect);
+        builder = builder.expire(plan.longest_lease());
+        if plan.restart_guard {
+            builder = builder.restart_guard(plan.longest_lease());
+        }
+        for server in 0..plan.servers.len() {
+            let dial = network.dial(number, server);
+            builder = builder.endpoint(Endpoint::simulated(&format!("server-{server}"), dial));
+        }
+        let clock = Arc::new(RuntimeClock::drifting(drift));
+        let locks = builder.connect_by(clock).await.expect("nothing has gone wrong yet");
+        let spawn = |index: usize| {
+            let seed = plan.seed ^ ((number as u64 + 1) << 32) ^ ((index as u64 + 1) << 48);
+            let worker = Worker {
+                world: Arc::clone(self),
+                name: format!("client {number}, worker {index}"),
+                drift,
+                locks: locks.clone(),
+                random: SmallRng::seed_from_u64(seed),
+            };
+            work.spawn(worker.work())
+        };
+        let workers = (0..plan.workers).map(spawn).collect();
+        Client { locks, workers, has_vanished: Mutex::new(false) }
+    }
+
+    /// Lets happen what the plan says, and waits until it is over.
+    async fn let_go_wrong(&self, network: &Network, servers: &[Server], clients: &[Client]) {
+        let began = Instant::now() - self.trace.elapsed();
+        for (at, fault) in &self.plan.faults {
+            sleep_until(began + *at).await;
+            self.trace.note(|| format!("{fault:?}"));
+            self.counts.lock().faults += 1;
+            match *fault {
+                Fault::Hold { client, server, direction } => {
+                    network.hold(client, server, direction);
+                }
+                Fault::LetGo { client, server, direction } => {
+                    network.let_go(client, server, direction);
+                }
+                Fault::Slow { client, server, direction } => {
+                    network.slow((client, server, direction), Some(SLOW));
+                }
+                Fault::AsFastAsBefore { client, server, direction } => {
+                    network.slow((client, server, direction), None);
+                }
+                Fault::Tear { client, server } => network.tear(client, server),
+                Fault::Stall { client, server } => network.stall(client, server),
+                Fault::Unstall { client, server } => network.unstall(client, server),
+                Fault::FlushScripts { server } => servers[server].forget_scripts(),
+                Fault::Crash { server } => servers[server].crash(),
+                Fault::Restart { server, memory } => servers[server].restart(memory),
+                Fault::Vanish { client, ends_connections } => {
+                    *clients[client].has_vanished.lock() = true;
+                    clients[client].workers.iter().for_each(AbortHandle::abort);
+                    network.lose(client, ends_connections);
+                }
+            }
+        }
+    }
+
+    /// Nothing goes wrong any more: whoever waits gets the lock.
+    async fn let_everybody_have_a_turn(&self, clients: &[Client]) {
+        let present = clients.iter().filter(|client| !*client.has_vanished.lock());
+        let turns = present.flat_map(|client| {
+            client.workers.iter().map(|_| async {
+                let lease = self.plan.longest_lease();
+                let request = client.locks.lock("last").expire(lease).wait_time(LONGEST_WORK);
+                let guard = request.acquire().await?;
+                self.trace.note(|| format!("{guard:?}"));
+                sleep(Duration::from_millis(5)).await;
+                drop(guard);
+                Ok::<_, LockError>(())
+            })
+        });
+        for turn in futures_util::future::join_all(turns).await {
+            if let Err(error) = turn {
+                self.violation(format!("somebody had no turn: {error}"));
+            }
+        }
+    }
+
+    fn look_for_remains(&self, servers: &[Server], clients: &[Client]) {
+        for (number, server) in servers.iter().enumerate() {
+            let locks = server.locks();
+            if !locks.is_empty() {
+                self.violation(format!("left on server {number}: {locks:?}"));
+            }
+        }
+        for (number, client) in clients.iter().enumerate() {
+            if !*client.has_vanished.lock() && !client.locks.queues().is_empty() {
+                self.violation(format!("somebody is still in a queue of client {number}"));
+            }
+        }
+    }
+
+    pub(super) fn violation(&self, what: String) {
+        self.trace.note(|| format!("VIOLATION: {what}"));
+        self.violations.lock().push(what);
+    }
+
+    pub(super) fn believed(&self, span: Span) {
+        self.trace.note(|| format!("{span:?}"));
+        self.spans.lock().push(span);
+    }
+
+    pub(super) fn count<T, E>(&self, acquired: &Result<Result<T, LockError>, E>) {
+        let counts = &mut *self.counts.lock();
+        *match acquired {
+            Ok(Ok(_)) => &mut counts.granted,
+            Ok(Err(LockError::Contended { .. })) => &mut counts.contended,
+            Ok(Err(_)) => &mut counts.unavailable,
+            Err(_) => &mut counts.given_up,
+        } += 1;
+    }
+}
+
+struct Client {
+    locks: LockManager,
+    workers: Vec<AbortHandle>,
+    has_vanished: Mutex<bool>,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, other: Self) {
+        let Self { granted, contended, unavailable, given_up, faults } = other;
+        self.granted += granted;
+        self.contended += contended;
+        self.unavailable += unavailable;
+        self.given_up += given_up;
+        self.faults += faults;
+    }
+}
