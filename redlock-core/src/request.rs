@@ -1,21 +1,21 @@
 //! The options of one acquisition.
 
+mod acquisition;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
-use crate::ballot::{Grant, Refusal, validity};
-use crate::error::{InvalidOption, LockError, Votes};
+use crate::ballot::validity;
+use crate::error::{InvalidOption, LockError};
 use crate::fenced::FencedRequest;
 use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
-use crate::lease::{Held, Renewal, State};
+use crate::lease::Renewal;
 use crate::manager::Shared;
-use crate::node::{Claim, Dialect, LockName};
-use crate::queue::{Backoff, Place, Turn, Wanted, poll_pause};
-use crate::scope;
+use crate::node::Dialect;
 use crate::telemetry::Acquisition;
 
 /// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
@@ -192,95 +192,6 @@ impl LockRequest {
         result
     }
 
-    async fn obtain(&self) -> Result<LockGuard, LockError> {
-        let terms = self.terms()?;
-        let key = self.key.clone()?;
-        let deadline = match self.wait {
-            Wait::Not => return self.attempt(&key, terms).await,
-            // A deadline past the end of the clock is none.
-            Wait::For(wait_time) => Instant::now().checked_add(wait_time),
-            Wait::Forever => None,
-        };
-        let shared = &self.shared;
-        shared.check_open()?;
-        let name = self.name(&key);
-        if let Some(guard) = self.re_enter(&key, &name)? {
-            return Ok(guard);
-        }
-        let (expire, takes_over) = (terms.expire, terms.hold_at_least.is_none());
-        let wanted = Wanted { expire, takes_over, fenced: self.fenced, scope: scope::current() };
-        let place = shared.queues.join(name, &key, wanted)?;
-        loop {
-            let turn = match deadline {
-                Some(deadline) => tokio::time::timeout_at(deadline, place.turn()).await,
-                None => Ok(place.turn().await),
-            };
-            match turn {
-                Ok(Turn::Handed(held)) => {
-                    if let Some(guard) = self.take_over(held, terms).await? {
-                        // A shutdown in between has released it already.
-                        shared.check_open()?;
-                        return Ok(guard);
-                    }
-                    place.rejoin();
-                }
-                Ok(Turn::Own(held)) => {
-                    if let Some(guard) = self.share(&key, held)? {
-                        return Ok(guard);
-                    }
-                }
-                Ok(Turn::Ask) => return self.ask_until(&key, terms, &place, deadline).await,
-                Err(_) => {
-                    let remaining = shared.queues.held_for(place.name());
-                    return Err(LockError::Contended { key, remaining, votes: Votes::default() });
-                }
-            }
-        }
-    }
-
-    /// Asks the nodes, again and again while another holds the lock.
-    async fn ask_until(
-        &self,
-        key: &LockKey,
-        terms: Terms,
-        place: &Place,
-        deadline: Option<Instant>,
-    ) -> Result<LockGuard, LockError> {
-        let node_timeout = self.shared.ballot.node_timeout;
-        let mut bell = place.bell();
-        let mut backoff = Backoff::new();
-        loop {
-            if let Some(bell) = &bell {
-                bell.reset();
-            }
-            let (refused, remaining) = match self.ask(key, terms).await {
-                Err(LockError::Contended { key, remaining, votes }) => {
-                    (LockError::Contended { key, remaining, votes }, remaining)
-                }
-                other => return other,
-            };
-            if let Some(guard) = self.re_enter(key, place.name())? {
-                return Ok(guard);
-            }
-            let left = deadline.map_or(Duration::MAX, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
-            if left.is_zero() {
-                return Err(refused);
-            }
-            match (&bell, remaining) {
-                // What was released before we listened may have been missed: ask once more.
-                (None, _) => bell = Some(place.listen(node_timeout.min(left)).await),
-                (Some(bell), Some(remaining)) => bell.rung(poll_pause(remaining).min(left)).await,
-                (Some(_), None) => sleep(backoff.pause().min(left)).await,
-            }
-        }
-    }
-
-    fn name(&self, key: &LockKey) -> LockName {
-        LockName::new(&self.shared.prefix, key, self.dialect)
-    }
-
     fn terms(&self) -> Result<Terms, LockError> {
         let expire = self.expire.unwrap_or(self.shared.expire);
         self.shared.check_expire(expire)?;
@@ -296,110 +207,6 @@ impl LockRequest {
             return Err(InvalidOption::new("max_hold", format!("{max_hold:?}"), allowed).into());
         }
         Ok(Terms { expire, renew, max_hold, hold_at_least })
-    }
-
-    /// One attempt. What this process holds itself is refused without a round trip.
-    async fn attempt(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
-        self.shared.check_open()?;
-        let name = self.name(key);
-        if let Some(guard) = self.re_enter(key, &name)? {
-            return Ok(guard);
-        }
-        if let Some(remaining) = self.shared.queues.held_for(&name) {
-            let (key, remaining) = (key.clone(), Some(remaining));
-            return Err(LockError::Contended { key, remaining, votes: Votes::default() });
-        }
-        match self.ask(key, terms).await {
-            // Perhaps by what was joined with this in the same scope.
-            Err(refused @ LockError::Contended { .. }) => self.re_enter(key, &name)?.ok_or(refused),
-            result => result,
-        }
-    }
-
-    /// What this scope holds already is shared, or refused; it is never waited for.
-    fn re_enter(&self, key: &LockKey, name: &LockName) -> Result<Option<LockGuard>, LockError> {
-        match scope::held(&self.shared.queues, name) {
-            Some(held) => self.share(key, held),
-            None => Ok(None),
-        }
-    }
-
-    /// Shares what this scope holds, if it is wanted so; `None` if it is being released.
-    fn share(&self, key: &LockKey, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
-        // A number cannot be made up for one that has none.
-        if self.reentrant && (!self.fenced || held.token().is_some()) {
-            Ok(LockGuard::share(&self.shared, held))
-        } else {
-            Err(LockError::AlreadyHeld { key: key.clone() })
-        }
-    }
-
-    /// Asks the nodes once.
-    async fn ask(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
-        let shared = &self.shared;
-        let _under_way = shared.background.under_way();
-        shared.check_open()?;
-        let mut claim = Claim::new(self.name(key), key.clone());
-        if let Some(at_least) = terms.hold_at_least {
-            claim = claim.hold_at_least(at_least, &shared.ballot.clock);
-        }
-        if self.fenced {
-            claim = claim.fenced(&shared.counter);
-        }
-        let claim = Arc::new(claim);
-        match shared.ballot.acquire(&claim, terms.expire).await {
-            Ok(Grant { since, token }) => {
-                let clock = Arc::clone(&shared.ballot.clock);
-                let held = Arc::new(Held::new(claim, clock, since, terms.expire));
-                if let Some(token) = token {
-                    held.set_token(token);
-                }
-                shared.queues.hold(&held, scope::current());
-                let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
-                // A shutdown in between has not seen this guard; it releases as it is dropped.
-                shared.check_open()?;
-                Ok(guard)
-            }
-            Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
-        }
-    }
-
-    /// Takes over a lock that another caller of this process held; `None` if it is lost on the way.
-    async fn take_over(
-        &self,
-        held: Arc<Held>,
-        terms: Terms,
-    ) -> Result<Option<LockGuard>, LockError> {
-        let ballot = &self.shared.ballot;
-        let guard = LockGuard::new(Arc::clone(&self.shared), Arc::clone(&held), terms.renewal());
-        if self.fenced
-            && guard.is_valid()
-            && let Some(token) = held.claim().next_token()
-        {
-            match ballot.confirm(held.claim(), token, held.remaining()).await {
-                Ok(()) => held.set_token(token),
-                Err(Refusal::Contended { .. }) => held.discard(),
-                Err(refusal) => return Err(error(refusal, guard.key().clone(), terms.expire)),
-            }
-        }
-        // It may have taken this caller long to look at what it was handed (invariant 1).
-        if !guard.is_valid() {
-            held.discard();
-            return Ok(None);
-        }
-        if guard.remaining() < terms.expire * 9 / 10 {
-            // Until that is confirmed, the guard tells what is left of the old lease.
-            let (lease, expire) = (guard.lease(), terms.expire);
-            self.shared.background.spawn(async move {
-                if let Err(error) = lease.extend(expire).await
-                    // It may have been released, or handed on, meanwhile.
-                    && held.state() == State::Held
-                {
-                    tracing::warn!(%error, "the lease of a lock that was handed over was not extended");
-                }
-            });
-        }
-        Ok(Some(guard))
     }
 }
 
@@ -424,15 +231,6 @@ pub(crate) fn check_expire(option: &'static str, expire: Duration) -> Result<(),
         Ok(())
     } else {
         Err(InvalidOption::new(option, format!("{expire:?}"), "from 10 ms to 7 days"))
-    }
-}
-
-fn error(refusal: Refusal, key: LockKey, expire: Duration) -> LockError {
-    match refusal {
-        Refusal::Contended { remaining, votes } => LockError::Contended { key, remaining, votes },
-        Refusal::Unavailable(votes) => LockError::Unavailable { key, votes },
-        Refusal::TimedOut { elapsed, votes } => LockError::TimedOut { key, elapsed, expire, votes },
-        Refusal::Foreign(votes) => LockError::ForeignKey { key, votes },
     }
 }
 

@@ -50,7 +50,7 @@ impl State {
             Self::Loading => options
                 .directive("key-load-delay", "1000")
                 .directive("loading-process-events-interval-bytes", "1024"),
-            Self::WrongPassword => options.password("right"),
+            Self::WrongPassword => options.password("the-right-one"),
             // The name of Redis 6.2, which the newer ones understand too.
             Self::Busy => options.directive("lua-time-limit", "20"),
             _ => options,
@@ -199,7 +199,9 @@ impl Trouble {
                 self.takes_commands().await;
             }
             State::NoAuth => self.tell(&["CONFIG", "SET", "requirepass", ""]).await,
-            State::WrongPassword => self.tell(&["CONFIG", "SET", "requirepass", "right"]).await,
+            State::WrongPassword => {
+                self.tell(&["CONFIG", "SET", "requirepass", "the-right-one"]).await
+            }
             State::NotPermitted => {
                 self.tell(&["ACL", "SETUSER", "default", "+set", "+hset"]).await;
             }
