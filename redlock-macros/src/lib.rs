@@ -276,7 +276,7 @@ use proc_macro::TokenStream;
 /// a service's method, inside of the handler; the attribute on a handler, inside of a layer) would
 /// wait for itself. It is refused at once, whatever its `wait_time`, with [`LockError::AlreadyHeld`].
 /// With `reentrant` it shares the lock: nothing is sent, the lease stays what it was, and the last of
-/// the holders releases.
+/// the holders releases. A `fenced` one shares only a lock that is fenced too: a number cannot be made up.
 ///
 /// ```
 /// # use redlock_axum::{LockError, LockManager, Locks, LockRejection, redis_lock};

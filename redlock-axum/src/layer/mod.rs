@@ -128,8 +128,8 @@ impl LockLayer {
 
     /// Shares a lock of the same key that the request holds already, by a layer further out, instead
     /// of refusing the request with [`RejectionKind::AlreadyHeld`](crate::RejectionKind::AlreadyHeld).
-    /// It is released with the last of its holders, and keeps the lease of the first. Defaults to not
-    /// sharing.
+    /// It is released with the last of its holders, and keeps the lease of the first. A
+    /// [fenced](Self::fenced) layer shares only a lock that is fenced too. Defaults to not sharing.
     pub fn reentrant(self) -> Self {
         self.with(|terms| terms.options.reentrant = true)
     }

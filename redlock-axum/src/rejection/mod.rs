@@ -230,7 +230,8 @@ impl fmt::Display for LockRejection {
             Cause::Lock(error @ LockError::AlreadyHeld { .. }) => write!(
                 f,
                 "{error}, and must not wait for itself; share the lock with `reentrant` where it is \
-                 asked for within the other, or lock by another key there"
+                 asked for within the other (if that one is `fenced`, the other has to be, too), or \
+                 lock by another key there"
             ),
             Cause::Lock(error) => fmt::Display::fmt(error, f),
             Cause::NotUtf8(error) => write!(f, "a path parameter cannot be used: {error}"),
