@@ -17,9 +17,13 @@
 //! REDLOCK_SIMULATION_SEED=42       this one alone, with all that happens in it
 //! ```
 //!
+//! Built with `--release`, some 8000 runs a minute; in a debug build, some 1000.
+//!
 //! It does not run on the crate `turmoil`, which gives each machine a runtime and lets all of them
-//! tick for every millisecond: nine idle machines cost 200 us a tick in a debug build, so that a run of
-//! some seconds takes a second, and not the few milliseconds that it takes here.
+//! tick for every millisecond, whether anything happens or not: nine idle machines took 200 us a tick
+//! in a debug build, which is two seconds for the ten that a run lasts at least, and not the fifty
+//! milliseconds that it takes here. Besides, it drops for good what is sent over a connection while
+//! there is a partition, where TCP sends again.
 
 mod cases;
 mod comparison;
@@ -85,7 +89,7 @@ fn whatever_goes_wrong_no_promise_is_broken() {
     eprintln!("{runs} runs in {:?}: {total:?}", begun.elapsed());
     // Otherwise nothing was tried.
     let Counts { granted, contended, unavailable, given_up, faults } = total;
-    for count in [granted / 10, contended, unavailable, given_up, faults / 10] {
+    for count in [granted / 3, contended, unavailable, given_up, faults / 10] {
         assert!(count >= runs, "{runs} runs: {total:?}");
     }
 }

@@ -91,7 +91,10 @@ impl Worker {
     ) {
         let mut belief = Belief::new(self, guard.key().as_str(), number);
         let longest = if renewed { LONGEST_HOLD } else { (lease * 3 / 2).min(LONGEST_HOLD) };
-        let until = Instant::now() + longest.mul_f64(self.random.random_range(0.0..1.0f64).powi(3));
+        // Many are short, some overrun their lease.
+        let to_the_end = self.random.random_ratio(1, 3);
+        let part = if to_the_end { 1.0 } else { self.random.random_range(0.0..1.0f64).powi(3) };
+        let until = Instant::now() + longest.mul_f64(part);
         loop {
             let left = guard.remaining();
             if left.is_zero() {
