@@ -126,7 +126,9 @@ impl Database {
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
-    let url = std::env::var("DATABASE_URL").map_err(|_| "DATABASE_URL says which PostgreSQL")?;
+    let url = std::env::var("DATABASE_URL").map_err(|_| {
+        "DATABASE_URL is not set; it says which PostgreSQL to use, such as 'host=127.0.0.1 user=postgres'"
+    })?;
     let database = Database { url };
     database.connect().await?.batch_execute(TABLES).await?;
     let locks = match std::env::var("REDIS_URLS") {
