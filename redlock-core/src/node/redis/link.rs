@@ -9,7 +9,6 @@ use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::commands;
 use super::probation::Probation;
@@ -30,8 +29,7 @@ pub(super) struct Link {
     pub(super) identity: Identity,
     probation: OnceLock<Probation>,
     waiting: Waiting,
-    /// Ends what waits for an answer.
-    abandoned: CancellationToken,
+    abandoned: Abandoned,
 }
 
 /// What the server says of itself.
@@ -67,7 +65,7 @@ impl Link {
             identity,
             probation: OnceLock::new(),
             waiting: Waiting::default(),
-            abandoned: CancellationToken::new(),
+            abandoned: Abandoned::default(),
         }
     }
 
@@ -95,7 +93,7 @@ impl Link {
     pub(super) fn abandon_if_silent_for(&self, limit: Duration) {
         if self.unresponsive_for(limit).is_some() {
             self.health.fail(&format!("no answer for {limit:?}"));
-            self.abandoned.cancel();
+            self.abandoned.set();
         }
     }
 
@@ -115,7 +113,7 @@ impl Link {
         let reply = tokio::select! {
             biased;
             reply = reply => reply.and_then(Value::extract_error),
-            () = self.abandoned.cancelled() => {
+            () = self.abandoned.wait() => {
                 return Err((ErrorKind::Io, "it was given up, as the server was silent").into());
             }
         };
@@ -241,6 +239,29 @@ fn is_read_only(error: &RedisError) -> bool {
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
+/// Ends what waits for an answer. What a `CancellationToken` is, without its tree: every question
+/// waits for it.
+#[derive(Debug, Default)]
+struct Abandoned {
+    set: AtomicBool,
+    notify: Notify,
+}
+
+impl Abandoned {
+    fn set(&self) {
+        self.set.store(true, Ordering::SeqCst);
+        self.notify.notify_waiters();
+    }
+
+    async fn wait(&self) {
+        // Made before the look, it misses nothing.
+        let notified = self.notify.notified();
+        if !self.set.load(Ordering::SeqCst) {
+            notified.await;
+        }
+    }
+}
+
 /// Since when the server owes an answer.
 #[derive(Debug, Default)]
 struct Waiting(parking_lot::Mutex<Owed>);
@@ -248,6 +269,7 @@ struct Waiting(parking_lot::Mutex<Owed>);
 #[derive(Debug, Default)]
 struct Owed {
     questions: usize,
+    /// None also after an answer, until somebody looks.
     since: Option<Instant>,
     suspected: Option<Instant>,
 }
@@ -264,8 +286,11 @@ impl Waiting {
 
     fn unresponsive_for(&self, limit: Duration) -> Option<Duration> {
         let mut owed = self.0.lock();
+        if owed.questions == 0 {
+            return None;
+        }
         let now = Instant::now();
-        let waited = now.saturating_duration_since(owed.since?);
+        let waited = now.saturating_duration_since(*owed.since.get_or_insert(now));
         if waited < limit {
             return None;
         }
@@ -290,13 +315,12 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// The server has answered, so it is there; what else it owes counts from now.
+    /// The server has answered, so it is there; what else it owes counts from the next look, which
+    /// saves reading the clock here.
     fn answered(self) {
         let mut owed = self.waiting.0.lock();
         owed.suspected = None;
-        if owed.questions > 1 {
-            owed.since = Some(Instant::now());
-        }
+        owed.since = None;
         owed.end_question();
         drop(owed);
         std::mem::forget(self);
