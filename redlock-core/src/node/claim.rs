@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::redis::SharedCommand;
 use super::token::Token;
 use super::{Dialect, LockName};
 use crate::clock::{Clock, Moment};
@@ -25,6 +26,7 @@ pub(crate) struct Claim {
     /// The nodes that were asked to set it, a bit for each.
     asked: AtomicU64,
     fence: Option<Fence>,
+    command: SharedCommand,
 }
 
 /// How a claim is numbered.
@@ -53,6 +55,7 @@ impl Claim {
             given_up: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             fence: None,
+            command: SharedCommand::default(),
         }
     }
 
@@ -157,6 +160,11 @@ impl Claim {
     /// How many listened for the release, on the node with the most.
     pub(crate) fn listeners(&self) -> usize {
         self.listeners.load(Ordering::Relaxed)
+    }
+
+    /// What its servers are being asked.
+    pub(crate) fn command(&self) -> &SharedCommand {
+        &self.command
     }
 
     /// What proves the ownership.

@@ -131,9 +131,23 @@ impl Link {
         keys: &[&str],
         arguments: &[&[u8]],
     ) -> Result<Value, RedisError> {
+        self.run_command(script, &self.command(script, keys, arguments)).await
+    }
+
+    /// As [`run`](Self::run), where the [`command`](Self::command) is there already.
+    pub(super) async fn run_command(
+        &self,
+        script: Script,
+        command: &Cmd,
+    ) -> Result<Value, RedisError> {
         // Always wanted, so there is a reply.
         let not_asked = || Err((ErrorKind::Client, "not asked").into());
-        self.run_if(|| true, script, keys, arguments).await.unwrap_or_else(not_asked)
+        self.run_known(|| true, script, command).await.unwrap_or_else(not_asked)
+    }
+
+    /// The command that runs a script.
+    pub(super) fn command(&self, script: Script, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
+        commands::run(&self.scripts[script.index()], keys, arguments)
     }
 
     /// As [`run`](Self::run), but does not ask again if it is not `wanted` any more when the script
@@ -145,9 +159,7 @@ impl Link {
         keys: &[&str],
         arguments: &[&[u8]],
     ) -> Option<Result<Value, RedisError>> {
-        let command = commands::run(&self.scripts[script.index()], keys, arguments);
-        let reply = self.run_known(wanted, script, &command).await?;
-        Some(reply.map_err(|error| super::reply::name_commands(script, error)))
+        self.run_known(wanted, script, &self.command(script, keys, arguments)).await
     }
 
     async fn run_known(
@@ -156,16 +168,18 @@ impl Link {
         script: Script,
         command: &Cmd,
     ) -> Option<Result<Value, RedisError>> {
-        match self.ask(command).await {
-            Err(error) if is_no_script(&error) => {
-                if let Err(error) = self.ask(&commands::load(script)).await {
-                    return Some(Err(error));
+        let mut reply = self.ask(command).await;
+        if reply.as_ref().is_err_and(is_no_script) {
+            reply = self.ask(&commands::load(script)).await;
+            if reply.is_ok() {
+                if !wanted() {
+                    return None;
                 }
                 // Once: who flushes all the time gets the error.
-                if wanted() { Some(self.ask(command).await) } else { None }
+                reply = self.ask(command).await;
             }
-            reply => Some(reply),
         }
+        Some(reply.map_err(|error| super::reply::name_commands(script, error)))
     }
 
     /// Subscribes to channels, and waits until the server has confirmed it.

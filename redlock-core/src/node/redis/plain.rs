@@ -7,7 +7,7 @@ use std::time::Duration;
 use bb8_redis::redis::{Cmd, RedisError, Value};
 use tokio::time::{Instant, timeout_at};
 
-use super::commands::millis;
+use super::commands::{Purpose, millis};
 use super::fencing::{confirm, count};
 use super::link::Link;
 use super::reply;
@@ -89,7 +89,9 @@ pub(super) async fn acquire(
     expire: Duration,
     look_until: Instant,
 ) -> Vote {
-    let reply = link.ask(&set(claim, expire)).await;
+    let command = claim.command().get(Purpose::Acquire(expire), || set(claim, expire));
+    let reply = link.ask(&command.1).await;
+    drop(command);
     if let Some(vote) = reply::acquired(&reply) {
         return vote;
     }
@@ -105,7 +107,12 @@ pub(super) async fn acquire(
 pub(super) async fn release(link: &Link, claim: &Claim) -> Result<Value, RedisError> {
     let (name, token) = (claim.name().as_str(), claim.token().as_bytes());
     match claim.stays_for().map(millis) {
-        None => link.run(Script::PlainRelease, &[name], &[token]).await,
+        None => {
+            let script = Script::PlainRelease;
+            let make = || link.command(script, &[name], &[token]);
+            let command = claim.command().get(Purpose::Release, make);
+            link.run_command(script, &command.1).await
+        }
         Some(stays) => link.run(Script::PlainShorten, &[name], &[token, stays.as_bytes()]).await,
     }
 }
