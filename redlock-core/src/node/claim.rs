@@ -26,6 +26,8 @@ pub(crate) struct Claim {
     /// The nodes that were asked to set it, a bit for each.
     asked: AtomicU64,
     fence: Option<Fence>,
+    /// Whether a refusal is not to be looked into.
+    hurried: bool,
     command: SharedCommand,
 }
 
@@ -55,6 +57,7 @@ impl Claim {
             given_up: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             fence: None,
+            hurried: false,
             command: SharedCommand::default(),
         }
     }
@@ -160,6 +163,16 @@ impl Claim {
     /// How many listened for the release, on the node with the most.
     pub(crate) fn listeners(&self) -> usize {
         self.listeners.load(Ordering::Relaxed)
+    }
+
+    /// Lets nodes refuse the claim without looking into who holds the lock and for how long.
+    pub(crate) fn hurried(mut self) -> Self {
+        self.hurried = true;
+        self
+    }
+
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.hurried
     }
 
     /// What its servers are being asked.

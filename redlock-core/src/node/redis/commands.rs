@@ -23,11 +23,7 @@ pub(super) enum Purpose {
 }
 
 impl SharedCommand {
-    pub(super) fn get(
-        &self,
-        purpose: Purpose,
-        make: impl FnOnce() -> Cmd,
-    ) -> Arc<(Purpose, Cmd)> {
+    pub(super) fn get(&self, purpose: Purpose, make: impl FnOnce() -> Cmd) -> Arc<(Purpose, Cmd)> {
         let mut shared = self.0.lock();
         if let Some(made) = shared.upgrade().filter(|made| made.0 == purpose) {
             return made;
@@ -84,7 +80,8 @@ mod tests {
         assert!(!Arc::ptr_eq(&first, &shared.get(other, made("other"))));
         let lease = Purpose::Acquire(Duration::from_secs(2));
         assert_eq!(shared.get(lease, made("lease")).0, lease);
-        assert_eq!(shared.get(lease, made("nobody has it any more")).1, bb8_redis::redis::cmd("nobody has it any more"));
+        let anew = shared.get(lease, made("anew"));
+        assert_eq!(anew.1.get_packed_command(), b"*1\r\n$4\r\nanew\r\n", "nobody had it any more");
     }
 
     #[test]

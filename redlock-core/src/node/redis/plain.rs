@@ -95,6 +95,9 @@ pub(super) async fn acquire(
     if let Some(vote) = reply::acquired(&reply) {
         return vote;
     }
+    if claim.is_hurried() {
+        return Vote::Held { remaining: None };
+    }
     let keys = [claim.name().as_str()];
     let inspection = link.run(Script::PlainInspect, &keys, &[]);
     match timeout_at(look_until, inspection).await {
@@ -127,6 +130,7 @@ fn set(claim: &Claim, expire: Duration) -> Cmd {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scripted::tests::{link, serve};
     use super::*;
     use crate::key::LockKey;
     use crate::node::Dialect;
@@ -141,5 +145,27 @@ mod tests {
             claim.token()
         );
         assert_eq!(String::from_utf8(packed).unwrap(), expected);
+    }
+
+    /// Those that an announcement has woken in vain would hold up the one who got the lock.
+    #[tokio::test]
+    async fn a_hurried_refusal_is_not_looked_into() {
+        let key = LockKey::new("order:42").unwrap();
+        let claim = || Claim::new(LockName::new("", &key, Dialect::Plain), key.clone());
+        let lease = Duration::from_secs(5);
+        let look_until = Instant::now() + lease;
+        let (link, mut server) = link().await;
+        let hurried = claim().hurried();
+        let refuse = serve(&mut server, "SET", "_\r\n", || {});
+        let (vote, ()) = tokio::join!(acquire(&link, &hurried, lease, look_until), refuse);
+        assert_eq!(vote, Vote::Held { remaining: None });
+
+        let other = claim();
+        let look_into = async {
+            serve(&mut server, "SET", "_\r\n", || {}).await;
+            serve(&mut server, "PlainInspect", ":1500\r\n", || {}).await;
+        };
+        let (vote, ()) = tokio::join!(acquire(&link, &other, lease, look_until), look_into);
+        assert_eq!(vote, Vote::Held { remaining: Some(Duration::from_millis(1500)) });
     }
 }
