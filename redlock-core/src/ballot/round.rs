@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 use super::fan_out::FanOut;
 use super::tally::{Tally, Verdict};
@@ -56,7 +56,7 @@ impl Round {
         }
 
         let deadline = Instant::now() + timeout;
-        let mut timer = pin!(sleep(timeout));
+        let mut timer = pin!(sleep_until(deadline));
         let mut grace = Some(GRACE);
         std::future::poll_fn(|cx| {
             loop {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use super::redis::SharedCommand;
 use super::token::Token;
 use super::{Dialect, LockName};
 use crate::clock::{Clock, Moment};
@@ -25,6 +26,9 @@ pub(crate) struct Claim {
     /// The nodes that were asked to set it, a bit for each.
     asked: AtomicU64,
     fence: Option<Fence>,
+    /// Whether a refusal is not to be looked into.
+    hurried: bool,
+    command: SharedCommand,
 }
 
 /// How a claim is numbered.
@@ -53,6 +57,8 @@ impl Claim {
             given_up: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             fence: None,
+            hurried: false,
+            command: SharedCommand::default(),
         }
     }
 
@@ -157,6 +163,21 @@ impl Claim {
     /// How many listened for the release, on the node with the most.
     pub(crate) fn listeners(&self) -> usize {
         self.listeners.load(Ordering::Relaxed)
+    }
+
+    /// Lets nodes refuse the claim without looking into who holds the lock and for how long.
+    pub(crate) fn hurried(mut self) -> Self {
+        self.hurried = true;
+        self
+    }
+
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.hurried
+    }
+
+    /// What its servers are being asked.
+    pub(crate) fn command(&self) -> &SharedCommand {
+        &self.command
     }
 
     /// What proves the ownership.

@@ -15,6 +15,16 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 const SHORTEST_POLL: Duration = Duration::from_millis(250);
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 
+/// How long one that was woken and came too late waits for the next announcement before it looks who
+/// holds the lock.
+const SHORTEST_HURRY: Duration = Duration::from_millis(10);
+const LONGEST_HURRY: Duration = Duration::from_millis(20);
+
+/// How long to wait for an announcement after a refusal that was not looked into.
+pub(crate) fn hurried_pause() -> Duration {
+    chance::one_of(SHORTEST_HURRY..LONGEST_HURRY)
+}
+
 /// How long to sleep while another holds the lock, unless it is announced that it is free: not past
 /// the end of the other's lease, so that a crashed holder costs no more than that.
 pub(crate) fn poll_pause(remaining: Duration) -> Duration {

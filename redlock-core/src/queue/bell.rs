@@ -52,8 +52,8 @@ impl Bell {
     }
 
     /// Waits until a quorum of nodes has announced a release since the last reset, at most for
-    /// `timeout`.
-    pub(crate) async fn rung(&self, timeout: Duration) {
+    /// `timeout`; returns whether they have.
+    pub(crate) async fn rung(&self, timeout: Duration) -> bool {
         let rung = async {
             loop {
                 let notified = self.announcements.rung.notified();
@@ -65,7 +65,7 @@ impl Bell {
                 notified.await;
             }
         };
-        let _ = tokio::time::timeout(timeout, rung).await;
+        tokio::time::timeout(timeout, rung).await.is_ok()
     }
 }
 

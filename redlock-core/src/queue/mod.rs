@@ -11,7 +11,7 @@ mod line;
 mod place;
 mod queues;
 
-pub(crate) use backoff::{Backoff, poll_pause};
+pub(crate) use backoff::{Backoff, hurried_pause, poll_pause};
 pub(crate) use line::Wanted;
 pub(crate) use place::{Place, Turn};
 pub(crate) use queues::Queues;

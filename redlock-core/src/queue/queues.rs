@@ -1,6 +1,7 @@
 //! All lines of a manager.
 
 use std::collections::HashMap;
+use std::collections::hash_map::{Entry, OccupiedEntry};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -113,13 +114,14 @@ impl Queues {
     /// A caller leaves its place, with or without the lock.
     pub(super) fn leave(&self, name: &LockName, ticket: &Arc<Ticket>) {
         let mut lines = self.lines.lock();
-        if let Some(line) = lines.get_mut(name) {
+        if let Entry::Occupied(mut entry) = lines.entry(name.clone()) {
+            let line = entry.get_mut();
             let was_first = line.waiting.front().is_some_and(|first| Arc::ptr_eq(first, ticket));
             line.waiting.retain(|other| !Arc::ptr_eq(other, ticket));
             if was_first {
                 line.wake_first();
             }
-            tidy(&mut lines, name);
+            tidy(entry);
         }
         drop(lines);
         let state = std::mem::replace(&mut *ticket.state.lock(), TicketState::Waiting);
@@ -153,13 +155,13 @@ impl Queues {
 }
 
 /// Removes a line that nobody stands in, and stops listening where nobody waits.
-fn tidy(lines: &mut HashMap<LockName, Line>, name: &LockName) {
-    let Some(line) = lines.get_mut(name) else { return };
+fn tidy(mut entry: OccupiedEntry<'_, LockName, Line>) {
+    let line = entry.get_mut();
     if line.waiting.is_empty() {
         line.bell = None;
     }
     if line.is_empty() {
-        lines.remove(name);
+        entry.remove();
     }
 }
 
@@ -167,7 +169,8 @@ impl Drop for Freed<'_> {
     fn drop(&mut self) {
         let name = self.held.claim().name();
         let mut lines = self.queues.lines.lock();
-        let Some(line) = lines.get_mut(name) else { return };
+        let Entry::Occupied(mut entry) = lines.entry(name.clone()) else { return };
+        let line = entry.get_mut();
         let is_holder =
             line.holder.as_ref().is_some_and(|holder| Arc::ptr_eq(&holder.held, self.held));
         if is_holder {
@@ -180,6 +183,6 @@ impl Drop for Freed<'_> {
             line.gives_way_until = Some(Instant::now() + GIVE_WAY);
         }
         line.wake_first();
-        tidy(&mut lines, name);
+        tidy(entry);
     }
 }

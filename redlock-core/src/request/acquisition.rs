@@ -12,7 +12,7 @@ use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::lease::{Held, State};
 use crate::node::{Claim, LockName};
-use crate::queue::{Backoff, Place, Turn, Wanted, poll_pause};
+use crate::queue::{Backoff, Place, Turn, Wanted, hurried_pause, poll_pause};
 use crate::scope;
 
 impl LockRequest {
@@ -74,11 +74,16 @@ impl LockRequest {
         let node_timeout = self.shared.ballot.node_timeout;
         let mut bell = place.bell();
         let mut backoff = Backoff::new();
+        // Of those that an announcement has woken one gets the lock, and its time is short: the others
+        // leave the server alone. With several nodes a refusal may be a split vote, which nobody
+        // announces the end of.
+        let one_node = self.shared.ballot.nodes.len() == 1;
+        let mut hurried = false;
         loop {
             if let Some(bell) = &bell {
                 bell.reset();
             }
-            let (refused, remaining) = match self.ask(key, terms).await {
+            let (refused, remaining) = match self.ask(key, terms, hurried).await {
                 Err(LockError::Contended { key, remaining, votes }) => {
                     (LockError::Contended { key, remaining, votes }, remaining)
                 }
@@ -93,12 +98,19 @@ impl LockRequest {
             if left.is_zero() {
                 return Err(refused);
             }
-            match (&bell, remaining) {
+            hurried = match (&bell, remaining) {
                 // What was released before we listened may have been missed: ask once more.
-                (None, _) => bell = Some(place.listen(node_timeout.min(left)).await),
+                (None, _) => {
+                    bell = Some(place.listen(node_timeout.min(left)).await);
+                    false
+                }
                 (Some(bell), Some(remaining)) => bell.rung(poll_pause(remaining).min(left)).await,
-                (Some(_), None) => sleep(backoff.pause().min(left)).await,
-            }
+                (Some(bell), None) if hurried => bell.rung(hurried_pause().min(left)).await,
+                (Some(_), None) => {
+                    sleep(backoff.pause().min(left)).await;
+                    false
+                }
+            } && one_node;
         }
     }
 
@@ -117,7 +129,7 @@ impl LockRequest {
             let (key, remaining) = (key.clone(), Some(remaining));
             return Err(LockError::Contended { key, remaining, votes: Votes::default() });
         }
-        match self.ask(key, terms).await {
+        match self.ask(key, terms, false).await {
             // Perhaps by what was joined with this in the same scope.
             Err(refused @ LockError::Contended { .. }) => self.re_enter(key, &name)?.ok_or(refused),
             result => result,
@@ -142,8 +154,13 @@ impl LockRequest {
         }
     }
 
-    /// Asks the nodes once.
-    async fn ask(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
+    /// Asks the nodes once; `hurried`, a refusal does not tell for how long another holds the lock.
+    async fn ask(
+        &self,
+        key: &LockKey,
+        terms: Terms,
+        hurried: bool,
+    ) -> Result<LockGuard, LockError> {
         let shared = &self.shared;
         let _under_way = shared.background.under_way();
         shared.check_open()?;
@@ -153,6 +170,9 @@ impl LockRequest {
         }
         if self.fenced {
             claim = claim.fenced(&shared.counter);
+        }
+        if hurried {
+            claim = claim.hurried();
         }
         let claim = Arc::new(claim);
         match shared.ballot.acquire(&claim, terms.expire).await {

@@ -1,10 +1,45 @@
 //! What is said to a server.
 
+use std::fmt;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bb8_redis::redis::Cmd;
+use parking_lot::Mutex;
 
 use super::script::Script;
+
+/// The command that several servers are asked with at the same time: made by the first that is asked,
+/// kept for as long as one of them owes the answer.
+#[derive(Default)]
+pub(crate) struct SharedCommand(Mutex<Weak<(Purpose, Cmd)>>);
+
+/// What a shared command is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To set the lock with this time to live.
+    Acquire(Duration),
+    Release,
+}
+
+impl SharedCommand {
+    pub(super) fn get(&self, purpose: Purpose, make: impl FnOnce() -> Cmd) -> Arc<(Purpose, Cmd)> {
+        let mut shared = self.0.lock();
+        if let Some(made) = shared.upgrade().filter(|made| made.0 == purpose) {
+            return made;
+        }
+        let made = Arc::new((purpose, make()));
+        *shared = Arc::downgrade(&made);
+        made
+    }
+}
+
+impl fmt::Debug for SharedCommand {
+    /// It contains the token (invariant 12).
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SharedCommand(..)")
+    }
+}
 
 /// `EVALSHA sha count keys.. arguments..`.
 pub(super) fn run(sha: &str, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
@@ -34,6 +69,20 @@ pub(super) fn millis(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_is_made_once_for_those_who_need_it_at_the_same_time() {
+        let shared = SharedCommand::default();
+        let made = |text: &'static str| move || bb8_redis::redis::cmd(text);
+        let (one, other) = (Purpose::Acquire(Duration::from_secs(1)), Purpose::Release);
+        let first = shared.get(one, made("first"));
+        assert!(Arc::ptr_eq(&first, &shared.get(one, made("again"))));
+        assert!(!Arc::ptr_eq(&first, &shared.get(other, made("other"))));
+        let lease = Purpose::Acquire(Duration::from_secs(2));
+        assert_eq!(shared.get(lease, made("lease")).0, lease);
+        let anew = shared.get(lease, made("anew"));
+        assert_eq!(anew.1.get_packed_command(), b"*1\r\n$4\r\nanew\r\n", "nobody had it any more");
+    }
 
     #[test]
     fn fractions_of_a_millisecond_are_rounded_up() {

@@ -9,7 +9,6 @@ use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::Notify;
 use tokio::time::Instant;
-use tokio_util::sync::CancellationToken;
 
 use super::commands;
 use super::probation::Probation;
@@ -30,8 +29,7 @@ pub(super) struct Link {
     pub(super) identity: Identity,
     probation: OnceLock<Probation>,
     waiting: Waiting,
-    /// Ends what waits for an answer.
-    abandoned: CancellationToken,
+    abandoned: Abandoned,
 }
 
 /// What the server says of itself.
@@ -67,7 +65,7 @@ impl Link {
             identity,
             probation: OnceLock::new(),
             waiting: Waiting::default(),
-            abandoned: CancellationToken::new(),
+            abandoned: Abandoned::default(),
         }
     }
 
@@ -95,7 +93,7 @@ impl Link {
     pub(super) fn abandon_if_silent_for(&self, limit: Duration) {
         if self.unresponsive_for(limit).is_some() {
             self.health.fail(&format!("no answer for {limit:?}"));
-            self.abandoned.cancel();
+            self.abandoned.set();
         }
     }
 
@@ -115,7 +113,7 @@ impl Link {
         let reply = tokio::select! {
             biased;
             reply = reply => reply.and_then(Value::extract_error),
-            () = self.abandoned.cancelled() => {
+            () = self.abandoned.wait() => {
                 return Err((ErrorKind::Io, "it was given up, as the server was silent").into());
             }
         };
@@ -133,9 +131,23 @@ impl Link {
         keys: &[&str],
         arguments: &[&[u8]],
     ) -> Result<Value, RedisError> {
+        self.run_command(script, &self.command(script, keys, arguments)).await
+    }
+
+    /// As [`run`](Self::run), where the [`command`](Self::command) is there already.
+    pub(super) async fn run_command(
+        &self,
+        script: Script,
+        command: &Cmd,
+    ) -> Result<Value, RedisError> {
         // Always wanted, so there is a reply.
         let not_asked = || Err((ErrorKind::Client, "not asked").into());
-        self.run_if(|| true, script, keys, arguments).await.unwrap_or_else(not_asked)
+        self.run_known(|| true, script, command).await.unwrap_or_else(not_asked)
+    }
+
+    /// The command that runs a script.
+    pub(super) fn command(&self, script: Script, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
+        commands::run(&self.scripts[script.index()], keys, arguments)
     }
 
     /// As [`run`](Self::run), but does not ask again if it is not `wanted` any more when the script
@@ -147,9 +159,7 @@ impl Link {
         keys: &[&str],
         arguments: &[&[u8]],
     ) -> Option<Result<Value, RedisError>> {
-        let command = commands::run(&self.scripts[script.index()], keys, arguments);
-        let reply = self.run_known(wanted, script, &command).await?;
-        Some(reply.map_err(|error| super::reply::name_commands(script, error)))
+        self.run_known(wanted, script, &self.command(script, keys, arguments)).await
     }
 
     async fn run_known(
@@ -158,16 +168,18 @@ impl Link {
         script: Script,
         command: &Cmd,
     ) -> Option<Result<Value, RedisError>> {
-        match self.ask(command).await {
-            Err(error) if is_no_script(&error) => {
-                if let Err(error) = self.ask(&commands::load(script)).await {
-                    return Some(Err(error));
+        let mut reply = self.ask(command).await;
+        if reply.as_ref().is_err_and(is_no_script) {
+            reply = self.ask(&commands::load(script)).await;
+            if reply.is_ok() {
+                if !wanted() {
+                    return None;
                 }
                 // Once: who flushes all the time gets the error.
-                if wanted() { Some(self.ask(command).await) } else { None }
+                reply = self.ask(command).await;
             }
-            reply => Some(reply),
         }
+        Some(reply.map_err(|error| super::reply::name_commands(script, error)))
     }
 
     /// Subscribes to channels, and waits until the server has confirmed it.
@@ -241,6 +253,29 @@ fn is_read_only(error: &RedisError) -> bool {
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
+/// Ends what waits for an answer. What a `CancellationToken` is, without its tree: every question
+/// waits for it.
+#[derive(Debug, Default)]
+struct Abandoned {
+    set: AtomicBool,
+    notify: Notify,
+}
+
+impl Abandoned {
+    fn set(&self) {
+        self.set.store(true, Ordering::SeqCst);
+        self.notify.notify_waiters();
+    }
+
+    async fn wait(&self) {
+        // Made before the look, it misses nothing.
+        let notified = self.notify.notified();
+        if !self.set.load(Ordering::SeqCst) {
+            notified.await;
+        }
+    }
+}
+
 /// Since when the server owes an answer.
 #[derive(Debug, Default)]
 struct Waiting(parking_lot::Mutex<Owed>);
@@ -248,6 +283,7 @@ struct Waiting(parking_lot::Mutex<Owed>);
 #[derive(Debug, Default)]
 struct Owed {
     questions: usize,
+    /// None also after an answer, until somebody looks.
     since: Option<Instant>,
     suspected: Option<Instant>,
 }
@@ -264,8 +300,11 @@ impl Waiting {
 
     fn unresponsive_for(&self, limit: Duration) -> Option<Duration> {
         let mut owed = self.0.lock();
+        if owed.questions == 0 {
+            return None;
+        }
         let now = Instant::now();
-        let waited = now.saturating_duration_since(owed.since?);
+        let waited = now.saturating_duration_since(*owed.since.get_or_insert(now));
         if waited < limit {
             return None;
         }
@@ -290,13 +329,12 @@ struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// The server has answered, so it is there; what else it owes counts from now.
+    /// The server has answered, so it is there; what else it owes counts from the next look, which
+    /// saves reading the clock here.
     fn answered(self) {
         let mut owed = self.waiting.0.lock();
         owed.suspected = None;
-        if owed.questions > 1 {
-            owed.since = Some(Instant::now());
-        }
+        owed.since = None;
         owed.end_question();
         drop(owed);
         std::mem::forget(self);

@@ -30,6 +30,7 @@ use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring};
 use crate::error::{NodeError, Vote};
 use crate::telemetry;
 
+pub(crate) use commands::SharedCommand;
 pub(crate) use connect::connect_all;
 pub(crate) use endpoint::Endpoint;
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bb8_redis::redis::{Cmd, RedisError, Value};
 use tokio::time::{Instant, timeout_at};
 
-use super::commands::millis;
+use super::commands::{Purpose, millis};
 use super::fencing::{confirm, count};
 use super::link::Link;
 use super::reply;
@@ -89,9 +89,14 @@ pub(super) async fn acquire(
     expire: Duration,
     look_until: Instant,
 ) -> Vote {
-    let reply = link.ask(&set(claim, expire)).await;
+    let command = claim.command().get(Purpose::Acquire(expire), || set(claim, expire));
+    let reply = link.ask(&command.1).await;
+    drop(command);
     if let Some(vote) = reply::acquired(&reply) {
         return vote;
+    }
+    if claim.is_hurried() {
+        return Vote::Held { remaining: None };
     }
     let keys = [claim.name().as_str()];
     let inspection = link.run(Script::PlainInspect, &keys, &[]);
@@ -105,7 +110,12 @@ pub(super) async fn acquire(
 pub(super) async fn release(link: &Link, claim: &Claim) -> Result<Value, RedisError> {
     let (name, token) = (claim.name().as_str(), claim.token().as_bytes());
     match claim.stays_for().map(millis) {
-        None => link.run(Script::PlainRelease, &[name], &[token]).await,
+        None => {
+            let script = Script::PlainRelease;
+            let make = || link.command(script, &[name], &[token]);
+            let command = claim.command().get(Purpose::Release, make);
+            link.run_command(script, &command.1).await
+        }
         Some(stays) => link.run(Script::PlainShorten, &[name], &[token, stays.as_bytes()]).await,
     }
 }
@@ -120,6 +130,7 @@ fn set(claim: &Claim, expire: Duration) -> Cmd {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scripted::tests::{link, serve};
     use super::*;
     use crate::key::LockKey;
     use crate::node::Dialect;
@@ -134,5 +145,27 @@ mod tests {
             claim.token()
         );
         assert_eq!(String::from_utf8(packed).unwrap(), expected);
+    }
+
+    /// Those that an announcement has woken in vain would hold up the one who got the lock.
+    #[tokio::test]
+    async fn a_hurried_refusal_is_not_looked_into() {
+        let key = LockKey::new("order:42").unwrap();
+        let claim = || Claim::new(LockName::new("", &key, Dialect::Plain), key.clone());
+        let lease = Duration::from_secs(5);
+        let look_until = Instant::now() + lease;
+        let (link, mut server) = link().await;
+        let hurried = claim().hurried();
+        let refuse = serve(&mut server, "SET", "_\r\n", || {});
+        let (vote, ()) = tokio::join!(acquire(&link, &hurried, lease, look_until), refuse);
+        assert_eq!(vote, Vote::Held { remaining: None });
+
+        let other = claim();
+        let look_into = async {
+            serve(&mut server, "SET", "_\r\n", || {}).await;
+            serve(&mut server, "PlainInspect", ":1500\r\n", || {}).await;
+        };
+        let (vote, ()) = tokio::join!(acquire(&link, &other, lease, look_until), look_into);
+        assert_eq!(vote, Vote::Held { remaining: Some(Duration::from_millis(1500)) });
     }
 }

@@ -33,7 +33,7 @@ pub(super) async fn acquire(link: &Link, claim: &Claim, expire: Duration) -> Vot
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
 
     use bb8_redis::redis::aio::MultiplexedConnection;
@@ -53,7 +53,7 @@ mod tests {
     }
 
     /// A connection to a test that plays the server. The scripts are called by their names.
-    async fn link() -> (Link, DuplexStream) {
+    pub(in crate::node::redis) async fn link() -> (Link, DuplexStream) {
         let (client, server) = tokio::io::duplex(4096);
         let info = RedisConnectionInfo::default().set_skip_set_lib_name();
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
@@ -66,7 +66,12 @@ mod tests {
 
     /// Takes the next command, which has to contain `word`, and answers it; before that, does
     /// `meanwhile`.
-    async fn serve(server: &mut DuplexStream, word: &str, reply: &str, meanwhile: impl Fn()) {
+    pub(in crate::node::redis) async fn serve(
+        server: &mut DuplexStream,
+        word: &str,
+        reply: &str,
+        meanwhile: impl Fn(),
+    ) {
         let mut buffer = [0; 4096];
         let count = server.read(&mut buffer).await.unwrap();
         let command = String::from_utf8_lossy(&buffer[..count]);
