@@ -59,5 +59,5 @@ pub use redis_server::{RedisOptions, RedisServer};
 pub use secrets::find_secret;
 pub use servers::Servers;
 pub use service::Service;
-pub use storm::{Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike, Totals};
+pub use storm::{Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike, Target, Totals};
 pub use traces::Traces;

@@ -49,7 +49,7 @@ fn seed() -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_fault_alone_breaks_no_promise() {
     let _quiet = QUIET.write().await;
-    let schedule = Schedule::alone(seed(), &Fault::COVERED, Duration::from_millis(500));
+    let schedule = Schedule::alone(seed(), &Fault::COVERED, Duration::from_millis(350));
     let report = rage(Client::Honest, schedule).await;
     assert!(report.violations.is_empty(), "{report}");
     let seen = Fault::COVERED.map(|fault| report.faults[&fault.to_string()]);

@@ -1,7 +1,8 @@
 //! A process whose tasks contend for a few keys in every way that the library offers, and write down
 //! what they believe: one client of the storm.
 //!
-//! Environment: `REDIS_URLS`, `HISTORY`, `SEED` (of what the tasks do), `LEASE_MS` (the longest
+//! Environment: `REDIS_URLS`, `SERVER_URLS` (of the same nodes, by a way on which nothing fails),
+//! `HISTORY`, `SEED` (of what the tasks do), `LEASE_MS` (the longest
 //! lease), `CLIENT` (see [`Client`]). Goes on until SIGTERM.
 //!
 //! Twelve tasks contend for the keys `hot:0` to `hot:8`. One task acquires keys of its own,
@@ -37,8 +38,7 @@ const LONG: Duration = Duration::from_secs(600);
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn Error>> {
     let mut terminate = signal(SignalKind::terminate())?;
-    let urls = std::env::var("REDIS_URLS")?;
-    let urls: Vec<String> = urls.split(',').map(str::to_owned).collect();
+    let (urls, server_urls) = (urls("REDIS_URLS")?, urls("SERVER_URLS")?);
     let history = History::at(std::env::var("HISTORY")?);
     let seed: u64 = std::env::var("SEED")?.parse()?;
     let lease = Duration::from_millis(std::env::var("LEASE_MS")?.parse()?);
@@ -61,7 +61,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         locks: locks.clone(),
         history: history.clone(),
         end: end.clone(),
-        urls: urls.clone(),
+        server_urls: server_urls.clone(),
         client,
         lease,
         node_timeout,
@@ -77,7 +77,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     // Before the shutdown, which would release what was forgotten.
     eventually("what was given up is released", SOON, async || {
-        for url in &urls {
+        for url in &server_urls {
             let keys = Probe::connect(url).await.ok()?.keys().await;
             if keys.iter().any(|key| key.starts_with(&own_keys())) {
                 return None;
@@ -88,6 +88,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     .await;
     locks.shutdown().await;
     Ok(())
+}
+
+fn urls(variable: &str) -> Result<Vec<String>, std::env::VarError> {
+    Ok(std::env::var(variable)?.split(',').map(str::to_owned).collect())
 }
 
 /// What the keys begin with that only this process acquires.
@@ -115,7 +119,7 @@ struct Contender {
     locks: LockManager,
     history: History,
     end: CancellationToken,
-    urls: Vec<String>,
+    server_urls: Vec<String>,
     client: Client,
     lease: Duration,
     node_timeout: Duration,
@@ -166,7 +170,9 @@ impl Contender {
         let fenced = self.one_in(2);
         let patience = self.one_in(6).then(|| self.millis(0, 100));
 
-        let attempt = self.history.ask(&key, wait_time + self.node_timeout)?;
+        // A number is written back in a second round.
+        let rounds = if fenced { 2 } else { 1 };
+        let attempt = self.history.ask(&key, wait_time + self.node_timeout * rounds)?;
         let acquired = match patience {
             Some(patience) => timeout(patience, acquire(request, fenced)).await.ok(),
             None => Some(acquire(request, fenced).await),
@@ -231,7 +237,7 @@ impl Contender {
     async fn leave(&mut self, guard: LockGuard, key: &str) {
         if self.client == Client::DeletesWithoutComparing {
             guard.keep_until_expiry();
-            join_all(self.urls.iter().map(|url| delete(url, key))).await;
+            join_all(self.server_urls.iter().map(|url| delete(url, key))).await;
             return;
         }
         match self.choices.random_range(0..20) {

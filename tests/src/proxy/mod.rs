@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::redis_server::RedisServer;
-use pump::pump;
+use pump::Way;
 
 /// Where what passes is going.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +74,8 @@ pub struct Connection {
     reset: [CancellationToken; 2],
     /// How much has come in, delivered or not.
     received: Arc<[AtomicUsize; 2]>,
+    /// What was delivered to the server after the client's side had ended.
+    outlived: Arc<Mutex<Vec<u8>>>,
 }
 
 impl Direction {
@@ -165,6 +167,11 @@ impl Connection {
         self.received[direction as usize].load(Ordering::SeqCst)
     }
 
+    /// What the server was told after the client's side had been [reset](Self::reset_client).
+    pub fn outlived(&self) -> Vec<u8> {
+        self.outlived.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Resets both sides. What is held back is gone.
     pub fn reset(&self) {
         self.reset.iter().for_each(CancellationToken::cancel);
@@ -207,6 +214,7 @@ impl Shared {
                     .map(|default| watch::Sender::new(*default.borrow())),
                 reset: Direction::BOTH.map(|_| self.end.child_token()),
                 received: Arc::default(),
+                outlived: Arc::default(),
             };
             connections.push(connection.clone());
             connection
@@ -231,8 +239,14 @@ async fn connect(client: TcpStream, server: TcpStream, connection: &Connection) 
     let [questions, answers] = connection.traffic.each_ref().map(watch::Sender::subscribe);
     let [server_side, client_side] = &connection.reset;
     let [asked, answered] = &*connection.received;
-    let questions = pump((from_client, asked), to_server, questions, client_side, server_side);
-    let answers = pump((from_server, answered), to_client, answers, server_side, client_side);
+    let outlived = |bytes: &[u8]| {
+        let mut outlived = connection.outlived.lock().unwrap_or_else(PoisonError::into_inner);
+        outlived.extend_from_slice(bytes);
+    };
+    let questions = Way { traffic: questions, from_reset: client_side, to_reset: server_side };
+    let answers = Way { traffic: answers, from_reset: server_side, to_reset: client_side };
+    let questions = questions.pump((from_client, asked), to_server, outlived);
+    let answers = answers.pump((from_server, answered), to_client, |_| {});
     tokio::join!(questions, answers);
     Ok(())
 }

@@ -16,36 +16,53 @@ struct Chunk {
     at: Instant,
 }
 
-/// Carries what comes from one side to the other, until that has ended in order or a side is reset;
-/// a reset of the side that it comes from leaves what came before on its way.
-pub(super) async fn pump(
-    (from, received): (OwnedReadHalf, &AtomicUsize),
-    mut to: OwnedWriteHalf,
-    traffic: watch::Receiver<Traffic>,
-    from_reset: &CancellationToken,
-    to_reset: &CancellationToken,
-) {
-    let (chunks, queue) = mpsc::unbounded_channel();
-    let read = async {
-        tokio::select! {
-            () = read(from, received, chunks) => {}
-            () = from_reset.cancelled() => {}
-        }
-    };
-    let write = async {
-        tokio::select! {
-            ended = write(&mut to, queue, traffic) => if ended == Ended::Short {
-                from_reset.cancel();
-                to_reset.cancel();
-            },
-            () = to_reset.cancelled() => {}
-        }
-        if to_reset.is_cancelled() {
-            // Dropped, it would end in order.
-            to.forget();
-        }
-    };
-    tokio::join!(read, write);
+/// From one side of a connection to the other.
+pub(super) struct Way<'a> {
+    pub(super) traffic: watch::Receiver<Traffic>,
+    pub(super) from_reset: &'a CancellationToken,
+    pub(super) to_reset: &'a CancellationToken,
+}
+
+impl Way<'_> {
+    /// Carries what comes from one side to the other, until that has ended in order or a side is
+    /// reset; a reset of the side that it comes from leaves what came before on its way, and
+    /// `outlived` is told what gets there then.
+    pub(super) async fn pump(
+        self,
+        (from, received): (OwnedReadHalf, &AtomicUsize),
+        mut to: OwnedWriteHalf,
+        outlived: impl Fn(&[u8]),
+    ) {
+        let Self { traffic, from_reset, to_reset } = self;
+        let (chunks, queue) = mpsc::unbounded_channel();
+        let read = async {
+            tokio::select! {
+                () = read(from, received, chunks) => {}
+                () = from_reset.cancelled() => {}
+            }
+        };
+        let write = async {
+            let deliver = |bytes: &[u8]| {
+                if from_reset.is_cancelled() {
+                    outlived(bytes);
+                }
+            };
+            tokio::select! {
+                // What is held back when it is reset is gone, also if it is let go at the same time.
+                biased;
+                () = to_reset.cancelled() => {}
+                ended = write(&mut to, queue, traffic, deliver) => if ended == Ended::Short {
+                    from_reset.cancel();
+                    to_reset.cancel();
+                },
+            }
+            if to_reset.is_cancelled() {
+                // Dropped, it would end in order.
+                to.forget();
+            }
+        };
+        tokio::join!(read, write);
+    }
 }
 
 /// How the writing has ended.
@@ -77,6 +94,7 @@ async fn write(
     to: &mut OwnedWriteHalf,
     mut queue: mpsc::UnboundedReceiver<Chunk>,
     mut traffic: watch::Receiver<Traffic>,
+    deliver: impl Fn(&[u8]),
 ) -> Ended {
     let mut budget = None;
     while let Some(chunk) = queue.recv().await {
@@ -85,6 +103,7 @@ async fn write(
             let _ = to.shutdown().await;
             return Ended::InOrder;
         }
+        deliver(&chunk.bytes[..allowed]);
         let failed = to.write_all(&chunk.bytes[..allowed]).await.is_err();
         if failed || allowed < chunk.bytes.len() {
             return Ended::Short;

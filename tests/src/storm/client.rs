@@ -60,15 +60,17 @@ impl FromStr for Client {
 pub(super) struct Command {
     pub(super) program: PathBuf,
     pub(super) client: Client,
-    pub(super) urls: Vec<String>,
+    /// Of the servers, for what does not go by way of the network that is struck.
+    pub(super) server_urls: Vec<String>,
     pub(super) history: History,
 }
 
 impl Command {
-    pub(super) fn start(&self, seed: u64) -> Contender {
+    pub(super) fn start(&self, seed: u64, urls: &[String]) -> Contender {
         let dir = tempfile::tempdir().expect("a directory for the client's log");
         let environment = [
-            ("REDIS_URLS", self.urls.join(",")),
+            ("REDIS_URLS", urls.join(",")),
+            ("SERVER_URLS", self.server_urls.join(",")),
             ("HISTORY", self.history.path().display().to_string()),
             ("SEED", seed.to_string()),
             ("LEASE_MS", LONGEST_LEASE.as_millis().to_string()),

@@ -2,6 +2,17 @@
 
 use std::fmt;
 
+/// What a fault strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// Nodes.
+    Nodes,
+    /// Clients.
+    Clients,
+    /// Ways from a client to a node.
+    Ways,
+}
+
 /// What a strike does to each of its targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
@@ -33,11 +44,26 @@ pub enum Fault {
     StopClient,
     /// A client is killed (SIGKILL), and another one takes its place.
     KillClient,
+    /// All that is said on a way, by both sides, arrives when this is over.
+    Silence,
+    /// A way's connections are reset, and new ones lead nowhere until this is over.
+    Cut,
+    /// What clients say on a way never arrives.
+    LoseRequests,
+    /// What clients say on a way arrives, and the answers never do.
+    LoseReplies,
+    /// All that is said on a way comes late: by a good part of the lease, and of the time for votes.
+    Delay,
+    /// A way's connections are reset in the middle of a message.
+    Tear,
+    /// What clients say on a way arrives after their connection has ended, and after what they have
+    /// said over the next one.
+    Overtake,
 }
 
 impl Fault {
     /// Those under which the promises hold.
-    pub const COVERED: [Self; 13] = [
+    pub const COVERED: [Self; 20] = [
         Self::Restart,
         Self::Forget,
         Self::Freeze,
@@ -51,11 +77,44 @@ impl Fault {
         Self::Forbid,
         Self::StopClient,
         Self::KillClient,
+        Self::Silence,
+        Self::Cut,
+        Self::LoseRequests,
+        Self::LoseReplies,
+        Self::Delay,
+        Self::Tear,
+        Self::Overtake,
     ];
 
-    /// Whether it strikes clients, not nodes.
-    pub fn strikes_clients(self) -> bool {
-        matches!(self, Self::StopClient | Self::KillClient)
+    /// What it strikes.
+    pub fn target(self) -> Target {
+        match self {
+            Self::Restart
+            | Self::RestartAtOnce
+            | Self::Forget
+            | Self::Freeze
+            | Self::Stutter
+            | Self::Pause
+            | Self::Busy
+            | Self::Disconnect
+            | Self::FlushScripts
+            | Self::OutOfMemory
+            | Self::Demote
+            | Self::Forbid => Target::Nodes,
+            Self::StopClient | Self::KillClient => Target::Clients,
+            Self::Silence
+            | Self::Cut
+            | Self::LoseRequests
+            | Self::LoseReplies
+            | Self::Delay
+            | Self::Tear
+            | Self::Overtake => Target::Ways,
+        }
+    }
+
+    /// Whether no question that is asked on a way meanwhile is answered in time.
+    pub(super) fn cuts_off(self) -> bool {
+        matches!(self, Self::Silence | Self::Cut | Self::LoseRequests | Self::LoseReplies)
     }
 
     /// Whether a node loses its locks by it, and is held back until the longest lease is over.
@@ -63,7 +122,7 @@ impl Fault {
         matches!(self, Self::Restart | Self::Forget)
     }
 
-    /// Whether a node that it strikes keeps out of the votes for that long.
+    /// Whether a node that it strikes, or whose way it strikes, keeps out of the votes for that long.
     pub(super) fn silences(self) -> bool {
         match self {
             Self::Restart
@@ -73,13 +132,20 @@ impl Fault {
             | Self::Busy
             | Self::OutOfMemory
             | Self::Demote
-            | Self::Forbid => true,
+            | Self::Forbid
+            | Self::Silence
+            | Self::Cut
+            | Self::LoseRequests
+            | Self::LoseReplies
+            | Self::Overtake => true,
             Self::RestartAtOnce
             | Self::Stutter
             | Self::Disconnect
             | Self::FlushScripts
             | Self::StopClient
-            | Self::KillClient => false,
+            | Self::KillClient
+            | Self::Delay
+            | Self::Tear => false,
         }
     }
 }
@@ -101,6 +167,13 @@ impl fmt::Display for Fault {
             Self::Forbid => "ACL denies",
             Self::StopClient => "SIGSTOP of a client",
             Self::KillClient => "SIGKILL of a client",
+            Self::Silence => "silence on the network",
+            Self::Cut => "connections cut",
+            Self::LoseRequests => "requests lost",
+            Self::LoseReplies => "replies lost",
+            Self::Delay => "slow network",
+            Self::Tear => "messages torn",
+            Self::Overtake => "requests that outlive their connection",
         })
     }
 }

@@ -6,6 +6,9 @@
 
 mod client;
 mod fault;
+mod minority;
+mod network;
+mod planner;
 mod report;
 mod round;
 mod schedule;
@@ -15,7 +18,7 @@ mod totals;
 use std::time::Duration;
 
 pub use client::Client;
-pub use fault::Fault;
+pub use fault::{Fault, Target};
 pub use report::Report;
 pub use round::Storm;
 pub use schedule::{Schedule, Strike};

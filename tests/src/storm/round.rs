@@ -1,6 +1,6 @@
 //! One storm, from the start of the servers to the report.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +12,11 @@ use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::client::{Client, Command, Contender};
+use super::minority::granted_on_the_minority_side;
+use super::network::Network;
 use super::report::Report;
 use super::strike::strike_node;
-use super::{Fault, LONGEST_LEASE, Schedule, Strike};
+use super::{Fault, LONGEST_LEASE, Schedule, Strike, Target};
 use crate::eventually::eventually;
 use crate::history::{History, What, monotonic_nanos};
 use crate::redis_server::RedisServer;
@@ -22,6 +24,9 @@ use crate::redis_server::RedisServer;
 /// How long clients may go on undisturbed before the first fault and after the last.
 const CALM: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the keys begin with that only one client acquires, and gives up.
+const OWN_KEYS: &str = "own:";
 
 /// Clients, nodes, and what happens to them.
 #[derive(Debug, Clone)]
@@ -38,9 +43,12 @@ pub struct Storm {
 #[derive(Debug)]
 struct World {
     servers: Vec<Mutex<RedisServer>>,
+    network: Network,
     clients: Vec<Mutex<Place>>,
     command: Command,
     killed: Mutex<BTreeSet<u32>>,
+    /// Whose place each process has had.
+    processes: Mutex<HashMap<u32, usize>>,
 }
 
 /// A client, and the seed of the one that takes its place.
@@ -65,20 +73,23 @@ impl Storm {
         let servers = (0..schedule.nodes)
             .map(|_| RedisServer::options().directive("lua-time-limit", "5").start());
         let servers = join_all(servers).await;
-        let urls = servers.iter().map(RedisServer::url).collect();
-        let command = Command { program, client, urls, history: history.clone() };
+        let network = Network::between(schedule.clients, &servers).await;
+        let server_urls = servers.iter().map(RedisServer::url).collect();
+        let command = Command { program, client, server_urls, history: history.clone() };
         let mut seeds = StdRng::seed_from_u64(schedule.seed);
-        let clients = (0..schedule.clients).map(|_| {
-            let seed: u64 = seeds.random();
-            let client = Some(command.start(seed));
-            Mutex::new(Place { client, next_seed: seed.wrapping_add(1) })
-        });
+        let places =
+            (0..schedule.clients).map(|_| Place { client: None, next_seed: seeds.random() });
         let world = Arc::new(World {
-            clients: clients.collect(),
+            clients: places.map(Mutex::new).collect(),
             servers: servers.into_iter().map(Mutex::new).collect(),
+            network,
             command,
             killed: Mutex::default(),
+            processes: Mutex::default(),
         });
+        for client in 0..schedule.clients {
+            world.start(client, &mut *world.clients[client].lock().await).await;
+        }
         world.wait_for_grants().await;
 
         let begun = Instant::now() + CALM;
@@ -97,6 +108,9 @@ impl Storm {
         let killed = world.killed.lock().await.clone();
         failures.extend(world.leftovers(&killed).await);
         let events = history.events().expect("a history");
+        let processes = world.processes.lock().await;
+        let cut_off = world.network.cut_off().await;
+        failures.extend(granted_on_the_minority_side(&events, &processes, &cut_off));
         Report::new(&schedule, client, &events, &killed, failures)
     }
 }
@@ -114,17 +128,29 @@ impl World {
 
     async fn strike(self: Arc<Self>, strike: Strike) {
         let since = monotonic_nanos();
-        let Strike { fault, targets, lasts, .. } = strike;
-        let name = match targets.len() {
-            1 => fault.to_string(),
-            several => format!("{fault}, {several} at once"),
+        let isolated = strike.isolated(self.servers.len(), self.clients.len());
+        let Strike { fault, targets, lasts, choice, .. } = strike;
+        let name = match (targets.len(), isolated.len()) {
+            (2.., 0) if fault.target() != Target::Ways => {
+                format!("{fault}, {} at once", targets.len())
+            }
+            (_, 0) => fault.to_string(),
+            (_, clients) => format!("{fault}, {clients} without a quorum"),
         };
-        join_all(targets.into_iter().map(|target| self.strike_one(target, fault, lasts))).await;
+        match fault.target() {
+            Target::Ways => {
+                self.network.strike(fault, &targets, lasts, choice, isolated).await;
+            }
+            Target::Nodes | Target::Clients => {
+                let targets = targets.into_iter();
+                join_all(targets.map(|target| self.strike_one(target, fault, lasts))).await;
+            }
+        }
         self.command.history.note(What::Fault { since, name }).expect("a line in the history");
     }
 
     async fn strike_one(&self, target: usize, fault: Fault, lasts: Duration) {
-        if !fault.strikes_clients() {
+        if fault.target() == Target::Nodes {
             return strike_node(&mut *self.servers[target].lock().await, fault, lasts).await;
         }
         let mut place = self.clients[target].lock().await;
@@ -138,9 +164,15 @@ impl World {
             self.killed.lock().await.insert(killed.id());
             killed.kill();
             sleep(lasts).await;
-            place.client = Some(self.command.start(place.next_seed));
-            place.next_seed = place.next_seed.wrapping_add(1);
+            self.start(target, &mut place).await;
         }
+    }
+
+    async fn start(&self, client: usize, place: &mut Place) {
+        let contender = self.command.start(place.next_seed, &self.network.urls(client));
+        place.next_seed = place.next_seed.wrapping_add(1);
+        self.processes.lock().await.insert(contender.id(), client);
+        place.client = Some(contender);
     }
 
     /// Ends all clients in order.
@@ -149,7 +181,32 @@ impl World {
             let client = client.lock().await.client.take().expect("a client that runs");
             client.finish().await.err()
         });
-        join_all(finish).await.into_iter().flatten().collect()
+        let forget = async {
+            loop {
+                self.forget_overtaken().await;
+                sleep(CALM).await;
+            }
+        };
+        tokio::select! {
+            ended = join_all(finish) => ended.into_iter().flatten().collect(),
+            never = forget => never,
+        }
+    }
+
+    /// Removes the keys that a request has set which outlived its connection: they keep others out
+    /// for their lease, which is longer than anybody wants to wait here.
+    async fn forget_overtaken(&self) {
+        for (node, server) in self.servers.iter().enumerate() {
+            let keys = self.network.overtaken(node, OWN_KEYS).await;
+            let server = server.lock().await;
+            let mut probe = server.probe().await;
+            for key in keys {
+                // None has no deadline, or it stays here, and is found.
+                if probe.command::<i64>(["PTTL", &key]).await > 0 {
+                    probe.command::<()>(["DEL", &key]).await;
+                }
+            }
+        }
     }
 
     /// What is on the nodes that should not be.
@@ -161,7 +218,7 @@ impl World {
             for key in probe.keys().await {
                 let left: i64 = probe.command(["PTTL", &key]).await;
                 let owner =
-                    key.strip_prefix("own:").and_then(|own| own.split(':').next()?.parse().ok());
+                    key.strip_prefix(OWN_KEYS).and_then(|own| own.split(':').next()?.parse().ok());
                 let excused = match owner {
                     None if key == "redlock:fencing" => true,
                     Some(owner) => killed.contains(&owner),

@@ -85,7 +85,7 @@ pub(super) async fn strike_node(server: &mut RedisServer, fault: Fault, lasts: D
                 |rules: [&'static str; 2]| ["ACL", "SETUSER", "default", rules[0], rules[1]];
             toggle(server, lasts, words(deny), words(allow)).await;
         }
-        Fault::StopClient | Fault::KillClient => unreachable!("{fault} strikes clients"),
+        _ => unreachable!("{fault} does not strike nodes"),
     }
 }
 

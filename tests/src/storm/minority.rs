@@ -1,0 +1,75 @@
+//! Whether anybody was granted a lock without a quorum.
+
+use std::collections::HashMap;
+
+use crate::history::{Event, What};
+
+/// When a client could not reach a quorum of the nodes, on the clock of the history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CutOff {
+    pub(super) client: usize,
+    pub(super) since: u64,
+    pub(super) until: u64,
+}
+
+/// Locks that were asked for and granted while their client was cut off. `clients` are by process.
+/// One that was asked for before may have been granted before, and noted later.
+pub(super) fn granted_on_the_minority_side(
+    events: &[Event],
+    clients: &HashMap<u32, usize>,
+    cut_off: &[CutOff],
+) -> Vec<String> {
+    let mut asked: HashMap<(u32, u64), u64> = HashMap::new();
+    let mut found = Vec::new();
+    for event in events {
+        let attempt = (event.process, event.number);
+        match &event.what {
+            What::Asked { .. } => {
+                asked.insert(attempt, event.at);
+            }
+            What::Granted { key, .. } => {
+                let Some(asked) = asked.get(&attempt) else { continue };
+                let Some(client) = clients.get(&event.process) else { continue };
+                let without_quorum = |cut: &&CutOff| {
+                    cut.client == *client && cut.since <= *asked && event.at <= cut.until
+                };
+                if let Some(cut) = cut_off.iter().find(without_quorum) {
+                    found.push(format!("granted without a quorum: {key} to {attempt:?}, {cut:?}"));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_grant_to_who_is_cut_off_is_found_unless_it_was_asked_for_before() {
+        let attempt = |asked, granted| {
+            let key = "a".to_owned();
+            let asking = What::Asked { within: Duration::ZERO, key: key.clone() };
+            let granting = What::Granted { believed_until: 100, fencing: None, key };
+            [(asked, asking), (granted, granting)].map(|(at, what)| Event {
+                at,
+                process: 7,
+                number: 1,
+                what,
+            })
+        };
+        let clients = HashMap::from([(7, 2)]);
+        let found = |asked, granted, client| {
+            let cut_off = [CutOff { client, since: 10, until: 20 }];
+            granted_on_the_minority_side(&attempt(asked, granted), &clients, &cut_off).len()
+        };
+        assert_eq!(found(10, 20, 2), 1);
+        assert_eq!(found(9, 20, 2), 0, "asked for before");
+        assert_eq!(found(10, 21, 2), 0, "granted afterwards");
+        assert_eq!(found(10, 20, 1), 0, "another is cut off");
+    }
+}
