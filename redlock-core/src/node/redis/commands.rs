@@ -23,12 +23,16 @@ pub(super) enum Purpose {
 }
 
 impl SharedCommand {
-    pub(super) fn get(&self, purpose: Purpose, make: impl FnOnce() -> Cmd) -> Arc<(Purpose, Cmd)> {
+    pub(super) fn get(
+        &self,
+        purpose: Purpose,
+        encode: impl FnOnce() -> Cmd,
+    ) -> Arc<(Purpose, Cmd)> {
         let mut shared = self.0.lock();
         if let Some(made) = shared.upgrade().filter(|made| made.0 == purpose) {
             return made;
         }
-        let made = Arc::new((purpose, make()));
+        let made = Arc::new((purpose, encode()));
         *shared = Arc::downgrade(&made);
         made
     }

@@ -358,6 +358,7 @@ impl fmt::Debug for Link {
 
 #[cfg(test)]
 mod tests {
+    use super::super::scripted::tests::link;
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(1);
@@ -418,5 +419,26 @@ mod tests {
         let _ = waiting.unresponsive_for(LIMIT);
         wait(SUSPICION);
         assert_eq!(waiting.unresponsive_for(LIMIT), None);
+    }
+
+    /// Otherwise it would wait for ever: the connection leads nowhere, and does not break.
+    #[tokio::test]
+    async fn what_waits_on_a_connection_that_is_given_up_ends() {
+        let (link, _server) = link().await;
+        let command = bb8_redis::redis::cmd("PING");
+        let give_up = async {
+            link.abandon_if_silent_for(Duration::ZERO);
+            assert!(link.is_alive(), "suspected");
+            wait(SUSPICION);
+            link.abandon_if_silent_for(Duration::ZERO);
+            assert!(!link.is_alive());
+        };
+        let ended = async {
+            let (before, ()) = tokio::join!(link.ask(&command), give_up);
+            (before, link.ask(&command).await)
+        };
+        let (before, after) = tokio::time::timeout(Duration::from_secs(5), ended).await.unwrap();
+        assert!(before.unwrap_err().is_io_error());
+        assert!(after.unwrap_err().is_io_error());
     }
 }
