@@ -200,7 +200,7 @@ impl Trouble {
             }
             State::NoAuth => self.tell(&["CONFIG", "SET", "requirepass", ""]).await,
             State::WrongPassword => {
-                self.tell(&["CONFIG", "SET", "requirepass", "the-right-one"]).await
+                self.tell(&["CONFIG", "SET", "requirepass", "the-right-one"]).await;
             }
             State::NotPermitted => {
                 self.tell(&["ACL", "SETUSER", "default", "+set", "+hset"]).await;
