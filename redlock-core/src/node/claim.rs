@@ -108,6 +108,8 @@ impl Claim {
     /// Notes that a quorum has granted the claim.
     pub(crate) fn note_granted(&self) {
         self.granted.store(true, Ordering::SeqCst);
+        // It may be held for long, and is not asked for again.
+        self.command.forget();
     }
 
     /// How much longer the claim has to stay although it is released. What was never held leaves

@@ -36,6 +36,11 @@ impl SharedCommand {
         *shared = Arc::downgrade(&made);
         made
     }
+
+    /// Keeps no memory for a command that nobody needs any more.
+    pub(crate) fn forget(&self) {
+        *self.0.lock() = Weak::new();
+    }
 }
 
 impl fmt::Debug for SharedCommand {
