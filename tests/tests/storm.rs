@@ -1,7 +1,9 @@
 //! Storms: faults at a rate of several per lease, while many processes contend for a few locks and
 //! write down what they believe. A checker outside of the library looks for two that believed to hold
-//! one lock at the same time, for fencing tokens that do not grow, for attempts that took longer than
-//! they may, and for what was left behind.
+//! one lock at the same time, for grants to those who were cut off from a quorum, for fencing tokens
+//! that do not grow, for attempts that took longer than they may, and for what was left behind.
+//!
+//! The faults strike nodes, clients, and the network: each client has a way of its own to each node.
 //!
 //! First it has to find what is wrong on purpose: nodes that forget and vote again at once, clients
 //! that ignore the end of their validity, clients that release without comparing. Then every fault
