@@ -8,17 +8,12 @@ use std::time::Duration;
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::Notify;
-use tokio::time::Instant;
 
 use super::commands;
 use super::probation::Probation;
 use super::script::Script;
+use super::waiting::Waiting;
 use crate::error::NodeError;
-
-/// A node that has let the oldest question wait for too long is suspected; if it is still silent
-/// after this time, it is not asked any more. The time in between tells a node that is silent from
-/// a process that was held up itself and has not looked at its sockets.
-const SUSPICION: Duration = Duration::from_millis(10);
 
 /// One connection, shared by all who ask. Belongs to one life of a server: when that ends, the
 /// connection does too.
@@ -276,77 +271,6 @@ impl Abandoned {
     }
 }
 
-/// Since when the server owes an answer.
-#[derive(Debug, Default)]
-struct Waiting(parking_lot::Mutex<Owed>);
-
-#[derive(Debug, Default)]
-struct Owed {
-    questions: usize,
-    /// None also after an answer, until somebody looks.
-    since: Option<Instant>,
-    suspected: Option<Instant>,
-}
-
-impl Waiting {
-    fn begin(&self) -> Question<'_> {
-        let mut owed = self.0.lock();
-        owed.questions += 1;
-        if owed.questions == 1 {
-            owed.since = Some(Instant::now());
-        }
-        Question { waiting: self }
-    }
-
-    fn unresponsive_for(&self, limit: Duration) -> Option<Duration> {
-        let mut owed = self.0.lock();
-        if owed.questions == 0 {
-            return None;
-        }
-        let now = Instant::now();
-        let waited = now.saturating_duration_since(*owed.since.get_or_insert(now));
-        if waited < limit {
-            return None;
-        }
-        let suspected = *owed.suspected.get_or_insert(now);
-        (now.saturating_duration_since(suspected) >= SUSPICION).then_some(waited)
-    }
-}
-
-impl Owed {
-    fn end_question(&mut self) {
-        self.questions -= 1;
-        if self.questions == 0 {
-            self.since = None;
-            self.suspected = None;
-        }
-    }
-}
-
-/// A question that the server owes the answer to.
-struct Question<'a> {
-    waiting: &'a Waiting,
-}
-
-impl Question<'_> {
-    /// The server has answered, so it is there; what else it owes counts from the next look, which
-    /// saves reading the clock here.
-    fn answered(self) {
-        let mut owed = self.waiting.0.lock();
-        owed.suspected = None;
-        owed.since = None;
-        owed.end_question();
-        drop(owed);
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Question<'_> {
-    fn drop(&mut self) {
-        self.waiting.0.lock().end_question();
-    }
-}
-
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link")
@@ -359,9 +283,8 @@ impl fmt::Debug for Link {
 #[cfg(test)]
 mod tests {
     use super::super::scripted::tests::link;
+    use super::super::waiting::SUSPICION;
     use super::*;
-
-    const LIMIT: Duration = Duration::from_millis(1);
 
     #[test]
     fn a_server_that_was_demoted_is_known_by_its_error_in_scripts_too() {
@@ -378,49 +301,6 @@ mod tests {
         assert!(!is_read_only(&error("ERR unknown command 'READONLY'")));
     }
 
-    fn wait(duration: Duration) {
-        let start = Instant::now();
-        while start.elapsed() < duration {
-            std::hint::spin_loop();
-        }
-    }
-
-    #[test]
-    fn a_server_that_stays_silent_is_unresponsive_until_it_answers() {
-        let waiting = Waiting::default();
-        assert_eq!(waiting.unresponsive_for(LIMIT), None, "nothing was asked");
-        let question = waiting.begin();
-        assert_eq!(waiting.unresponsive_for(Duration::from_secs(60)), None, "not for long");
-        wait(LIMIT);
-        assert_eq!(waiting.unresponsive_for(LIMIT), None, "suspected");
-        wait(SUSPICION);
-        assert!(waiting.unresponsive_for(LIMIT).is_some());
-        question.answered();
-        assert_eq!(waiting.unresponsive_for(LIMIT), None);
-    }
-
-    /// A process that was held up sees old questions everywhere, and then the answers.
-    #[test]
-    fn an_answer_clears_the_suspicion() {
-        let waiting = Waiting::default();
-        let (one, _two) = (waiting.begin(), waiting.begin());
-        wait(LIMIT);
-        assert_eq!(waiting.unresponsive_for(LIMIT), None, "suspected");
-        one.answered();
-        wait(SUSPICION);
-        assert_eq!(waiting.unresponsive_for(LIMIT), None, "suspected anew");
-    }
-
-    #[test]
-    fn a_question_that_is_dropped_is_forgotten() {
-        let waiting = Waiting::default();
-        drop(waiting.begin());
-        wait(LIMIT);
-        let _ = waiting.unresponsive_for(LIMIT);
-        wait(SUSPICION);
-        assert_eq!(waiting.unresponsive_for(LIMIT), None);
-    }
-
     /// Otherwise it would wait for ever: the connection leads nowhere, and does not break.
     #[tokio::test]
     async fn what_waits_on_a_connection_that_is_given_up_ends() {
@@ -429,7 +309,7 @@ mod tests {
         let give_up = async {
             link.abandon_if_silent_for(Duration::ZERO);
             assert!(link.is_alive(), "suspected");
-            wait(SUSPICION);
+            tokio::time::sleep(SUSPICION).await;
             link.abandon_if_silent_for(Duration::ZERO);
             assert!(!link.is_alive());
         };

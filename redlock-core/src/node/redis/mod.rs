@@ -15,6 +15,7 @@ mod reply;
 mod script;
 mod scripted;
 mod turned_away;
+mod waiting;
 
 use std::fmt;
 use std::pin::Pin;
