@@ -101,15 +101,19 @@ mod tests {
 
     #[test]
     fn commands_are_found_by_a_whole_word_up_to_one_that_is_torn() {
-        let set = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$7\r\n*1\r\n$1\r\n\r\n";
+        let set = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$8\r\n*1\r\n$1\r\n\r\n";
         let remark = "#TS:1700000000\r\n";
         let delete = "*2\r\n$3\r\nDEL\r\n$2\r\nab\r\n";
         let torn = "*2\r\n$3\r\nDEL\r\n$1\r\na";
         let content = [set, remark, delete, torn].concat().into_bytes();
         let file = AppendOnlyFile { path: PathBuf::new(), content };
-        assert_eq!(file.commands_with("a"), [0..set.len()]);
+        let found = |word| {
+            let commands = file.commands_with(word).into_iter();
+            commands.map(|command| (command.start, command.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(found("a"), [(0, set.len())]);
         let end = set.len() + remark.len() + delete.len();
-        assert_eq!(file.commands_with("ab"), [set.len()..end]);
-        assert!(file.commands_with("b").is_empty());
+        assert_eq!(found("ab"), [(set.len(), end)]);
+        assert_eq!(found("b"), []);
     }
 }
