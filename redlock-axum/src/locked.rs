@@ -6,9 +6,11 @@ use axum::body::{Body, HttpBody};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{Method, Request};
+use redlock_core::scope;
 use tower_service::Service;
 
 use crate::body::LockedBody;
+use crate::future::ResponseFuture;
 use crate::held_slot::HeldSlot;
 use crate::hold::Hold;
 use crate::options::{HoldUntil, OnLost};
@@ -18,14 +20,31 @@ use crate::setup::Setup;
 use crate::terms::Terms;
 use crate::until_lost::UntilLost;
 
-/// Serves the request by `inner` while its lock is held; without the lock `inner` is not called.
-/// Whatever asks for the same lock inside does not wait for itself.
-///
-/// `inner` must be ready.
-pub(crate) async fn serve<S, B>(
+/// Serves the request by `inner`, which is ready, while its lock is held; without the lock `inner` is
+/// not called. Whatever asks for the same lock inside does not wait for itself.
+pub(crate) fn serve<S, B>(
     terms: Arc<Terms>,
     setup: Arc<Setup>,
+    inner: &mut S,
+    request: Request<B>,
+) -> ResponseFuture<S::Future, S::Error>
+where
+    S: Service<Request<B>, Response: IntoResponse, Error: Send, Future: Send>
+        + Clone
+        + Send
+        + 'static,
+    B: Send + 'static,
+{
+    // The clone is not known to be ready; what was polled is.
+    let clone = inner.clone();
+    let ready = std::mem::replace(inner, clone);
+    ResponseFuture::locked(scope(serve_by(ready, terms, setup, request)))
+}
+
+async fn serve_by<S, B>(
     mut inner: S,
+    terms: Arc<Terms>,
+    setup: Arc<Setup>,
     request: Request<B>,
 ) -> Result<Response, S::Error>
 where
@@ -121,7 +140,7 @@ mod tests {
         let mut setup = Setup::default();
         setup.set_manager(LockManager::in_memory());
         let request = Request::new(Body::empty());
-        let response = serve(Arc::new(terms), Arc::new(setup), Inner, request).await.unwrap();
+        let response = serve(Arc::new(terms), Arc::new(setup), &mut Inner, request).await.unwrap();
         let body = axum::body::to_bytes(response.into_body(), 10).await.unwrap();
         assert_eq!(body, "true");
     }

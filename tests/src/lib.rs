@@ -3,7 +3,8 @@
 //! checker of mutual exclusion that does not trust it.
 //!
 //! * [`RedisServer`] and [`Servers`] start servers of their own on free ports. Nothing uses, or
-//!   touches, a Redis that runs on the machine already.
+//!   touches, a Redis that runs on the machine already. [`AppendOnlyFile`] is what such a server has
+//!   written down, of which a power cut takes the end away.
 //! * [`Proxy`] is the network between: it delays, holds back, cuts and never answers, as it is told.
 //! * [`Probe`] looks at a server over a connection of its own.
 //! * [`History`] collects who believed to hold what and when, from any number of processes;
@@ -26,6 +27,7 @@
 
 #![allow(clippy::expect_used, reason = "a failure of the harness fails the test")]
 
+mod append_only_file;
 mod drop_after;
 mod eventually;
 mod history;
@@ -44,6 +46,7 @@ mod service;
 mod storm;
 mod traces;
 
+pub use append_only_file::AppendOnlyFile;
 pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
 pub use history::{

@@ -142,3 +142,35 @@ impl Nodes {
         .await;
     }
 }
+
+/// Makes a test of each behaviour on each kind of nodes, in a module that is named after the kind.
+///
+/// A behaviour is an async function of the same file that takes the nodes. With another function in
+/// front of them, that one takes the nodes and the behaviour.
+#[macro_export]
+macro_rules! on_each_kind_of_nodes {
+    ([$($kind:ident: $nodes:expr,)+] $behaviours:tt) => {
+        $($crate::on_each_kind_of_nodes! { @one $kind: $nodes, $behaviours })+
+    };
+    ([$($kind:ident: $nodes:expr,)+] $run:ident $behaviours:tt) => {
+        $($crate::on_each_kind_of_nodes! { @one $kind: $nodes, $run $behaviours })+
+    };
+    (@one $kind:ident: $nodes:expr, [$($behaviour:ident,)+]) => {
+        mod $kind {
+            use super::*;
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour($nodes).await;
+            })+
+        }
+    };
+    (@one $kind:ident: $nodes:expr, $run:ident [$($behaviour:ident,)+]) => {
+        mod $kind {
+            use super::*;
+            $(#[tokio::test]
+            async fn $behaviour() {
+                $run($nodes, super::$behaviour).await;
+            })+
+        }
+    };
+}

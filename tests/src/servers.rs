@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use futures_util::future::join_all;
 
-use crate::redis_server::RedisServer;
+use crate::redis_server::{RedisOptions, RedisServer};
 
 /// Independent servers, the nodes of one lock manager.
 #[derive(Debug)]
@@ -17,7 +17,16 @@ impl Servers {
     ///
     /// When one cannot be started.
     pub async fn start(count: usize) -> Self {
-        Self(join_all((0..count).map(|_| RedisServer::start())).await)
+        Self::start_with(&RedisServer::options(), count).await
+    }
+
+    /// Starts `count` servers with the same options at once.
+    ///
+    /// # Panics
+    ///
+    /// When one cannot be started.
+    pub async fn start_with(options: &RedisOptions, count: usize) -> Self {
+        Self(join_all((0..count).map(|_| options.clone().start())).await)
     }
 
     /// Their URLs, in order.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use redlock_axum::redis_lock;
 use redlock_core::{LockError, LockGuard, LockManager, LockRequest, scope};
-use redlock_tests::{Moment, Nodes, Traces, drop_after};
+use redlock_tests::{Moment, Nodes, Traces, drop_after, on_each_kind_of_nodes};
 
 /// Longer than any test: what is gone before was released.
 const LONG: Duration = Duration::from_secs(300);
@@ -18,50 +18,36 @@ const SOON: Duration = Duration::from_secs(20);
 const BRIEF: Duration = Duration::from_millis(30);
 const KEY: &str = "order:42";
 
-macro_rules! on_all_kinds_of_nodes {
-    ($($future:ident,)+) => {
-        on_all_kinds_of_nodes! { @each
-            memory_x1: Nodes::memory(1), memory_x5: Nodes::memory(5),
-            redis_x1: Nodes::redis(1).await, redis_x5: Nodes::redis(5).await,
-            redis_x1_redisson: Nodes::redis(1).await.redisson(),
-            => [$($future)+]
-        }
-    };
-    (@each $($kind:ident: $nodes:expr,)+ => $futures:tt) => {
-        $(on_all_kinds_of_nodes! { @kind $kind: $nodes, $futures })+
-    };
-    (@kind $kind:ident: $nodes:expr, [$($future:ident)+]) => {
-        mod $kind {
-            use super::*;
-            $(#[tokio::test]
-            async fn $future() {
-                at_every_poll($nodes, super::$future).await;
-            })+
-        }
-    };
-}
-
-on_all_kinds_of_nodes! {
-    connect,
-    try_acquire,
-    acquire,
-    acquire_fenced,
-    acquire_in_a_scope,
-    acquire_behind_another_process,
-    acquire_behind_a_caller_of_this_process,
-    acquire_fenced_behind_another_process,
-    acquire_fenced_behind_a_caller_of_this_process,
-    acquire_until_the_time_is_over,
-    release,
-    release_fenced,
-    release_to_the_next_in_line,
-    extend,
-    extend_by_a_lease,
-    lost,
-    shutdown,
-    a_scope_with_several_locks,
-    a_locked_function,
-    a_locked_function_that_stops_when_its_lock_is_lost,
+on_each_kind_of_nodes! {
+    [
+        memory_x1: Nodes::memory(1),
+        memory_x5: Nodes::memory(5),
+        redis_x1: Nodes::redis(1).await,
+        redis_x5: Nodes::redis(5).await,
+        redis_x1_redisson: Nodes::redis(1).await.redisson(),
+    ]
+    at_every_poll [
+        connect,
+        try_acquire,
+        acquire,
+        acquire_fenced,
+        acquire_in_a_scope,
+        acquire_behind_another_process,
+        acquire_behind_a_caller_of_this_process,
+        acquire_fenced_behind_another_process,
+        acquire_fenced_behind_a_caller_of_this_process,
+        acquire_until_the_time_is_over,
+        release,
+        release_fenced,
+        release_to_the_next_in_line,
+        extend,
+        extend_by_a_lease,
+        lost,
+        shutdown,
+        a_scope_with_several_locks,
+        a_locked_function,
+        a_locked_function_that_stops_when_its_lock_is_lost,
+    ]
 }
 
 /// Two processes on the same nodes, which stay.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use redlock_core::{ExtendError, LockError, LockManager, ReleaseError, Vote};
-use redlock_tests::{Nodes, eventually};
+use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
 
 /// Longer than any test: what is gone before was released.
 const LONG: Duration = Duration::from_secs(300);
@@ -19,77 +19,41 @@ const SHORT: Duration = Duration::from_millis(150);
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
 
-macro_rules! on_all_kinds_of_nodes {
-    ($($behaviour:ident,)+) => {
-        mod memory_x1 {
-            $(#[tokio::test]
-            async fn $behaviour() {
-                super::$behaviour(super::Nodes::memory(1)).await;
-            })+
-        }
-        mod memory_x5 {
-            $(#[tokio::test]
-            async fn $behaviour() {
-                super::$behaviour(super::Nodes::memory(5)).await;
-            })+
-        }
-        mod redis_x1 {
-            $(#[tokio::test]
-            async fn $behaviour() {
-                super::$behaviour(super::Nodes::redis(1).await).await;
-            })+
-        }
-        mod redis_x5 {
-            $(#[tokio::test]
-            async fn $behaviour() {
-                super::$behaviour(super::Nodes::redis(5).await).await;
-            })+
-        }
-        mod memory_x1_redisson {
-            $(#[tokio::test]
-            async fn $behaviour() {
-                super::$behaviour(super::Nodes::memory(1).redisson()).await;
-            })+
-        }
-        mod redis_x1_redisson {
-            $(#[tokio::test]
-            async fn $behaviour() {
-                super::$behaviour(super::Nodes::redis(1).await.redisson()).await;
-            })+
-        }
-        mod redis_x5_redisson {
-            $(#[tokio::test]
-            async fn $behaviour() {
-                super::$behaviour(super::Nodes::redis(5).await.redisson()).await;
-            })+
-        }
-    };
-}
-
-on_all_kinds_of_nodes! {
-    a_held_lock_excludes_other_managers_and_the_own_one,
-    different_keys_do_not_exclude_each_other,
-    a_released_lock_is_gone_from_every_node,
-    a_dropped_guard_releases,
-    a_lock_frees_itself_when_its_lease_runs_out,
-    a_late_release_says_expired_and_leaves_the_next_holder_alone,
-    the_lease_on_the_nodes_is_the_one_asked_for,
-    remaining_is_less_than_the_lease_and_falls,
-    an_extended_lease_lasts_longer_and_is_never_shortened,
-    an_expired_lock_cannot_be_extended,
-    a_lease_without_expire_is_renewed,
-    an_expire_of_its_own_is_renewed_on_request_only,
-    a_lost_lock_says_so,
-    a_released_lock_is_not_lost,
-    a_refusal_tells_how_long_the_holder_may_stay_and_what_each_node_said,
-    an_attempt_does_not_wait,
-    waiting_ends_at_wait_time,
-    a_waiting_caller_gets_the_lock_when_it_is_released,
-    a_waiting_caller_gets_the_lock_when_the_holder_is_gone_for_good,
-    prefixes_keep_applications_apart,
-    shutdown_releases_what_is_held_and_refuses_what_comes,
-    wrong_options_are_errors_and_no_node_is_asked,
-    of_many_callers_one_at_a_time_is_inside,
+on_each_kind_of_nodes! {
+    [
+        memory_x1: Nodes::memory(1),
+        memory_x5: Nodes::memory(5),
+        redis_x1: Nodes::redis(1).await,
+        redis_x5: Nodes::redis(5).await,
+        memory_x1_redisson: Nodes::memory(1).redisson(),
+        redis_x1_redisson: Nodes::redis(1).await.redisson(),
+        redis_x5_redisson: Nodes::redis(5).await.redisson(),
+    ]
+    [
+        a_held_lock_excludes_other_managers_and_the_own_one,
+        different_keys_do_not_exclude_each_other,
+        a_released_lock_is_gone_from_every_node,
+        a_dropped_guard_releases,
+        a_lock_frees_itself_when_its_lease_runs_out,
+        a_late_release_says_expired_and_leaves_the_next_holder_alone,
+        the_lease_on_the_nodes_is_the_one_asked_for,
+        remaining_is_less_than_the_lease_and_falls,
+        an_extended_lease_lasts_longer_and_is_never_shortened,
+        an_expired_lock_cannot_be_extended,
+        a_lease_without_expire_is_renewed,
+        an_expire_of_its_own_is_renewed_on_request_only,
+        a_lost_lock_says_so,
+        a_released_lock_is_not_lost,
+        a_refusal_tells_how_long_the_holder_may_stay_and_what_each_node_said,
+        an_attempt_does_not_wait,
+        waiting_ends_at_wait_time,
+        a_waiting_caller_gets_the_lock_when_it_is_released,
+        a_waiting_caller_gets_the_lock_when_the_holder_is_gone_for_good,
+        prefixes_keep_applications_apart,
+        shutdown_releases_what_is_held_and_refuses_what_comes,
+        wrong_options_are_errors_and_no_node_is_asked,
+        of_many_callers_one_at_a_time_is_inside,
+    ]
 }
 
 /// Invariant 1: contended means not held.

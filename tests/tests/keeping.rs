@@ -8,7 +8,7 @@ use axum::routing::post;
 use axum::{Extension, Router};
 use redlock_axum::{HeldLock, LockLayer, redis_lock};
 use redlock_core::{ExtendError, LockManager, LockState, ReleaseError, scope};
-use redlock_tests::{Nodes, eventually};
+use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
 use tower::ServiceExt;
 
 /// Longer than any test: what is gone before was released.
@@ -20,36 +20,20 @@ const BRIEF: Duration = Duration::from_millis(150);
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
 
-macro_rules! on_several_kinds_of_nodes {
-    ($($behaviour:ident,)+) => {
-        mod memory_x3 {
-            $(#[tokio::test]
-            async fn $behaviour() {
-                super::$behaviour(super::Nodes::memory(3)).await;
-            })+
-        }
-        mod redis_x3 {
-            $(#[tokio::test]
-            async fn $behaviour() {
-                super::$behaviour(super::Nodes::redis(3).await).await;
-            })+
-        }
-        mod redis_x1_redisson {
-            $(#[tokio::test]
-            async fn $behaviour() {
-                super::$behaviour(super::Nodes::redis(1).await.redisson()).await;
-            })+
-        }
-    };
-}
-
-on_several_kinds_of_nodes! {
-    a_lock_that_is_kept_stays_until_its_lease_is_over,
-    a_lock_that_is_held_at_least_for_a_time_stays_for_what_is_left_of_it,
-    the_inner_one_of_two_guards_keeps_the_lock_for_both,
-    a_renewed_lock_that_is_kept_is_renewed_no_more,
-    a_handler_that_keeps_the_lock_of_its_layer_keeps_it,
-    a_lost_lock_is_lost_whatever_its_holder_does,
+on_each_kind_of_nodes! {
+    [
+        memory_x3: Nodes::memory(3),
+        redis_x3: Nodes::redis(3).await,
+        redis_x1_redisson: Nodes::redis(1).await.redisson(),
+    ]
+    [
+        a_lock_that_is_kept_stays_until_its_lease_is_over,
+        a_lock_that_is_held_at_least_for_a_time_stays_for_what_is_left_of_it,
+        the_inner_one_of_two_guards_keeps_the_lock_for_both,
+        a_renewed_lock_that_is_kept_is_renewed_no_more,
+        a_handler_that_keeps_the_lock_of_its_layer_keeps_it,
+        a_lost_lock_is_lost_whatever_its_holder_does,
+    ]
 }
 
 /// Somebody else is refused, and the lock is there, with what is left of its time.

@@ -3,7 +3,6 @@ use std::task::{Context, Poll};
 
 use axum::response::{IntoResponse, Response};
 use http::Request;
-use redlock_core::scope;
 use tower_service::Service;
 
 use crate::future::ResponseFuture;
@@ -45,10 +44,7 @@ where
         if !self.terms.cover(request.method()) {
             return ResponseFuture::unlocked(self.inner.call(request));
         }
-        // The clone is not known to be ready; what was polled is.
-        let clone = self.inner.clone();
-        let ready = std::mem::replace(&mut self.inner, clone);
         let (terms, setup) = (Arc::clone(&self.terms), Arc::clone(&self.setup));
-        ResponseFuture::locked(scope(locked::serve(terms, setup, ready, request)))
+        locked::serve(terms, setup, &mut self.inner, request)
     }
 }

@@ -3,7 +3,6 @@ use std::task::{Context, Poll};
 
 use axum::response::{IntoResponse, Response};
 use http::Request;
-use redlock_core::scope;
 use tower_service::Service;
 
 use super::table::{Table, Verdict};
@@ -49,11 +48,7 @@ where
                 ResponseFuture::locked(std::future::ready(Ok(self.setup.reject(rejection))))
             }
             Verdict::Locked(terms) => {
-                // The clone is not known to be ready; what was polled is.
-                let clone = self.inner.clone();
-                let ready = std::mem::replace(&mut self.inner, clone);
-                let setup = Arc::clone(&self.setup);
-                ResponseFuture::locked(scope(locked::serve(terms, setup, ready, request)))
+                locked::serve(terms, Arc::clone(&self.setup), &mut self.inner, request)
             }
         }
     }

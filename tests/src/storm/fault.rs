@@ -20,6 +20,8 @@ pub enum Fault {
     Restart,
     /// A node is killed, and started again without its data at once. Not covered by any promise.
     RestartAtOnce,
+    /// A node is killed, and started again with all that it had answered.
+    RestartWithData,
     /// A node forgets everything (FLUSHALL), and grants nothing until the longest lease is over.
     Forget,
     /// A node is stopped (SIGSTOP) for a while.
@@ -63,8 +65,9 @@ pub enum Fault {
 
 impl Fault {
     /// Those under which the promises hold.
-    pub const COVERED: [Self; 20] = [
+    pub const COVERED: [Self; 21] = [
         Self::Restart,
+        Self::RestartWithData,
         Self::Forget,
         Self::Freeze,
         Self::Stutter,
@@ -91,6 +94,7 @@ impl Fault {
         match self {
             Self::Restart
             | Self::RestartAtOnce
+            | Self::RestartWithData
             | Self::Forget
             | Self::Freeze
             | Self::Stutter
@@ -126,6 +130,7 @@ impl Fault {
     pub(super) fn silences(self) -> bool {
         match self {
             Self::Restart
+            | Self::RestartWithData
             | Self::Forget
             | Self::Freeze
             | Self::Pause
@@ -155,6 +160,7 @@ impl fmt::Display for Fault {
         f.write_str(match self {
             Self::Restart => "restart without data, held back",
             Self::RestartAtOnce => "restart without data, at once",
+            Self::RestartWithData => "restart with data",
             Self::Forget => "FLUSHALL, no grants for a lease",
             Self::Freeze => "SIGSTOP of a node",
             Self::Stutter => "slow node",

@@ -180,7 +180,7 @@ impl Planner {
             Fault::OutOfMemory | Fault::Demote | Fault::Forbid => self.millis(20, 300),
             Fault::StopClient if self.one_in(2) => self.millis(10, 200),
             Fault::StopClient => LONGEST_LEASE + self.millis(10, 200),
-            Fault::KillClient => self.millis(10, 100),
+            Fault::RestartWithData | Fault::KillClient => self.millis(10, 100),
             Fault::Silence | Fault::LoseRequests | Fault::LoseReplies => self.millis(20, 200),
             Fault::Delay => self.millis(80, 250),
             Fault::Tear => self.millis(20, 60),

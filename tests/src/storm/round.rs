@@ -70,9 +70,12 @@ impl Storm {
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let dir = dir.expect("a directory for the history");
         let history = History::at(dir.path().join("history"));
-        let servers = (0..schedule.nodes)
-            .map(|_| RedisServer::options().directive("lua-time-limit", "5").start());
-        let servers = join_all(servers).await;
+        // Without waiting for the disk: what is answered outlives the server, not the machine.
+        let options = RedisServer::options()
+            .directive("lua-time-limit", "5")
+            .directive("appendonly", "yes")
+            .directive("appendfsync", "no");
+        let servers = join_all((0..schedule.nodes).map(|_| options.clone().start())).await;
         let network = Network::between(schedule.clients, &servers).await;
         let server_urls = servers.iter().map(RedisServer::url).collect();
         let command = Command { program, client, server_urls, history: history.clone() };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::Fault;
+use crate::append_only_file::AppendOnlyFile;
 use crate::probe::Probe;
 use crate::redis_server::RedisServer;
 
@@ -19,7 +20,13 @@ pub(super) async fn strike_node(server: &mut RedisServer, fault: Fault, lasts: D
     match fault {
         Fault::Restart | Fault::RestartAtOnce => {
             server.kill();
+            AppendOnlyFile::of(server).cut(0);
             // From when it is gone: until then it may have voted.
+            sleep(lasts).await;
+            server.restart().await;
+        }
+        Fault::RestartWithData => {
+            server.kill();
             sleep(lasts).await;
             server.restart().await;
         }

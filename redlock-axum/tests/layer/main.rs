@@ -1,0 +1,31 @@
+//! `LockLayer`: what is locked, by which key, for how long.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod keys;
+mod locking;
+mod places;
+mod refusals;
+mod release;
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+
+use axum::routing::post as on_post;
+use axum::{Extension, Router};
+use redlock_axum::{LockLayer, LockManager, MemoryNode};
+
+/// `/orders/{id}/pay` behind the layer; the handler says how many keys are there while it runs.
+fn app(layer: LockLayer, locks: LockManager, node: &MemoryNode) -> Router {
+    let node = node.clone();
+    let pay = move || async move { node.len().to_string() };
+    Router::new()
+        .route("/orders/{id}/pay", on_post(pay.clone()).get(pay).route_layer(layer))
+        .layer(Extension(locks))
+}
+
+fn poll_once<F: Future>(future: &mut Pin<&mut F>) -> Poll<F::Output> {
+    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+}

@@ -1,0 +1,167 @@
+//! Where in an application the layer can stand.
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use axum::handler::Handler;
+use axum::response::Response;
+use axum::routing::post as on_post;
+use axum::{Extension, Router};
+use http::{Method, Request};
+use redlock_axum::LockLayer;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::support::{Log, OnlyWhenReady, hold, memory, post, request};
+
+#[tokio::test]
+async fn every_place_that_axum_has_for_a_layer_works() {
+    let (locks, _node) = memory().await;
+    let _guard = hold(&locks, "order:7").await;
+    let layer = || LockLayer::new("order:{id:u64}");
+    let handler = || async {};
+    let places = [
+        (
+            "MethodRouter::route_layer",
+            "/orders/",
+            Router::new().route("/orders/{id}", on_post(handler).route_layer(layer())),
+        ),
+        (
+            "MethodRouter::layer",
+            "/orders/",
+            Router::new().route("/orders/{id}", on_post(handler).layer(layer())),
+        ),
+        (
+            "Handler::layer",
+            "/orders/",
+            Router::new().route("/orders/{id}", on_post(handler.layer(layer()))),
+        ),
+        (
+            "Router::route_layer",
+            "/orders/",
+            Router::new().route("/orders/{id}", on_post(handler)).route_layer(layer()),
+        ),
+        (
+            "Router::layer",
+            "/orders/",
+            Router::new().route("/orders/{id}", on_post(handler)).layer(layer()),
+        ),
+        (
+            "route_service",
+            "/orders/",
+            Router::new().route_service("/orders/{id}", layer().layer(service_fn(ok))),
+        ),
+        (
+            "outside of nest",
+            "/api/orders/",
+            Router::new()
+                .nest("/api", Router::new().route("/orders/{id}", on_post(handler)))
+                .layer(layer()),
+        ),
+        (
+            "inside of nest",
+            "/api/orders/",
+            Router::new().nest(
+                "/api",
+                Router::new().route("/orders/{id}", on_post(handler)).route_layer(layer()),
+            ),
+        ),
+        (
+            "a parameter of the outer router",
+            "/shop/",
+            Router::new().nest(
+                "/shop/{id}",
+                Router::new().route("/", on_post(handler).route_layer(layer())),
+            ),
+        ),
+        (
+            "a parameter of nest_service",
+            "/shop/",
+            Router::new().nest_service("/shop/{id}", layer().layer(service_fn(ok))),
+        ),
+        (
+            "a wildcard",
+            "/orders/",
+            Router::new().route("/orders/{*id}", on_post(handler).route_layer(layer())),
+        ),
+    ];
+    for (place, path, router) in places {
+        let app = router.layer(Extension(locks.clone()));
+        assert_eq!(post(&app, &format!("{path}7")).await, 409, "{place}");
+        assert_eq!(post(&app, &format!("{path}8")).await, 200, "{place}");
+    }
+}
+
+async fn ok(_: Request<Body>) -> Result<Response, Infallible> {
+    Ok(Response::new(Body::empty()))
+}
+
+/// axum has no `MatchedPath` there, as it has none for a fallback.
+#[tokio::test]
+async fn a_service_in_nest_service_is_locked() {
+    let (locks, _node) = memory().await;
+    let service = LockLayer::new("k").layer(service_fn(ok));
+    let app = Router::new().nest_service("/files", service).layer(Extension(locks.clone()));
+
+    let _guard = hold(&locks, "k").await;
+    assert_eq!(post(&app, "/files/a").await, 409);
+}
+
+#[tokio::test]
+async fn a_request_that_no_route_matches_takes_no_lock() {
+    let (locks, _node) = memory().await;
+    let _guard = hold(&locks, "k").await;
+    for template in ["k", "order:{id}"] {
+        let app = Router::new()
+            .route("/orders/{id}", on_post(|| async {}))
+            .layer(LockLayer::new(template))
+            .layer(Extension(locks.clone()));
+        assert_eq!(post(&app, "/nowhere").await, 404, "{template}");
+    }
+}
+
+#[tokio::test]
+async fn a_fallback_that_works_unlocked_is_named_in_the_log_and_can_be_locked() {
+    let (locks, _node) = memory().await;
+    let _guard = hold(&locks, "k").await;
+    let app = |layer| {
+        Router::new()
+            .fallback(|| async { "work" })
+            .layer::<LockLayer>(layer)
+            .layer(Extension(locks.clone()))
+    };
+    Log::start();
+
+    let unlocked = app(LockLayer::new("k"));
+    assert_eq!(post(&unlocked, "/x").await, 200);
+    assert_eq!(post(&unlocked, "/x").await, 200);
+    assert_eq!(Log::count("WARN", ".lock_fallback()"), 1);
+
+    assert_eq!(post(&app(LockLayer::new("k").lock_fallback()), "/x").await, 409);
+}
+
+#[tokio::test]
+async fn a_service_outside_of_any_router_is_locked() {
+    let (locks, node) = memory().await;
+    let service = LockLayer::new("job").manager(locks.clone()).layer(service_fn(ok));
+    let guard = hold(&locks, "job").await;
+    let response = service.clone().oneshot(request(Method::POST, "/")).await.unwrap();
+    assert_eq!(response.status(), 409);
+    guard.release().await.unwrap();
+    assert_eq!(service.oneshot(request(Method::POST, "/")).await.unwrap().status(), 200);
+
+    let service = LockLayer::new("job:{id}").manager(locks).layer(service_fn(ok));
+    assert_eq!(service.oneshot(request(Method::POST, "/")).await.unwrap().status(), 500);
+    assert_eq!(node.len(), 0);
+}
+
+/// tower's contract: only the service that was polled ready may be called.
+#[tokio::test]
+async fn the_service_that_was_ready_is_the_one_that_is_called() {
+    let (locks, _node) = memory().await;
+    let layer = LockLayer::new("k").manager(locks).methods([Method::POST]);
+    let mut service = layer.layer(OnlyWhenReady::default());
+    for method in [Method::POST, Method::GET, Method::POST] {
+        let ready = ServiceExt::<Request<Body>>::ready(&mut service).await.unwrap();
+        assert_eq!(ready.call(request(method, "/")).await.unwrap().status(), 200);
+    }
+}

@@ -1,0 +1,111 @@
+//! What a client is told that does not get the lock, and an application that is set up wrongly.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::post as on_post;
+use http::{Method, StatusCode};
+use redlock_axum::{LockLayer, LockRejection, SetupError};
+
+use crate::app;
+use crate::support::{Log, hold, memory, post, send, text};
+
+#[tokio::test]
+async fn contention_answers_with_the_chosen_status() {
+    let (locks, node) = memory().await;
+    let layer = LockLayer::new("order:{id}").contended_status(StatusCode::LOCKED);
+    let app = app(layer, locks.clone(), &node);
+
+    let _guard = hold(&locks, "order:42").await;
+    let response = send(&app, Method::POST, "/orders/42/pay").await;
+    assert_eq!(response.status(), 423);
+    assert!(text(response).await.contains(r#""title":"Locked","status":423"#));
+}
+
+#[tokio::test]
+async fn after_the_shutdown_requests_are_refused_as_unavailable() {
+    let (locks, node) = memory().await;
+    let app = app(LockLayer::new("order:{id}"), locks.clone(), &node);
+    locks.shutdown().await;
+    let response = send(&app, Method::POST, "/orders/42/pay").await;
+    assert_eq!(response.status(), 503);
+    assert_eq!(response.headers()["retry-after"], "1");
+}
+
+#[tokio::test]
+async fn the_application_can_answer_refusals_itself() {
+    let (locks, node) = memory().await;
+    Log::start();
+    let layer = |template| {
+        LockLayer::new(template).on_reject(|rejection: LockRejection| {
+            (StatusCode::SERVICE_UNAVAILABLE, format!("{:?}", rejection.kind()))
+        })
+    };
+    let _held = hold(&locks, "order:42").await;
+
+    let contended = app(layer("order:{id}"), locks.clone(), &node);
+    let response = send(&contended, Method::POST, "/orders/42/pay").await;
+    assert_eq!(response.status(), 503);
+    assert_eq!(text(response).await, "Contended");
+
+    let wrong = app(layer("order:{idd}"), locks, &node);
+    let response = send(&wrong, Method::POST, "/orders/42/pay").await;
+    assert_eq!(text(response).await, "Misconfigured");
+    assert_eq!(Log::count("ERROR", "{idd}"), 1, "the answer must not hide it from the log");
+}
+
+#[tokio::test]
+async fn a_request_without_a_manager_is_refused_and_the_log_names_the_line_to_add() {
+    let (locks, node) = memory().await;
+    Log::start();
+    let bare =
+        |layer: LockLayer| Router::new().route("/", on_post(|| async { "ran" }).route_layer(layer));
+
+    let response = send(&bare(LockLayer::new("k")), Method::POST, "/").await;
+    assert_eq!(response.status(), 500);
+    assert!(!text(response).await.contains("Extension"));
+    assert_eq!(Log::count("ERROR", ".layer(axum::Extension(locks))"), 1);
+
+    let given = bare(LockLayer::new("k").manager(locks));
+    assert_eq!(post(&given, "/").await, 200);
+    assert_eq!(node.len(), 0);
+}
+
+#[test]
+fn mistakes_are_errors_when_checked() {
+    let mistake = |layer: LockLayer| layer.checked().unwrap_err();
+    assert!(matches!(mistake(LockLayer::new("order:{id")), SetupError::Template(_)));
+    assert_eq!(
+        mistake(LockLayer::new("k").expire(Duration::ZERO)).to_string(),
+        "expire is 0ns, but must be from 10 ms to 7 days"
+    );
+    let eight_days = Duration::from_secs(8 * 24 * 3600);
+    assert!(matches!(
+        mistake(LockLayer::new("k").wait_time(eight_days)),
+        SetupError::OutOfRange { option: "wait_time", .. }
+    ));
+    assert_eq!(
+        mistake(LockLayer::new("k").contended_status(StatusCode::OK)),
+        SetupError::ContendedStatus(StatusCode::OK)
+    );
+    assert_eq!(mistake(LockLayer::new("k").methods([])), SetupError::NoMethods);
+    assert!(LockLayer::new("order:{id:u64}").checked().is_ok());
+}
+
+/// A mistake that nobody checked for must not run handlers unlocked: invariant 1.
+#[tokio::test]
+async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
+    let (locks, node) = memory().await;
+    let mistakes: [fn() -> LockLayer; 4] = [
+        || LockLayer::new("order:{id").renew(),
+        || LockLayer::new("k").expire(Duration::ZERO).renew(),
+        || LockLayer::new("k").methods([]),
+        || LockLayer::new("k").contended_status(StatusCode::OK),
+    ];
+    for mistake in mistakes {
+        Log::start();
+        let app = app(mistake(), locks.clone(), &node);
+        assert_eq!(Log::count("ERROR", "a lock layer is set up wrongly"), 1);
+        assert_eq!(post(&app, "/orders/42/pay").await, 500);
+    }
+}

@@ -1,0 +1,179 @@
+//! Policies that are read out of the application's configuration.
+
+use std::time::Duration;
+
+use axum::routing::{any, post as on_post};
+use axum::{Extension, Router};
+use http::Method;
+use redlock_axum::{FencedLock, HeldLock, LockLayer, LockManager, LockPolicies};
+use serde::Deserialize;
+
+use crate::ok;
+use crate::support::{hold, memory, post, send, text};
+
+#[derive(Debug, Deserialize)]
+struct Config {
+    locks: LockPolicies,
+}
+
+async fn app(table: LockPolicies) -> (Router, LockManager) {
+    let (locks, node) = memory().await;
+    let lease = async move || node.time_to_live("order:7").unwrap().as_millis().to_string();
+    let app = Router::new()
+        .route("/orders/{id}/pay", on_post(lease).get(ok))
+        .route("/stock/{sku}", any(ok))
+        .layer(table)
+        .layer(Extension(locks.clone()));
+    (app, locks)
+}
+
+/// Asks for every field to have had its effect.
+async fn works(table: LockPolicies) {
+    let (app, locks) = app(table).await;
+    let lease = text(send(&app, Method::POST, "/orders/7/pay").await).await;
+    assert!((1400..=1500).contains(&lease.parse::<u64>().unwrap()), "{lease}");
+
+    let _order = hold(&locks, "order:7").await;
+    assert_eq!(post(&app, "/orders/7/pay").await, 409);
+    assert_eq!(send(&app, Method::GET, "/orders/7/pay").await.status(), 200);
+
+    let stock = hold(&locks, "stock:shoe").await;
+    assert_eq!(post(&app, "/stock/SHOE").await, 200);
+    assert_eq!(send(&app, Method::PATCH, "/stock/SHOE").await.status(), 423);
+    let put = send(&app, Method::PUT, "/stock/hat");
+    assert_eq!(put.await.status(), 200);
+    stock.release().await.unwrap();
+    assert_eq!(send(&app, Method::PATCH, "/stock/SHOE").await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_table_is_read_from_toml() {
+    let config: Config = toml::from_str(
+        r#"
+        [[locks]]
+        methods = "POST"
+        route = "/orders/{id}/pay"
+        key = "order:{id:u64}"
+        expire = "1s 500ms"
+
+        [[locks]]
+        methods = ["PUT", "PATCH"]
+        route = "/stock/{sku}"
+        key = "stock:{sku:lower}"
+        expire = 10
+        renew = true
+        max_hold = "1h"
+        hold_at_least = 0
+        reentrant = true
+        keep = false
+        on_lost = "keep_going"
+        wait_time = "20ms"
+        contended_status = 423
+        hold_until = "end_of_body"
+        "#,
+    )
+    .unwrap();
+    works(config.locks).await;
+}
+
+#[tokio::test]
+async fn a_table_is_read_from_json() {
+    let table = serde_json::from_str(
+        r#"[
+            {
+                "methods": ["POST"],
+                "route": "/orders/{id}/pay",
+                "key": "order:{id:u64}",
+                "expire": "1500ms"
+            },
+            {
+                "methods": ["PUT", "PATCH"],
+                "route": "/stock/{sku}",
+                "key": "stock:{sku:lower}",
+                "contended_status": 423,
+                "hold_until": "response"
+            }
+        ]"#,
+    )
+    .unwrap();
+    works(table).await;
+}
+
+#[tokio::test]
+async fn the_options_of_holding_are_read() {
+    let table: Config = toml::from_str(
+        r#"
+        locks = [
+            { route = "/waits", key = "waits", wait_time = "forever" },
+            { route = "/stays", key = "stays", expire = 60, hold_at_least = "30s" },
+            { route = "/keeps", key = "keeps", expire = 60, keep = true },
+            { route = "/stops", key = "stops", expire = "100ms", on_lost = "abort" },
+            { route = "/hangs", key = "hangs", expire = "100ms", renew = true, max_hold = "200ms" },
+            { route = "/again", key = "again", reentrant = true },
+            { route = "/counts", key = "counts", fenced = true },
+        ]
+        "#,
+    )
+    .unwrap();
+    let (locks, node) = memory().await;
+    let app = Router::new()
+        .route("/waits", on_post(ok))
+        .route("/stays", on_post(ok))
+        .route("/keeps", on_post(ok))
+        .route("/stops", on_post(std::future::pending::<()>))
+        .route("/hangs", on_post(|lock: HeldLock| async move { lock.lost().await }))
+        .route("/again", on_post(ok))
+        .route("/counts", on_post(|_: FencedLock| async {}))
+        .layer(table.locks)
+        .route_layer(LockLayer::new("again"))
+        .layer(Extension(locks.clone()));
+
+    let guard = hold(&locks, "waits").await;
+    let (waited, released) = tokio::join!(post(&app, "/waits"), guard.release());
+    released.unwrap();
+    assert_eq!(waited, 200);
+    assert_eq!(post(&app, "/counts").await, 200);
+    assert_eq!(post(&app, "/stays").await, 200);
+    let left = node.time_to_live("stays").unwrap();
+    assert!((20..=30).contains(&left.as_secs()), "{left:?}");
+    assert_eq!(post(&app, "/keeps").await, 200);
+    assert!(node.time_to_live("keeps").unwrap() > Duration::from_secs(50));
+    assert_eq!(post(&app, "/stops").await, 503);
+    assert_eq!(post(&app, "/hangs").await, 200);
+    assert_eq!(post(&app, "/again").await, 200);
+}
+
+#[test]
+fn what_is_wrong_in_a_file_is_said_clearly() {
+    let message = |fields: &str| {
+        let text = format!("[[locks]]\nroute = '/a/{{id}}'\nkey = 'a:{{id}}'\n{fields}");
+        toml::from_str::<Config>(&text).unwrap_err().to_string()
+    };
+    for (fields, part) in [
+        ("expires = 5", "unknown field `expires`, expected one of `route`, `key`, `methods`"),
+        ("methods = 'PSOT'", "`PSOT` is not a method; there are GET, POST, PUT"),
+        ("methods = ['post']", "`post` is not a method"),
+        ("methods = 5", "expected a method such as \"POST\", or a list of methods"),
+        ("methods = []", "methods is an empty list"),
+        ("expire = 'soon'", "expected a time such as \"500ms\" or \"5s\""),
+        ("expire = -1", "expected a time such as"),
+        ("expire = 1.5", "expected a time such as"),
+        ("expire = '5ms'", "expire is 5ms, but must be from 10 ms to 7 days"),
+        ("wait_time = '8days'", "wait_time is 691200s, but must be at most 7 days"),
+        ("wait_time = 'for ever'", "whole number of seconds, or \"forever\""),
+        ("expire = 'forever'", "expected a time such as \"500ms\" or \"5s\""),
+        ("max_hold = 5", "max_hold bounds the renewal of the lease, and needs renew"),
+        ("keep = true\nhold_at_least = 5", "keep holds the lock for its whole lease"),
+        ("hold_at_least = 6", "hold_at_least is 6s, but must be at most the lease"),
+        ("renew = 'yes'", "expected a boolean"),
+        ("on_lost = 'panic'", "unknown variant `panic`, expected `keep_going` or `abort`"),
+        ("contended_status = 42", "expected an HTTP status such as 409 or 423"),
+        ("contended_status = 200", "contended_status is 200 OK"),
+        ("hold_until = 'body'", "unknown variant `body`, expected `response` or `end_of_body`"),
+        ("[[locks]]\nroute = '/a/{x}'\nkey = 'b'", "lock policy 2 (/a/{x}): policy 1 is for"),
+        ("[[locks]]\nroute = '/b'", "missing field `key`"),
+    ] {
+        let message = message(fields);
+        assert!(message.contains(part), "{fields}: {message}");
+    }
+}

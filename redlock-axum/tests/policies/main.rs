@@ -1,0 +1,23 @@
+//! `LockPolicies`: which policy is for which request, and which mistakes are found when.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+#[cfg(feature = "serde")]
+mod configuration;
+mod mistakes;
+mod options;
+mod routes;
+
+use redlock_axum::{LockPolicies, LockPolicy};
+
+fn policies(policies: impl IntoIterator<Item = LockPolicy>) -> LockPolicies {
+    LockPolicies::new(policies).unwrap()
+}
+
+fn orders() -> LockPolicy {
+    LockPolicy::new("/orders/{id}", "order:{id:u64}")
+}
+
+async fn ok() {}

@@ -1,0 +1,165 @@
+//! Policies that contradict each other, themselves, or the application's routes.
+
+use std::time::Duration;
+
+use axum::response::Response;
+use axum::routing::{any, post as on_post};
+use axum::{Extension, Router};
+use http::{Method, StatusCode};
+use redlock_axum::{LockPolicies, LockPolicy, PolicyError, SetupError};
+use tower::{Layer, ServiceExt};
+
+use crate::support::{Log, memory, post, request, send};
+use crate::{ok, orders, policies};
+
+fn mistake(policies: impl IntoIterator<Item = LockPolicy>) -> PolicyError {
+    LockPolicies::new(policies).unwrap_err()
+}
+
+#[test]
+fn each_mistake_in_a_table_names_its_policy() {
+    let message = |policy: LockPolicy| mistake([orders(), policy]).to_string();
+    assert_eq!(
+        message(LockPolicy::new("/stock/{sku}", "stock:{sk}")),
+        "lock policy 2 (/stock/{sku}): the key has the placeholder {sk}, but the route has {sku}"
+    );
+    assert_eq!(
+        message(LockPolicy::new("/stock", "stock:{sku}")),
+        "lock policy 2 (/stock): the key has the placeholder {sku}, but the route has none"
+    );
+    assert_eq!(
+        message(LockPolicy::new("/stock/{sku", "k")),
+        "lock policy 2 (/stock/{sku): the route cannot be used: a parameter is written {name} and \
+         a wildcard {*name}, with {{ and }} for braces"
+    );
+    assert_eq!(
+        message(LockPolicy::new("/stock", "stock:{sku:u46}")),
+        "lock policy 2 (/stock): `u46` is not a type for the placeholder {sku}; there are u64, \
+         i64, uuid, lower"
+    );
+    assert_eq!(
+        message(LockPolicy::new("/stock", "k").expire(Duration::ZERO)),
+        "lock policy 2 (/stock): expire is 0ns, but must be from 10 ms to 7 days"
+    );
+    assert_eq!(
+        message(LockPolicy::new("/stock", "k").contended_status(StatusCode::OK)),
+        "lock policy 2 (/stock): contended_status is 200 OK, but must be a client or server error \
+         such as 409 or 423"
+    );
+    assert_eq!(
+        message(LockPolicy::new("/stock", "k").methods([])),
+        "lock policy 2 (/stock): methods is an empty list; leave it out to lock every method"
+    );
+}
+
+#[test]
+fn two_policies_for_one_method_of_a_route_are_a_mistake() {
+    let with = |methods: &[Method]| orders().methods(methods.iter().cloned());
+    let get_and_post = with(&[Method::GET, Method::POST]);
+
+    let error = mistake([get_and_post.clone(), with(&[Method::PUT, Method::POST])]);
+    assert_eq!(error.position(), 2);
+    assert_eq!(error.route(), "/orders/{id}");
+    assert_eq!(
+        error.to_string(),
+        "lock policy 2 (/orders/{id}): policy 1 is for the same route and POST"
+    );
+    assert_eq!(
+        *mistake([get_and_post.clone(), orders()]).reason(),
+        SetupError::Duplicate { other: 1, method: None }
+    );
+    // Another name for the parameter does not make it another route.
+    let renamed = LockPolicy::new("/orders/{order}", "k").methods([Method::GET]);
+    assert!(matches!(
+        mistake([get_and_post.clone(), renamed]).reason(),
+        SetupError::Duplicate { other: 1, method: Some(Method::GET) }
+    ));
+    assert!(LockPolicies::new([get_and_post, with(&[Method::PUT])]).is_ok());
+}
+
+#[test]
+fn the_table_can_be_compared_with_the_routes_of_the_application() {
+    let table = policies([orders(), LockPolicy::new("/stock/{sku}", "stock")]);
+    assert!(table.check_routes(["/", "/stock/{id}", "/orders/{id}"]).is_ok());
+
+    let missing = table.check_routes(["/orders/{id}", "/stock/{sku}/reserve"]).unwrap_err();
+    assert_eq!(missing.position(), 2);
+    assert_eq!(*missing.reason(), SetupError::NoSuchRoute);
+
+    let renamed = table.check_routes(["/orders/{order}", "/stock/{sku}"]).unwrap_err();
+    assert_eq!(
+        renamed.to_string(),
+        "lock policy 1 (/orders/{id}): the key has the placeholder {id}, but the route has {order}"
+    );
+}
+
+#[tokio::test]
+async fn a_policy_that_no_request_has_matched_is_listed() {
+    let (locks, _node) = memory().await;
+    let table = policies([
+        orders().methods([Method::POST]),
+        LockPolicy::new("/stock/{sku}", "stock:{sku}"),
+    ]);
+    let unmatched = || table.unmatched().map(ToString::to_string).collect::<Vec<_>>();
+    let app =
+        Router::new().route("/orders/{id}", any(ok)).layer(table.clone()).layer(Extension(locks));
+
+    assert_eq!(send(&app, Method::GET, "/orders/7").await.status(), 200);
+    assert_eq!(unmatched(), ["POST /orders/{id}", "/stock/{sku}"]);
+    assert_eq!(post(&app, "/orders/7").await, 200);
+    assert_eq!(unmatched(), ["/stock/{sku}"]);
+}
+
+/// A policy that does not meet its route must not let requests run unlocked: invariant 1.
+#[tokio::test]
+async fn a_request_that_a_policy_means_but_its_route_did_not_match_is_refused() {
+    let (locks, _node) = memory().await;
+    let table = || policies([orders().methods([Method::POST])]);
+    for (place, router) in [
+        ("no such route", Router::new().route("/other", on_post(ok)).layer(table())),
+        ("a wider route", Router::new().route("/orders/{*rest}", any(ok)).layer(table())),
+        ("a route of another kind", Router::new().route("/{kind}/{id}", any(ok)).layer(table())),
+        (
+            "inside of nest_service",
+            Router::new()
+                .nest_service("/orders", Router::new().route("/{id}", any(ok)))
+                .layer(table()),
+        ),
+    ] {
+        Log::start();
+        let app = router.layer(Extension(locks.clone()));
+        assert_eq!(post(&app, "/orders/7").await, 500, "{place}");
+        assert_eq!(Log::count("ERROR", "the lock policy for POST /orders/{id} fits"), 1, "{place}");
+        assert_ne!(send(&app, Method::GET, "/orders/7").await.status(), 500, "{place}");
+    }
+}
+
+#[tokio::test]
+async fn a_table_around_the_whole_router_refuses_instead_of_locking_nothing() {
+    let (locks, _node) = memory().await;
+    let router = Router::new().route("/orders/{id}", on_post(ok));
+    let service = policies([orders()]).manager(locks).layer(router);
+    let response: Response = service.oneshot(request(Method::POST, "/orders/7")).await.unwrap();
+    assert_eq!(response.status(), 500);
+}
+
+#[tokio::test]
+async fn a_forgotten_prefix_is_named_in_the_log_once() {
+    let (locks, _node) = memory().await;
+    let table = || policies([orders()]);
+    let api = Router::new().route("/orders/{id}", on_post(ok));
+    for (router, path) in [
+        (Router::new().nest("/api", api.clone()).layer(table()), "/api/orders/7"),
+        (Router::new().nest("/api", api.layer(table())), "/api/orders/7"),
+        (Router::new().route("/orders/{id}/", on_post(ok)).layer(table()), "/orders/7/"),
+    ] {
+        Log::start();
+        let app = router.layer(Extension(locks.clone()));
+        assert_eq!(post(&app, path).await, 200);
+        assert_eq!(post(&app, path).await, 200);
+        assert_eq!(
+            Log::count("ERROR", "the lock policy for /orders/{id} has matched no request"),
+            1
+        );
+    }
+}

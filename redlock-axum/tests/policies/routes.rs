@@ -1,0 +1,142 @@
+//! Which policy a request falls under.
+
+use axum::routing::{any, get, post as on_post};
+use axum::{Extension, Router};
+use http::Method;
+use redlock_axum::{LockPolicies, LockPolicy};
+
+use crate::support::{Log, hold, memory, post, send, text};
+use crate::{ok, orders, policies};
+
+#[tokio::test]
+async fn each_route_is_locked_by_its_own_policy() {
+    let (locks, node) = memory().await;
+    let app = Router::new()
+        .route("/orders/{id}/pay", on_post(ok))
+        .route("/stock/{sku}", on_post(ok).get(ok))
+        .route("/health", get(ok))
+        .layer(policies([
+            LockPolicy::new("/orders/{id}/pay", "order:{id:u64}"),
+            LockPolicy::new("/stock/{sku}", "stock:{sku}").methods([Method::POST]),
+        ]))
+        .layer(Extension(locks.clone()));
+
+    let _order = hold(&locks, "order:42").await;
+    let _stock = hold(&locks, "stock:shoe").await;
+    assert_eq!(post(&app, "/orders/042/pay").await, 409);
+    assert_eq!(post(&app, "/orders/43/pay").await, 200);
+    assert_eq!(post(&app, "/stock/shoe").await, 409);
+    assert_eq!(send(&app, Method::GET, "/stock/shoe").await.status(), 200);
+    assert_eq!(send(&app, Method::GET, "/health").await.status(), 200);
+    assert_eq!(post(&app, "/nowhere").await, 404);
+    assert_eq!(node.len(), 2);
+}
+
+#[tokio::test]
+async fn methods_of_one_route_can_have_different_keys() {
+    let (locks, _node) = memory().await;
+    let app = Router::new()
+        .route("/{id}", any(ok))
+        .route_layer(policies([
+            LockPolicy::new("/{id}", "write:{id}").methods([Method::PUT, Method::DELETE]),
+            LockPolicy::new("/{id}", "append:{id}").methods([Method::POST]),
+        ]))
+        .layer(Extension(locks.clone()));
+
+    let _write = hold(&locks, "write:1").await;
+    assert_eq!(send(&app, Method::PUT, "/1").await.status(), 409);
+    assert_eq!(send(&app, Method::DELETE, "/1").await.status(), 409);
+    assert_eq!(post(&app, "/1").await, 200);
+    assert_eq!(send(&app, Method::PATCH, "/1").await.status(), 200);
+}
+
+/// axum serves HEAD with the handler for GET: invariant 1.
+#[tokio::test]
+async fn head_falls_under_the_policy_for_get_unless_it_has_its_own() {
+    let (locks, _node) = memory().await;
+    let get_policy = || LockPolicy::new("/", "get").methods([Method::GET]);
+    let app = |table: LockPolicies| {
+        Router::new().route("/", get(ok)).layer(table).layer(Extension(locks.clone()))
+    };
+
+    let guard = hold(&locks, "get").await;
+    let shared = app(policies([get_policy()]));
+    assert_eq!(send(&shared, Method::HEAD, "/").await.status(), 409);
+    let own = app(policies([get_policy(), LockPolicy::new("/", "head").methods([Method::HEAD])]));
+    assert_eq!(send(&own, Method::HEAD, "/").await.status(), 200);
+
+    guard.release().await.unwrap();
+    let _head = hold(&locks, "head").await;
+    assert_eq!(send(&own, Method::HEAD, "/").await.status(), 409);
+    assert_eq!(send(&own, Method::GET, "/").await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_nested_route_is_found_by_its_whole_pattern_wherever_the_layer_is() {
+    let (locks, _node) = memory().await;
+    let _guard = hold(&locks, "order:7").await;
+    let table = || policies([LockPolicy::new("/api/{tenant}/orders/{id}", "order:{id}")]);
+    let inner = || Router::new().route("/orders/{id}", on_post(ok));
+    for (place, router) in [
+        ("outside", Router::new().nest("/api/{tenant}", inner()).layer(table())),
+        ("inside", Router::new().nest("/api/{tenant}", inner().route_layer(table()))),
+        ("nest_service", Router::new().nest_service("/api/{tenant}", inner().layer(table()))),
+    ] {
+        let app = router.layer(Extension(locks.clone()));
+        assert_eq!(post(&app, "/api/acme/orders/7").await, 409, "{place}");
+        assert_eq!(post(&app, "/api/acme/orders/8").await, 200, "{place}");
+    }
+}
+
+#[tokio::test]
+async fn every_pattern_that_axum_takes_is_found() {
+    let (locks, _node) = memory().await;
+    let _guard = hold(&locks, "k").await;
+    for (route, path) in [
+        ("/", "/"),
+        ("/files/{*path}", "/files/a/b"),
+        ("/v-{version}/{id}", "/v-2/7"),
+        ("/{{literal}}/{id}", "/{literal}/7"),
+        ("/slash/", "/slash/"),
+    ] {
+        let app = Router::new()
+            .route(route, on_post(ok))
+            .layer(policies([LockPolicy::new(route, "k")]))
+            .layer(Extension(locks.clone()));
+        assert_eq!(post(&app, path).await, 409, "{route}");
+    }
+}
+
+#[tokio::test]
+async fn the_names_of_parameters_matter_to_the_key_only() {
+    let (locks, _node) = memory().await;
+    Log::start();
+    let app = |key| {
+        Router::new()
+            .route("/orders/{order_id}", on_post(ok))
+            .layer(policies([LockPolicy::new("/orders/{id}", key)]))
+            .layer(Extension(locks.clone()))
+    };
+
+    let _held = hold(&locks, "orders").await;
+    assert_eq!(post(&app("orders"), "/orders/7").await, 409);
+    assert_eq!(post(&app("order:{id}"), "/orders/7").await, 500);
+    assert_eq!(Log::count("ERROR", "there is {order_id}"), 1);
+}
+
+#[tokio::test]
+async fn a_more_specific_route_without_a_policy_is_served_unlocked() {
+    let (locks, node) = memory().await;
+    Log::start();
+    let seen = node.clone();
+    let app = Router::new()
+        .route("/orders/{id}", on_post(ok))
+        .route("/orders/search", on_post(async move || seen.len().to_string()))
+        .layer(policies([orders()]))
+        .layer(Extension(locks));
+
+    let response = send(&app, Method::POST, "/orders/search").await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(text(response).await, "0");
+    assert_eq!(Log::lines(), Vec::<String>::new());
+}

@@ -1,0 +1,119 @@
+//! What a server has written down, and how a power cut takes the end of it away.
+
+use std::fs::{self, OpenOptions};
+use std::ops::Range;
+use std::path::PathBuf;
+
+use crate::redis_server::RedisServer;
+
+/// The append-only file of a server that is down and was started with `appendonly yes`.
+///
+/// A killed server loses nothing of it, because the kernel has it already. A power cut takes away what
+/// has not reached the disk: the file ends earlier, perhaps in the middle of a command.
+#[derive(Debug)]
+pub struct AppendOnlyFile {
+    path: PathBuf,
+    content: Vec<u8>,
+}
+
+impl AppendOnlyFile {
+    /// Reads the file that the server would go on with.
+    ///
+    /// # Panics
+    ///
+    /// When it still writes, or there is none.
+    pub fn of(server: &RedisServer) -> Self {
+        assert!(!server.is_up(), "the server still writes");
+        // Up to Redis 6.2 it is one file; from 7.0 on several, of which a manifest names the last.
+        let several = server.dir().join("appendonlydir");
+        let path = if several.is_dir() {
+            let manifest = fs::read_to_string(several.join("appendonly.aof.manifest"));
+            let manifest = manifest.expect("the manifest of the append-only files");
+            let last = manifest.lines().rfind(|line| line.contains(" type i"));
+            let name = last.and_then(|line| line.split(' ').nth(1));
+            several.join(name.expect("an append-only file that grows"))
+        } else {
+            server.dir().join("appendonly.aof")
+        };
+        let content = fs::read(&path).expect("the append-only file");
+        Self { path, content }
+    }
+
+    /// Where the commands stand that have this word, such as a key, in order.
+    pub fn commands_with(&self, word: &str) -> Vec<Range<usize>> {
+        let mut found = Vec::new();
+        let mut at = 0;
+        while let Some((words, end)) = command(&self.content, at) {
+            if words.contains(&word.as_bytes()) {
+                found.push(at..end);
+            }
+            at = end;
+        }
+        found
+    }
+
+    /// Lets the file end there.
+    ///
+    /// # Panics
+    ///
+    /// When it is shorter than that.
+    pub fn cut(self, end: usize) {
+        assert!(end <= self.content.len(), "it ends before byte {end}");
+        let file = OpenOptions::new().write(true).open(&self.path).expect("the append-only file");
+        file.set_len(end as u64).expect("a shorter append-only file");
+    }
+}
+
+/// The words of the command at `at`, and where it ends; `None` if it is not there to its end.
+fn command(content: &[u8], mut at: usize) -> Option<(Vec<&[u8]>, usize)> {
+    let mut count = line(content, &mut at)?;
+    // A remark, such as the time.
+    while count.starts_with(b"#") {
+        count = line(content, &mut at)?;
+    }
+    let words = (0..number(count, b'*')).map(|_| {
+        let length = number(line(content, &mut at)?, b'$');
+        let word = content.get(at..at + length)?;
+        at += length;
+        line(content, &mut at)?.is_empty().then_some(word)
+    });
+    let words = words.collect::<Option<Vec<_>>>()?;
+    Some((words, at))
+}
+
+/// The line at `at`, without its end; `at` goes behind it.
+fn line<'a>(content: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
+    let rest = content.get(*at..)?;
+    let length = rest.windows(2).position(|two| two == b"\r\n")?;
+    *at += length + 2;
+    Some(&rest[..length])
+}
+
+fn number(line: &[u8], sign: u8) -> usize {
+    let digits = line.strip_prefix(&[sign]).and_then(|digits| str::from_utf8(digits).ok());
+    let number = digits.and_then(|digits| digits.parse().ok());
+    number.unwrap_or_else(|| panic!("not an append-only file at {:?}", line.escape_ascii()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn commands_are_found_by_a_whole_word_up_to_one_that_is_torn() {
+        let set = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$8\r\n*1\r\n$1\r\n\r\n";
+        let remark = "#TS:1700000000\r\n";
+        let delete = "*2\r\n$3\r\nDEL\r\n$2\r\nab\r\n";
+        let torn = "*2\r\n$3\r\nDEL\r\n$1\r\na";
+        let content = [set, remark, delete, torn].concat().into_bytes();
+        let file = AppendOnlyFile { path: PathBuf::new(), content };
+        let found = |word| {
+            let commands = file.commands_with(word).into_iter();
+            commands.map(|command| (command.start, command.end)).collect::<Vec<_>>()
+        };
+        assert_eq!(found("a"), [(0, set.len())]);
+        let end = set.len() + remark.len() + delete.len();
+        assert_eq!(found("ab"), [(set.len(), end)]);
+        assert_eq!(found("b"), []);
+    }
+}
