@@ -16,6 +16,8 @@ use crate::node::{Answer, Claim};
 pub(crate) struct Grant {
     /// What the lease counts from.
     pub(crate) since: Moment,
+    /// When it was decided.
+    pub(crate) decided: Moment,
     /// The holder's number, if the claim is to be numbered.
     pub(crate) token: Option<FencingToken>,
 }
@@ -70,13 +72,14 @@ impl Ballot {
                 .await?;
         }
 
-        let elapsed = self.clock.now().since(since);
+        let decided = self.clock.now();
+        let elapsed = decided.since(since);
         if validity::remaining(expire, elapsed).is_zero() {
             return Err(Refusal::TimedOut { elapsed, votes: attempt.round.votes(&self.nodes) });
         }
         claim.note_granted();
         attempt.keep();
-        Ok(Grant { since, token })
+        Ok(Grant { since, decided, token })
     }
 
     /// Writes a number to a majority of nodes that hold the claim, as long as validity is left, so that every later majority has a
@@ -101,7 +104,7 @@ impl Ballot {
             Verdict::Carried => Ok(()),
             Verdict::Rejected => Err(self.refusal(&round)),
         };
-        self.await_rest(round);
+        self.await_rest(&mut round);
         confirmed
     }
 
@@ -130,9 +133,8 @@ struct Attempt<'a> {
 impl Attempt<'_> {
     fn keep(mut self) {
         self.kept = true;
-        let round = std::mem::replace(&mut self.round, Round::new(&[]));
         // Late grants are welcome: they are released with the others.
-        self.ballot.await_rest(round);
+        self.ballot.await_rest(&mut self.round);
     }
 }
 

@@ -4,20 +4,23 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use smallvec::SmallVec;
+
+use super::FEW;
 use crate::error::Vote;
-use crate::node::Answer;
+use crate::node::{Answer, patiently};
 
 /// The answers of the nodes, polled together in the caller's task: for a handful of nodes that is
 /// faster than a task or a wake-up list for each.
 #[derive(Default)]
 pub(crate) struct FanOut {
-    answers: Vec<Option<Answer>>,
+    answers: SmallVec<[Option<Answer>; FEW]>,
     pending: usize,
 }
 
 impl FanOut {
     pub(crate) fn with_capacity(nodes: usize) -> Self {
-        Self { answers: Vec::with_capacity(nodes), pending: 0 }
+        Self { answers: SmallVec::with_capacity(nodes), pending: 0 }
     }
 
     /// Adds the answer of the next node.
@@ -52,10 +55,10 @@ impl FanOut {
 
     /// Waits for all answers.
     pub(crate) async fn finish(mut self, mut voted: impl FnMut(usize, Vote)) {
-        std::future::poll_fn(|cx| {
+        patiently(std::future::poll_fn(|cx| {
             self.poll_all(cx, &mut voted);
             if self.is_empty() { Poll::Ready(()) } else { Poll::Pending }
-        })
+        }))
         .await;
     }
 }

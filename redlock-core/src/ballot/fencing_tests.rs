@@ -35,7 +35,7 @@ fn setup(counters: &[i64]) -> Setup {
 async fn turn(setup: &Setup, modes: &[Mode]) -> FencingToken {
     setup.set(modes);
     let claim = claim();
-    let Grant { since, token } = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    let Grant { since, token, .. } = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
     setup.set(&vec![UP; modes.len()]);
     setup.ballot.release(claim, since.after(EXPIRE)).await;
     assert!(setup.free().await);

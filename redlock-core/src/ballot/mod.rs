@@ -26,6 +26,9 @@ pub(crate) use quorum::quorum;
 use round::Round;
 use tally::Verdict;
 
+/// So many nodes' votes are counted without memory of their own.
+const FEW: usize = 5;
+
 /// The nodes that vote, and the rules they vote by.
 #[derive(Debug, Clone)]
 pub(crate) struct Ballot {
@@ -117,7 +120,7 @@ impl Ballot {
         let extension = match verdict {
             Verdict::Carried => {
                 telemetry::extension("extended");
-                self.restore(claim, expire, round);
+                self.restore(claim, expire, &mut round);
                 return Extension::Extended { since };
             }
             Verdict::Rejected if round.tally().denied() => {
@@ -129,7 +132,7 @@ impl Ballot {
                 Extension::Unavailable(round.votes(&self.nodes))
             }
         };
-        self.await_rest(round);
+        self.await_rest(&mut round);
         extension
     }
 
@@ -166,20 +169,20 @@ impl Ballot {
         self.aftercare.release(Leftover { claim, until, nodes });
     }
 
-    fn restore(&self, claim: &Arc<Claim>, expire: Duration, round: Round) {
+    fn restore(&self, claim: &Arc<Claim>, expire: Duration, round: &mut Round) {
         let gone: Vec<usize> = (0..self.nodes.len())
             .filter(|index| matches!(round.vote(*index), Some(Vote::Gone)))
             .collect();
-        let answers = round.into_rest();
-        if !(gone.is_empty() && answers.is_empty()) {
+        let answers = round.take_rest();
+        if !gone.is_empty() || answers.is_some() {
+            let answers = answers.unwrap_or_default();
             let (claim, nodes) = (Arc::clone(claim), Arc::clone(&self.nodes));
             self.aftercare.restore(Forgotten { claim, expire, nodes, gone, answers });
         }
     }
 
-    fn await_rest(&self, round: Round) {
-        let rest = round.into_rest();
-        if !rest.is_empty() {
+    fn await_rest(&self, round: &mut Round) {
+        if let Some(rest) = round.take_rest() {
             self.aftercare.await_answers(rest);
         }
     }

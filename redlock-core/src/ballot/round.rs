@@ -45,22 +45,20 @@ impl Round {
     /// then count as failed. Cancel safe: what came in is kept.
     pub(crate) async fn decide(&mut self, timeout: Duration) -> Verdict {
         // Without a timer first: nodes in memory, and nodes that are down, answer at once.
-        let mut first = true;
-        let decided = std::future::poll_fn(|cx| match self.poll(cx) {
-            Some(verdict) => Poll::Ready(Some(verdict)),
-            None if std::mem::take(&mut first) => Poll::Ready(None),
-            None => Poll::Pending,
-        });
-        if let Some(verdict) = decided.await {
+        if let Some(verdict) = std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
             return verdict;
         }
 
         let deadline = Instant::now() + timeout;
         let mut timer = pin!(sleep_until(deadline));
         let mut grace = Some(GRACE);
+        // The answers that were polled above will wake this task.
+        let mut polled = true;
         std::future::poll_fn(|cx| {
             loop {
-                if let Some(verdict) = self.poll(cx) {
+                if !std::mem::take(&mut polled)
+                    && let Some(verdict) = self.poll(cx)
+                {
                     return Poll::Ready(verdict);
                 }
                 if timer.as_mut().poll(cx).is_pending() {
@@ -103,9 +101,9 @@ impl Round {
         self.fan_out.take(index)
     }
 
-    /// The answers that are still under way.
-    pub(crate) fn into_rest(self) -> FanOut {
-        self.fan_out
+    /// The answers that are still under way, if there are any.
+    pub(crate) fn take_rest(&mut self) -> Option<FanOut> {
+        (!self.fan_out.is_empty()).then(|| std::mem::take(&mut self.fan_out))
     }
 
     /// What a node's vote was, or would have been.

@@ -14,7 +14,7 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 use crate::ballot::{Aftercare, FanOut, Forgotten, Leftover, UnderWay};
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeError, Vote};
-use crate::node::{Answer, Claim, Node};
+use crate::node::{Answer, Claim, Node, patiently};
 
 /// The pause before a node that failed to release is asked again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -120,17 +120,17 @@ impl Aftercare for Background {
                     return;
                 }
                 claim.note_asked(index);
-                let vote = nodes[index].acquire(&claim, expire).await;
+                let vote = patiently(nodes[index].acquire(&claim, expire)).await;
                 tracing::debug!(
                     key = %claim.key(), node = %nodes[index].name(), %vote,
                     "set a lock again that the node had forgotten"
                 );
                 if let Some(token) = claim.first_token() {
-                    let _ = nodes[index].confirm(&claim, token.number()).await;
+                    let _ = patiently(nodes[index].confirm(&claim, token.number())).await;
                 }
                 // The release may have overtaken it.
                 if claim.is_given_up() {
-                    let _ = nodes[index].release(&claim).await;
+                    let _ = patiently(nodes[index].release(&claim)).await;
                 }
             }
         });
@@ -196,7 +196,7 @@ impl Releasing {
     async fn finish(mut self, claim: &Arc<Claim>, until: Moment, clock: &dyn Clock) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let vote = std::future::poll_fn(|cx| self.poll(cx)).await;
+            let vote = patiently(std::future::poll_fn(|cx| self.poll(cx))).await;
             let Vote::Failed(error) = vote else { return };
             let left = clock.now().until(until);
             if left.is_zero() {

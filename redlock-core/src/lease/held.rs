@@ -61,10 +61,11 @@ impl Held {
         claim: Arc<Claim>,
         clock: Arc<dyn Clock>,
         since: Moment,
+        decided: Moment,
         expire: Duration,
     ) -> Self {
-        // A node may have answered, and so begun its lease, up to now.
-        let runs_out = clock.now().after(expire);
+        // A node may have answered, and so begun its lease, up to then.
+        let runs_out = decided.after(expire);
         let term = Term { state: State::Held, since, expire, unconfirmed: false, runs_out };
         Self {
             claim,

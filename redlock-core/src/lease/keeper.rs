@@ -85,7 +85,7 @@ impl Keeper {
         let entry = Entry { held: Arc::clone(held), renewal };
         let due = entry.next_due();
         self.ledger.insert(entry, due);
-        if !self.started.swap(true, Ordering::Relaxed) {
+        if !self.started.load(Ordering::Relaxed) && !self.started.swap(true, Ordering::Relaxed) {
             match Handle::try_current() {
                 Ok(runtime) => {
                     let run = run(Arc::clone(&self.ledger), self.ballot.clone(), self.end.clone());

@@ -10,7 +10,7 @@ pub(crate) mod redis;
 mod token;
 
 use std::fmt;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -87,6 +87,10 @@ impl fmt::Debug for Listening {
 
 /// A vote that is on its way. Nothing is sent before the first poll. Dropping it does not take the
 /// question back: whoever drops the answer to an acquisition has to release.
+///
+/// Over a connection that was given up it fails at the next poll, but wakes nobody: to tell each
+/// question would cost every lock more than to look again costs those that wait for long. Whoever has
+/// no deadline waits by [`patiently`].
 pub(crate) enum Answer {
     /// The vote is there.
     Ready(Vote),
@@ -97,6 +101,17 @@ pub(crate) enum Answer {
 impl Answer {
     pub(crate) fn pending(future: impl Future<Output = Vote> + Send + 'static) -> Self {
         Self::Pending(Box::pin(future))
+    }
+}
+
+/// Waits for answers that may take for ever, and polls them now and then.
+pub(crate) async fn patiently<F: Future>(answers: F) -> F::Output {
+    const LOOK_AGAIN: Duration = Duration::from_secs(1);
+    let mut answers = pin!(answers);
+    loop {
+        if let Ok(votes) = tokio::time::timeout(LOOK_AGAIN, answers.as_mut()).await {
+            return votes;
+        }
     }
 }
 

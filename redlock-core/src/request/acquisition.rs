@@ -176,9 +176,9 @@ impl LockRequest {
         }
         let claim = Arc::new(claim);
         match shared.ballot.acquire(&claim, terms.expire).await {
-            Ok(Grant { since, token }) => {
+            Ok(Grant { since, decided, token }) => {
                 let clock = Arc::clone(&shared.ballot.clock);
-                let held = Arc::new(Held::new(claim, clock, since, terms.expire));
+                let held = Arc::new(Held::new(claim, clock, since, decided, terms.expire));
                 if let Some(token) = token {
                     held.set_token(token);
                 }

@@ -1,13 +1,16 @@
 //! One connection to a server.
 
 use std::fmt;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Poll;
 use std::time::Duration;
 
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use super::commands;
 use super::probation::Probation;
@@ -24,7 +27,7 @@ pub(super) struct Link {
     pub(super) identity: Identity,
     probation: OnceLock<Probation>,
     waiting: Waiting,
-    abandoned: Abandoned,
+    abandoned: AtomicBool,
 }
 
 /// What the server says of itself.
@@ -60,7 +63,7 @@ impl Link {
             identity,
             probation: OnceLock::new(),
             waiting: Waiting::default(),
-            abandoned: Abandoned::default(),
+            abandoned: AtomicBool::new(false),
         }
     }
 
@@ -86,9 +89,9 @@ impl Link {
     /// What was asked before may still be executed. It has its clean-up behind it on the same
     /// connection, as long as `limit` is longer than a ballot waits (invariant 6).
     pub(super) fn abandon_if_silent_for(&self, limit: Duration) {
-        if self.unresponsive_for(limit).is_some() {
+        if self.unresponsive_for(limit, Instant::now()).is_some() {
             self.health.fail(&format!("no answer for {limit:?}"));
-            self.abandoned.set();
+            self.abandoned.store(true, Ordering::Release);
         }
     }
 
@@ -104,14 +107,15 @@ impl Link {
         let mut handle = self.handle.clone();
         // Unconstrained, so that the first poll sends even where the task's budget is used up: what
         // is polled first has to be sent first (invariant 6).
-        let reply = tokio::task::unconstrained(handle.send_packed_command(command));
-        let reply = tokio::select! {
-            biased;
-            reply = reply => reply.and_then(Value::extract_error),
-            () = self.abandoned.wait() => {
-                return Err((ErrorKind::Io, "it was given up, as the server was silent").into());
+        let mut reply = pin!(tokio::task::unconstrained(handle.send_packed_command(command)));
+        let reply = std::future::poll_fn(|cx| match reply.as_mut().poll(cx) {
+            Poll::Pending if self.abandoned.load(Ordering::Acquire) => {
+                let error = (ErrorKind::Io, "it was given up, as the server was silent");
+                Poll::Ready(Err(error.into()))
             }
-        };
+            reply => reply,
+        });
+        let reply = reply.await.and_then(Value::extract_error);
         question.answered();
         if let Err(error) = &reply {
             self.health.note(error);
@@ -197,8 +201,8 @@ impl Link {
 
     /// How long the server has been silent, if that is for longer than `limit` and long enough to
     /// take it for unresponsive.
-    pub(super) fn unresponsive_for(&self, limit: Duration) -> Option<Duration> {
-        self.waiting.unresponsive_for(limit)
+    pub(super) fn unresponsive_for(&self, limit: Duration, now: Instant) -> Option<Duration> {
+        self.waiting.unresponsive_for(limit, now)
     }
 }
 
@@ -248,29 +252,6 @@ fn is_read_only(error: &RedisError) -> bool {
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
-/// Ends what waits for an answer. What a `CancellationToken` is, without its tree: every question
-/// waits for it.
-#[derive(Debug, Default)]
-struct Abandoned {
-    set: AtomicBool,
-    notify: Notify,
-}
-
-impl Abandoned {
-    fn set(&self) {
-        self.set.store(true, Ordering::SeqCst);
-        self.notify.notify_waiters();
-    }
-
-    async fn wait(&self) {
-        // Made before the look, it misses nothing.
-        let notified = self.notify.notified();
-        if !self.set.load(Ordering::SeqCst) {
-            notified.await;
-        }
-    }
-}
-
 impl fmt::Debug for Link {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Link")
@@ -285,6 +266,7 @@ mod tests {
     use super::super::scripted::tests::link;
     use super::super::waiting::SUSPICION;
     use super::*;
+    use crate::node::patiently;
 
     #[test]
     fn a_server_that_was_demoted_is_known_by_its_error_in_scripts_too() {
@@ -302,21 +284,22 @@ mod tests {
     }
 
     /// Otherwise it would wait for ever: the connection leads nowhere, and does not break.
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn what_waits_on_a_connection_that_is_given_up_ends() {
         let (link, _server) = link().await;
-        let command = bb8_redis::redis::cmd("PING");
-        let give_up = async {
-            link.abandon_if_silent_for(Duration::ZERO);
-            assert!(link.is_alive(), "suspected");
-            tokio::time::sleep(SUSPICION).await;
-            link.abandon_if_silent_for(Duration::ZERO);
-            assert!(!link.is_alive());
+        let link = Arc::new(link);
+        let ask = || {
+            let link = Arc::clone(&link);
+            tokio::spawn(async move { patiently(link.ask(&bb8_redis::redis::cmd("PING"))).await })
         };
-        let ended = async {
-            let (before, ()) = tokio::join!(link.ask(&command), give_up);
-            (before, link.ask(&command).await)
-        };
+        let before = ask();
+        tokio::task::yield_now().await;
+        link.abandon_if_silent_for(Duration::ZERO);
+        assert!(link.is_alive(), "suspected");
+        tokio::time::sleep(SUSPICION).await;
+        link.abandon_if_silent_for(Duration::ZERO);
+        assert!(!link.is_alive());
+        let ended = async { (before.await.unwrap(), ask().await.unwrap()) };
         let (before, after) = tokio::time::timeout(Duration::from_secs(5), ended).await.unwrap();
         assert!(before.unwrap_err().is_io_error());
         assert!(after.unwrap_err().is_io_error());

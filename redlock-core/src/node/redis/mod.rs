@@ -106,7 +106,7 @@ impl RedisNode {
     /// How long the server has been silent, if it is taken for unresponsive. What is asked of it then
     /// piles up there, and is of no use any more when it wakes up.
     fn silent_for(&self) -> Option<Duration> {
-        self.link().ok()?.unresponsive_for(self.node_timeout)
+        self.link().ok()?.unresponsive_for(self.node_timeout, Instant::now())
     }
 
     /// Asks, if there is a connection.
@@ -131,11 +131,12 @@ impl Node for RedisNode {
             Ok(link) => link,
             Err(reason) => return Answer::Ready(Vote::Failed(reason)),
         };
-        if let Some(waited) = link.unresponsive_for(self.node_timeout) {
+        let now = Instant::now();
+        if let Some(waited) = link.unresponsive_for(self.node_timeout, now) {
             return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
         }
         let claim = Arc::clone(claim);
-        let look_until = Instant::now() + self.node_timeout * 4 / 5;
+        let look_until = now + self.node_timeout * 4 / 5;
         Answer::pending(async move {
             match (claim.dialect(), claim.counter()) {
                 (Dialect::Plain, None) => plain::acquire(&link, &claim, expire, look_until).await,

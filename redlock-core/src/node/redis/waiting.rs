@@ -31,12 +31,11 @@ impl Waiting {
         Question { waiting: self }
     }
 
-    pub(super) fn unresponsive_for(&self, limit: Duration) -> Option<Duration> {
+    pub(super) fn unresponsive_for(&self, limit: Duration, now: Instant) -> Option<Duration> {
         let mut owed = self.0.lock();
         if owed.questions == 0 {
             return None;
         }
-        let now = Instant::now();
         let waited = now.saturating_duration_since(*owed.since.get_or_insert(now));
         if waited < limit {
             return None;
@@ -96,15 +95,19 @@ mod tests {
     #[test]
     fn a_server_that_stays_silent_is_unresponsive_until_it_answers() {
         let waiting = Waiting::default();
-        assert_eq!(waiting.unresponsive_for(LIMIT), None, "nothing was asked");
+        assert_eq!(waiting.unresponsive_for(LIMIT, Instant::now()), None, "nothing was asked");
         let question = waiting.begin();
-        assert_eq!(waiting.unresponsive_for(Duration::from_secs(60)), None, "not for long");
+        assert_eq!(
+            waiting.unresponsive_for(Duration::from_secs(60), Instant::now()),
+            None,
+            "not for long"
+        );
         wait(LIMIT);
-        assert_eq!(waiting.unresponsive_for(LIMIT), None, "suspected");
+        assert_eq!(waiting.unresponsive_for(LIMIT, Instant::now()), None, "suspected");
         wait(SUSPICION);
-        assert!(waiting.unresponsive_for(LIMIT).is_some());
+        assert!(waiting.unresponsive_for(LIMIT, Instant::now()).is_some());
         question.answered();
-        assert_eq!(waiting.unresponsive_for(LIMIT), None);
+        assert_eq!(waiting.unresponsive_for(LIMIT, Instant::now()), None);
     }
 
     /// A process that was held up sees old questions everywhere, and then the answers.
@@ -113,10 +116,10 @@ mod tests {
         let waiting = Waiting::default();
         let (one, _two) = (waiting.begin(), waiting.begin());
         wait(LIMIT);
-        assert_eq!(waiting.unresponsive_for(LIMIT), None, "suspected");
+        assert_eq!(waiting.unresponsive_for(LIMIT, Instant::now()), None, "suspected");
         one.answered();
         wait(SUSPICION);
-        assert_eq!(waiting.unresponsive_for(LIMIT), None, "suspected anew");
+        assert_eq!(waiting.unresponsive_for(LIMIT, Instant::now()), None, "suspected anew");
     }
 
     #[test]
@@ -124,8 +127,8 @@ mod tests {
         let waiting = Waiting::default();
         drop(waiting.begin());
         wait(LIMIT);
-        let _ = waiting.unresponsive_for(LIMIT);
+        let _ = waiting.unresponsive_for(LIMIT, Instant::now());
         wait(SUSPICION);
-        assert_eq!(waiting.unresponsive_for(LIMIT), None);
+        assert_eq!(waiting.unresponsive_for(LIMIT, Instant::now()), None);
     }
 }
