@@ -77,6 +77,7 @@
 //! | `redlock_lost_total` | counter: locks that were lost before they were released, by a shutdown too | |
 //! | `redlock_extensions_total` | counter: extensions of leases, renewal included | `outcome`: `extended`, `unavailable`, `lost` |
 //! | `redlock_node_up` | gauge: whether a node can be asked, as long as its manager lives | `node`: host and port |
+//! | `redlock_clock_steps_total` | counter: how often a node's wall clock was found stepped | `node`: host and port; `direction`: `forward`, `back` |
 //!
 //! Install the recorder before the manager connects. No label holds a key. What happened to which lock is told by the events of [`tracing`].
 //!

@@ -224,11 +224,11 @@ impl LockManagerBuilder {
                     let endpoint = Endpoint::parse(url).map_err(|reason| {
                         ConnectError::InvalidUrl { position: index + 1, reason }
                     })?;
-                    self.redis_node(endpoint, index, &mut redis_nodes)
+                    self.redis_node(endpoint, index, &clock, &mut redis_nodes)
                 }
                 #[cfg(test)]
                 NodeConfig::Endpoint(endpoint) => {
-                    self.redis_node(Endpoint::clone(endpoint), index, &mut redis_nodes)
+                    self.redis_node(Endpoint::clone(endpoint), index, &clock, &mut redis_nodes)
                 }
             });
         }
@@ -241,10 +241,16 @@ impl LockManagerBuilder {
         &self,
         endpoint: Endpoint,
         index: usize,
+        clock: &Arc<dyn Clock>,
         redis_nodes: &mut Vec<(usize, Arc<RedisNode>)>,
     ) -> Arc<RedisNode> {
-        let node =
-            RedisNode::new(endpoint, self.node_timeout, self.connect_timeout, self.restart_guard);
+        let node = RedisNode::new(
+            endpoint,
+            self.node_timeout,
+            self.connect_timeout,
+            self.restart_guard,
+            Arc::clone(clock),
+        );
         redis_nodes.push((index, Arc::clone(&node)));
         node
     }
