@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::history::{self, Span};
 use super::network::Network;
 use super::panics;
-use super::plan::{Fault, Plan, SLOW, Weakness};
+use super::plan::{Fault, Plan, SLOW, UNNOTICED, Weakness};
 use super::server::Server;
 use super::trace::Trace;
 use super::worker::Worker;
@@ -55,13 +55,18 @@ pub(super) struct World {
 
 /// Runs what a seed stands for. What happens follows from the seed alone.
 pub(super) fn run(seed: u64, weakness: Weakness, traced: bool) -> Outcome {
+    run_plan(Plan::from_seed(seed, weakness), traced)
+}
+
+/// Runs a plan, to which the same applies.
+pub(super) fn run_plan(plan: Plan, traced: bool) -> Outcome {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
     panics::watch();
-    let _seeded = chance::seeded::from(seed);
+    let _seeded = chance::seeded::from(plan.seed);
     runtime.block_on(async {
         let world = World {
-            plan: Plan::from_seed(seed, weakness),
+            plan,
             trace: Trace::new(traced),
             spans: Mutex::default(),
             violations: Mutex::default(),
@@ -102,7 +107,8 @@ impl World {
         self.let_everybody_have_a_turn(&clients).await;
         let spans = std::mem::take(&mut *self.spans.lock());
         let mut violations = std::mem::take(&mut *self.violations.lock());
-        violations.extend(history::violations(spans));
+        let unheard: Vec<_> = plan.unheard_steps().map(|at| at..at + UNNOTICED).collect();
+        violations.extend(history::violations(spans, &unheard));
         violations.extend(panics::seen());
         violations.extend(servers.iter().flat_map(Server::take_violations));
         Outcome { violations, counts: *self.counts.lock(), trace: self.trace.take() }
@@ -168,6 +174,12 @@ impl World {
                 Fault::FlushScripts { server } => servers[server].forget_scripts(),
                 Fault::Crash { server } => servers[server].crash(),
                 Fault::Restart { server, memory } => servers[server].restart(memory),
+                Fault::StepClock { server, by, noticed } => {
+                    servers[server].step_clock(by);
+                    if noticed {
+                        (0..clients.len()).for_each(|client| network.tear(client, server));
+                    }
+                }
                 Fault::Vanish { client, ends_connections } => {
                     *clients[client].has_vanished.lock() = true;
                     clients[client].workers.iter().for_each(AbortHandle::abort);

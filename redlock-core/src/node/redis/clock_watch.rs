@@ -23,8 +23,9 @@ pub(super) struct ClockWatch {
     node: Arc<str>,
     clock: Arc<dyn Clock>,
     restart_guard: Option<Duration>,
-    /// The server's clock, with the `run_id` of the life that it was read in.
-    known: Option<(WallClock, Option<String>)>,
+    /// Of whichever server was there: that it is another one, or was started again, changes nothing for
+    /// leases that it has kept or copied, which end at a time on the wall clock.
+    known: Option<WallClock>,
     /// Because of the last step. It does not end with the connection.
     probation: Option<Probation>,
 }
@@ -48,14 +49,7 @@ impl ClockWatch {
             self.warn_of_silence();
             return;
         };
-        let run_id = &link.identity.run_id;
-        // Another server has another clock, and which one it is may not be told.
-        let is_the_same = self.known.as_ref().is_some_and(|(_, known)| known == run_id);
-        if is_the_same && run_id.is_some() {
-            self.compare(link, reading);
-        } else {
-            self.known = Some((WallClock::new(reading), run_id.clone()));
-        }
+        self.compare(link, reading);
     }
 
     /// Asks now and then what time it is, while locks are asked for. A manager with the guard asks
@@ -81,11 +75,14 @@ impl ClockWatch {
                 Err(_) => {}
             }
         }
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     fn compare(&mut self, link: &Link, reading: Reading) {
-        let Some((known, _)) = &mut self.known else { return };
+        let Some(known) = &mut self.known else {
+            self.known = Some(WallClock::new(reading));
+            return;
+        };
         match known.read_again(reading) {
             None => {}
             Some(Step::Forward(by)) => self.stepped_forward(link, by),

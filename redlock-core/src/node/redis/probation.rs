@@ -195,7 +195,7 @@ mod tests {
         advance(Duration::from_millis(29_750)).await;
         let words = untold.check().unwrap_err().to_string();
         assert_eq!(words, "it does not tell (INFO) when it was started, votes in 250ms");
-        let stepped = Probation::of_stepped(LEASE, Duration::from_micros(59_400_000));
+        let stepped = Probation::of_stepped(LEASE, Duration::from_millis(59_400));
         advance(Duration::from_millis(500)).await;
         let words = stepped.check().unwrap_err().to_string();
         assert_eq!(words, "its wall clock was stepped forward by 60s, votes again in 30s");
