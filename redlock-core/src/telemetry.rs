@@ -188,4 +188,18 @@ mod tests {
         ];
         assert_eq!(counted(&snapshotter), expected.map(|(name, count)| (name.to_owned(), count)));
     }
+
+    #[test]
+    fn steps_of_a_clock_are_counted_by_node_and_direction() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        metrics::with_local_recorder(&recorder, || {
+            for direction in ["forward", "back", "forward"] {
+                clock_stepped(&Arc::from("10.0.0.1:6379"), direction);
+            }
+        });
+        let expected = [("10.0.0.1:6379 back", 1), ("10.0.0.1:6379 forward", 2)]
+            .map(|(labels, count)| (format!("redlock_clock_steps_total {labels}"), count));
+        assert_eq!(counted(&snapshotter), expected);
+    }
 }
