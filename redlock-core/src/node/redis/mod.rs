@@ -51,7 +51,7 @@ pub(crate) struct RedisNode {
     endpoint: Endpoint,
     node_timeout: Duration,
     connect_timeout: Duration,
-    /// How long it has to be running before it grants locks.
+    /// How long it has to be running, with a steady clock, before it grants locks.
     restart_guard: Option<Duration>,
     /// The one that leases are measured on.
     clock: Arc<dyn Clock>,
