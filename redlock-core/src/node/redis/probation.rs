@@ -111,13 +111,14 @@ impl Probation {
 
     /// Fails as long as the server may have forgotten a lock that is still held.
     pub(super) fn check(&self) -> Result<(), NodeError> {
-        let votes_in = self.left();
+        let age = self.age();
+        let votes_in = self.longest_lease.saturating_sub(age);
         if votes_in.is_zero() {
             return Ok(());
         }
         Err(match self.cause {
             Cause::Restarted { told } => {
-                NodeError::Restarted { ago: told.then(|| self.age()), votes_in }
+                NodeError::Restarted { ago: told.then_some(age), votes_in }
             }
             Cause::ClockStepped { by } => NodeError::ClockStepped { by, votes_in },
         })
