@@ -205,7 +205,12 @@ impl Plan {
         plan
     }
 
-    /// When clocks were stepped without a word.
+    /// Whether a clock is stepped forward.
+    pub(super) fn steps_forward(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::StepClock { by: 1.., .. }))
+    }
+
+    /// When clocks are stepped forward without a word.
     pub(super) fn unheard_steps(&self) -> impl Iterator<Item = Duration> {
         self.faults.iter().filter_map(|(at, fault)| {
             matches!(fault, Fault::StepClock { noticed: false, by: 1.., .. }).then_some(*at)

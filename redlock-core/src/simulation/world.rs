@@ -19,7 +19,7 @@ use super::worker::Worker;
 use crate::chance;
 use crate::clock::fake::RuntimeClock;
 use crate::node::redis::Endpoint;
-use crate::{LockError, LockManager};
+use crate::{LockError, LockManager, NodeError, Vote, Votes};
 
 pub(super) const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 /// No work takes longer, whatever goes wrong.
@@ -35,6 +35,8 @@ pub(super) struct Counts {
     pub(super) unavailable: u64,
     pub(super) given_up: u64,
     pub(super) faults: u64,
+    /// Refusals in which a server had no vote because its clock was stepped.
+    pub(super) stepped: u64,
 }
 
 #[derive(Debug)]
@@ -235,6 +237,14 @@ impl World {
     }
 
     pub(super) fn count<T, E>(&self, acquired: &Result<Result<T, LockError>, E>) {
+        if let Ok(Err(error)) = acquired
+            && error.votes().is_some_and(names_a_step)
+        {
+            self.counts.lock().stepped += 1;
+            if !self.plan.steps_forward() {
+                self.violation(format!("a step was found where there was none: {error}"));
+            }
+        }
         let counts = &mut *self.counts.lock();
         *match acquired {
             Ok(Ok(_)) => &mut counts.granted,
@@ -245,6 +255,11 @@ impl World {
     }
 }
 
+fn names_a_step(votes: &Votes) -> bool {
+    let is_one = |vote: &Vote| matches!(vote, Vote::Failed(NodeError::ClockStepped { .. }));
+    votes.iter().filter_map(|(_, vote)| vote).any(is_one)
+}
+
 struct Client {
     locks: LockManager,
     workers: Vec<AbortHandle>,
@@ -253,11 +268,12 @@ struct Client {
 
 impl Counts {
     pub(super) fn add(&mut self, other: Self) {
-        let Self { granted, contended, unavailable, given_up, faults } = other;
+        let Self { granted, contended, unavailable, given_up, faults, stepped } = other;
         self.granted += granted;
         self.contended += contended;
         self.unavailable += unavailable;
         self.given_up += given_up;
         self.faults += faults;
+        self.stepped += stepped;
     }
 }
