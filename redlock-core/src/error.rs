@@ -350,6 +350,16 @@ pub enum NodeError {
         /// to it lasts too.
         votes_in: Duration,
     },
+    /// Its wall clock, which it counts leases by, was stepped forward, so that it may have ended leases
+    /// of locks which are still held. It was not asked, or it was found while it was being asked. See
+    /// [`restart_guard`](crate::LockManagerBuilder::restart_guard).
+    #[error("its wall clock was stepped forward by {}, votes again in {}", rough(*.by), rough(*.votes_in))]
+    ClockStepped {
+        /// By how much at least.
+        by: Duration,
+        /// When it votes again, if it is not stepped again.
+        votes_in: Duration,
+    },
     /// It is the same server as another configured node and therefore has no vote of its own.
     #[error("it is the same server as {0}")]
     SameServer(Arc<str>),

@@ -43,7 +43,8 @@
 //! At most one holder whose guard [is valid](LockGuard::is_valid) per key, as long as
 //!
 //! * the clocks of nodes and client run apart by no more than 1 % of the lease plus 2 ms, and nobody
-//!   steps a node's wall clock, which is what Redis counts a time to live by;
+//!   steps a node's wall clock forward, which is what Redis counts a time to live by (such a step is
+//!   noticed and told, and with the guard of the next line kept from doing more harm);
 //! * no node forgets a lock inside its lease: one that is restarted without its data, or evicts keys,
 //!   does (against the first, see [`restart_guard`](LockManagerBuilder::restart_guard));
 //! * the guarded work looks at its guard. No lock with a lease can stop a holder that sleeps past
@@ -77,6 +78,7 @@
 //! | `redlock_lost_total` | counter: locks that were lost before they were released, by a shutdown too | |
 //! | `redlock_extensions_total` | counter: extensions of leases, renewal included | `outcome`: `extended`, `unavailable`, `lost` |
 //! | `redlock_node_up` | gauge: whether a node can be asked, as long as its manager lives | `node`: host and port |
+//! | `redlock_clock_steps_total` | counter: how often a node's wall clock was found stepped | `node`: host and port; `direction`: `forward`, `back` |
 //!
 //! Install the recorder before the manager connects. No label holds a key. What happened to which lock is told by the events of [`tracing`].
 //!

@@ -75,6 +75,14 @@ pub(crate) fn node_up(node: &Arc<str>, up: bool) {
     metrics::gauge!("redlock_node_up", "node" => Arc::clone(node)).set(f64::from(u8::from(up)));
 }
 
+/// Counts a wall clock of a node that was stepped.
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(crate) fn clock_stepped(node: &Arc<str>, direction: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_clock_steps_total", "node" => Arc::clone(node), "direction" => direction)
+        .increment(1);
+}
+
 /// Says what all of it means, to exporters that pass it on.
 pub(crate) fn describe() {
     #[cfg(feature = "metrics")]
@@ -88,6 +96,7 @@ pub(crate) fn describe() {
         );
         describe_counter!("redlock_lost_total", "Locks that were lost before they were released");
         describe_counter!("redlock_extensions_total", "Extensions of leases, by what came of them");
+        describe_counter!("redlock_clock_steps_total", "Steps of the nodes' wall clocks");
         describe_gauge!("redlock_node_up", "Whether a node can be asked (1) or not (0)");
     }
 }
@@ -178,5 +187,19 @@ mod tests {
             ("redlock_lost_total", 2),
         ];
         assert_eq!(counted(&snapshotter), expected.map(|(name, count)| (name.to_owned(), count)));
+    }
+
+    #[test]
+    fn steps_of_a_clock_are_counted_by_node_and_direction() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        metrics::with_local_recorder(&recorder, || {
+            for direction in ["forward", "back", "forward"] {
+                clock_stepped(&Arc::from("10.0.0.1:6379"), direction);
+            }
+        });
+        let expected = [("10.0.0.1:6379 back", 1), ("10.0.0.1:6379 forward", 2)]
+            .map(|(labels, count)| (format!("redlock_clock_steps_total {labels}"), count));
+        assert_eq!(counted(&snapshotter), expected);
     }
 }

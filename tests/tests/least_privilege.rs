@@ -27,6 +27,8 @@ enum Ability {
     /// Only warned of: that a server is listed twice, or evicts keys, is not noticed; with the
     /// restart guard, see there.
     Identify,
+    /// Only warned of: that a server's wall clock is stepped is not noticed.
+    WatchClock,
     /// `LockError::Unavailable`, with `NotPermitted`.
     Acquire,
     /// The same, of a lock with `fenced`.
@@ -53,7 +55,7 @@ enum Ability {
 
 use Ability::{
     Acquire, Announce, Connect, Extend, Fence, Identify, Listen, Refuse, Release, ReleaseLater,
-    StopListening, TellRemaining,
+    StopListening, TellRemaining, WatchClock,
 };
 
 /// A rule of the ACL, and what is missing without it.
@@ -63,7 +65,7 @@ const PLAIN: &[Right] = &[
     ("~lock:*", &[Acquire]),
     ("&lock:*", &[Listen, Announce]),
     ("+set", &[Acquire]),
-    ("+time", &[Fence]),
+    ("+time", &[Fence, WatchClock]),
     ("+get", &[Fence, TellRemaining, Extend, Release, ReleaseLater]),
     ("+del", &[Release]),
     ("+pexpire", &[Extend, ReleaseLater]),
@@ -81,7 +83,7 @@ const REDISSON: &[Right] = &[
     ("&redisson_lock__channel:{lock:*", &[Listen, Announce]),
     ("+get", &[Fence]),
     ("+set", &[Fence]),
-    ("+time", &[Fence]),
+    ("+time", &[Fence, WatchClock]),
     ("+hset", &[Acquire]),
     ("+hexists", &[Acquire]),
     ("+exists", &[Acquire]),
@@ -195,6 +197,9 @@ impl Restricted {
         };
         if self.has_warned("does not tell its run_id") {
             lacking.insert(Identify);
+        }
+        if self.has_warned("does not tell its time") {
+            lacking.insert(WatchClock);
         }
         let request = |locks: &LockManager| locks.lock(KEY).expire(LONG / 2);
         match request(&locks).try_acquire().await {

@@ -11,10 +11,15 @@ pub(crate) const MIN_EXPIRE: Duration = Duration::from_millis(10);
 /// The longest lease. A key that lives longer is not one of ours.
 pub(crate) const MAX_EXPIRE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The margin for clocks that do not run alike, those of the nodes and of this machine together:
-/// 1 % of the lease and 2 ms, as in the Redis documentation's reference implementations.
+/// How far clocks may run apart in a time, those of the nodes and of this machine together: 1 %.
+pub(crate) fn apart(time: Duration) -> Duration {
+    time / 100
+}
+
+/// The margin for clocks that do not run alike: 1 % of the lease and 2 ms, as in the Redis
+/// documentation's reference implementations.
 pub(crate) fn drift(expire: Duration) -> Duration {
-    expire / 100 + Duration::from_millis(2)
+    apart(expire) + Duration::from_millis(2)
 }
 
 /// What is left of a lease of `expire` that was asked for `elapsed` ago, counted from before the

@@ -159,14 +159,17 @@ impl LockManagerBuilder {
     }
 
     /// Keeps a server that was restarted from granting locks until it has been running for
-    /// `longest_lease`. One that came back without its data has forgotten who holds what, and would
-    /// help a second caller to a lock that is held. This is the delayed restart of the
+    /// `longest_lease`, and one whose wall clock was stepped forward for `longest_lease` from then on.
+    /// One that came back without its data has forgotten who holds what, and would help a second
+    /// caller to a lock that is held; so would one that counts leases by a clock that has jumped. This
+    /// is the delayed restart of the
     /// [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/),
     /// for servers that are not restarted by hand. Defaults to none: servers are trusted to keep
     /// their locks (`appendonly yes` with `appendfsync always`), or to be kept away.
     ///
     /// Meanwhile the node's vote on a new lock is
-    /// [`NodeError::Restarted`](crate::NodeError::Restarted), which says how long it will be; the
+    /// [`NodeError::Restarted`](crate::NodeError::Restarted) or
+    /// [`NodeError::ClockStepped`](crate::NodeError::ClockStepped), which say how long it will be; the
     /// others decide. It is still asked to extend and to release what it has kept. What it has
     /// forgotten is lost if a quorum has forgotten it, and otherwise set again when it votes again,
     /// if it is renewed.
@@ -182,6 +185,17 @@ impl LockManagerBuilder {
     ///   to two seconds later than it could. One that does not tell, because the user has no right
     ///   to `INFO`, votes when the connection to it has lasted for `longest_lease`, and after each
     ///   reconnect has to wait again.
+    /// * The server's clock (`TIME`) is compared with the one here twice a second, whether locks are
+    ///   asked for or not, and at each connect. What a server grants after a step and before the next
+    ///   look counts, so that steps of several servers must be further apart than that, and one alone
+    ///   can let a second caller in where the holder has no more than a quorum. Steps of less than
+    ///   50 ms are taken for corrections; more than 1 % that is gained over a longer time is a step too.
+    ///   Neither a step before the first connect is noticed, nor one of a server that does not tell its
+    ///   time, because the user has no right to `TIME`: that is warned of.
+    /// * A step back is only told: such a server keeps locks for longer, and lets nobody in. Without
+    ///   the guard a step forward is only told, too.
+    /// * After this machine was suspended, or moved to another host, with its clocks standing still,
+    ///   all servers seem to be stepped forward, and grant it nothing for `longest_lease`.
     /// * It does not help against other ways to forget: `FLUSHALL`, eviction, a replica that becomes
     ///   the master, a proxy that leads one connection to several servers.
     ///
@@ -224,11 +238,11 @@ impl LockManagerBuilder {
                     let endpoint = Endpoint::parse(url).map_err(|reason| {
                         ConnectError::InvalidUrl { position: index + 1, reason }
                     })?;
-                    self.redis_node(endpoint, index, &mut redis_nodes)
+                    self.redis_node(endpoint, index, &clock, &mut redis_nodes)
                 }
                 #[cfg(test)]
                 NodeConfig::Endpoint(endpoint) => {
-                    self.redis_node(Endpoint::clone(endpoint), index, &mut redis_nodes)
+                    self.redis_node(Endpoint::clone(endpoint), index, &clock, &mut redis_nodes)
                 }
             });
         }
@@ -241,10 +255,16 @@ impl LockManagerBuilder {
         &self,
         endpoint: Endpoint,
         index: usize,
+        clock: &Arc<dyn Clock>,
         redis_nodes: &mut Vec<(usize, Arc<RedisNode>)>,
     ) -> Arc<RedisNode> {
-        let node =
-            RedisNode::new(endpoint, self.node_timeout, self.connect_timeout, self.restart_guard);
+        let node = RedisNode::new(
+            endpoint,
+            self.node_timeout,
+            self.connect_timeout,
+            self.restart_guard,
+            Arc::clone(clock),
+        );
         redis_nodes.push((index, Arc::clone(&node)));
         node
     }

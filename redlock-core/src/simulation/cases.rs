@@ -8,6 +8,7 @@
 //! | `OK`, `nil`, `7`, `"text"`, `push message k 0` | itself |
 //! | `~1000` | a number of milliseconds, up to this one and not far below |
 //! | `a number from the clock` | the time in microseconds or later, as text |
+//! | `seconds and microseconds` | the time, as two texts |
 //! | `-NOSCRIPT` | an error that begins so |
 //! | `has run_id:` | a text with this in it |
 
@@ -218,6 +219,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         r"
         a> CLIENT SETNAME x => OK
         a> PING => PONG
+        a> TIME => seconds and microseconds
         a> INFO server => has run_id:
         a> INFO server => has uptime_in_seconds:
         a> INFO memory => has maxmemory_policy:noeviction

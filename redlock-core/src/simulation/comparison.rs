@@ -78,6 +78,14 @@ fn matches(reply: &Value, expected: &str) -> bool {
         let number = shown.trim_matches('"').parse::<i64>();
         return number.is_ok_and(|number| (1_700_000_000_000_000..1 << 53).contains(&number));
     }
+    if expected == "seconds and microseconds" {
+        let Value::Array(parts) = reply else { return false };
+        let [Value::BulkString(seconds), Value::BulkString(micros)] = &parts[..] else {
+            return false;
+        };
+        let number = |text: &[u8]| String::from_utf8_lossy(text).parse::<u64>().unwrap_or(u64::MAX);
+        return (1_700_000_000..1 << 33).contains(&number(seconds)) && number(micros) < 1_000_000;
+    }
     if let Some(words) = expected.strip_prefix("has ") {
         return shown.contains(words);
     }
@@ -143,7 +151,16 @@ fn a_real_server_answers_as_the_cases_say() {
 
 #[test]
 fn another_answer_than_the_expected_one_is_noticed() {
-    let wrong = ["nil", "1", "\"OK\"", "-ERR", "~1000", "has x", "a number from the clock"];
+    let wrong = [
+        "nil",
+        "1",
+        "\"OK\"",
+        "-ERR",
+        "~1000",
+        "has x",
+        "a number from the clock",
+        "seconds and microseconds",
+    ];
     for expected in wrong {
         let lines = format!("a> SET k t NX PX 1000 => {expected}");
         assert!(check(&mut Simulated::new(), &lines).is_err(), "{expected}");

@@ -42,8 +42,8 @@ mod world;
 
 use std::time::{Duration, Instant};
 
-use plan::Weakness;
-use world::{Counts, Outcome, run};
+use plan::{Plan, Weakness};
+use world::{Counts, Outcome, run, run_plan};
 
 const SECONDS: &str = "REDLOCK_SIMULATION_SECONDS";
 const SEED: &str = "REDLOCK_SIMULATION_SEED";
@@ -88,8 +88,8 @@ fn whatever_goes_wrong_no_promise_is_broken() {
     }
     eprintln!("{runs} runs in {:?}: {total:?}", begun.elapsed());
     // Otherwise nothing was tried.
-    let Counts { granted, contended, unavailable, given_up, faults } = total;
-    for count in [granted / 3, contended, unavailable, given_up, faults / 10] {
+    let Counts { granted, contended, unavailable, given_up, faults, stepped } = total;
+    for count in [granted / 3, contended, unavailable, given_up, faults / 10, stepped] {
         assert!(count >= runs, "{runs} runs: {total:?}");
     }
 }
@@ -125,4 +125,26 @@ fn servers_that_forget_and_vote_at_once_are_found() {
 #[test]
 fn servers_whose_clocks_run_too_fast_are_found() {
     is_found(Weakness::FastClocks, "two held at the same time");
+}
+
+#[test]
+fn servers_whose_clocks_are_stepped_and_that_vote_at_once_are_found() {
+    is_found(Weakness::SteppedClocks, "two held at the same time");
+}
+
+/// Steps that nobody hears of, one after another: beyond the time that it takes to notice one, they let
+/// a second holder in unless the restart guard keeps the servers from voting.
+#[test]
+fn rolling_steps_let_nobody_in_where_servers_do_not_vote_after_one() {
+    const SEEDS: u64 = 80;
+    let (mut unguarded, mut total) = (0, Counts::default());
+    for seed in 0..SEEDS {
+        unguarded += run_plan(Plan::rolling_steps(seed, false), false).violations.len();
+        let Outcome { violations, counts, .. } = run_plan(Plan::rolling_steps(seed, true), false);
+        assert_eq!(violations, [""; 0], "seed {seed}");
+        total.add(counts);
+    }
+    eprintln!("{unguarded} violations without the guard, none with it: {total:?}");
+    assert!(unguarded > 0);
+    assert!(total.granted > 3 * SEEDS && total.stepped > SEEDS, "{total:?}");
 }

@@ -17,6 +17,8 @@ pub(super) enum Weakness {
     ForgetfulServers,
     /// The servers' clocks run faster than the margin allows.
     FastClocks,
+    /// The servers' clocks are stepped, and they go on voting.
+    SteppedClocks,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -66,6 +68,14 @@ pub(super) enum Fault {
         server: usize,
         memory: Memory,
     },
+    /// The wall clock is stepped by so many milliseconds. `noticed`: the connections end at that
+    /// moment, as those of a machine that was asleep do, so that everybody looks at its clock before
+    /// it votes again.
+    StepClock {
+        server: usize,
+        by: i64,
+        noticed: bool,
+    },
     /// A client ends without a word, or at least with the end of its connections.
     Vanish {
         client: usize,
@@ -85,6 +95,8 @@ pub(super) struct Plan {
     pub(super) latency: Latency,
     pub(super) leases: Vec<Duration>,
     pub(super) restart_guard: bool,
+    /// The longest time that a lock is worked under.
+    pub(super) longest_hold: Duration,
     /// When the last work is begun.
     pub(super) length: Duration,
     /// In the order in which they happen.
@@ -99,6 +111,16 @@ const GIVEN_UP: Duration = Duration::from_millis(6500);
 
 const DRIFT: std::ops::RangeInclusive<i32> = -4000..=4000;
 const LENGTH: Duration = Duration::from_secs(2);
+const LONGEST_HOLD: Duration = Duration::from_millis(800);
+
+/// Longer than any lease, and than any answer is under way: it hides a step until the next one.
+const FORWARD: std::ops::RangeInclusive<i64> = 1500..=10_000;
+/// All steps back together are shorter than what is left time for in the end.
+const BACK: std::ops::RangeInclusive<i64> = 1..=200;
+
+/// How long a step that nobody hears of may go unnoticed, on a network that is well: the pause between
+/// two looks at the clock, and some round trips.
+pub(super) const UNNOTICED: Duration = Duration::from_millis(600);
 
 impl Plan {
     pub(super) fn from_seed(seed: u64, weakness: Weakness) -> Self {
@@ -111,7 +133,11 @@ impl Plan {
         let forgets = match weakness {
             Weakness::None => !long_leases && random.random_ratio(1, 2),
             Weakness::ForgetfulServers => true,
-            Weakness::FastClocks => false,
+            Weakness::FastClocks | Weakness::SteppedClocks => false,
+        };
+        let steps = match weakness {
+            Weakness::None => !long_leases && !forgets && random.random_ratio(1, 2),
+            other => other == Weakness::SteppedClocks,
         };
         let drift = |random: &mut SmallRng| match weakness {
             Weakness::FastClocks => 200_000,
@@ -135,12 +161,60 @@ impl Plan {
             dialect: if random.random_ratio(1, 4) { Dialect::Redisson } else { Dialect::Plain },
             latency: 0..=random.random_range(1..=12),
             leases,
-            restart_guard: forgets && weakness == Weakness::None && random.random_ratio(1, 2),
+            restart_guard: weakness == Weakness::None
+                && (steps || forgets && random.random_ratio(1, 2)),
+            longest_hold: LONGEST_HOLD,
             length: LENGTH,
             faults: Vec::new(),
         };
         plan.add_faults(&mut random, forgets, weakness);
+        if steps {
+            plan.add_steps(&mut random);
+        }
+        plan.faults.sort_by_key(|(at, _)| *at);
         plan
+    }
+
+    /// One clock after another is stepped, while nobody hears of it: each after the step before it can
+    /// be known, and all within one lease.
+    pub(super) fn rolling_steps(seed: u64, restart_guard: bool) -> Self {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let lease = Duration::from_secs(3);
+        let clock = |random: &mut SmallRng| WallClock { drift: drift_of_a_clock(random), ahead: 0 };
+        let mut plan = Self {
+            seed,
+            servers: (0..3).map(|_| clock(&mut random)).collect(),
+            clients: (0..3).map(|_| drift_of_a_clock(&mut random)).collect(),
+            workers: 2,
+            keys: 1,
+            dialect: Dialect::Plain,
+            latency: 0..=random.random_range(1..=12),
+            leases: vec![lease],
+            restart_guard,
+            longest_hold: Duration::from_secs(2),
+            length: Duration::from_secs(6),
+            faults: Vec::new(),
+        };
+        let mut at = Duration::from_millis(random.random_range(1000..=2500));
+        let first = random.random_range(0..3);
+        for server in [first, (first + 1) % 3] {
+            let by = random.random_range(FORWARD) + 2000;
+            plan.add(at, Fault::StepClock { server, by, noticed: false });
+            at += UNNOTICED + Duration::from_millis(random.random_range(50..=800));
+        }
+        plan
+    }
+
+    /// Whether a clock is stepped forward.
+    pub(super) fn steps_forward(&self) -> bool {
+        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::StepClock { by: 1.., .. }))
+    }
+
+    /// When clocks are stepped forward without a word.
+    pub(super) fn unheard_steps(&self) -> impl Iterator<Item = Duration> {
+        self.faults.iter().filter_map(|(at, fault)| {
+            matches!(fault, Fault::StepClock { noticed: false, by: 1.., .. }).then_some(*at)
+        })
     }
 
     pub(super) fn longest_lease(&self) -> Duration {
@@ -206,7 +280,20 @@ impl Plan {
                 }
             }
         }
-        self.faults.sort_by_key(|(at, _)| *at);
+    }
+
+    fn add_steps(&mut self, random: &mut SmallRng) {
+        for _ in 0..random.random_range(1..=8) {
+            let at = self.length.mul_f64(random.random_range(0.0..1.0));
+            let server = random.random_range(0..self.servers.len());
+            if random.random_ratio(1, 3) {
+                let by = -random.random_range(BACK);
+                self.add(at, Fault::StepClock { server, by, noticed: random.random_ratio(1, 2) });
+            } else {
+                let by = random.random_range(FORWARD);
+                self.add(at, Fault::StepClock { server, by, noticed: true });
+            }
+        }
     }
 
     /// Cuts a client off from some servers, in one direction or both.

@@ -12,6 +12,7 @@ pub(super) enum Reply {
     Verbatim(String),
     Null,
     Map(Vec<(Reply, Reply)>),
+    Array(Vec<Reply>),
     Push(Vec<Reply>),
 }
 
@@ -53,8 +54,9 @@ impl Reply {
                     value.encode(to);
                 }
             }
-            Self::Push(items) => {
-                line(to, '>', items.len());
+            Self::Array(items) | Self::Push(items) => {
+                let kind = if matches!(self, Self::Array(_)) { '*' } else { '>' };
+                line(to, kind, items.len());
                 for item in items {
                     item.encode(to);
                 }
@@ -118,6 +120,10 @@ pub(super) fn show(value: &Value) -> String {
             let data = data.iter().map(|item| show(item).trim_matches('"').to_owned());
             let words: Vec<String> = std::iter::once(kind.to_string()).chain(data).collect();
             format!("push {}", words.join(" "))
+        }
+        Value::Array(items) => {
+            let items: Vec<String> = items.iter().map(show).collect();
+            format!("[{}]", items.join(" "))
         }
         Value::ServerError(error) => format!("-{}", error.code()),
         other => format!("{other:?}"),

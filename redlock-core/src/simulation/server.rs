@@ -51,6 +51,9 @@ struct State {
     violations: Vec<String>,
     /// The longest lease that anybody asks for, in milliseconds.
     longest_lease: i64,
+    /// By how many milliseconds the wall clock was stepped, and by how many of them back.
+    stepped: i64,
+    stepped_back: i64,
 }
 
 /// How long the servers have been running when a simulation begins.
@@ -80,6 +83,8 @@ impl Server {
                 next_connection: 0,
                 violations: Vec::new(),
                 longest_lease: i64::try_from(longest_lease.as_millis()).expect("a lease"),
+                stepped: 0,
+                stepped_back: 0,
             }),
         };
         let server = Self(Arc::new(shared));
@@ -113,6 +118,13 @@ impl Server {
         self.0.state.lock().store.forget_scripts();
     }
 
+    /// Steps the wall clock, back if the milliseconds are negative.
+    pub(super) fn step_clock(&self, by: i64) {
+        let state = &mut *self.0.state.lock();
+        state.stepped += by;
+        state.stepped_back += (-by).max(0);
+    }
+
     fn begin(&self, store: Store) {
         self.0.state.lock().store = store;
         let mut arrivals = self.0.network.listen(self.0.number);
@@ -143,7 +155,10 @@ impl Server {
         const BEGINNING: Duration = Duration::from_secs(1_790_000_000);
         let elapsed = self.0.began.elapsed();
         let elapsed = elapsed.mul_f64(1.0 + f64::from(self.0.clock.drift) / 1e6);
-        BEGINNING + Duration::from_millis(self.0.clock.ahead) + elapsed
+        let stepped = self.0.state.lock().stepped;
+        let by = Duration::from_millis(stepped.unsigned_abs());
+        let steady = BEGINNING + Duration::from_millis(self.0.clock.ahead) + elapsed;
+        if stepped < 0 { steady.saturating_sub(by) } else { steady + by }
     }
 
     async fn serve(self, arrival: Arrival) {
@@ -185,7 +200,8 @@ impl Server {
         }
         for key in state.store.keys.keys() {
             let time_to_live = state.store.time_to_live(key);
-            let allowed = 0..=state.longest_lease;
+            // A step back lengthens them.
+            let allowed = 0..=state.longest_lease + state.stepped_back;
             if key != COUNTER && !allowed.contains(&time_to_live) {
                 let key = String::from_utf8_lossy(key);
                 let words =

@@ -105,6 +105,10 @@ impl Store {
                 Reply::Map(vec![(Reply::bulk("server"), Reply::bulk("redis"))])
             }
             ("CLIENT", [b"SETINFO" | b"SETNAME", ..]) => Reply::Simple("OK"),
+            ("TIME", []) => {
+                let parts = [self.now.as_secs(), u64::from(self.now.subsec_micros())];
+                Reply::Array(parts.map(|part| Reply::bulk(part.to_string())).to_vec())
+            }
             ("INFO", [section]) => self.info(section),
             ("GET", [key]) => self.text(key)?.map_or(Reply::Null, Reply::bulk),
             ("SET", [key, value]) => self.set(key, value, None),
@@ -158,7 +162,7 @@ impl Store {
     fn info(&self, section: &[u8]) -> Reply {
         Reply::Verbatim(match section {
             b"server" => {
-                let uptime = self.now.as_secs() - self.started.as_secs();
+                let uptime = self.now.as_secs().saturating_sub(self.started.as_secs());
                 let run_id = &self.run_id;
                 format!("# Server\r\nrun_id:{run_id}\r\nuptime_in_seconds:{uptime}\r\n")
             }

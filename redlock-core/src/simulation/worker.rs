@@ -24,8 +24,6 @@ pub(super) struct Worker {
 /// questions to the nodes, and one that was begun at the end of the waiting.
 const ASKING: Duration = Duration::from_millis(3 * 50 + 10);
 
-const LONGEST_HOLD: Duration = Duration::from_millis(800);
-
 impl Worker {
     pub(super) async fn work(mut self) {
         while self.world.trace.elapsed() < self.world.plan.length {
@@ -90,7 +88,8 @@ impl Worker {
         renewed: bool,
     ) {
         let mut belief = Belief::new(self, guard.key().as_str(), number);
-        let longest = if renewed { LONGEST_HOLD } else { (lease * 3 / 2).min(LONGEST_HOLD) };
+        let longest_hold = self.world.plan.longest_hold;
+        let longest = if renewed { longest_hold } else { (lease * 3 / 2).min(longest_hold) };
         // Many are short, some overrun their lease.
         let to_the_end = self.random.random_ratio(1, 3);
         let part = if to_the_end { 1.0 } else { self.random.random_range(0.0..1.0f64).powi(3) };
@@ -115,7 +114,7 @@ impl Worker {
         if extends {
             let at_once = self.random.random_ratio(1, 3);
             let pause = if at_once { 0.0 } else { self.random.random_range(0.0..1.2) };
-            let pause = lease.min(LONGEST_HOLD).mul_f64(pause);
+            let pause = lease.min(longest_hold).mul_f64(pause);
             tokio::select! {
                 biased;
                 () = guard.lost() => belief.ends(),

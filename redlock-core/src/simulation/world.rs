@@ -12,14 +12,14 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::history::{self, Span};
 use super::network::Network;
 use super::panics;
-use super::plan::{Fault, Plan, SLOW, Weakness};
+use super::plan::{Fault, Plan, SLOW, UNNOTICED, Weakness};
 use super::server::Server;
 use super::trace::Trace;
 use super::worker::Worker;
 use crate::chance;
 use crate::clock::fake::RuntimeClock;
 use crate::node::redis::Endpoint;
-use crate::{LockError, LockManager};
+use crate::{LockError, LockManager, NodeError, Vote, Votes};
 
 pub(super) const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 /// No work takes longer, whatever goes wrong.
@@ -35,6 +35,8 @@ pub(super) struct Counts {
     pub(super) unavailable: u64,
     pub(super) given_up: u64,
     pub(super) faults: u64,
+    /// Refusals in which a server had no vote because its clock was stepped.
+    pub(super) stepped: u64,
 }
 
 #[derive(Debug)]
@@ -55,13 +57,18 @@ pub(super) struct World {
 
 /// Runs what a seed stands for. What happens follows from the seed alone.
 pub(super) fn run(seed: u64, weakness: Weakness, traced: bool) -> Outcome {
+    run_plan(Plan::from_seed(seed, weakness), traced)
+}
+
+/// Runs a plan, to which the same applies.
+pub(super) fn run_plan(plan: Plan, traced: bool) -> Outcome {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
     panics::watch();
-    let _seeded = chance::seeded::from(seed);
+    let _seeded = chance::seeded::from(plan.seed);
     runtime.block_on(async {
         let world = World {
-            plan: Plan::from_seed(seed, weakness),
+            plan,
             trace: Trace::new(traced),
             spans: Mutex::default(),
             violations: Mutex::default(),
@@ -102,7 +109,8 @@ impl World {
         self.let_everybody_have_a_turn(&clients).await;
         let spans = std::mem::take(&mut *self.spans.lock());
         let mut violations = std::mem::take(&mut *self.violations.lock());
-        violations.extend(history::violations(spans));
+        let unheard: Vec<_> = plan.unheard_steps().map(|at| at..at + UNNOTICED).collect();
+        violations.extend(history::violations(spans, &unheard));
         violations.extend(panics::seen());
         violations.extend(servers.iter().flat_map(Server::take_violations));
         Outcome { violations, counts: *self.counts.lock(), trace: self.trace.take() }
@@ -168,6 +176,12 @@ impl World {
                 Fault::FlushScripts { server } => servers[server].forget_scripts(),
                 Fault::Crash { server } => servers[server].crash(),
                 Fault::Restart { server, memory } => servers[server].restart(memory),
+                Fault::StepClock { server, by, noticed } => {
+                    servers[server].step_clock(by);
+                    if noticed {
+                        (0..clients.len()).for_each(|client| network.tear(client, server));
+                    }
+                }
                 Fault::Vanish { client, ends_connections } => {
                     *clients[client].has_vanished.lock() = true;
                     clients[client].workers.iter().for_each(AbortHandle::abort);
@@ -223,6 +237,14 @@ impl World {
     }
 
     pub(super) fn count<T, E>(&self, acquired: &Result<Result<T, LockError>, E>) {
+        if let Ok(Err(error)) = acquired
+            && error.votes().is_some_and(names_a_step)
+        {
+            self.counts.lock().stepped += 1;
+            if !self.plan.steps_forward() {
+                self.violation(format!("a step was found where there was none: {error}"));
+            }
+        }
         let counts = &mut *self.counts.lock();
         *match acquired {
             Ok(Ok(_)) => &mut counts.granted,
@@ -233,6 +255,11 @@ impl World {
     }
 }
 
+fn names_a_step(votes: &Votes) -> bool {
+    let is_one = |vote: &Vote| matches!(vote, Vote::Failed(NodeError::ClockStepped { .. }));
+    votes.iter().filter_map(|(_, vote)| vote).any(is_one)
+}
+
 struct Client {
     locks: LockManager,
     workers: Vec<AbortHandle>,
@@ -241,11 +268,12 @@ struct Client {
 
 impl Counts {
     pub(super) fn add(&mut self, other: Self) {
-        let Self { granted, contended, unavailable, given_up, faults } = other;
+        let Self { granted, contended, unavailable, given_up, faults, stepped } = other;
         self.granted += granted;
         self.contended += contended;
         self.unavailable += unavailable;
         self.given_up += given_up;
         self.faults += faults;
+        self.stepped += stepped;
     }
 }

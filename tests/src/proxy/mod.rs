@@ -1,10 +1,11 @@
 //! A network that does what a test wants.
 
 mod pump;
+mod wall_clock;
 
 use std::io;
 use std::net::Ipv4Addr;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU16, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -60,6 +61,8 @@ pub struct Proxy {
 struct Shared {
     target: AtomicU16,
     silent: AtomicBool,
+    /// By how many seconds the server's wall clock seems to be ahead.
+    clock_ahead: Arc<AtomicI64>,
     /// What new connections begin with.
     defaults: [watch::Sender<Traffic>; 2],
     connections: Mutex<Vec<Connection>>,
@@ -74,6 +77,7 @@ pub struct Connection {
     reset: [CancellationToken; 2],
     /// How much has come in, delivered or not.
     received: Arc<[AtomicUsize; 2]>,
+    clock_ahead: Arc<AtomicI64>,
     /// What was delivered to the server after the client's side had ended.
     outlived: Arc<Mutex<Vec<u8>>>,
 }
@@ -95,6 +99,7 @@ impl Proxy {
         let shared = Arc::new(Shared {
             target: AtomicU16::new(server.port()),
             silent: AtomicBool::new(false),
+            clock_ahead: Arc::default(),
             defaults: Direction::BOTH.map(|_| watch::Sender::new(Traffic::Pass)),
             connections: Mutex::default(),
             end: end.clone(),
@@ -111,6 +116,12 @@ impl Proxy {
     /// Leads new connections to another server, as a name does after a failover.
     pub fn lead_to(&self, server: &RedisServer) {
         self.shared.target.store(server.port(), Ordering::SeqCst);
+    }
+
+    /// Steps what the server tells of its wall clock (`TIME`), on all connections, so that it is ahead
+    /// by so many seconds. What the server does by its clock is as before.
+    pub fn set_clock_ahead(&self, seconds: i64) {
+        self.shared.clock_ahead.store(seconds, Ordering::SeqCst);
     }
 
     /// Says what becomes of new connections.
@@ -214,6 +225,7 @@ impl Shared {
                     .map(|default| watch::Sender::new(*default.borrow())),
                 reset: Direction::BOTH.map(|_| self.end.child_token()),
                 received: Arc::default(),
+                clock_ahead: Arc::clone(&self.clock_ahead),
                 outlived: Arc::default(),
             };
             connections.push(connection.clone());
@@ -243,10 +255,13 @@ async fn connect(client: TcpStream, server: TcpStream, connection: &Connection) 
         let mut outlived = connection.outlived.lock().unwrap_or_else(PoisonError::into_inner);
         outlived.extend_from_slice(bytes);
     };
+    let step = |bytes: &mut [u8]| {
+        wall_clock::set_ahead(bytes, connection.clock_ahead.load(Ordering::SeqCst));
+    };
     let questions = Way { traffic: questions, from_reset: client_side, to_reset: server_side };
     let answers = Way { traffic: answers, from_reset: server_side, to_reset: client_side };
-    let questions = questions.pump((from_client, asked), to_server, outlived);
-    let answers = answers.pump((from_server, answered), to_client, |_| {});
+    let questions = questions.pump((from_client, asked, |_| {}), to_server, outlived);
+    let answers = answers.pump((from_server, answered, step), to_client, |_| {});
     tokio::join!(questions, answers);
     Ok(())
 }

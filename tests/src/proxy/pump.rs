@@ -26,10 +26,10 @@ pub(super) struct Way<'a> {
 impl Way<'_> {
     /// Carries what comes from one side to the other, until that has ended in order or a side is
     /// reset; a reset of the side that it comes from leaves what came before on its way, and
-    /// `outlived` is told what gets there then.
+    /// `outlived` is told what gets there then. What comes in is counted, and may be altered.
     pub(super) async fn pump(
         self,
-        (from, received): (OwnedReadHalf, &AtomicUsize),
+        (from, received, alter): (OwnedReadHalf, &AtomicUsize, impl Fn(&mut [u8])),
         mut to: OwnedWriteHalf,
         outlived: impl Fn(&[u8]),
     ) {
@@ -37,7 +37,7 @@ impl Way<'_> {
         let (chunks, queue) = mpsc::unbounded_channel();
         let read = async {
             tokio::select! {
-                () = read(from, received, chunks) => {}
+                () = read(from, received, alter, chunks) => {}
                 () = from_reset.cancelled() => {}
             }
         };
@@ -76,10 +76,12 @@ enum Ended {
 async fn read(
     mut from: OwnedReadHalf,
     received: &AtomicUsize,
+    alter: impl Fn(&mut [u8]),
     chunks: mpsc::UnboundedSender<Chunk>,
 ) {
     let mut buffer = vec![0; 64 * 1024];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
+        alter(&mut buffer[..length]);
         let chunk = Chunk { bytes: buffer[..length].to_vec(), at: Instant::now() };
         if chunks.send(chunk).is_err() {
             return;

@@ -70,6 +70,13 @@ pub(super) fn load(script: Script) -> Cmd {
     command
 }
 
+/// What the server's wall clock shows.
+pub(super) fn time() -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("TIME");
+    command
+}
+
 /// Whole milliseconds, rounded up: a server must not forget a lock before its holder does.
 pub(super) fn millis(duration: Duration) -> String {
     duration.as_nanos().div_ceil(1_000_000).to_string()

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::clock_watch::ClockWatch;
 use super::connector::{Connector, Failure};
 use super::link::Link;
 use super::probation::Probation;
@@ -141,6 +142,7 @@ struct Supervisor {
     /// The `run_id` of the life of the server that was connected to last, and when that connection
     /// broke.
     former_life: Option<(String, Instant)>,
+    clock_watch: ClockWatch,
 }
 
 impl Supervisor {
@@ -159,9 +161,12 @@ impl Supervisor {
                 node.endpoint.clone(),
                 node.connect_timeout,
                 Arc::clone(&node.channels),
+                Arc::clone(&node.clock),
             ));
         let name = Arc::clone(node.endpoint.name());
-        Self { node: Arc::downgrade(node), name, pool, errors, servers, former_life: None }
+        let clock_watch = ClockWatch::new(&name, &node.clock, node.restart_guard);
+        let node = Arc::downgrade(node);
+        Self { node, name, pool, errors, servers, former_life: None, clock_watch }
     }
 
     async fn first_attempt(mut self) -> (Self, Result<Arc<Link>, NodeError>) {
@@ -191,6 +196,7 @@ impl Supervisor {
         if let Some(longest_lease) = node.restart_guard {
             self.guard(&link, longest_lease);
         }
+        self.clock_watch.begin(&link);
         node.set(Connection::Up(Arc::clone(&link)));
         Ok(link)
     }
@@ -293,19 +299,20 @@ impl Supervisor {
     }
 
     /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
-    async fn until_broken(&self, link: &Link) -> Option<Arc<str>> {
+    async fn until_broken(&mut self, link: &Link) -> Option<Arc<str>> {
         let (dropped, channels, silent_too_long) = {
             let node = self.node.upgrade()?;
             let silent_too_long = SILENT_TOO_LONG.max(node.node_timeout * 2);
             (node.dropped.clone(), Arc::clone(&node.channels), silent_too_long)
         };
-        let serve = channels.serve(link);
-        tokio::pin!(serve);
+        let (serve, watch) = (channels.serve(link), self.clock_watch.watch(link));
+        tokio::pin!(serve, watch);
         loop {
             tokio::select! {
                 biased;
                 reason = link.broken() => return Some(reason),
                 () = &mut serve => {}
+                () = &mut watch => {}
                 () = sleep(LOOK) => link.abandon_if_silent_for(silent_too_long),
                 () = dropped.cancelled() => return None,
             }

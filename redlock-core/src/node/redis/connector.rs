@@ -8,6 +8,7 @@ use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, PushInfo, PushKind, RedisError, Value,
 };
+use futures_util::future::{try_join, try_join_all};
 
 use super::channels::Channels;
 use super::commands;
@@ -15,6 +16,8 @@ use super::endpoint::Endpoint;
 use super::link::{Health, Identity, Link};
 use super::reply;
 use super::script::Script;
+use super::wall_clock::Reading;
+use crate::clock::Clock;
 use crate::error::NodeError;
 
 /// Makes connections that are ready to use: greeted, scripts loaded, identity known.
@@ -23,6 +26,7 @@ pub(super) struct Connector {
     endpoint: Endpoint,
     connect_timeout: Duration,
     channels: Arc<Channels>,
+    clock: Arc<dyn Clock>,
 }
 
 impl Connector {
@@ -30,8 +34,9 @@ impl Connector {
         endpoint: Endpoint,
         connect_timeout: Duration,
         channels: Arc<Channels>,
+        clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { endpoint, connect_timeout, channels }
+        Self { endpoint, connect_timeout, channels, clock }
     }
 
     async fn not_connected(&self, error: &RedisError) -> NodeError {
@@ -83,8 +88,10 @@ impl bb8::ManageConnection for Connector {
             });
         let connect = async {
             let mut handle = self.endpoint.open(&config).await?;
-            let scripts = load_scripts(&handle).await?;
-            let identity = identify(&mut handle).await?;
+            let mut asked = handle.clone();
+            let time = async { unless_refused(time(&mut asked, &*self.clock).await) };
+            let (scripts, time) = try_join(load_scripts(&handle), time).await?;
+            let identity = Identity { time, ..identify(&mut handle).await? };
             Ok(Arc::new(Link::new(handle, health, scripts, identity)))
         };
         let reason = match tokio::time::timeout(self.connect_timeout, connect).await {
@@ -117,7 +124,7 @@ async fn load_scripts(
         async move { text(&mut handle, &commands::load(script)).await }
     });
     let mut shas = [const { String::new() }; Script::ALL.len()];
-    for (sha, loaded) in shas.iter_mut().zip(futures_util::future::try_join_all(loads).await?) {
+    for (sha, loaded) in shas.iter_mut().zip(try_join_all(loads).await?) {
         *sha = loaded;
     }
     Ok(shas)
@@ -128,14 +135,29 @@ async fn identify(handle: &mut MultiplexedConnection) -> Result<Identity, RedisE
     for section in ["server", "memory"] {
         let mut info = Cmd::new();
         info.arg("INFO").arg(section);
-        match text(handle, &info).await {
-            Ok(text) => identity.read(&text),
-            // Without the right to ask, the checks that need it are left out.
-            Err(error) if matches!(error.kind(), ErrorKind::Server(_)) => {}
-            Err(error) => return Err(error),
+        if let Some(text) = unless_refused(text(handle, &info).await)? {
+            identity.read(&text);
         }
     }
     Ok(identity)
+}
+
+async fn time(
+    handle: &mut MultiplexedConnection,
+    clock: &dyn Clock,
+) -> Result<Reading, RedisError> {
+    let command = commands::time();
+    let ask = async { handle.send_packed_command(&command).await?.extract_error() };
+    Reading::take(clock, ask).await
+}
+
+/// Without the right to ask, the checks that need it are left out.
+fn unless_refused<T>(told: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+    match told {
+        Ok(told) => Ok(Some(told)),
+        Err(error) if matches!(error.kind(), ErrorKind::Server(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 async fn text(handle: &mut MultiplexedConnection, command: &Cmd) -> Result<String, RedisError> {

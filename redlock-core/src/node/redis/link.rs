@@ -3,7 +3,7 @@
 use std::fmt;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -13,9 +13,10 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::commands;
-use super::probation::Probation;
+use super::probation::{Probation, Standing};
 use super::script::Script;
 use super::waiting::Waiting;
+use super::wall_clock::Reading;
 use crate::error::NodeError;
 
 /// One connection, shared by all who ask. Belongs to one life of a server: when that ends, the
@@ -25,7 +26,9 @@ pub(super) struct Link {
     health: Arc<Health>,
     scripts: [String; Script::ALL.len()],
     pub(super) identity: Identity,
-    probation: OnceLock<Probation>,
+    standing: Standing,
+    /// Whether a lock was asked for or extended since that was looked at.
+    used: AtomicBool,
     waiting: Waiting,
     abandoned: AtomicBool,
 }
@@ -39,6 +42,8 @@ pub(super) struct Identity {
     pub(super) uptime: Option<Duration>,
     /// What it does when its memory is full; `None` where the server does not tell.
     pub(super) maxmemory_policy: Option<String>,
+    /// What its wall clock showed; `None` where the server does not tell.
+    pub(super) time: Option<Reading>,
 }
 
 /// Whether the connection still stands.
@@ -61,7 +66,8 @@ impl Link {
             health,
             scripts,
             identity,
-            probation: OnceLock::new(),
+            standing: Standing::default(),
+            used: AtomicBool::new(false),
             waiting: Waiting::default(),
             abandoned: AtomicBool::new(false),
         }
@@ -69,13 +75,22 @@ impl Link {
 
     /// Lets the server grant no lock before its probation is over.
     pub(super) fn put_on(&self, probation: Probation) {
-        // It is connected to once.
-        let _ = self.probation.set(probation);
+        self.standing.put_on(probation);
     }
 
     /// Whether the server may be asked to set a lock, or why not.
     pub(super) fn may_grant(&self) -> Result<(), NodeError> {
-        self.probation.get().map_or(Ok(()), Probation::check)
+        self.standing.check()
+    }
+
+    /// Notes that a lock is asked for or extended.
+    pub(super) fn note_use(&self) {
+        self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was noted since it was looked at last.
+    pub(super) fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
     }
 
     pub(super) fn is_alive(&self) -> bool {

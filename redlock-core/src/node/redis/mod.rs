@@ -1,6 +1,7 @@
 //! A node that is a Redis or Valkey server.
 
 mod channels;
+mod clock_watch;
 mod commands;
 mod connect;
 mod connector;
@@ -16,6 +17,7 @@ mod script;
 mod scripted;
 mod turned_away;
 mod waiting;
+mod wall_clock;
 
 use std::fmt;
 use std::pin::Pin;
@@ -28,6 +30,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring};
+use crate::clock::Clock;
 use crate::error::{NodeError, Vote};
 use crate::telemetry;
 
@@ -48,8 +51,10 @@ pub(crate) struct RedisNode {
     endpoint: Endpoint,
     node_timeout: Duration,
     connect_timeout: Duration,
-    /// How long it has to be running before it grants locks.
+    /// How long it has to be running, with a steady clock, before it grants locks.
     restart_guard: Option<Duration>,
+    /// The one that leases are measured on.
+    clock: Arc<dyn Clock>,
     /// Beside the pool, so that a command takes no lock to find its connection.
     current: ArcSwap<Connection>,
     reachable: Arc<Reachable>,
@@ -72,6 +77,7 @@ impl RedisNode {
         node_timeout: Duration,
         connect_timeout: Duration,
         restart_guard: Option<Duration>,
+        clock: Arc<dyn Clock>,
     ) -> Arc<Self> {
         let down = Connection::Down(NodeError::NotConnected("not connected yet".into()));
         let dropped = CancellationToken::new();
@@ -80,6 +86,7 @@ impl RedisNode {
             node_timeout,
             connect_timeout,
             restart_guard,
+            clock,
             current: ArcSwap::from_pointee(down),
             reachable: Arc::default(),
             _cancel_on_drop: dropped.clone().drop_guard(),
@@ -135,14 +142,10 @@ impl Node for RedisNode {
         if let Some(waited) = link.unresponsive_for(self.node_timeout, now) {
             return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
         }
+        link.note_use();
         let claim = Arc::clone(claim);
         let look_until = now + self.node_timeout * 4 / 5;
-        Answer::pending(async move {
-            match (claim.dialect(), claim.counter()) {
-                (Dialect::Plain, None) => plain::acquire(&link, &claim, expire, look_until).await,
-                _ => scripted::acquire(&link, &claim, expire).await,
-            }
-        })
+        Answer::pending(async move { set(&link, &claim, expire, look_until).await })
     }
 
     fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
@@ -151,6 +154,7 @@ impl Node for RedisNode {
         }
         let claim = Arc::clone(claim);
         self.ask(|link| async move {
+            link.note_use();
             let millis = commands::millis(expire);
             let arguments = [claim.token().as_bytes(), millis.as_bytes()];
             let script = Script::extend(claim.dialect());
@@ -192,6 +196,19 @@ impl Node for RedisNode {
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
         // A node that is gone for good is waited for until the caller's patience ends.
         Box::pin(Arc::clone(&self.reachable).wait())
+    }
+}
+
+/// Sets the lock. What is granted while the server is found to be one that grants none does not count:
+/// where the answer was on its way for long, the step may be older than the question.
+async fn set(link: &Link, claim: &Claim, expire: Duration, look_until: Instant) -> Vote {
+    let vote = match (claim.dialect(), claim.counter()) {
+        (Dialect::Plain, None) => plain::acquire(link, claim, expire, look_until).await,
+        _ => scripted::acquire(link, claim, expire).await,
+    };
+    match link.may_grant() {
+        Err(reason) if vote == Vote::Granted => Vote::Failed(reason),
+        _ => vote,
     }
 }
 

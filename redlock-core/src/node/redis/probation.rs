@@ -1,7 +1,8 @@
-//! Keeping a server from granting locks that was started a short time ago.
+//! Keeping a server from granting locks that was started a short time ago, or whose clock was stepped.
 //!
 //! A server that comes back without its data has forgotten who holds what, and would be part of a
-//! second quorum for a lock that is held. The Redis documentation ("Distributed locks with Redis",
+//! second quorum for a lock that is held. So has one whose wall clock was stepped forward: to it, the
+//! leases are over. The Redis documentation ("Distributed locks with Redis",
 //! "delayed restarts") lets it stay away until every lease that it may have granted has run out. Here
 //! its clients see to that.
 //!
@@ -17,8 +18,10 @@
 //! that time. But then the proof leans on when that quorum was asked. A server that sets nothing
 //! needs no proof, and the lock is set again when the probation is over, if it is still held.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use crate::error::NodeError;
@@ -26,15 +29,55 @@ use crate::error::NodeError;
 /// The server tells its uptime as the difference of two times in whole seconds.
 const ROUNDING: Duration = Duration::from_secs(1);
 
-/// How long a server has been running, compared with the longest lease.
+/// How long it is since a server may have forgotten locks, compared with the longest lease.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Probation {
     longest_lease: Duration,
-    /// When it was running for `age` at least.
+    /// When it was `age` ago at least.
     looked_at: Instant,
     age: Duration,
-    /// Whether that is what the server says.
-    told: bool,
+    cause: Cause,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Cause {
+    Restarted {
+        /// Whether the server says when.
+        told: bool,
+    },
+    ClockStepped {
+        by: Duration,
+    },
+}
+
+/// Whether a server may be asked to set locks. Most are on no probation, and every lock asks.
+#[derive(Debug, Default)]
+pub(super) struct Standing {
+    on_probation: AtomicBool,
+    probation: Mutex<Option<Probation>>,
+}
+
+impl Standing {
+    /// Of several probations, the one that lasts for the longest counts.
+    pub(super) fn put_on(&self, probation: Probation) {
+        let mut kept = self.probation.lock();
+        if kept.is_none_or(|kept| kept.left() < probation.left()) {
+            *kept = Some(probation);
+        }
+        self.on_probation.store(true, Ordering::Release);
+    }
+
+    /// Fails as long as the server may have forgotten a lock that is still held.
+    pub(super) fn check(&self) -> Result<(), NodeError> {
+        if !self.on_probation.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut kept = self.probation.lock();
+        kept.as_ref().map_or(Ok(()), Probation::check)?;
+        *kept = None;
+        self.on_probation.store(false, Ordering::Release);
+        Ok(())
+    }
 }
 
 impl Probation {
@@ -48,7 +91,14 @@ impl Probation {
         uptime: Option<Duration>,
     ) -> Self {
         let age = uptime.unwrap_or_default().saturating_sub(ROUNDING);
-        Self { longest_lease, looked_at: connected_at, age, told: uptime.is_some() }
+        let cause = Cause::Restarted { told: uptime.is_some() };
+        Self { longest_lease, looked_at: connected_at, age, cause }
+    }
+
+    /// Of a server whose wall clock is found to be stepped forward now.
+    pub(super) fn of_stepped(longest_lease: Duration, by: Duration) -> Self {
+        let cause = Cause::ClockStepped { by };
+        Self { longest_lease, looked_at: Instant::now(), age: Duration::ZERO, cause }
     }
 
     /// Takes into account that the connection to its former life broke at `ended`: it cannot be
@@ -61,12 +111,25 @@ impl Probation {
 
     /// Fails as long as the server may have forgotten a lock that is still held.
     pub(super) fn check(&self) -> Result<(), NodeError> {
-        let age = self.age.saturating_add(self.looked_at.elapsed());
+        let age = self.age();
         let votes_in = self.longest_lease.saturating_sub(age);
         if votes_in.is_zero() {
             return Ok(());
         }
-        Err(NodeError::Restarted { ago: self.told.then_some(age), votes_in })
+        Err(match self.cause {
+            Cause::Restarted { told } => {
+                NodeError::Restarted { ago: told.then_some(age), votes_in }
+            }
+            Cause::ClockStepped { by } => NodeError::ClockStepped { by, votes_in },
+        })
+    }
+
+    fn age(&self) -> Duration {
+        self.age.saturating_add(self.looked_at.elapsed())
+    }
+
+    fn left(&self) -> Duration {
+        self.longest_lease.saturating_sub(self.age())
     }
 }
 
@@ -133,5 +196,25 @@ mod tests {
         advance(Duration::from_millis(29_750)).await;
         let words = untold.check().unwrap_err().to_string();
         assert_eq!(words, "it does not tell (INFO) when it was started, votes in 250ms");
+        let stepped = Probation::of_stepped(LEASE, Duration::from_millis(59_400));
+        advance(Duration::from_millis(500)).await;
+        let words = stepped.check().unwrap_err().to_string();
+        assert_eq!(words, "its wall clock was stepped forward by 60s, votes again in 30s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_several_probations_the_one_that_ends_last_counts() {
+        let standing = Standing::default();
+        assert_eq!(standing.check(), Ok(()));
+        standing.put_on(Probation::new(LEASE, Instant::now(), Some(21 * SECOND)));
+        assert!(matches!(standing.check(), Err(NodeError::Restarted { .. })));
+        let stepped = Probation::of_stepped(LEASE, SECOND);
+        standing.put_on(stepped);
+        standing.put_on(Probation::new(LEASE, Instant::now(), Some(11 * SECOND)));
+        assert_eq!(standing.check(), stepped.check());
+        advance(LEASE).await;
+        assert_eq!(standing.check(), Ok(()));
+        standing.put_on(Probation::of_stepped(LEASE, SECOND));
+        assert!(standing.check().is_err(), "another one");
     }
 }
