@@ -4,9 +4,6 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use smallvec::SmallVec;
-
-use super::FEW;
 use crate::error::Vote;
 use crate::node::{Answer, patiently};
 
@@ -14,13 +11,13 @@ use crate::node::{Answer, patiently};
 /// faster than a task or a wake-up list for each.
 #[derive(Default)]
 pub(crate) struct FanOut {
-    answers: SmallVec<[Option<Answer>; FEW]>,
+    answers: Vec<Option<Answer>>,
     pending: usize,
 }
 
 impl FanOut {
     pub(crate) fn with_capacity(nodes: usize) -> Self {
-        Self { answers: SmallVec::with_capacity(nodes), pending: 0 }
+        Self { answers: Vec::with_capacity(nodes), pending: 0 }
     }
 
     /// Adds the answer of the next node.

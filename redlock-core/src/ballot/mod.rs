@@ -26,9 +26,6 @@ pub(crate) use quorum::quorum;
 use round::Round;
 use tally::Verdict;
 
-/// So many nodes' votes are counted without memory of their own.
-const FEW: usize = 5;
-
 /// The nodes that vote, and the rules they vote by.
 #[derive(Debug, Clone)]
 pub(crate) struct Ballot {

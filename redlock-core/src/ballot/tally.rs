@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
-use super::FEW;
 use super::quorum::quorum;
 use crate::error::{NodeError, Vote};
 
 /// The votes of one round, one place for each configured node.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    votes: SmallVec<[Option<Vote>; FEW]>,
+    votes: Vec<Option<Vote>>,
     granted: usize,
     /// Nodes that said no: held by another, gone, foreign.
     denied: usize,
@@ -30,7 +27,7 @@ pub(crate) enum Verdict {
 
 impl Tally {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self { votes: SmallVec::from_elem(None, nodes), granted: 0, denied: 0, failed: 0 }
+        Self { votes: vec![None; nodes], granted: 0, denied: 0, failed: 0 }
     }
 
     /// The majority of the configured nodes, whether they can be reached or not.

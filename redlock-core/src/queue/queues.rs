@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use foldhash::fast::RandomState;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -25,7 +24,7 @@ const GIVE_WAY: Duration = Duration::from_millis(2);
 /// Who holds and who waits in this process, for every key.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    pub(super) lines: Mutex<HashMap<LockName, Line, RandomState>>,
+    pub(super) lines: Mutex<HashMap<LockName, Line>>,
     pub(super) ballot: Ballot,
     max_waiters: usize,
     closed: AtomicBool,
