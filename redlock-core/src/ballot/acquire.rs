@@ -148,7 +148,11 @@ impl Drop for Attempt<'_> {
         for (index, node) in self.ballot.nodes.iter().enumerate() {
             let under_way = match self.round.take_pending(index) {
                 Some(answer) => UnderWay::Acquiring(answer),
-                None if self.round.vote(index).is_some_and(may_hold) => UnderWay::Nothing,
+                None if self.claim.was_asked(index)
+                    && self.round.vote(index).is_some_and(may_hold) =>
+                {
+                    UnderWay::Nothing
+                }
                 None => continue,
             };
             nodes.push((Arc::clone(node), under_way));
@@ -163,13 +167,18 @@ impl Drop for Attempt<'_> {
     }
 }
 
-/// Whether a node that voted so may have the lock set for us.
+/// Whether a node that was asked and voted so may have the lock set for us.
 fn may_hold(vote: &Vote) -> bool {
     match vote {
-        Vote::Granted | Vote::Failed(NodeError::ConnectionBroke(_) | NodeError::NotUnderstood) => {
-            true
-        }
-        // Not asked, or asked and refused: SET with NX did nothing.
+        Vote::Granted
+        | Vote::Failed(
+            NodeError::ConnectionBroke(_)
+            | NodeError::NotUnderstood
+            // Set, but it does not count.
+            | NodeError::Restarted { .. }
+            | NodeError::ClockStepped { .. },
+        ) => true,
+        // SET with NX did nothing.
         Vote::Held { .. } | Vote::Gone | Vote::Foreign { .. } | Vote::Failed(_) => false,
     }
 }

@@ -173,6 +173,25 @@ async fn a_lost_answer_is_cleaned_up_after() {
     assert!(setup.free().await);
 }
 
+/// Its clock is found to have been stepped while the answer is on its way.
+#[tokio::test(start_paused = true)]
+async fn a_grant_that_does_not_count_is_cleaned_up_after() {
+    let setup = Setup::new(1);
+    setup.set(&[Mode::Stepped]);
+    setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    assert!(setup.free().await);
+    assert_eq!(setup.nodes[0].releases(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_was_not_asked_is_not_bothered_either() {
+    let setup = Setup::new(1);
+    setup.set(&[Mode::OnProbation]);
+    setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    setup.background.finish(Duration::from_secs(1)).await;
+    assert_eq!(setup.nodes[0].log(), []);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_node_that_refused_is_not_bothered_again() {
     let setup = Setup::new(3);

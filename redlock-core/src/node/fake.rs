@@ -30,6 +30,10 @@ pub(crate) enum Mode {
     Down,
     /// Executes, but the connection breaks before the answer.
     AnswerLost,
+    /// Executes, but what it grants does not count.
+    Stepped,
+    /// Is not asked to set a lock.
+    OnProbation,
     /// Has just been lost, and is asked nevertheless: that fails at once.
     Broken,
 }
@@ -108,6 +112,7 @@ impl FakeNode {
                 };
                 let vote = match mode {
                     Mode::AnswerLost => Vote::Failed(NodeError::ConnectionBroke("reset".into())),
+                    Mode::Stepped if matches!(question, Question::Acquire(..)) => stepped(),
                     _ => vote,
                 };
                 let _ = answer.send((vote, number));
@@ -166,6 +171,9 @@ impl FakeNode {
         }
         let (questions, claim) = (self.questions.clone(), Arc::clone(claim));
         let is_acquisition = matches!(question, Question::Acquire(..));
+        if is_acquisition && *self.mode.borrow() == Mode::OnProbation {
+            return Answer::Ready(stepped());
+        }
         Answer::pending(async move {
             let (sender, answer) = oneshot::channel();
             let _ = questions.send((question, sender));
@@ -178,6 +186,11 @@ impl FakeNode {
             vote
         })
     }
+}
+
+fn stepped() -> Vote {
+    let (by, votes_in) = (Duration::from_secs(60), Duration::from_secs(1));
+    Vote::Failed(NodeError::ClockStepped { by, votes_in })
 }
 
 impl Node for FakeNode {
