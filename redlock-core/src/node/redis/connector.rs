@@ -151,11 +151,12 @@ async fn time(
     Reading::take(clock, ask).await
 }
 
-/// Without the right to ask, the checks that need it are left out.
+/// Without the right to ask, or an answer that is understood, the checks that need it are left out.
 fn unless_refused<T>(told: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+    use ErrorKind::{Server, UnexpectedReturnType};
     match told {
         Ok(told) => Ok(Some(told)),
-        Err(error) if matches!(error.kind(), ErrorKind::Server(_)) => Ok(None),
+        Err(error) if matches!(error.kind(), Server(_) | UnexpectedReturnType) => Ok(None),
         Err(error) => Err(error),
     }
 }
@@ -203,6 +204,16 @@ pub(super) fn provide_crypto() {}
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_check_is_left_out_where_the_server_does_not_tell() {
+        let told = |kind: ErrorKind| unless_refused::<()>(Err((kind, "no").into()));
+        let no_right = ErrorKind::Server(bb8_redis::redis::ServerErrorKind::NoPerm);
+        assert_eq!(told(no_right), Ok(None));
+        assert_eq!(told(ErrorKind::UnexpectedReturnType), Ok(None));
+        assert!(told(ErrorKind::Io).is_err(), "the connection broke");
+        assert_eq!(unless_refused(Ok(())), Ok(Some(())));
+    }
 
     #[test]
     fn the_identity_is_read_from_info() {
