@@ -6,7 +6,8 @@
 //! By how much the server's clock is ahead of ours is known up to the time that asking took: it was
 //! read at some point between the question and the answer. From one reading to the next that may
 //! change by what clocks [may run apart](validity::apart), and the two readings have to agree after
-//! that. What one reading leaves open another narrows down, so that a slow answer neither looks like a
+//! that. In a long time they do not run apart as far as that, or nobody keeps them: otherwise a step of
+//! half a minute would go unseen after an hour in which nothing was asked. What one reading leaves open another narrows down, so that a slow answer neither looks like a
 //! step nor makes the next one harder to see. A clock that creeps away faster than it may is found
 //! when it has gained as much as a step has to.
 //!
@@ -25,6 +26,11 @@ use crate::clock::{Clock, Moment};
 /// A smaller step is not told from a clock that is being corrected, as those that keep time do. It is
 /// the margin of a lease of 5 s.
 const SMALLEST_STEP: i64 = 50_000;
+
+/// For how long clocks are granted all of what they may run apart. After that it is one part in a
+/// thousand: operating systems slew a clock by half of that at most, on either side.
+const BRIEFLY: Duration = Duration::from_secs(60);
+const SLEWING: u32 = 1000;
 
 /// What a server's wall clock showed, at some point between two of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +80,7 @@ impl WallClock {
 
     /// Compares with a later reading.
     pub(super) fn read_again(&mut self, reading: Reading) -> Option<Step> {
-        let apart = micros(validity::apart(reading.received.since(self.last.sent)));
+        let apart = micros(apart(reading.received.since(self.last.sent)));
         let least = self.gained.start().saturating_sub(apart);
         let most = self.gained.end().saturating_add(apart);
         let found = self.gained_by(&reading);
@@ -101,6 +107,11 @@ impl WallClock {
         let (least, most) = (ours(reading.sent), ours(reading.received));
         theirs.saturating_sub(most)..=theirs.saturating_sub(least)
     }
+}
+
+/// How far clocks that are kept may run apart in the time between two readings.
+fn apart(time: Duration) -> Duration {
+    validity::apart(time.min(BRIEFLY)) + time.saturating_sub(BRIEFLY) / SLEWING
 }
 
 fn micros(time: Duration) -> i64 {
@@ -234,14 +245,32 @@ mod tests {
 
     #[test]
     fn clocks_that_run_apart_as_they_may_are_steady() {
-        for rate in [0.9905, 0.9995, 1.0, 1.0005, 1.0095] {
+        let (brief, long) = ([1, 1, 1, 60, 1, 120, 1, 1, 1], [1, 1, 1, 3600, 1, 60, 86_400, 1, 1]);
+        let at =
+            |rates: &[f64], pauses| rates.iter().map(|rate| (*rate, pauses)).collect::<Vec<_>>();
+        let all = [at(&[0.9905, 1.0095], brief), at(&[0.9991, 0.9995, 1.0, 1.0005, 1.0009], long)];
+        for (rate, pauses) in all.into_iter().flatten() {
             let mut server = Server::new();
             let mut clock = WallClock::new(server.read());
-            for seconds in [1, 1, 1, 3600, 1, 60, 86_400, 1, 1] {
+            for seconds in pauses {
                 server.pass_at(seconds * SECOND / 2, rate);
                 let step = clock.read_again(server.read());
                 assert_eq!(step, None, "at {rate} after {seconds} s");
             }
+        }
+    }
+
+    /// Nobody asked meanwhile, or could.
+    #[test]
+    fn a_step_in_a_long_pause_is_found() {
+        for (pause, by) in [(600, 5), (3600, 30), (86_400, 120)] {
+            let mut server = Server::new();
+            let mut clock = WallClock::new(server.read());
+            server.pass_at(pause * SECOND / 2, 1.0005);
+            server.theirs += by * SECOND;
+            server.pass_at(pause * SECOND / 2, 1.0005);
+            let step = clock.read_again(server.read());
+            assert!(matches!(step, Some(Step::Forward(_))), "{by} s in {pause} s: {step:?}");
         }
     }
 
