@@ -8,8 +8,8 @@
 # PostgreSQL those of fencing tokens. What is missing is installed in CI; elsewhere those tests are
 # skipped, which is said at the end.
 #
-# Whatever the library logs in these tests, at every level, is searched for the passwords and tokens
-# in use; one that is found ends the run.
+# Whatever the library logs in the tests with servers, at every level, is searched for the passwords
+# and tokens in use; one that is found ends the run.
 #
 #     REDIS_SERVER=/path/to/server   test against this server instead of the one in PATH
 #     PROPTEST_CASES=100000          more cases for what is tested with random values

@@ -82,10 +82,10 @@ impl Ballot {
         Ok(Grant { since, decided, token })
     }
 
-    /// Writes a number to a majority of nodes that hold the claim, as long as validity is left, so that every later majority has a
-    /// node that counts on from there. The maximum of what a majority has counted would not do: of
-    /// counters at 0, 0 and 2 one holder gets 3 from the last two, and the next one 2 from the first
-    /// two.
+    /// Writes a number to a majority of nodes that hold the claim, as long as validity is left, so that
+    /// every later majority has a node that counts on from there. The maximum of what a majority has
+    /// counted would not do: of counters at 0, 0 and 2 one holder gets 3 from the last two, and the next
+    /// one 2 from the first two.
     pub(crate) async fn confirm(
         &self,
         claim: &Arc<Claim>,

@@ -189,7 +189,8 @@ impl LockManagerBuilder {
     ///   asked for or not, and at each connect. What a server grants after a step and before the next
     ///   look counts, so that steps of several servers must be further apart than that, and one alone
     ///   can let a second caller in where the holder has no more than a quorum. Steps of less than
-    ///   50 ms are taken for corrections; more than 1 % that is gained over a longer time is a step too.
+    ///   50 ms are taken for corrections; more than 1 % that is gained over a longer time is a step too,
+    ///   and more than a thousandth of what a silence lasts beyond its first minute.
     ///   Neither a step before the first connect is noticed, nor one of a server that does not tell its
     ///   time, because the user has no right to `TIME`: that is warned of.
     /// * A step back is only told: such a server keeps locks for longer, and lets nobody in. Without
