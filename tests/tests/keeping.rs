@@ -200,6 +200,13 @@ async fn a_lost_lock_is_lost_whatever_its_holder_does(nodes: Nodes) {
             }
             // Whoever comes next has the lock, whatever the late holder does.
             let next = other.lock(KEY).expire(LONG).wait_time(SOON).acquire().await.unwrap();
+            // A node that had the lost lock for a moment longer than the others has refused.
+            eventually("each node has the next lock", SOON, async || {
+                next.extend(LONG).await.unwrap();
+                let left = nodes.times_to_live(KEY).await;
+                left.iter().all(|left| left.is_some_and(|left| left > BRIEF)).then_some(())
+            })
+            .await;
             (guard, next)
         };
         let still_held = async |next: redlock_core::LockGuard| {
