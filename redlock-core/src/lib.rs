@@ -44,7 +44,8 @@
 //!
 //! * the clocks of nodes and client run apart by no more than 1 % of the lease plus 2 ms, and nobody
 //!   steps a node's wall clock forward, which is what Redis counts a time to live by (such a step is
-//!   noticed and told, and with the guard of the next line kept from doing more harm);
+//!   told when the server's time is read next, half a second later while locks are acquired or renewed,
+//!   and with the guard of the next line the server grants nothing after that);
 //! * no node forgets a lock inside its lease: one that is restarted without its data, or evicts keys,
 //!   does (against the first, see [`restart_guard`](LockManagerBuilder::restart_guard));
 //! * the guarded work looks at its guard. No lock with a lease can stop a holder that sleeps past
