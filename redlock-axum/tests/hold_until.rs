@@ -15,7 +15,8 @@ use axum::{Extension, Router};
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
 use redlock_axum::{HoldUntil, LockLayer, LockManager, OnLost};
-use support::{Log, eventually, memory, request, send};
+use redlock_logs::Logs;
+use support::{eventually, memory, request, send};
 use tokio::sync::mpsc;
 use tower::{Layer, ServiceExt, service_fn};
 
@@ -133,7 +134,7 @@ async fn the_answer_to_head_releases_before_it_leaves() {
 #[tokio::test]
 async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_named_in_the_log() {
     let (locks, node) = memory().await;
-    Log::start();
+    let logs = Logs::collect();
     let layer = until_end_of_body().expire(Duration::from_millis(100));
     let (frames, app) = streaming(layer, locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
@@ -143,7 +144,7 @@ async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_named_in_the_log(
     drop(frames);
     assert_eq!(next_data(&mut body).await, "late");
     assert!(body.frame().await.is_none());
-    assert_eq!(Log::count("WARN", "not released in order"), 1);
+    assert_eq!(logs.count("WARN", "not released in order"), 1);
 }
 
 #[tokio::test]

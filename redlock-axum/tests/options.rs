@@ -17,7 +17,8 @@ use redlock_axum::{
     FencedLock, HeldLock, LockError, LockLayer, LockManager, LockPolicies, LockPolicy,
     LockRejection, Locks, MemoryNode, OnLost, SetupError,
 };
-use support::{Log, eventually, hold, memory, post, send, text};
+use redlock_logs::Logs;
+use support::{eventually, hold, memory, post, send, text};
 use tokio::time::timeout;
 
 const SHORT: Duration = Duration::from_millis(100);
@@ -164,10 +165,10 @@ async fn who_waits_for_ever_gets_the_lock_at_last() {
 async fn a_lock_within_itself_fails_at_once_and_the_log_says_what_to_do() {
     let inner = || ok.layer(LockLayer::new("k").wait_time(HOUR));
     for app in App::both(inner(), |layer| layer, |policy| policy).await {
-        Log::start();
+        let logs = Logs::collect();
         assert_eq!(app.post().await, 500);
-        assert_eq!(Log::count("ERROR", "the lock k is held by the same request already"), 1);
-        assert_eq!(Log::count("ERROR", "`reentrant`"), 1);
+        assert_eq!(logs.count("ERROR", "the lock k is held by the same request already"), 1);
+        assert_eq!(logs.count("ERROR", "`reentrant`"), 1);
         assert!(app.node.is_empty());
     }
 
@@ -228,9 +229,9 @@ async fn a_lock_without_a_number_is_no_fenced_lock() {
 
     let asks = |_: FencedLock| async {};
     for app in App::both(asks, |layer| layer, |policy| policy).await {
-        Log::start();
+        let logs = Logs::collect();
         assert_eq!(app.post().await, 500);
-        assert_eq!(Log::count("ERROR", "`.fenced()`"), 1);
+        assert_eq!(logs.count("ERROR", "`.fenced()`"), 1);
     }
     for app in App::both(perhaps, |layer| layer, |policy| policy).await {
         assert_eq!(text(send(&app.router, Method::POST, "/").await).await, "false");
@@ -301,14 +302,14 @@ async fn abort_drops_the_handler_with_its_lock_and_answers_503() {
         |policy| policy.expire(SHORT).on_lost(OnLost::Abort),
     );
     for app in apps.await {
-        Log::start();
+        let logs = Logs::collect();
         let response = send(&app.router, Method::POST, "/").await;
         assert!(stuck.was_dropped());
         assert_eq!(response.status(), 503);
         assert_eq!(response.headers()["retry-after"], "1");
         assert!(text(response).await.contains("stopped half-way"));
-        assert_eq!(Log::count("WARN", "a lock was lost"), 1);
-        assert_eq!(Log::count("WARN", "a request was stopped half-way: the lock k was lost"), 1);
+        assert_eq!(logs.count("WARN", "a lock was lost"), 1);
+        assert_eq!(logs.count("WARN", "a request was stopped half-way: the lock k was lost"), 1);
         eventually("the lease runs out", || app.node.is_empty()).await;
     }
 }
@@ -372,14 +373,14 @@ fn options_that_do_not_go_together_are_mistakes() {
 /// A layer is built step by step: what the next step makes good is none.
 #[tokio::test]
 async fn a_layer_that_is_not_complete_yet_is_not_called_wrong() {
-    Log::start();
+    let logs = Logs::collect();
     let good = LockLayer::new("k").max_hold(HOUR).renew().hold_at_least(MINUTE).expire(HOUR);
-    assert_eq!(Log::lines(), Vec::<String>::new());
+    assert_eq!(logs.lines(), Vec::<String>::new());
     let app = App::new(|router| router.route("/", on_post(ok)).layer(good)).await;
     assert_eq!(app.post().await, 200);
 
     let wrong = LockLayer::new("k").max_hold(HOUR);
     let app = App::new(|router| router.route("/", on_post(ok)).layer(wrong)).await;
     assert_eq!(app.post().await, 500);
-    assert_eq!(Log::count("ERROR", "max_hold bounds the renewal of the lease, and needs renew"), 1);
+    assert_eq!(logs.count("ERROR", "max_hold bounds the renewal of the lease, and needs renew"), 1);
 }

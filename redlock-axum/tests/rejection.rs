@@ -15,8 +15,9 @@ use redlock_axum::{
     KeyError, KeyTemplate, LockError, LockKey, LockLayer, LockManager, LockRejection, NodeError,
     RejectionKind, Vote, Votes,
 };
+use redlock_logs::Logs;
 use serde_json::{Value, json};
-use support::{Log, hold, memory, post, send, text};
+use support::{hold, memory, post, send, text};
 
 fn contended(remaining: Option<Duration>) -> LockError {
     LockError::Contended { key: key(), remaining, votes: Votes::default() }
@@ -131,7 +132,7 @@ async fn a_misconfiguration_is_told_to_the_log_and_not_to_the_client() {
         out_of_range.into(),
         LockRejection::from(unknown),
     ] {
-        Log::start();
+        let logs = Logs::collect();
         assert_eq!(rejection.kind(), RejectionKind::Misconfigured);
         assert_eq!(rejection.retry_after(), None);
         let reason = rejection.to_string();
@@ -144,7 +145,7 @@ async fn a_misconfiguration_is_told_to_the_log_and_not_to_the_client() {
                 "detail": "the server is not set up correctly",
             })
         );
-        assert_eq!(Log::count("ERROR", &reason), 1, "{reason}");
+        assert_eq!(logs.count("ERROR", &reason), 1, "{reason}");
     }
 }
 
@@ -175,7 +176,7 @@ fn the_application_gets_the_error_behind_the_rejection() {
 /// Two layers, or a layer and the attribute, with one key: a mistake in the program.
 #[tokio::test]
 async fn a_lock_within_itself_is_a_server_error_and_the_log_says_what_to_do() {
-    Log::start();
+    let logs = Logs::collect();
     let rejection = LockRejection::from(LockError::AlreadyHeld { key: key() });
     assert_eq!(rejection.kind(), RejectionKind::AlreadyHeld);
     assert_eq!(rejection.retry_after(), None);
@@ -190,12 +191,12 @@ async fn a_lock_within_itself_is_a_server_error_and_the_log_says_what_to_do() {
     );
     let line = "order:4711 is held by the same request already, and must not wait for itself; \
                 share the lock with `reentrant`";
-    assert_eq!(Log::count("ERROR", line), 1);
+    assert_eq!(logs.count("ERROR", line), 1);
 }
 
 #[tokio::test]
 async fn a_lost_lock_is_an_unavailable_service_that_says_that_it_had_begun() {
-    Log::start();
+    let logs = Logs::collect();
     let rejection = LockRejection::from(LockError::Lost { key: key() });
     assert_eq!(rejection.kind(), RejectionKind::Lost);
     assert_eq!(rejection.retry_after(), Some(Duration::from_secs(1)));
@@ -210,16 +211,16 @@ async fn a_lost_lock_is_an_unavailable_service_that_says_that_it_had_begun() {
             "retry_after": 1,
         })
     );
-    assert_eq!(Log::count("WARN", "a request was stopped half-way: the lock order:4711"), 1);
+    assert_eq!(logs.count("WARN", "a request was stopped half-way: the lock order:4711"), 1);
 }
 
 #[test]
 fn missing_nodes_are_logged_as_a_warning_and_contention_is_not() {
-    Log::start();
+    let logs = Logs::collect();
     let _ = LockRejection::from(contended(None)).into_response();
-    assert_eq!(Log::lines(), Vec::<String>::new());
+    assert_eq!((logs.count("WARN", ""), logs.count("ERROR", "")), (0, 0));
     let _ = LockRejection::from(unavailable()).into_response();
-    assert_eq!(Log::count("WARN", "10.0.0.1:6379 failed"), 1);
+    assert_eq!(logs.count("WARN", "10.0.0.1:6379 failed"), 1);
 }
 
 #[tokio::test]

@@ -5,7 +5,6 @@ use std::time::Duration;
 use redlock_core::{Dialect, LockManager, LockManagerBuilder, MemoryNode};
 
 use crate::eventually::eventually;
-use crate::secrets;
 use crate::servers::Servers;
 
 /// What a manager locks on, so that one test can run over all kinds.
@@ -22,7 +21,7 @@ pub enum Nodes {
 impl Nodes {
     /// Makes nodes in memory.
     pub fn memory(count: usize) -> Self {
-        secrets::watch();
+        redlock_logs::watch();
         Self::Memory((0..count).map(|_| MemoryNode::new()).collect())
     }
 

@@ -12,7 +12,6 @@ use tempfile::TempDir;
 use crate::port::Port;
 use crate::probe::Probe;
 use crate::process::Process;
-use crate::secrets;
 
 /// How long a start may take on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(20);
@@ -44,7 +43,7 @@ impl RedisOptions {
     /// line of a log may hold it from now on.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
-        secrets::remember(password);
+        redlock_logs::remember_password(password);
         self.password = Some(password.to_owned());
         self.directive("requirepass", password)
     }
@@ -62,7 +61,7 @@ impl RedisOptions {
 
     /// Starts the server; see [`RedisServer::start`].
     pub async fn start(self) -> RedisServer {
-        secrets::watch();
+        redlock_logs::watch();
         loop {
             let port = Port::reserve();
             let tls_port = self.tls.then(Port::reserve);

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use crate::eventually::eventually;
 use crate::process::Process;
-use crate::secrets::find_secret;
+use redlock_logs::find_secret;
 
 /// How long a start, or an end in order, may take on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -9,10 +9,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get as on_get, post as on_post};
 use axum::{Json, Router, debug_handler};
 use redlock_axum::{HeldLock, LockError, Locks, MemoryNode, redis_lock};
+use redlock_logs::Logs;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use crate::support::{Log, app, get, held_by_another, locks, post_json};
+use crate::support::{app, get, held_by_another, locks, post_json};
 
 #[redis_lock(key = "redis_lock")]
 async fn index() -> &'static str {
@@ -65,10 +66,10 @@ async fn a_handler_whose_manager_is_shut_down_does_not_run() {
 
 #[tokio::test]
 async fn a_forgotten_manager_is_a_500_and_the_log_names_the_line() {
-    let log = Log::capture();
+    let logs = Logs::collect();
     let answer = get(&Router::new().route("/", on_get(index)), "/").await;
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
-    let text = log.text();
+    let text = logs.lines().join("\n");
     assert!(text.contains("ERROR"), "{text}");
     assert!(text.contains(".layer(axum::Extension(locks))"), "{text}");
 }
@@ -312,11 +313,11 @@ async fn instrument_below_is_entered_under_the_lock_and_keeps_the_name() {
         tracing::info!(held = node.len(), "paying");
     }
 
-    let log = Log::capture();
+    let logs = Logs::collect();
     let (locks, node) = locks().await;
     let router = Router::new().route("/{id}", on_get(pay)).with_state(node);
     get(&app(router, &locks), "/7").await;
-    let text = log.text();
+    let text = logs.lines().join("\n");
     assert!(text.contains("pay{id=7}: "), "{text}");
     assert!(text.contains("paying held=1"), "{text}");
     assert!(!text.contains("__redis_lock"), "{text}");
@@ -375,13 +376,17 @@ async fn a_handler_that_asks_for_its_lock_and_has_none_does_not_run() {
         unreachable!("the body ran without the lock");
     }
 
-    let log = Log::capture();
+    let logs = Logs::collect();
     let (locks, _) = locks().await;
     let answer = get(&app(Router::new().route("/", on_get(unlocked)), &locks), "/").await;
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert_eq!(answer.headers["content-type"], "application/problem+json");
-    assert!(log.text().contains("ERROR"), "{}", log.text());
-    assert!(log.text().contains("#[redis_lock(key = ..)]"), "{}", log.text());
+    assert!(logs.lines().join("\n").contains("ERROR"), "{}", logs.lines().join("\n"));
+    assert!(
+        logs.lines().join("\n").contains("#[redis_lock(key = ..)]"),
+        "{}",
+        logs.lines().join("\n")
+    );
 }
 
 #[tokio::test]

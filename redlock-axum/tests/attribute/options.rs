@@ -13,9 +13,10 @@ use axum::routing::get as on_get;
 use redlock_axum::{
     FencedLock, HeldLock, LockError, LockLayer, LockManager, Locks, MemoryNode, redis_lock,
 };
+use redlock_logs::Logs;
 use tokio::time::timeout;
 
-use crate::support::{Log, app, eventually, get, held_by_another, locks};
+use crate::support::{app, eventually, get, held_by_another, locks};
 
 const LEASE: Duration = Duration::from_millis(300);
 
@@ -170,7 +171,7 @@ async fn the_attribute_inside_a_layer_with_the_same_key_fails_at_once() {
         unreachable!("the body ran, although its lock was held");
     }
 
-    let log = Log::capture();
+    let logs = Logs::collect();
     let (locks, node) = locks().await;
     let router = Router::new().route("/", on_get(never).route_layer(LockLayer::new("a")));
     let app = app(router, &locks);
@@ -178,7 +179,7 @@ async fn the_attribute_inside_a_layer_with_the_same_key_fails_at_once() {
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(!answer.body.contains("reentrant"), "{}", answer.body);
     assert!(node.is_empty());
-    let text = log.text();
+    let text = logs.lines().join("\n");
     let line = text.lines().find(|line| line.contains("the lock a is held by the same request"));
     let line = line.unwrap();
     assert!(line.contains("ERROR"), "{line}");
@@ -224,9 +225,9 @@ async fn a_handler_without_fenced_has_no_number() {
 
     let (locks, _) = locks().await;
     let app = app(Router::new().route("/", on_get(asks)), &locks);
-    let log = Log::capture();
+    let logs = Logs::collect();
     assert_eq!(get(&app, "/").await.status, 500);
-    let text = log.text();
+    let text = logs.lines().join("\n");
     assert!(text.contains("ERROR") && text.contains("add `fenced`"), "{text}");
 }
 
@@ -290,7 +291,7 @@ async fn a_handler_that_aborts_is_dropped_with_its_lock_and_answers_503() {
         pending::<()>().await;
     }
 
-    let log = Log::capture();
+    let logs = Logs::collect();
     let (locks, node) = locks().await;
     let dropped = Dropped::default();
     let app = app(Router::new().route("/", on_get(stuck)).with_state(dropped.clone()), &locks);
@@ -301,7 +302,7 @@ async fn a_handler_that_aborts_is_dropped_with_its_lock_and_answers_503() {
     assert!(answer.body.contains("stopped half-way"), "{}", answer.body);
     assert!(!answer.body.contains("4711"), "{}", answer.body);
     assert!(node.is_empty());
-    let text = log.text();
+    let text = logs.lines().join("\n");
     assert_eq!(text.matches("a lock was lost").count(), 1, "one event: {text}");
     assert_eq!(text.matches("a request was stopped half-way").count(), 1, "{text}");
 }

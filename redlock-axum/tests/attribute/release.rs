@@ -10,9 +10,10 @@ use axum::extract::State;
 use axum::http::{Request, StatusCode};
 use axum::routing::get as on_get;
 use redlock_axum::{LockError, LockManager, MemoryNode, redis_lock};
+use redlock_logs::Logs;
 use tower::ServiceExt;
 
-use crate::support::{Log, app, eventually, get, held_by_another, locks};
+use crate::support::{app, eventually, get, held_by_another, locks};
 
 #[tokio::test]
 async fn an_error_of_the_handler_releases() {
@@ -88,13 +89,13 @@ async fn a_release_that_fails_is_logged_and_does_not_change_the_answer() {
         "done"
     }
 
-    let log = Log::capture();
+    let logs = Logs::collect();
     let (locks, node) = locks().await;
     let router = Router::new().route("/", on_get(too_slow)).with_state(node.clone());
     let answer = get(&app(router, &locks), "/").await;
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "done"));
     assert!(node.time_to_live("a").unwrap() > Duration::from_secs(20));
-    let text = log.text();
+    let text = logs.lines().join("\n");
     let warning = text.lines().find(|line| line.contains("was not released in order")).unwrap();
     assert!(warning.contains("WARN"), "{warning}");
     assert!(warning.contains("the lock a had already expired"), "{warning}");

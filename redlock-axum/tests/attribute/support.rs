@@ -2,9 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "an error here is a failure of the test")]
 
-use std::cell::RefCell;
-use std::io;
-use std::sync::Once;
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
@@ -17,6 +14,7 @@ use tower::ServiceExt;
 
 /// A manager, and the node that its locks are on.
 pub(crate) async fn locks() -> (LockManager, MemoryNode) {
+    redlock_logs::watch();
     let node = MemoryNode::new();
     let locks = LockManager::builder().memory_node(&node).connect().await.unwrap();
     (locks, node)
@@ -64,45 +62,5 @@ pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     while !condition() {
         assert!(start.elapsed() < Duration::from_secs(10), "not within ten seconds: {what}");
         tokio::task::yield_now().await;
-    }
-}
-
-/// What is logged by this thread since `capture`.
-pub(crate) struct Log;
-
-thread_local! {
-    static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-impl Log {
-    pub(crate) fn capture() -> Self {
-        // One subscriber for all threads: those that come and go with a test race with the tests
-        // beside it for what `tracing` caches.
-        static SUBSCRIBER: Once = Once::new();
-        SUBSCRIBER.call_once(|| {
-            tracing_subscriber::fmt()
-                .with_writer(|| Log)
-                .with_ansi(false)
-                .with_max_level(tracing::Level::TRACE)
-                .init();
-        });
-        LOGGED.with_borrow_mut(Vec::clear);
-        Self
-    }
-
-    #[expect(clippy::unused_self, reason = "who reads has captured before")]
-    pub(crate) fn text(&self) -> String {
-        String::from_utf8(LOGGED.with_borrow(Vec::clone)).unwrap()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOGGED.with_borrow_mut(|logged| logged.extend_from_slice(bytes));
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

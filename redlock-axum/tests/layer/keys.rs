@@ -4,9 +4,10 @@ use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use http::Method;
 use redlock_axum::LockLayer;
+use redlock_logs::Logs;
 
 use crate::app;
-use crate::support::{Log, hold, memory, post, send, text};
+use crate::support::{hold, memory, post, send, text};
 
 /// One resource, one key.
 #[tokio::test]
@@ -70,14 +71,14 @@ async fn a_value_that_no_key_can_be_made_of_is_a_bad_request() {
 #[tokio::test]
 async fn a_placeholder_that_the_route_lacks_is_a_server_error_with_the_names_in_the_log() {
     let (locks, node) = memory().await;
-    Log::start();
+    let logs = Logs::collect();
     let app = app(LockLayer::new("order:{idd}"), locks, &node);
 
     let response = send(&app, Method::POST, "/orders/42/pay").await;
     assert_eq!(response.status(), 500);
     assert!(!text(response).await.contains("idd"));
-    assert_eq!(Log::count("ERROR", "{idd}"), 1);
-    assert_eq!(Log::count("ERROR", "there is {id}"), 1);
+    assert_eq!(logs.count("ERROR", "{idd}"), 1);
+    assert_eq!(logs.count("ERROR", "there is {id}"), 1);
 }
 
 #[tokio::test]
@@ -87,7 +88,7 @@ async fn a_name_that_two_parameters_have_is_a_server_error() {
         .route("/{id}", on_post(|| async {}).route_layer(LockLayer::new("order:{id}")));
     let app = Router::new().nest_service("/{id}", inner).layer(Extension(locks));
 
-    Log::start();
+    let logs = Logs::collect();
     assert_eq!(post(&app, "/1/2").await, 500);
-    assert_eq!(Log::count("ERROR", "could be one of several path parameters"), 1);
+    assert_eq!(logs.count("ERROR", "could be one of several path parameters"), 1);
 }

@@ -9,9 +9,10 @@ use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use http::{Method, Request};
 use redlock_axum::LockLayer;
+use redlock_logs::Logs;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::{Log, OnlyWhenReady, hold, memory, post, request};
+use crate::support::{OnlyWhenReady, hold, memory, post, request};
 
 #[tokio::test]
 async fn every_place_that_axum_has_for_a_layer_works() {
@@ -129,12 +130,12 @@ async fn a_fallback_that_works_unlocked_is_named_in_the_log_and_can_be_locked() 
             .layer::<LockLayer>(layer)
             .layer(Extension(locks.clone()))
     };
-    Log::start();
+    let logs = Logs::collect();
 
     let unlocked = app(LockLayer::new("k"));
     assert_eq!(post(&unlocked, "/x").await, 200);
     assert_eq!(post(&unlocked, "/x").await, 200);
-    assert_eq!(Log::count("WARN", ".lock_fallback()"), 1);
+    assert_eq!(logs.count("WARN", ".lock_fallback()"), 1);
 
     assert_eq!(post(&app(LockLayer::new("k").lock_fallback()), "/x").await, 409);
 }

@@ -6,9 +6,10 @@ use axum::Router;
 use axum::routing::post as on_post;
 use http::{Method, StatusCode};
 use redlock_axum::{LockLayer, LockRejection, SetupError};
+use redlock_logs::Logs;
 
 use crate::app;
-use crate::support::{Log, hold, memory, post, send, text};
+use crate::support::{hold, memory, post, send, text};
 
 #[tokio::test]
 async fn contention_answers_with_the_chosen_status() {
@@ -35,7 +36,7 @@ async fn after_the_shutdown_requests_are_refused_as_unavailable() {
 #[tokio::test]
 async fn the_application_can_answer_refusals_itself() {
     let (locks, node) = memory().await;
-    Log::start();
+    let logs = Logs::collect();
     let layer = |template| {
         LockLayer::new(template).on_reject(|rejection: LockRejection| {
             (StatusCode::SERVICE_UNAVAILABLE, format!("{:?}", rejection.kind()))
@@ -51,20 +52,20 @@ async fn the_application_can_answer_refusals_itself() {
     let wrong = app(layer("order:{idd}"), locks, &node);
     let response = send(&wrong, Method::POST, "/orders/42/pay").await;
     assert_eq!(text(response).await, "Misconfigured");
-    assert_eq!(Log::count("ERROR", "{idd}"), 1, "the answer must not hide it from the log");
+    assert_eq!(logs.count("ERROR", "{idd}"), 1, "the answer must not hide it from the log");
 }
 
 #[tokio::test]
 async fn a_request_without_a_manager_is_refused_and_the_log_names_the_line_to_add() {
     let (locks, node) = memory().await;
-    Log::start();
+    let logs = Logs::collect();
     let bare =
         |layer: LockLayer| Router::new().route("/", on_post(|| async { "ran" }).route_layer(layer));
 
     let response = send(&bare(LockLayer::new("k")), Method::POST, "/").await;
     assert_eq!(response.status(), 500);
     assert!(!text(response).await.contains("Extension"));
-    assert_eq!(Log::count("ERROR", ".layer(axum::Extension(locks))"), 1);
+    assert_eq!(logs.count("ERROR", ".layer(axum::Extension(locks))"), 1);
 
     let given = bare(LockLayer::new("k").manager(locks));
     assert_eq!(post(&given, "/").await, 200);
@@ -103,9 +104,9 @@ async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
         || LockLayer::new("k").contended_status(StatusCode::OK),
     ];
     for mistake in mistakes {
-        Log::start();
+        let logs = Logs::collect();
         let app = app(mistake(), locks.clone(), &node);
-        assert_eq!(Log::count("ERROR", "a lock layer is set up wrongly"), 1);
+        assert_eq!(logs.count("ERROR", "a lock layer is set up wrongly"), 1);
         assert_eq!(post(&app, "/orders/42/pay").await, 500);
     }
 }

@@ -9,10 +9,11 @@ use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use http::{Method, Request, StatusCode};
 use redlock_axum::LockLayer;
+use redlock_logs::Logs;
 use tower::{Layer, ServiceExt, service_fn};
 
 use crate::poll_once;
-use crate::support::{Log, eventually, hold, memory, post, request, send, text};
+use crate::support::{eventually, hold, memory, post, request, send, text};
 
 #[tokio::test]
 async fn the_lock_is_released_when_the_inner_service_fails() {
@@ -101,7 +102,7 @@ async fn a_request_dropped_at_any_point_leaves_nothing_behind() {
 #[tokio::test]
 async fn a_handler_that_outlives_its_lease_keeps_its_response_and_leaves_the_next_lock_alone() {
     let (locks, node) = memory().await;
-    Log::start();
+    let logs = Logs::collect();
     let next = locks.clone();
     let seen = node.clone();
     let handler = async move || {
@@ -117,5 +118,5 @@ async fn a_handler_that_outlives_its_lease_keeps_its_response_and_leaves_the_nex
     assert_eq!(response.status(), 200);
     assert_eq!(text(response).await, "done");
     assert_eq!(node.len(), 1);
-    assert_eq!(Log::count("WARN", "not released in order"), 1);
+    assert_eq!(logs.count("WARN", "not released in order"), 1);
 }

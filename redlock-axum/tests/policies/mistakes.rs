@@ -7,9 +7,10 @@ use axum::routing::{any, post as on_post};
 use axum::{Extension, Router};
 use http::{Method, StatusCode};
 use redlock_axum::{LockPolicies, LockPolicy, PolicyError, SetupError};
+use redlock_logs::Logs;
 use tower::{Layer, ServiceExt};
 
-use crate::support::{Log, memory, post, request, send};
+use crate::support::{memory, post, request, send};
 use crate::{ok, orders, policies};
 
 fn mistake(policies: impl IntoIterator<Item = LockPolicy>) -> PolicyError {
@@ -126,10 +127,10 @@ async fn a_request_that_a_policy_means_but_its_route_did_not_match_is_refused() 
                 .layer(table()),
         ),
     ] {
-        Log::start();
+        let logs = Logs::collect();
         let app = router.layer(Extension(locks.clone()));
         assert_eq!(post(&app, "/orders/7").await, 500, "{place}");
-        assert_eq!(Log::count("ERROR", "the lock policy for POST /orders/{id} fits"), 1, "{place}");
+        assert_eq!(logs.count("ERROR", "the lock policy for POST /orders/{id} fits"), 1, "{place}");
         assert_ne!(send(&app, Method::GET, "/orders/7").await.status(), 500, "{place}");
     }
 }
@@ -153,12 +154,12 @@ async fn a_forgotten_prefix_is_named_in_the_log_once() {
         (Router::new().nest("/api", api.layer(table())), "/api/orders/7"),
         (Router::new().route("/orders/{id}/", on_post(ok)).layer(table()), "/orders/7/"),
     ] {
-        Log::start();
+        let logs = Logs::collect();
         let app = router.layer(Extension(locks.clone()));
         assert_eq!(post(&app, path).await, 200);
         assert_eq!(post(&app, path).await, 200);
         assert_eq!(
-            Log::count("ERROR", "the lock policy for /orders/{id} has matched no request"),
+            logs.count("ERROR", "the lock policy for /orders/{id} has matched no request"),
             1
         );
     }

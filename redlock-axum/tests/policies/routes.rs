@@ -4,8 +4,9 @@ use axum::routing::{any, get, post as on_post};
 use axum::{Extension, Router};
 use http::Method;
 use redlock_axum::{LockPolicies, LockPolicy};
+use redlock_logs::Logs;
 
-use crate::support::{Log, hold, memory, post, send, text};
+use crate::support::{hold, memory, post, send, text};
 use crate::{ok, orders, policies};
 
 #[tokio::test]
@@ -110,7 +111,7 @@ async fn every_pattern_that_axum_takes_is_found() {
 #[tokio::test]
 async fn the_names_of_parameters_matter_to_the_key_only() {
     let (locks, _node) = memory().await;
-    Log::start();
+    let logs = Logs::collect();
     let app = |key| {
         Router::new()
             .route("/orders/{order_id}", on_post(ok))
@@ -121,13 +122,13 @@ async fn the_names_of_parameters_matter_to_the_key_only() {
     let _held = hold(&locks, "orders").await;
     assert_eq!(post(&app("orders"), "/orders/7").await, 409);
     assert_eq!(post(&app("order:{id}"), "/orders/7").await, 500);
-    assert_eq!(Log::count("ERROR", "there is {order_id}"), 1);
+    assert_eq!(logs.count("ERROR", "there is {order_id}"), 1);
 }
 
 #[tokio::test]
 async fn a_more_specific_route_without_a_policy_is_served_unlocked() {
     let (locks, node) = memory().await;
-    Log::start();
+    let logs = Logs::collect();
     let seen = node.clone();
     let app = Router::new()
         .route("/orders/{id}", on_post(ok))
@@ -138,5 +139,5 @@ async fn a_more_specific_route_without_a_policy_is_served_unlocked() {
     let response = send(&app, Method::POST, "/orders/search").await;
     assert_eq!(response.status(), 200);
     assert_eq!(text(response).await, "0");
-    assert_eq!(Log::lines(), Vec::<String>::new());
+    assert_eq!(logs.lines(), Vec::<String>::new());
 }

@@ -2,11 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Ready;
-use std::io;
-use std::sync::Once;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -20,6 +17,7 @@ use tower::{Service, ServiceExt};
 
 /// A manager on one in-memory node, and the node to look at.
 pub(crate) async fn memory() -> (LockManager, MemoryNode) {
+    redlock_logs::watch();
     let node = MemoryNode::new();
     let locks = LockManager::builder().memory_node(&node).connect().await.unwrap();
     (locks, node)
@@ -80,45 +78,5 @@ impl Service<Request<Body>> for OnlyWhenReady {
     fn call(&mut self, _: Request<Body>) -> Self::Future {
         assert!(std::mem::take(&mut self.0), "called without having been ready");
         std::future::ready(Ok(Response::default()))
-    }
-}
-
-/// What has been logged on this thread since `start`.
-pub(crate) struct Log;
-
-thread_local! {
-    static LOGGED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
-
-impl Log {
-    pub(crate) fn start() {
-        // One subscriber for all threads: those that come and go with a test race with the tests
-        // beside it for what `tracing` caches.
-        static SUBSCRIBER: Once = Once::new();
-        SUBSCRIBER.call_once(|| {
-            tracing_subscriber::fmt().with_ansi(false).with_writer(|| Log).init();
-        });
-        LOGGED.with_borrow_mut(Vec::clear);
-    }
-
-    pub(crate) fn lines() -> Vec<String> {
-        let bytes = LOGGED.with_borrow(Vec::clone);
-        String::from_utf8(bytes).unwrap().lines().map(str::to_owned).collect()
-    }
-
-    /// How many lines of a level contain a text.
-    pub(crate) fn count(level: &str, text: &str) -> usize {
-        Self::lines().iter().filter(|line| line.contains(level) && line.contains(text)).count()
-    }
-}
-
-impl io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        LOGGED.with_borrow_mut(|logged| logged.extend_from_slice(bytes));
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }

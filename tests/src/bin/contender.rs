@@ -37,6 +37,7 @@ const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::main(worker_threads = 2)]
 async fn main() -> Result<(), Box<dyn Error>> {
+    redlock_logs::watch();
     let mut terminate = signal(SignalKind::terminate())?;
     let (urls, server_urls) = (urls("REDIS_URLS")?, urls("SERVER_URLS")?);
     let history = History::at(std::env::var("HISTORY")?);

@@ -11,6 +11,7 @@ use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    redlock_logs::watch();
     let urls = std::env::var("REDIS_URLS")?;
     let expire = Duration::from_millis(std::env::var("EXPIRE_MS")?.parse()?);
     let locks = LockManager::connect(urls.split(',')).await?;

@@ -50,6 +50,7 @@ async fn layered(
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    redlock_logs::watch();
     let locks = LockManager::builder()
         .urls(std::env::var("REDIS_URLS")?.split(','))
         // Hundreds of requests at once, many servers, few cores: to be late is no fault here.

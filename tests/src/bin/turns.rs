@@ -18,6 +18,7 @@ fn variable<T: FromStr<Err: Error + 'static>>(name: &str) -> Result<T, Box<dyn E
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn Error>> {
+    redlock_logs::watch();
     let urls = std::env::var("REDIS_URLS")?;
     let key = std::env::var("KEY")?;
     let (tasks, turns): (usize, usize) = (variable("TASKS")?, variable("TURNS")?);

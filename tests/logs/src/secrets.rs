@@ -1,25 +1,24 @@
 //! What must not be said anywhere: passwords and tokens (invariant 12).
 
 use std::collections::HashSet;
-use std::io::{self, Write};
-use std::sync::{LazyLock, Mutex, Once, PoisonError};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use tracing_subscriber::filter::Targets;
-use tracing_subscriber::fmt::MakeWriter;
-use tracing_subscriber::prelude::*;
 
-/// The passwords of all servers that this process has started.
+/// The passwords that this process uses.
 static PASSWORDS: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
 
-pub(crate) fn remember(password: &str) {
+/// Remembers a password: a word that is not in use for anything else, because no line of a log may hold
+/// it from now on.
+pub fn remember_password(password: &str) {
     let mut passwords = PASSWORDS.lock().unwrap_or_else(PoisonError::into_inner);
     passwords.insert(password.to_owned());
     // As it stands in a URL.
     passwords.insert(utf8_percent_encode(password, NON_ALPHANUMERIC).to_string());
 }
 
-/// The first secret in a text: the password of a server that this process has started, or what has
+/// The first secret in a text: a password that was
+/// [remembered](remember_password), or what has
 /// the form of a token.
 pub fn find_secret(text: &str) -> Option<String> {
     let passwords = PASSWORDS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -47,58 +46,13 @@ fn token(word: &str) -> Option<&str> {
     })
 }
 
-/// Watches everything that the library logs in this process, at every level, from now on. A secret
-/// ends the process: a panic could get lost in a task of the library.
-pub(crate) fn watch() {
-    static BEGUN: Once = Once::new();
-    BEGUN.call_once(|| {
-        let library = Targets::new().with_target("redlock", tracing::Level::TRACE);
-        let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(Watch);
-        let subscriber = tracing_subscriber::registry().with(lines.with_filter(library));
-        // A test may have one of its own.
-        let _ = tracing::subscriber::set_global_default(subscriber);
-    });
-}
-
-/// Ends the process at a secret.
-pub(crate) fn check(line: &[u8]) {
-    let line = String::from_utf8_lossy(line);
-    if find_secret(&line).is_some() {
-        // Not by `eprintln`, which the test runner would catch and lose.
-        let _ = writeln!(io::stderr(), "a secret was logged: {line}");
-        std::process::abort();
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Watch;
-
-impl Write for Watch {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        check(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Watch {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        *self
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn passwords_and_tokens_are_found_and_nothing_else() {
-        remember("opensesame");
+        remember_password("opensesame");
         for (text, secret) in [
             ("redis://:opensesame@host", "opensesame"),
             ("SET a '0123456789abcdef0123456789abcdef' NX", "0123456789abcdef0123456789abcdef"),

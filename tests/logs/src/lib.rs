@@ -1,0 +1,11 @@
+//! What is logged in the tests of all packages of this workspace.
+//!
+//! * [`Logs`] collects it, for a test that wants to see it.
+//! * [`watch`] searches all of it for passwords and tokens, by [`find_secret`]: a secret ends the test
+//!   run.
+
+mod logs;
+mod secrets;
+
+pub use logs::{Logs, watch};
+pub use secrets::{find_secret, remember_password};
