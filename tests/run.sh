@@ -8,8 +8,8 @@
 # PostgreSQL those of fencing tokens. What is missing is installed in CI; elsewhere those tests are
 # skipped, which is said at the end.
 #
-# Whatever the library logs in the tests with servers, at every level, is searched for the passwords
-# and tokens in use; one that is found ends the run.
+# What the tests log, at every level, and all that the run prints, the output of successful tests
+# included, is searched for the passwords and tokens in use; one that is found fails the run.
 #
 #     REDIS_SERVER=/path/to/server   test against this server instead of the one in PATH
 #     PROPTEST_CASES=100000          more cases for what is tested with random values
@@ -17,7 +17,9 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-target=${CARGO_TARGET_DIR:-target}
+mkdir -p "${CARGO_TARGET_DIR:-target}"
+# The tests run in the folders of their packages.
+target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 skipped=()
 
 say() { printf '\n== %s\n' "$*" >&2; }
@@ -112,7 +114,6 @@ prepare_python() {
     if ! "$environment/bin/python" -c 'import redis' 2>/dev/null; then
         say "Preparing redis-py in $environment"
         rm -rf "$environment"
-        mkdir -p "$target"
         # Debian's python3 comes without the part that makes environments.
         if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
             install python3-venv python3 python3 || true
@@ -170,8 +171,19 @@ prepare_python
 prepare_redisson
 prepare_postgres
 
-say "cargo test --workspace --all-features --locked $*"
-cargo test --workspace --all-features --locked "$@" </dev/null
+arguments=("$@")
+[[ " $* " == *" -- "* ]] || arguments+=(--)
+arguments+=(--show-output)
+
+output=$target/test-output.txt
+export REDLOCK_TEST_PASSWORDS=$target/test-passwords.txt
+rm -f "$REDLOCK_TEST_PASSWORDS"
+
+say "cargo test --workspace --all-features --locked ${arguments[*]}"
+cargo test --workspace --all-features --locked "${arguments[@]}" </dev/null 2>&1 | tee "$output"
+
+cargo run --quiet --locked --package redlock-logs <"$output" ||
+    die "A password or a token was printed: see $output."
 
 if [ "${#skipped[@]}" != 0 ]; then
     say "All tests that ran passed, but:" "${skipped[@]}"

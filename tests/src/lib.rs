@@ -18,8 +18,8 @@
 //! * [`Peer`] is another library's lock, in a process that takes orders.
 //! * [`Logs`] collects what is logged, [`drop_after`] drops a future in the middle, [`Traces`] sees
 //!   what is left behind.
-//! * [`find_secret`] finds passwords and tokens in a text. Whatever the library logs while a test runs
-//!   is searched for them, and so are the logs of services: a secret ends the test run.
+//! * [`find_secret`] finds passwords and tokens in a text. Whatever is logged while a test runs is
+//!   searched for them, and so are the logs of services: a secret ends the test run.
 //! * [`eventually`] waits for a condition with a deadline.
 //!
 //! All processes end with the value that started them, and also when the test process itself is

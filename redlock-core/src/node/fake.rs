@@ -91,6 +91,7 @@ impl Store {
 
 impl FakeNode {
     pub(crate) fn start(name: &str) -> Arc<Self> {
+        redlock_logs::watch();
         let (questions, mut inbox) =
             mpsc::unbounded_channel::<(Question, oneshot::Sender<(Vote, i64)>)>();
         let (mode, mut changes) = watch::channel(Mode::Up(Duration::ZERO));

@@ -65,6 +65,7 @@ pub(super) fn run_plan(plan: Plan, traced: bool) -> Outcome {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
     panics::watch();
+    redlock_logs::watch();
     let _seeded = chance::seeded::from(plan.seed);
     runtime.block_on(async {
         let world = World {

@@ -1,24 +1,43 @@
 //! What must not be said anywhere: passwords and tokens (invariant 12).
 
 use std::collections::HashSet;
+use std::fs::{File, read_to_string};
+use std::io::Write;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// The passwords that this process uses.
-static PASSWORDS: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+/// Names the file of all passwords that a test run uses, a line each, so that what one of its processes
+/// prints can be searched for the passwords of all of them.
+const FILE: &str = "REDLOCK_TEST_PASSWORDS";
+
+/// The passwords in use.
+static PASSWORDS: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(|| {
+    let file = std::env::var_os(FILE).and_then(|path| read_to_string(path).ok());
+    Mutex::new(file.unwrap_or_default().lines().map(str::to_owned).collect())
+});
 
 /// Remembers a password: a word that is not in use for anything else, because no line of a log may hold
 /// it from now on.
+///
+/// # Panics
+///
+/// When the file of passwords cannot be written.
 pub fn remember_password(password: &str) {
-    let mut passwords = PASSWORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    passwords.insert(password.to_owned());
-    // As it stands in a URL.
-    passwords.insert(utf8_percent_encode(password, NON_ALPHANUMERIC).to_string());
+    // As it stands in a URL, too.
+    for form in [password.to_owned(), utf8_percent_encode(password, NON_ALPHANUMERIC).to_string()] {
+        let line = format!("{form}\n");
+        let mut passwords = PASSWORDS.lock().unwrap_or_else(PoisonError::into_inner);
+        if passwords.insert(form)
+            && let Some(path) = std::env::var_os(FILE)
+        {
+            let file = File::options().append(true).create(true).open(path);
+            file.and_then(|mut file| file.write_all(line.as_bytes())).expect("a file of passwords");
+        }
+    }
 }
 
-/// The first secret in a text: a password that was
-/// [remembered](remember_password), or what has
+/// The first secret in a text: a password that was [remembered](remember_password), or what has
 /// the form of a token.
 pub fn find_secret(text: &str) -> Option<String> {
     let passwords = PASSWORDS.lock().unwrap_or_else(PoisonError::into_inner);
