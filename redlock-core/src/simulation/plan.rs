@@ -1,5 +1,6 @@
 //! What a seed stands for: the machines, their clocks, and what goes wrong when.
 
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use rand::rngs::SmallRng;
@@ -95,6 +96,10 @@ pub(super) struct Plan {
     pub(super) latency: Latency,
     pub(super) leases: Vec<Duration>,
     pub(super) restart_guard: bool,
+    /// Whether it is checked what the restart guard promises.
+    pub(super) promises_guard: bool,
+    /// When nobody asks for a lock, or holds one.
+    pub(super) idle: Option<Range<Duration>>,
     /// The longest time that a lock is worked under.
     pub(super) longest_hold: Duration,
     /// When the last work is begun.
@@ -109,22 +114,16 @@ pub(super) const SLOW: Latency = 20..=90;
 /// After this time of silence a connection is replaced.
 const GIVEN_UP: Duration = Duration::from_millis(6500);
 
-const DRIFT: std::ops::RangeInclusive<i32> = -4000..=4000;
+const DRIFT: RangeInclusive<i32> = -4000..=4000;
 const LENGTH: Duration = Duration::from_secs(2);
 const LONGEST_HOLD: Duration = Duration::from_millis(800);
-
-/// Longer than any lease, and than any answer is under way: it hides a step until the next one.
-const FORWARD: std::ops::RangeInclusive<i64> = 1500..=10_000;
-/// All steps back together are shorter than what is left time for in the end.
-const BACK: std::ops::RangeInclusive<i64> = 1..=200;
-
-/// How long a step that nobody hears of may go unnoticed, on a network that is well: the pause between
-/// two looks at the clock, and some round trips.
-pub(super) const UNNOTICED: Duration = Duration::from_millis(600);
 
 impl Plan {
     pub(super) fn from_seed(seed: u64, weakness: Weakness) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
+        if weakness == Weakness::None && random.random_ratio(1, 5) {
+            return Self::unheard_steps(seed, random.random_ratio(3, 4));
+        }
         let long_leases = random.random_ratio(1, 4);
         let leases: Vec<_> = if long_leases { 20_000..=20_000 } else { 150..=600 }
             .step_by(150)
@@ -163,58 +162,18 @@ impl Plan {
             leases,
             restart_guard: weakness == Weakness::None
                 && (steps || forgets && random.random_ratio(1, 2)),
+            promises_guard: true,
+            idle: None,
             longest_hold: LONGEST_HOLD,
             length: LENGTH,
             faults: Vec::new(),
         };
-        plan.add_faults(&mut random, forgets, weakness);
+        plan.add_faults(&mut random, 100..=900, forgets, weakness);
         if steps {
             plan.add_steps(&mut random);
         }
-        plan.faults.sort_by_key(|(at, _)| *at);
+        plan.sort();
         plan
-    }
-
-    /// One clock after another is stepped, while nobody hears of it: each after the step before it can
-    /// be known, and all within one lease.
-    pub(super) fn rolling_steps(seed: u64, restart_guard: bool) -> Self {
-        let mut random = SmallRng::seed_from_u64(seed);
-        let lease = Duration::from_secs(3);
-        let clock = |random: &mut SmallRng| WallClock { drift: drift_of_a_clock(random), ahead: 0 };
-        let mut plan = Self {
-            seed,
-            servers: (0..3).map(|_| clock(&mut random)).collect(),
-            clients: (0..3).map(|_| drift_of_a_clock(&mut random)).collect(),
-            workers: 2,
-            keys: 1,
-            dialect: Dialect::Plain,
-            latency: 0..=random.random_range(1..=12),
-            leases: vec![lease],
-            restart_guard,
-            longest_hold: Duration::from_secs(2),
-            length: Duration::from_secs(6),
-            faults: Vec::new(),
-        };
-        let mut at = Duration::from_millis(random.random_range(1000..=2500));
-        let first = random.random_range(0..3);
-        for server in [first, (first + 1) % 3] {
-            let by = random.random_range(FORWARD) + 2000;
-            plan.add(at, Fault::StepClock { server, by, noticed: false });
-            at += UNNOTICED + Duration::from_millis(random.random_range(50..=800));
-        }
-        plan
-    }
-
-    /// Whether a clock is stepped forward.
-    pub(super) fn steps_forward(&self) -> bool {
-        self.faults.iter().any(|(_, fault)| matches!(fault, Fault::StepClock { by: 1.., .. }))
-    }
-
-    /// When clocks are stepped forward without a word.
-    pub(super) fn unheard_steps(&self) -> impl Iterator<Item = Duration> {
-        self.faults.iter().filter_map(|(at, fault)| {
-            matches!(fault, Fault::StepClock { noticed: false, by: 1.., .. }).then_some(*at)
-        })
     }
 
     pub(super) fn longest_lease(&self) -> Duration {
@@ -226,11 +185,17 @@ impl Plan {
         self.longest_lease() > self.length
     }
 
-    fn add_faults(&mut self, random: &mut SmallRng, forgets: bool, weakness: Weakness) {
+    /// Some runs are quiet, some are not: they differ by the pauses.
+    pub(super) fn add_faults(
+        &mut self,
+        random: &mut SmallRng,
+        pauses: RangeInclusive<u64>,
+        forgets: bool,
+        weakness: Weakness,
+    ) {
         let mut up_again = vec![Duration::ZERO; self.servers.len()];
         let mut at = Duration::ZERO;
-        // Some runs are quiet, some are not.
-        let pause = random.random_range(100..=900);
+        let pause = random.random_range(pauses);
         loop {
             at += Duration::from_millis(random.random_range(0..=pause));
             if at > self.length {
@@ -282,22 +247,14 @@ impl Plan {
         }
     }
 
-    fn add_steps(&mut self, random: &mut SmallRng) {
-        for _ in 0..random.random_range(1..=8) {
-            let at = self.length.mul_f64(random.random_range(0.0..1.0));
-            let server = random.random_range(0..self.servers.len());
-            if random.random_ratio(1, 3) {
-                let by = -random.random_range(BACK);
-                self.add(at, Fault::StepClock { server, by, noticed: random.random_ratio(1, 2) });
-            } else {
-                let by = random.random_range(FORWARD);
-                self.add(at, Fault::StepClock { server, by, noticed: true });
-            }
-        }
-    }
-
     /// Cuts a client off from some servers, in one direction or both.
-    fn hold(&mut self, random: &mut SmallRng, client: usize, at: Duration, end: Duration) {
+    pub(super) fn hold(
+        &mut self,
+        random: &mut SmallRng,
+        client: usize,
+        at: Duration,
+        end: Duration,
+    ) {
         let both = random.random_ratio(1, 2);
         let direction = any_direction(random);
         for server in 0..self.servers.len() {
@@ -313,13 +270,18 @@ impl Plan {
         }
     }
 
-    fn add(&mut self, at: Duration, fault: Fault) {
+    pub(super) fn add(&mut self, at: Duration, fault: Fault) {
         self.faults.push((at, fault));
+    }
+
+    /// Puts the faults in their order.
+    pub(super) fn sort(&mut self) {
+        self.faults.sort_by_key(|(at, _)| *at);
     }
 }
 
 /// Many are as far off as is allowed.
-fn drift_of_a_clock(random: &mut SmallRng) -> i32 {
+pub(super) fn drift_of_a_clock(random: &mut SmallRng) -> i32 {
     match random.random_range(0..3) {
         0 => *DRIFT.start(),
         1 => *DRIFT.end(),

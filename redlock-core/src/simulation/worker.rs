@@ -14,6 +14,7 @@ use crate::{LockError, LockGuard, LockManager};
 pub(super) struct Worker {
     pub(super) world: Arc<World>,
     pub(super) name: String,
+    pub(super) client: usize,
     /// The drift of its client's clock, in millionths.
     pub(super) drift: i32,
     pub(super) locks: LockManager,
@@ -29,7 +30,16 @@ impl Worker {
         while self.world.trace.elapsed() < self.world.plan.length {
             let pause = self.millis(0, 150);
             sleep(pause).await;
+            self.idle().await;
             self.turn().await;
+        }
+    }
+
+    /// Lets the time pass in which nobody does anything.
+    async fn idle(&self) {
+        let now = self.world.trace.elapsed();
+        if let Some(idle) = self.world.plan.idle.as_ref().filter(|idle| idle.contains(&now)) {
+            sleep(idle.end - now).await;
         }
     }
 
@@ -174,7 +184,7 @@ impl Belief {
     fn new(worker: &Worker, key: &str, number: Option<i64>) -> Self {
         let start = worker.world.trace.elapsed();
         let (key, holder) = (key.to_owned(), worker.name.clone());
-        let span = Span { key, holder, start, end: start, number };
+        let span = Span { key, holder, client: worker.client, start, end: start, number };
         let world = Arc::clone(&worker.world);
         Self { world, span, drift: worker.drift, until: Instant::now(), was_lost: false }
     }

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::history::{self, Span};
 use super::network::Network;
 use super::panics;
-use super::plan::{Fault, Plan, SLOW, UNNOTICED, Weakness};
+use super::plan::{Fault, Plan, SLOW, Weakness};
 use super::server::Server;
 use super::trace::Trace;
 use super::worker::Worker;
@@ -35,6 +35,8 @@ pub(super) struct Counts {
     pub(super) unavailable: u64,
     pub(super) given_up: u64,
     pub(super) faults: u64,
+    /// Beliefs that overlapped and that nothing is promised against.
+    pub(super) left_open: u64,
     /// Refusals in which a server had no vote because its clock was stepped.
     pub(super) stepped: u64,
 }
@@ -105,13 +107,16 @@ impl World {
         if timeout(LONGEST_WORK, all_work).await.is_err() {
             self.violation("somebody still waits, although nothing goes wrong any more".to_owned());
         }
-        sleep(SETTLED).await;
+        sleep(SETTLED + plan.stepped_back()).await;
         self.look_for_remains(&servers, &clients);
         self.let_everybody_have_a_turn(&clients).await;
         let spans = std::mem::take(&mut *self.spans.lock());
         let mut violations = std::mem::take(&mut *self.violations.lock());
-        let unheard: Vec<_> = plan.unheard_steps().map(|at| at..at + UNNOTICED).collect();
-        violations.extend(history::violations(spans, &unheard));
+        violations.extend(history::violations(spans, |first, second| {
+            let open = plan.leaves_open(first, second);
+            self.counts.lock().left_open += u64::from(open);
+            open
+        }));
         violations.extend(panics::seen());
         violations.extend(servers.iter().flat_map(Server::take_violations));
         Outcome { violations, counts: *self.counts.lock(), trace: self.trace.take() }
@@ -141,6 +146,7 @@ impl World {
             let worker = Worker {
                 world: Arc::clone(self),
                 name: format!("client {number}, worker {index}"),
+                client: number,
                 drift,
                 locks: locks.clone(),
                 random: SmallRng::seed_from_u64(seed),
@@ -190,6 +196,7 @@ impl World {
                 }
             }
         }
+        sleep_until(began + self.plan.length).await;
     }
 
     /// Nothing goes wrong any more: whoever waits gets the lock.
@@ -242,7 +249,7 @@ impl World {
             && error.votes().is_some_and(names_a_step)
         {
             self.counts.lock().stepped += 1;
-            if !self.plan.steps_forward() {
+            if !self.plan.has_stepped_forward(self.trace.elapsed()) {
                 self.violation(format!("a step was found where there was none: {error}"));
             }
         }
@@ -269,12 +276,13 @@ struct Client {
 
 impl Counts {
     pub(super) fn add(&mut self, other: Self) {
-        let Self { granted, contended, unavailable, given_up, faults, stepped } = other;
+        let Self { granted, contended, unavailable, given_up, faults, stepped, left_open } = other;
         self.granted += granted;
         self.contended += contended;
         self.unavailable += unavailable;
         self.given_up += given_up;
         self.faults += faults;
         self.stepped += stepped;
+        self.left_open += left_open;
     }
 }

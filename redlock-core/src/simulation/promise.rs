@@ -1,0 +1,314 @@
+//! Who may be the second to believe in a lock, because a wall clock was stepped.
+//!
+//! The restart guard promises that a step forward is found at the next look at the clock, unless it is
+//! too small to be told from clocks that run apart. Of the pairs of holders whose beliefs overlap, the
+//! ones that this leaves open are those
+//!
+//! * of which the second begins between a step that nobody heard of and the time at which its client
+//!   must have looked, and
+//! * that overlap by no more than what was stepped too little to be found,
+//!
+//! and these only where the step falls into the belief of the first: what is granted after a step
+//! lasts as long as it should.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use super::history::Span;
+use super::network::Direction;
+use super::plan::{Fault, Plan, SLOW};
+
+/// How long a step may go unnoticed on a network that is well: the pause between two looks at the
+/// clock, a round trip, and the two rounds of a ballot that began before the answer.
+pub(super) const UNNOTICED: Duration = Duration::from_millis(500 + 24 + 2 * 50);
+/// How much earlier than its holder believes in it a lock may be set on a server.
+const ACQUIRING: Duration = Duration::from_millis(2 * 50);
+
+/// A smaller step is taken for a correction.
+const SMALLEST_STEP: Duration = Duration::from_millis(50);
+/// What was held up gets there so much later than it is let go.
+const RESENT: Duration = Duration::from_millis(20);
+/// And where the way is slow.
+const AFTER_ALL: Duration = Duration::from_millis(2 * *SLOW.end()).saturating_add(RESENT);
+/// What clocks are granted, in thousandths of a time, while it is short and beyond that.
+const BRIEFLY: Duration = Duration::from_secs(60);
+const GRANTED: [u32; 2] = [10, 1];
+
+impl Plan {
+    /// Whether nothing that is promised keeps this second holder from believing in the lock while the
+    /// first still does.
+    pub(super) fn leaves_open(&self, first: &Span, second: &Span) -> bool {
+        let held = first.start.saturating_sub(ACQUIRING)..=second.start;
+        let overlap = first.end.saturating_sub(second.start);
+        let mut hidden = BTreeMap::<usize, Duration>::new();
+        for step in self.steps().filter(|step| step.is_forward() && held.contains(&step.at)) {
+            if !self.promises_guard {
+                return true;
+            }
+            let way = Way { plan: self, client: second.client, step };
+            if way.hides_it() {
+                *hidden.entry(step.server).or_default() += step.size();
+            } else if second.start < way.known() {
+                return true;
+            }
+        }
+        hidden.values().any(|hidden| overlap <= *hidden)
+    }
+
+    /// Whether a clock has been stepped forward.
+    pub(super) fn has_stepped_forward(&self, now: Duration) -> bool {
+        self.steps().any(|step| step.is_forward() && step.at <= now)
+    }
+
+    fn steps(&self) -> impl Iterator<Item = Step> {
+        self.faults.iter().filter_map(|(at, fault)| match *fault {
+            Fault::StepClock { server, by, noticed } => Some(Step { at: *at, server, by, noticed }),
+            _ => None,
+        })
+    }
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Step {
+    at: Duration,
+    server: usize,
+    by: i64,
+    noticed: bool,
+}
+
+impl Step {
+    fn is_forward(&self) -> bool {
+        self.by > 0
+    }
+
+    fn size(&self) -> Duration {
+        Duration::from_millis(self.by.unsigned_abs())
+    }
+}
+
+/// From a client to the server whose clock is stepped.
+#[derive(Debug, Clone, Copy)]
+struct Way<'a> {
+    plan: &'a Plan,
+    client: usize,
+    step: Step,
+}
+
+impl Way<'_> {
+    /// When the client knows of a step that can be found.
+    fn known(self) -> Duration {
+        if self.step.noticed {
+            return self.step.at;
+        }
+        later(self.step.at, UNNOTICED, &self.unwell())
+    }
+
+    /// Whether the step may be too small to be found, or made up for by another before anybody looks.
+    fn hides_it(self) -> bool {
+        let Self { plan, step, .. } = self;
+        let unwell = [self.unwell(), self.down()].concat();
+        let until = later(step.at, UNNOTICED, &unwell);
+        let blind = earlier(step.at, UNNOTICED, &unwell)..until;
+        let others = plan.steps().filter(|other| other.server == step.server);
+        let others: Vec<_> = others.filter(|other| other.at != step.at).collect();
+        // A step back makes up for it if nobody looks in between, and one that is too small to be
+        // found later, too.
+        let makes_up = |other: &&Step| {
+            let is_small = other.at < step.at && other.size() <= self.granted(&blind);
+            !other.is_forward() && (blind.contains(&other.at) || is_small)
+        };
+        let made_up_for: Duration = others.iter().filter(makes_up).map(|other| other.size()).sum();
+        // A clock is not known better than by the first reading after a step.
+        let vague = others.iter().any(|other| blind.contains(&other.at));
+        let vague = if vague { overlapping(&blind, &unwell) } else { Duration::ZERO };
+        step.size() <= self.granted(&blind) + made_up_for + vague
+    }
+
+    /// What is not told from clocks that run apart in a time, as far as they do, and slow answers.
+    fn granted(self, time: &Range<Duration>) -> Duration {
+        let time = time.end - time.start;
+        let running = self.plan.runs_apart();
+        let part = |time: Duration, granted: u32| time * (granted * 1000 + running) / 1_000_000;
+        let [briefly, later] = GRANTED;
+        let round_trip = Duration::from_millis(2 * *self.plan.latency.end()) + RESENT;
+        SMALLEST_STEP
+            + round_trip
+            + part(time.min(BRIEFLY), briefly)
+            + part(time.saturating_sub(BRIEFLY), later)
+    }
+
+    /// When the answers of the server are held up or slow.
+    fn unwell(self) -> Vec<Range<Duration>> {
+        let concerned = |client, server| (client, server) == (self.client, self.step.server);
+        self.between(|fault| match *fault {
+            Fault::Hold { client, server, direction } if concerned(client, server) => {
+                Some((Cause::Held(direction), true))
+            }
+            Fault::LetGo { client, server, direction } if concerned(client, server) => {
+                Some((Cause::Held(direction), false))
+            }
+            Fault::Slow { client, server, direction } if concerned(client, server) => {
+                Some((Cause::Slow(direction), true))
+            }
+            Fault::AsFastAsBefore { client, server, direction } if concerned(client, server) => {
+                Some((Cause::Slow(direction), false))
+            }
+            Fault::Stall { client, server } if concerned(client, server) => {
+                Some((Cause::Stalled, true))
+            }
+            Fault::Unstall { client, server } if concerned(client, server) => {
+                Some((Cause::Stalled, false))
+            }
+            _ => None,
+        })
+    }
+
+    /// When there is nothing to look at.
+    fn down(self) -> Vec<Range<Duration>> {
+        self.between(|fault| match *fault {
+            Fault::Crash { server } if server == self.step.server => Some((Cause::Down, true)),
+            Fault::Restart { server, .. } if server == self.step.server => {
+                Some((Cause::Down, false))
+            }
+            _ => None,
+        })
+    }
+
+    /// From where something begins to where it ends, and what was held up meanwhile gets there.
+    fn between(self, mark: impl Fn(&Fault) -> Option<(Cause, bool)>) -> Vec<Range<Duration>> {
+        let mut begun = BTreeMap::new();
+        let mut all = Vec::new();
+        for (at, fault) in &self.plan.faults {
+            match mark(fault) {
+                Some((cause, true)) => {
+                    begun.entry(cause).or_insert(*at);
+                }
+                Some((cause, false)) => {
+                    all.extend(begun.remove(&cause).map(|begun| begun..*at + AFTER_ALL));
+                }
+                None => {}
+            }
+        }
+        all
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Cause {
+    Held(Direction),
+    Slow(Direction),
+    Stalled,
+    Down,
+}
+
+/// The end of so long a time from `at` on in which nothing is in the way.
+fn later(at: Duration, so_long: Duration, in_the_way: &[Range<Duration>]) -> Duration {
+    let mut end = at + so_long;
+    let next = |end: Duration| {
+        let in_it = |way: &&Range<Duration>| way.start < end && at < way.end;
+        in_the_way.iter().filter(in_it).map(|way| way.end + so_long).max()
+    };
+    while let Some(further) = next(end).filter(|further| *further > end) {
+        end = further;
+    }
+    end
+}
+
+/// The beginning of so long a time up to `at` in which nothing was in the way.
+fn earlier(at: Duration, so_long: Duration, in_the_way: &[Range<Duration>]) -> Duration {
+    let mut begin = at.saturating_sub(so_long);
+    let next = |begin: Duration| {
+        let in_it = |way: &&Range<Duration>| begin < way.end && way.start < at;
+        in_the_way.iter().filter(in_it).map(|way| way.start.saturating_sub(so_long)).min()
+    };
+    while let Some(further) = next(begin).filter(|further| *further < begin) {
+        begin = further;
+    }
+    begin
+}
+
+/// How much of a time something was in the way.
+fn overlapping(time: &Range<Duration>, in_the_way: &[Range<Duration>]) -> Duration {
+    let part =
+        |way: &Range<Duration>| way.end.min(time.end).saturating_sub(way.start.max(time.start));
+    in_the_way.iter().map(part).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MILLI: Duration = Duration::from_millis(1);
+
+    fn plan(faults: &[(u32, Fault)]) -> Plan {
+        let faults = faults.iter().map(|(at, fault)| (*at * MILLI, *fault)).collect();
+        Plan { latency: 0..=10, faults, ..Plan::rolling_steps(0, true) }
+    }
+
+    fn step(by: i64) -> Fault {
+        Fault::StepClock { server: 0, by, noticed: false }
+    }
+
+    /// Whether a first who believed from 1000 to 5000 and a second who begins then are left open.
+    fn is_open(plan: &Plan, second: u32) -> bool {
+        let span = |client, start: u32, end: u32| Span {
+            key: "key".to_owned(),
+            holder: String::new(),
+            client,
+            start: start * MILLI,
+            end: end * MILLI,
+            number: None,
+        };
+        plan.leaves_open(&span(0, 1000, 5000), &span(1, second, second + 1))
+    }
+
+    #[test]
+    fn what_begins_before_a_step_can_be_known_is_left_open() {
+        let stepped = plan(&[(2000, step(3000))]);
+        assert_eq!(
+            [1999, 2000, 2623, 2624].map(|at| is_open(&stepped, at)),
+            [false, true, true, false]
+        );
+        let before = plan(&[(899, step(3000))]);
+        assert!(!is_open(&before, 1001), "the first was granted after it");
+        let noticed = Fault::StepClock { server: 0, by: 3000, noticed: true };
+        assert!(!is_open(&plan(&[(2000, noticed)]), 2000));
+        assert!(!is_open(&plan(&[(2000, step(-3000))]), 2000));
+    }
+
+    #[test]
+    fn a_small_step_leaves_no_more_open_than_its_size() {
+        // 50 ms, two slow ways, and what clocks may run apart in 1248 ms.
+        for (by, open) in [(40, true), (110, true), (120, false)] {
+            let stepped = plan(&[(2000, step(by))]);
+            let by = u32::try_from(by).unwrap();
+            assert_eq!(is_open(&stepped, 5000 - by), open, "{by}");
+            assert!(!is_open(&stepped, 5000 - by - 1), "{by}");
+        }
+        let back = plan(&[(1000, step(-40)), (2000, step(120))]);
+        assert!(is_open(&back, 4880), "it was not found either");
+        let undone = plan(&[(1900, step(-3000)), (2000, step(3000))]);
+        assert!(is_open(&undone, 4000), "in between nobody has looked");
+    }
+
+    #[test]
+    fn a_client_that_cannot_look_knows_later() {
+        let direction = Direction::ToClient;
+        for (client, last) in [(0, 2623), (1, 3423)] {
+            let held = plan(&[
+                (1500, Fault::Hold { client, server: 0, direction }),
+                (2000, step(3000)),
+                (2600, Fault::LetGo { client, server: 0, direction }),
+            ]);
+            assert!(is_open(&held, last), "{client}");
+            assert!(!is_open(&held, last + 1), "{client}");
+        }
+    }
+
+    #[test]
+    fn without_the_guard_nothing_is_promised_to_who_held_before() {
+        let unguarded = Plan { promises_guard: false, ..plan(&[(2000, step(3000))]) };
+        assert_eq!([1999, 2000, 4999].map(|at| is_open(&unguarded, at)), [false, true, true]);
+    }
+}
