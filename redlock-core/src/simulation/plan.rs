@@ -20,6 +20,8 @@ pub(super) enum Weakness {
     FastClocks,
     /// The servers' clocks are stepped, and they go on voting.
     SteppedClocks,
+    /// So they are, and nobody hears of it.
+    UnheardSteps,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -124,6 +126,9 @@ impl Plan {
         if weakness == Weakness::None && random.random_ratio(1, 5) {
             return Self::unheard_steps(seed, random.random_ratio(3, 4));
         }
+        if weakness == Weakness::UnheardSteps {
+            return Self { promises_guard: true, ..Self::unheard_steps(seed, false) };
+        }
         let long_leases = random.random_ratio(1, 4);
         let leases: Vec<_> = if long_leases { 20_000..=20_000 } else { 150..=600 }
             .step_by(150)
@@ -132,7 +137,7 @@ impl Plan {
         let forgets = match weakness {
             Weakness::None => !long_leases && random.random_ratio(1, 2),
             Weakness::ForgetfulServers => true,
-            Weakness::FastClocks | Weakness::SteppedClocks => false,
+            Weakness::FastClocks | Weakness::SteppedClocks | Weakness::UnheardSteps => false,
         };
         let steps = match weakness {
             Weakness::None => !long_leases && !forgets && random.random_ratio(1, 2),

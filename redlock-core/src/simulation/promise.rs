@@ -78,11 +78,11 @@ struct Step {
 }
 
 impl Step {
-    fn is_forward(&self) -> bool {
+    fn is_forward(self) -> bool {
         self.by > 0
     }
 
-    fn size(&self) -> Duration {
+    fn size(self) -> Duration {
         Duration::from_millis(self.by.unsigned_abs())
     }
 }
@@ -118,7 +118,7 @@ impl Way<'_> {
             let is_small = other.at < step.at && other.size() <= self.granted(&blind);
             !other.is_forward() && (blind.contains(&other.at) || is_small)
         };
-        let made_up_for: Duration = others.iter().filter(makes_up).map(|other| other.size()).sum();
+        let made_up_for: Duration = others.iter().filter(makes_up).map(|step| step.size()).sum();
         // A clock is not known better than by the first reading after a step.
         let vague = others.iter().any(|other| blind.contains(&other.at));
         let vague = if vague { overlapping(&blind, &unwell) } else { Duration::ZERO };
@@ -127,7 +127,7 @@ impl Way<'_> {
 
     /// What is not told from clocks that run apart in a time, as far as they do, and slow answers.
     fn granted(self, time: &Range<Duration>) -> Duration {
-        let time = time.end - time.start;
+        let time = time.end.saturating_sub(time.start);
         let running = self.plan.runs_apart();
         let part = |time: Duration, granted: u32| time * (granted * 1000 + running) / 1_000_000;
         let [briefly, later] = GRANTED;

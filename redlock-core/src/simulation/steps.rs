@@ -21,7 +21,7 @@ const BACK: RangeInclusive<i64> = 1..=200;
 const UNHEARD: [RangeInclusive<i64>; 4] = [20..=50, 51..=160, 160..=1000, 1000..=10_000];
 /// All are as long as it takes to notice a step, and half a second at least.
 const LEASES: [Duration; 3] =
-    [Duration::from_millis(1200), Duration::from_millis(1800), Duration::from_millis(3000)];
+    [Duration::from_millis(1200), Duration::from_millis(1800), Duration::from_secs(3)];
 const LONGEST_HOLD: Duration = Duration::from_millis(2800);
 const LENGTH: Duration = Duration::from_secs(5);
 

@@ -39,7 +39,7 @@ impl Worker {
     async fn idle(&self) {
         let now = self.world.trace.elapsed();
         if let Some(idle) = self.world.plan.idle.as_ref().filter(|idle| idle.contains(&now)) {
-            sleep(idle.end - now).await;
+            sleep(idle.end.saturating_sub(now)).await;
         }
     }
 
