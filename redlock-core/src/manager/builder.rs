@@ -188,10 +188,17 @@ impl LockManagerBuilder {
     /// * The server's clock (`TIME`) is compared with the one here twice a second, whether locks are
     ///   asked for or not, and at each connect. What a server grants after a step and before the next
     ///   look counts, so that steps of several servers must be further apart than that, and one alone
-    ///   can let a second caller in where the holder has no more than a quorum. Steps of less than
-    ///   50 ms are taken for corrections; more than 1 % that is gained over a longer time is a step too,
-    ///   and more than a thousandth of what a silence lasts beyond its first minute.
-    ///   Neither a step before the first connect is noticed, nor one of a server that does not tell its
+    ///   can let a second caller in where the holder has no more than a quorum. A step is
+    ///   found if it is larger than 50 ms (less is taken for a correction), the time that asking takes,
+    ///   and what clocks may run apart since the look before, all together. That is 1 % (5 ms, unless the
+    ///   server was out of reach), and a thousandth of what a silence lasts beyond its first minute. A
+    ///   clock that runs faster than that is found when it has gained as much as a step.
+    /// * A step that is too small for that ends leases on that server early by its size. Leases of 5 s
+    ///   and more have a margin of 50 ms, which also has to cover how far clocks run apart. The
+    ///   holder of a shorter one can overlap with the next one by what is missing, and no longer than
+    ///   the step was. So can a holder whose lock was set between a step back and one forward, with no
+    ///   look in between: together they are no step, and the lease ends early by the second.
+    /// * Neither a step before the first connect is noticed, nor one of a server that does not tell its
     ///   time, because the user has no right to `TIME`: that is warned of.
     /// * A step back is only told: such a server keeps locks for longer, and lets nobody in. Without
     ///   the guard a step forward is only told, too.

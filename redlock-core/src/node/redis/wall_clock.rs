@@ -24,7 +24,7 @@ use crate::ballot::validity;
 use crate::clock::{Clock, Moment};
 
 /// A smaller step is not told from a clock that is being corrected, as those that keep time do. It is
-/// the margin of a lease of 5 s.
+/// the margin of a lease of 5 s; what a shorter lease loses by such a step is not made up for.
 const SMALLEST_STEP: i64 = 50_000;
 
 /// For how long clocks are granted all of what they may run apart. After that it is one part in a
