@@ -60,21 +60,6 @@ proptest! {
             prop_assert_eq!(LockKey::new(&key), Ok(key));
         }
     }
-
-    #[test]
-    fn whatever_is_read_as_a_template_does_not_panic(
-        template in prop_oneof![any::<String>(), template()],
-        value in any::<String>(),
-    ) {
-        match KeyTemplate::new(&template) {
-            Ok(read) => {
-                prop_assert_eq!(read.to_string(), template.as_str());
-                prop_assert_eq!(KeyTemplate::new(&read.to_string()), Ok(read.clone()));
-                let _ = read.render(|_| Some(value.as_str().into()), Vec::new);
-            }
-            Err(error) => prop_assert!(!error.to_string().is_empty()),
-        }
-    }
 }
 
 /// Templates, most of them right.
