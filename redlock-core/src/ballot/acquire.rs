@@ -172,13 +172,15 @@ fn may_hold(vote: &Vote) -> bool {
     match vote {
         Vote::Granted
         | Vote::Failed(
+            // What came of the question is not known.
             NodeError::ConnectionBroke(_)
             | NodeError::NotUnderstood
             // Set, but it does not count.
             | NodeError::Restarted { .. }
             | NodeError::ClockStepped { .. },
         ) => true,
-        // SET with NX did nothing.
+        // It has left what was there as it was, was not asked after all, or has refused before it set
+        // anything.
         Vote::Held { .. } | Vote::Gone | Vote::Foreign { .. } | Vote::Failed(_) => false,
     }
 }
