@@ -105,9 +105,14 @@ impl Link {
     /// connection, as long as `limit` is longer than a ballot waits (invariant 6).
     pub(super) fn abandon_if_silent_for(&self, limit: Duration) {
         if self.unresponsive_for(limit, Instant::now()).is_some() {
-            self.health.fail(&format!("no answer for {limit:?}"));
+            // First, so that nothing is sent any more when there is another connection.
             self.abandoned.store(true, Ordering::Release);
+            self.health.fail(&format!("no answer for {limit:?}"));
         }
+    }
+
+    fn is_abandoned(&self) -> bool {
+        self.abandoned.load(Ordering::Acquire)
     }
 
     /// Waits until the connection is broken.
@@ -117,20 +122,24 @@ impl Link {
 
     /// Sends one command and waits for the reply. Dropped after the first poll, the command is
     /// sent nevertheless.
+    ///
+    /// Nothing is sent once the connection is given up: what cleans up behind it would go over
+    /// another one, and might get there first (invariant 6).
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
+        if self.is_abandoned() {
+            return Err(given_up());
+        }
         let question = self.waiting.begin();
         let mut handle = self.handle.clone();
         // Unconstrained, so that the first poll sends even where the task's budget is used up: what
         // is polled first has to be sent first (invariant 6).
         let mut reply = pin!(tokio::task::unconstrained(handle.send_packed_command(command)));
         let reply = std::future::poll_fn(|cx| match reply.as_mut().poll(cx) {
-            Poll::Pending if self.abandoned.load(Ordering::Acquire) => {
-                let error = (ErrorKind::Io, "it was given up, as the server was silent");
-                Poll::Ready(Err(error.into()))
-            }
-            reply => reply,
+            Poll::Ready(reply) => Poll::Ready(Some(reply)),
+            Poll::Pending if self.is_abandoned() => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
         });
-        let reply = reply.await.and_then(Value::extract_error);
+        let reply = reply.await.ok_or_else(given_up)?.and_then(Value::extract_error);
         question.answered();
         if let Err(error) = &reply {
             self.health.note(error);
@@ -256,6 +265,10 @@ impl Health {
     }
 }
 
+fn given_up() -> RedisError {
+    (ErrorKind::Io, "it was given up, as the server was silent").into()
+}
+
 fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }
@@ -278,6 +291,8 @@ impl fmt::Debug for Link {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncReadExt;
+
     use super::super::scripted::tests::link;
     use super::super::waiting::SUSPICION;
     use super::*;
@@ -318,5 +333,28 @@ mod tests {
         let (before, after) = tokio::time::timeout(Duration::from_secs(5), ended).await.unwrap();
         assert!(before.unwrap_err().is_io_error());
         assert!(after.unwrap_err().is_io_error());
+    }
+
+    /// Invariant 6: the clean-up goes over the next connection, and nothing holds it up until this has
+    /// arrived. Something on the way may still deliver what was sent over this one.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_is_sent_over_a_connection_that_is_given_up() {
+        let (link, mut server) = link().await;
+        let sent = bb8_redis::redis::cmd("PING");
+        let before = link.ask(&sent);
+        let give_up = async {
+            tokio::task::yield_now().await;
+            link.abandon_if_silent_for(Duration::ZERO);
+            tokio::time::sleep(SUSPICION).await;
+            link.abandon_if_silent_for(Duration::ZERO);
+        };
+        let (before, ()) = tokio::join!(patiently(before), give_up);
+        assert!(before.unwrap_err().is_io_error());
+        let late = bb8_redis::redis::cmd("SET");
+        assert!(link.ask(&late).await.unwrap_err().is_io_error());
+        drop(link);
+        let mut arrived = String::new();
+        server.read_to_string(&mut arrived).await.unwrap();
+        assert!(arrived.contains("PING") && !arrived.contains("SET"), "{arrived}");
     }
 }
