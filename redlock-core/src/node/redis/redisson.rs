@@ -39,7 +39,12 @@ macro_rules! if_owned {
 macro_rules! set {
     ($before:expr, $answer:literal) => {
         owned!(
-            "if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('PTTL', KEYS[1]) end\n",
+            "\
+if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('PTTL', KEYS[1]) end
+if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIRE', KEYS[1], ARGV[2]) then
+  return redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
+end
+",
             $before,
             "\
 redis.call('HSET', KEYS[1], ARGV[1], '1')
@@ -57,9 +62,10 @@ end
 /// Sets the lock, to the milliseconds that are the second argument, and answers OK; or answers the
 /// time to live of what is there already, -1 for none, -3 for a key of another type.
 ///
-/// Where PEXPIRE is not permitted, the hash is removed again: what a script has done so far stays
-/// when it fails, and there is no lock without a deadline (invariant 4). To try a PEXPIRE before
-/// would not do: after the first write of a script Redis 7.0 does not refuse any for want of memory.
+/// What a script has done so far stays when it fails, and there is no lock without a deadline
+/// (invariant 4). So nothing is set where PEXPIRE is not permitted, which the server says since Redis
+/// 7.0; to Redis 6.2 it is an error afterwards, and the hash is removed again. To try a PEXPIRE before
+/// would not do: after the first write of a script Redis does not refuse any for want of memory.
 pub(super) const ACQUIRE: &str = set!("", "return redis.status_reply('OK')");
 
 /// As [`ACQUIRE`], but numbers the lock, and answers the number as text.
