@@ -14,10 +14,11 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Extension, Json, Router};
 use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, redis_lock};
-use redlock_tests::{Nodes, Servers};
+use redlock_tests::{Nodes, Servers, eventually};
 use serde::Deserialize;
-use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc};
 use tower::ServiceExt;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::TimeoutLayer;
@@ -250,6 +251,112 @@ async fn after_a_client_that_goes_away_and_after_a_panic_that_nobody_catches() {
         // Forget that it was entered.
         service.inside.entered.notify_one();
         service.inside.entered.notified().await;
+    }
+}
+
+/// How a handler's run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Returned,
+    Dropped,
+}
+
+/// What a handler that does not read its body does.
+#[derive(Debug, Clone)]
+struct Unread {
+    entered: Arc<Notify>,
+    may_return: Arc<Notify>,
+    ended: mpsc::UnboundedSender<Ended>,
+}
+
+/// Tells how a run ends, when it does.
+struct Run(mpsc::UnboundedSender<Ended>, Ended);
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // The test may be over.
+        let _ = self.0.send(self.1);
+    }
+}
+
+impl Unread {
+    async fn work(&self) -> &'static str {
+        let mut run = Run(self.ended.clone(), Ended::Dropped);
+        self.entered.notify_one();
+        self.may_return.notified().await;
+        run.1 = Ended::Returned;
+        "done"
+    }
+}
+
+#[redis_lock(key = "order:{id}", expire = "5m")]
+async fn unread_attribute(Path(id): Path<u64>, State(unread): State<Unread>) -> &'static str {
+    unread.work().await
+}
+
+async fn unread_plain(State(unread): State<Unread>) -> &'static str {
+    unread.work().await
+}
+
+/// With a body that nobody reads, more than fits into the sockets, the server does not look at the
+/// connection until the handler has returned: it runs to its end under its lock, which then goes.
+/// With a small one the client's going away is noticed at once.
+#[tokio::test]
+async fn after_a_client_that_goes_away_while_its_body_is_unread() {
+    const LARGE: usize = 64 << 20;
+    let nodes = Nodes::redis(3).await;
+    let locks = nodes.manager().await;
+    let (ended, mut ends) = mpsc::unbounded_channel();
+    let unread = Unread { entered: Arc::default(), may_return: Arc::default(), ended };
+    let layer = LockLayer::new("order:{id:u64}").expire(LONG);
+    let policy = LockPolicy::new("/policy/{id}", "order:{id:u64}").expire(LONG);
+    let router = Router::new()
+        .route("/attribute/{id}", post(unread_attribute))
+        .route("/layer/{id}", post(unread_plain).route_layer(layer))
+        .route("/policy/{id}", post(unread_plain))
+        .layer(LockPolicies::new([policy]).unwrap())
+        .layer(Extension(locks.clone()))
+        .with_state(unread.clone());
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(axum::serve(listener, router).into_future());
+
+    let enter = async |path: String, length: usize| {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n\r\n");
+        client.write_all(head.as_bytes()).await.unwrap();
+        let body = vec![b'x'; length];
+        tokio::select! {
+            biased;
+            () = unread.entered.notified() => {}
+            () = async {
+                client.write_all(&body).await.unwrap();
+                assert!(length < LARGE, "somebody has read it all");
+                std::future::pending::<()>().await;
+            } => {}
+        }
+        client
+    };
+    let mut ended = async || tokio::time::timeout(SOON, ends.recv()).await.unwrap().unwrap();
+
+    for front in FRONTS {
+        let large = enter(front.to_owned(), LARGE).await;
+        nodes.all_hold(KEY).await;
+        drop(large);
+        let small = enter(front.replace("42", "43"), 16).await;
+        nodes.all_hold("order:43").await;
+        drop(small);
+        assert_eq!(ended().await, Ended::Dropped, "{front}: the second one, by then");
+        let error = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
+        assert!(error.is_contended(), "{front}: {error}");
+        eventually("the small one's lock is gone", SOON, async || {
+            (nodes.locks().await == nodes.count()).then_some(())
+        })
+        .await;
+        unread.may_return.notify_one();
+        assert_eq!(ended().await, Ended::Returned, "{front}");
+        nodes.become_empty().await;
     }
 }
 
