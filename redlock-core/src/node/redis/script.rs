@@ -131,7 +131,7 @@ mod tests {
     fn a_script_knows_what_it_calls() {
         assert_eq!(Script::PlainExtend.commands(), ["get", "pttl", "pexpire"]);
         assert_eq!(Script::PlainRelease.commands(), ["get", "del", "publish"]);
-        let acquire = ["hexists", "exists", "pttl", "hset", "pexpire", "del"];
+        let acquire = ["hexists", "exists", "pttl", "pexpire", "hset", "del"];
         assert_eq!(Script::RedissonAcquire.commands(), acquire);
     }
 
