@@ -18,7 +18,7 @@
 //! REDLOCK_SIMULATION_SEED=42       this one alone, with all that happens in it
 //! ```
 //!
-//! Built with `--release`, some 11,000 runs a minute; in a debug build, some 1000.
+//! Built with `--release`, some 9000 runs a minute; in a debug build, some 900.
 //!
 //! It does not run on the crate `turmoil`, which gives each machine a runtime and lets all of them
 //! tick for every millisecond, whether anything happens or not: nine idle machines took 200 us a tick
