@@ -1,6 +1,7 @@
 //! What a server has written down, and how a power cut takes the end of it away.
 
 use std::fs::{self, OpenOptions};
+use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
 
@@ -50,6 +51,34 @@ impl AppendOnlyFile {
             at = end;
         }
         found
+    }
+
+    /// Its last bytes; all of it, if it has no more.
+    pub fn tail(&self, length: usize) -> &[u8] {
+        &self.content[self.content.len().saturating_sub(length)..]
+    }
+
+    /// How long it is.
+    pub fn length(&self) -> usize {
+        self.content.len()
+    }
+
+    /// Adds so many commands that change nothing, and take the server some time to load.
+    ///
+    /// # Panics
+    ///
+    /// When the file cannot be written.
+    pub fn pad(self, commands: usize) {
+        let mut end = 0;
+        while let Some((_, next)) = command(&self.content, end) {
+            end = next;
+        }
+        let path = self.path.clone();
+        // Behind a command that is torn, they would not be understood.
+        self.cut(end);
+        let file = OpenOptions::new().append(true).open(path);
+        let padding = b"*2\r\n$3\r\nDEL\r\n$7\r\npadding\r\n".repeat(commands);
+        file.and_then(|mut file| file.write_all(&padding)).expect("the append-only file");
     }
 
     /// Lets the file end there.

@@ -41,6 +41,7 @@ mod proxy;
 mod redis_server;
 mod servers;
 mod service;
+mod snapshots;
 mod storm;
 mod traces;
 
@@ -59,5 +60,7 @@ pub use redis_server::{RedisOptions, RedisServer};
 pub use redlock_logs::{Logs, find_secret};
 pub use servers::Servers;
 pub use service::Service;
-pub use storm::{Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike, Target, Totals};
+pub use storm::{
+    CONTENDED_KEYS, Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike, Target, Totals,
+};
 pub use traces::Traces;

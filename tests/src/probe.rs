@@ -106,6 +106,13 @@ impl Probe {
         self.command::<()>(["CONFIG", "RESETSTAT"]).await;
     }
 
+    /// Closes every connection but this one.
+    pub async fn disconnect_others(&mut self) {
+        for kind in ["normal", "pubsub"] {
+            self.command::<i64>(["CLIENT", "KILL", "TYPE", kind]).await;
+        }
+    }
+
     /// The server's process id.
     pub(crate) async fn process_id(&mut self) -> RedisResult<i32> {
         let info: String = self.try_command(["INFO", "server"]).await?;

@@ -48,6 +48,16 @@ impl RedisOptions {
         self.directive("requirepass", password)
     }
 
+    /// Adds a user who may do everything. As with the default user's, the password is a word of its own.
+    #[must_use]
+    pub fn user(mut self, name: &str, password: &str) -> Self {
+        secrets::remember(password);
+        let password = format!(">{password}");
+        let rules = ["--user", name, "on", &password, "~*", "&*", "+@all"];
+        self.arguments.extend(rules.map(str::to_owned));
+        self
+    }
+
     /// Lets it speak TLS too, at [`RedisServer::tls_url`], with the certificate and the key in these
     /// files (PEM).
     #[must_use]
@@ -220,6 +230,14 @@ impl RedisServer {
     /// As [`restart`](Self::restart), but does not wait until it has loaded its data.
     pub async fn restart_loading(&mut self) {
         self.restart_until(Stage::Answers).await;
+    }
+
+    /// As [`restart`](Self::restart), with one more directive, which is forgotten by the next start.
+    pub async fn restart_with(&mut self, name: &str, value: &str) {
+        let options = self.options.clone();
+        self.options = options.clone().directive(name, value);
+        self.restart().await;
+        self.options = options;
     }
 
     async fn restart_until(&mut self, stage: Stage) {

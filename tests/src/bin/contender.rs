@@ -3,7 +3,8 @@
 //!
 //! Environment: `REDIS_URLS`, `SERVER_URLS` (of the same nodes, by a way on which nothing fails),
 //! `HISTORY`, `SEED` (of what the tasks do), `LEASE_MS` (the longest
-//! lease), `CLIENT` (see [`Client`]). Goes on until SIGTERM.
+//! lease), `CLIENT` (see [`Client`]), `RESTART_GUARD` (whether the locks of the contenders have it).
+//! Goes on until SIGTERM.
 //!
 //! Twelve tasks contend for the keys `hot:0` to `hot:8`. One task acquires keys of its own,
 //! `own:<process id>:<number>`, with a lease that is longer than any test, and gives them up in every
@@ -17,8 +18,10 @@ use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use redis::Cmd;
-use redlock_core::{Dialect, LockError, LockGuard, LockManager, LockRequest};
-use redlock_tests::{Belief, Client, History, Probe, What, eventually, monotonic_nanos};
+use redlock_core::{Dialect, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest};
+use redlock_tests::{
+    Belief, CONTENDED_KEYS, Client, History, Probe, What, eventually, monotonic_nanos,
+};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -28,7 +31,6 @@ use tokio_util::sync::CancellationToken;
 const HASTY: Duration = Duration::from_millis(50);
 const PATIENT: Duration = Duration::from_millis(200);
 const TASKS: u64 = 12;
-const KEYS: u32 = 9;
 /// So many of them in the plain dialect, the others in Redisson's.
 const PLAIN: u32 = 6;
 const SOON: Duration = Duration::from_secs(10);
@@ -44,21 +46,28 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let seed: u64 = std::env::var("SEED")?.parse()?;
     let lease = Duration::from_millis(std::env::var("LEASE_MS")?.parse()?);
     let client: Client = std::env::var("CLIENT")?.parse()?;
+    let restart_guard: bool = std::env::var("RESTART_GUARD")?.parse()?;
     tokio::spawn(watch_for_pauses(history.clone()));
 
     let mut choices = StdRng::seed_from_u64(seed);
     let node_timeout = if choices.random() { PATIENT } else { HASTY };
     let clings = choices.random();
     let builder = || LockManager::builder().urls(&urls).node_timeout(node_timeout);
-    // The servers may be under attack already.
-    let locks = loop {
-        tokio::select! {
-            locks = builder().connect() => if let Ok(locks) = locks { break locks },
-            _ = terminate.recv() => return Ok(()),
+    let guarded = || builder().expire(lease).restart_guard(lease);
+    let connected = async {
+        if !restart_guard {
+            let locks = connect(builder).await;
+            return (locks.clone(), locks);
         }
+        // The guard allows no leases that are longer.
+        (connect(guarded).await, connect(builder).await)
+    };
+    let (locks, own_locks) = tokio::select! {
+        connected = connected => connected,
+        _ = terminate.recv() => return Ok(()),
     };
     let end = CancellationToken::new();
-    let mut contender = || Contender {
+    let mut contender = |locks: &LockManager| Contender {
         locks: locks.clone(),
         history: history.clone(),
         end: end.clone(),
@@ -69,8 +78,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         clings,
         choices: StdRng::seed_from_u64(choices.random()),
     };
-    let mut tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(contender().contend())).collect();
-    tasks.push(tokio::spawn(contender().give_up()));
+    let mut tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(contender(&locks).contend())).collect();
+    tasks.push(tokio::spawn(contender(&own_locks).give_up()));
     terminate.recv().await;
     end.cancel();
     for task in join_all(tasks).await {
@@ -88,7 +97,17 @@ async fn main() -> Result<(), Box<dyn Error>> {
     })
     .await;
     locks.shutdown().await;
+    own_locks.shutdown().await;
     Ok(())
+}
+
+/// Connects in the end: the servers may be under attack already.
+async fn connect(builder: impl Fn() -> LockManagerBuilder) -> LockManager {
+    loop {
+        if let Ok(locks) = builder().connect().await {
+            return locks;
+        }
+    }
 }
 
 fn urls(variable: &str) -> Result<Vec<String>, std::env::VarError> {
@@ -154,7 +173,7 @@ impl Contender {
 
     /// Asks once, holds what it gets, and gives it back.
     async fn turn(&mut self) -> Result<(), Box<dyn Error>> {
-        let number = self.choices.random_range(0..KEYS);
+        let number = self.choices.random_range(0..CONTENDED_KEYS);
         let key = format!("hot:{number}");
         let expire = self.lease.mul_f64(self.choices.random_range(0.5..=1.0));
         let wait_time = if self.one_in(2) { self.millis(20, 400) } else { Duration::ZERO };

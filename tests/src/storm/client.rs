@@ -60,6 +60,7 @@ impl FromStr for Client {
 pub(super) struct Command {
     pub(super) program: PathBuf,
     pub(super) client: Client,
+    pub(super) restart_guard: bool,
     /// Of the servers, for what does not go by way of the network that is struck.
     pub(super) server_urls: Vec<String>,
     pub(super) history: History,
@@ -75,6 +76,7 @@ impl Command {
             ("SEED", seed.to_string()),
             ("LEASE_MS", LONGEST_LEASE.as_millis().to_string()),
             ("CLIENT", self.client.to_string()),
+            ("RESTART_GUARD", self.restart_guard.to_string()),
         ];
         let program: &Path = &self.program;
         let log = dir.path().join("log");

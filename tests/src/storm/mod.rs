@@ -5,9 +5,12 @@
 //! what came of it, [`Totals`] what came of many.
 
 mod client;
+mod clock;
 mod fault;
+mod keys;
 mod minority;
 mod network;
+mod node;
 mod planner;
 mod report;
 mod round;
@@ -26,6 +29,16 @@ pub use totals::Totals;
 
 /// The longest lease that a client asks for.
 pub const LONGEST_LEASE: Duration = Duration::from_millis(600);
+
+/// How many locks are contended for: `hot:0` and so on.
+pub const CONTENDED_KEYS: u32 = 9;
+
+/// The user that the clients log in as, and its password.
+const USER: &str = "contender";
+const PASSWORD: &str = "word-of-the-contenders";
+
+/// What the keys begin with that only one client acquires, and gives up.
+const OWN_KEYS: &str = "own:";
 
 /// How long a node that has forgotten its locks has to keep out of the votes: the longest lease, and
 /// the margin for its clock.

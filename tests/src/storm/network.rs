@@ -6,8 +6,9 @@ use futures_util::future::join_all;
 use tokio::sync::Mutex;
 use tokio::time::sleep;
 
-use super::Fault;
+use super::keys::keys_in;
 use super::minority::CutOff;
+use super::{Fault, PASSWORD, USER};
 use crate::history::monotonic_nanos;
 use crate::proxy::{Connection, Direction, Proxy, Traffic};
 use crate::redis_server::RedisServer;
@@ -39,7 +40,28 @@ impl Network {
 
     /// How a client reaches the nodes.
     pub(super) fn urls(&self, client: usize) -> Vec<String> {
-        self.ways[client * self.nodes..][..self.nodes].iter().map(Proxy::url).collect()
+        let ways = &self.ways[client * self.nodes..][..self.nodes];
+        let user = format!("redis://{USER}:{PASSWORD}@");
+        ways.iter().map(|way| way.url().replace("redis://", &user)).collect()
+    }
+
+    /// Keeps everybody from a node: connections are reset, and new ones lead nowhere.
+    pub(super) fn shut_off(&self, node: usize) {
+        self.each(&self.ways_to(node), |way| begin(way, Fault::Cut, 0));
+    }
+
+    /// Ends [`shut_off`](Self::shut_off).
+    pub(super) fn let_in(&self, node: usize) {
+        self.each(&self.ways_to(node), |way| end(way, Fault::Cut));
+    }
+
+    /// Sets what a node tells everybody of its wall clock.
+    pub(super) fn set_clock_ahead(&self, node: usize, seconds: i64) {
+        self.each(&self.ways_to(node), |way| way.set_clock_ahead(seconds));
+    }
+
+    fn ways_to(&self, node: usize) -> Vec<usize> {
+        (node..self.ways.len()).step_by(self.nodes).collect()
     }
 
     /// Makes a fault on some ways, for so long, and puts everything in order again. `choice` decides
@@ -141,29 +163,4 @@ fn end(way: &Proxy, fault: Fault) {
         way.reset();
     }
     way.set_both(Traffic::Pass);
-}
-
-fn keys_in(bytes: &[u8], prefix: &str) -> Vec<String> {
-    let text = String::from_utf8_lossy(bytes);
-    let rest = |(start, _)| &text[start + prefix.len()..];
-    text.match_indices(prefix)
-        .map(rest)
-        .map(|rest| {
-            let end = rest.find(|next: char| !next.is_ascii_digit() && next != ':');
-            format!("{prefix}{}", &rest[..end.unwrap_or(rest.len())])
-        })
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_are_found_in_what_was_said() {
-        let said =
-            b"*6\r\n$3\r\nSET\r\n$8\r\nown:7:12\r\n$2\r\n\xff\xfe\r\n$7\r\nown:7:1\r\n:hot:1";
-        assert_eq!(keys_in(said, "own:"), ["own:7:12", "own:7:1"]);
-        assert_eq!(keys_in(b"", "own:"), [""; 0]);
-    }
 }

@@ -10,6 +10,12 @@ use super::{Fault, HOLD_BACK, LONGEST_LEASE, Schedule, Strike, Target};
 /// How long a target is left alone after a fault is over.
 const REST: Duration = Duration::from_millis(20);
 
+/// How long a guarded client takes no votes of a node whose fault is over: until it is connected
+/// again, and the longest lease is over.
+const PROBATION: Duration = LONGEST_LEASE.saturating_add(Duration::from_millis(300));
+/// How long a client that a node has refused keeps away from it.
+const REFUSED: Duration = Duration::from_millis(6500);
+
 /// Which ways a fault of the network strikes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reach {
@@ -40,7 +46,7 @@ pub(super) struct Planner {
 impl Planner {
     pub(super) fn new(seed: u64, nodes: usize, clients: usize) -> Self {
         Self {
-            schedule: Schedule { seed, nodes, clients, strikes: Vec::new() },
+            schedule: Schedule { seed, nodes, clients, restart_guard: false, strikes: Vec::new() },
             choices: StdRng::seed_from_u64(seed),
             nodes: vec![Duration::ZERO; nodes],
             clients: vec![Duration::ZERO; clients],
@@ -62,7 +68,7 @@ impl Planner {
         let (nodes, quorum) = (self.schedule.nodes, self.quorum());
         let silent = self.silent.chunks(nodes);
         let silent = silent.map(|silent| silent.iter().filter(|until| **until > at).count());
-        if fault.silences() && silent.max().unwrap_or_default() >= nodes - quorum {
+        if self.silences(fault) && silent.max().unwrap_or_default() >= nodes - quorum {
             return;
         }
         if fault.target() == Target::Ways {
@@ -99,7 +105,9 @@ impl Planner {
 
     /// Plans a strike, unless so many targets are busy with other faults.
     pub(super) fn strike(&mut self, at: Duration, fault: Fault, count: usize) {
-        if let Some(targets) = self.idle(at, fault, count) {
+        let Some(targets) = self.idle(at, fault, count) else { return };
+        let ways = targets.iter().flat_map(|node| self.ways_to(*node));
+        if fault != Fault::StepForward || ways.into_iter().all(|way| self.ways[way] <= at) {
             let lasts = self.lasts(fault);
             self.plan(at, fault, targets, lasts);
         }
@@ -115,8 +123,7 @@ impl Planner {
         if let Some(mut targets) = self.idle(at, denial, count) {
             let denying = targets.split_off(1);
             let lasts = self.millis(50, 150);
-            let ways: Vec<usize> =
-                (targets[0]..self.ways.len()).step_by(self.schedule.nodes).collect();
+            let ways: Vec<usize> = self.ways_to(targets[0]).collect();
             if self.one_in(3) && ways.iter().all(|way| self.ways[*way] <= at) {
                 self.plan(at, Fault::Delay, ways, lasts + REST);
             } else {
@@ -144,20 +151,39 @@ impl Planner {
         lasts: Duration,
     ) {
         let until = at + lasts + REST;
+        let back = match fault {
+            _ if self.puts_on_probation(fault) => until + PROBATION,
+            _ if Fault::REFUSALS.contains(&fault) => until + REFUSED,
+            _ => until,
+        };
         for &target in &targets {
             self.busy(fault.target())[target] = until;
-            if fault.silences() {
+            if fault == Fault::StepForward {
+                // They are cut off meanwhile.
+                for way in self.ways_to(target) {
+                    self.ways[way] = until;
+                }
+            }
+            if self.silences(fault) {
                 let (from, step) = match fault.target() {
                     Target::Nodes => (target, self.schedule.nodes),
                     Target::Ways | Target::Clients => (target, self.silent.len()),
                 };
                 // It may be silent for longer by another fault.
                 let silent = self.silent.iter_mut().skip(from).step_by(step);
-                silent.for_each(|silent| *silent = until.max(*silent));
+                silent.for_each(|silent| *silent = back.max(*silent));
             }
         }
         let choice = self.choices.random();
         self.schedule.strikes.push(Strike { at, fault, targets, lasts, choice });
+    }
+
+    fn silences(&self, fault: Fault) -> bool {
+        fault.silences() || self.puts_on_probation(fault)
+    }
+
+    fn puts_on_probation(&self, fault: Fault) -> bool {
+        self.schedule.restart_guard && fault.puts_on_probation()
     }
 
     fn busy(&mut self, target: Target) -> &mut Vec<Duration> {
@@ -170,20 +196,32 @@ impl Planner {
 
     pub(super) fn lasts(&mut self, fault: Fault) -> Duration {
         match fault {
-            Fault::Restart | Fault::Forget => HOLD_BACK,
-            Fault::RestartAtOnce => Duration::ZERO,
+            Fault::Restart | Fault::PowerCut | Fault::Forget => HOLD_BACK,
+            Fault::RestartAtOnce | Fault::PowerCutAtOnce | Fault::Evict | Fault::StepBack => {
+                Duration::ZERO
+            }
             Fault::Freeze if self.one_in(2) => self.millis(5, 100),
             Fault::Freeze => self.millis(100, 400),
             Fault::Stutter => self.millis(50, 300),
             Fault::Pause | Fault::Busy | Fault::Cut => self.millis(10, 200),
             Fault::Disconnect | Fault::FlushScripts => self.millis(20, 100),
-            Fault::OutOfMemory | Fault::Demote | Fault::Forbid => self.millis(20, 300),
+            Fault::OutOfMemory
+            | Fault::Demote
+            | Fault::MasterDown
+            | Fault::NoReplicas
+            | Fault::Misconfigured
+            | Fault::Forbid
+            | Fault::ForeignKey => self.millis(20, 300),
+            Fault::WrongPassword | Fault::DeleteUser | Fault::TooManyClients => {
+                self.millis(50, 150)
+            }
+            Fault::Loading => self.millis(50, 200),
             Fault::StopClient if self.one_in(2) => self.millis(10, 200),
             Fault::StopClient => LONGEST_LEASE + self.millis(10, 200),
             Fault::RestartWithData | Fault::KillClient => self.millis(10, 100),
             Fault::Silence | Fault::LoseRequests | Fault::LoseReplies => self.millis(20, 200),
             Fault::Delay => self.millis(80, 250),
-            Fault::Tear => self.millis(20, 60),
+            Fault::Tear | Fault::StepForward => self.millis(20, 60),
             Fault::Overtake => self.millis(40, 120),
         }
     }
@@ -192,8 +230,15 @@ impl Planner {
         self.schedule.nodes / 2 + 1
     }
 
+    /// The ways of all clients to a node.
+    fn ways_to(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
+        (node..self.ways.len()).step_by(self.schedule.nodes)
+    }
+
+    /// When all is in order again, and every node votes.
     pub(super) fn all_idle(&self) -> Duration {
-        self.nodes.iter().chain(&self.clients).chain(&self.ways).max().copied().unwrap_or_default()
+        let busy = self.nodes.iter().chain(&self.clients).chain(&self.ways).chain(&self.silent);
+        busy.max().copied().unwrap_or_default()
     }
 
     pub(super) fn one_in(&mut self, count: u32) -> bool {

@@ -14,9 +14,9 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::client::{Client, Command, Contender};
 use super::minority::granted_on_the_minority_side;
 use super::network::Network;
+use super::node::Node;
 use super::report::Report;
-use super::strike::strike_node;
-use super::{Fault, LONGEST_LEASE, Schedule, Strike, Target};
+use super::{Fault, PASSWORD, Schedule, Strike, Target, USER};
 use crate::eventually::eventually;
 use crate::history::{History, What, monotonic_nanos};
 use crate::redis_server::RedisServer;
@@ -24,9 +24,6 @@ use crate::redis_server::RedisServer;
 /// How long clients may go on undisturbed before the first fault and after the last.
 const CALM: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// What the keys begin with that only one client acquires, and gives up.
-const OWN_KEYS: &str = "own:";
 
 /// Clients, nodes, and what happens to them.
 #[derive(Debug, Clone)]
@@ -42,11 +39,13 @@ pub struct Storm {
 /// All that can be struck.
 #[derive(Debug)]
 struct World {
-    servers: Vec<Mutex<RedisServer>>,
+    nodes: Vec<Mutex<Node>>,
     network: Network,
     clients: Vec<Mutex<Place>>,
     command: Command,
     killed: Mutex<BTreeSet<u32>>,
+    /// What clients did wrong that is not in the history.
+    violations: Mutex<Vec<String>>,
     /// Whose place each process has had.
     processes: Mutex<HashMap<u32, usize>>,
 }
@@ -72,22 +71,30 @@ impl Storm {
         let history = History::at(dir.path().join("history"));
         // Without waiting for the disk: what is answered outlives the server, not the machine.
         let options = RedisServer::options()
+            .user(USER, PASSWORD)
             .directive("lua-time-limit", "5")
             .directive("appendonly", "yes")
             .directive("appendfsync", "no");
         let servers = join_all((0..schedule.nodes).map(|_| options.clone().start())).await;
         let network = Network::between(schedule.clients, &servers).await;
         let server_urls = servers.iter().map(RedisServer::url).collect();
-        let command = Command { program, client, server_urls, history: history.clone() };
+        let restart_guard = schedule.restart_guard;
+        let command =
+            Command { program, client, restart_guard, server_urls, history: history.clone() };
         let mut seeds = StdRng::seed_from_u64(schedule.seed);
         let places =
             (0..schedule.clients).map(|_| Place { client: None, next_seed: seeds.random() });
         let world = Arc::new(World {
             clients: places.map(Mutex::new).collect(),
-            servers: servers.into_iter().map(Mutex::new).collect(),
+            nodes: servers
+                .into_iter()
+                .enumerate()
+                .map(|(index, server)| Mutex::new(Node::new(index, server)))
+                .collect(),
             network,
             command,
             killed: Mutex::default(),
+            violations: Mutex::default(),
             processes: Mutex::default(),
         });
         for client in 0..schedule.clients {
@@ -109,7 +116,10 @@ impl Storm {
 
         let mut failures = world.finish().await;
         let killed = world.killed.lock().await.clone();
-        failures.extend(world.leftovers(&killed).await);
+        failures.append(&mut *world.violations.lock().await);
+        for node in &world.nodes {
+            failures.extend(node.lock().await.leftovers(&killed).await);
+        }
         let events = history.events().expect("a history");
         let processes = world.processes.lock().await;
         let cut_off = world.network.cut_off().await;
@@ -131,7 +141,7 @@ impl World {
 
     async fn strike(self: Arc<Self>, strike: Strike) {
         let since = monotonic_nanos();
-        let isolated = strike.isolated(self.servers.len(), self.clients.len());
+        let isolated = strike.isolated(self.nodes.len(), self.clients.len());
         let Strike { fault, targets, lasts, choice, .. } = strike;
         let name = match (targets.len(), isolated.len()) {
             (2.., 0) if fault.target() != Target::Ways => {
@@ -146,15 +156,18 @@ impl World {
             }
             Target::Nodes | Target::Clients => {
                 let targets = targets.into_iter();
-                join_all(targets.map(|target| self.strike_one(target, fault, lasts))).await;
+                join_all(targets.map(|target| self.strike_one(target, fault, lasts, choice))).await;
             }
         }
         self.command.history.note(What::Fault { since, name }).expect("a line in the history");
     }
 
-    async fn strike_one(&self, target: usize, fault: Fault, lasts: Duration) {
+    async fn strike_one(&self, target: usize, fault: Fault, lasts: Duration, choice: u64) {
         if fault.target() == Target::Nodes {
-            return strike_node(&mut *self.servers[target].lock().await, fault, lasts).await;
+            let mut node = self.nodes[target].lock().await;
+            let violations = node.strike(&self.network, fault, lasts, choice).await;
+            self.violations.lock().await.extend(violations);
+            return;
         }
         let mut place = self.clients[target].lock().await;
         if fault == Fault::StopClient {
@@ -186,7 +199,9 @@ impl World {
         });
         let forget = async {
             loop {
-                self.forget_overtaken().await;
+                for node in &self.nodes {
+                    node.lock().await.forget(&self.network).await;
+                }
                 sleep(CALM).await;
             }
         };
@@ -194,47 +209,5 @@ impl World {
             ended = join_all(finish) => ended.into_iter().flatten().collect(),
             never = forget => never,
         }
-    }
-
-    /// Removes the keys that a request has set which outlived its connection: they keep others out
-    /// for their lease, which is longer than anybody wants to wait here.
-    async fn forget_overtaken(&self) {
-        for (node, server) in self.servers.iter().enumerate() {
-            let keys = self.network.overtaken(node, OWN_KEYS).await;
-            let server = server.lock().await;
-            let mut probe = server.probe().await;
-            for key in keys {
-                // None has no deadline, or it stays here, and is found.
-                if probe.command::<i64>(["PTTL", &key]).await > 0 {
-                    probe.command::<()>(["DEL", &key]).await;
-                }
-            }
-        }
-    }
-
-    /// What is on the nodes that should not be.
-    async fn leftovers(&self, killed: &BTreeSet<u32>) -> Vec<String> {
-        let mut found = Vec::new();
-        for server in &self.servers {
-            let server = server.lock().await;
-            let mut probe = server.probe().await;
-            for key in probe.keys().await {
-                let left: i64 = probe.command(["PTTL", &key]).await;
-                let owner =
-                    key.strip_prefix(OWN_KEYS).and_then(|own| own.split(':').next()?.parse().ok());
-                let excused = match owner {
-                    None if key == "redlock:fencing" => true,
-                    Some(owner) => killed.contains(&owner),
-                    // Of a client that was killed, or kept on purpose: it runs out in time.
-                    None => {
-                        u128::try_from(left).is_ok_and(|left| left <= LONGEST_LEASE.as_millis())
-                    }
-                };
-                if left != -2 && !excused {
-                    found.push(format!("left behind on {}: {key} for {left} ms", server.port()));
-                }
-            }
-        }
-        found
     }
 }

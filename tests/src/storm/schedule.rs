@@ -32,6 +32,8 @@ pub struct Schedule {
     pub nodes: usize,
     /// How many clients there are.
     pub clients: usize,
+    /// Whether every client has the restart guard.
+    pub restart_guard: bool,
     /// What fails.
     pub strikes: Vec<Strike>,
 }
@@ -68,7 +70,8 @@ impl Schedule {
         planner.schedule
     }
 
-    /// One node after another, each as soon as the one before is back; all of them so many times.
+    /// One node after another, each as soon as the one before is back; all of them so many times, and
+    /// after each time so long a calm that guarded clients are granted locks again.
     pub fn rolling(seed: u64, fault: Fault, times: u32) -> Self {
         let mut planner = Planner::new(seed, 3, 4);
         let mut at = Duration::ZERO;
@@ -79,8 +82,29 @@ impl Schedule {
                 at += lasts + planner.millis(40, 100);
             }
             // Until connections are no longer taken for short-lived, and made again with patience.
-            at += LONGEST_LEASE * 2;
+            at += LONGEST_LEASE * 2 + Duration::from_secs(1);
         }
+        planner.schedule
+    }
+
+    /// The same for clients with the restart guard.
+    #[must_use]
+    pub fn guarded(self) -> Self {
+        Self { restart_guard: true, ..self }
+    }
+
+    /// Each of [`Fault::REFUSALS`] on one node, then one of them on a majority. When the clients dare
+    /// to come back, a node is slow for a while.
+    pub fn refusals(seed: u64) -> Self {
+        let mut planner = Planner::new(seed, 5, 4);
+        let mut at = Duration::ZERO;
+        for fault in Fault::REFUSALS {
+            planner.strike(at, fault, 1);
+            at += planner.millis(200, 400);
+        }
+        let fault = Fault::REFUSALS[planner.choices.random_range(0..2)];
+        planner.strike(at, fault, planner.quorum());
+        planner.strike(planner.all_idle(), Fault::Stutter, 1);
         planner.schedule
     }
 
@@ -101,9 +125,20 @@ impl Schedule {
         if planner.one_in(2) {
             planner.more_nodes(5);
         }
+        planner.schedule.restart_guard = planner.one_in(2);
+        let faults = Fault::of_random_storms(planner.schedule.restart_guard);
+        // One at the most: the node is lost to the rest of the storm.
+        let refuses = planner.schedule.nodes == 5 && planner.one_in(2);
+        let mut refuses_at = refuses
+            .then(|| planner.choices.random_range(0.0..0.7))
+            .map(|share| time.mul_f64(share));
         let mut at = Duration::ZERO;
         while at < time {
-            let fault = Fault::COVERED[planner.choices.random_range(0..Fault::COVERED.len())];
+            if refuses_at.take_if(|refuses_at| at >= *refuses_at).is_some() {
+                let fault = Fault::REFUSALS[planner.choices.random_range(0..2)];
+                planner.strike(at, fault, 1);
+            }
+            let fault = faults[planner.choices.random_range(0..faults.len())];
             match (planner.choices.random_range(0..20), fault.target()) {
                 (0, Target::Nodes) => planner.strike(at, fault, planner.schedule.nodes),
                 (1..=2, Target::Nodes) => planner.strike(at, fault, planner.quorum()),
@@ -148,8 +183,12 @@ mod tests {
     #[test]
     fn nodes_that_forget_are_held_back_for_longer_than_any_lease() {
         for seed in 0..50 {
-            for strike in Schedule::random(seed, TIME).strikes {
-                assert_ne!(strike.fault, Fault::RestartAtOnce);
+            let schedule = Schedule::random(seed, TIME);
+            for strike in schedule.strikes {
+                assert_ne!(strike.fault, Fault::Evict);
+                assert!(schedule.restart_guard || !Fault::GUARDED.contains(&strike.fault));
+                // It cannot know what was before it came.
+                assert!(!schedule.restart_guard || strike.fault != Fault::KillClient);
                 if strike.fault.forgets() {
                     assert!(strike.lasts > LONGEST_LEASE, "{strike:?}");
                 }
@@ -160,13 +199,23 @@ mod tests {
     #[test]
     fn no_target_has_two_faults_at_once() {
         for seed in 0..50 {
-            let strikes = Schedule::random(seed, TIME).strikes;
+            let Schedule { nodes, clients, strikes, .. } = Schedule::random(seed, TIME);
+            let ways = |strike: &Strike| match strike.fault {
+                Fault::StepForward => {
+                    let ways = |node| (0..clients).map(move |client| client * nodes + node);
+                    strike.targets.iter().flat_map(ways).collect()
+                }
+                fault if fault.target() == Target::Ways => strike.targets.clone(),
+                _ => Vec::new(),
+            };
             for (index, one) in strikes.iter().enumerate() {
                 for other in &strikes[index + 1..] {
                     let same_kind = one.fault.target() == other.fault.target();
                     let share = one.targets.iter().any(|target| other.targets.contains(target));
+                    let share_ways = ways(one).iter().any(|way| ways(other).contains(way));
                     let apart = other.at >= one.at + one.lasts;
-                    assert!(apart || !same_kind || !share, "{one:?} and {other:?}");
+                    let disturbed = same_kind && share || share_ways;
+                    assert!(apart || !disturbed, "{one:?} and {other:?}");
                 }
             }
         }
@@ -176,12 +225,13 @@ mod tests {
     #[test]
     fn there_is_more_than_one_fault_per_lease_and_every_fault_occurs() {
         let mut kinds = std::collections::BTreeSet::new();
-        for seed in 0..20 {
+        for seed in 0..50 {
             let strikes = Schedule::random(seed, TIME).strikes;
             let leases = TIME.div_duration_f64(LONGEST_LEASE);
             assert!(f64::from(u32::try_from(strikes.len()).unwrap()) > 2.0 * leases, "{seed}");
             kinds.extend(strikes.into_iter().map(|strike| strike.fault));
         }
-        assert_eq!(kinds.len(), Fault::COVERED.len(), "{kinds:?}");
+        let faults = [&Fault::COVERED[..], &Fault::REFUSALS, &Fault::GUARDED].concat();
+        assert_eq!(kinds, faults.into_iter().collect());
     }
 }

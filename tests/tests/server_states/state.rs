@@ -121,13 +121,7 @@ impl State {
             Self::NotPermitted => {
                 trouble.tell(&["ACL", "SETUSER", "default", "-set", "-hset"]).await;
             }
-            Self::Misconfigured => {
-                // Where the snapshot is to go is something else.
-                std::fs::create_dir(server.dir().join("dump.rdb")).unwrap();
-                trouble.tell(&["CONFIG", "SET", "save", "3600 1000000"]).await;
-                trouble.tell(&["BGSAVE"]).await;
-                trouble.snapshot_is("err").await;
-            }
+            Self::Misconfigured => server.break_snapshots().await,
             Self::MasterDown => {
                 trouble.tell(&["CONFIG", "SET", "replica-read-only", "no"]).await;
                 trouble.tell(&["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
@@ -167,15 +161,6 @@ impl Trouble {
         self.probe.command::<redis::Value>(command).await;
     }
 
-    async fn snapshot_is(&mut self, status: &str) {
-        let line = format!("rdb_last_bgsave_status:{status}");
-        eventually("the snapshot has ended", SOON, async || {
-            let info: String = self.probe.command(["INFO", "persistence"]).await;
-            info.contains(&line).then_some(())
-        })
-        .await;
-    }
-
     async fn takes_commands(&mut self) {
         eventually("it takes commands again", SOON, async || {
             self.probe.try_command::<String>(["PING"]).await.ok()
@@ -205,11 +190,7 @@ impl Trouble {
             State::NotPermitted => {
                 self.tell(&["ACL", "SETUSER", "default", "+set", "+hset"]).await;
             }
-            State::Misconfigured => {
-                std::fs::remove_dir(server.dir().join("dump.rdb")).unwrap();
-                self.tell(&["BGSAVE"]).await;
-                self.snapshot_is("ok").await;
-            }
+            State::Misconfigured => server.give_up_snapshots().await,
             State::NoReplicas => self.tell(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await,
             State::TooManyClients => self.tell(&["CONFIG", "SET", "maxclients", "1000"]).await,
         }
