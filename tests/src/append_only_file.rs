@@ -145,4 +145,17 @@ mod tests {
         assert_eq!(found("ab"), [(set.len(), end)]);
         assert_eq!(found("b"), []);
     }
+    #[test]
+    fn what_is_added_stands_behind_the_last_command_that_is_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let (set, torn) = ("*2\r\n$3\r\nGET\r\n$1\r\na\r\n", "*2\r\n$3\r\nDEL\r\n$1\r\na");
+        let content = [set, torn].concat().into_bytes();
+        fs::write(&path, &content).unwrap();
+        let file = AppendOnlyFile { path: path.clone(), content };
+        assert_eq!((file.tail(3), file.tail(1000).len()), (&b"\r\na"[..], file.length()));
+        file.pad(2);
+        let padding = "*2\r\n$3\r\nDEL\r\n$7\r\npadding\r\n";
+        assert_eq!(fs::read_to_string(path).unwrap(), [set, padding, padding].concat());
+    }
 }

@@ -5,9 +5,15 @@
 //!
 //! The faults strike nodes, clients, and the network: each client has a way of its own to each node.
 //!
-//! First it has to find what is wrong on purpose: nodes that forget and vote again at once, clients
-//! that ignore the end of their validity, clients that release without comparing. Then every fault
-//! that the promises cover is made alone, then all of them in random sequences.
+//! It has to find what is wrong on purpose: clients that ignore the end of their validity, clients that
+//! release without comparing, nodes that evict locks, and nodes that forget and vote again at once,
+//! because they have lost their data, the end of it, or the right time. The very same schedules have to
+//! leave nothing to be found where the clients have the restart guard. Every fault that the promises
+//! cover is made alone, then all of them in random sequences, every second of them with the guard.
+//!
+//! Not among them: a machine that is suspended, which takes more than a process can do to itself; a
+//! client that is stopped stands in for it. A clock is set forward while nobody is connected to its
+//! node, since of what is granted between a step and the next look at the clock nothing is promised.
 //!
 //!     REDLOCK_STORM_SECONDS=3600  the random storms go on, one after another, for so long
 //!     REDLOCK_STORM_SEED=42       begin with this seed instead of a random one

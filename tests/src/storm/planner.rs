@@ -215,12 +215,12 @@ impl Planner {
             Fault::WrongPassword | Fault::DeleteUser | Fault::TooManyClients => {
                 self.millis(50, 150)
             }
-            Fault::Loading => self.millis(50, 200),
             Fault::StopClient if self.one_in(2) => self.millis(10, 200),
             Fault::StopClient => LONGEST_LEASE + self.millis(10, 200),
             Fault::RestartWithData | Fault::KillClient => self.millis(10, 100),
             Fault::Silence | Fault::LoseRequests | Fault::LoseReplies => self.millis(20, 200),
             Fault::Delay => self.millis(80, 250),
+            Fault::Loading => self.millis(150, 300),
             Fault::Tear | Fault::StepForward => self.millis(20, 60),
             Fault::Overtake => self.millis(40, 120),
         }

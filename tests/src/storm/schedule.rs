@@ -104,7 +104,7 @@ impl Schedule {
         }
         let fault = Fault::REFUSALS[planner.choices.random_range(0..2)];
         planner.strike(at, fault, planner.quorum());
-        planner.strike(planner.all_idle(), Fault::Stutter, 1);
+        planner.plan(planner.all_idle(), Fault::Stutter, vec![0], LONGEST_LEASE * 2);
         planner.schedule
     }
 

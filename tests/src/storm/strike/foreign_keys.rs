@@ -7,15 +7,18 @@ const PUT: &str = "
     if redis.call('EXISTS', KEYS[1]) == 1 then return 0 end
     if ARGV[2] == '0' then redis.call('SET', KEYS[1], ARGV[1])
     elseif ARGV[2] == '1' then redis.call('RPUSH', KEYS[1], ARGV[1])
-    else redis.call('SET', KEYS[1], ARGV[1], 'PX', 600000) end
+    else redis.call('SET', KEYS[1], ARGV[1], 'PX', 691200000) end
     return 1";
 
 const REMOVE: &str = "
     local kind, there = redis.call('TYPE', KEYS[1]).ok, false
     if kind == 'string' then there = redis.call('GET', KEYS[1])
     elseif kind == 'list' then there = redis.call('LINDEX', KEYS[1], 0) end
-    if there ~= ARGV[1] then return 0 end
+    if not there or string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
     return redis.call('DEL', KEYS[1])";
+
+/// What every stranger's value begins with.
+const MARK: &str = "foreign:";
 
 /// Strangers at the names of locks on one node.
 #[derive(Debug)]
@@ -29,7 +32,7 @@ impl ForeignKeys {
     /// than any lease.
     pub(super) async fn put(server: &RedisServer, choice: u64) -> Self {
         let mut probe = server.probe().await;
-        let value = format!("foreign:{choice}");
+        let value = format!("{MARK}{choice}");
         let mut keys = Vec::new();
         for number in 0..CONTENDED_KEYS {
             let key = format!("hot:{number}");
@@ -54,5 +57,14 @@ impl ForeignKeys {
             }
         }
         violations
+    }
+
+    /// Removes those that came back with a server which had forgotten their removal.
+    pub(super) async fn remove_returned(server: &RedisServer) {
+        let mut probe = server.probe().await;
+        for number in 0..CONTENDED_KEYS {
+            let key = format!("hot:{number}");
+            probe.command::<i64>(["EVAL", REMOVE, "1", &key, MARK]).await;
+        }
     }
 }

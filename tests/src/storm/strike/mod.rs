@@ -45,6 +45,7 @@ pub(super) async fn strike_node(
         | Fault::PowerCutAtOnce
         | Fault::Loading => {
             let came_back = restart(server, fault, lasts, choice).await;
+            ForeignKeys::remove_returned(server).await;
             return Aftermath { came_back, ..Aftermath::default() };
         }
         Fault::ForeignKey => {

@@ -14,9 +14,10 @@ use crate::storm::keys::keys_in;
 const UNWRITTEN: u64 = 64 * 1024;
 /// The longest command that begins before it and is lost with it.
 const ONE_COMMAND: usize = 1000;
-/// How many commands a server has to load that takes long for it. It looks at its clients after each
-/// thousand.
-const MUCH: u32 = 5000;
+/// Of a server that sleeps after each command, for as short a time as it can: how long it takes to load
+/// one. It looks at its clients after each thousand.
+const LOADING: &str = "1";
+const ONE_LOADED: Duration = Duration::from_micros(100);
 
 /// Returns the keys about which the server has forgotten something.
 pub(super) async fn restart(
@@ -37,9 +38,9 @@ pub(super) async fn restart(
             file.cut(kept);
         }
         Fault::Loading => {
-            file.pad(MUCH as usize);
-            let delay = (lasts / MUCH).as_micros().to_string();
-            server.restart_with("key-load-delay", &delay).await;
+            let much = lasts.as_micros() / ONE_LOADED.as_micros();
+            file.pad(usize::try_from(much).unwrap_or_default());
+            server.restart_with("key-load-delay", LOADING).await;
             return forgotten;
         }
         Fault::RestartWithData => {}
