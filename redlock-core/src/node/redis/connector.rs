@@ -76,7 +76,7 @@ impl bb8::ManageConnection for Connector {
             .set_pipeline_buffer_size(usize::MAX >> 4)
             .set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
                 match push.kind {
-                    PushKind::Disconnection => watched.fail("the server closed the connection"),
+                    PushKind::Disconnection => watched.end("the server closed the connection"),
                     PushKind::Message => {
                         if let Some(Value::BulkString(channel)) = push.data.first() {
                             channels.announce(&String::from_utf8_lossy(channel));

@@ -30,7 +30,6 @@ pub(super) struct Link {
     /// Whether a lock was asked for or extended since that was looked at.
     used: AtomicBool,
     waiting: Waiting,
-    abandoned: AtomicBool,
 }
 
 /// What the server says of itself.
@@ -50,6 +49,8 @@ pub(super) struct Identity {
 #[derive(Debug, Default)]
 pub(super) struct Health {
     broken: AtomicBool,
+    /// Whether nothing is sent any more, and no reply is waited for.
+    ended: AtomicBool,
     notify: Notify,
     reason: Mutex<Option<Arc<str>>>,
 }
@@ -69,7 +70,6 @@ impl Link {
             standing: Standing::default(),
             used: AtomicBool::new(false),
             waiting: Waiting::default(),
-            abandoned: AtomicBool::new(false),
         }
     }
 
@@ -105,14 +105,8 @@ impl Link {
     /// connection, as long as `limit` is longer than a ballot waits (invariant 6).
     pub(super) fn abandon_if_silent_for(&self, limit: Duration) {
         if self.unresponsive_for(limit, Instant::now()).is_some() {
-            // First, so that nothing is sent any more when there is another connection.
-            self.abandoned.store(true, Ordering::Release);
-            self.health.fail(&format!("no answer for {limit:?}"));
+            self.health.end(&format!("no answer for {limit:?}"));
         }
-    }
-
-    fn is_abandoned(&self) -> bool {
-        self.abandoned.load(Ordering::Acquire)
     }
 
     /// Waits until the connection is broken.
@@ -123,28 +117,38 @@ impl Link {
     /// Sends one command and waits for the reply. Dropped after the first poll, the command may
     /// be sent nevertheless.
     ///
-    /// Nothing is sent once the connection is given up: what cleans up behind it would go over
-    /// another one, and might get there first (invariant 6).
+    /// Nothing is sent once the connection has ended: what cleans up behind it would go over another
+    /// one, and might get there first (invariant 6).
     pub(super) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
-        if self.is_abandoned() {
-            return Err(given_up());
-        }
-        let question = self.waiting.begin();
         let mut handle = self.handle.clone();
         // Unconstrained, so that the first poll sends even where the task's budget is used up: what
         // is polled first has to be sent first (invariant 6).
-        let mut reply = pin!(tokio::task::unconstrained(handle.send_packed_command(command)));
-        let reply = std::future::poll_fn(|cx| match reply.as_mut().poll(cx) {
-            Poll::Ready(reply) => Poll::Ready(Some(reply)),
-            Poll::Pending if self.is_abandoned() => Poll::Ready(None),
-            Poll::Pending => Poll::Pending,
-        });
-        let reply = reply.await.ok_or_else(given_up)?.and_then(Value::extract_error);
-        question.answered();
-        if let Err(error) = &reply {
-            self.health.note(error);
+        let reply = tokio::task::unconstrained(handle.send_packed_command(command));
+        self.answer(async { reply.await.and_then(Value::extract_error) }).await
+    }
+
+    /// Waits for a reply, unless the connection has ended or ends meanwhile: what is put into its queue
+    /// just then stays there, and is told nothing, for as long as somebody keeps the connection. Where
+    /// it is not polled for another reason, it is to be polled now and then
+    /// ([`patiently`](crate::node::patiently)).
+    async fn answer<T>(
+        &self,
+        reply: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, RedisError> {
+        if let Some(error) = self.health.ended() {
+            return Err(error);
         }
-        reply
+        let question = self.waiting.begin();
+        let mut reply = pin!(reply);
+        let reply = std::future::poll_fn(|cx| match reply.as_mut().poll(cx) {
+            Poll::Ready(reply) => Poll::Ready(Ok(reply)),
+            Poll::Pending => {
+                self.health.ended().map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
+            }
+        });
+        let reply = reply.await?;
+        question.answered();
+        reply.inspect_err(|error| self.health.note(error))
     }
 
     /// Runs a script, loading it again where the server has forgotten it (`SCRIPT FLUSH`).
@@ -208,19 +212,13 @@ impl Link {
     /// Subscribes to channels, and waits until the server has confirmed it.
     pub(super) async fn subscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
-        let question = self.waiting.begin();
-        let reply = self.handle.clone().subscribe(channels).await;
-        question.answered();
-        reply.inspect_err(|error| self.health.note(error))
+        self.answer(self.handle.clone().subscribe(channels)).await
     }
 
     /// Ends the subscription to channels.
     pub(super) async fn unsubscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
-        let question = self.waiting.begin();
-        let reply = self.handle.clone().unsubscribe(channels).await;
-        question.answered();
-        reply.inspect_err(|error| self.health.note(error))
+        self.answer(self.handle.clone().unsubscribe(channels)).await
     }
 
     /// How long the server has been silent, if that is for longer than `limit` and long enough to
@@ -243,6 +241,24 @@ impl Health {
         self.notify.notify_waiters();
     }
 
+    /// Ends the connection: what was asked and has no reply yet gets none any more.
+    pub(super) fn end(&self, reason: &str) {
+        // First, so that nothing is sent any more when there is another connection.
+        self.ended.store(true, Ordering::Release);
+        self.fail(reason);
+    }
+
+    fn ended(&self) -> Option<RedisError> {
+        let error =
+            || (ErrorKind::Io, "the connection has ended", self.reason().to_string()).into();
+        self.ended.load(Ordering::Acquire).then(error)
+    }
+
+    fn reason(&self) -> Arc<str> {
+        let reason = self.reason.lock().ok().and_then(|kept| kept.clone());
+        reason.unwrap_or_else(|| "the connection broke".into())
+    }
+
     /// Ends the connection where an error says that it is of no use any more.
     fn note(&self, error: &RedisError) {
         // After a failover the name may lead to the new master: ask again where it leads.
@@ -257,16 +273,11 @@ impl Health {
             tokio::pin!(notified);
             notified.as_mut().enable();
             if !self.is_alive() {
-                let reason = self.reason.lock().ok().and_then(|kept| kept.clone());
-                return reason.unwrap_or_else(|| "the connection broke".into());
+                return self.reason();
             }
             notified.await;
         }
     }
-}
-
-fn given_up() -> RedisError {
-    (ErrorKind::Io, "it was given up, as the server was silent").into()
 }
 
 fn is_no_script(error: &RedisError) -> bool {
@@ -360,5 +371,20 @@ mod tests {
         let mut arrived = String::new();
         server.read_to_string(&mut arrived).await.unwrap();
         assert!(arrived.contains("PING") && !arrived.contains("SET"), "{arrived}");
+    }
+
+    /// Otherwise a release that is asked for at that moment would never be repeated.
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_on_a_connection_that_has_ended_ends() {
+        let (link, _server) = link().await;
+        let link = Arc::new(link);
+        let waiting = {
+            let link = Arc::clone(&link);
+            tokio::spawn(async move { patiently(link.ask(&bb8_redis::redis::cmd("PING"))).await })
+        };
+        tokio::task::yield_now().await;
+        link.health.end("the server closed the connection");
+        let ended = tokio::time::timeout(Duration::from_secs(5), waiting).await;
+        assert!(ended.unwrap().unwrap().unwrap_err().is_io_error());
     }
 }
