@@ -51,7 +51,7 @@ impl RedisOptions {
     /// Adds a user who may do everything. As with the default user's, the password is a word of its own.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
-        secrets::remember(password);
+        redlock_logs::remember_password(password);
         let password = format!(">{password}");
         let rules = ["--user", name, "on", &password, "~*", "&*", "+@all"];
         self.arguments.extend(rules.map(str::to_owned));

@@ -1,7 +1,7 @@
 //! One connection to a server.
 
 use std::fmt;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
@@ -124,7 +124,8 @@ impl Link {
         // Unconstrained, so that the first poll sends even where the task's budget is used up: what
         // is polled first has to be sent first (invariant 6).
         let reply = tokio::task::unconstrained(handle.send_packed_command(command));
-        self.answer(async { reply.await.and_then(Value::extract_error) }).await
+        let reply = pin!(async { reply.await.and_then(Value::extract_error) });
+        self.answer(reply).await
     }
 
     /// Waits for a reply, unless the connection has ended or ends meanwhile: what is put into its queue
@@ -133,13 +134,12 @@ impl Link {
     /// ([`patiently`](crate::node::patiently)).
     async fn answer<T>(
         &self,
-        reply: impl Future<Output = Result<T, RedisError>>,
+        mut reply: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
     ) -> Result<T, RedisError> {
         if let Some(error) = self.health.ended() {
             return Err(error);
         }
         let question = self.waiting.begin();
-        let mut reply = pin!(reply);
         let reply = std::future::poll_fn(|cx| match reply.as_mut().poll(cx) {
             Poll::Ready(reply) => Poll::Ready(Ok(reply)),
             Poll::Pending => {
@@ -212,13 +212,15 @@ impl Link {
     /// Subscribes to channels, and waits until the server has confirmed it.
     pub(super) async fn subscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
-        self.answer(self.handle.clone().subscribe(channels)).await
+        let mut handle = self.handle.clone();
+        self.answer(pin!(handle.subscribe(channels))).await
     }
 
     /// Ends the subscription to channels.
     pub(super) async fn unsubscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
-        self.answer(self.handle.clone().unsubscribe(channels)).await
+        let mut handle = self.handle.clone();
+        self.answer(pin!(handle.unsubscribe(channels))).await
     }
 
     /// How long the server has been silent, if that is for longer than `limit` and long enough to
