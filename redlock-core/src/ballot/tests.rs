@@ -255,6 +255,22 @@ async fn a_grant_that_comes_too_late_is_given_back() {
     assert!(setup.free().await);
 }
 
+/// Invariant 4: the leases on the nodes begin later.
+#[tokio::test(start_paused = true)]
+async fn a_lease_counts_from_before_the_question() {
+    const LATENCY: Duration = Duration::from_millis(20);
+    let setup = Setup::new(3);
+    setup.set(&[Mode::Up(LATENCY); 3]);
+    let claim = claim();
+    let before = setup.ballot.clock.now();
+    let Grant { since, decided, .. } = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    assert!(decided.since(before) >= LATENCY);
+    assert_eq!(since.since(before), Duration::ZERO);
+    let before = setup.ballot.clock.now();
+    let Extension::Extended { since } = setup.ballot.extend(&claim, EXPIRE).await else { panic!() };
+    assert_eq!(since.since(before), Duration::ZERO);
+}
+
 /// Invariant 2.
 #[tokio::test(start_paused = true)]
 async fn a_release_never_takes_the_next_holders_lock() {
