@@ -2,17 +2,17 @@
 
 use std::fmt;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::commands;
+use super::health::Health;
 use super::probation::{Probation, Standing};
 use super::script::Script;
 use super::waiting::Waiting;
@@ -43,16 +43,6 @@ pub(super) struct Identity {
     pub(super) maxmemory_policy: Option<String>,
     /// What its wall clock showed; `None` where the server does not tell.
     pub(super) time: Option<Reading>,
-}
-
-/// Whether the connection still stands.
-#[derive(Debug, Default)]
-pub(super) struct Health {
-    broken: AtomicBool,
-    /// Whether nothing is sent any more, and no reply is waited for.
-    ended: AtomicBool,
-    notify: Notify,
-    reason: Mutex<Option<Arc<str>>>,
 }
 
 impl Link {
@@ -230,67 +220,8 @@ impl Link {
     }
 }
 
-impl Health {
-    pub(super) fn is_alive(&self) -> bool {
-        !self.broken.load(Ordering::Acquire)
-    }
-
-    pub(super) fn fail(&self, reason: &str) {
-        if let Ok(mut kept) = self.reason.lock() {
-            kept.get_or_insert_with(|| reason.into());
-        }
-        self.broken.store(true, Ordering::Release);
-        self.notify.notify_waiters();
-    }
-
-    /// Ends the connection: what was asked and has no reply yet gets none any more.
-    pub(super) fn end(&self, reason: &str) {
-        // First, so that nothing is sent any more when there is another connection.
-        self.ended.store(true, Ordering::Release);
-        self.fail(reason);
-    }
-
-    fn ended(&self) -> Option<RedisError> {
-        let error =
-            || (ErrorKind::Io, "the connection has ended", self.reason().to_string()).into();
-        self.ended.load(Ordering::Acquire).then(error)
-    }
-
-    fn reason(&self) -> Arc<str> {
-        let reason = self.reason.lock().ok().and_then(|kept| kept.clone());
-        reason.unwrap_or_else(|| "the connection broke".into())
-    }
-
-    /// Ends the connection where an error says that it is of no use any more.
-    fn note(&self, error: &RedisError) {
-        // After a failover the name may lead to the new master: ask again where it leads.
-        if is_read_only(error) || error.is_unrecoverable_error() || error.is_io_error() {
-            self.fail(&super::reply::words(error));
-        }
-    }
-
-    async fn broken(&self) -> Arc<str> {
-        loop {
-            let notified = self.notify.notified();
-            tokio::pin!(notified);
-            notified.as_mut().enable();
-            if !self.is_alive() {
-                return self.reason();
-            }
-            notified.await;
-        }
-    }
-}
-
 fn is_no_script(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
-}
-
-/// Whether a server that was a master is one no more. Redis 6.2 says so inside a script with an
-/// error of another kind.
-fn is_read_only(error: &RedisError) -> bool {
-    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
-        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
 }
 
 impl fmt::Debug for Link {
@@ -310,21 +241,6 @@ mod tests {
     use super::super::waiting::SUSPICION;
     use super::*;
     use crate::node::patiently;
-
-    #[test]
-    fn a_server_that_was_demoted_is_known_by_its_error_in_scripts_too() {
-        let error = |text: &str| {
-            let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
-            reply.unwrap().extract_error().unwrap_err()
-        };
-        assert!(is_read_only(&error("READONLY You can't write against a read only replica.")));
-        // Redis 6.2
-        assert!(is_read_only(&error(
-            "ERR Error running script (call to f_1): @user_script:5: @user_script: 5: -READONLY \
-             You can't write against a read only replica."
-        )));
-        assert!(!is_read_only(&error("ERR unknown command 'READONLY'")));
-    }
 
     /// Otherwise it would wait for ever: the connection leads nowhere, and does not break.
     #[tokio::test(start_paused = true)]

@@ -7,6 +7,7 @@ mod connect;
 mod connector;
 mod endpoint;
 mod fencing;
+mod health;
 mod link;
 mod plain;
 mod probation;
