@@ -129,6 +129,7 @@ impl Restricted {
 
     async fn start_without(dialect: Dialect, missing: &[&'static str]) -> Self {
         let logs = Logs::collect();
+        redlock_logs::remember_password("s3cret");
         let server = RedisServer::start().await;
         let mut probe = server.probe().await;
         // Redis 6.2 permits all channels unless told otherwise.

@@ -37,31 +37,75 @@ pub fn remember_password(password: &str) {
     }
 }
 
-/// The first secret in a text: a password that was [remembered](remember_password), or what has
-/// the form of a token.
+/// The first secret in a text: a password that was [remembered](remember_password), or what has the form
+/// of a token, in whatever way it is written: with escapes, in capitals, or as a list of bytes.
 pub fn find_secret(text: &str) -> Option<String> {
-    let passwords = PASSWORDS.lock().unwrap_or_else(PoisonError::into_inner);
-    let password = passwords.iter().find(|password| text.contains(password.as_str())).cloned();
-    password.or_else(|| {
-        let mut words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "-:".contains(c)));
-        words.find_map(token).map(str::to_owned)
-    })
+    let plain = plain(text);
+    let password = {
+        let passwords = PASSWORDS.lock().unwrap_or_else(PoisonError::into_inner);
+        passwords.iter().find(|password| plain.contains(&password.to_ascii_lowercase())).cloned()
+    };
+    password
+        .or_else(|| token(&plain).map(str::to_owned))
+        .or_else(|| byte_lists(&plain).find_map(|listed| find_secret(&listed)))
 }
 
-/// A token in a word: 32 hexadecimal digits, or a UUID and a number.
-fn token(word: &str) -> Option<&str> {
-    let is_hexadecimal =
-        |part: &str| part.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    let plain = word.split([':', '-']).find(|part| part.len() == 32 && is_hexadecimal(part));
-    plain.or_else(|| {
-        let parts: Vec<&str> = word.split(':').collect();
-        let is_uuid = |part: &str| {
-            let groups: Vec<&str> = part.split('-').collect();
-            groups.iter().map(|group| group.len()).eq([8, 4, 4, 4, 12])
-                && groups.iter().all(|group| is_hexadecimal(group))
-        };
-        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        parts.windows(2).find(|pair| is_uuid(pair[0]) && is_number(pair[1])).map(|_| word)
+/// A text in lower case, in which the escapes of `Debug` and of terminals are undone: `\r` in front of a
+/// token is no letter of it.
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut rest = text.chars();
+    while let Some(next) = rest.next() {
+        match next {
+            // Up to the letter that ends it.
+            '\u{1b}' => {
+                rest.by_ref().find(char::is_ascii_alphabetic);
+                plain.push(' ');
+            }
+            '\\' => match rest.next() {
+                Some('x') => {
+                    let digits: String = rest.by_ref().take(2).collect();
+                    let byte = u8::from_str_radix(&digits, 16);
+                    plain.push(byte.map_or(' ', |byte| char::from(byte).to_ascii_lowercase()));
+                }
+                Some('u') => {
+                    let digits: String = rest.by_ref().skip(1).take_while(|c| *c != '}').collect();
+                    let code = u32::from_str_radix(&digits, 16).ok().and_then(char::from_u32);
+                    plain.push(code.unwrap_or(' '));
+                }
+                Some(escaped @ ('"' | '\'' | '\\')) => plain.push(escaped),
+                _ => plain.push(' '),
+            },
+            _ => plain.push(next.to_ascii_lowercase()),
+        }
+    }
+    plain
+}
+
+/// What has the form of a token: 32 hexadecimal digits, or a UUID, a colon and a number.
+fn token(text: &str) -> Option<&str> {
+    let words = || text.split(|c: char| !(c.is_ascii_hexdigit() || "-:".contains(c)));
+    let digits = || text.split(|c: char| !c.is_ascii_hexdigit());
+    let numbered_uuid = |word: &&str| {
+        word.split(':').zip(word.split(':').skip(1)).any(|(uuid, number)| {
+            // Digits of what stands before it may belong to its first group.
+            let mut groups = uuid.rsplit('-').map(str::len);
+            let last: [_; 4] = std::array::from_fn(|_| groups.next().unwrap_or_default());
+            let is_uuid = last == [12, 4, 4, 4] && groups.next().is_some_and(|first| first >= 8);
+            is_uuid && number.starts_with(|c: char| c.is_ascii_digit())
+        })
+    };
+    digits().find(|digits| digits.len() == 32).or_else(|| words().find(numbered_uuid))
+}
+
+/// The texts that are written as lists of bytes, such as `[72, 105]`.
+fn byte_lists(text: &str) -> impl Iterator<Item = String> {
+    let lists = text.split('[').filter_map(|list| list.split_once(']'));
+    lists.filter_map(|(list, _)| {
+        // The last may have a comma, too.
+        let bytes = list.split(',').map(str::trim).filter(|byte| !byte.is_empty());
+        let bytes: Option<Vec<u8>> = bytes.map(|byte| byte.parse().ok()).collect();
+        bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
     })
 }
 
@@ -80,6 +124,25 @@ mod tests {
             ("[67e55044-10b1-426f-9247-bb680e5fe0c8:1]", "67e55044-10b1-426f-9247-bb680e5fe0c8:1"),
         ] {
             assert_eq!(find_secret(text).as_deref(), Some(secret), "{text}");
+        }
+        for secret in [
+            "opensesame",
+            "0123456789abcdef0123456789abcdef",
+            "67e55044-10b1-426f-9247-bb680e5fe0c8:12",
+        ] {
+            // As it is on the wire.
+            let said = format!("$3\r\nSET\r\n{secret}\r\n");
+            let shouted = said.to_ascii_uppercase();
+            let (escaped, listed) = (format!("{said:?}"), format!("{:?}", said.as_bytes()));
+            let many_lines = format!("{:#?}", said.as_bytes()).replace('\n', " ");
+            let colored = format!("\u{1b}[33m{secret}\u{1b}[0m");
+            let of_terminal = format!("{colored:?}");
+            let hexadecimal: String = secret.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
+            for text in
+                [said, shouted, escaped, listed, many_lines, colored, of_terminal, hexadecimal]
+            {
+                assert!(find_secret(&text).is_some(), "{text}");
+            }
         }
         for text in [
             "order:42 at 127.0.0.1:6379",
