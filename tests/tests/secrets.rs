@@ -428,9 +428,11 @@ fn a_secret_in_a_log_ends_the_process() {
             .unwrap();
         return;
     }
+    let passwords = tempfile::NamedTempFile::new().unwrap();
     let run = |secret: &str| {
         let mut child = Command::new(std::env::current_exe().unwrap());
-        let output = child.args(["--exact", TEST]).env(SECRET, secret).output().unwrap();
+        child.args(["--exact", TEST]).env(SECRET, secret);
+        let output = child.env("REDLOCK_TEST_PASSWORDS", passwords.path()).output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     assert!(run("nothing of interest").0);
@@ -438,4 +440,7 @@ fn a_secret_in_a_log_ends_the_process() {
         let (success, said) = run(secret);
         assert!(!success && said.contains("a secret was logged"), "{secret}: {said}");
     }
+    // For the search of what the whole run prints.
+    let passwords = std::fs::read_to_string(passwords.path()).unwrap();
+    assert!(passwords.lines().any(|password| password == PASSWORD), "{passwords}");
 }

@@ -50,6 +50,9 @@ impl Health {
     }
 
     /// Notes an error, which may say that the connection is of no use any more.
+    ///
+    /// It does not end by that: what was asked may still be answered, and who has it in hand already may
+    /// still send over it.
     pub(super) fn note(&self, error: &RedisError) {
         // After a failover the name may lead to the new master: ask again where it leads.
         if is_read_only(error) || error.is_unrecoverable_error() || error.is_io_error() {

@@ -64,8 +64,9 @@ end
 ///
 /// What a script has done so far stays when it fails, and there is no lock without a deadline
 /// (invariant 4). So nothing is set where PEXPIRE is not permitted, which the server says since Redis
-/// 7.0; to Redis 6.2 it is an error afterwards, and the hash is removed again. To try a PEXPIRE before
-/// would not do: after the first write of a script Redis does not refuse any for want of memory.
+/// 7.0; to Redis 6.2 it is an error afterwards, and the hash is removed again, as far as DEL is
+/// permitted. To try a PEXPIRE before would not do: after the first write of a script Redis does not
+/// refuse any for want of memory.
 pub(super) const ACQUIRE: &str = set!("", "return redis.status_reply('OK')");
 
 /// As [`ACQUIRE`], but numbers the lock, and answers the number as text.
