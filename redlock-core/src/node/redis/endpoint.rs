@@ -184,6 +184,24 @@ mod tests {
         assert!(!format!("{endpoint:?}").contains("s3cret"));
     }
 
+    /// Without them, commands wait for each other on a network, and a server whose machine vanished is
+    /// not noticed for hours.
+    #[test]
+    fn sockets_do_not_delay_and_notice_a_machine_that_vanished() {
+        let tls = cfg!(feature = "tls").then_some("rediss://10.0.0.1");
+        for url in ["redis://10.0.0.1", "redis://app:s3cret@10.0.0.1:7000/2"].into_iter().chain(tls)
+        {
+            let endpoint = Endpoint::parse(url).unwrap();
+            let tcp = endpoint.client.get_connection_info().tcp_settings();
+            assert!(tcp.nodelay(), "{url}");
+            // What is set can be read in no other way.
+            let keepalive = format!("{:?}", tcp.keepalive().expect("it is on"));
+            assert!(keepalive.contains("time: Some(5s), interval: Some(2s)"), "{keepalive}");
+            #[cfg(any(target_os = "android", target_os = "linux"))]
+            assert_eq!(tcp.user_timeout(), Some(Duration::from_secs(5)), "{url}");
+        }
+    }
+
     #[cfg(not(feature = "tls"))]
     #[test]
     fn tls_names_its_feature() {
