@@ -67,15 +67,8 @@ impl bb8::ManageConnection for Connector {
     async fn connect(&self) -> Result<Arc<Link>, Failure> {
         let health = Arc::new(Health::default());
         let (watched, channels) = (Arc::clone(&health), Arc::clone(&self.channels));
-        let config = AsyncConnectionConfig::new()
-            // One deadline covers all of it.
-            .set_connection_timeout(None)
-            // A ballot has a deadline of its own.
-            .set_response_timeout(None)
-            // Never full: a command that had to wait for a place could be overtaken by its clean-up
-            // (invariant 6). What may pile up is bounded by not asking a server that is silent.
-            .set_pipeline_buffer_size(usize::MAX >> 4)
-            .set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+        let config = settings().set_push_sender(
+            move |push: PushInfo| -> Result<(), std::convert::Infallible> {
                 match push.kind {
                     PushKind::Disconnection => watched.end("the server closed the connection"),
                     PushKind::Message => {
@@ -86,7 +79,8 @@ impl bb8::ManageConnection for Connector {
                     _ => {}
                 }
                 Ok(())
-            });
+            },
+        );
         let connect = async {
             let mut handle = self.endpoint.open(&config).await?;
             let mut asked = handle.clone();
@@ -114,6 +108,18 @@ impl bb8::ManageConnection for Connector {
     fn has_broken(&self, link: &mut Arc<Link>) -> bool {
         !link.is_alive()
     }
+}
+
+/// How a connection is used.
+pub(super) fn settings() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        // One deadline covers all of it.
+        .set_connection_timeout(None)
+        // A ballot has a deadline of its own.
+        .set_response_timeout(None)
+        // Never full: a command that had to wait for a place could be overtaken by its clean-up
+        // (invariant 6). What may pile up is bounded by not asking a server that is silent.
+        .set_pipeline_buffer_size(usize::MAX >> 4)
 }
 
 /// All at once, in one round trip.

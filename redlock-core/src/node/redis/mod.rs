@@ -9,6 +9,8 @@ mod endpoint;
 mod fencing;
 mod health;
 mod link;
+#[cfg(test)]
+mod order_tests;
 mod plain;
 mod probation;
 mod reachable;

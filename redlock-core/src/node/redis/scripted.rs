@@ -36,10 +36,11 @@ pub(super) async fn acquire(link: &Link, claim: &Claim, expire: Duration) -> Vot
 pub(super) mod tests {
     use std::sync::Arc;
 
+    use bb8_redis::redis::RedisConnectionInfo;
     use bb8_redis::redis::aio::MultiplexedConnection;
-    use bb8_redis::redis::{AsyncConnectionConfig, RedisConnectionInfo};
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
+    use super::super::connector::settings;
     use super::super::link::Identity;
     use super::*;
     use crate::key::LockKey;
@@ -56,8 +57,7 @@ pub(super) mod tests {
     pub(in crate::node::redis) async fn link() -> (Link, DuplexStream) {
         let (client, server) = tokio::io::duplex(4096);
         let info = RedisConnectionInfo::default().set_skip_set_lib_name();
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let connection = MultiplexedConnection::new_with_config(&info, client, config).await;
+        let connection = MultiplexedConnection::new_with_config(&info, client, settings()).await;
         let (handle, driver) = connection.unwrap();
         tokio::spawn(driver);
         let names = Script::ALL.map(|script| format!("{script:?}"));
