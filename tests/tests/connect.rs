@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use redlock_core::{ConnectError, LockManager, NodeError, Vote};
-use redlock_tests::{Logs, RedisServer, Servers, eventually};
+use redlock_tests::{Logs, Probe, RedisServer, Servers, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
@@ -171,4 +171,46 @@ async fn a_server_that_evicts_is_warned_of_by_its_policys_name() {
     let server = RedisServer::start().await;
     LockManager::connect([server.url()]).await.unwrap();
     assert_eq!(warnings(&logs).len(), before, "{:?}", warnings(&logs));
+}
+
+/// How many connections the server has accepted.
+async fn connections(probe: &mut Probe) -> u64 {
+    let info: String = probe.command(["INFO", "stats"]).await;
+    let count = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
+/// What a server that refuses us is spared, and its log.
+async fn seldom_tried_after(strike: &[&[&str]]) {
+    let server = RedisServer::options().user("app", "knock-knock").start().await;
+    let locks = LockManager::connect([server.url_at("app:knock-knock@127.0.0.1")]).await.unwrap();
+    locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
+    let mut probe = server.probe().await;
+    let before = connections(&mut probe).await;
+    let begun = Instant::now();
+    for command in strike {
+        probe.command::<redis::Value>(command).await;
+    }
+    eventually("it is refused", SOON, async || {
+        let error = locks.lock(KEY).try_acquire().await.err()?;
+        error.to_string().contains("WRONGPASS").then_some(())
+    })
+    .await;
+    eventually("it is tried again", SOON, async || {
+        (connections(&mut probe).await >= before + 2).then_some(())
+    })
+    .await;
+    // The second attempt; after a server that only went away there would be many by now.
+    assert!(begun.elapsed() > Duration::from_secs(3), "{:?}", begun.elapsed());
+}
+
+#[tokio::test]
+async fn a_server_that_has_another_password_by_now_is_seldom_tried() {
+    let password = ["ACL", "SETUSER", "app", "resetpass", ">another"];
+    seldom_tried_after(&[&password, &["CLIENT", "KILL", "USER", "app"]]).await;
+}
+
+#[tokio::test]
+async fn a_server_that_has_deleted_our_user_is_seldom_tried() {
+    seldom_tried_after(&[&["ACL", "DELUSER", "app"]]).await;
 }
