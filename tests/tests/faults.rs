@@ -322,3 +322,27 @@ async fn shutdown_waits_for_releases_that_are_under_way() {
     assert_eq!(servers.keys().await, [""; 0]);
     assert!(!held.is_valid());
 }
+
+/// The server counts by the clock on the wall, which goes on while it is stopped.
+#[tokio::test]
+async fn a_lock_that_runs_out_on_a_stopped_server_is_free_as_soon_as_it_goes_on() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let _quiet = QUIET.lock().await;
+    let mut servers = Servers::start(1).await;
+    let builder = || LockManager::builder().urls(servers.urls()).node_timeout(SOON);
+    let (first, second) = (builder().connect().await.unwrap(), builder().connect().await.unwrap());
+    let guard = first.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
+    let granted = Instant::now();
+    // Nothing of it may free the lock, but time.
+    guard.keep_until_expiry();
+    servers[0].freeze();
+    assert!(granted.elapsed() < LEASE, "it was stopped too late");
+    eventually("the lease is over", SOON, async || {
+        (granted.elapsed() > LEASE.mul_f64(1.1)).then_some(())
+    })
+    .await;
+    servers[0].thaw();
+    let guard = second.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    guard.release().await.unwrap();
+    assert_eq!(servers.keys().await, [""; 0]);
+}
