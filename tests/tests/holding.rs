@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use redlock_core::{LockManager, LockState};
-use redlock_tests::{Logs, Servers, eventually};
+use redlock_tests::{Logs, RedisServer, Servers, eventually};
 use rustix::process::{Pid, Signal, kill_process};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -166,4 +166,42 @@ async fn a_majority_that_freezes_past_the_lease_loses_the_lock_once() {
     let lost: Vec<_> =
         logs.lines().into_iter().filter(|line| line.contains("a lock was lost")).collect();
     assert_eq!(lost.len(), 1, "{lost:?}");
+}
+
+/// The holder of a lock on one server, which closes its connection and takes no other.
+async fn shut_out(strike: &[&[&str]]) {
+    let lease = Duration::from_secs(3);
+    let server = RedisServer::options().user("app", "out-in-the-cold").start().await;
+    let locks = LockManager::connect([server.url_at("app:out-in-the-cold@127.0.0.1")]);
+    let locks = locks.await.unwrap();
+    let guard = locks.lock("a").expire(lease).renew().try_acquire().await.unwrap();
+    assert_eq!(guard.state(), LockState::Held);
+    let mut probe = server.probe().await;
+    for command in strike {
+        probe.command::<redis::Value>(command).await;
+    }
+    eventually("it is not sure any more", SOON, async || {
+        (guard.state() == LockState::Suspect).then_some(())
+    })
+    .await;
+    let begun = Instant::now();
+    let remaining = guard.remaining();
+    assert!(guard.is_valid() && !remaining.is_zero(), "lost without a warning");
+    tokio::time::timeout(SOON, guard.lost()).await.unwrap();
+    assert!(begun.elapsed() >= remaining, "lost too early");
+    assert!(begun.elapsed() < remaining + Duration::from_secs(1), "lost too late");
+    assert_eq!(guard.state(), LockState::Lost);
+    assert!(!guard.is_valid());
+    guard.release().await.unwrap_err();
+}
+
+#[tokio::test]
+async fn a_holder_whose_user_is_deleted_is_suspect_and_loses_the_lock_at_its_deadline() {
+    shut_out(&[&["ACL", "DELUSER", "app"]]).await;
+}
+
+#[tokio::test]
+async fn a_holder_whose_connection_is_killed_is_suspect_and_loses_the_lock_at_its_deadline() {
+    let kill: &[&str] = &["CLIENT", "KILL", "USER", "app"];
+    shut_out(&[&["ACL", "SETUSER", "app", "off"], kill]).await;
 }
