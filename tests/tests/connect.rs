@@ -196,7 +196,7 @@ async fn seldom_tried_after(strike: &[&[&str]]) {
         error.to_string().contains("WRONGPASS").then_some(())
     })
     .await;
-    eventually("it is tried again", SOON, async || {
+    eventually("it is tried again", SOON * 2, async || {
         (connections(&mut probe).await >= before + 2).then_some(())
     })
     .await;
@@ -213,4 +213,26 @@ async fn a_server_that_has_another_password_by_now_is_seldom_tried() {
 #[tokio::test]
 async fn a_server_that_has_deleted_our_user_is_seldom_tried() {
     seldom_tried_after(&[&["ACL", "DELUSER", "app"]]).await;
+}
+
+/// A machine that vanishes says nothing; the kernel shall ask an idle connection after 5 s, and not
+/// after two hours.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn an_idle_connection_is_kept_alive_by_the_kernel() {
+    let server = RedisServer::start().await;
+    let _locks = LockManager::connect([server.url()]).await.unwrap();
+    let port = format!(":{:04X}", server.port());
+    let left = eventually("its timer runs", SOON, async || {
+        let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        sockets.lines().find_map(|line| {
+            let fields: Vec<&str> = line.split_whitespace().collect();
+            // To that server, established, and with a keepalive timer.
+            let is_ours = fields[2].ends_with(&port) && fields[3] == "01";
+            let left = fields[5].strip_prefix("02:").filter(|_| is_ours)?;
+            Some(u64::from_str_radix(left, 16).unwrap())
+        })
+    })
+    .await;
+    assert!(Duration::from_millis(left * 10) <= Duration::from_secs(5), "{left} hundredths");
 }
