@@ -386,7 +386,7 @@ fn renewal_goes_on_in_the_next_runtime() {
     for _ in 0..2 {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let lease = Duration::from_millis(90);
+            let lease = Duration::from_millis(500);
             let guard = locks.lock("a").expire(lease).renew().try_acquire().await.unwrap();
             assert!(tokio::time::timeout(lease * 3, guard.lost()).await.is_err(), "not renewed");
             guard.release().await.unwrap();
