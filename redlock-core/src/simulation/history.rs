@@ -8,6 +8,9 @@ pub(super) struct Span {
     pub(super) key: String,
     pub(super) holder: String,
     pub(super) client: usize,
+    /// When it may have been confirmed at the earliest: before the start, if the holder only finds
+    /// later that its lease was extended.
+    pub(super) since: Duration,
     pub(super) start: Duration,
     pub(super) end: Duration,
     /// The holder's number, if it asked for one.
@@ -22,20 +25,16 @@ pub(super) fn violations(
 ) -> Vec<String> {
     spans.sort_by(|a, b| (&a.key, a.start).cmp(&(&b.key, b.start)));
     let mut found = Vec::new();
-    let mut furthest: Option<&Span> = None;
+    let mut lasting: Vec<&Span> = Vec::new();
     let mut highest: Option<&Span> = None;
     for span in &spans {
-        furthest = furthest.filter(|before| before.key == span.key);
+        lasting.retain(|before| before.key == span.key && span.start < before.end);
         highest = highest.filter(|before| before.key == span.key);
-        if let Some(before) = furthest
-            && span.start < before.end
-            && !left_open(before, span)
-        {
+        // All of them: of three, the first may leave both others open, and these not each other.
+        for before in lasting.iter().filter(|before| !left_open(before, span)) {
             found.push(format!("two held at the same time: {before:?} and {span:?}"));
         }
-        if furthest.is_none_or(|before| before.end < span.end) {
-            furthest = Some(span);
-        }
+        lasting.push(span);
         if span.number.is_some() {
             if let Some(before) = highest
                 && before.number >= span.number
@@ -55,7 +54,7 @@ mod tests {
     fn span(key: &str, start: u64, end: u64, number: Option<i64>) -> Span {
         let (key, holder) = (key.to_owned(), String::new());
         let [start, end] = [start, end].map(Duration::from_millis);
-        Span { key, holder, client: 0, start, end, number }
+        Span { key, holder, client: 0, since: start, start, end, number }
     }
 
     #[test]
@@ -68,13 +67,21 @@ mod tests {
 
     #[test]
     fn only_what_is_left_open_is_left_out() {
-        let spans = vec![span("a", 0, 10, None), span("a", 4, 9, None), span("a", 5, 6, None)];
-        let first = spans[0].clone();
+        let spans = vec![span("a", 0, 10, None), span("a", 4, 9, None), span("a", 10, 11, None)];
+        assert_eq!(violations(spans.clone(), |_, _| true), [""; 0]);
         let open = |before: &Span, span: &Span| {
-            assert_eq!(*before, first, "the one who believes for longest");
-            span.start.as_millis() == 4
+            assert_eq!([before, span].map(|span| span.start.as_millis()), [0, 4]);
+            false
         };
-        assert_eq!(violations(spans.clone(), open).len(), 1);
+        assert_eq!(violations(spans, open).len(), 1);
+    }
+
+    #[test]
+    fn those_whom_one_leaves_open_are_compared_with_each_other() {
+        let [a, b, c] = [(0, 100), (10, 50), (20, 60)].map(|(from, to)| span("a", from, to, None));
+        let open = |before: &Span, _: &Span| *before == a;
+        let found = violations(vec![c.clone(), b.clone(), a.clone()], open);
+        assert_eq!(found, [format!("two held at the same time: {b:?} and {c:?}")]);
     }
 
     #[test]

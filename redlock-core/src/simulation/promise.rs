@@ -2,14 +2,12 @@
 //!
 //! The restart guard promises that a step forward is found at the next look at the clock, unless it is
 //! too small to be told from clocks that run apart. Of the pairs of holders whose beliefs overlap, the
-//! ones that this leaves open are those
+//! ones that this leaves open are those of which
 //!
-//! * of which the second begins between a step that nobody heard of and the time at which its client
-//!   must have looked, and
-//! * that overlap by no more than what was stepped too little to be found,
-//!
-//! and these only where the step falls into the belief of the first: what is granted after a step
-//! lasts as long as it should.
+//! * a step falls into the belief of the first: what is granted after it lasts as long as it should,
+//! * the second begins before its client must have looked, unless the step is too small to be found, and
+//! * the overlap is no longer than what was so stepped on one server: any two quorums have a server in
+//!   common, and there the lock of the first went by so much too early.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -25,6 +23,10 @@ pub(super) const UNNOTICED: Duration = Duration::from_millis(500 + 24 + 2 * 50);
 /// How much earlier than its holder believes in it a lock may be set on a server.
 const ACQUIRING: Duration = Duration::from_millis(2 * 50);
 
+/// A server measures a lease in whole milliseconds, and what a step leaves of it by a clock that may run
+/// fast: by that much of the step is not made up for by the margin, which is a part of the lease.
+const ROUNDING: Duration = Duration::from_millis(5);
+
 /// A smaller step is taken for a correction.
 const SMALLEST_STEP: Duration = Duration::from_millis(50);
 /// What was held up gets there so much later than it is let go.
@@ -39,21 +41,16 @@ impl Plan {
     /// Whether nothing that is promised keeps this second holder from believing in the lock while the
     /// first still does.
     pub(super) fn leaves_open(&self, first: &Span, second: &Span) -> bool {
-        let held = first.start.saturating_sub(ACQUIRING)..=second.start;
-        let overlap = first.end.saturating_sub(second.start);
-        let mut hidden = BTreeMap::<usize, Duration>::new();
+        let held = first.since.saturating_sub(ACQUIRING)..=second.start;
+        let mut stepped = BTreeMap::<usize, Duration>::new();
         for step in self.steps().filter(|step| step.is_forward() && held.contains(&step.at)) {
-            if !self.promises_guard {
-                return true;
-            }
             let way = Way { plan: self, client: second.client, step };
-            if way.hides_it() {
-                *hidden.entry(step.server).or_default() += step.size();
-            } else if second.start < way.known() {
-                return true;
+            if !self.promises_guard || second.since < way.known() || way.hides_it() {
+                *stepped.entry(step.server).or_default() += step.size();
             }
         }
-        hidden.values().any(|hidden| overlap <= *hidden)
+        let overlap = first.end.saturating_sub(second.start);
+        stepped.values().any(|stepped| overlap <= *stepped + ROUNDING)
     }
 
     /// Whether a clock has been stepped forward.
@@ -250,22 +247,20 @@ mod tests {
         Fault::StepClock { server: 0, by, noticed: false }
     }
 
+    fn span(client: usize, start: u32, end: u32) -> Span {
+        let [start, end] = [start, end].map(|at| at * MILLI);
+        let [key, holder] = ["key", ""].map(str::to_owned);
+        Span { key, holder, client, since: start, start, end, number: None }
+    }
+
     /// Whether a first who believed from 1000 to 5000 and a second who begins then are left open.
     fn is_open(plan: &Plan, second: u32) -> bool {
-        let span = |client, start: u32, end: u32| Span {
-            key: "key".to_owned(),
-            holder: String::new(),
-            client,
-            start: start * MILLI,
-            end: end * MILLI,
-            number: None,
-        };
         plan.leaves_open(&span(0, 1000, 5000), &span(1, second, second + 1))
     }
 
     #[test]
     fn what_begins_before_a_step_can_be_known_is_left_open() {
-        let stepped = plan(&[(2000, step(3000))]);
+        let stepped = plan(&[(2000, step(3010))]);
         assert_eq!(
             [1999, 2000, 2623, 2624].map(|at| is_open(&stepped, at)),
             [false, true, true, false]
@@ -283,13 +278,39 @@ mod tests {
         for (by, open) in [(40, true), (110, true), (120, false)] {
             let stepped = plan(&[(2000, step(by))]);
             let by = u32::try_from(by).unwrap();
-            assert_eq!(is_open(&stepped, 5000 - by), open, "{by}");
-            assert!(!is_open(&stepped, 5000 - by - 1), "{by}");
+            assert_eq!(is_open(&stepped, 4995 - by), open, "{by}");
+            assert!(!is_open(&stepped, 4995 - by - 1), "{by}");
         }
         let back = plan(&[(1000, step(-40)), (2000, step(120))]);
         assert!(is_open(&back, 4880), "it was not found either");
         let undone = plan(&[(1900, step(-3000)), (2000, step(3000))]);
         assert!(is_open(&undone, 4000), "in between nobody has looked");
+    }
+
+    #[test]
+    fn a_step_that_nobody_knows_of_yet_leaves_no_more_open_than_its_size() {
+        let stepped = plan(&[(2000, step(120))]);
+        assert!(!is_open(&stepped, 2100), "the lock was gone by 2.9 s too early");
+        for promises_guard in [true, false] {
+            let stepped =
+                Plan { promises_guard, ..plan(&[(2000, step(1200)), (2000, step(1700))]) };
+            assert_eq!([2094, 2095].map(|at| is_open(&stepped, at)), [false, true]);
+            let other = Fault::StepClock { server: 1, by: 1700, noticed: false };
+            let stepped = Plan { promises_guard, ..plan(&[(2000, step(1200)), (2000, other)]) };
+            assert!(!is_open(&stepped, 2100), "the other server's lock was not gone");
+        }
+    }
+
+    #[test]
+    fn what_an_extension_finds_later_may_have_been_confirmed_earlier() {
+        let stepped = plan(&[(2000, step(3000))]);
+        let [first, second] = [span(0, 1000, 5000), span(1, 2700, 2701)];
+        assert!(!stepped.leaves_open(&first, &second));
+        let extended = Span { since: 2600 * MILLI, ..second.clone() };
+        assert!(stepped.leaves_open(&first, &extended));
+        let extended = Span { since: 2500 * MILLI, start: 2600 * MILLI, ..first.clone() };
+        let second = span(1, 2620, 2621);
+        assert!(!stepped.leaves_open(&extended, &second), "it was extended after the step");
     }
 
     #[test]

@@ -25,6 +25,9 @@ pub(super) struct Worker {
 /// questions to the nodes, and one that was begun at the end of the waiting.
 const ASKING: Duration = Duration::from_millis(3 * 50 + 10);
 
+/// What is left of a lease that nobody extends differs by less from one look at it to the next.
+const CLOCK_TICK: Duration = Duration::from_millis(1);
+
 impl Worker {
     pub(super) async fn work(mut self) {
         while self.world.trace.elapsed() < self.world.plan.length {
@@ -184,7 +187,8 @@ impl Belief {
     fn new(worker: &Worker, key: &str, number: Option<i64>) -> Self {
         let start = worker.world.trace.elapsed();
         let (key, holder) = (key.to_owned(), worker.name.clone());
-        let span = Span { key, holder, client: worker.client, start, end: start, number };
+        let client = worker.client;
+        let span = Span { key, holder, client, since: start, start, end: start, number };
         let world = Arc::clone(&worker.world);
         Self { world, span, drift: worker.drift, until: Instant::now(), was_lost: false }
     }
@@ -197,7 +201,18 @@ impl Belief {
 
     /// What the guard tells, on the clock of its client.
     fn goes_on_for(&mut self, left: Duration) {
-        self.until = Instant::now() + left.div_f64(1.0 + f64::from(self.drift) / 1e6);
+        let now = Instant::now();
+        let until = now + left.div_f64(1.0 + f64::from(self.drift) / 1e6);
+        let start = self.world.trace.at(now);
+        if self.span.start < start && self.until + CLOCK_TICK < until {
+            // An extended lease is a grant of its own: a quorum has confirmed it, whatever had
+            // happened until then.
+            let next = Span { since: self.span.start, start, number: None, ..self.span.clone() };
+            let mut before = std::mem::replace(&mut self.span, next);
+            before.end = self.world.trace.at(now.min(self.until));
+            self.world.believed(before);
+        }
+        self.until = until;
     }
 }
 
