@@ -64,6 +64,9 @@ fn explain(seed: u64, weakness: Weakness, violations: &[String]) -> ! {
     panic!("seed {seed} ({SEED}={seed} repeats it):\n{}", violations.join("\n"));
 }
 
+/// As many may meet by chance where there are few runs.
+const FEW: u64 = 20;
+
 #[test]
 fn whatever_goes_wrong_no_promise_is_broken() {
     if let Some(seed) = from_environment(SEED) {
@@ -91,10 +94,12 @@ fn whatever_goes_wrong_no_promise_is_broken() {
     }
     eprintln!("{runs} runs in {:?}: {total:?}", begun.elapsed());
     // Otherwise nothing was tried.
-    let Counts { granted, contended, unavailable, given_up, faults, stepped, .. } = total;
+    let Counts { granted, contended, unavailable, given_up, faults, left_open, stepped } = total;
     for count in [granted / 3, contended, unavailable, given_up, faults / 10, stepped] {
         assert!(count >= runs, "{runs} runs: {total:?}");
     }
+    // Otherwise more is excused than was when this was written: one in two hundred.
+    assert!(left_open <= FEW + granted / 100, "{total:?}");
 }
 
 #[test]
