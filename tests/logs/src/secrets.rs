@@ -137,7 +137,9 @@ mod tests {
             let many_lines = format!("{:#?}", said.as_bytes()).replace('\n', " ");
             let colored = format!("\u{1b}[33m{secret}\u{1b}[0m");
             let of_terminal = format!("{colored:?}");
-            let hexadecimal: String = secret.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
+            let hexadecimal: Vec<String> =
+                secret.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
+            let hexadecimal = hexadecimal.concat();
             for text in
                 [said, shouted, escaped, listed, many_lines, colored, of_terminal, hexadecimal]
             {
