@@ -77,7 +77,7 @@ pub enum LockError {
     /// An option is out of its range. No node was asked.
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
-    /// The same [scope](crate::scope), that is the same request, holds the lock already, and would
+    /// The same [scope](crate::scope()), that is the same request, holds the lock already, and would
     /// wait for itself. Ask for a [reentrant](crate::LockRequest::reentrant) lock to share it. No
     /// node was asked.
     #[error("the lock {key} is held by the same request already")]

@@ -29,7 +29,7 @@
 //! * [`LockManager`] knows the nodes; one per service. [`LockManagerBuilder`] has its options.
 //! * [`LockRequest`] holds the options of one acquisition and ends in
 //!   [`acquire`](LockRequest::acquire) or [`try_acquire`](LockRequest::try_acquire).
-//! * [`scope`] makes what one request does one holder, which does not wait for itself.
+//! * [`scope()`] makes what one request does one holder, which does not wait for itself.
 //! * [`LockGuard`] is the lock that is held: it knows how long it may be believed, can be extended,
 //!   tells when it is lost, and releases when it is dropped. [`Lease`] is a view of it to hand
 //!   around.

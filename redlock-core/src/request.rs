@@ -116,7 +116,7 @@ impl LockRequest {
         self
     }
 
-    /// Shares the lock if the same [scope](crate::scope) holds it already, instead of failing with
+    /// Shares the lock if the same [scope](crate::scope()) holds it already, instead of failing with
     /// [`LockError::AlreadyHeld`]. The lock is then released with the last of its guards; nothing is
     /// sent, and the lease stays what it was. Defaults to not sharing.
     pub fn reentrant(mut self) -> Self {
