@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::round::Round;
-use super::tally::Verdict;
+use super::tally::{Tally, Verdict};
 use super::{Ballot, Leftover, UnderWay, validity};
 use crate::clock::Moment;
 use crate::error::{NodeError, Vote, Votes};
@@ -68,8 +68,8 @@ impl Ballot {
             // The only node has counted it itself.
             && self.nodes.len() > 1
         {
-            self.confirm(claim, token, validity::remaining(expire, self.clock.now().since(since)))
-                .await?;
+            let remaining = validity::remaining(expire, self.clock.now().since(since));
+            self.confirm(claim, token, remaining, Some(attempt.round.tally())).await?;
         }
 
         let decided = self.clock.now();
@@ -86,23 +86,27 @@ impl Ballot {
     /// every later majority has a node that counts on from there. The maximum of what a majority has
     /// counted would not do: of counters at 0, 0 and 2 one holder gets 3 from the last two, and the next
     /// one 2 from the first two.
+    ///
+    /// Nodes that have refused the acquisition are not asked: what they said stands.
     pub(crate) async fn confirm(
         &self,
         claim: &Arc<Claim>,
         token: FencingToken,
         remaining: Duration,
+        acquisition: Option<&Tally>,
     ) -> Result<(), Refusal> {
         let mut round = Round::new(&self.nodes);
         round.ask(&self.nodes, |index, node| {
-            if claim.was_asked(index) {
-                node.confirm(claim, token.number())
-            } else {
-                Answer::Ready(Vote::Gone)
+            match acquisition.and_then(|acquisition| acquisition.vote(index)) {
+                None | Some(Vote::Granted) => node.confirm(claim, token.number()),
+                Some(refused) => Answer::Ready(refused.clone()),
             }
         });
         let confirmed = match round.decide(self.node_timeout.min(remaining)).await {
             Verdict::Carried => Ok(()),
-            Verdict::Rejected => Err(self.refusal(&round)),
+            Verdict::Rejected if round.tally().denied() => Err(self.refusal(&round)),
+            // Nobody else needs to hold it for that.
+            Verdict::Rejected => Err(Refusal::Unavailable(round.votes(&self.nodes))),
         };
         self.await_rest(&mut round);
         confirmed

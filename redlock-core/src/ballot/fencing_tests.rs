@@ -8,7 +8,8 @@ use tokio::time::{Instant, sleep};
 
 use super::tests::Setup;
 use super::{Grant, Refusal};
-use crate::error::Vote;
+use crate::clock::fake::FakeClock;
+use crate::error::{NodeError, Vote};
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::node::fake::{Mode, Question};
@@ -118,6 +119,67 @@ async fn without_a_confirmed_number_nothing_is_granted_and_nothing_stays() {
         setup.set(&[UP; 3]);
         assert!(setup.free().await);
     }
+}
+
+/// Two of three do not answer, one of them from the beginning: nobody else holds the lock.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_did_not_grant_it_neither_confirms_nor_says_that_it_is_gone() {
+    for third in [DOWN, Mode::OnProbation, FROZEN] {
+        let setup = Setup::new(3);
+        setup.set(&[UP, UP, third]);
+        let claim = claim();
+        let mut acquire = Box::pin(setup.ballot.acquire(&claim, EXPIRE));
+        assert!(acquire.as_mut().now_or_never().is_none());
+        while setup.nodes[..2].iter().any(|node| !node.is_held()) {
+            tokio::task::yield_now().await;
+        }
+        setup.nodes[1].set(FROZEN);
+        let refused = acquire.await;
+        let Err(Refusal::Unavailable(votes)) = refused else { panic!("{third:?}: {refused:?}") };
+        let failed = votes.iter().filter(|(_, vote)| matches!(vote, Some(Vote::Failed(_))));
+        assert_eq!(failed.count(), 2, "{third:?}: {votes}");
+        if third == DOWN {
+            let third = votes.iter().nth(2).unwrap().1;
+            assert!(matches!(third, Some(Vote::Failed(NodeError::NotConnected(_)))), "{votes}");
+        }
+    }
+}
+
+/// One of three is held by another, which is no more than a minority: what fails is the quorum.
+#[tokio::test(start_paused = true)]
+async fn a_number_that_is_not_confirmed_is_not_told_as_held_by_another() {
+    let setup = Setup::new(3);
+    setup.nodes[2].occupy(EXPIRE);
+    let claim = claim();
+    let mut acquire = Box::pin(setup.ballot.acquire(&claim, EXPIRE));
+    assert!(acquire.as_mut().now_or_never().is_none());
+    while setup.nodes[..2].iter().any(|node| !node.is_held()) {
+        tokio::task::yield_now().await;
+    }
+    setup.nodes[1].set(FROZEN);
+    let refused = acquire.await;
+    let Err(Refusal::Unavailable(votes)) = refused else { panic!("{refused:?}") };
+    let third = votes.iter().nth(2).unwrap().1;
+    assert!(matches!(third, Some(Vote::Held { .. })), "{votes}");
+}
+
+/// The second round trip counts, too, and so does the time that the machine slept meanwhile.
+#[tokio::test(start_paused = true)]
+async fn a_confirmation_that_comes_after_the_lease_grants_nothing() {
+    let clock = FakeClock::default();
+    let setup = Setup::with_clock(3, Arc::new(clock.clone()));
+    let claim = claim();
+    let attempt = setup.ballot.acquire(&claim, EXPIRE);
+    let suspend = async {
+        while setup.nodes.iter().any(|node| !node.is_held()) {
+            tokio::task::yield_now().await;
+        }
+        setup.set(&[Mode::Up(Duration::from_millis(10)); 3]);
+        sleep(Duration::from_millis(5)).await;
+        clock.suspend(EXPIRE + Duration::from_secs(1));
+    };
+    let (refused, ()) = tokio::join!(attempt, suspend);
+    assert!(matches!(refused, Err(Refusal::TimedOut { .. })), "{refused:?}");
 }
 
 /// The lease may be over, or its nodes restarted, before the number is written back.

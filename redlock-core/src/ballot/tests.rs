@@ -29,7 +29,7 @@ impl Setup {
         Self::with_clock(nodes, Arc::new(RuntimeClock::new()))
     }
 
-    fn with_clock(nodes: usize, clock: Arc<dyn Clock>) -> Self {
+    pub(super) fn with_clock(nodes: usize, clock: Arc<dyn Clock>) -> Self {
         let nodes: Vec<_> =
             (1..=nodes).map(|number| FakeNode::start(&format!("node-{number}"))).collect();
         let background = Arc::new(Background::new(Arc::clone(&clock)));

@@ -204,7 +204,7 @@ impl LockRequest {
             && guard.is_valid()
             && let Some(token) = held.claim().next_token()
         {
-            match ballot.confirm(held.claim(), token, held.remaining()).await {
+            match ballot.confirm(held.claim(), token, held.remaining(), None).await {
                 Ok(()) => held.set_token(token),
                 Err(Refusal::Contended { .. }) => held.discard(),
                 Err(refusal) => return Err(error(refusal, guard.key().clone(), terms.expire)),
