@@ -426,3 +426,39 @@ async fn many_renewals_are_spread() {
     let half = extensions(&nodes[0]);
     assert!((30..170).contains(&half), "{half} of 200 renewed after 9.4 s");
 }
+
+/// As long as the extended lease lasts on the nodes, not only the first.
+#[tokio::test(start_paused = true)]
+async fn the_release_of_an_extended_lease_is_repeated() {
+    for renewed in [true, false] {
+        let (locks, nodes) = manager(1);
+        let request = locks.lock("a").expire(3 * SECOND);
+        let request = if renewed { request.renew() } else { request };
+        let guard = request.try_acquire().await.unwrap();
+        if renewed {
+            sleep(10 * SECOND).await;
+        } else {
+            guard.extend(30 * SECOND).await.unwrap();
+            sleep(4 * SECOND).await;
+        }
+        set(&nodes, &[Mode::Down]);
+        drop(guard);
+        sleep(Duration::from_millis(100)).await;
+        set(&nodes, &[UP]);
+        sleep(SECOND).await;
+        assert!(!nodes[0].is_held(), "renewed: {renewed}");
+    }
+}
+
+/// A node that has forgotten it answers the extension after the holder has gone.
+#[tokio::test(start_paused = true)]
+async fn what_is_kept_is_not_set_again() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+    nodes[2].forget();
+    nodes[2].set(Mode::Up(Duration::from_millis(5)));
+    guard.extend(30 * SECOND).await.unwrap();
+    guard.keep_until_expiry();
+    sleep(SECOND).await;
+    assert_eq!(nodes.iter().map(|node| node.is_held()).collect::<Vec<_>>(), [true, true, false]);
+}
