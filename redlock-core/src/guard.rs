@@ -10,7 +10,6 @@ use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::lease::{Held, Renewal, State};
 use crate::manager::Shared;
-use crate::scope;
 
 /// A lock that is held.
 ///
@@ -55,7 +54,6 @@ pub enum LockState {
 impl LockGuard {
     pub(crate) fn new(shared: Arc<Shared>, held: Arc<Held>, renewal: Option<Renewal>) -> Self {
         shared.keeper.add(&held, renewal);
-        scope::hold(&shared.queues, &held);
         Self { lease: Lease { shared, held }, released: false }
     }
 

@@ -36,7 +36,8 @@ pub(super) struct Line {
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) held: Arc<Held>,
-    scope: Option<u64>,
+    /// The scope that shares it; none has what was handed over and not been taken yet.
+    pub(super) scope: Option<u64>,
     chain: Chain,
 }
 
@@ -92,6 +93,10 @@ impl Holder {
     pub(super) fn new(held: Arc<Held>, scope: Option<u64>) -> Self {
         Self { held, scope, chain: Chain { turns: 1, since: Instant::now() } }
     }
+
+    pub(super) fn is(&self, held: &Arc<Held>) -> bool {
+        Arc::ptr_eq(&self.held, held)
+    }
 }
 
 impl Line {
@@ -134,7 +139,7 @@ impl Line {
         let may_go_on = chain.turns < longest && chain.since.elapsed() < CHAIN_TIME;
         // It gets nearly the lease that it asks for, and no longer one: otherwise it had better get
         // a lease of its own.
-        let Wanted { expire, takes_over, fenced, scope } = first.wanted;
+        let Wanted { expire, takes_over, fenced, .. } = first.wanted;
         let fits = held.expire() <= expire
             && held.lease_remaining() >= expire * 3 / 4
             && takes_over
@@ -146,13 +151,12 @@ impl Line {
         let Some(passed_on) = held.pass_on() else { return false };
         let passed_on = Arc::new(passed_on);
         let chain = Chain { turns: chain.turns + 1, ..chain };
-        self.holder = Some(Holder { held: Arc::clone(&passed_on), scope, chain });
+        self.holder = Some(Holder { held: Arc::clone(&passed_on), scope: None, chain });
         *first.state.lock() = TicketState::Handed(passed_on);
         first.changed.notify_one();
         self.waiting.pop_front();
         // The next one is the first now, and has to watch the new holder.
         self.wake_first();
-        self.wake_scope();
         true
     }
 }

@@ -17,4 +17,6 @@ pub(crate) use place::{Place, Turn};
 pub(crate) use queues::Queues;
 
 #[cfg(test)]
+mod hand_over_tests;
+#[cfg(test)]
 mod tests;

@@ -73,6 +73,17 @@ impl Queues {
         line.wake_scope();
     }
 
+    /// Notes that a lock that was handed over is held by now, and that its scope shares it from now
+    /// on. Not before: whoever was handed it may go without having taken it.
+    pub(crate) fn take_over(&self, held: &Arc<Held>, scope: Option<u64>) {
+        let mut lines = self.lines.lock();
+        let Some(line) = lines.get_mut(held.claim().name()) else { return };
+        if let Some(holder) = line.holder.as_mut().filter(|holder| holder.is(held)) {
+            holder.scope = scope;
+            line.wake_scope();
+        }
+    }
+
     /// Puts a caller at the end of the line.
     pub(crate) fn join(
         self: &Arc<Self>,
@@ -102,8 +113,7 @@ impl Queues {
     pub(crate) fn pass_on<'a>(&'a self, held: &'a Arc<Held>) -> Option<Freed<'a>> {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(held.claim().name()) {
-            let is_holder =
-                line.holder.as_ref().is_some_and(|holder| Arc::ptr_eq(&holder.held, held));
+            let is_holder = line.holder.as_ref().is_some_and(|holder| holder.is(held));
             if is_holder && line.pass_on() {
                 return None;
             }
@@ -171,8 +181,7 @@ impl Drop for Freed<'_> {
         let mut lines = self.queues.lines.lock();
         let Entry::Occupied(mut entry) = lines.entry(name.clone()) else { return };
         let line = entry.get_mut();
-        let is_holder =
-            line.holder.as_ref().is_some_and(|holder| Arc::ptr_eq(&holder.held, self.held));
+        let is_holder = line.holder.as_ref().is_some_and(|holder| holder.is(self.held));
         if is_holder {
             line.holder = None;
         }

@@ -183,6 +183,7 @@ impl LockRequest {
                     held.set_token(token);
                 }
                 shared.queues.hold(&held, scope::current());
+                scope::hold(&shared.queues, &held);
                 let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
                 // A shutdown in between has not seen this guard; it releases as it is dropped.
                 shared.check_open()?;
@@ -215,6 +216,8 @@ impl LockRequest {
             held.discard();
             return Ok(None);
         }
+        self.shared.queues.take_over(&held, scope::current());
+        scope::hold(&self.shared.queues, &held);
         if guard.remaining() < terms.expire * 9 / 10 {
             // Until that is confirmed, the guard tells what is left of the old lease.
             let (lease, expire) = (guard.lease(), terms.expire);
