@@ -1,5 +1,6 @@
 //! Who believed to hold what, and when.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// A stretch of time in which somebody believed to hold a key.
@@ -8,6 +9,8 @@ pub(super) struct Span {
     pub(super) key: String,
     pub(super) holder: String,
     pub(super) client: usize,
+    /// When the holder was granted the lease, which has been extended since if this is not the start.
+    pub(super) granted: Duration,
     /// When it may have been confirmed at the earliest: before the start, if the holder only finds
     /// later that its lease was extended.
     pub(super) since: Duration,
@@ -17,14 +20,26 @@ pub(super) struct Span {
     pub(super) number: Option<i64>,
 }
 
+impl Span {
+    /// Which lease this is a stretch of.
+    fn lease(&self) -> (&str, &str, Duration) {
+        (&self.key, &self.holder, self.granted)
+    }
+}
+
 /// What must not be: two that believe to hold one key at the same time, and a later holder whose
 /// number is not greater. Of the one that was confirmed first and the other one, some are `left_open` by
-/// what is promised.
+/// what is promised, from when the other one was granted or extended for the first time after the first:
+/// that it is extended later takes nothing more away from the first.
 pub(super) fn violations(
     mut spans: Vec<Span>,
     left_open: impl Fn(&Span, &Span) -> bool,
 ) -> Vec<String> {
     spans.sort_by(|a, b| (&a.key, a.start).cmp(&(&b.key, b.start)));
+    let mut leases = BTreeMap::<_, Vec<&Span>>::new();
+    for span in &spans {
+        leases.entry(span.lease()).or_default().push(span);
+    }
     let mut found = Vec::new();
     let mut lasting: Vec<&Span> = Vec::new();
     let mut highest: Option<&Span> = None;
@@ -36,7 +51,10 @@ pub(super) fn violations(
             // Of a lease that was extended, its holder may only find later that it was.
             let (first, second) =
                 if span.since < before.since { (span, *before) } else { (*before, span) };
-            if left_open(first, second) {
+            let until_then =
+                leases[&second.lease()].iter().take_while(|span| span.start <= second.start);
+            let mut after_first = until_then.filter(|span| span.since >= first.since);
+            if after_first.any(|second| left_open(first, second)) {
                 continue;
             }
             found.push(format!("two held at the same time: {before:?} and {span:?}"));
@@ -61,7 +79,7 @@ mod tests {
     fn span(key: &str, start: u64, end: u64, number: Option<i64>) -> Span {
         let (key, holder) = (key.to_owned(), String::new());
         let [start, end] = [start, end].map(Duration::from_millis);
-        Span { key, holder, client: 0, since: start, start, end, number }
+        Span { key, holder, client: 0, granted: start, since: start, start, end, number }
     }
 
     #[test]
@@ -89,6 +107,20 @@ mod tests {
         let extended = Span { since: Duration::ZERO, ..span("a", 50, 60, None) };
         let open = |before: &Span, after: &Span| *before == extended && *after == second;
         assert_eq!(violations(vec![second.clone(), extended.clone()], open), [""; 0]);
+    }
+
+    #[test]
+    fn who_is_extended_takes_nothing_more_from_the_first() {
+        let first = span("a", 0, 100, None);
+        let second = span("a", 20, 40, None);
+        let extended = Span { granted: second.granted, ..span("a", 40, 60, None) };
+        let other = span("a", 70, 80, None);
+        let spans = [&first, &second, &extended, &other].map(Clone::clone).to_vec();
+        let open = |_: &Span, after: &Span| *after == second;
+        let found = violations(spans.clone(), open);
+        assert_eq!(found, [format!("two held at the same time: {first:?} and {other:?}")]);
+        let found = violations(spans, |_, after| *after == extended);
+        assert_eq!(found.len(), 2, "the grant is not excused by its extension: {found:?}");
     }
 
     #[test]

@@ -250,7 +250,7 @@ mod tests {
     fn span(client: usize, start: u32, end: u32) -> Span {
         let [start, end] = [start, end].map(|at| at * MILLI);
         let [key, holder] = ["key", ""].map(str::to_owned);
-        Span { key, holder, client, since: start, start, end, number: None }
+        Span { key, holder, client, granted: start, since: start, start, end, number: None }
     }
 
     /// Whether a first who believed from 1000 to 5000 and a second who begins then are left open.

@@ -188,7 +188,8 @@ impl Belief {
         let start = worker.world.trace.elapsed();
         let (key, holder) = (key.to_owned(), worker.name.clone());
         let client = worker.client;
-        let span = Span { key, holder, client, since: start, start, end: start, number };
+        let (granted, since, end) = (start, start, start);
+        let span = Span { key, holder, client, granted, since, start, end, number };
         let world = Arc::clone(&worker.world);
         Self { world, span, drift: worker.drift, until: Instant::now(), was_lost: false }
     }
