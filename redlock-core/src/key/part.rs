@@ -76,6 +76,16 @@ mod tests {
     }
 
     #[test]
+    fn a_value_may_be_written_in_pieces() {
+        for (pieces, whole) in [(["a", ""], "a"), (["", "a"], "a"), (["a", ":"], "a%3A")] {
+            let [one, other] = pieces;
+            assert_eq!(KeyPart(&format_args!("{one}{other}")).to_string(), whole);
+        }
+        let nothing = KeyPart(&format_args!("{}{}", "", "")).to_string();
+        assert_eq!(nothing, KeyPart("").to_string());
+    }
+
+    #[test]
     fn a_separator_inside_a_value_does_not_move_the_border() {
         let one = format!("{}:{}", KeyPart("a:b"), KeyPart("c"));
         let two = format!("{}:{}", KeyPart("a"), KeyPart("b:c"));

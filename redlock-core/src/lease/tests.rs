@@ -190,6 +190,24 @@ async fn a_node_that_forgot_the_lock_gets_it_again_while_the_quorum_stands() {
     assert!(nodes.iter().all(|node| !node.is_held()));
 }
 
+/// What a node says so late concerns a lease that is almost over.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_says_late_that_it_forgot_the_lock_does_not_get_it_again() {
+    for (late, again) in [(Duration::from_millis(900), true), (Duration::from_millis(1100), false)]
+    {
+        let (locks, nodes) = manager(3);
+        let guard = locks.lock("a").expire(3 * SECOND).try_acquire().await.unwrap();
+        nodes[2].forget();
+        nodes[2].set(Mode::Frozen);
+        guard.extend(3 * SECOND).await.unwrap();
+        sleep(late).await;
+        nodes[2].set(UP);
+        sleep(Duration::from_millis(100)).await;
+        assert_eq!(nodes[2].is_held(), again, "{late:?}");
+        drop(guard);
+    }
+}
+
 /// The whole lock is never made anew from nothing.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_a_quorum_forgot_is_not_set_again() {
@@ -293,6 +311,19 @@ async fn the_time_asleep_counts_against_the_lease() {
     clock.suspend(5 * SECOND);
     assert!(!guard.is_valid());
     guard.lost().now_or_never().expect("lost without waiting for a timer");
+}
+
+/// The timers of the runtime stand still meanwhile.
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_the_loss_looks_at_the_clock_now_and_then() {
+    let clock = FakeClock::default();
+    let nodes = vec![Arc::new(MemoryNode::new()) as _];
+    let locks = LockManagerBuilder::over(nodes, Arc::new(clock.clone()));
+    let guard = locks.lock("a").expire(60 * SECOND).try_acquire().await.unwrap();
+    let mut lost = Box::pin(guard.lost());
+    assert!(lost.as_mut().now_or_never().is_none());
+    clock.suspend(60 * SECOND);
+    tokio::time::timeout(2 * SECOND, lost).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! A node that does what a test tells it to.
 
+use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,12 +13,13 @@ use super::{Answer, Claim, Listening, LockName, Node, Ready, Ring};
 use crate::error::{NodeError, Vote};
 
 /// Executes what it is asked in order, as a server does with what comes over one connection.
-#[derive(Debug)]
 pub(crate) struct FakeNode {
     name: Arc<str>,
     questions: mpsc::UnboundedSender<(Question, oneshot::Sender<(Vote, i64)>)>,
     mode: watch::Sender<Mode>,
     store: Arc<Mutex<Store>>,
+    /// Of all that have ever listened.
+    rings: Mutex<Vec<Ring>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +121,7 @@ impl FakeNode {
                 let _ = answer.send((vote, number));
             }
         });
-        Arc::new(Self { name: name.into(), questions, mode, store })
+        Arc::new(Self { name: name.into(), questions, mode, store, rings: Mutex::default() })
     }
 
     pub(crate) fn set(&self, mode: Mode) {
@@ -140,6 +142,13 @@ impl FakeNode {
     /// As if it had been restarted without its data.
     pub(crate) fn forget(&self) {
         self.store.lock().holder = None;
+    }
+
+    /// Tells all who listen that the lock was released.
+    pub(crate) fn announce(&self) {
+        for ring in &*self.rings.lock() {
+            ring();
+        }
     }
 
     /// Lets the fencing counter stand somewhere.
@@ -194,6 +203,12 @@ fn stepped() -> Vote {
     Vote::Failed(NodeError::ClockStepped { by, votes_in })
 }
 
+impl fmt::Debug for FakeNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FakeNode").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
 impl Node for FakeNode {
     fn name(&self) -> &Arc<str> {
         &self.name
@@ -215,9 +230,17 @@ impl Node for FakeNode {
         self.ask(claim, Question::Release(claim.token().to_owned()))
     }
 
-    /// Announces nothing: a test of its own has nodes that do.
-    fn listen(&self, _: &LockName, _: Ring) -> (Listening, Ready) {
-        (Listening::new(|| {}), Box::pin(std::future::ready(())))
+    /// Announces nothing by itself, see `announce`. Listens as soon as it could have answered.
+    fn listen(&self, _: &LockName, ring: Ring) -> (Listening, Ready) {
+        self.rings.lock().push(ring);
+        let mut mode = self.mode.subscribe();
+        let ready = async move {
+            let mode = mode.wait_for(|mode| *mode != Mode::Frozen).await.map(|mode| *mode);
+            if let Ok(Mode::Up(delay)) = mode {
+                sleep(delay).await;
+            }
+        };
+        (Listening::new(|| {}), Box::pin(ready))
     }
 
     fn is_up(&self) -> bool {

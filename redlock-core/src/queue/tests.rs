@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::Wanted;
 use crate::clock::fake::RuntimeClock;
-use crate::node::fake::{FakeNode, Question};
+use crate::node::fake::{FakeNode, Mode, Question};
 use crate::node::{LockName, Node};
 use crate::{Dialect, LockError, LockGuard, LockKey, LockManager, LockManagerBuilder, MemoryNode};
 
@@ -28,10 +28,15 @@ pub(super) fn two_processes(nodes: usize) -> (LockManager, LockManager, Vec<Memo
 }
 
 pub(super) fn one_node() -> (LockManager, Arc<FakeNode>) {
-    let node = FakeNode::start("node");
-    let locks =
-        LockManagerBuilder::over(vec![Arc::clone(&node) as _], Arc::new(RuntimeClock::new()));
-    (locks, node)
+    let (locks, mut nodes) = nodes(1);
+    (locks, nodes.remove(0))
+}
+
+/// One manager on nodes that do what the test says.
+fn nodes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
+    let nodes: Vec<_> = (0..count).map(|number| FakeNode::start(&number.to_string())).collect();
+    let shared = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
+    (LockManagerBuilder::over(shared, Arc::new(RuntimeClock::new())), nodes)
 }
 
 pub(super) fn acquisitions(node: &FakeNode) -> usize {
@@ -447,6 +452,60 @@ async fn fewer_announcements_than_a_quorum_wake_nobody() {
         bell.rung(10 * SECOND).await;
         assert_eq!(start.elapsed(), expected * SECOND, "{announced} of 3");
     }
+}
+
+/// Before that, a release could be missed.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_asks_again_when_a_quorum_of_nodes_listens() {
+    const LATE: Duration = Duration::from_millis(20);
+    let (quickly, late) = (Mode::Up(Duration::ZERO), Mode::Up(LATE));
+    for (modes, ready_after) in [
+        ([quickly, quickly, Mode::Frozen], Duration::ZERO),
+        ([quickly, late, Mode::Frozen], LATE),
+        ([quickly, Mode::Frozen, Mode::Frozen], SECOND),
+    ] {
+        let (locks, nodes) = nodes(3);
+        for (node, mode) in nodes.iter().zip(modes) {
+            node.set(mode);
+        }
+        let key = LockKey::new("a").unwrap();
+        let name = LockName::new("", &key, Dialect::Plain);
+        let wanted = Wanted { expire: SECOND, takes_over: true, fenced: false, scope: None };
+        let place = locks.queues().join(name, &key, wanted).unwrap();
+        let begun = Instant::now();
+        place.listen(SECOND).await;
+        assert_eq!(begun.elapsed(), ready_after, "{modes:?}");
+    }
+}
+
+/// The answer of one node says that the lock is held, and is outdated when the other answers.
+#[tokio::test(start_paused = true)]
+async fn a_release_that_is_announced_during_the_question_is_not_missed() {
+    const LATE: Duration = Duration::from_millis(20);
+    let (locks, nodes) = nodes(3);
+    let [at_once, late, never] = &nodes[..] else { unreachable!() };
+    never.set(Mode::Frozen);
+    late.set(Mode::Up(LATE));
+    for node in [at_once, late] {
+        node.occupy(60 * SECOND);
+    }
+    let waiter = tokio::spawn(async move { wait(&locks, "a").await.map(|_| Instant::now()) });
+    sleep(SECOND).await;
+    let before = acquisitions(at_once);
+    while acquisitions(at_once) == before {
+        sleep(Duration::from_millis(1)).await;
+    }
+    at_once.forget();
+    at_once.announce();
+    let before = acquisitions(late);
+    while acquisitions(late) == before {
+        sleep(Duration::from_millis(1)).await;
+    }
+    late.forget();
+    late.announce();
+    let released = Instant::now();
+    let acquired = waiter.await.unwrap().unwrap();
+    assert!(acquired - released <= 2 * LATE, "{:?}", acquired - released);
 }
 
 #[tokio::test(start_paused = true)]
