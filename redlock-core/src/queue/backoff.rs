@@ -6,7 +6,9 @@ use crate::chance;
 
 /// The first pause, before jitter; it grows by half each time.
 const FIRST: Duration = Duration::from_millis(4);
-const LONGEST: Duration = Duration::from_millis(100);
+/// Long enough for a dozen processes that are ten milliseconds away: one has to be alone for as long as
+/// an attempt takes.
+const LONGEST: Duration = Duration::from_millis(400);
 /// A server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
@@ -31,8 +33,7 @@ pub(crate) fn poll_pause(remaining: Duration) -> Duration {
     chance::one_of(SHORTEST_POLL..LONGEST_POLL).min(remaining + AFTER_EXPIRY)
 }
 
-/// The pauses between attempts that split the votes: nobody holds the lock, and nobody will announce
-/// anything. They grow, and are jittered by half, so that the same callers do not meet again.
+/// The pauses between attempts that split the votes, while perhaps nobody holds the lock. They grow, and are jittered by half, so that the same callers do not meet again.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,
@@ -41,6 +42,11 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn new() -> Self {
         Self { next: FIRST }
+    }
+
+    /// Whether the pauses do not grow any more.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        self.next == LONGEST
     }
 
     pub(crate) fn pause(&mut self) -> Duration {
@@ -57,7 +63,9 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_limit_and_differ() {
         let mut backoff = Backoff::new();
+        assert!(!backoff.is_exhausted());
         let pauses: Vec<_> = (0..50).map(|_| backoff.pause()).collect();
+        assert!(backoff.is_exhausted());
         assert!(pauses[0] >= FIRST / 2 && pauses[0] <= FIRST);
         assert!(pauses.iter().all(|pause| *pause >= FIRST / 2 && *pause <= LONGEST));
         assert!(pauses[20..].iter().all(|pause| *pause >= LONGEST / 2));

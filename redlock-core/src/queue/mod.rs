@@ -19,4 +19,6 @@ pub(crate) use queues::Queues;
 #[cfg(test)]
 mod hand_over_tests;
 #[cfg(test)]
+mod split_tests;
+#[cfg(test)]
 mod tests;

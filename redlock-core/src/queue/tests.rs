@@ -33,7 +33,7 @@ pub(super) fn one_node() -> (LockManager, Arc<FakeNode>) {
 }
 
 /// One manager on nodes that do what the test says.
-fn nodes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
+pub(super) fn nodes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let nodes: Vec<_> = (0..count).map(|number| FakeNode::start(&number.to_string())).collect();
     let shared = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
     (LockManagerBuilder::over(shared, Arc::new(RuntimeClock::new())), nodes)

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{LockRequest, Terms, Wait};
 use crate::ballot::{Grant, Refusal};
-use crate::error::{LockError, Votes};
+use crate::error::{LockError, Vote, Votes};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::lease::{Held, State};
@@ -83,21 +83,37 @@ impl LockRequest {
             if let Some(bell) = &bell {
                 bell.reset();
             }
-            let (refused, remaining) = match self.ask(key, terms, hurried).await {
+            let (refused, remaining, split) = match self.ask(key, terms, hurried).await {
                 Err(LockError::Contended { key, remaining, votes }) => {
-                    (LockError::Contended { key, remaining, votes }, remaining)
+                    let split = votes.iter().any(|(_, vote)| matches!(vote, Some(Vote::Granted)));
+                    (LockError::Contended { key, remaining, votes }, remaining, split)
                 }
                 other => return other,
             };
             if let Some(guard) = self.re_enter(key, place.name())? {
                 return Ok(guard);
             }
-            let left = deadline.map_or(Duration::MAX, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
-            if left.is_zero() {
+            let left = || {
+                deadline.map_or(Duration::MAX, |deadline| {
+                    deadline.saturating_duration_since(Instant::now())
+                })
+            };
+            if left().is_zero() {
                 return Err(refused);
             }
+            if split && bell.is_some() {
+                // Others have got the rest of the votes. All give them back, which rings the bells of
+                // all at once: who follows that meets the others again, and again.
+                let goes_on = backoff.is_exhausted() && remaining.is_some();
+                sleep(backoff.pause().min(left())).await;
+                if !goes_on {
+                    continue;
+                }
+                // One may be the holder, with no more than a quorum.
+            } else if remaining.is_some() {
+                backoff = Backoff::new();
+            }
+            let left = left();
             hurried = match (&bell, remaining) {
                 // What was released before we listened may have been missed: ask once more.
                 (None, _) => {
