@@ -41,8 +41,8 @@ use crate::terms::Terms;
 /// | [`Router::layer`](axum::Router::layer) | the same; requests that no route matched pass unlocked, see [`lock_fallback`](Self::lock_fallback) |
 ///
 /// A route that lacks a placeholder of the key is answered with 500 and an error in the log.
-/// Inside `nest_service` axum does not tell whether the service has a route for the request, so
-/// all of its requests are locked.
+/// Around and inside of `nest_service` axum does not tell whether the service has a route for the
+/// request, so all of its requests are locked.
 ///
 /// # Mistakes
 ///
