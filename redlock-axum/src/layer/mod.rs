@@ -36,7 +36,7 @@ use crate::terms::Terms;
 /// | place | locks |
 /// |---|---|
 /// | `post(pay).route_layer(layer)`, [`MethodRouter::route_layer`](axum::routing::MethodRouter::route_layer) | the methods of this route that were added before |
-/// | `post(pay.layer(layer))`, [`Handler::layer`](axum::handler::Handler::layer) | this handler |
+/// | `post(pay.layer(layer))`, [`Handler::layer`](axum::handler::Handler::layer) | this handler; as a fallback, `Router::fallback(pay.layer(layer))`, only with [`lock_fallback`](Self::lock_fallback) |
 /// | [`Router::route_layer`](axum::Router::route_layer) | all routes that were added before, and their 405 answers |
 /// | [`Router::layer`](axum::Router::layer) | the same; requests that no route matched pass unlocked, see [`lock_fallback`](Self::lock_fallback) |
 ///
@@ -180,7 +180,8 @@ impl LockLayer {
     /// unlocked, so that a request for a path that does not exist takes no lock.
     ///
     /// Needed where the layer stands around a fallback that does work, such as
-    /// [`Router::fallback_service`](axum::Router::fallback_service).
+    /// [`Router::fallback_service`](axum::Router::fallback_service). Without it, the first answer of
+    /// a fallback that is neither 404 nor 405 is logged at warn.
     pub fn lock_fallback(self) -> Self {
         self.with(|terms| terms.lock_fallback = true)
     }
