@@ -135,8 +135,9 @@ impl LockLayer {
     }
 
     /// Numbers the holders of the lock, so that a database can refuse one that comes late: the handler
-    /// gets its number from the extractor [`FencedLock`](crate::FencedLock). On several nodes it costs
-    /// one more round trip. Defaults to no numbers.
+    /// gets its number from the extractor [`FencedLock`](crate::FencedLock), unless it stands behind
+    /// [another lock](crate::FencedLock#several-locks). On several nodes it costs one more round trip.
+    /// Defaults to no numbers.
     pub fn fenced(self) -> Self {
         self.with(|terms| terms.options.fenced = true)
     }
