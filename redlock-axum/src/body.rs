@@ -11,12 +11,13 @@ use http_body::{Frame, SizeHint};
 use crate::hold::Hold;
 use crate::until_lost::Watch;
 
-/// Holds the lock until the body has ended or failed, or is dropped. Ends with an error when the
-/// lock is lost, where anybody looks out for that.
+/// Holds the lock until the body has ended or failed, and in any case until it is dropped. Ends with
+/// an error when the lock is lost, where anybody looks out for that.
 ///
 /// The last frame waits for the release: with it the client has its whole answer, and its next
 /// request must not meet its own lock.
 pub(crate) struct LockedBody {
+    /// Stands before the lock, so that it is dropped first.
     body: Body,
     phase: Phase,
 }
@@ -61,6 +62,8 @@ impl HttpBody for LockedBody {
                         this.phase = Phase::Held { hold, watch };
                         return Poll::Ready(frame);
                     }
+                    // Dropping the body may be the end of its work.
+                    this.body = Body::empty();
                     let release = Box::pin(hold.release());
                     this.phase = Phase::Releasing { release, last: frame };
                 }

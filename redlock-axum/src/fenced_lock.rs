@@ -34,10 +34,17 @@ use crate::rejection::misconfigured;
 /// }
 /// ```
 ///
+/// # Several locks
+///
+/// Where a layer and the attribute, or several layers, have each taken a lock, it is the innermost
+/// one, as for [`HeldLock`]; the number of another is not taken for it. That goes for a lock that is
+/// shared, too: within a layer that is `fenced`, one that is `reentrant` has to be `fenced` itself, and
+/// then both have the same number.
+///
 /// # Errors
 ///
-/// Where the request holds no lock, or one without a number, it gets [`NotFenced`]: 500, and an error
-/// in the log. An `Option<FencedLock>` is `None` then.
+/// Where the request holds no lock, or the innermost has no number, it gets [`NotFenced`]: 500, and an
+/// error in the log. An `Option<FencedLock>` is `None` then.
 #[derive(Debug, Clone)]
 pub struct FencedLock {
     lock: HeldLock,
@@ -83,16 +90,17 @@ impl<S: Sync> OptionalFromRequestParts<S> for FencedLock {
     }
 }
 
-/// Answers a request whose handler asks for a [`FencedLock`] although its lock has no number: 500, and
-/// an error in the log.
+/// Answers a request whose handler asks for a [`FencedLock`] although its innermost lock has no number:
+/// 500, and an error in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotFenced(());
 
 impl std::fmt::Display for NotFenced {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(
-            "a handler asks for a `FencedLock`, but the request holds no lock that is numbered; add \
-             `fenced` to the handler's `#[redis_lock(..)]`, or `.fenced()` to the lock layer or policy",
+            "a handler asks for a `FencedLock`, but the request holds no lock, or its innermost one has \
+             no number; add `fenced` to the handler's `#[redis_lock(..)]`, even if it shares a numbered lock by \
+             `reentrant`, or `.fenced()` to the innermost lock layer or policy",
         )
     }
 }

@@ -81,6 +81,12 @@ where
             let watch = watch();
             Ok(response.map(|body| Body::new(LockedBody::new(body, hold, watch))))
         }
+        Ok(response) if until_end_of_body => {
+            // Dropping the body may be the end of its work.
+            let response = response.map(|_| Body::empty());
+            hold.release().await;
+            Ok(response)
+        }
         result => {
             hold.release().await;
             result

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::response::Response;
-use http::Method;
+use http::{Method, StatusCode};
 use redlock_core::KeyTemplate;
 
 use crate::error::SetupError;
@@ -55,10 +55,12 @@ impl Terms {
         self.methods.is_empty() || self.methods.cover(method)
     }
 
-    /// Says once that a fallback did more than refuse.
+    /// Says once that a fallback did more than to say that there is nothing. Work may also end with a
+    /// redirect or a failure.
     pub(crate) fn report_fallback(&self, response: &Response) {
         let status = response.status();
-        if status.is_success() && !self.fallback_reported.swap(true, Ordering::Relaxed) {
+        let nothing = matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);
+        if !nothing && !self.fallback_reported.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 "a fallback answered with {status} without a lock, because `LockLayer` locks routes \
                  only; add `.lock_fallback()` to lock fallbacks, or use `route_layer` to leave \

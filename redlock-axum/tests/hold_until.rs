@@ -4,7 +4,7 @@
 mod support;
 
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use axum::routing::get;
 use axum::{Extension, Router};
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
-use redlock_axum::{HoldUntil, LockLayer, LockManager, OnLost};
+use redlock_axum::{HoldUntil, LockLayer, LockManager, MemoryNode, OnLost};
 use redlock_logs::Logs;
 use support::{eventually, memory, request, send};
 use tokio::sync::mpsc;
@@ -175,6 +175,38 @@ async fn a_lock_that_is_kept_until_the_end_of_the_body_is_kept_after_it() {
     assert!(node.time_to_live("k").unwrap() > Duration::from_secs(50));
 }
 
+/// What a body does when it is dropped, such as a commit, is work under the lock.
+#[tokio::test]
+async fn a_body_is_dropped_before_its_lock_is_released() {
+    for (end, mut frames) in [
+        ("ends", vec![Ok("last")]),
+        ("fails", vec![Err("cable cut")]),
+        ("has no frames", vec![]),
+        ("is dropped half-way", vec![Ok("one"), Ok("two")]),
+    ] {
+        let (locks, node) = memory().await;
+        let keys = Arc::new(Mutex::new(None));
+        let known_end = frames.is_empty();
+        frames.reverse();
+        let body = CommittingBody { frames, known_end, node: node.clone(), keys: keys.clone() };
+        let body = Arc::new(Mutex::new(Some(body)));
+        let handler = async move || Body::new(body.lock().unwrap().take().unwrap());
+        let app = Router::new()
+            .route("/", get(handler).route_layer(until_end_of_body()))
+            .layer(Extension(locks));
+        let response = send(&app, Method::GET, "/").await;
+        let mut body = response.into_body();
+        if end == "is dropped half-way" {
+            assert_eq!(next_data(&mut body).await, "one");
+            drop(body);
+        } else {
+            let _ = body.collect().await;
+        }
+        assert_eq!(*keys.lock().unwrap(), Some(1), "a body that {end}");
+        eventually("the lock is released", || node.is_empty()).await;
+    }
+}
+
 fn until_end_of_body() -> LockLayer {
     LockLayer::new("k").hold_until(HoldUntil::EndOfBody)
 }
@@ -186,7 +218,7 @@ fn streaming(
     trailers: HeaderMap,
 ) -> (mpsc::Sender<Result<&'static str, &'static str>>, Router) {
     let (sender, receiver) = mpsc::channel(1);
-    let receiver = Arc::new(std::sync::Mutex::new(Some(receiver)));
+    let receiver = Arc::new(Mutex::new(Some(receiver)));
     let handler = async move || {
         let receiver: mpsc::Receiver<_> = receiver.lock().unwrap().take().unwrap();
         Body::new(ChannelBody { receiver, trailers: (!trailers.is_empty()).then_some(trailers) })
@@ -212,6 +244,38 @@ impl HttpBody for ChannelBody {
             Some(frame) => Some(frame.map(|text| http_body::Frame::data(text.into()))),
             None => self.trailers.take().map(|trailers| Ok(http_body::Frame::trailers(trailers))),
         })
+    }
+}
+
+/// Says how many keys are there when it is dropped.
+struct CommittingBody {
+    /// The next one is the last.
+    frames: Vec<Result<&'static str, &'static str>>,
+    known_end: bool,
+    node: MemoryNode,
+    keys: Arc<Mutex<Option<usize>>>,
+}
+
+impl HttpBody for CommittingBody {
+    type Data = Bytes;
+    type Error = &'static str;
+
+    fn poll_frame(
+        mut self: std::pin::Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, &'static str>>> {
+        let frame = self.frames.pop();
+        Poll::Ready(frame.map(|frame| frame.map(|text| http_body::Frame::data(text.into()))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.known_end
+    }
+}
+
+impl Drop for CommittingBody {
+    fn drop(&mut self) {
+        *self.keys.lock().unwrap() = Some(self.node.len());
     }
 }
 

@@ -36,13 +36,13 @@ use crate::terms::Terms;
 /// | place | locks |
 /// |---|---|
 /// | `post(pay).route_layer(layer)`, [`MethodRouter::route_layer`](axum::routing::MethodRouter::route_layer) | the methods of this route that were added before |
-/// | `post(pay.layer(layer))`, [`Handler::layer`](axum::handler::Handler::layer) | this handler |
+/// | `post(pay.layer(layer))`, [`Handler::layer`](axum::handler::Handler::layer) | this handler; as a fallback, `Router::fallback(pay.layer(layer))`, only with [`lock_fallback`](Self::lock_fallback) |
 /// | [`Router::route_layer`](axum::Router::route_layer) | all routes that were added before, and their 405 answers |
 /// | [`Router::layer`](axum::Router::layer) | the same; requests that no route matched pass unlocked, see [`lock_fallback`](Self::lock_fallback) |
 ///
 /// A route that lacks a placeholder of the key is answered with 500 and an error in the log.
-/// Inside `nest_service` axum does not tell whether the service has a route for the request, so
-/// all of its requests are locked.
+/// Around and inside of `nest_service` axum does not tell whether the service has a route for the
+/// request, so all of its requests are locked.
 ///
 /// # Mistakes
 ///
@@ -135,8 +135,9 @@ impl LockLayer {
     }
 
     /// Numbers the holders of the lock, so that a database can refuse one that comes late: the handler
-    /// gets its number from the extractor [`FencedLock`](crate::FencedLock). On several nodes it costs
-    /// one more round trip. Defaults to no numbers.
+    /// gets its number from the extractor [`FencedLock`](crate::FencedLock), unless it stands behind
+    /// [another lock](crate::FencedLock#several-locks). On several nodes it costs one more round trip.
+    /// Defaults to no numbers.
     pub fn fenced(self) -> Self {
         self.with(|terms| terms.options.fenced = true)
     }
@@ -180,7 +181,8 @@ impl LockLayer {
     /// unlocked, so that a request for a path that does not exist takes no lock.
     ///
     /// Needed where the layer stands around a fallback that does work, such as
-    /// [`Router::fallback_service`](axum::Router::fallback_service).
+    /// [`Router::fallback_service`](axum::Router::fallback_service). Without it, the first answer of
+    /// a fallback that is neither 404 nor 405 is logged at warn.
     pub fn lock_fallback(self) -> Self {
         self.with(|terms| terms.lock_fallback = true)
     }

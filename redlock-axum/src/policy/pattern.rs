@@ -68,6 +68,20 @@ pub(super) fn is_preferred(route: &str, other: &str, path: &str) -> bool {
     router.at(path).is_ok_and(|found| *found.value)
 }
 
+/// The path with each run of slashes as one.
+pub(super) fn single_slashes(path: &str) -> Cow<'_, str> {
+    if !path.contains("//") {
+        return Cow::Borrowed(path);
+    }
+    let mut single = String::with_capacity(path.len());
+    for character in path.chars() {
+        if character != '/' || !single.ends_with('/') {
+            single.push(character);
+        }
+    }
+    Cow::Owned(single)
+}
+
 enum Piece<'a> {
     Literal(&'a str),
     Parameter(&'a str),
@@ -153,6 +167,19 @@ mod tests {
         );
         assert_eq!(reason("/a/{*rest}/b"), "a wildcard stands only at the end");
         assert_eq!(reason("/{id}/{id}"), "it has two parameters with the name id");
+    }
+
+    #[test]
+    fn a_run_of_slashes_is_one() {
+        for (path, expected) in [
+            ("/", "/"),
+            ("//", "/"),
+            ("/a//b///c", "/a/b/c"),
+            ("/ä//", "/ä/"),
+            ("/a%2F/b", "/a%2F/b"),
+        ] {
+            assert_eq!(single_slashes(path), expected);
+        }
     }
 
     #[test]

@@ -31,7 +31,8 @@ use crate::setup::Setup;
 ///   end of an integration test;
 /// * a request whose path fits a policy, but that axum did not match with the policy's route (there
 ///   is no such route, or a wider one such as `/{*rest}` took the request, or the layer stands
-///   where `MatchedPath` is not known) is refused with 500, instead of being served unlocked;
+///   where `MatchedPath` is not known) is refused with 500, instead of being served unlocked. So is
+///   one whose path fits but for doubled slashes, unless it is left to the router's fallback;
 /// * a request that matched a route which ends as the policy's does (the prefix of a nested router
 ///   was forgotten) is served, and the first one is logged at error.
 ///

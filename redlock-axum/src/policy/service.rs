@@ -8,6 +8,8 @@ use tower_service::Service;
 use super::table::{Table, Verdict};
 use crate::future::ResponseFuture;
 use crate::locked;
+use crate::rejection::LockRejection;
+use crate::route_key;
 use crate::setup::Setup;
 
 /// Locks the requests that a policy is for before it hands them on. Made by
@@ -47,9 +49,33 @@ where
             Verdict::Refused(rejection) => {
                 ResponseFuture::locked(std::future::ready(Ok(self.setup.reject(rejection))))
             }
+            Verdict::RefusedIfMatched(rejection) => {
+                let clone = self.inner.clone();
+                let ready = std::mem::replace(&mut self.inner, clone);
+                let setup = Arc::clone(&self.setup);
+                ResponseFuture::locked(serve_unmatched(ready, setup, rejection, request))
+            }
             Verdict::Locked(terms) => {
                 locked::serve(terms, Arc::clone(&self.setup), &mut self.inner, request)
             }
         }
     }
+}
+
+/// Serves a request that no route has matched, which then is for a fallback. Any other is refused.
+async fn serve_unmatched<S, B>(
+    mut inner: S,
+    setup: Arc<Setup>,
+    rejection: LockRejection,
+    request: Request<B>,
+) -> Result<Response, S::Error>
+where
+    S: Service<Request<B>, Response: IntoResponse>,
+{
+    let (mut parts, body) = request.into_parts();
+    if !route_key::is_unmatched(&mut parts).await {
+        return Ok(setup.reject(rejection));
+    }
+    let response = inner.call(Request::from_parts(parts, body)).await?;
+    Ok(response.into_response())
 }

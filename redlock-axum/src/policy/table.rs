@@ -1,5 +1,6 @@
 //! How the policy for a request is found.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,9 @@ pub(super) enum Verdict {
     Unlocked,
     Locked(Arc<Terms>),
     Refused(LockRejection),
+    /// The path fits a policy but for doubled slashes. A router does not take the one for the other,
+    /// but a service that is nested in it may: axum's `nest_service` itself takes a slash away.
+    RefusedIfMatched(LockRejection),
 }
 
 impl Table {
@@ -103,10 +107,19 @@ impl Table {
 
         // Inside a nested router the URI has lost its prefix.
         let path = extensions.get::<OriginalUri>().map_or(request.uri(), |uri| &uri.0).path();
-        if let Some(entry) = self.find_by_path(path, request.method())
-            && route.is_none_or(|route| pattern::is_preferred(&entry.policy.route, route, path))
+        let meant = |path: &str| {
+            let entry = self.find_by_path(path, request.method())?;
+            route
+                .is_none_or(|route| pattern::is_preferred(&entry.policy.route, route, path))
+                .then(|| LockRejection::route_not_seen(entry.policy.to_string()))
+        };
+        if let Some(rejection) = meant(path) {
+            return Verdict::Refused(rejection);
+        }
+        if let Cow::Owned(path) = pattern::single_slashes(path)
+            && let Some(rejection) = meant(&path)
         {
-            return Verdict::Refused(LockRejection::route_not_seen(entry.policy.to_string()));
+            return Verdict::RefusedIfMatched(rejection);
         }
         if let (Some(route), Some(shape)) = (route, &shape) {
             self.report_near_misses(route, shape);

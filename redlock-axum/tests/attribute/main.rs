@@ -3,6 +3,7 @@
 // Generated code gives the user no warnings.
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
+mod fenced;
 mod functions;
 mod handlers;
 mod hygiene;

@@ -10,9 +10,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use axum::routing::get as on_get;
-use redlock_axum::{
-    FencedLock, HeldLock, LockError, LockLayer, LockManager, Locks, MemoryNode, redis_lock,
-};
+use redlock_axum::{HeldLock, LockError, LockLayer, LockManager, Locks, MemoryNode, redis_lock};
 use redlock_logs::Logs;
 use tokio::time::timeout;
 
@@ -184,51 +182,6 @@ async fn the_attribute_inside_a_layer_with_the_same_key_fails_at_once() {
     let line = line.unwrap();
     assert!(line.contains("ERROR"), "{line}");
     assert!(line.contains("`reentrant`") && line.contains("another key"), "{line}");
-}
-
-#[tokio::test]
-async fn a_fenced_handler_has_a_greater_number_each_time() {
-    #[redis_lock(key = "a", fenced)]
-    async fn number(lock: FencedLock, perhaps: Option<FencedLock>) -> String {
-        assert!(lock.is_valid());
-        assert_eq!(perhaps.unwrap().fencing_token(), lock.fencing_token());
-        lock.fencing_token().number().to_string()
-    }
-
-    let (locks, node) = locks().await;
-    let app = app(Router::new().route("/", on_get(number)), &locks);
-    let mut numbers = Vec::new();
-    for _ in 0..3 {
-        numbers.push(get(&app, "/").await.body.parse::<i64>().unwrap());
-    }
-    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
-    assert!(node.is_empty());
-}
-
-/// What is extracted before the lock is taken must not pass for a holder's number.
-#[tokio::test]
-async fn before_the_lock_is_taken_the_number_is_less_than_any() {
-    #[redis_lock(key("a:{}", lock.fencing_token().number()), fenced)]
-    async fn early(lock: FencedLock) -> String {
-        lock.key().to_string()
-    }
-
-    let (locks, _) = locks().await;
-    let app = app(Router::new().route("/", on_get(early)), &locks);
-    assert_eq!(get(&app, "/").await.body, "a:0");
-}
-
-#[tokio::test]
-async fn a_handler_without_fenced_has_no_number() {
-    #[redis_lock(key = "a")]
-    async fn asks(_lock: FencedLock) {}
-
-    let (locks, _) = locks().await;
-    let app = app(Router::new().route("/", on_get(asks)), &locks);
-    let logs = Logs::collect();
-    assert_eq!(get(&app, "/").await.status, 500);
-    let text = logs.lines().join("\n");
-    assert!(text.contains("ERROR") && text.contains("add `fenced`"), "{text}");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod support;
 
 mod keys;
 mod locking;
+mod nesting;
 mod places;
 mod refusals;
 mod release;

@@ -7,7 +7,7 @@ use axum::handler::Handler;
 use axum::response::Response;
 use axum::routing::post as on_post;
 use axum::{Extension, Router};
-use http::{Method, Request};
+use http::{Method, Request, StatusCode};
 use redlock_axum::LockLayer;
 use redlock_logs::Logs;
 use tower::{Layer, Service, ServiceExt, service_fn};
@@ -138,6 +138,21 @@ async fn a_fallback_that_works_unlocked_is_named_in_the_log_and_can_be_locked() 
     assert_eq!(logs.count("WARN", ".lock_fallback()"), 1);
 
     assert_eq!(post(&app(LockLayer::new("k").lock_fallback()), "/x").await, 409);
+}
+
+/// Work does not always end with a success, and a layer around a handler looks like a lock.
+#[tokio::test]
+async fn a_fallback_is_named_in_the_log_unless_it_says_that_there_is_nothing() {
+    let (locks, _node) = memory().await;
+    for (status, warnings) in [(200, 1), (303, 1), (400, 1), (500, 1), (404, 0), (405, 0)] {
+        let answer = async move || StatusCode::from_u16(status).unwrap();
+        let app = Router::new()
+            .fallback(answer.layer(LockLayer::new("k")))
+            .layer(Extension(locks.clone()));
+        let logs = Logs::collect();
+        assert_eq!(post(&app, "/x").await, status);
+        assert_eq!(logs.count("WARN", ".lock_fallback()"), warnings, "{status}");
+    }
 }
 
 #[tokio::test]

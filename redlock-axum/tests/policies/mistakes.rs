@@ -10,7 +10,7 @@ use redlock_axum::{LockPolicies, LockPolicy, PolicyError, SetupError};
 use redlock_logs::Logs;
 use tower::{Layer, ServiceExt};
 
-use crate::support::{memory, post, request, send};
+use crate::support::{OnlyWhenReady, memory, post, request, send};
 use crate::{ok, orders, policies};
 
 fn mistake(policies: impl IntoIterator<Item = LockPolicy>) -> PolicyError {
@@ -133,6 +133,47 @@ async fn a_request_that_a_policy_means_but_its_route_did_not_match_is_refused() 
         assert_eq!(logs.count("ERROR", "the lock policy for POST /orders/{id} fits"), 1, "{place}");
         assert_ne!(send(&app, Method::GET, "/orders/7").await.status(), 500, "{place}");
     }
+}
+
+/// axum's `nest_service` takes a slash away, so that `/api//orders/7` comes to the inner
+/// `/orders/{id}`, and other services may take more: invariant 1.
+#[tokio::test]
+async fn doubled_slashes_do_not_lead_past_a_policy() {
+    let (locks, _node) = memory().await;
+    let table = || policies([LockPolicy::new("/api/v1/orders/{id}", "order:{id}")]);
+    let orders = || Router::new().route("/orders/{id}", any(ok));
+    let twice = Router::new().nest_service("/v1", orders());
+    for (place, router) in [
+        ("nest_service", Router::new().nest_service("/api/v1", orders())),
+        ("nested twice", Router::new().nest_service("/api", twice)),
+        ("a wider route", Router::new().route("/api/{*rest}", any(ok))),
+    ] {
+        let app = router.layer(table()).layer(Extension(locks.clone()));
+        for path in ["/api/v1/orders/7", "/api/v1//orders/7", "/api//v1//orders/7"] {
+            let meant = place != "nest_service" || !path.contains("api//");
+            let logs = Logs::collect();
+            assert_eq!(post(&app, path).await, if meant { 500 } else { 404 }, "{place}: {path}");
+            let refused = logs.count("ERROR", "the lock policy for /api/v1/orders/{id} fits");
+            assert_eq!(refused, usize::from(meant), "{place}: {path}");
+        }
+    }
+
+    // No router takes the one for the other, so that there is nothing to lock.
+    let logs = Logs::collect();
+    let app = Router::new().nest("/api/v1", orders()).layer(table()).layer(Extension(locks));
+    assert_eq!(post(&app, "/api/v1/orders/7").await, 200);
+    assert_eq!(post(&app, "/api/v1//orders/7").await, 404);
+    assert_eq!(logs.lines(), Vec::<String>::new());
+}
+
+/// tower's contract: only the service that was polled ready may be called.
+#[tokio::test]
+async fn the_service_that_was_ready_is_the_one_that_is_called() {
+    let (locks, _node) = memory().await;
+    let fallback = policies([orders()]).manager(locks).layer(OnlyWhenReady::default());
+    let app = Router::new().fallback_service(fallback);
+    assert_eq!(post(&app, "//orders/7").await, 200);
+    assert_eq!(post(&app, "/orders/7").await, 500);
 }
 
 #[tokio::test]

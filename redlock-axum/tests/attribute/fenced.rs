@@ -1,0 +1,96 @@
+//! The number of a handler's lock.
+
+use axum::extract::Request;
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+use axum::routing::get as on_get;
+use axum::{Extension, Router};
+use redlock_axum::{FencedLock, LockLayer, redis_lock};
+use redlock_logs::Logs;
+
+use crate::support::{app, get, locks};
+
+#[tokio::test]
+async fn a_fenced_handler_has_a_greater_number_each_time() {
+    #[redis_lock(key = "a", fenced)]
+    async fn number(lock: FencedLock, perhaps: Option<FencedLock>) -> String {
+        assert!(lock.is_valid());
+        assert_eq!(perhaps.unwrap().fencing_token(), lock.fencing_token());
+        lock.fencing_token().number().to_string()
+    }
+
+    let (locks, node) = locks().await;
+    let app = app(Router::new().route("/", on_get(number)), &locks);
+    let mut numbers = Vec::new();
+    for _ in 0..3 {
+        numbers.push(get(&app, "/").await.body.parse::<i64>().unwrap());
+    }
+    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
+    assert!(node.is_empty());
+}
+
+/// What is extracted before the lock is taken must not pass for a holder's number.
+#[tokio::test]
+async fn before_the_lock_is_taken_the_number_is_less_than_any() {
+    #[redis_lock(key("a:{}", lock.fencing_token().number()), fenced)]
+    async fn early(lock: FencedLock) -> String {
+        lock.key().to_string()
+    }
+
+    let (locks, _) = locks().await;
+    let app = app(Router::new().route("/", on_get(early)), &locks);
+    assert_eq!(get(&app, "/").await.body, "a:0");
+}
+
+#[tokio::test]
+async fn a_handler_without_fenced_has_no_number() {
+    #[redis_lock(key = "a")]
+    async fn asks(_lock: FencedLock) {}
+
+    let (locks, _) = locks().await;
+    let app = app(Router::new().route("/", on_get(asks)), &locks);
+    let logs = Logs::collect();
+    assert_eq!(get(&app, "/").await.status, 500);
+    let text = logs.lines().join("\n");
+    assert!(text.contains("ERROR") && text.contains("add `fenced`"), "{text}");
+}
+
+/// The number of another lock must not be taken for the handler's own.
+#[tokio::test]
+async fn the_number_is_that_of_the_innermost_lock() {
+    #[redis_lock(key = "a", reentrant, fenced)]
+    async fn shares(lock: FencedLock, Extension(outer): Extension<FencedLock>) -> String {
+        assert_eq!(lock.fencing_token(), outer.fencing_token());
+        format!("{} {}", lock.key(), lock.fencing_token().number() > 0)
+    }
+    #[redis_lock(key = "b", fenced)]
+    async fn another(lock: FencedLock) -> String {
+        format!("{} {}", lock.key(), lock.fencing_token().number() > 0)
+    }
+    #[redis_lock(key = "a", reentrant)]
+    async fn shares_without(_lock: FencedLock) {}
+    #[redis_lock(key = "b")]
+    async fn another_without(_lock: FencedLock) {}
+    async fn show(lock: FencedLock, mut request: Request, next: Next) -> Response {
+        request.extensions_mut().insert(lock);
+        next.run(request).await
+    }
+
+    let (locks, _) = locks().await;
+    let router = Router::new()
+        .route("/shares", on_get(shares))
+        .route("/another", on_get(another))
+        .route("/shares-without", on_get(shares_without))
+        .route("/another-without", on_get(another_without))
+        .route_layer(from_fn(show))
+        .route_layer(LockLayer::new("a").fenced());
+    let app = app(router, &locks);
+    assert_eq!(get(&app, "/shares").await.body, "a true");
+    assert_eq!(get(&app, "/another").await.body, "b true");
+    for path in ["/shares-without", "/another-without"] {
+        let logs = Logs::collect();
+        assert_eq!(get(&app, path).await.status, 500, "{path}");
+        assert_eq!(logs.count("ERROR", "its innermost one has no number"), 1, "{path}");
+        assert_eq!(logs.count("ERROR", "even if it shares a numbered lock"), 1, "{path}");
+    }
+}

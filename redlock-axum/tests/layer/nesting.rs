@@ -1,0 +1,115 @@
+//! What `nest` and `nest_service` have matched, and what is left to a fallback.
+
+use axum::routing::{MethodRouter, post as on_post};
+use axum::{Extension, Router};
+use redlock_axum::{HeldLock, LockLayer};
+
+use crate::support::{hold, memory, post};
+
+/// Does not run without a lock.
+fn work() -> MethodRouter {
+    on_post(async |_: HeldLock| ())
+}
+
+/// axum has no `MatchedPath` there, as it has none for a fallback: invariant 1.
+#[tokio::test]
+async fn a_layer_around_nest_service_locks_all_that_is_below() {
+    let (locks, _node) = memory().await;
+    let pay = || Router::new().nest_service("/pay", work());
+    for (place, router, prefix, key) in [
+        ("constant key", Router::new().nest_service("/api", work()), "/api", "k"),
+        ("slash at the end", Router::new().nest_service("/api/", work()), "/api", "k"),
+        ("key of a parameter", Router::new().nest_service("/api/{k}", work()), "/api/k", "{k}"),
+        ("nothing but a parameter", Router::new().nest_service("/{k}", work()), "/k", "{k}"),
+        (
+            "nest_service in nest_service",
+            Router::new().nest_service("/{k}", pay()),
+            "/k/pay",
+            "{k}",
+        ),
+        ("nest_service in nest", Router::new().nest("/{k}", pay()), "/k/pay", "{k}"),
+    ] {
+        for (method, router) in [
+            ("layer", router.clone().layer(LockLayer::new(key))),
+            ("route_layer", router.route_layer(LockLayer::new(key))),
+        ] {
+            let app = router.layer(Extension(locks.clone()));
+            for end in ["/", "/a", "/a/b", "//"] {
+                let path = format!("{prefix}{end}");
+                assert_eq!(post(&app, &path).await, 200, "{method}, {place}: {path}");
+                let _guard = hold(&locks, "k").await;
+                assert_eq!(post(&app, &path).await, 409, "{method}, {place}: {path}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_layer_between_two_nest_services_locks() {
+    let (locks, _node) = memory().await;
+    let layered = Router::new().nest_service("/pay", work()).layer(LockLayer::new("{k}"));
+    for (place, router) in [
+        ("nest_service", Router::new().nest_service("/{k}", layered.clone())),
+        ("nest", Router::new().nest("/{k}", layered)),
+    ] {
+        let app = router.layer(Extension(locks.clone()));
+        let _guard = hold(&locks, "k").await;
+        for path in ["/k/pay", "/k/pay/", "/k/pay/a"] {
+            assert_eq!(post(&app, path).await, 409, "{place}: {path}");
+        }
+        assert_eq!(post(&app, "/j/pay/a").await, 200, "{place}");
+    }
+}
+
+/// Requests that nothing has matched need no lock to be told so.
+#[tokio::test]
+async fn a_fallback_passes_wherever_its_router_is_nested() {
+    let (locks, _node) = memory().await;
+    let _guard = hold(&locks, "k").await;
+    for key in ["k", "{id}"] {
+        let layer = || LockLayer::new(key);
+        let inner = || {
+            let nothing = async || http::StatusCode::NOT_FOUND;
+            Router::new().route("/orders/{id}", work()).fallback(nothing)
+        };
+        for (place, router, prefix) in [
+            ("in no other", inner().layer(layer()), ""),
+            ("the layer inside", Router::new().nest("/api", inner().layer(layer())), "/api"),
+            ("the layer outside", Router::new().nest("/api", inner()).layer(layer()), "/api"),
+            (
+                "nested twice",
+                Router::new().nest("/a", Router::new().nest("/b", inner().layer(layer()))),
+                "/a/b",
+            ),
+            ("in a parameter", Router::new().nest("/t/{t}", inner().layer(layer())), "/t/x"),
+            (
+                "beside a nest_service",
+                Router::new().nest_service("/{tenant}/files", work()).merge(inner()).layer(layer()),
+                "",
+            ),
+        ] {
+            let app = router.layer(Extension(locks.clone()));
+            assert_eq!(post(&app, &format!("{prefix}/orders/k")).await, 409, "{place}, {key}");
+            for end in ["/nothing", "/orders/k/nothing", "//orders/k"] {
+                let path = format!("{prefix}{end}");
+                assert_eq!(post(&app, &path).await, 404, "{place}, {key}: {path}");
+            }
+        }
+    }
+}
+
+/// The router inside is a service like any other: whether it has a route is not known before.
+#[tokio::test]
+async fn a_fallback_inside_of_nest_service_is_locked() {
+    let (locks, _node) = memory().await;
+    let _guard = hold(&locks, "k").await;
+    let inner = || Router::new().route("/orders", work());
+    for (place, router) in [
+        ("outside", Router::new().nest_service("/{k}", inner()).layer(LockLayer::new("{k}"))),
+        ("inside", Router::new().nest_service("/{k}", inner().layer(LockLayer::new("{k}")))),
+    ] {
+        let app = router.layer(Extension(locks.clone()));
+        assert_eq!(post(&app, "/k/nothing").await, 409, "{place}");
+        assert_eq!(post(&app, "/j/nothing").await, 404, "{place}");
+    }
+}
