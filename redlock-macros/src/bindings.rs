@@ -12,9 +12,14 @@ pub(crate) struct Parameters<'a> {
     all: Vec<Parameter<'a>>,
     /// The names that the attribute's arguments refer to.
     mentioned: BTreeSet<String>,
-    /// Whether the key's template has a name that no parameter binds: a constant, or a slip of the
-    /// pen. With all parameters bound, the compiler can propose a similar name.
-    bind_all: bool,
+}
+
+/// What a name in the key's template stands for.
+pub(crate) enum Captured<'a> {
+    /// A parameter's value, which is escaped.
+    Parameter(&'a Ident),
+    /// A constant, which is put in as it is.
+    Constant(Ident),
 }
 
 pub(crate) struct Parameter<'a> {
@@ -28,17 +33,48 @@ impl<'a> Parameters<'a> {
     pub(crate) fn new(
         written: impl Iterator<Item = &'a PatType>,
         mentioned: BTreeSet<String>,
-        captured: Option<&BTreeSet<String>>,
     ) -> Self {
-        let all: Vec<_> =
+        let all =
             written.enumerate().map(|(index, written)| Parameter::new(index, written)).collect();
-        let is_bound = |name: &String| all.iter().any(|parameter| parameter.binds(name));
-        let bind_all = captured.is_some_and(|captured| !captured.iter().all(is_bound));
-        Self { all, mentioned, bind_all }
+        Self { all, mentioned }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter<'a>> {
         self.all.iter()
+    }
+
+    /// What a name in the template, which stands at `span`, is. Every name has to be known: what
+    /// `format!` would find by itself, it would not escape.
+    pub(crate) fn captured(&self, name: &str, span: Span) -> syn::Result<Captured<'_>> {
+        let mut bound = self.all.iter().flat_map(|parameter| &parameter.binds);
+        if let Some(parameter) = bound.find(|bound| text(bound) == name) {
+            return Ok(Captured::Parameter(parameter));
+        }
+        if !name.chars().any(char::is_lowercase) {
+            return Ok(Captured::Constant(Ident::new(name, span)));
+        }
+        let names: BTreeSet<_> = self
+            .all
+            .iter()
+            .flat_map(|parameter| &parameter.binds)
+            .map(|name| format!("`{}`", text(name)))
+            .collect();
+        let bound = match names.len() {
+            0 => "they bind no names".to_owned(),
+            _ => format!("they bind {}", names.into_iter().collect::<Vec<_>>().join(", ")),
+        };
+        let unseen = if self.all.iter().any(|parameter| has_macro(&parameter.written.pat)) {
+            ", and what a macro in a pattern binds cannot be seen"
+        } else {
+            ""
+        };
+        Err(syn::Error::new(
+            span,
+            format!(
+                "no parameter binds `{name}`: {bound}{unseen}; only a constant in capitals needs no \
+                 parameter, and any other value is given after the text: `key(\"..{{}}\", ..)`"
+            ),
+        ))
     }
 
     /// The bound names that the attribute's arguments refer to, each once.
@@ -53,9 +89,8 @@ impl<'a> Parameters<'a> {
 
     /// Statements that bind references under the names of the parameters.
     pub(crate) fn references(&self) -> TokenStream {
-        let is_used = |parameter: &&Parameter<'_>| {
-            self.bind_all || self.mentioned.iter().any(|name| parameter.binds(name))
-        };
+        let is_used =
+            |parameter: &&Parameter<'_>| self.mentioned.iter().any(|name| parameter.binds(name));
         self.all
             .iter()
             .filter(is_used)
@@ -136,6 +171,13 @@ fn collect(pattern: &mut Pat, found: &mut Vec<Ident>) {
     for part in parts_mut(pattern) {
         collect(part, found);
     }
+}
+
+fn has_macro(pattern: &Pat) -> bool {
+    fn find(pattern: &mut Pat) -> bool {
+        matches!(pattern, Pat::Macro(_)) || parts_mut(pattern).into_iter().any(find)
+    }
+    find(&mut pattern.clone())
 }
 
 fn parts_mut(pattern: &mut Pat) -> Vec<&mut Pat> {

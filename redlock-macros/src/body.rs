@@ -2,26 +2,26 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::ext::IdentExt;
 use syn::{
     Expr, ExprMethodCall, ExprReference, GenericParam, ReturnType, Token, parse_quote, token,
 };
 
+use crate::bindings::Captured;
 use crate::expand::{Expansion, located, lock, mixed};
 use crate::key::{Key, Template};
 use crate::options::OnLost;
 
 impl Expansion<'_> {
-    pub(crate) fn handler_body(&self) -> TokenStream {
+    pub(crate) fn handler_body(&self) -> syn::Result<TokenStream> {
         let Self { private, .. } = self;
-        let (references, key) = (self.parameters.references(), self.key());
+        let (references, key) = (self.parameters.references(), self.key()?);
         let (lock, options, hold) = (lock(), self.options(), self.hold());
         let refusal = quote_spanned!(mixed()=> return #private::refuse(error));
         let output = self.output(&refusal);
         let response = quote_spanned! {self.output_span()=>
             #private::IntoResponse::into_response(#output)
         };
-        quote_spanned! {mixed()=>
+        Ok(quote_spanned! {mixed()=>
             #private::scope(async move {
                 let key = {
                     #references
@@ -37,12 +37,12 @@ impl Expansion<'_> {
                 response
             })
             .await
-        }
+        })
     }
 
-    pub(crate) fn function_body(&self, manager: &Expr) -> TokenStream {
+    pub(crate) fn function_body(&self, manager: &Expr) -> syn::Result<TokenStream> {
         let Self { private, .. } = self;
-        let (references, key) = (self.parameters.references(), self.key());
+        let (references, key) = (self.parameters.references(), self.key()?);
         let (options, hold) = (self.options(), self.hold());
         let request = Expr::MethodCall(ExprMethodCall {
             attrs: Vec::new(),
@@ -62,7 +62,7 @@ impl Expansion<'_> {
             return ::core::result::Result::Err(#map(error))
         };
         let output = self.output(&refusal);
-        quote_spanned! {mixed()=>
+        Ok(quote_spanned! {mixed()=>
             let request = {
                 #references
                 let request = #request;
@@ -75,7 +75,7 @@ impl Expansion<'_> {
             let output = #output;
             hold.release().await;
             output
-        }
+        })
     }
 
     /// For code that fails to compile where the function's return type is a wrong one.
@@ -87,9 +87,9 @@ impl Expansion<'_> {
     }
 
     /// An expression of type `Result<LockKey, KeyError>`.
-    fn key(&self) -> TokenStream {
+    fn key(&self) -> syn::Result<TokenStream> {
         let Self { private, .. } = self;
-        match &self.arguments.key {
+        Ok(match &self.arguments.key {
             Key::Expression(expression) => {
                 quote_spanned!(located(expression)=> #private::key(#expression))
             }
@@ -100,20 +100,28 @@ impl Expansion<'_> {
                     let part = self.part(&value.value);
                     quote!(, #name #part)
                 });
-                let used = self.parameters.used();
-                let captured = used
-                    .into_iter()
-                    .filter(|name| captured.contains(&name.unraw().to_string()))
-                    .map(|name| {
-                        let part = self.part(&parse_quote!(#name));
-                        quote!(, #name = #part)
-                    });
+                let captured = captured
+                    .iter()
+                    .map(|name| self.parameters.captured(name, literal.span()))
+                    .map(|captured| {
+                        Ok(match captured? {
+                            Captured::Parameter(name) => {
+                                let part = self.part(&parse_quote!(#name));
+                                quote!(, #name = #part)
+                            }
+                            // A value of the request would not compile here.
+                            Captured::Constant(name) => {
+                                quote_spanned!(located(literal)=> , #name = const { &#name })
+                            }
+                        })
+                    })
+                    .collect::<syn::Result<Vec<_>>>()?;
                 // The literal goes on untouched, so that the compiler can point into it.
                 quote_spanned! {mixed()=>
                     #private::key(::std::format!(#literal #(#given)* #(#captured)*))
                 }
             }
-        }
+        })
     }
 
     /// The value, escaped.

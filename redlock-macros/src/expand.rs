@@ -35,7 +35,7 @@ fn try_expand(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenStr
     let arguments: Arguments = syn::parse2(arguments)?;
     let function: Function = syn::parse2(item)?;
     check(&arguments, &function)?;
-    Ok(Expansion::new(&arguments, &function).tokens())
+    Expansion::new(&arguments, &function).tokens()
 }
 
 /// What only shows when arguments and function are seen together.
@@ -86,11 +86,7 @@ impl<'a> Expansion<'a> {
             .map_or_else(|| quote!(::redlock_axum), ToTokens::to_token_stream);
         let nested = function.signature.receiver().is_none() && !function.names_self_type();
         Self {
-            parameters: Parameters::new(
-                function.parameters(),
-                names_in(arguments),
-                captured_names(arguments),
-            ),
+            parameters: Parameters::new(function.parameters(), names_in(arguments)),
             arguments,
             function,
             nested,
@@ -99,24 +95,24 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    fn tokens(&self) -> TokenStream {
+    fn tokens(&self) -> syn::Result<TokenStream> {
         let Function { attributes, visibility, .. } = self.function;
         let attributes = attributes::of_outer(attributes, self.nested);
         let signature = self.outer_signature();
         let inner = self.inner();
         let (inside, beside) = if self.nested { (Some(inner), None) } else { (None, Some(inner)) };
         let body = match &self.arguments.manager {
-            None => self.handler_body(),
-            Some(manager) => self.function_body(manager),
+            None => self.handler_body()?,
+            Some(manager) => self.function_body(manager)?,
         };
-        quote! {
+        Ok(quote! {
             #(#attributes)*
             #visibility #signature {
                 #inside
                 #body
             }
             #beside
-        }
+        })
     }
 
     /// The function that holds the user's code.
@@ -189,13 +185,6 @@ fn names_in(arguments: &Arguments) -> BTreeSet<String> {
         mentioned(manager.to_token_stream(), &mut names);
     }
     names
-}
-
-fn captured_names(arguments: &Arguments) -> Option<&BTreeSet<String>> {
-    match &arguments.key {
-        Key::Template(template) => Some(&template.captured),
-        Key::Expression(_) => None,
-    }
 }
 
 /// Another name than the user's, so that a call of itself in the body takes its lock as any other

@@ -19,7 +19,7 @@ pub(crate) enum Key {
 pub(crate) struct Template {
     pub(crate) literal: LitStr,
     pub(crate) values: Vec<Value>,
-    /// The names in the literal that are none of the values' names: captured from the parameters.
+    /// The names in the literal that are none of the values' names: parameters' or constants'.
     pub(crate) captured: BTreeSet<String>,
 }
 
@@ -120,8 +120,9 @@ impl Template {
             }
             if !is_name(name) {
                 return error(format!(
-                    "`{{{name}}}` is not a name; give the value after the text: \
-                     `key(\"stock:{{}}\", order.sku)`"
+                    "`{{{name}}}` is not a placeholder's name; a name is made of letters, digits \
+                     and _, without blanks, and does not start with a digit; give any other value \
+                     after the text: `key(\"stock:{{}}\", order.sku)`"
                 ));
             }
             let is_given = values
@@ -139,8 +140,10 @@ fn is_position(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_digit())
 }
 
+/// Whether it is an identifier to the letter. `format!` reads more than that, `{id }` among it,
+/// and what it captures by itself is not escaped.
 fn is_name(name: &str) -> bool {
-    Ident::parse_any.parse_str(name).is_ok_and(|ident| ident != "_")
+    Ident::parse_any.parse_str(name).is_ok_and(|ident| ident != "_" && ident.unraw() == name)
 }
 
 /// What stands between the braces of a format string. A brace that is never closed ends the list:
@@ -272,6 +275,22 @@ mod tests {
         });
     }
 
+    /// `format!` takes some of these, and would capture the bare value.
+    #[test]
+    fn a_placeholder_is_an_identifier_to_the_letter() {
+        use redlock_axum::{KeyTemplate, TemplateError};
+
+        for name in ["a ", " a", "a\u{a0}", " ", "0 ", "a/**/", "r#a", "r#type", "a b", "1a", "_ "]
+        {
+            let text = format!("pair:{{{name}}}:{{b}}");
+            let message = Template::new(syn::parse_quote!(#text), None).err().unwrap().to_string();
+            let start = format!("`{{{name}}}` is not a placeholder's name; a name is made of");
+            assert!(message.starts_with(&start), "{message}");
+            let refusal = KeyTemplate::new(&text).unwrap_err();
+            assert_eq!(refusal, TemplateError::BadName { name: name.to_owned() });
+        }
+    }
+
     #[test]
     fn a_template_captures_its_names_and_skips_escaped_braces() {
         let template = template(r#""{{x}}:{b}:{a}:{b}""#).unwrap();
@@ -313,7 +332,7 @@ mod tests {
             (r#""a:{}""#, "`{}` names no parameter"),
             (r#""a:{0}""#, "`{0}` names no parameter"),
             (r#""a:{self}""#, "`{self}` cannot stand in a lock key"),
-            (r#""a:{order.sku}""#, "`{order.sku}` is not a name"),
+            (r#""a:{order.sku}""#, "`{order.sku}` is not a placeholder's name"),
             ("42", "the lock key must be a text"),
         ] {
             let error = template(text).err().unwrap().to_string();

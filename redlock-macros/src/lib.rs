@@ -94,8 +94,8 @@ use proc_macro::TokenStream;
 ///
 /// **A template**, `key = "order:{id}"`. The names are those that the parameters bind, destructured
 /// or not. Each value is percent-encoded, so that no value can leave its place in the key; an empty
-/// one is refused (400 in a handler). A name that no parameter binds may be a constant's, which is
-/// put in as it is. A name that is nothing at all is underlined by the compiler, inside the text.
+/// one is refused (400 in a handler). A name in capitals that no parameter binds is a constant's,
+/// which is put in as it is. Any other name does not compile, and the message lists those that do.
 ///
 /// ```
 /// # use axum::{Json, extract::Path};
