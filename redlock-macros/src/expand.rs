@@ -11,7 +11,10 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{FnArg, ReturnType, Signature, parse_quote, parse_quote_spanned};
+use syn::{
+    FnArg, GenericArgument, PathArguments, ReturnType, Signature, Type, parse_quote,
+    parse_quote_spanned,
+};
 
 use crate::attr::Arguments;
 use crate::attributes;
@@ -55,11 +58,24 @@ fn check(arguments: &Arguments, function: &Function) -> syn::Result<()> {
                  `manager = self.locks`",
             ));
         }
-    } else if matches!(signature.output, ReturnType::Default) {
+        return Ok(());
+    }
+    if matches!(signature.output, ReturnType::Default) {
         return Err(syn::Error::new_spanned(
             &signature.ident,
             "with `manager = ..` the function must return a `Result`, whose error says that the \
              lock was refused",
+        ));
+    }
+    // Under another of these attributes the parameter is that one's.
+    if !is_inner_name(&signature.ident)
+        && let Some(parameter) = function.parameters().find(|written| is_held_lock(&written.ty))
+    {
+        return Err(syn::Error::new_spanned(
+            &parameter.ty,
+            "with `manager = ..` this is not the lock that is taken here, but that of a layer or of \
+             nobody; leave out `manager`, or take the lock in the body: \
+             `locks.lock(..).acquire()`. A caller's lock is handed over by reference: `&HeldLock`",
         ));
     }
     Ok(())
@@ -195,6 +211,30 @@ fn inner_name(name: &Ident) -> Ident {
     // At the end they make no double underscore, which would not be snake case.
     let underscores = &text[..text.len() - bare.len()];
     format_ident!("__redis_lock_{bare}{underscores}", span = name.span())
+}
+
+fn is_inner_name(name: &Ident) -> bool {
+    name.to_string().starts_with("__redis_lock_")
+}
+
+/// Whether the type is an extractor of the handler's lock, by its name.
+fn is_held_lock(ty: &Type) -> bool {
+    match ty {
+        Type::Group(group) => is_held_lock(&group.elem),
+        Type::Paren(inner) => is_held_lock(&inner.elem),
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| {
+            last.ident == "HeldLock"
+                || last.ident == "FencedLock"
+                || matches!(
+                    &last.arguments,
+                    PathArguments::AngleBracketed(of) if last.ident == "Option"
+                        && of.args.iter().any(|argument| {
+                            matches!(argument, GenericArgument::Type(ty) if is_held_lock(ty))
+                        })
+                )
+        }),
+        _ => false,
+    }
 }
 
 /// The hidden extractor's name.

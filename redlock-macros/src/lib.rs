@@ -244,6 +244,10 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
+/// With `manager` there is no such parameter, and `HeldLock` or `FencedLock` does not compile: it
+/// would not be the lock that the attribute takes. Where the function needs it, leave out `manager`,
+/// or acquire the lock in the body: the guard knows as much.
+///
 /// With `fenced` the holders are numbered, and the extractor [`FencedLock`] has the number. Give it to
 /// the database with each write, which then can refuse a holder that slept past its lease:
 ///
