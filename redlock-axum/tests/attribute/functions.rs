@@ -221,6 +221,36 @@ async fn a_handler_with_a_manager_answers_by_its_own_error() {
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::LOCKED, "busy"));
 }
 
+#[tokio::test]
+async fn a_type_in_the_body_may_name_itself() {
+    #[redis_lock(key = "a", manager = locks)]
+    async fn nodes<T>(locks: &LockManager, value: T) -> Result<u8, LockError> {
+        assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
+        let nodes = {
+            struct List {
+                next: Option<Box<Self>>,
+            }
+            struct Pair(Option<Box<Self>>);
+            enum Tree<T> {
+                Leaf,
+                Node(Box<Self>, T),
+            }
+            let list = List { next: Some(Box::new(List { next: None })) };
+            let pair = Pair(None);
+            let tree = Tree::Node(Box::new(Tree::Leaf), value);
+            [
+                list.next.is_some_and(|next| next.next.is_none()),
+                pair.0.is_none(),
+                matches!(tree, Tree::Node(leaf, _) if matches!(*leaf, Tree::Leaf)),
+            ]
+        };
+        Ok(nodes.map(u8::from).iter().sum())
+    }
+
+    let (locks, _) = locks().await;
+    assert_eq!(nodes(&locks, "value").await.unwrap(), 3);
+}
+
 /// A borrowed lock is no extractor, and the parameter of a handler with two locks is the first one's.
 #[tokio::test]
 async fn a_function_with_a_manager_may_have_anothers_lock() {
