@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{format_ident, quote_spanned};
+use quote::quote_spanned;
 use syn::ext::IdentExt;
 use syn::{FieldPat, Pat, PatType};
+
+use crate::expand::local;
 
 /// The parameters of a function, but `self`.
 pub(crate) struct Parameters<'a> {
@@ -109,7 +111,7 @@ impl<'a> Parameter<'a> {
     fn new(index: usize, written: &'a PatType) -> Self {
         let outer_name = match plain_name(&written.pat) {
             Some(name) => name.clone(),
-            None => format_ident!("arg{index}", span = Span::mixed_site()),
+            None => local(format_args!("arg{index}")),
         };
         Self { written, outer_name, binds: names(&written.pat) }
     }

@@ -7,34 +7,36 @@ use syn::{
 };
 
 use crate::bindings::Captured;
-use crate::expand::{Expansion, located, lock, mixed};
+use crate::expand::{Expansion, local, located, mixed};
 use crate::key::{Key, Template};
 use crate::options::OnLost;
 
 impl Expansion<'_> {
     pub(crate) fn handler_body(&self) -> syn::Result<TokenStream> {
         let Self { private, .. } = self;
-        let (references, key) = (self.parameters.references(), self.key()?);
-        let (lock, options, hold) = (lock(), self.options(), self.hold());
-        let refusal = quote_spanned!(mixed()=> return #private::refuse(error));
+        let (references, made) = (self.parameters.references(), self.key()?);
+        let (options, granted) = (self.options(), self.granted());
+        let [lock, key, request] = ["lock", "key", "request"].map(local);
+        let [hold, response, error] = ["hold", "response", "error"].map(local);
+        let refusal = quote_spanned!(mixed()=> return #private::refuse(#error));
         let output = self.output(&refusal);
-        let response = quote_spanned! {self.output_span()=>
+        let answer = quote_spanned! {self.output_span()=>
             #private::IntoResponse::into_response(#output)
         };
         Ok(quote_spanned! {mixed()=>
             #private::scope(async move {
-                let key = {
+                let #key = {
                     #references
-                    let key = #key;
-                    key
+                    let #key = #made;
+                    #key
                 };
-                let hold = match #lock.acquire(key, |request| request #options).await {
-                    ::core::result::Result::Ok(hold) => #hold,
-                    ::core::result::Result::Err(error) => #refusal,
+                let #hold = match #lock.acquire(#key, |#request| #request #options).await {
+                    ::core::result::Result::Ok(#hold) => #granted,
+                    ::core::result::Result::Err(#error) => #refusal,
                 };
-                let response = #response;
-                hold.release().await;
-                response
+                let #response = #answer;
+                #hold.release().await;
+                #response
             })
             .await
         })
@@ -43,8 +45,9 @@ impl Expansion<'_> {
     pub(crate) fn function_body(&self, manager: &Expr) -> syn::Result<TokenStream> {
         let Self { private, .. } = self;
         let (references, key) = (self.parameters.references(), self.key()?);
-        let (options, hold) = (self.options(), self.hold());
-        let request = Expr::MethodCall(ExprMethodCall {
+        let (options, granted) = (self.options(), self.granted());
+        let [request, hold, result, error] = ["request", "hold", "output", "error"].map(local);
+        let made = Expr::MethodCall(ExprMethodCall {
             attrs: Vec::new(),
             receiver: Box::new(manager.clone()),
             dot_token: Token![.](located(manager)),
@@ -59,22 +62,22 @@ impl Expansion<'_> {
             .as_ref()
             .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
         let refusal = quote_spanned! {self.output_span()=>
-            return ::core::result::Result::Err(#map(error))
+            return ::core::result::Result::Err(#map(#error))
         };
         let output = self.output(&refusal);
         Ok(quote_spanned! {mixed()=>
-            let request = {
+            let #request = {
                 #references
-                let request = #request;
-                request
+                let #request = #made;
+                #request
             };
-            let hold = match #private::acquire(request #options).await {
-                ::core::result::Result::Ok(hold) => #hold,
-                ::core::result::Result::Err(error) => #refusal,
+            let #hold = match #private::acquire(#request #options).await {
+                ::core::result::Result::Ok(#hold) => #granted,
+                ::core::result::Result::Err(#error) => #refusal,
             };
-            let output = #output;
-            hold.release().await;
-            output
+            let #result = #output;
+            #hold.release().await;
+            #result
         })
     }
 
@@ -141,21 +144,23 @@ impl Expansion<'_> {
         self.arguments.options.calls()
     }
 
-    /// What is done with `hold`, the lock, when it is there.
-    fn hold(&self) -> TokenStream {
+    /// What is done with the lock when it is there.
+    fn granted(&self) -> TokenStream {
+        let hold = local("hold");
         let keep = self.arguments.options.keep.then(|| quote_spanned!(mixed()=> .keep()));
-        quote_spanned!(mixed()=> hold #keep)
+        quote_spanned!(mixed()=> #hold #keep)
     }
 
     /// What the inner function gives, or `refusal` if it is stopped.
     fn output(&self, refusal: &TokenStream) -> TokenStream {
         let call = self.call();
+        let [hold, output, error] = ["hold", "output", "error"].map(local);
         match self.arguments.options.on_lost {
             OnLost::KeepGoing => quote_spanned!(mixed()=> #call.await),
             OnLost::Abort => quote_spanned! {mixed()=>
-                match hold.until_lost(#call).await {
-                    ::core::result::Result::Ok(output) => output,
-                    ::core::result::Result::Err(error) => #refusal,
+                match #hold.until_lost(#call).await {
+                    ::core::result::Result::Ok(#output) => #output,
+                    ::core::result::Result::Err(#error) => #refusal,
                 }
             },
         }

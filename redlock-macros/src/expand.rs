@@ -161,7 +161,7 @@ impl<'a> Expansion<'a> {
             })
             .collect();
         if self.arguments.manager.is_none() {
-            let lock = lock();
+            let lock = local("lock");
             let fenced = self.arguments.options.fenced.is_some();
             let extractor = quote!(#private::HandlerLock<#fenced>);
             let fused = match self.parameters.iter().next() {
@@ -237,9 +237,10 @@ fn is_held_lock(ty: &Type) -> bool {
     }
 }
 
-/// The hidden extractor's name.
-pub(crate) fn lock() -> Ident {
-    Ident::new("lock", mixed())
+/// A name for what the generated code binds. Hygiene hides it from the code around it, but not a
+/// constant or unit struct of that code from the pattern that binds it; the prefix does.
+pub(crate) fn local(name: impl std::fmt::Display) -> Ident {
+    format_ident!("__redis_lock_{}", name.to_string(), span = mixed())
 }
 
 /// For names that no code of the user can see.
