@@ -96,11 +96,14 @@ impl<'a> Parameters<'a> {
         self.all
             .iter()
             .filter(is_used)
-            .map(|Parameter { written, outer_name, .. }| {
+            .map(|Parameter { written, outer_name, binds }| {
                 let pattern = by_reference(&written.pat);
+                // Used, so that there is no warning. An `#[allow]` is an error under a `#[forbid]`.
+                let mut seen = BTreeSet::new();
+                let used = binds.iter().filter(|name| is_spoken(name) && seen.insert(text(name)));
                 quote_spanned! {Span::mixed_site()=>
-                    #[allow(unused_variables)]
                     let #pattern = &#outer_name;
+                    let _ = (#(&#used,)*);
                 }
             })
             .collect()
@@ -125,13 +128,18 @@ fn text(name: &Ident) -> String {
     name.unraw().to_string()
 }
 
+/// Whether the name is one that the compiler wants to be used.
+pub(crate) fn is_spoken(name: &Ident) -> bool {
+    !text(name).starts_with('_')
+}
+
 /// A plain name, which the outer function can keep: it reads better in the documentation than a
 /// made-up one. One that begins with an underscore says that it is not used, which is not true of
 /// the outer function.
 fn plain_name(pattern: &Pat) -> Option<&Ident> {
     match pattern {
         Pat::Ident(binding) if binding.subpat.is_none() => {
-            Some(&binding.ident).filter(|name| !text(name).starts_with('_'))
+            Some(&binding.ident).filter(|name| is_spoken(name))
         }
         _ => None,
     }

@@ -18,7 +18,7 @@ use syn::{
 
 use crate::attr::Arguments;
 use crate::attributes;
-use crate::bindings::{Parameter, Parameters};
+use crate::bindings::{Parameter, Parameters, is_spoken};
 use crate::function::Function;
 use crate::key::{Key, mentioned};
 
@@ -139,7 +139,7 @@ impl<'a> Expansion<'a> {
         let signature = Signature { ident: self.inner_name.clone(), ..signature.clone() };
         // What only the key uses is used: no warning. A name with an underscore gives none anyway.
         let mut used = self.parameters.used();
-        used.retain(|name| !name.unraw().to_string().starts_with('_'));
+        used.retain(|name| is_spoken(name));
         let used = (!used.is_empty()).then(|| quote_spanned!(mixed()=> let _ = (#(&#used,)*);));
         let mut block = Group::new(Delimiter::Brace, quote!(#(#inner_attributes)* #used #body));
         block.set_span(brace.join());

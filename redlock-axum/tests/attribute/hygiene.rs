@@ -161,6 +161,35 @@ async fn the_crate_may_be_reexported() {
     through(&locks).await.unwrap();
 }
 
+/// Under `#[forbid]`, an `#[allow]` in generated code is an error.
+#[tokio::test]
+async fn lints_may_be_forbidden() {
+    mod strict {
+        #![forbid(unused_variables, unused_mut, unused_braces, non_snake_case, deprecated)]
+
+        use redlock_axum::{LockError, LockManager, redis_lock};
+
+        #[redis_lock(key = "a:{id}")]
+        pub(super) async fn handler(
+            axum::extract::Path((id, name)): axum::extract::Path<(u8, u8)>,
+        ) {
+            let _ = name;
+        }
+
+        #[redis_lock(key = "a:{id}", manager = locks)]
+        pub(super) async fn function(
+            locks: &LockManager,
+            (id, name): (u8, u8),
+        ) -> Result<u8, LockError> {
+            Ok(name)
+        }
+    }
+
+    let (locks, _) = locks().await;
+    let _: axum::routing::MethodRouter = axum::routing::get(strict::handler);
+    assert_eq!(strict::function(&locks, (7, 8)).await.unwrap(), 8);
+}
+
 /// Documentation, deprecation and lints belong to the function that callers see; what is only true
 /// of the body stays with it.
 #[tokio::test]
