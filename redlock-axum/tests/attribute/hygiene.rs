@@ -194,6 +194,10 @@ async fn lints_may_be_forbidden() {
 /// of the body stays with it.
 #[tokio::test]
 async fn other_attributes_find_their_place() {
+    #[deprecated]
+    #[derive(Clone, Copy)]
+    struct Coin;
+
     struct Till(LockManager);
 
     impl Till {
@@ -203,6 +207,13 @@ async fn other_attributes_find_their_place() {
         #[expect(clippy::unnecessary_cast)]
         async fn count(&self, coins: u64) -> Result<u64, LockError> {
             Ok(coins as u64)
+        }
+
+        #[redis_lock(key = "till", manager = self.0)]
+        #[expect(deprecated)]
+        async fn takes(&self, coin: Coin) -> Result<bool, LockError> {
+            let _ = coin;
+            Ok(self.0.lock("till").try_acquire().await.is_err())
         }
     }
 
@@ -225,6 +236,9 @@ async fn other_attributes_find_their_place() {
     #[expect(deprecated)]
     let counted = Till(locks.clone()).count(3).await;
     assert_eq!(counted.unwrap(), 3);
+    #[expect(deprecated)]
+    let taken = Till(locks.clone()).takes(Coin).await;
+    assert!(taken.unwrap());
     assert_eq!(first(&locks, 0).await.unwrap(), 1);
 }
 
