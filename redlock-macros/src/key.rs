@@ -205,14 +205,21 @@ pub(crate) fn mentioned(tokens: TokenStream, names: &mut BTreeSet<String>) {
             TokenTree::Literal(literal) => {
                 if let Lit::Str(text) = Lit::new(literal) {
                     for placeholder in placeholders(&text.value()) {
-                        let name = placeholder.split(':').next().unwrap_or_default();
-                        names.insert(name.to_owned());
+                        names.extend(words(placeholder));
                     }
                 }
             }
             TokenTree::Ident(_) => {}
         }
     }
+}
+
+/// The words of a placeholder: its name, and `width` in `{id:>08width$}`.
+fn words(placeholder: &str) -> impl Iterator<Item = String> {
+    placeholder
+        .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .map(|word| word.trim_start_matches(|c: char| c.is_ascii_digit()).to_owned())
+        .filter(|word| !word.is_empty())
 }
 
 #[cfg(test)]
@@ -345,8 +352,12 @@ mod tests {
     #[test]
     fn names_are_found_in_expressions_and_in_their_format_strings() {
         let mut names = BTreeSet::new();
-        mentioned(quote!(format!("a:{id:?}:{{no}}", x = order.sku[from..to])), &mut names);
+        mentioned(quote!(format!("{id:?}:{{no}}{n}", x = order.sku[from..to])), &mut names);
+        mentioned(quote!(format!("{n:x>width$} {n:#08_w$} {n:+.precision$e}")), &mut names);
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        assert_eq!(names, ["format", "from", "id", "order", "to", "x"]);
+        let parameters =
+            ["_w", "format", "from", "id", "n", "order", "precision", "to", "width", "x"];
+        assert_eq!(parameters.iter().find(|name| !names.contains(name)), None, "{names:?}");
+        assert!(!names.contains(&"no") && !names.contains(&"sku"), "{names:?}");
     }
 }
