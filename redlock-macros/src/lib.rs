@@ -53,7 +53,7 @@ use proc_macro::TokenStream;
 /// |---|---|---|---|
 /// | `key` | `key` (an expression) | what is locked, [in one of three forms](#the-key) | required |
 /// | `expire` | `expire = 5` | the lease: how long the lock is held at most, from 10 ms to 7 days | 5 seconds |
-/// | `wait_time` | `waitTime` | how long to wait while another holds the lock; `"forever"` for as long as it takes | none: one attempt |
+/// | `wait_time` | `waitTime` | how long to wait while another holds the lock, at most 7 days; `"forever"` for as long as it takes | none: one attempt |
 /// | `time_unit` | `timeUnit = SECONDS` | the unit of whole numbers in times: `"milliseconds"`, `"seconds"`, `"minutes"`, `"hours"` or `"days"`, in any case | `"seconds"` |
 /// | `renew` | | extends the lease while the function runs, every third of it | not renewed |
 /// | `max_hold` | | with `renew`: after this time the lease is not extended any more, and runs out | no bound |
