@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Expr, ExprLit, Lit, LitStr, Token};
+use syn::{Expr, ExprLit, Lit, LitStr, Path, Stmt, Token};
 
 /// The key as it was written.
 pub(crate) enum Key {
@@ -32,16 +32,21 @@ pub(crate) struct Value {
 impl Key {
     /// Reads what stands after `key =`.
     pub(crate) fn from_value(value: Expr) -> syn::Result<Self> {
-        if let Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) = ungrouped(&value) {
-            return Template::new(literal.clone(), None).map(Self::Template);
-        }
-        if let Expr::Lit(other) = ungrouped(&value) {
-            return Err(syn::Error::new_spanned(
+        match bare(&value) {
+            Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => {
+                Template::new(literal.clone(), None).map(Self::Template)
+            }
+            Expr::Lit(other) => Err(syn::Error::new_spanned(
                 other,
                 "the lock key must be a text, such as `key = \"order:{id}\"`",
-            ));
+            )),
+            Expr::Macro(concat) if is_concat(&concat.mac.path) => Err(syn::Error::new_spanned(
+                concat,
+                "`concat!` makes a text in which `{id}` stays as it is, one key for all; write the \
+                 template as one text: `key = \"order:{id}\"`",
+            )),
+            _ => Ok(Self::Expression(value)),
         }
-        Ok(Self::Expression(value))
     }
 
     /// Reads what stands between the parentheses of `key(..)`.
@@ -187,6 +192,24 @@ pub(crate) fn ungrouped(mut value: &Expr) -> &Expr {
     value
 }
 
+/// Without what makes no difference around a text: parentheses, braces, `&`.
+fn bare(value: &Expr) -> &Expr {
+    match value {
+        Expr::Group(group) => bare(&group.expr),
+        Expr::Paren(inner) => bare(&inner.expr),
+        Expr::Reference(reference) => bare(&reference.expr),
+        Expr::Block(block) => match &*block.block.stmts {
+            [Stmt::Expr(inner, None)] => bare(inner),
+            _ => value,
+        },
+        _ => value,
+    }
+}
+
+fn is_concat(path: &Path) -> bool {
+    path.segments.last().is_some_and(|last| last.ident == "concat")
+}
+
 /// The names that an expression may refer to: its identifiers, but not fields and methods, and
 /// those that a format string inside it captures. Rather too many than too few.
 pub(crate) fn mentioned(tokens: TokenStream, names: &mut BTreeSet<String>) {
@@ -305,6 +328,13 @@ mod tests {
     }
 
     #[test]
+    fn a_text_in_parentheses_is_a_template() {
+        for text in [r#"("a:{id}")"#, r#"&"a:{id}""#, r#"{ "a:{id}" }"#, r#"&({ ("a:{id}") })"#] {
+            assert_eq!(captured(&template(text).unwrap()), ["id"], "{text}");
+        }
+    }
+
+    #[test]
     fn a_given_value_is_not_captured() {
         let template =
             with_values(quote!("{}:{0}:{sku}:{id}", order.no, sku = order.sku,)).unwrap();
@@ -320,7 +350,7 @@ mod tests {
 
     #[test]
     fn an_expression_is_left_alone() {
-        for text in [r#"format!("order:{id:?}")"#, "KEY", "order.key()"] {
+        for text in [r#"format!("order:{id:?}")"#, "KEY", "(KEY)", "order.key()"] {
             let key = Key::from_value(syn::parse_str(text).unwrap()).unwrap();
             assert!(matches!(key, Key::Expression(_)), "{text}");
         }
@@ -341,6 +371,9 @@ mod tests {
             (r#""a:{self}""#, "`{self}` cannot stand in a lock key"),
             (r#""a:{order.sku}""#, "`{order.sku}` is not a placeholder's name"),
             ("42", "the lock key must be a text"),
+            ("(42)", "the lock key must be a text"),
+            (r#"concat!("order:", "{id}")"#, "`concat!` makes a text in which `{id}` stays"),
+            (r#"&(std::concat!("order:{id}"))"#, "`concat!` makes a text in which `{id}` stays"),
         ] {
             let error = template(text).err().unwrap().to_string();
             assert!(error.starts_with(message), "{text}: {error}");

@@ -37,6 +37,9 @@ macro_rules! the {
 #[redis_lock(key("order:{id}:{}", _shop))]
 async fn made_by_a_macro(the!(_id): Path<u64>, Path(_shop): Path<u64>) {}
 
+#[redis_lock(key = concat!("order:", "{_id}"))]
+async fn put_together(Path(_id): Path<u64>) {}
+
 #[redis_lock(key(id))]
 async fn no_text(Path(_id): Path<u64>) {}
 
