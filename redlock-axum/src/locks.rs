@@ -84,6 +84,9 @@ impl<S: Sync> OptionalFromRequestParts<S> for Locks {
 /// not run, the request gets [`NotLocked`]. An `Option<HeldLock>` is `None` then. Where a layer and
 /// the attribute have both taken one, it is the attribute's.
 ///
+/// With `manager = ..` the attribute hands over no lock, and refuses this parameter: what stood in it
+/// would be a layer's lock, or nobody's. Such a function may borrow its caller's, as a `&HeldLock`.
+///
 /// Cloning is cheap. A clone may outlive the request; it says then that nothing is held.
 ///
 /// # Examples

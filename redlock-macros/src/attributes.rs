@@ -4,12 +4,20 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::punctuated::Punctuated;
+use syn::spanned::Spanned;
 use syn::{Attribute, Meta, Token, parse_quote};
 
 /// The attributes of the function that callers see. `nested` says that the inner function stands
 /// inside it, and so under its lints.
-pub(crate) fn of_outer(attributes: &[Attribute], nested: bool) -> Vec<&Attribute> {
-    attributes.iter().filter(|attribute| Place::of(attribute, nested) != Place::Inner).collect()
+pub(crate) fn of_outer(attributes: &[Attribute], nested: bool) -> Vec<Attribute> {
+    attributes
+        .iter()
+        .filter_map(|attribute| match Place::of(attribute, nested) {
+            Place::Outer | Place::Both => Some(attribute.clone()),
+            Place::Inner => None,
+            Place::Expected => Some(allowed(attribute)),
+        })
+        .collect()
 }
 
 /// The attributes of the function that holds the user's code.
@@ -37,6 +45,9 @@ enum Place {
     Inner,
     /// What must hold for both.
     Both,
+    /// A lint that is expected of the inner function, and so allowed in the outer one: it need not
+    /// occur there.
+    Expected,
 }
 
 impl Place {
@@ -48,12 +59,20 @@ impl Place {
         } else if is(&["cfg", "allow", "warn", "deny", "forbid"]) {
             if nested { Self::Outer } else { Self::Both }
         } else if is(&["expect"]) {
-            // An expectation that one of two functions meets would be unmet in the other.
-            if nested { Self::Outer } else { Self::Inner }
+            if nested { Self::Outer } else { Self::Expected }
         } else {
             Self::Inner
         }
     }
+}
+
+/// `#[expect(..)]` as `#[allow(..)]`.
+fn allowed(expected: &Attribute) -> Attribute {
+    let mut allowed = expected.clone();
+    if let Meta::List(list) = &mut allowed.meta {
+        list.path = Ident::new("allow", list.path.span()).into();
+    }
+    allowed
 }
 
 /// Whether it is `#[cfg_attr(docsrs, doc(..))]` or the like.
@@ -125,7 +144,7 @@ mod tests {
 
     #[test]
     fn each_attribute_has_its_place() {
-        use Place::{Both, Inner, Outer};
+        use Place::{Both, Expected, Inner, Outer};
 
         let cases: [(Attribute, (Place, Place)); 9] = [
             (parse_quote!(#[doc = "Pays."]), (Outer, Outer)),
@@ -133,7 +152,7 @@ mod tests {
             (parse_quote!(#[cfg_attr(docsrs, doc(cfg(feature = "x")))]), (Outer, Outer)),
             (parse_quote!(#[cfg(unix)]), (Outer, Both)),
             (parse_quote!(#[allow(dead_code)]), (Outer, Both)),
-            (parse_quote!(#[expect(dead_code)]), (Outer, Inner)),
+            (parse_quote!(#[expect(dead_code)]), (Outer, Expected)),
             (parse_quote!(#[tracing::instrument]), (Inner, Inner)),
             (parse_quote!(#[cfg_attr(debug_assertions, axum::debug_handler)]), (Inner, Inner)),
             (parse_quote!(#[inline]), (Inner, Inner)),
@@ -141,6 +160,18 @@ mod tests {
         for (attribute, expected) in cases {
             assert_eq!(places(&attribute), expected, "{}", attribute.to_token_stream());
         }
+    }
+
+    #[test]
+    fn what_is_expected_of_one_function_is_allowed_in_the_other() {
+        let written: Attribute = parse_quote!(#[expect(deprecated, reason = "old")]);
+        let outer: Attribute = parse_quote!(#[allow(deprecated, reason = "old")]);
+        let name = Ident::new("pay", proc_macro2::Span::call_site());
+        let written = [written];
+        assert_eq!(of_outer(&written, false), [outer]);
+        assert_eq!(of_inner(&written, false, &name), written);
+        assert_eq!(of_outer(&written, true), written);
+        assert!(of_inner(&written, true, &name).is_empty());
     }
 
     #[test]

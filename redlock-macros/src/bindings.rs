@@ -3,18 +3,25 @@
 use std::collections::BTreeSet;
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{format_ident, quote_spanned};
+use quote::quote_spanned;
 use syn::ext::IdentExt;
 use syn::{FieldPat, Pat, PatType};
+
+use crate::expand::local;
 
 /// The parameters of a function, but `self`.
 pub(crate) struct Parameters<'a> {
     all: Vec<Parameter<'a>>,
     /// The names that the attribute's arguments refer to.
     mentioned: BTreeSet<String>,
-    /// Whether the key's template has a name that no parameter binds: a constant, or a slip of the
-    /// pen. With all parameters bound, the compiler can propose a similar name.
-    bind_all: bool,
+}
+
+/// What a name in the key's template stands for.
+pub(crate) enum Captured<'a> {
+    /// A parameter's value, which is escaped.
+    Parameter(&'a Ident),
+    /// A constant, which is put in as it is.
+    Constant(Ident),
 }
 
 pub(crate) struct Parameter<'a> {
@@ -28,17 +35,48 @@ impl<'a> Parameters<'a> {
     pub(crate) fn new(
         written: impl Iterator<Item = &'a PatType>,
         mentioned: BTreeSet<String>,
-        captured: Option<&BTreeSet<String>>,
     ) -> Self {
-        let all: Vec<_> =
+        let all =
             written.enumerate().map(|(index, written)| Parameter::new(index, written)).collect();
-        let is_bound = |name: &String| all.iter().any(|parameter| parameter.binds(name));
-        let bind_all = captured.is_some_and(|captured| !captured.iter().all(is_bound));
-        Self { all, mentioned, bind_all }
+        Self { all, mentioned }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter<'a>> {
         self.all.iter()
+    }
+
+    /// What a name in the template, which stands at `span`, is. Every name has to be known: what
+    /// `format!` would find by itself, it would not escape.
+    pub(crate) fn captured(&self, name: &str, span: Span) -> syn::Result<Captured<'_>> {
+        let mut bound = self.all.iter().flat_map(|parameter| &parameter.binds);
+        if let Some(parameter) = bound.find(|bound| text(bound) == name) {
+            return Ok(Captured::Parameter(parameter));
+        }
+        if !name.chars().any(char::is_lowercase) {
+            return Ok(Captured::Constant(Ident::new(name, span)));
+        }
+        let names: BTreeSet<_> = self
+            .all
+            .iter()
+            .flat_map(|parameter| &parameter.binds)
+            .map(|name| format!("`{}`", text(name)))
+            .collect();
+        let bound = match names.len() {
+            0 => "they bind no names".to_owned(),
+            _ => format!("they bind {}", names.into_iter().collect::<Vec<_>>().join(", ")),
+        };
+        let unseen = if self.all.iter().any(|parameter| has_macro(&parameter.written.pat)) {
+            ", and what a macro in a pattern binds cannot be seen"
+        } else {
+            ""
+        };
+        Err(syn::Error::new(
+            span,
+            format!(
+                "no parameter binds `{name}`: {bound}{unseen}; only a constant in capitals needs no \
+                 parameter, and any other value is given after the text: `key(\"..{{}}\", ..)`"
+            ),
+        ))
     }
 
     /// The bound names that the attribute's arguments refer to, each once.
@@ -53,17 +91,19 @@ impl<'a> Parameters<'a> {
 
     /// Statements that bind references under the names of the parameters.
     pub(crate) fn references(&self) -> TokenStream {
-        let is_used = |parameter: &&Parameter<'_>| {
-            self.bind_all || self.mentioned.iter().any(|name| parameter.binds(name))
-        };
+        let is_used =
+            |parameter: &&Parameter<'_>| self.mentioned.iter().any(|name| parameter.binds(name));
         self.all
             .iter()
             .filter(is_used)
-            .map(|Parameter { written, outer_name, .. }| {
+            .map(|Parameter { written, outer_name, binds }| {
                 let pattern = by_reference(&written.pat);
+                // Used, so that there is no warning. An `#[allow]` is an error under a `#[forbid]`.
+                let mut seen = BTreeSet::new();
+                let used = binds.iter().filter(|name| is_spoken(name) && seen.insert(text(name)));
                 quote_spanned! {Span::mixed_site()=>
-                    #[allow(unused_variables)]
                     let #pattern = &#outer_name;
+                    let _ = (#(&#used,)*);
                 }
             })
             .collect()
@@ -74,7 +114,7 @@ impl<'a> Parameter<'a> {
     fn new(index: usize, written: &'a PatType) -> Self {
         let outer_name = match plain_name(&written.pat) {
             Some(name) => name.clone(),
-            None => format_ident!("arg{index}", span = Span::mixed_site()),
+            None => local(format_args!("arg{index}")),
         };
         Self { written, outer_name, binds: names(&written.pat) }
     }
@@ -88,13 +128,18 @@ fn text(name: &Ident) -> String {
     name.unraw().to_string()
 }
 
+/// Whether the name is one that the compiler wants to be used.
+pub(crate) fn is_spoken(name: &Ident) -> bool {
+    !text(name).starts_with('_')
+}
+
 /// A plain name, which the outer function can keep: it reads better in the documentation than a
 /// made-up one. One that begins with an underscore says that it is not used, which is not true of
 /// the outer function.
 fn plain_name(pattern: &Pat) -> Option<&Ident> {
     match pattern {
         Pat::Ident(binding) if binding.subpat.is_none() => {
-            Some(&binding.ident).filter(|name| !text(name).starts_with('_'))
+            Some(&binding.ident).filter(|name| is_spoken(name))
         }
         _ => None,
     }
@@ -136,6 +181,13 @@ fn collect(pattern: &mut Pat, found: &mut Vec<Ident>) {
     for part in parts_mut(pattern) {
         collect(part, found);
     }
+}
+
+fn has_macro(pattern: &Pat) -> bool {
+    fn find(pattern: &mut Pat) -> bool {
+        matches!(pattern, Pat::Macro(_)) || parts_mut(pattern).into_iter().any(find)
+    }
+    find(&mut pattern.clone())
 }
 
 fn parts_mut(pattern: &mut Pat) -> Vec<&mut Pat> {

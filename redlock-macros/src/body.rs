@@ -2,49 +2,52 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::ext::IdentExt;
 use syn::{
     Expr, ExprMethodCall, ExprReference, GenericParam, ReturnType, Token, parse_quote, token,
 };
 
-use crate::expand::{Expansion, located, lock, mixed};
+use crate::bindings::Captured;
+use crate::expand::{Expansion, local, located, mixed};
 use crate::key::{Key, Template};
 use crate::options::OnLost;
 
 impl Expansion<'_> {
-    pub(crate) fn handler_body(&self) -> TokenStream {
+    pub(crate) fn handler_body(&self) -> syn::Result<TokenStream> {
         let Self { private, .. } = self;
-        let (references, key) = (self.parameters.references(), self.key());
-        let (lock, options, hold) = (lock(), self.options(), self.hold());
-        let refusal = quote_spanned!(mixed()=> return #private::refuse(error));
+        let (references, made) = (self.parameters.references(), self.key()?);
+        let (options, granted) = (self.options(), self.granted());
+        let [lock, key, request] = ["lock", "key", "request"].map(local);
+        let [hold, response, error] = ["hold", "response", "error"].map(local);
+        let refusal = quote_spanned!(mixed()=> return #private::refuse(#error));
         let output = self.output(&refusal);
-        let response = quote_spanned! {self.output_span()=>
+        let answer = quote_spanned! {self.output_span()=>
             #private::IntoResponse::into_response(#output)
         };
-        quote_spanned! {mixed()=>
+        Ok(quote_spanned! {mixed()=>
             #private::scope(async move {
-                let key = {
+                let #key = {
                     #references
-                    let key = #key;
-                    key
+                    let #key = #made;
+                    #key
                 };
-                let hold = match #lock.acquire(key, |request| request #options).await {
-                    ::core::result::Result::Ok(hold) => #hold,
-                    ::core::result::Result::Err(error) => #refusal,
+                let #hold = match #lock.acquire(#key, |#request| #request #options).await {
+                    ::core::result::Result::Ok(#hold) => #granted,
+                    ::core::result::Result::Err(#error) => #refusal,
                 };
-                let response = #response;
-                hold.release().await;
-                response
+                let #response = #answer;
+                #hold.release().await;
+                #response
             })
             .await
-        }
+        })
     }
 
-    pub(crate) fn function_body(&self, manager: &Expr) -> TokenStream {
+    pub(crate) fn function_body(&self, manager: &Expr) -> syn::Result<TokenStream> {
         let Self { private, .. } = self;
-        let (references, key) = (self.parameters.references(), self.key());
-        let (options, hold) = (self.options(), self.hold());
-        let request = Expr::MethodCall(ExprMethodCall {
+        let (references, key) = (self.parameters.references(), self.key()?);
+        let (options, granted) = (self.options(), self.granted());
+        let [request, hold, result, error] = ["request", "hold", "output", "error"].map(local);
+        let made = Expr::MethodCall(ExprMethodCall {
             attrs: Vec::new(),
             receiver: Box::new(manager.clone()),
             dot_token: Token![.](located(manager)),
@@ -59,23 +62,23 @@ impl Expansion<'_> {
             .as_ref()
             .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
         let refusal = quote_spanned! {self.output_span()=>
-            return ::core::result::Result::Err(#map(error))
+            return ::core::result::Result::Err(#map(#error))
         };
         let output = self.output(&refusal);
-        quote_spanned! {mixed()=>
-            let request = {
+        Ok(quote_spanned! {mixed()=>
+            let #request = {
                 #references
-                let request = #request;
-                request
+                let #request = #made;
+                #request
             };
-            let hold = match #private::acquire(request #options).await {
-                ::core::result::Result::Ok(hold) => #hold,
-                ::core::result::Result::Err(error) => #refusal,
+            let #hold = match #private::acquire(#request #options).await {
+                ::core::result::Result::Ok(#hold) => #granted,
+                ::core::result::Result::Err(#error) => #refusal,
             };
-            let output = #output;
-            hold.release().await;
-            output
-        }
+            let #result = #output;
+            #hold.release().await;
+            #result
+        })
     }
 
     /// For code that fails to compile where the function's return type is a wrong one.
@@ -87,9 +90,9 @@ impl Expansion<'_> {
     }
 
     /// An expression of type `Result<LockKey, KeyError>`.
-    fn key(&self) -> TokenStream {
+    fn key(&self) -> syn::Result<TokenStream> {
         let Self { private, .. } = self;
-        match &self.arguments.key {
+        Ok(match &self.arguments.key {
             Key::Expression(expression) => {
                 quote_spanned!(located(expression)=> #private::key(#expression))
             }
@@ -100,20 +103,28 @@ impl Expansion<'_> {
                     let part = self.part(&value.value);
                     quote!(, #name #part)
                 });
-                let used = self.parameters.used();
-                let captured = used
-                    .into_iter()
-                    .filter(|name| captured.contains(&name.unraw().to_string()))
-                    .map(|name| {
-                        let part = self.part(&parse_quote!(#name));
-                        quote!(, #name = #part)
-                    });
+                let captured = captured
+                    .iter()
+                    .map(|name| self.parameters.captured(name, literal.span()))
+                    .map(|captured| {
+                        Ok(match captured? {
+                            Captured::Parameter(name) => {
+                                let part = self.part(&parse_quote!(#name));
+                                quote!(, #name = #part)
+                            }
+                            // A value of the request would not compile here.
+                            Captured::Constant(name) => {
+                                quote_spanned!(located(literal)=> , #name = const { &#name })
+                            }
+                        })
+                    })
+                    .collect::<syn::Result<Vec<_>>>()?;
                 // The literal goes on untouched, so that the compiler can point into it.
                 quote_spanned! {mixed()=>
                     #private::key(::std::format!(#literal #(#given)* #(#captured)*))
                 }
             }
-        }
+        })
     }
 
     /// The value, escaped.
@@ -133,21 +144,23 @@ impl Expansion<'_> {
         self.arguments.options.calls()
     }
 
-    /// What is done with `hold`, the lock, when it is there.
-    fn hold(&self) -> TokenStream {
+    /// What is done with the lock when it is there.
+    fn granted(&self) -> TokenStream {
+        let hold = local("hold");
         let keep = self.arguments.options.keep.then(|| quote_spanned!(mixed()=> .keep()));
-        quote_spanned!(mixed()=> hold #keep)
+        quote_spanned!(mixed()=> #hold #keep)
     }
 
     /// What the inner function gives, or `refusal` if it is stopped.
     fn output(&self, refusal: &TokenStream) -> TokenStream {
         let call = self.call();
+        let [hold, output, error] = ["hold", "output", "error"].map(local);
         match self.arguments.options.on_lost {
             OnLost::KeepGoing => quote_spanned!(mixed()=> #call.await),
             OnLost::Abort => quote_spanned! {mixed()=>
-                match hold.until_lost(#call).await {
-                    ::core::result::Result::Ok(output) => output,
-                    ::core::result::Result::Err(error) => #refusal,
+                match #hold.until_lost(#call).await {
+                    ::core::result::Result::Ok(#output) => #output,
+                    ::core::result::Result::Err(#error) => #refusal,
                 }
             },
         }

@@ -126,6 +126,17 @@ impl Written {
         }
     }
 
+    /// The longest wait in milliseconds, if it is one that the layer and the policies take as well.
+    pub(crate) fn wait_ms(&self, unit: TimeUnit) -> syn::Result<u64> {
+        match self.milliseconds(unit)? {
+            milliseconds if milliseconds <= *EXPIRE_MS.end() => Ok(milliseconds),
+            _ => Err(syn::Error::new(
+                self.span(),
+                "`wait_time` must be at most 7 days; `\"forever\"` waits for as long as it takes",
+            )),
+        }
+    }
+
     /// The duration in milliseconds.
     pub(crate) fn milliseconds(&self, unit: TimeUnit) -> syn::Result<u64> {
         match self {

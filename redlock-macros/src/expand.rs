@@ -11,11 +11,14 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{FnArg, ReturnType, Signature, parse_quote, parse_quote_spanned};
+use syn::{
+    FnArg, GenericArgument, PathArguments, ReturnType, Signature, Type, parse_quote,
+    parse_quote_spanned,
+};
 
 use crate::attr::Arguments;
 use crate::attributes;
-use crate::bindings::{Parameter, Parameters};
+use crate::bindings::{Parameter, Parameters, is_spoken};
 use crate::function::Function;
 use crate::key::{Key, mentioned};
 
@@ -35,7 +38,7 @@ fn try_expand(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenStr
     let arguments: Arguments = syn::parse2(arguments)?;
     let function: Function = syn::parse2(item)?;
     check(&arguments, &function)?;
-    Ok(Expansion::new(&arguments, &function).tokens())
+    Expansion::new(&arguments, &function).tokens()
 }
 
 /// What only shows when arguments and function are seen together.
@@ -55,11 +58,24 @@ fn check(arguments: &Arguments, function: &Function) -> syn::Result<()> {
                  `manager = self.locks`",
             ));
         }
-    } else if matches!(signature.output, ReturnType::Default) {
+        return Ok(());
+    }
+    if matches!(signature.output, ReturnType::Default) {
         return Err(syn::Error::new_spanned(
             &signature.ident,
             "with `manager = ..` the function must return a `Result`, whose error says that the \
              lock was refused",
+        ));
+    }
+    // Under another of these attributes the parameter is that one's.
+    if !is_inner_name(&signature.ident)
+        && let Some(parameter) = function.parameters().find(|written| is_held_lock(&written.ty))
+    {
+        return Err(syn::Error::new_spanned(
+            &parameter.ty,
+            "with `manager = ..` this is not the lock that is taken here, but that of a layer or of \
+             nobody; leave out `manager`, or take the lock in the body: \
+             `locks.lock(..).acquire()`. A caller's lock is handed over by reference: `&HeldLock`",
         ));
     }
     Ok(())
@@ -86,11 +102,7 @@ impl<'a> Expansion<'a> {
             .map_or_else(|| quote!(::redlock_axum), ToTokens::to_token_stream);
         let nested = function.signature.receiver().is_none() && !function.names_self_type();
         Self {
-            parameters: Parameters::new(
-                function.parameters(),
-                names_in(arguments),
-                captured_names(arguments),
-            ),
+            parameters: Parameters::new(function.parameters(), names_in(arguments)),
             arguments,
             function,
             nested,
@@ -99,24 +111,24 @@ impl<'a> Expansion<'a> {
         }
     }
 
-    fn tokens(&self) -> TokenStream {
+    fn tokens(&self) -> syn::Result<TokenStream> {
         let Function { attributes, visibility, .. } = self.function;
         let attributes = attributes::of_outer(attributes, self.nested);
         let signature = self.outer_signature();
         let inner = self.inner();
         let (inside, beside) = if self.nested { (Some(inner), None) } else { (None, Some(inner)) };
         let body = match &self.arguments.manager {
-            None => self.handler_body(),
-            Some(manager) => self.function_body(manager),
+            None => self.handler_body()?,
+            Some(manager) => self.function_body(manager)?,
         };
-        quote! {
+        Ok(quote! {
             #(#attributes)*
             #visibility #signature {
                 #inside
                 #body
             }
             #beside
-        }
+        })
     }
 
     /// The function that holds the user's code.
@@ -127,7 +139,7 @@ impl<'a> Expansion<'a> {
         let signature = Signature { ident: self.inner_name.clone(), ..signature.clone() };
         // What only the key uses is used: no warning. A name with an underscore gives none anyway.
         let mut used = self.parameters.used();
-        used.retain(|name| !name.unraw().to_string().starts_with('_'));
+        used.retain(|name| is_spoken(name));
         let used = (!used.is_empty()).then(|| quote_spanned!(mixed()=> let _ = (#(&#used,)*);));
         let mut block = Group::new(Delimiter::Brace, quote!(#(#inner_attributes)* #used #body));
         block.set_span(brace.join());
@@ -149,7 +161,7 @@ impl<'a> Expansion<'a> {
             })
             .collect();
         if self.arguments.manager.is_none() {
-            let lock = lock();
+            let lock = local("lock");
             let fenced = self.arguments.options.fenced.is_some();
             let extractor = quote!(#private::HandlerLock<#fenced>);
             let fused = match self.parameters.iter().next() {
@@ -191,13 +203,6 @@ fn names_in(arguments: &Arguments) -> BTreeSet<String> {
     names
 }
 
-fn captured_names(arguments: &Arguments) -> Option<&BTreeSet<String>> {
-    match &arguments.key {
-        Key::Template(template) => Some(&template.captured),
-        Key::Expression(_) => None,
-    }
-}
-
 /// Another name than the user's, so that a call of itself in the body takes its lock as any other
 /// does.
 fn inner_name(name: &Ident) -> Ident {
@@ -208,9 +213,34 @@ fn inner_name(name: &Ident) -> Ident {
     format_ident!("__redis_lock_{bare}{underscores}", span = name.span())
 }
 
-/// The hidden extractor's name.
-pub(crate) fn lock() -> Ident {
-    Ident::new("lock", mixed())
+fn is_inner_name(name: &Ident) -> bool {
+    name.to_string().starts_with("__redis_lock_")
+}
+
+/// Whether the type is an extractor of the handler's lock, by its name.
+fn is_held_lock(ty: &Type) -> bool {
+    match ty {
+        Type::Group(group) => is_held_lock(&group.elem),
+        Type::Paren(inner) => is_held_lock(&inner.elem),
+        Type::Path(path) => path.path.segments.last().is_some_and(|last| {
+            last.ident == "HeldLock"
+                || last.ident == "FencedLock"
+                || matches!(
+                    &last.arguments,
+                    PathArguments::AngleBracketed(of) if last.ident == "Option"
+                        && of.args.iter().any(|argument| {
+                            matches!(argument, GenericArgument::Type(ty) if is_held_lock(ty))
+                        })
+                )
+        }),
+        _ => false,
+    }
+}
+
+/// A name for what the generated code binds. Hygiene hides it from the code around it, but not a
+/// constant or unit struct of that code from the pattern that binds it; the prefix does.
+pub(crate) fn local(name: impl std::fmt::Display) -> Ident {
+    format_ident!("__redis_lock_{}", name.to_string(), span = mixed())
 }
 
 /// For names that no code of the user can see.

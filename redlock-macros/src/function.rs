@@ -119,20 +119,79 @@ fn mentions_self_type(tokens: TokenStream) -> bool {
     })
 }
 
+/// The keywords of items that have a `Self` of their own.
+const OWN_SELF: [&str; 4] = ["enum", "impl", "struct", "trait"];
+
 /// Whether `Self` occurs outside of the items in a body that have one of their own.
 fn body_mentions_self_type(tokens: TokenStream) -> bool {
     let mut own_self = false;
-    tokens.into_iter().any(|token| match token {
-        TokenTree::Ident(ident) if ident == "impl" || ident == "trait" => {
-            own_self = true;
-            false
+    let mut tokens = tokens.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        match token {
+            TokenTree::Ident(ident) if OWN_SELF.iter().any(|keyword| ident == keyword) => {
+                own_self = true;
+            }
+            // Elsewhere than before a name, it is a name itself.
+            TokenTree::Ident(ident) if ident == "union" => {
+                own_self |= matches!(tokens.peek(), Some(TokenTree::Ident(_)));
+            }
+            TokenTree::Ident(ident) if ident == "Self" && !own_self => return true,
+            // A tuple struct ends here, every other item at its brace.
+            TokenTree::Punct(punct) if punct.as_char() == ';' => own_self = false,
+            TokenTree::Group(group) if own_self => {
+                own_self = group.delimiter() != Delimiter::Brace;
+            }
+            TokenTree::Group(group) if body_mentions_self_type(group.stream()) => return true,
+            _ => {}
         }
-        TokenTree::Ident(ident) => ident == "Self" && !own_self,
-        TokenTree::Group(group) if own_self && group.delimiter() == Delimiter::Brace => {
-            own_self = false;
-            false
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::quote;
+
+    use super::*;
+
+    #[test]
+    fn an_item_in_the_body_has_a_self_of_its_own() {
+        for own in [
+            quote!(
+                impl Tree {
+                    fn new() -> Self {}
+                }
+            ),
+            quote!(
+                struct Node {
+                    next: Option<Box<Self>>,
+                }
+            ),
+            quote!(
+                struct Node(Option<Box<Self>>);
+            ),
+            quote!(
+                struct Node<T>(T)
+                where
+                    Option<Self>: Sized;
+            ),
+            quote!(
+                enum Tree<T> {
+                    Leaf,
+                    Node(Box<Self>, T),
+                }
+            ),
+            quote!(
+                union Bits {
+                    next: *const Self,
+                }
+            ),
+        ] {
+            assert!(!body_mentions_self_type(own.clone()), "{own}");
+            let outside = quote!(#own Self::new());
+            assert!(body_mentions_self_type(outside.clone()), "{outside}");
         }
-        TokenTree::Group(group) => body_mentions_self_type(group.stream()),
-        _ => false,
-    })
+        let name = quote!(let union = { Self::new() }; union);
+        assert!(body_mentions_self_type(name));
+    }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
-use syn::{Expr, ExprLit, Lit, LitStr, Token};
+use syn::{Expr, ExprLit, Lit, LitStr, Path, Stmt, Token};
 
 /// The key as it was written.
 pub(crate) enum Key {
@@ -19,7 +19,7 @@ pub(crate) enum Key {
 pub(crate) struct Template {
     pub(crate) literal: LitStr,
     pub(crate) values: Vec<Value>,
-    /// The names in the literal that are none of the values' names: captured from the parameters.
+    /// The names in the literal that are none of the values' names: parameters' or constants'.
     pub(crate) captured: BTreeSet<String>,
 }
 
@@ -32,16 +32,21 @@ pub(crate) struct Value {
 impl Key {
     /// Reads what stands after `key =`.
     pub(crate) fn from_value(value: Expr) -> syn::Result<Self> {
-        if let Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) = ungrouped(&value) {
-            return Template::new(literal.clone(), None).map(Self::Template);
-        }
-        if let Expr::Lit(other) = ungrouped(&value) {
-            return Err(syn::Error::new_spanned(
+        match bare(&value) {
+            Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => {
+                Template::new(literal.clone(), None).map(Self::Template)
+            }
+            Expr::Lit(other) => Err(syn::Error::new_spanned(
                 other,
                 "the lock key must be a text, such as `key = \"order:{id}\"`",
-            ));
+            )),
+            Expr::Macro(concat) if is_concat(&concat.mac.path) => Err(syn::Error::new_spanned(
+                concat,
+                "`concat!` makes a text in which `{id}` stays as it is, one key for all; write the \
+                 template as one text: `key = \"order:{id}\"`",
+            )),
+            _ => Ok(Self::Expression(value)),
         }
-        Ok(Self::Expression(value))
     }
 
     /// Reads what stands between the parentheses of `key(..)`.
@@ -120,8 +125,9 @@ impl Template {
             }
             if !is_name(name) {
                 return error(format!(
-                    "`{{{name}}}` is not a name; give the value after the text: \
-                     `key(\"stock:{{}}\", order.sku)`"
+                    "`{{{name}}}` is not a placeholder's name; a name is made of letters, digits \
+                     and _, without blanks, and does not start with a digit; give any other value \
+                     after the text: `key(\"stock:{{}}\", order.sku)`"
                 ));
             }
             let is_given = values
@@ -139,8 +145,10 @@ fn is_position(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_digit())
 }
 
+/// Whether it is an identifier to the letter. `format!` reads more than that, `{id }` among it,
+/// and what it captures by itself is not escaped.
 fn is_name(name: &str) -> bool {
-    Ident::parse_any.parse_str(name).is_ok_and(|ident| ident != "_")
+    Ident::parse_any.parse_str(name).is_ok_and(|ident| ident != "_" && ident.unraw() == name)
 }
 
 /// What stands between the braces of a format string. A brace that is never closed ends the list:
@@ -184,6 +192,24 @@ pub(crate) fn ungrouped(mut value: &Expr) -> &Expr {
     value
 }
 
+/// Without what makes no difference around a text: parentheses, braces, `&`.
+fn bare(value: &Expr) -> &Expr {
+    match value {
+        Expr::Group(group) => bare(&group.expr),
+        Expr::Paren(inner) => bare(&inner.expr),
+        Expr::Reference(reference) => bare(&reference.expr),
+        Expr::Block(block) => match &*block.block.stmts {
+            [Stmt::Expr(inner, None)] => bare(inner),
+            _ => value,
+        },
+        _ => value,
+    }
+}
+
+fn is_concat(path: &Path) -> bool {
+    path.segments.last().is_some_and(|last| last.ident == "concat")
+}
+
 /// The names that an expression may refer to: its identifiers, but not fields and methods, and
 /// those that a format string inside it captures. Rather too many than too few.
 pub(crate) fn mentioned(tokens: TokenStream, names: &mut BTreeSet<String>) {
@@ -202,14 +228,21 @@ pub(crate) fn mentioned(tokens: TokenStream, names: &mut BTreeSet<String>) {
             TokenTree::Literal(literal) => {
                 if let Lit::Str(text) = Lit::new(literal) {
                     for placeholder in placeholders(&text.value()) {
-                        let name = placeholder.split(':').next().unwrap_or_default();
-                        names.insert(name.to_owned());
+                        names.extend(words(placeholder));
                     }
                 }
             }
             TokenTree::Ident(_) => {}
         }
     }
+}
+
+/// The words of a placeholder: its name, and `width` in `{id:>08width$}`.
+fn words(placeholder: &str) -> impl Iterator<Item = String> {
+    placeholder
+        .split(|c: char| !(c.is_alphanumeric() || c == '_'))
+        .map(|word| word.trim_start_matches(|c: char| c.is_ascii_digit()).to_owned())
+        .filter(|word| !word.is_empty())
 }
 
 #[cfg(test)]
@@ -272,10 +305,33 @@ mod tests {
         });
     }
 
+    /// `format!` takes some of these, and would capture the bare value.
+    #[test]
+    fn a_placeholder_is_an_identifier_to_the_letter() {
+        use redlock_axum::{KeyTemplate, TemplateError};
+
+        for name in ["a ", " a", "a\u{a0}", " ", "0 ", "a/**/", "r#a", "r#type", "a b", "1a", "_ "]
+        {
+            let text = format!("pair:{{{name}}}:{{b}}");
+            let message = Template::new(syn::parse_quote!(#text), None).err().unwrap().to_string();
+            let start = format!("`{{{name}}}` is not a placeholder's name; a name is made of");
+            assert!(message.starts_with(&start), "{message}");
+            let refusal = KeyTemplate::new(&text).unwrap_err();
+            assert_eq!(refusal, TemplateError::BadName { name: name.to_owned() });
+        }
+    }
+
     #[test]
     fn a_template_captures_its_names_and_skips_escaped_braces() {
         let template = template(r#""{{x}}:{b}:{a}:{b}""#).unwrap();
         assert_eq!(captured(&template), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_text_in_parentheses_is_a_template() {
+        for text in [r#"("a:{id}")"#, r#"&"a:{id}""#, r#"{ "a:{id}" }"#, r#"&({ ("a:{id}") })"#] {
+            assert_eq!(captured(&template(text).unwrap()), ["id"], "{text}");
+        }
     }
 
     #[test]
@@ -294,7 +350,7 @@ mod tests {
 
     #[test]
     fn an_expression_is_left_alone() {
-        for text in [r#"format!("order:{id:?}")"#, "KEY", "order.key()"] {
+        for text in [r#"format!("order:{id:?}")"#, "KEY", "(KEY)", "order.key()"] {
             let key = Key::from_value(syn::parse_str(text).unwrap()).unwrap();
             assert!(matches!(key, Key::Expression(_)), "{text}");
         }
@@ -313,8 +369,11 @@ mod tests {
             (r#""a:{}""#, "`{}` names no parameter"),
             (r#""a:{0}""#, "`{0}` names no parameter"),
             (r#""a:{self}""#, "`{self}` cannot stand in a lock key"),
-            (r#""a:{order.sku}""#, "`{order.sku}` is not a name"),
+            (r#""a:{order.sku}""#, "`{order.sku}` is not a placeholder's name"),
             ("42", "the lock key must be a text"),
+            ("(42)", "the lock key must be a text"),
+            (r#"concat!("order:", "{id}")"#, "`concat!` makes a text in which `{id}` stays"),
+            (r#"&(std::concat!("order:{id}"))"#, "`concat!` makes a text in which `{id}` stays"),
         ] {
             let error = template(text).err().unwrap().to_string();
             assert!(error.starts_with(message), "{text}: {error}");
@@ -326,8 +385,12 @@ mod tests {
     #[test]
     fn names_are_found_in_expressions_and_in_their_format_strings() {
         let mut names = BTreeSet::new();
-        mentioned(quote!(format!("a:{id:?}:{{no}}", x = order.sku[from..to])), &mut names);
+        mentioned(quote!(format!("{id:?}:{{no}}{n}", x = order.sku[from..to])), &mut names);
+        mentioned(quote!(format!("{n:x>width$} {n:#08_w$} {n:+.precision$e}")), &mut names);
         let names: Vec<_> = names.iter().map(String::as_str).collect();
-        assert_eq!(names, ["format", "from", "id", "order", "to", "x"]);
+        let parameters =
+            ["_w", "format", "from", "id", "n", "order", "precision", "to", "width", "x"];
+        assert_eq!(parameters.iter().find(|name| !names.contains(name)), None, "{names:?}");
+        assert!(!names.contains(&"no") && !names.contains(&"sku"), "{names:?}");
     }
 }

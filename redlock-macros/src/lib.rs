@@ -53,7 +53,7 @@ use proc_macro::TokenStream;
 /// |---|---|---|---|
 /// | `key` | `key` (an expression) | what is locked, [in one of three forms](#the-key) | required |
 /// | `expire` | `expire = 5` | the lease: how long the lock is held at most, from 10 ms to 7 days | 5 seconds |
-/// | `wait_time` | `waitTime` | how long to wait while another holds the lock; `"forever"` for as long as it takes | none: one attempt |
+/// | `wait_time` | `waitTime` | how long to wait while another holds the lock, at most 7 days; `"forever"` for as long as it takes | none: one attempt |
 /// | `time_unit` | `timeUnit = SECONDS` | the unit of whole numbers in times: `"milliseconds"`, `"seconds"`, `"minutes"`, `"hours"` or `"days"`, in any case | `"seconds"` |
 /// | `renew` | | extends the lease while the function runs, every third of it | not renewed |
 /// | `max_hold` | | with `renew`: after this time the lease is not extended any more, and runs out | no bound |
@@ -94,8 +94,8 @@ use proc_macro::TokenStream;
 ///
 /// **A template**, `key = "order:{id}"`. The names are those that the parameters bind, destructured
 /// or not. Each value is percent-encoded, so that no value can leave its place in the key; an empty
-/// one is refused (400 in a handler). A name that no parameter binds may be a constant's, which is
-/// put in as it is. A name that is nothing at all is underlined by the compiler, inside the text.
+/// one is refused (400 in a handler). A name in capitals that no parameter binds is a constant's,
+/// which is put in as it is. Any other name does not compile, and the message lists those that do.
 ///
 /// ```
 /// # use axum::{Json, extract::Path};
@@ -243,6 +243,10 @@ use proc_macro::TokenStream;
 ///     Ok(())
 /// }
 /// ```
+///
+/// With `manager` there is no such parameter, and `HeldLock` or `FencedLock` does not compile: it
+/// would not be the lock that the attribute takes. Where the function needs it, leave out `manager`,
+/// or acquire the lock in the body: the guard knows as much.
 ///
 /// With `fenced` the holders are numbered, and the extractor [`FencedLock`] has the number. Give it to
 /// the database with each write, which then can refuse a holder that slept past its lease:

@@ -144,7 +144,7 @@ impl Given {
             expire_ms,
             wait: match wait_time {
                 None => Wait::Not,
-                Some(WaitTime::For(time)) => match time.milliseconds(unit)? {
+                Some(WaitTime::For(time)) => match time.wait_ms(unit)? {
                     0 => Wait::Not,
                     milliseconds => Wait::ForMs(milliseconds),
                 },
@@ -410,11 +410,14 @@ mod tests {
             (quote!(hold_at_least = "5001ms"), "`hold_at_least` must not be longer than the lease"),
             (quote!(expire = "forever"), "a lock without an end would outlive a crashed holder"),
             (quote!(wait_time = "for ever"), "this is no duration"),
+            (quote!(wait_time = "8d"), "`wait_time` must be at most 7 days"),
+            (quote!(wait_time = 604_801), "`wait_time` must be at most 7 days"),
         ] {
             let message = message(tokens);
             assert!(message.starts_with(start), "{message}");
         }
         options(quote!(hold_at_least = 5));
+        options(quote!(wait_time = "7d"));
         options(quote!(keep = false, hold_at_least = 2));
         assert!(
             message(quote!(wait_time = true))

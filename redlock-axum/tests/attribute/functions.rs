@@ -7,7 +7,9 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get as on_get;
-use redlock_axum::{LockError, LockManager, Locks, MemoryNode, redis_lock};
+use redlock_axum::{
+    HeldLock, LockError, LockManager, LockRejection, Locks, MemoryNode, redis_lock,
+};
 
 use crate::support::{app, get, held_by_another, locks};
 
@@ -217,6 +219,55 @@ async fn a_handler_with_a_manager_answers_by_its_own_error() {
     let _other = held_by_another(&node, "order:7").await;
     let answer = get(&app, "/pay/7").await;
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::LOCKED, "busy"));
+}
+
+#[tokio::test]
+async fn a_type_in_the_body_may_name_itself() {
+    #[redis_lock(key = "a", manager = locks)]
+    async fn nodes<T>(locks: &LockManager, value: T) -> Result<u8, LockError> {
+        assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
+        let nodes = {
+            struct List {
+                next: Option<Box<Self>>,
+            }
+            struct Pair(Option<Box<Self>>);
+            enum Tree<T> {
+                Leaf,
+                Node(Box<Self>, T),
+            }
+            let list = List { next: Some(Box::new(List { next: None })) };
+            let pair = Pair(None);
+            let tree = Tree::Node(Box::new(Tree::Leaf), value);
+            [
+                list.next.is_some_and(|next| next.next.is_none()),
+                pair.0.is_none(),
+                matches!(tree, Tree::Node(leaf, _) if matches!(*leaf, Tree::Leaf)),
+            ]
+        };
+        Ok(nodes.map(u8::from).iter().sum())
+    }
+
+    let (locks, _) = locks().await;
+    assert_eq!(nodes(&locks, "value").await.unwrap(), 3);
+}
+
+/// A borrowed lock is no extractor, and the parameter of a handler with two locks is the first one's.
+#[tokio::test]
+async fn a_function_with_a_manager_may_have_anothers_lock() {
+    #[redis_lock(key = "inner", manager = locks)]
+    async fn borrows(locks: &LockManager, lock: &HeldLock) -> Result<String, LockError> {
+        Ok(lock.key().to_string())
+    }
+
+    #[redis_lock(key = "first")]
+    #[redis_lock(key = "second", manager = locks)]
+    async fn two(locks: Locks, lock: HeldLock) -> Result<String, LockRejection> {
+        assert!(locks.lock("second").try_acquire().await.is_err());
+        Ok(borrows(&locks, &lock).await?)
+    }
+
+    let (locks, _) = locks().await;
+    assert_eq!(get(&app(Router::new().route("/", on_get(two)), &locks), "/").await.body, "first");
 }
 
 #[tokio::test]

@@ -25,6 +25,66 @@ async fn parameters_may_have_any_name() {
     assert_eq!(names((1, 2), 3, 4, 5, 6, 7, &locks).await.unwrap(), "1234567");
 }
 
+/// As `diesel::table!` writes it: one unit struct for each column. A pattern of that name would
+/// match it instead of binding.
+#[tokio::test]
+async fn lower_case_structs_may_be_in_scope() {
+    mod odd {
+        #![allow(dead_code, non_camel_case_types)]
+
+        use axum::extract::Path;
+        use redlock_axum::{LockError, LockManager, Locks, redis_lock};
+
+        struct arg0;
+        struct arg1;
+        struct error;
+        struct hold;
+        struct key;
+        struct lock;
+        struct made;
+        struct output;
+        struct request;
+        struct response;
+        struct result;
+
+        #[redis_lock(key = "request:{number}", on_lost = abort)]
+        pub(super) async fn handler(Path(number): Path<u64>, _: Locks) -> String {
+            number.to_string()
+        }
+
+        #[redis_lock(key = "request:{number}", on_lost = abort, manager = manager)]
+        pub(super) async fn function(
+            manager: &LockManager,
+            (number, _): (u64, u64),
+        ) -> Result<u64, LockError> {
+            Ok(number)
+        }
+    }
+
+    let (locks, _) = locks().await;
+    let _: axum::routing::MethodRouter = axum::routing::get(odd::handler);
+    assert_eq!(odd::function(&locks, (7, 8)).await.unwrap(), 7);
+}
+
+/// The code's own function beside the local variables of generated code.
+#[tokio::test]
+async fn a_function_may_have_any_name() {
+    #[redis_lock(key = "a", manager = locks, on_lost = abort)]
+    async fn hold(locks: &LockManager) -> Result<u8, LockError> {
+        assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
+        Ok(1)
+    }
+
+    #[redis_lock(key = "a", manager = locks)]
+    async fn request(locks: &LockManager) -> Result<u8, LockError> {
+        assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
+        Ok(2)
+    }
+
+    let (locks, _) = locks().await;
+    assert_eq!(hold(&locks).await.unwrap() + request(&locks).await.unwrap(), 3);
+}
+
 #[tokio::test]
 async fn the_prelude_may_be_shadowed() {
     mod odd {
@@ -101,10 +161,43 @@ async fn the_crate_may_be_reexported() {
     through(&locks).await.unwrap();
 }
 
+/// Under `#[forbid]`, an `#[allow]` in generated code is an error.
+#[tokio::test]
+async fn lints_may_be_forbidden() {
+    mod strict {
+        #![forbid(unused_variables, unused_mut, unused_braces, non_snake_case, deprecated)]
+
+        use redlock_axum::{LockError, LockManager, redis_lock};
+
+        #[redis_lock(key = "a:{id}")]
+        pub(super) async fn handler(
+            axum::extract::Path((id, name)): axum::extract::Path<(u8, u8)>,
+        ) {
+            let _ = name;
+        }
+
+        #[redis_lock(key = "a:{id}", manager = locks)]
+        pub(super) async fn function(
+            locks: &LockManager,
+            (id, name): (u8, u8),
+        ) -> Result<u8, LockError> {
+            Ok(name)
+        }
+    }
+
+    let (locks, _) = locks().await;
+    let _: axum::routing::MethodRouter = axum::routing::get(strict::handler);
+    assert_eq!(strict::function(&locks, (7, 8)).await.unwrap(), 8);
+}
+
 /// Documentation, deprecation and lints belong to the function that callers see; what is only true
 /// of the body stays with it.
 #[tokio::test]
 async fn other_attributes_find_their_place() {
+    #[deprecated]
+    #[derive(Clone, Copy)]
+    struct Coin;
+
     struct Till(LockManager);
 
     impl Till {
@@ -114,6 +207,13 @@ async fn other_attributes_find_their_place() {
         #[expect(clippy::unnecessary_cast)]
         async fn count(&self, coins: u64) -> Result<u64, LockError> {
             Ok(coins as u64)
+        }
+
+        #[redis_lock(key = "till", manager = self.0)]
+        #[expect(deprecated)]
+        async fn takes(&self, coin: Coin) -> Result<bool, LockError> {
+            let _ = coin;
+            Ok(self.0.lock("till").try_acquire().await.is_err())
         }
     }
 
@@ -136,6 +236,9 @@ async fn other_attributes_find_their_place() {
     #[expect(deprecated)]
     let counted = Till(locks.clone()).count(3).await;
     assert_eq!(counted.unwrap(), 3);
+    #[expect(deprecated)]
+    let taken = Till(locks.clone()).takes(Coin).await;
+    assert!(taken.unwrap());
     assert_eq!(first(&locks, 0).await.unwrap(), 1);
 }
 

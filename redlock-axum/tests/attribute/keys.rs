@@ -17,6 +17,12 @@ struct Item {
     size: u32,
 }
 
+#[derive(Deserialize)]
+struct Format {
+    width: usize,
+    precision: usize,
+}
+
 #[redis_lock(key = "{{item}}:{sku}:{size}")]
 async fn template(Query(Item { sku, size }): Query<Item>, lock: HeldLock) -> String {
     lock.key().to_string()
@@ -29,6 +35,15 @@ async fn values(Path(id): Path<String>, Query(item): Query<Item>, lock: HeldLock
 
 #[redis_lock(key = format!("{TENANT}/{}:{size:03}", sku.to_lowercase()))]
 async fn expression(Query(Item { sku, size }): Query<Item>, lock: HeldLock) -> String {
+    lock.key().to_string()
+}
+
+#[redis_lock(key = format!("bin:{size:0width$.precision$}"))]
+async fn formatted(
+    Path(size): Path<f64>,
+    Query(Format { width, precision }): Query<Format>,
+    lock: HeldLock,
+) -> String {
     lock.key().to_string()
 }
 
@@ -52,6 +67,7 @@ fn router() -> Router {
         .route("/template", on_get(template))
         .route("/values/{id}", on_get(values))
         .route("/expression", on_get(expression))
+        .route("/formatted/{size}", on_get(formatted))
         .route("/constant", on_get(constant))
         .route("/prefixed/{id}", on_get(prefixed))
         .route("/raw/{id}", on_get(raw))
@@ -65,6 +81,7 @@ async fn each_form_makes_the_key_that_it_reads_as() {
         ("/template?sku=shoe&size=42", "{item}:shoe:42"),
         ("/values/7?sku=shoe&size=42", "shoe:shoe:43:7"),
         ("/expression?sku=SHOE&size=42", "north:1/shoe:042"),
+        ("/formatted/1.5?width=6&precision=2", "bin:001.50"),
         ("/constant", "north:1"),
         ("/prefixed/7", "north:1:7"),
         ("/raw/7", r#"raw:"7""#),

@@ -12,6 +12,9 @@ async fn too_long() {}
 #[redis_lock(key = "a", wait_time = 18446744073709551615)]
 async fn too_large() {}
 
+#[redis_lock(key = "a", wait_time = "8d")]
+async fn too_patient() {}
+
 #[redis_lock(key = "a", expire = -5)]
 async fn negative() {}
 

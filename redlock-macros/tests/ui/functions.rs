@@ -1,4 +1,4 @@
-use redlock_axum::{LockError, LockManager, redis_lock};
+use redlock_axum::{HeldLock, LockError, LockManager, redis_lock};
 
 #[redis_lock(key = "a")]
 fn not_async() {}
@@ -17,6 +17,19 @@ struct NotAFunction;
 
 #[redis_lock(key = "a", manager = _locks)]
 async fn no_result(_locks: &LockManager) {}
+
+#[redis_lock(key = "a", manager = _locks)]
+async fn held(_locks: &LockManager, _lock: HeldLock) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[redis_lock(key = "a", manager = _locks)]
+async fn perhaps(
+    _locks: &LockManager,
+    _lock: Option<redlock_axum::FencedLock>,
+) -> Result<(), LockError> {
+    Ok(())
+}
 
 #[redis_lock(key = "a")]
 #[redis_lock(key = "b")]

@@ -19,6 +19,27 @@ async fn no_name(Path(_id): Path<u64>) {}
 #[redis_lock(key = "order:{order.id}")]
 async fn field(Path(_order): Path<u64>) {}
 
+#[redis_lock(key = "pair:{a }:{b }")]
+async fn blanks(Path((_a, _b)): Path<(u64, u64)>) {}
+
+#[redis_lock(key = "order:{customer}")]
+async fn no_parameter(Path((_id, _shop)): Path<(u64, u64)>) {}
+
+#[redis_lock(key = "order:{id}")]
+async fn no_names(Path(_): Path<u64>) {}
+
+macro_rules! the {
+    ($id:ident) => {
+        Path($id)
+    };
+}
+
+#[redis_lock(key("order:{id}:{}", _shop))]
+async fn made_by_a_macro(the!(_id): Path<u64>, Path(_shop): Path<u64>) {}
+
+#[redis_lock(key = concat!("order:", "{_id}"))]
+async fn put_together(Path(_id): Path<u64>) {}
+
 #[redis_lock(key(id))]
 async fn no_text(Path(_id): Path<u64>) {}
 

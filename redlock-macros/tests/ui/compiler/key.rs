@@ -1,9 +1,17 @@
+#![allow(non_snake_case)]
+
 use axum::extract::Path;
 use redlock_axum::redis_lock;
 
-#[redis_lock(key = "order:{customer}")]
-async fn wrong_name(Path(id): Path<u64>) -> String {
-    id.to_string()
+macro_rules! the {
+    ($id:ident) => {
+        Path($id)
+    };
+}
+
+#[redis_lock(key = "order:{ID}")]
+async fn no_constant(the!(ID): Path<u64>) -> String {
+    ID.to_string()
 }
 
 #[redis_lock(key("order:{}:{}", id))]
