@@ -263,7 +263,7 @@ impl Lease {
                 Err(ExtendError::Lost { key: key(), votes: Votes::default() })
             }
             Extension::Lost(votes) => {
-                held.lose("a quorum of nodes does not hold it any more");
+                held.denied();
                 shared.keeper.remove(held);
                 Err(ExtendError::Lost { key: key(), votes })
             }

@@ -29,6 +29,8 @@ pub(crate) struct Held {
     guards: AtomicUsize,
     /// Whether it is left on the nodes when the last guard goes.
     kept: AtomicBool,
+    /// Whom the lock was handed on to, with the same claim.
+    next: Mutex<Option<Arc<Held>>>,
     /// Where it stands in the keeper's ledger; changed under the ledger's lock only.
     due: Mutex<Option<Due>>,
 }
@@ -75,19 +77,22 @@ impl Held {
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
             kept: AtomicBool::new(false),
+            next: Mutex::default(),
             due: Mutex::default(),
         }
     }
 
     /// The same lease for another holder in this process; `None` if it is lost. The giving holder
     /// has ended its own holding before.
-    pub(crate) fn pass_on(&self) -> Option<Self> {
+    pub(crate) fn pass_on(&self) -> Option<Arc<Self>> {
+        let mut next = self.next.lock();
         let term = *self.term.lock();
-        if term.state == State::Lost {
+        // What the nodes have denied since the holder ended is given up, and not lost for it.
+        if term.state == State::Lost || self.claim.is_given_up() {
             return None;
         }
         let term = Term { state: State::Held, ..term };
-        Some(Self {
+        let passed_on = Arc::new(Self {
             claim: Arc::clone(&self.claim),
             clock: Arc::clone(&self.clock),
             term: Mutex::new(term),
@@ -96,8 +101,11 @@ impl Held {
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
             kept: AtomicBool::new(false),
+            next: Mutex::default(),
             due: Mutex::default(),
-        })
+        });
+        *next = Some(Arc::clone(&passed_on));
+        Some(passed_on)
     }
 
     /// Numbers the holder. It keeps its first number.
@@ -225,6 +233,18 @@ impl Held {
             self.claim.give_up();
             telemetry::lost();
             tracing::warn!(key = %self.claim.key(), reason, "a lock was lost");
+        }
+    }
+
+    /// Ends the holding because a quorum of nodes has denied the claim. Whoever the lock was handed on
+    /// to has lost it as well, and is told (invariant 8).
+    pub(crate) fn denied(self: &Arc<Self>) {
+        // First, so that it is not handed on from now on.
+        self.claim.give_up();
+        let mut holder = Some(Arc::clone(self));
+        while let Some(held) = holder {
+            held.lose("a quorum of nodes does not hold it any more");
+            holder = held.next.lock().clone();
         }
     }
 

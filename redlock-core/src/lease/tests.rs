@@ -13,16 +13,16 @@ use crate::{
     ExtendError, LockError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError,
 };
 
-const SECOND: Duration = Duration::from_secs(1);
-const UP: Mode = Mode::Up(Duration::ZERO);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const UP: Mode = Mode::Up(Duration::ZERO);
 
-fn manager(nodes: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
+pub(super) fn manager(nodes: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let nodes: Vec<_> = (1..=nodes).map(|n| FakeNode::start(&format!("node-{n}"))).collect();
     let dynamic = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
     (LockManagerBuilder::over(dynamic, Arc::new(RuntimeClock::new())), nodes)
 }
 
-fn set(nodes: &[Arc<FakeNode>], modes: &[Mode]) {
+pub(super) fn set(nodes: &[Arc<FakeNode>], modes: &[Mode]) {
     nodes.iter().zip(modes).for_each(|(node, mode)| node.set(*mode));
 }
 

@@ -149,7 +149,6 @@ impl Line {
             return false;
         }
         let Some(passed_on) = held.pass_on() else { return false };
-        let passed_on = Arc::new(passed_on);
         let chain = Chain { turns: chain.turns + 1, ..chain };
         self.holder = Some(Holder { held: Arc::clone(&passed_on), scope: None, chain });
         *first.state.lock() = TicketState::Handed(passed_on);
