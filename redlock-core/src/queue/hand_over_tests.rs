@@ -8,11 +8,12 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::tests::{SECOND, acquisitions, one_node, settle, two_processes, wait};
-use crate::clock::fake::RuntimeClock;
+use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
 use crate::node::fake::{FakeNode, Mode};
 use crate::{
-    FencedGuard, LockError, LockManager, LockManagerBuilder, LockRequest, MemoryNode, scope,
+    Dialect, FencedGuard, LockError, LockManager, LockManagerBuilder, LockRequest, MemoryNode,
+    scope,
 };
 
 /// Short enough that a holder of so long hands its lock over.
@@ -47,6 +48,36 @@ async fn a_lease_that_is_almost_over_is_not_handed_over() {
         first.release().await.unwrap();
         drop(second.await.unwrap().unwrap());
         assert_eq!(acquisitions(&node), acquired, "after {held_for} ms");
+    }
+}
+
+/// The server's clock is stepped forward, and another gets the lock: in the same dialect, or in one in
+/// which its key is a foreign one.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_the_nodes_deny_at_the_hand_over_is_not_handed_on() {
+    for dialect in [Dialect::Plain, Dialect::Redisson] {
+        let clock = FakeClock::default();
+        let node = MemoryNode::with_clock(Arc::new(clock.clone()));
+        let manager = || {
+            let nodes = vec![Arc::new(node.clone()) as Arc<dyn Node>];
+            LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()))
+        };
+        let (here, there) = (manager(), manager());
+        let first = request(&here).fenced().acquire().await.unwrap();
+        let second = tokio::spawn(request(&here).fenced().acquire());
+        settle().await;
+        let third = tokio::spawn(request(&here).acquire());
+        settle().await;
+        clock.advance(31 * SECOND);
+        let other = there.lock("a").dialect(dialect).expire(30 * SECOND);
+        let other = other.try_acquire().await.unwrap();
+        first.release().await.unwrap();
+        sleep(SECOND).await;
+        assert!(other.is_valid());
+        let second = second.now_or_never().map(Result::unwrap);
+        assert!(!matches!(second, Some(Ok(_))), "{dialect:?}: two at once: {second:?}");
+        let third = third.now_or_never().map(Result::unwrap);
+        assert!(!matches!(third, Some(Ok(_))), "{dialect:?}: two at once: {third:?}");
     }
 }
 

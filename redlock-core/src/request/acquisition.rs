@@ -207,7 +207,7 @@ impl LockRequest {
         {
             match ballot.confirm(held.claim(), token, held.remaining(), None).await {
                 Ok(()) => held.set_token(token),
-                Err(Refusal::Contended { .. }) => held.discard(),
+                Err(Refusal::Contended { .. } | Refusal::Foreign(_)) => held.discard(),
                 Err(refusal) => return Err(error(refusal, guard.key().clone(), terms.expire)),
             }
         }
