@@ -128,10 +128,9 @@ impl Held {
         self.guards.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Notes that the lock is to be left on the nodes.
+    /// Notes that the lock is to be left on the nodes when the last guard goes.
     pub(crate) fn keep(&self) {
         self.kept.store(true, Ordering::Release);
-        self.claim.give_up();
     }
 
     pub(crate) fn is_kept(&self) -> bool {

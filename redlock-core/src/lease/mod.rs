@@ -15,4 +15,6 @@ pub(crate) use keeper::{Keeper, Renewal};
 #[cfg(test)]
 mod denial_tests;
 #[cfg(test)]
+mod kept_tests;
+#[cfg(test)]
 mod tests;

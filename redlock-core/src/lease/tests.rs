@@ -285,21 +285,6 @@ async fn a_lock_is_held_at_least_as_long_as_asked() {
     assert!(matches!(refused, Err(LockError::InvalidOption(_))), "{refused:?}");
 }
 
-/// For work that is to be done once per period.
-#[tokio::test(start_paused = true)]
-async fn a_lock_that_is_kept_runs_out_by_itself() {
-    let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").expire(6 * SECOND).renew().try_acquire().await.unwrap();
-    guard.keep_until_expiry();
-    sleep(5 * SECOND).await;
-    assert!(nodes.iter().all(|node| node.is_held()));
-    assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
-    sleep(SECOND).await;
-    assert!(nodes.iter().all(|node| !node.is_held()), "not renewed");
-    assert!(nodes.iter().all(|node| node.releases() == 0));
-    locks.lock("a").try_acquire().await.unwrap().release().await.unwrap();
-}
-
 /// A process that was stopped for longer than its lease finds out by the clock, not by a flag.
 #[tokio::test]
 async fn the_time_asleep_counts_against_the_lease() {
@@ -479,17 +464,4 @@ async fn the_release_of_an_extended_lease_is_repeated() {
         sleep(SECOND).await;
         assert!(!nodes[0].is_held(), "renewed: {renewed}");
     }
-}
-
-/// A node that has forgotten it answers the extension after the holder has gone.
-#[tokio::test(start_paused = true)]
-async fn what_is_kept_is_not_set_again() {
-    let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
-    nodes[2].forget();
-    nodes[2].set(Mode::Up(Duration::from_millis(5)));
-    guard.extend(30 * SECOND).await.unwrap();
-    guard.keep_until_expiry();
-    sleep(SECOND).await;
-    assert_eq!(nodes.iter().map(|node| node.is_held()).collect::<Vec<_>>(), [true, true, false]);
 }

@@ -142,6 +142,7 @@ impl Queues {
 
     /// Notes that a lock is not held any more, and stays on the nodes until it runs out.
     pub(crate) fn keep(&self, held: &Arc<Held>) {
+        held.claim().give_up();
         drop(Freed { queues: self, held });
     }
 
