@@ -175,6 +175,11 @@ impl Held {
         self.term.lock().runs_out
     }
 
+    /// Whether no node can hold the claim for longer than this time from now.
+    pub(crate) fn runs_out_within(&self, time: Duration) -> bool {
+        self.clock.now().after(time).until(self.runs_out()).is_zero()
+    }
+
     /// Notes that an extension is about to be asked for, which nodes may grant although the answer
     /// gets lost.
     pub(crate) fn extending(&self, expire: Duration, node_timeout: Duration) {

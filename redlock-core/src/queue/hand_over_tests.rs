@@ -51,6 +51,29 @@ async fn a_lease_that_is_almost_over_is_not_handed_over() {
     }
 }
 
+/// A node may have granted an extension that was not confirmed: to the holder before, or to a view of its
+/// that has not heard yet.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_may_have_been_extended_beyond_what_is_asked_for_is_not_handed_over() {
+    for answered in [false, true] {
+        let (locks, node) = one_node();
+        let request = || request(&locks).expire(8 * SECOND);
+        let first = request().acquire().await.unwrap();
+        let second = tokio::spawn(request().acquire());
+        settle().await;
+        node.set(if answered { Mode::Up(BRIEFLY / 2) } else { Mode::AnswerLost });
+        let view = first.lease();
+        let extend = tokio::spawn(async move { view.extend(3600 * SECOND).await });
+        settle().await;
+        node.set(Mode::Up(Duration::ZERO));
+        first.release().await.unwrap();
+        second.await.unwrap().unwrap().keep_until_expiry();
+        extend.await.unwrap().unwrap_err();
+        sleep(9 * SECOND).await;
+        assert!(!node.is_held(), "answered: {answered}: kept for more than the 8 s asked for");
+    }
+}
+
 /// The server's clock is stepped forward, and another gets the lock: in the same dialect, or in one in
 /// which its key is a foreign one.
 #[tokio::test(start_paused = true)]
