@@ -17,4 +17,6 @@ mod denial_tests;
 #[cfg(test)]
 mod kept_tests;
 #[cfg(test)]
+mod shutdown_tests;
+#[cfg(test)]
 mod tests;

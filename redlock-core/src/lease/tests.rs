@@ -237,17 +237,6 @@ async fn a_lock_that_is_released_is_not_set_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquisition_that_a_shutdown_overtakes_is_given_back() {
-    let (locks, nodes) = manager(3);
-    set(&nodes, &[Mode::Up(Duration::from_millis(10)); 3]);
-    let acquiring = locks.lock("a").try_acquire();
-    let (acquired, ()) = tokio::join!(acquiring, locks.shutdown());
-    assert!(matches!(acquired, Err(LockError::ShutDown)), "{acquired:?}");
-    sleep(SECOND).await;
-    assert!(nodes.iter().all(|node| !node.is_held()));
-}
-
-#[tokio::test(start_paused = true)]
 async fn renewal_ends_at_its_bound() {
     let (locks, _nodes) = manager(3);
     let start = Instant::now();
@@ -366,31 +355,6 @@ fn a_guard_may_be_dropped_outside_of_a_runtime() {
     drop(runtime);
     drop(guard);
     assert!(node.is_empty(), "a node in memory needs no runtime");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_releases_what_is_held_and_refuses_what_comes() {
-    let (locks, nodes) = manager(3);
-    let renewed = locks.lock("a").try_acquire().await.unwrap();
-    let lost = renewed.lost();
-    locks.clone().shutdown().await;
-    assert!(nodes.iter().all(|node| !node.is_held()));
-    assert!(!renewed.is_valid());
-    lost.now_or_never().expect("its holder is told");
-    assert!(matches!(locks.lock("b").try_acquire().await, Err(LockError::ShutDown)));
-    drop(renewed);
-    locks.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_wait_for_ever() {
-    let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").try_acquire().await.unwrap();
-    set(&nodes, &[UP, Mode::Down, Mode::Frozen]);
-    drop(guard);
-    let start = Instant::now();
-    locks.shutdown().await;
-    assert_eq!(start.elapsed(), SECOND, "the connect timeout");
 }
 
 /// As with a manager that several tests share, each with a runtime of its own.

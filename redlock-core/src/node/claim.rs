@@ -112,6 +112,11 @@ impl Claim {
         self.command.forget();
     }
 
+    /// Notes that nobody came to hold the claim after all.
+    pub(crate) fn take_grant_back(&self) {
+        self.granted.store(false, Ordering::SeqCst);
+    }
+
     /// How much longer the claim has to stay although it is released. What was never held leaves
     /// nothing behind (invariant 6).
     pub(crate) fn stays_for(&self) -> Option<Duration> {

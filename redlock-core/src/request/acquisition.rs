@@ -178,15 +178,17 @@ impl LockRequest {
         match shared.ballot.acquire(&claim, terms.expire).await {
             Ok(Grant { since, decided, token }) => {
                 let clock = Arc::clone(&shared.ballot.clock);
-                let held = Arc::new(Held::new(claim, clock, since, decided, terms.expire));
+                let held = Held::new(Arc::clone(&claim), clock, since, decided, terms.expire);
+                let held = Arc::new(held);
                 if let Some(token) = token {
                     held.set_token(token);
                 }
                 shared.queues.hold(&held, scope::current());
                 scope::hold(&shared.queues, &held);
                 let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
-                // A shutdown in between has not seen this guard; it releases as it is dropped.
-                shared.check_open()?;
+                // A shutdown in between has not seen this guard; it releases as it is dropped, and at
+                // once, although it may have been asked to stay (invariant 6).
+                shared.check_open().inspect_err(|_| claim.take_grant_back())?;
                 Ok(guard)
             }
             Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
