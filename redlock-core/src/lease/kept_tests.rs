@@ -58,3 +58,20 @@ async fn what_is_to_be_kept_and_still_shared_is_set_again() {
     })
     .await;
 }
+
+/// Whoever asked for that may have gone; another guard of the same scope still shares it.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_leaves_what_is_to_be_kept() {
+    let (locks, nodes) = manager(3);
+    scope(async {
+        let request = || locks.lock("a").reentrant().try_acquire();
+        let (kept, shared) = (request().await.unwrap(), request().await.unwrap());
+        kept.keep_until_expiry();
+        locks.shutdown().await;
+        assert!(!shared.is_valid(), "nothing is held any more");
+        drop(shared);
+        sleep(25 * SECOND).await;
+        assert!(nodes.iter().all(|node| node.is_held()));
+    })
+    .await;
+}
