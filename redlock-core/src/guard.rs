@@ -145,6 +145,7 @@ impl LockGuard {
     /// Dropping the future releases in the background, as dropping the guard does.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let Lease { shared, held } = self.lease.clone();
+        let _under_way = shared.background.under_way();
         // The ballot takes over from the first poll on; this future has been polled.
         // Another guard of the same scope may share the lock, or may have asked to keep it.
         if !self.end() {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use tokio::task::yield_now;
 use tokio::time::{Instant, sleep};
 
 use super::tests::{SECOND, UP, manager, set};
@@ -62,4 +63,28 @@ async fn a_shutdown_does_not_wait_for_ever() {
     let start = Instant::now();
     locks.shutdown().await;
     assert_eq!(start.elapsed(), SECOND, "the connect timeout");
+}
+
+/// However the guard ends, and whether the nodes confirm it at once or have to be asked again.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_a_release_that_is_under_way() {
+    for (dropped, others) in
+        [(true, SLOW), (false, SLOW), (true, Mode::Broken), (false, Mode::Broken)]
+    {
+        let (locks, nodes) = manager(3);
+        let guard = locks.lock("a").try_acquire().await.unwrap();
+        set(&nodes, &[SLOW, others, others]);
+        if dropped {
+            drop(guard);
+        } else {
+            tokio::spawn(guard.release());
+        }
+        for _ in 0..50 {
+            yield_now().await;
+        }
+        set(&nodes, &[SLOW; 3]);
+        locks.shutdown().await;
+        let held: Vec<_> = nodes.iter().map(|node| node.is_held()).collect();
+        assert_eq!(held, [false; 3], "dropped: {dropped}, {others:?}");
+    }
 }
