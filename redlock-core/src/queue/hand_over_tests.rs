@@ -37,6 +37,21 @@ async fn a_lease_that_is_handed_over_is_extended_in_the_background() {
     assert_eq!(acquisitions(&node), 1, "handed over");
 }
 
+/// As long as one that it acquires itself, although its guard goes before the extension has begun.
+#[tokio::test(start_paused = true)]
+async fn what_is_handed_over_and_kept_stays_as_long_as_was_asked_for() {
+    let (here, there, _) = two_processes(3);
+    let first = request(&here).expire(8 * SECOND).acquire().await.unwrap();
+    let mut second = Box::pin(request(&here).expire(10 * SECOND).acquire());
+    assert!(second.as_mut().now_or_never().is_none());
+    first.release().await.unwrap();
+    second.now_or_never().expect("handed over").unwrap().keep_until_expiry();
+    sleep(9 * SECOND).await;
+    assert!(there.lock("a").try_acquire().await.unwrap_err().is_contended());
+    sleep(SECOND + BRIEFLY).await;
+    there.lock("a").try_acquire().await.unwrap().release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_almost_over_is_not_handed_over() {
     const LEASE: Duration = Duration::from_millis(100);

@@ -222,9 +222,12 @@ impl LockRequest {
         scope::hold(&self.shared.queues, &held);
         if guard.remaining() < terms.expire * 9 / 10 {
             // Until that is confirmed, the guard tells what is left of the old lease.
-            let (lease, expire) = (guard.lease(), terms.expire);
+            let (lease, expire, ballot) = (guard.lease(), terms.expire, ballot.clone());
             self.shared.background.spawn(async move {
-                if let Err(error) = lease.extend(expire).await
+                if held.is_kept() && held.state() == State::Released {
+                    // It has no holder any more, and stays on the nodes for as long all the same.
+                    ballot.extend(held.claim(), expire).await;
+                } else if let Err(error) = lease.extend(expire).await
                     // It may have been released, or handed on, meanwhile.
                     && held.state() == State::Held
                 {
