@@ -10,6 +10,7 @@ use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::lease::{Held, Renewal, State};
 use crate::manager::Shared;
+use crate::node::Claim;
 
 /// A lock that is held.
 ///
@@ -119,6 +120,10 @@ impl LockGuard {
     pub fn keep_until_expiry(self) {
         self.lease.held.keep();
         drop(self);
+    }
+
+    pub(crate) fn claim(&self) -> &Claim {
+        self.lease.held.claim()
     }
 
     /// The holder's number, if it asked for one.

@@ -118,7 +118,8 @@ impl LockRequest {
 
     /// Shares the lock if the same [scope](crate::scope()) holds it already, instead of failing with
     /// [`LockError::AlreadyHeld`]. The lock is then released with the last of its guards; nothing is
-    /// sent, and the lease stays what it was. Defaults to not sharing.
+    /// sent, and the lease stays what it was, unless it is too short for
+    /// [`hold_at_least`](Self::hold_at_least): then it is extended. Defaults to not sharing.
     pub fn reentrant(mut self) -> Self {
         self.reentrant = true;
         self

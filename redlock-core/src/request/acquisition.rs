@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{LockRequest, Terms, Wait};
 use crate::ballot::{Grant, Refusal};
-use crate::error::{LockError, Votes};
+use crate::error::{ExtendError, LockError, Votes};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::lease::{Held, State};
@@ -18,6 +18,42 @@ use crate::scope;
 impl LockRequest {
     /// Acquires the lock, or shares it, by the request's options.
     pub(super) async fn obtain(&self) -> Result<LockGuard, LockError> {
+        let Some(at_least) = self.hold_at_least else { return self.obtain_guard().await };
+        let begun = self.shared.ballot.clock.now();
+        let guard = self.obtain_guard().await?;
+        if guard.claim().stays_until(begun.after(at_least)) {
+            return Ok(guard);
+        }
+        // Only what was acquired for another request does not: it is shared.
+        self.hold_shared(guard, at_least).await
+    }
+
+    /// Lets a lock that was acquired for another request stay for as long as this one wants.
+    async fn hold_shared(
+        &self,
+        guard: LockGuard,
+        at_least: Duration,
+    ) -> Result<LockGuard, LockError> {
+        let (clock, expire) = (&self.shared.ballot.clock, self.terms()?.expire);
+        let until = clock.now().after(at_least);
+        if guard.remaining() < at_least
+            && let Err(error) = guard.extend(expire).await
+        {
+            self.shared.check_open()?;
+            return Err(match error {
+                ExtendError::Lost { key, votes } => {
+                    LockError::Contended { key, remaining: None, votes }
+                }
+                ExtendError::Unavailable { key, votes } => LockError::Unavailable { key, votes },
+                ExtendError::InvalidOption(error) => error.into(),
+            });
+        }
+        guard.claim().hold_until(until, clock);
+        Ok(guard)
+    }
+
+    /// Acquires the lock, or shares it as it is.
+    async fn obtain_guard(&self) -> Result<LockGuard, LockError> {
         let terms = self.terms()?;
         let key = self.key.clone()?;
         let deadline = match self.wait {
@@ -164,9 +200,10 @@ impl LockRequest {
         let shared = &self.shared;
         let _under_way = shared.background.under_way();
         shared.check_open()?;
+        let clock = &shared.ballot.clock;
         let mut claim = Claim::new(self.name(key), key.clone());
         if let Some(at_least) = terms.hold_at_least {
-            claim = claim.hold_at_least(at_least, &shared.ballot.clock);
+            claim.hold_until(clock.now().after(at_least), clock);
         }
         if self.fenced {
             claim = claim.fenced(&shared.counter);
@@ -177,7 +214,7 @@ impl LockRequest {
         let claim = Arc::new(claim);
         match shared.ballot.acquire(&claim, terms.expire).await {
             Ok(Grant { since, decided, token }) => {
-                let clock = Arc::clone(&shared.ballot.clock);
+                let clock = Arc::clone(clock);
                 let held = Held::new(Arc::clone(&claim), clock, since, decided, terms.expire);
                 let held = Arc::new(held);
                 if let Some(token) = token {
