@@ -22,7 +22,9 @@ fn request(locks: &LockManager) -> LockRequest {
 
 /// Restarted without their data.
 fn forget(nodes: &[Arc<FakeNode>]) {
-    nodes.iter().for_each(|node| node.forget());
+    for node in nodes {
+        node.forget();
+    }
 }
 
 /// Waits until what is spawned waits for an answer.

@@ -245,10 +245,11 @@ impl Held {
     pub(crate) fn denied(self: &Arc<Self>) {
         // First, so that it is not handed on from now on.
         self.claim.give_up();
-        let mut holder = Some(Arc::clone(self));
-        while let Some(held) = holder {
+        let mut held = Arc::clone(self);
+        loop {
             held.lose("a quorum of nodes does not hold it any more");
-            holder = held.next.lock().clone();
+            let Some(next) = held.next.lock().clone() else { return };
+            held = next;
         }
     }
 
