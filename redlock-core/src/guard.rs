@@ -116,7 +116,8 @@ impl LockGuard {
 
     /// Ends the holding without releasing: the lock stays on the nodes until its lease runs out, and
     /// nobody acquires it before. For work that is to be done once per period, and where a release
-    /// would come too early. Renewal ends.
+    /// would come too early. Renewal ends. Where other guards of the same [scope](crate::scope())
+    /// share the lock, all that begins when the last of them goes.
     pub fn keep_until_expiry(self) {
         self.lease.held.keep();
         drop(self);

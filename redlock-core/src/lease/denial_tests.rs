@@ -7,11 +7,13 @@ use futures_util::FutureExt;
 use tokio::task::yield_now;
 use tokio::time::sleep;
 
+use super::Held;
 use super::tests::{SECOND, manager, set};
-use crate::clock::fake::RuntimeClock;
-use crate::node::Node;
+use crate::clock::Clock;
+use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::fake::{FakeNode, Mode};
-use crate::{ExtendError, LockManager, LockManagerBuilder, LockRequest};
+use crate::node::{Claim, Dialect, LockName, Node};
+use crate::{ExtendError, LockKey, LockManager, LockManagerBuilder, LockRequest};
 
 /// Slow enough that a hand-over comes between a question and its answer.
 const SLOW: Mode = Mode::Up(Duration::from_millis(10));
@@ -131,4 +133,21 @@ async fn what_is_denied_after_a_second_hand_over_is_lost_for_the_third() {
     let other = another_over(&nodes).lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     assert!(other.is_valid());
     assert!(!third.is_valid(), "two at once, and the nodes have said so");
+}
+
+/// In the moment between the end of a holding and the hand-over, which another thread may see.
+#[test]
+fn what_the_nodes_have_denied_is_not_handed_on() {
+    for denied in [false, true] {
+        let key = LockKey::new("a").unwrap();
+        let claim = Arc::new(Claim::new(LockName::new("", &key, Dialect::Plain), key));
+        let clock = FakeClock::default();
+        let now = clock.now();
+        let held = Arc::new(Held::new(claim, Arc::new(clock), now, now, 30 * SECOND));
+        held.give_back();
+        if denied {
+            held.denied();
+        }
+        assert_eq!(held.pass_on().is_none(), denied);
+    }
 }
