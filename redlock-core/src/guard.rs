@@ -10,6 +10,7 @@ use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::lease::{Held, Renewal, State};
 use crate::manager::Shared;
+use crate::node::Claim;
 
 /// A lock that is held.
 ///
@@ -115,10 +116,15 @@ impl LockGuard {
 
     /// Ends the holding without releasing: the lock stays on the nodes until its lease runs out, and
     /// nobody acquires it before. For work that is to be done once per period, and where a release
-    /// would come too early. Renewal ends.
+    /// would come too early. Renewal ends. Where other guards of the same [scope](crate::scope())
+    /// share the lock, all that begins when the last of them goes.
     pub fn keep_until_expiry(self) {
         self.lease.held.keep();
         drop(self);
+    }
+
+    pub(crate) fn claim(&self) -> &Claim {
+        self.lease.held.claim()
     }
 
     /// The holder's number, if it asked for one.
@@ -145,6 +151,7 @@ impl LockGuard {
     /// Dropping the future releases in the background, as dropping the guard does.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let Lease { shared, held } = self.lease.clone();
+        let _under_way = shared.background.under_way();
         // The ballot takes over from the first poll on; this future has been polled.
         // Another guard of the same scope may share the lock, or may have asked to keep it.
         if !self.end() {
@@ -263,7 +270,7 @@ impl Lease {
                 Err(ExtendError::Lost { key: key(), votes: Votes::default() })
             }
             Extension::Lost(votes) => {
-                held.lose("a quorum of nodes does not hold it any more");
+                held.denied();
                 shared.keeper.remove(held);
                 Err(ExtendError::Lost { key: key(), votes })
             }

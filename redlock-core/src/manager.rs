@@ -105,7 +105,8 @@ impl LockManager {
     }
 
     /// Ends the work of this manager and of all its clones: no lock is acquired any more, what is
-    /// still held is released (and lost for its holders), and releases under way are waited for, at
+    /// still held is released (and lost for its holders), but for what is
+    /// [to be kept](crate::LockGuard::keep_until_expiry), and releases under way are waited for, at
     /// most for the connect timeout.
     ///
     /// Call it last, when the server has stopped and no handler runs: a lock that is dropped while
@@ -121,6 +122,10 @@ impl LockManager {
         for held in keeper.all().into_iter().chain(queues.close()) {
             held.lose("its manager was shut down");
             keeper.remove(&held);
+            // Another guard may have asked to leave it on the nodes.
+            if held.is_kept() {
+                continue;
+            }
             ballot.release_in_background(Arc::clone(held.claim()), held.runs_out());
         }
         background.finish(*connect_timeout).await;

@@ -109,7 +109,8 @@ impl LockRequest {
 
     /// Keeps the lock on the nodes for at least this time since the acquisition, even if it is
     /// released before: for work that must not be repeated sooner, on whichever machine and however
-    /// its clock runs. A crashed holder's lock still runs out after its lease. Not longer than the
+    /// its clock runs. Where a lock is [shared](Self::reentrant), the latest end that one of its
+    /// requests asks for counts. A crashed holder's lock still runs out after its lease. Not longer than the
     /// lease. Defaults to none.
     pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
         self.hold_at_least = Some(hold_at_least);
@@ -118,7 +119,8 @@ impl LockRequest {
 
     /// Shares the lock if the same [scope](crate::scope()) holds it already, instead of failing with
     /// [`LockError::AlreadyHeld`]. The lock is then released with the last of its guards; nothing is
-    /// sent, and the lease stays what it was. Defaults to not sharing.
+    /// sent, and the lease stays what it was, unless it is too short for
+    /// [`hold_at_least`](Self::hold_at_least): then it is extended. Defaults to not sharing.
     pub fn reentrant(mut self) -> Self {
         self.reentrant = true;
         self

@@ -104,7 +104,7 @@ impl Ballot {
         });
         let confirmed = match round.decide(self.node_timeout.min(remaining)).await {
             Verdict::Carried => Ok(()),
-            Verdict::Rejected if round.tally().denied() => Err(self.refusal(&round)),
+            Verdict::Rejected if round.tally().denied() => Err(self.denial(&round)),
             // Nobody else needs to hold it for that.
             Verdict::Rejected => Err(Refusal::Unavailable(round.votes(&self.nodes))),
         };
@@ -114,10 +114,17 @@ impl Ballot {
 
     /// Why a round was rejected.
     fn refusal(&self, round: &Round) -> Refusal {
+        if round.tally().unavailable() {
+            Refusal::Unavailable(round.votes(&self.nodes))
+        } else {
+            self.denial(round)
+        }
+    }
+
+    /// What the nodes that said no have seen.
+    fn denial(&self, round: &Round) -> Refusal {
         let (tally, votes) = (round.tally(), round.votes(&self.nodes));
-        if tally.unavailable() {
-            Refusal::Unavailable(votes)
-        } else if tally.foreign() {
+        if tally.foreign() {
             Refusal::Foreign(votes)
         } else {
             Refusal::Contended { remaining: tally.remaining(), votes }

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use super::tests::Setup;
-use super::{Grant, Refusal};
+use super::{Extension, Grant, Refusal};
 use crate::clock::fake::FakeClock;
 use crate::error::{NodeError, Vote};
 use crate::fencing_token::FencingToken;
@@ -195,6 +195,22 @@ async fn a_lock_that_is_gone_is_not_confirmed() {
     let (refused, ()) = tokio::join!(setup.ballot.acquire(&claim, EXPIRE), forget);
     assert!(matches!(refused, Err(Refusal::Contended { .. })), "{refused:?}");
     assert!(setup.free().await);
+}
+
+/// Of four nodes two prevent a quorum: those that deny it decide, as in an extension, whatever the others
+/// do. Told as unavailable, the lock would be handed on.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_gone_is_not_told_as_unavailable() {
+    let setup = Setup::new(4);
+    let claim = claim();
+    let granted = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    setup.nodes[..2].iter().for_each(|node| node.forget());
+    // All four answer before any is looked at.
+    setup.set(&[UP, UP, Mode::AnswerLost, Mode::AnswerLost]);
+    let denied = setup.ballot.confirm(&claim, granted.token.unwrap(), EXPIRE, None).await;
+    assert!(matches!(denied, Err(Refusal::Contended { .. })), "{denied:?}");
+    let denied = setup.ballot.extend(&claim, EXPIRE).await;
+    assert!(matches!(denied, Extension::Lost(_)), "{denied:?}");
 }
 
 /// Invariant 6, with one more await.

@@ -29,6 +29,8 @@ pub(crate) struct Held {
     guards: AtomicUsize,
     /// Whether it is left on the nodes when the last guard goes.
     kept: AtomicBool,
+    /// Whom the lock was handed on to, with the same claim.
+    next: Mutex<Option<Arc<Held>>>,
     /// Where it stands in the keeper's ledger; changed under the ledger's lock only.
     due: Mutex<Option<Due>>,
 }
@@ -75,19 +77,22 @@ impl Held {
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
             kept: AtomicBool::new(false),
+            next: Mutex::default(),
             due: Mutex::default(),
         }
     }
 
     /// The same lease for another holder in this process; `None` if it is lost. The giving holder
     /// has ended its own holding before.
-    pub(crate) fn pass_on(&self) -> Option<Self> {
+    pub(crate) fn pass_on(&self) -> Option<Arc<Self>> {
+        let mut next = self.next.lock();
         let term = *self.term.lock();
-        if term.state == State::Lost {
+        // What the nodes have denied since the holder ended is given up, and not lost for it.
+        if term.state == State::Lost || self.claim.is_given_up() {
             return None;
         }
         let term = Term { state: State::Held, ..term };
-        Some(Self {
+        let passed_on = Arc::new(Self {
             claim: Arc::clone(&self.claim),
             clock: Arc::clone(&self.clock),
             term: Mutex::new(term),
@@ -96,8 +101,11 @@ impl Held {
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
             kept: AtomicBool::new(false),
+            next: Mutex::default(),
             due: Mutex::default(),
-        })
+        });
+        *next = Some(Arc::clone(&passed_on));
+        Some(passed_on)
     }
 
     /// Numbers the holder. It keeps its first number.
@@ -120,10 +128,9 @@ impl Held {
         self.guards.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Notes that the lock is to be left on the nodes.
+    /// Notes that the lock is to be left on the nodes when the last guard goes.
     pub(crate) fn keep(&self) {
         self.kept.store(true, Ordering::Release);
-        self.claim.give_up();
     }
 
     pub(crate) fn is_kept(&self) -> bool {
@@ -166,6 +173,11 @@ impl Held {
     /// Until when a node may hold the claim.
     pub(crate) fn runs_out(&self) -> Moment {
         self.term.lock().runs_out
+    }
+
+    /// Whether no node can hold the claim for longer than this time from now.
+    pub(crate) fn runs_out_within(&self, time: Duration) -> bool {
+        self.clock.now().after(time).until(self.runs_out()).is_zero()
     }
 
     /// Notes that an extension is about to be asked for, which nodes may grant although the answer
@@ -225,6 +237,19 @@ impl Held {
             self.claim.give_up();
             telemetry::lost();
             tracing::warn!(key = %self.claim.key(), reason, "a lock was lost");
+        }
+    }
+
+    /// Ends the holding because a quorum of nodes has denied the claim. Whoever the lock was handed on
+    /// to has lost it as well, and is told (invariant 8).
+    pub(crate) fn denied(self: &Arc<Self>) {
+        // First, so that it is not handed on from now on.
+        self.claim.give_up();
+        let mut held = Arc::clone(self);
+        loop {
+            held.lose("a quorum of nodes does not hold it any more");
+            let Some(next) = held.next.lock().clone() else { return };
+            held = next;
         }
     }
 

@@ -243,7 +243,7 @@ async fn renew(ledger: &Ledger, ballot: &Ballot, entry: Entry, lease: Duration) 
         Extension::Lost(votes) => {
             ledger.remove(held);
             tracing::debug!(key = %held.claim().key(), %votes, "a renewal was denied");
-            held.lose("a quorum of nodes does not hold it any more");
+            held.denied();
         }
         // Not lost as long as validity is left (invariant 7).
         Extension::Unavailable(votes) => {

@@ -13,4 +13,10 @@ pub(crate) use held::{Held, State};
 pub(crate) use keeper::{Keeper, Renewal};
 
 #[cfg(test)]
+mod denial_tests;
+#[cfg(test)]
+mod kept_tests;
+#[cfg(test)]
+mod shutdown_tests;
+#[cfg(test)]
 mod tests;

@@ -13,16 +13,16 @@ use crate::{
     ExtendError, LockError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError,
 };
 
-const SECOND: Duration = Duration::from_secs(1);
-const UP: Mode = Mode::Up(Duration::ZERO);
+pub(super) const SECOND: Duration = Duration::from_secs(1);
+pub(super) const UP: Mode = Mode::Up(Duration::ZERO);
 
-fn manager(nodes: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
+pub(super) fn manager(nodes: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let nodes: Vec<_> = (1..=nodes).map(|n| FakeNode::start(&format!("node-{n}"))).collect();
     let dynamic = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
     (LockManagerBuilder::over(dynamic, Arc::new(RuntimeClock::new())), nodes)
 }
 
-fn set(nodes: &[Arc<FakeNode>], modes: &[Mode]) {
+pub(super) fn set(nodes: &[Arc<FakeNode>], modes: &[Mode]) {
     nodes.iter().zip(modes).for_each(|(node, mode)| node.set(*mode));
 }
 
@@ -237,17 +237,6 @@ async fn a_lock_that_is_released_is_not_set_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_acquisition_that_a_shutdown_overtakes_is_given_back() {
-    let (locks, nodes) = manager(3);
-    set(&nodes, &[Mode::Up(Duration::from_millis(10)); 3]);
-    let acquiring = locks.lock("a").try_acquire();
-    let (acquired, ()) = tokio::join!(acquiring, locks.shutdown());
-    assert!(matches!(acquired, Err(LockError::ShutDown)), "{acquired:?}");
-    sleep(SECOND).await;
-    assert!(nodes.iter().all(|node| !node.is_held()));
-}
-
-#[tokio::test(start_paused = true)]
 async fn renewal_ends_at_its_bound() {
     let (locks, _nodes) = manager(3);
     let start = Instant::now();
@@ -283,21 +272,6 @@ async fn a_lock_is_held_at_least_as_long_as_asked() {
     assert!(node.is_empty(), "held for longer than that");
     let refused = locks.lock("a").expire(SECOND).hold_at_least(2 * SECOND).try_acquire().await;
     assert!(matches!(refused, Err(LockError::InvalidOption(_))), "{refused:?}");
-}
-
-/// For work that is to be done once per period.
-#[tokio::test(start_paused = true)]
-async fn a_lock_that_is_kept_runs_out_by_itself() {
-    let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").expire(6 * SECOND).renew().try_acquire().await.unwrap();
-    guard.keep_until_expiry();
-    sleep(5 * SECOND).await;
-    assert!(nodes.iter().all(|node| node.is_held()));
-    assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
-    sleep(SECOND).await;
-    assert!(nodes.iter().all(|node| !node.is_held()), "not renewed");
-    assert!(nodes.iter().all(|node| node.releases() == 0));
-    locks.lock("a").try_acquire().await.unwrap().release().await.unwrap();
 }
 
 /// A process that was stopped for longer than its lease finds out by the clock, not by a flag.
@@ -383,31 +357,6 @@ fn a_guard_may_be_dropped_outside_of_a_runtime() {
     assert!(node.is_empty(), "a node in memory needs no runtime");
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_releases_what_is_held_and_refuses_what_comes() {
-    let (locks, nodes) = manager(3);
-    let renewed = locks.lock("a").try_acquire().await.unwrap();
-    let lost = renewed.lost();
-    locks.clone().shutdown().await;
-    assert!(nodes.iter().all(|node| !node.is_held()));
-    assert!(!renewed.is_valid());
-    lost.now_or_never().expect("its holder is told");
-    assert!(matches!(locks.lock("b").try_acquire().await, Err(LockError::ShutDown)));
-    drop(renewed);
-    locks.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_wait_for_ever() {
-    let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").try_acquire().await.unwrap();
-    set(&nodes, &[UP, Mode::Down, Mode::Frozen]);
-    drop(guard);
-    let start = Instant::now();
-    locks.shutdown().await;
-    assert_eq!(start.elapsed(), SECOND, "the connect timeout");
-}
-
 /// As with a manager that several tests share, each with a runtime of its own.
 #[test]
 fn renewal_goes_on_in_the_next_runtime() {
@@ -479,17 +428,4 @@ async fn the_release_of_an_extended_lease_is_repeated() {
         sleep(SECOND).await;
         assert!(!nodes[0].is_held(), "renewed: {renewed}");
     }
-}
-
-/// A node that has forgotten it answers the extension after the holder has gone.
-#[tokio::test(start_paused = true)]
-async fn what_is_kept_is_not_set_again() {
-    let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
-    nodes[2].forget();
-    nodes[2].set(Mode::Up(Duration::from_millis(5)));
-    guard.extend(30 * SECOND).await.unwrap();
-    guard.keep_until_expiry();
-    sleep(SECOND).await;
-    assert_eq!(nodes.iter().map(|node| node.is_held()).collect::<Vec<_>>(), [true, true, false]);
 }

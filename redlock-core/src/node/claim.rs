@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::redis::SharedCommand;
 use super::token::Token;
 use super::{Dialect, LockName};
@@ -20,7 +22,7 @@ pub(crate) struct Claim {
     token: Token,
     listeners: AtomicUsize,
     /// How long it stays on the nodes at least, whenever it is released.
-    at_least: Option<AtLeast>,
+    at_least: Mutex<Option<AtLeast>>,
     granted: AtomicBool,
     given_up: AtomicBool,
     /// The nodes that were asked to set it, a bit for each.
@@ -52,7 +54,7 @@ impl Claim {
             token: Token::random(name.dialect()),
             name,
             listeners: AtomicUsize::new(0),
-            at_least: None,
+            at_least: Mutex::default(),
             granted: AtomicBool::new(false),
             given_up: AtomicBool::new(false),
             asked: AtomicU64::new(0),
@@ -62,12 +64,18 @@ impl Claim {
         }
     }
 
-    /// Lets the claim stay on the nodes for `at_least` from now, however early it is released, if it
-    /// is granted.
-    pub(crate) fn hold_at_least(mut self, at_least: Duration, clock: &Arc<dyn Clock>) -> Self {
-        let until = clock.now().after(at_least);
-        self.at_least = Some(AtLeast { clock: Arc::clone(clock), until });
-        self
+    /// Lets the claim stay on the nodes until then, however early it is released, if it is granted.
+    /// Never shortens that.
+    pub(crate) fn hold_until(&self, until: Moment, clock: &Arc<dyn Clock>) {
+        if !self.stays_until(until) {
+            *self.at_least.lock() = Some(AtLeast { clock: Arc::clone(clock), until });
+        }
+    }
+
+    /// Whether the claim has been asked to stay until then.
+    pub(crate) fn stays_until(&self, moment: Moment) -> bool {
+        let at_least = self.at_least.lock();
+        at_least.as_ref().is_some_and(|AtLeast { until, .. }| until.until(moment).is_zero())
     }
 
     /// Lets the nodes number the claim by the counter of this name.
@@ -112,13 +120,19 @@ impl Claim {
         self.command.forget();
     }
 
+    /// Notes that nobody came to hold the claim after all.
+    pub(crate) fn take_grant_back(&self) {
+        self.granted.store(false, Ordering::SeqCst);
+    }
+
     /// How much longer the claim has to stay although it is released. What was never held leaves
     /// nothing behind (invariant 6).
     pub(crate) fn stays_for(&self) -> Option<Duration> {
         if !self.granted.load(Ordering::SeqCst) {
             return None;
         }
-        let AtLeast { clock, until } = self.at_least.as_ref()?;
+        let at_least = self.at_least.lock();
+        let AtLeast { clock, until } = at_least.as_ref()?;
         let left = clock.now().until(*until);
         (!left.is_zero()).then_some(left)
     }

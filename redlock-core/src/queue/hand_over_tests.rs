@@ -8,11 +8,12 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::tests::{SECOND, acquisitions, one_node, settle, two_processes, wait};
-use crate::clock::fake::RuntimeClock;
+use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
 use crate::node::fake::{FakeNode, Mode};
 use crate::{
-    FencedGuard, LockError, LockManager, LockManagerBuilder, LockRequest, MemoryNode, scope,
+    Dialect, FencedGuard, LockError, LockManager, LockManagerBuilder, LockRequest, MemoryNode,
+    scope,
 };
 
 /// Short enough that a holder of so long hands its lock over.
@@ -36,6 +37,21 @@ async fn a_lease_that_is_handed_over_is_extended_in_the_background() {
     assert_eq!(acquisitions(&node), 1, "handed over");
 }
 
+/// As long as one that it acquires itself, although its guard goes before the extension has begun.
+#[tokio::test(start_paused = true)]
+async fn what_is_handed_over_and_kept_stays_as_long_as_was_asked_for() {
+    let (here, there, _) = two_processes(3);
+    let first = request(&here).expire(8 * SECOND).acquire().await.unwrap();
+    let mut second = Box::pin(request(&here).expire(10 * SECOND).acquire());
+    assert!(second.as_mut().now_or_never().is_none());
+    first.release().await.unwrap();
+    second.now_or_never().expect("handed over").unwrap().keep_until_expiry();
+    sleep(9 * SECOND).await;
+    assert!(there.lock("a").try_acquire().await.unwrap_err().is_contended());
+    sleep(SECOND + BRIEFLY).await;
+    there.lock("a").try_acquire().await.unwrap().release().await.unwrap();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_almost_over_is_not_handed_over() {
     const LEASE: Duration = Duration::from_millis(100);
@@ -47,6 +63,59 @@ async fn a_lease_that_is_almost_over_is_not_handed_over() {
         first.release().await.unwrap();
         drop(second.await.unwrap().unwrap());
         assert_eq!(acquisitions(&node), acquired, "after {held_for} ms");
+    }
+}
+
+/// A node may have granted an extension that was not confirmed: to the holder before, or to a view of its
+/// that has not heard yet.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_may_have_been_extended_beyond_what_is_asked_for_is_not_handed_over() {
+    for answered in [false, true] {
+        let (locks, node) = one_node();
+        let request = || request(&locks).expire(8 * SECOND);
+        let first = request().acquire().await.unwrap();
+        let second = tokio::spawn(request().acquire());
+        settle().await;
+        node.set(if answered { Mode::Up(BRIEFLY / 2) } else { Mode::AnswerLost });
+        let view = first.lease();
+        let extend = tokio::spawn(async move { view.extend(3600 * SECOND).await });
+        settle().await;
+        node.set(Mode::Up(Duration::ZERO));
+        first.release().await.unwrap();
+        second.await.unwrap().unwrap().keep_until_expiry();
+        extend.await.unwrap().unwrap_err();
+        sleep(9 * SECOND).await;
+        assert!(!node.is_held(), "answered: {answered}: kept for more than the 8 s asked for");
+    }
+}
+
+/// The server's clock is stepped forward, and another gets the lock: in the same dialect, or in one in
+/// which its key is a foreign one.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_the_nodes_deny_at_the_hand_over_is_not_handed_on() {
+    for dialect in [Dialect::Plain, Dialect::Redisson] {
+        let clock = FakeClock::default();
+        let node = MemoryNode::with_clock(Arc::new(clock.clone()));
+        let manager = || {
+            let nodes = vec![Arc::new(node.clone()) as Arc<dyn Node>];
+            LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()))
+        };
+        let (here, there) = (manager(), manager());
+        let first = request(&here).fenced().acquire().await.unwrap();
+        let second = tokio::spawn(request(&here).fenced().acquire());
+        settle().await;
+        let third = tokio::spawn(request(&here).acquire());
+        settle().await;
+        clock.advance(31 * SECOND);
+        let other = there.lock("a").dialect(dialect).expire(30 * SECOND);
+        let other = other.try_acquire().await.unwrap();
+        first.release().await.unwrap();
+        sleep(SECOND).await;
+        assert!(other.is_valid());
+        let second = second.now_or_never().map(Result::unwrap);
+        assert!(!matches!(second, Some(Ok(_))), "{dialect:?}: two at once: {second:?}");
+        let third = third.now_or_never().map(Result::unwrap);
+        assert!(!matches!(third, Some(Ok(_))), "{dialect:?}: two at once: {third:?}");
     }
 }
 

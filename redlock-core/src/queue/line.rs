@@ -132,7 +132,7 @@ impl Line {
 
     /// Hands the lock over to the first that waits, if it may be. The lease goes on: the new
     /// holder has what is left of it.
-    pub(super) fn pass_on(&mut self) -> bool {
+    pub(super) fn pass_on(&mut self, node_timeout: Duration) -> bool {
         let Some(Holder { held, chain, .. }) = self.holder.take() else { return false };
         let Some(first) = self.waiting.front() else { return false };
         let longest = if self.crowded { LONGEST_CROWDED_CHAIN } else { LONGEST_CHAIN };
@@ -141,6 +141,8 @@ impl Line {
         // a lease of its own.
         let Wanted { expire, takes_over, fenced, .. } = first.wanted;
         let fits = held.expire() <= expire
+            // An extension may have been granted although nobody has heard of it.
+            && held.runs_out_within(expire + node_timeout)
             && held.lease_remaining() >= expire * 3 / 4
             && takes_over
             && (!fenced || held.claim().counter().is_some())
@@ -149,7 +151,6 @@ impl Line {
             return false;
         }
         let Some(passed_on) = held.pass_on() else { return false };
-        let passed_on = Arc::new(passed_on);
         let chain = Chain { turns: chain.turns + 1, ..chain };
         self.holder = Some(Holder { held: Arc::clone(&passed_on), scope: None, chain });
         *first.state.lock() = TicketState::Handed(passed_on);

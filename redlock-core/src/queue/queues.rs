@@ -114,7 +114,7 @@ impl Queues {
         let mut lines = self.lines.lock();
         if let Some(line) = lines.get_mut(held.claim().name()) {
             let is_holder = line.holder.as_ref().is_some_and(|holder| holder.is(held));
-            if is_holder && line.pass_on() {
+            if is_holder && line.pass_on(self.ballot.node_timeout) {
                 return None;
             }
         }
@@ -142,6 +142,7 @@ impl Queues {
 
     /// Notes that a lock is not held any more, and stays on the nodes until it runs out.
     pub(crate) fn keep(&self, held: &Arc<Held>) {
+        held.claim().give_up();
         drop(Freed { queues: self, held });
     }
 

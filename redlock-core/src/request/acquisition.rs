@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::{LockRequest, Terms, Wait};
 use crate::ballot::{Grant, Refusal};
-use crate::error::{LockError, Vote, Votes};
+use crate::error::{ExtendError, LockError, Vote, Votes};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::lease::{Held, State};
@@ -18,6 +18,42 @@ use crate::scope;
 impl LockRequest {
     /// Acquires the lock, or shares it, by the request's options.
     pub(super) async fn obtain(&self) -> Result<LockGuard, LockError> {
+        let Some(at_least) = self.hold_at_least else { return self.obtain_guard().await };
+        let begun = self.shared.ballot.clock.now();
+        let guard = self.obtain_guard().await?;
+        if guard.claim().stays_until(begun.after(at_least)) {
+            return Ok(guard);
+        }
+        // Only what was acquired for another request does not: it is shared.
+        self.hold_shared(guard, at_least).await
+    }
+
+    /// Lets a lock that was acquired for another request stay for as long as this one wants.
+    async fn hold_shared(
+        &self,
+        guard: LockGuard,
+        at_least: Duration,
+    ) -> Result<LockGuard, LockError> {
+        let (clock, expire) = (&self.shared.ballot.clock, self.terms()?.expire);
+        let until = clock.now().after(at_least);
+        if guard.remaining() < at_least
+            && let Err(error) = guard.extend(expire).await
+        {
+            self.shared.check_open()?;
+            return Err(match error {
+                ExtendError::Lost { key, votes } => {
+                    LockError::Contended { key, remaining: None, votes }
+                }
+                ExtendError::Unavailable { key, votes } => LockError::Unavailable { key, votes },
+                ExtendError::InvalidOption(error) => error.into(),
+            });
+        }
+        guard.claim().hold_until(until, clock);
+        Ok(guard)
+    }
+
+    /// Acquires the lock, or shares it as it is.
+    async fn obtain_guard(&self) -> Result<LockGuard, LockError> {
         let terms = self.terms()?;
         let key = self.key.clone()?;
         let deadline = match self.wait {
@@ -180,9 +216,10 @@ impl LockRequest {
         let shared = &self.shared;
         let _under_way = shared.background.under_way();
         shared.check_open()?;
+        let clock = &shared.ballot.clock;
         let mut claim = Claim::new(self.name(key), key.clone());
         if let Some(at_least) = terms.hold_at_least {
-            claim = claim.hold_at_least(at_least, &shared.ballot.clock);
+            claim.hold_until(clock.now().after(at_least), clock);
         }
         if self.fenced {
             claim = claim.fenced(&shared.counter);
@@ -193,16 +230,18 @@ impl LockRequest {
         let claim = Arc::new(claim);
         match shared.ballot.acquire(&claim, terms.expire).await {
             Ok(Grant { since, decided, token }) => {
-                let clock = Arc::clone(&shared.ballot.clock);
-                let held = Arc::new(Held::new(claim, clock, since, decided, terms.expire));
+                let clock = Arc::clone(clock);
+                let held = Held::new(Arc::clone(&claim), clock, since, decided, terms.expire);
+                let held = Arc::new(held);
                 if let Some(token) = token {
                     held.set_token(token);
                 }
                 shared.queues.hold(&held, scope::current());
                 scope::hold(&shared.queues, &held);
                 let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
-                // A shutdown in between has not seen this guard; it releases as it is dropped.
-                shared.check_open()?;
+                // A shutdown in between has not seen this guard; it releases as it is dropped, and at
+                // once, although it may have been asked to stay (invariant 6).
+                shared.check_open().inspect_err(|_| claim.take_grant_back())?;
                 Ok(guard)
             }
             Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
@@ -223,7 +262,7 @@ impl LockRequest {
         {
             match ballot.confirm(held.claim(), token, held.remaining(), None).await {
                 Ok(()) => held.set_token(token),
-                Err(Refusal::Contended { .. }) => held.discard(),
+                Err(Refusal::Contended { .. } | Refusal::Foreign(_)) => held.discard(),
                 Err(refusal) => return Err(error(refusal, guard.key().clone(), terms.expire)),
             }
         }
@@ -236,9 +275,12 @@ impl LockRequest {
         scope::hold(&self.shared.queues, &held);
         if guard.remaining() < terms.expire * 9 / 10 {
             // Until that is confirmed, the guard tells what is left of the old lease.
-            let (lease, expire) = (guard.lease(), terms.expire);
+            let (lease, expire, ballot) = (guard.lease(), terms.expire, ballot.clone());
             self.shared.background.spawn(async move {
-                if let Err(error) = lease.extend(expire).await
+                if held.is_kept() && held.state() == State::Released {
+                    // It has no holder any more, and stays on the nodes for as long all the same.
+                    ballot.extend(held.claim(), expire).await;
+                } else if let Err(error) = lease.extend(expire).await
                     // It may have been released, or handed on, meanwhile.
                     && held.state() == State::Held
                 {

@@ -1,0 +1,153 @@
+//! What the nodes deny after the lock was handed on in this process, in paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::task::yield_now;
+use tokio::time::sleep;
+
+use super::Held;
+use super::tests::{SECOND, manager, set};
+use crate::clock::Clock;
+use crate::clock::fake::{FakeClock, RuntimeClock};
+use crate::node::fake::{FakeNode, Mode};
+use crate::node::{Claim, Dialect, LockName, Node};
+use crate::{ExtendError, LockKey, LockManager, LockManagerBuilder, LockRequest};
+
+/// Slow enough that a hand-over comes between a question and its answer.
+const SLOW: Mode = Mode::Up(Duration::from_millis(10));
+
+fn request(locks: &LockManager) -> LockRequest {
+    locks.lock("a").expire(30 * SECOND).wait_time(60 * SECOND)
+}
+
+/// Restarted without their data.
+fn forget(nodes: &[Arc<FakeNode>]) {
+    for node in nodes {
+        node.forget();
+    }
+}
+
+/// Waits until what is spawned waits for an answer.
+async fn settle() {
+    for _ in 0..50 {
+        yield_now().await;
+    }
+}
+
+/// A manager in another process.
+fn another_over(nodes: &[Arc<FakeNode>]) -> LockManager {
+    let nodes = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
+    LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()))
+}
+
+/// The answer is to the question of the holder before, who holds nothing by then.
+#[tokio::test(start_paused = true)]
+async fn what_the_nodes_deny_to_the_former_holder_is_lost_for_the_present_one() {
+    for hand_overs in 0..3 {
+        let (locks, nodes) = manager(3);
+        let mut held = request(&locks).acquire().await.unwrap();
+        forget(&nodes);
+        set(&nodes, &[SLOW; 3]);
+        let view = held.lease();
+        let extend = tokio::spawn(async move { view.extend(30 * SECOND).await });
+        settle().await;
+        for _ in 0..hand_overs {
+            let mut next = Box::pin(request(&locks).acquire());
+            assert!(next.as_mut().now_or_never().is_none());
+            held.release().await.unwrap();
+            held = next.now_or_never().expect("handed over").unwrap();
+        }
+        assert!(held.is_valid());
+        let lost = held.lost();
+        let denied = extend.await.unwrap();
+        assert!(matches!(denied, Err(ExtendError::Lost { .. })), "{denied:?}");
+        assert!(!held.is_valid(), "after {hand_overs} hand-overs");
+        lost.now_or_never().expect("the holder is told");
+    }
+}
+
+/// The keeper's question as well as a holder's own.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_is_denied_to_the_former_holder_is_lost_for_the_present_one() {
+    const LEASE: Duration = Duration::from_millis(240);
+    let (locks, nodes) = manager(3);
+    let request = || request(&locks).expire(LEASE).renew();
+    let first = request().acquire().await.unwrap();
+    let mut second = Box::pin(request().acquire());
+    assert!(second.as_mut().now_or_never().is_none());
+    // So that enough of it is left to be handed over when the renewal is due, 72 to 80 ms from now.
+    sleep(Duration::from_millis(50)).await;
+    first.extend(LEASE).await.unwrap();
+    forget(&nodes);
+    set(&nodes, &[Mode::Up(Duration::from_millis(30)); 3]);
+    sleep(Duration::from_millis(31)).await;
+    first.release().await.unwrap();
+    let second = second.now_or_never().expect("handed over").unwrap();
+    assert!(second.is_valid());
+    // The answer to the second's own question, asked just now, comes later than that.
+    sleep(Duration::from_millis(30)).await;
+    assert!(!second.is_valid());
+}
+
+/// It waits to be taken, or for its number: by then it is lost, and its caller goes on waiting.
+#[tokio::test(start_paused = true)]
+async fn what_the_nodes_deny_before_it_is_taken_is_not_taken() {
+    let (locks, nodes) = manager(3);
+    let first = request(&locks).acquire().await.unwrap();
+    let mut second = Box::pin(request(&locks).acquire());
+    assert!(second.as_mut().now_or_never().is_none());
+    forget(&nodes);
+    let other = another_over(&nodes).lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
+    set(&nodes, &[SLOW; 3]);
+    let view = first.lease();
+    let extend = tokio::spawn(async move { view.extend(30 * SECOND).await });
+    settle().await;
+    first.release().await.unwrap();
+    extend.await.unwrap().unwrap_err();
+    let lost = other.lost();
+    let second = second.await.unwrap();
+    assert!(lost.now_or_never().is_some(), "two at once");
+    drop((other, second));
+}
+
+/// As it comes by itself: who took the lock over asks for the whole of its lease, and hands it on before
+/// the nodes have denied that.
+#[tokio::test(start_paused = true)]
+async fn what_is_denied_after_a_second_hand_over_is_lost_for_the_third() {
+    let (locks, nodes) = manager(3);
+    let request = |expire| request(&locks).expire(expire);
+    let first = request(8 * SECOND).acquire().await.unwrap();
+    let mut second = Box::pin(request(10 * SECOND).acquire());
+    assert!(second.as_mut().now_or_never().is_none());
+    let mut third = Box::pin(request(10 * SECOND).acquire());
+    assert!(third.as_mut().now_or_never().is_none());
+    forget(&nodes);
+    set(&nodes, &[SLOW; 3]);
+    first.release().await.unwrap();
+    let second = second.now_or_never().expect("handed over").unwrap();
+    settle().await;
+    second.release().await.unwrap();
+    let third = third.now_or_never().expect("handed over").unwrap();
+    let other = another_over(&nodes).lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
+    assert!(other.is_valid());
+    assert!(!third.is_valid(), "two at once, and the nodes have said so");
+}
+
+/// In the moment between the end of a holding and the hand-over, which another thread may see.
+#[test]
+fn what_the_nodes_have_denied_is_not_handed_on() {
+    for denied in [false, true] {
+        let key = LockKey::new("a").unwrap();
+        let claim = Arc::new(Claim::new(LockName::new("", &key, Dialect::Plain), key));
+        let clock = FakeClock::default();
+        let now = clock.now();
+        let held = Arc::new(Held::new(claim, Arc::new(clock), now, now, 30 * SECOND));
+        held.give_back();
+        if denied {
+            held.denied();
+        }
+        assert_eq!(held.pass_on().is_none(), denied);
+    }
+}

@@ -1,0 +1,90 @@
+//! What a shutdown ends and waits for, in paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep};
+
+use super::tests::{SECOND, UP, manager, set};
+use crate::clock::fake::RuntimeClock;
+use crate::node::Node;
+use crate::node::fake::{FakeNode, Mode};
+use crate::{LockError, LockManagerBuilder, MemoryNode};
+
+const SLOW: Mode = Mode::Up(Duration::from_millis(20));
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_a_shutdown_overtakes_is_given_back() {
+    let (locks, nodes) = manager(3);
+    set(&nodes, &[Mode::Up(Duration::from_millis(10)); 3]);
+    let acquiring = locks.lock("a").try_acquire();
+    let (acquired, ()) = tokio::join!(acquiring, locks.shutdown());
+    assert!(matches!(acquired, Err(LockError::ShutDown)), "{acquired:?}");
+    sleep(SECOND).await;
+    assert!(nodes.iter().all(|node| !node.is_held()));
+}
+
+/// What was never held leaves nothing behind (invariant 6).
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_a_shutdown_overtakes_does_not_stay() {
+    let memory = MemoryNode::with_clock(Arc::new(RuntimeClock::new()));
+    let slow = FakeNode::start("slow");
+    slow.set(SLOW);
+    let nodes = vec![Arc::new(memory.clone()) as Arc<dyn Node>, slow];
+    let locks = LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()));
+    let acquiring = locks.lock("a").hold_at_least(20 * SECOND).try_acquire();
+    let (acquired, ()) = tokio::join!(acquiring, locks.shutdown());
+    assert!(matches!(acquired, Err(LockError::ShutDown)), "{acquired:?}");
+    assert!(memory.is_empty(), "{:?}", memory.time_to_live("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_releases_what_is_held_and_refuses_what_comes() {
+    let (locks, nodes) = manager(3);
+    let renewed = locks.lock("a").try_acquire().await.unwrap();
+    let lost = renewed.lost();
+    locks.clone().shutdown().await;
+    assert!(nodes.iter().all(|node| !node.is_held()));
+    assert!(!renewed.is_valid());
+    lost.now_or_never().expect("its holder is told");
+    assert!(matches!(locks.lock("b").try_acquire().await, Err(LockError::ShutDown)));
+    drop(renewed);
+    locks.shutdown().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_does_not_wait_for_ever() {
+    let (locks, nodes) = manager(3);
+    let guard = locks.lock("a").try_acquire().await.unwrap();
+    set(&nodes, &[UP, Mode::Down, Mode::Frozen]);
+    drop(guard);
+    let start = Instant::now();
+    locks.shutdown().await;
+    assert_eq!(start.elapsed(), SECOND, "the connect timeout");
+}
+
+/// However the guard ends, and whether the nodes confirm it at once or have to be asked again.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_a_release_that_is_under_way() {
+    for (dropped, others) in
+        [(true, SLOW), (false, SLOW), (true, Mode::Broken), (false, Mode::Broken)]
+    {
+        let (locks, nodes) = manager(3);
+        let guard = locks.lock("a").try_acquire().await.unwrap();
+        set(&nodes, &[SLOW, others, others]);
+        if dropped {
+            drop(guard);
+        } else {
+            tokio::spawn(guard.release());
+        }
+        for _ in 0..50 {
+            yield_now().await;
+        }
+        set(&nodes, &[SLOW; 3]);
+        locks.shutdown().await;
+        let held: Vec<_> = nodes.iter().map(|node| node.is_held()).collect();
+        assert_eq!(held, [false; 3], "dropped: {dropped}, {others:?}");
+    }
+}
