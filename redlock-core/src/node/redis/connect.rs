@@ -192,7 +192,8 @@ impl Supervisor {
         let Some(node) = self.node.upgrade() else {
             return Err(NodeError::NotConnected("the manager is gone".into()));
         };
-        self.check(&node, &link)?;
+        // Otherwise the pool would keep it, and the next attempt would get it again.
+        self.check(&node, &link).inspect_err(|error| link.end(&error.to_string()))?;
         if let Some(longest_lease) = node.restart_guard {
             self.guard(&link, longest_lease);
         }
