@@ -9,6 +9,7 @@ mod endpoint;
 mod fencing;
 mod health;
 mod link;
+mod lives;
 #[cfg(test)]
 mod order_tests;
 mod plain;
