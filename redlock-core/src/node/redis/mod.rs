@@ -19,6 +19,8 @@ mod redisson;
 mod reply;
 mod script;
 mod scripted;
+#[cfg(test)]
+mod subscription_tests;
 mod turned_away;
 mod waiting;
 mod wall_clock;
