@@ -113,15 +113,15 @@ impl Channels {
         if !channel.rings.is_empty() {
             return;
         }
-        // Where the server does not know of it, there is nothing to be undone, and while there is no
-        // connection nobody would.
-        if !matches!(channel.state, State::Asked | State::Subscribed) {
-            registry.by_name.remove(name);
-            registry.unsettled.remove(name);
-        } else {
+        if matches!(channel.state, State::Asked | State::Subscribed) {
             registry.unsettled.insert(Arc::clone(name));
             drop(registry);
             self.changed.notify_one();
+        } else {
+            // Where the server does not know of it, there is nothing to be undone, and while there is
+            // no connection nobody would.
+            registry.by_name.remove(name);
+            registry.unsettled.remove(name);
         }
     }
 
