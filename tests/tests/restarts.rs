@@ -223,7 +223,7 @@ async fn a_server_that_has_taken_anothers_place_is_guarded_over_every_connection
     proxy.lead_to(&servers[1]);
     proxy.reset();
     let mut connections = 1;
-    eventually("the lock is granted", SOON, async || match try_acquire(&locks).await {
+    let guard = eventually("the lock is granted", SOON, async || match try_acquire(&locks).await {
         Ok(guard) => Some(guard),
         Err(error) => {
             if connections < 3 && !restarted(&error).is_empty() {
@@ -235,6 +235,7 @@ async fn a_server_that_has_taken_anothers_place_is_guarded_over_every_connection
     })
     .await;
     assert!(failover.elapsed() >= LEASE, "after {:?}", failover.elapsed());
+    guard.release().await.unwrap();
 }
 
 /// Without the right to INFO, a connection that has lasted for the longest lease is the proof.
