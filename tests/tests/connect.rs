@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use redlock_core::{ConnectError, LockManager, NodeError, Vote};
-use redlock_tests::{Logs, Probe, RedisServer, Servers, eventually};
+use redlock_tests::{Logs, Probe, Proxy, RedisServer, Servers, eventually};
 
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
@@ -40,6 +40,25 @@ async fn the_same_server_twice_is_refused_under_two_names_too() {
         assert!(first.contains(&servers[0].port().to_string()) || first.contains("sock"));
         assert!(error.to_string().contains(&**second), "{error}");
     }
+}
+
+/// The connection to the wrong server is not kept, which would last for as long as that server.
+#[tokio::test]
+async fn a_node_that_led_to_anothers_server_for_a_while_is_used_again() {
+    let servers = Servers::start(2).await;
+    let second = Proxy::to(&servers[1]).await;
+    let locks = LockManager::connect([servers[0].url(), second.url()]).await.unwrap();
+    second.lead_to(&servers[0]);
+    second.reset();
+    eventually("it is refused", SOON, async || {
+        let error = locks.lock(KEY).try_acquire().await.err()?;
+        let (_, refused) = error.votes()?.iter().nth(1)?;
+        matches!(refused, Some(Vote::Failed(NodeError::SameServer(_)))).then_some(())
+    })
+    .await;
+    second.lead_to(&servers[1]);
+    let used = async || locks.lock(KEY).try_acquire().await.ok();
+    eventually("it is used again", 3 * SOON, used).await.release().await.unwrap();
 }
 
 /// Through a bb8 pool alone the answer is "timed out", after 30 s.

@@ -8,7 +8,7 @@ use redlock_core::{
     ConnectError, ExtendError, LockError, LockGuard, LockManager, LockManagerBuilder, MemoryNode,
     NodeError, Vote,
 };
-use redlock_tests::{Logs, RedisServer, Servers, eventually};
+use redlock_tests::{Logs, Proxy, RedisServer, Servers, eventually};
 
 /// The longest lease. Servers tell their uptime in whole seconds, so that the shortest useful one is
 /// of some.
@@ -201,6 +201,41 @@ async fn a_holder_whose_lock_a_majority_has_forgotten_is_told() {
     let error = error.await;
     assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
     assert!(!holder.is_valid());
+}
+
+/// What is promoted has been running for long, and may not know who holds what.
+#[tokio::test]
+async fn a_server_that_has_taken_anothers_place_is_guarded_over_every_connection() {
+    let servers = Servers::start(2).await;
+    let all = guarded(&servers).await;
+    granted_by_all(&all, &servers).await.release().await.unwrap();
+    let proxy = Proxy::to(&servers[0]).await;
+    let locks = LockManager::builder()
+        .url(proxy.url())
+        .expire(LEASE)
+        .node_timeout(Duration::from_secs(1))
+        .restart_guard(LEASE)
+        .connect()
+        .await
+        .unwrap();
+    granted(&locks).await.release().await.unwrap();
+    let failover = Instant::now();
+    proxy.lead_to(&servers[1]);
+    proxy.reset();
+    let mut connections = 1;
+    let guard = eventually("the lock is granted", SOON, async || match try_acquire(&locks).await {
+        Ok(guard) => Some(guard),
+        Err(error) => {
+            if connections < 3 && !restarted(&error).is_empty() {
+                connections += 1;
+                proxy.reset();
+            }
+            None
+        }
+    })
+    .await;
+    assert!(failover.elapsed() >= LEASE, "after {:?}", failover.elapsed());
+    guard.release().await.unwrap();
 }
 
 /// Without the right to INFO, a connection that has lasted for the longest lease is the proof.

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redlock_core::{LockGuard, LockManager};
+use redlock_core::{Dialect, LockError, LockGuard, LockManager, LockManagerBuilder, MemoryNode};
 use redlock_tests::{History, Servers, eventually, holds, overlaps};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -140,6 +140,35 @@ async fn a_waiter_is_woken_after_a_reconnect() {
     eventually("it listens again", SOON, async || listening(&servers).await).await;
     guard.release().await.unwrap();
     waiter.await.unwrap();
+}
+
+/// Nodes in memory answer in their order, so that each of those that hold the lock is the last once.
+#[tokio::test]
+async fn a_lock_is_waited_for_beside_a_foreign_key_that_the_other_nodes_outvote() {
+    for foreign in 0..3 {
+        let nodes = [(); 3].map(|()| MemoryNode::new());
+        for (index, node) in nodes.iter().enumerate() {
+            let one = LockManager::builder().memory_node(node).connect().await.unwrap();
+            let request = if index == foreign {
+                one.lock("a").dialect(Dialect::Redisson).expire(LEASE)
+            } else {
+                one.lock("a").expire(Duration::from_secs(1))
+            };
+            request.try_acquire().await.unwrap().keep_until_expiry();
+        }
+        let locks = nodes.iter().fold(LockManager::builder(), LockManagerBuilder::memory_node);
+        let locks = locks.connect().await.unwrap();
+        let refused = locks.lock("a").try_acquire().await.unwrap_err();
+        assert!(refused.is_contended(), "{foreign}: {refused}");
+        wait(&locks, "a").await.release().await.unwrap();
+
+        let second = LockManager::builder().memory_node(&nodes[(foreign + 1) % 3]);
+        let second = second.connect().await.unwrap();
+        let second = second.lock("a").dialect(Dialect::Redisson).expire(LEASE);
+        second.try_acquire().await.unwrap().keep_until_expiry();
+        let refused = locks.lock("a").wait_time(LEASE).acquire().await.unwrap_err();
+        assert!(matches!(refused, LockError::ForeignKey { .. }), "{foreign}: {refused}");
+    }
 }
 
 #[tokio::test]

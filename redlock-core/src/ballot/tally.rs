@@ -10,8 +10,10 @@ use crate::error::{NodeError, Vote};
 pub(crate) struct Tally {
     votes: Vec<Option<Vote>>,
     granted: usize,
-    /// Nodes that said no: held by another, gone, foreign.
-    denied: usize,
+    /// Nodes that said no because of the lock: held by another, gone.
+    refused: usize,
+    /// Nodes that said no because of a key that is no lock.
+    foreign: usize,
     /// Nodes that gave no vote.
     failed: usize,
 }
@@ -27,7 +29,7 @@ pub(crate) enum Verdict {
 
 impl Tally {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self { votes: vec![None; nodes], granted: 0, denied: 0, failed: 0 }
+        Self { votes: vec![None; nodes], granted: 0, refused: 0, foreign: 0, failed: 0 }
     }
 
     /// The majority of the configured nodes, whether they can be reached or not.
@@ -44,7 +46,8 @@ impl Tally {
     pub(crate) fn count(&mut self, index: usize, vote: Vote) {
         let counter = match &vote {
             Vote::Granted => &mut self.granted,
-            Vote::Held { .. } | Vote::Gone | Vote::Foreign { .. } => &mut self.denied,
+            Vote::Held { .. } | Vote::Gone => &mut self.refused,
+            Vote::Foreign { .. } => &mut self.foreign,
             Vote::Failed(_) => &mut self.failed,
         };
         *counter += 1;
@@ -59,10 +62,19 @@ impl Tally {
         }
     }
 
+    fn undecided(&self) -> usize {
+        self.votes.len() - self.granted - self.refused - self.foreign - self.failed
+    }
+
+    /// A round that no quorum can carry is rejected as soon as it is known why: one that foreign keys
+    /// are part of waits for the others' answers while these tell whether to wait for the lock helps.
     pub(crate) fn verdict(&self) -> Option<Verdict> {
         if self.granted >= self.quorum() {
             Some(Verdict::Carried)
-        } else if self.denied + self.failed >= self.blocking() {
+        } else if self.refused + self.failed >= self.blocking()
+            || self.foreign()
+            || self.undecided() == 0
+        {
             Some(Verdict::Rejected)
         } else {
             None
@@ -71,7 +83,7 @@ impl Tally {
 
     /// Whether the nodes that said no prevent a quorum by themselves.
     pub(crate) fn denied(&self) -> bool {
-        self.denied >= self.blocking()
+        self.refused + self.foreign >= self.blocking()
     }
 
     /// Whether the nodes that gave no vote prevent a quorum by themselves.
@@ -79,19 +91,21 @@ impl Tally {
         self.failed >= self.blocking()
     }
 
-    /// Whether the keys that are no locks are what prevents a quorum: without them there might
-    /// have been one.
+    /// Whether the keys that are no locks are why there is no quorum, whatever those say that have not
+    /// answered: without them there would be one, and to wait until the lock is free does not help,
+    /// since they prevent it by themselves or nobody holds it.
     pub(crate) fn foreign(&self) -> bool {
-        let foreign =
-            self.votes.iter().filter(|vote| matches!(vote, Some(Vote::Foreign { .. }))).count();
-        foreign > 0 && self.denied + self.failed - foreign < self.blocking()
+        let quorum_without_them = self.granted + self.foreign >= self.quorum();
+        let nobody_holds_it = self.undecided() == 0 && self.refused == 0;
+        self.foreign > 0
+            && quorum_without_them
+            && (self.foreign >= self.blocking() || nobody_holds_it)
     }
 
     /// When the present holder's lease runs out on so many nodes that a quorum may be free; `None`
     /// if no other caller can have a quorum, or no node told.
     pub(crate) fn remaining(&self) -> Option<Duration> {
-        let undecided = self.votes.iter().filter(|vote| vote.is_none()).count();
-        if self.denied + undecided < self.quorum() {
+        if self.refused + self.undecided() < self.quorum() {
             return None;
         }
         let held = self.votes.iter().filter_map(|vote| match vote {
@@ -101,7 +115,7 @@ impl Tally {
         let mut held: Vec<_> = held.collect();
         held.sort_unstable();
         // So many of those that refuse must become free beside those that do not.
-        let others = self.votes.len() - self.denied - self.failed;
+        let others = self.granted + self.undecided();
         let missing = self.quorum().saturating_sub(others).max(1);
         held.get(missing - 1).or(held.last()).copied()
     }
@@ -113,6 +127,9 @@ impl Tally {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::strategy::{Just, Strategy};
+
     use super::*;
 
     const HELD: Vote = Vote::Held { remaining: Some(Duration::from_secs(3)) };
@@ -174,12 +191,63 @@ mod tests {
         assert_eq!(stale.remaining(), Some(Duration::from_secs(2)), "two of three are free then");
     }
 
+    fn foreign() -> Vote {
+        Vote::Foreign { found: crate::error::ForeignKind::NoTimeToLive }
+    }
+
+    /// With a quorum of the other nodes a lock is waited for.
     #[test]
-    fn a_foreign_key_is_named_only_where_it_decides() {
-        use crate::error::ForeignKind;
-        let foreign = || Vote::Foreign { found: ForeignKind::NoTimeToLive };
-        assert!(tally(1, [foreign()]).foreign());
-        assert!(tally(3, [foreign(), HELD]).foreign());
-        assert!(!tally(3, [HELD, HELD, foreign()]).foreign());
+    fn a_foreign_key_is_named_only_where_to_wait_does_not_help() {
+        let is_foreign = |nodes, votes: &[Vote]| {
+            let tally = tally(nodes, votes.iter().cloned());
+            assert_eq!(tally.verdict(), Some(Verdict::Rejected), "{votes:?}");
+            tally.foreign()
+        };
+        assert!(is_foreign(1, &[foreign()]));
+        assert!(is_foreign(3, &[foreign(), foreign()]));
+        assert!(is_foreign(3, &[foreign(), foreign(), HELD]));
+        assert!(is_foreign(3, &[foreign(), failed(), GRANTED]), "nobody holds it");
+        assert!(!is_foreign(3, &[foreign(), HELD, HELD]));
+        assert!(!is_foreign(3, &[foreign(), HELD, GRANTED]), "the others are a quorum without it");
+        assert!(!is_foreign(3, &[foreign(), failed(), HELD]));
+        assert!(is_foreign(4, &[foreign(), foreign(), HELD, GRANTED]));
+        assert!(!is_foreign(4, &[foreign(), foreign(), HELD, HELD]), "free first");
+        assert!(is_foreign(5, &[foreign(), foreign(), foreign()]));
+        assert!(!is_foreign(5, &[foreign(), foreign(), HELD, HELD, GRANTED]));
+        assert!(!is_foreign(5, &[foreign(), HELD, HELD, HELD]));
+        // Two that are down must not hide what a third answer would tell.
+        assert_eq!(tally(5, [failed(), failed(), foreign()]).verdict(), None);
+        // Before, the holder's second node was not waited for, and the wait was ended.
+        assert_eq!(tally(3, [foreign(), HELD]).verdict(), None);
+    }
+
+    #[test]
+    fn a_foreign_key_does_not_make_a_holder() {
+        let split = tally(3, [foreign(), HELD, GRANTED]);
+        assert_eq!(split.remaining(), None, "no holder has a quorum");
+        let held = tally(3, [foreign(), HELD, HELD]);
+        assert_eq!(held.remaining(), Some(Duration::from_secs(3)));
+    }
+
+    proptest::proptest! {
+        /// Of the same answers, whichever come first.
+        #[test]
+        fn whether_foreign_keys_are_named_does_not_depend_on_the_order_of_the_answers(
+            (votes, shuffled) in (1..=7_usize)
+                .prop_flat_map(|nodes| vec(0..4_usize, nodes))
+                .prop_flat_map(|votes| (Just(votes.clone()), Just(votes).prop_shuffle()))
+        ) {
+            // `None` where the lock is granted.
+            let is_foreign = |votes: &[usize]| {
+                let mut tally = Tally::new(votes.len());
+                let mut votes = votes.iter().enumerate();
+                while tally.verdict().is_none() {
+                    let (index, vote) = votes.next().expect("all have answered");
+                    tally.count(index, [GRANTED, HELD, foreign(), failed()][*vote].clone());
+                }
+                (tally.verdict() == Some(Verdict::Rejected)).then(|| tally.foreign())
+            };
+            proptest::prop_assert_eq!(is_foreign(&votes), is_foreign(&shuffled));
+        }
     }
 }

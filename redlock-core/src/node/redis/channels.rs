@@ -3,12 +3,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
+use bb8_redis::redis::RedisError;
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::{Instant, timeout_at};
 
 use super::link::Link;
+use super::reply::{node_error, words};
+use crate::error::NodeError;
 use crate::node::{Listening, Ready, Ring};
+
+/// How long a server that could not subscribe is left alone.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// Which locks' releases are listened for on one server, over the connection that there is.
 ///
@@ -46,6 +55,19 @@ enum State {
     Subscribed,
     /// The server does not permit it: waiters fall back to asking now and then.
     Refused,
+    /// The server could not do it (`BUSY`, `LOADING`): the same, until it is asked again.
+    Postponed,
+}
+
+impl State {
+    /// What comes of an answer.
+    fn after(answer: &Result<(), RedisError>) -> Self {
+        match answer.as_ref().map_err(node_error) {
+            Ok(()) => Self::Subscribed,
+            Err(NodeError::NotPermitted(_)) => Self::Refused,
+            Err(_) => Self::Postponed,
+        }
+    }
 }
 
 impl Channels {
@@ -77,7 +99,7 @@ impl Channels {
             tokio::pin!(settled);
             settled.as_mut().enable();
             let state = self.registry.lock().by_name.get(name).map(|channel| channel.state);
-            if matches!(state, None | Some(State::Subscribed | State::Refused)) {
+            if !matches!(state, Some(State::Unsubscribed | State::Asked)) {
                 return;
             }
             settled.await;
@@ -91,15 +113,15 @@ impl Channels {
         if !channel.rings.is_empty() {
             return;
         }
-        // Where the server does not know of it, there is nothing to be undone, and while there is no
-        // connection nobody would.
-        if matches!(channel.state, State::Unsubscribed | State::Refused) {
-            registry.by_name.remove(name);
-            registry.unsettled.remove(name);
-        } else {
+        if matches!(channel.state, State::Asked | State::Subscribed) {
             registry.unsettled.insert(Arc::clone(name));
             drop(registry);
             self.changed.notify_one();
+        } else {
+            // Where the server does not know of it, there is nothing to be undone, and while there is
+            // no connection nobody would.
+            registry.by_name.remove(name);
+            registry.unsettled.remove(name);
         }
     }
 
@@ -117,30 +139,70 @@ impl Channels {
     /// Keeps the subscriptions of one connection as they are wanted, for as long as it is polled.
     pub(super) async fn serve(&self, link: &Link) {
         self.start_anew();
+        let mut ask_again: Option<Instant> = None;
+        let mut is_warned = false;
         loop {
+            if ask_again.is_some_and(|at| at <= Instant::now()) {
+                ask_again = None;
+                self.ask_again();
+            }
             let changed = self.changed.notified();
             let (wanted, unwanted) = self.changes();
             if wanted.is_empty() && unwanted.is_empty() {
-                changed.await;
+                match ask_again {
+                    // Either way there is something to be done.
+                    Some(at) => drop(timeout_at(at, changed).await),
+                    None => changed.await,
+                }
                 continue;
             }
             if !wanted.is_empty() {
-                let state = match link.subscribe(&wanted).await {
-                    Ok(()) => State::Subscribed,
+                match self.subscribe(link, wanted).await {
+                    Ok(()) => is_warned = false,
                     Err(error) => {
-                        tracing::warn!(
-                            error = %super::reply::words(&error),
-                            "releases cannot be listened for; waiters ask now and then instead"
-                        );
-                        State::Refused
+                        if !std::mem::replace(&mut is_warned, true) {
+                            tracing::warn!(
+                                error = %words(&error),
+                                "releases cannot be listened for; waiters ask now and then instead"
+                            );
+                        }
+                        ask_again.get_or_insert_with(|| Instant::now() + PAUSE);
                     }
-                };
-                self.settle(wanted, state);
+                }
             }
             if !unwanted.is_empty() {
                 // If it fails, messages come in that nobody listens to.
                 let _ = link.unsubscribe(&unwanted).await;
                 self.settle(unwanted, State::Unsubscribed);
+            }
+        }
+    }
+
+    /// Asks for all of them at once, and where that is not permitted for each by itself: the server
+    /// refuses all for the sake of one. Returns an error if there was any.
+    async fn subscribe(&self, link: &Link, names: Vec<Arc<str>>) -> Result<(), RedisError> {
+        let answer = link.subscribe(&names).await;
+        let state = State::after(&answer);
+        if state != State::Refused || names.len() == 1 {
+            self.settle(names, state);
+            return answer;
+        }
+        let each = names.into_iter().map(|name| async move {
+            let names = vec![name];
+            let answer = link.subscribe(&names).await;
+            self.settle(names, State::after(&answer));
+            answer
+        });
+        join_all(each).await.into_iter().collect()
+    }
+
+    /// Lets what was postponed be asked for.
+    fn ask_again(&self) {
+        let Registry { by_name, unsettled } = &mut *self.registry.lock();
+        for (name, channel) in by_name {
+            if channel.state == State::Postponed {
+                channel.state = State::Unsubscribed;
+                unsettled.insert(Arc::clone(name));
             }
         }
     }
@@ -170,11 +232,12 @@ impl Channels {
                     channel.state = State::Asked;
                     unwanted.push(name);
                 }
-                (true, State::Unsubscribed | State::Refused) => {
+                (true, State::Unsubscribed | State::Refused | State::Postponed) => {
                     by_name.remove(&name);
                 }
                 // Settled, or looked at again when the server has answered.
-                (false, State::Subscribed | State::Refused) | (_, State::Asked) => {}
+                (false, State::Subscribed | State::Refused | State::Postponed)
+                | (_, State::Asked) => {}
             }
         }
         (wanted, unwanted)

@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep, sleep};
 use super::clock_watch::ClockWatch;
 use super::connector::{Connector, Failure};
 use super::link::Link;
+use super::lives::Lives;
 use super::probation::Probation;
 use super::{Connection, RedisNode};
 use crate::ballot::quorum;
@@ -139,9 +140,7 @@ struct Supervisor {
     /// What the pool could not do; it reports to nobody otherwise until its own timeout.
     errors: mpsc::UnboundedReceiver<NodeError>,
     servers: Arc<Servers>,
-    /// The `run_id` of the life of the server that was connected to last, and when that connection
-    /// broke.
-    former_life: Option<(String, Instant)>,
+    lives: Lives,
     clock_watch: ClockWatch,
 }
 
@@ -166,7 +165,7 @@ impl Supervisor {
         let name = Arc::clone(node.endpoint.name());
         let clock_watch = ClockWatch::new(&name, &node.clock, node.restart_guard);
         let node = Arc::downgrade(node);
-        Self { node, name, pool, errors, servers, former_life: None, clock_watch }
+        Self { node, name, pool, errors, servers, lives: Lives::default(), clock_watch }
     }
 
     async fn first_attempt(mut self) -> (Self, Result<Arc<Link>, NodeError>) {
@@ -192,7 +191,8 @@ impl Supervisor {
         let Some(node) = self.node.upgrade() else {
             return Err(NodeError::NotConnected("the manager is gone".into()));
         };
-        self.check(&node, &link)?;
+        // Otherwise the pool would keep it, and the next attempt would get it again.
+        self.check(&node, &link).inspect_err(|error| link.end(&error.to_string()))?;
         if let Some(longest_lease) = node.restart_guard {
             self.guard(&link, longest_lease);
         }
@@ -225,13 +225,11 @@ impl Supervisor {
     }
 
     /// Lets a server that may have forgotten locks grant none.
-    fn guard(&self, link: &Link, longest_lease: Duration) {
+    fn guard(&mut self, link: &Link, longest_lease: Duration) {
         let uptime = link.identity.uptime;
         let mut probation = Probation::new(longest_lease, Instant::now(), uptime);
-        if let (Some((former, ended)), Some(run_id)) = (&self.former_life, &link.identity.run_id)
-            && former != run_id
-        {
-            probation = probation.not_before(*ended);
+        if let Some(ended) = self.lives.connected(link.identity.run_id.as_deref()) {
+            probation = probation.not_before(ended);
         }
         if let Err(reason) = probation.check() {
             tracing::warn!(
@@ -260,9 +258,7 @@ impl Supervisor {
                     let Some(reason) = self.until_broken(&link).await else {
                         return;
                     };
-                    if let Some(run_id) = &link.identity.run_id {
-                        self.former_life = Some((run_id.clone(), Instant::now()));
-                    }
+                    self.lives.disconnected(link.identity.run_id.as_deref());
                     drop(link);
                     let Some(node) = self.node.upgrade() else {
                         return;

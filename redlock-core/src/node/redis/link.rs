@@ -99,6 +99,11 @@ impl Link {
         }
     }
 
+    /// Ends the connection, so that there can be another one.
+    pub(super) fn end(&self, reason: &str) {
+        self.health.end(reason);
+    }
+
     /// Waits until the connection is broken.
     pub(super) async fn broken(&self) -> Arc<str> {
         self.health.broken().await

@@ -9,6 +9,7 @@ mod endpoint;
 mod fencing;
 mod health;
 mod link;
+mod lives;
 #[cfg(test)]
 mod order_tests;
 mod plain;
@@ -18,6 +19,8 @@ mod redisson;
 mod reply;
 mod script;
 mod scripted;
+#[cfg(test)]
+mod subscription_tests;
 mod turned_away;
 mod waiting;
 mod wall_clock;
@@ -33,6 +36,7 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring};
+use crate::ballot::validity;
 use crate::clock::Clock;
 use crate::error::{NodeError, Vote};
 use crate::telemetry;
@@ -147,7 +151,9 @@ impl Node for RedisNode {
         }
         link.note_use();
         let claim = Arc::clone(claim);
-        let look_until = now + self.node_timeout * 4 / 5;
+        // A short lease ends the round, and with it the time in which a vote counts.
+        let round = self.node_timeout.min(validity::remaining(expire, Duration::ZERO));
+        let look_until = now + round * 4 / 5;
         Answer::pending(async move { set(&link, &claim, expire, look_until).await })
     }
 
@@ -243,5 +249,36 @@ impl fmt::Debug for RedisNode {
             .field("name", self.endpoint.name())
             .field("connected", &self.link().is_ok())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::scripted::tests::{link, serve};
+    use super::*;
+    use crate::clock::fake::RuntimeClock;
+    use crate::key::LockKey;
+
+    /// That it is held is known; to find out for how long shall not let the vote come too late.
+    #[tokio::test(start_paused = true)]
+    async fn who_holds_a_lock_is_looked_into_for_no_longer_than_the_round_lasts() {
+        const SECOND: Duration = Duration::from_secs(1);
+        let key = LockKey::new("order:42").unwrap();
+        for (node_timeout, expire, round) in [
+            (SECOND, 30 * SECOND, SECOND),
+            (30 * SECOND, SECOND, validity::remaining(SECOND, Duration::ZERO)),
+        ] {
+            let endpoint = Endpoint::parse("redis://localhost").unwrap();
+            let clock = Arc::new(RuntimeClock::new());
+            let node = RedisNode::new(endpoint, node_timeout, SECOND, None, clock);
+            let (link, mut server) = link().await;
+            node.set(Connection::Up(Arc::new(link)));
+            let name = LockName::new("", &key, Dialect::Plain);
+            let claim = Arc::new(Claim::new(name, key.clone()));
+            let refuse = serve(&mut server, "SET", "_\r\n", || {});
+            let vote = async { tokio::join!(node.acquire(&claim, expire), refuse).0 };
+            let vote = tokio::time::timeout(round, vote).await;
+            assert_eq!(vote.unwrap(), Vote::Held { remaining: None }, "{expire:?}");
+        }
     }
 }

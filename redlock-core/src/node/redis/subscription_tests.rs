@@ -1,0 +1,94 @@
+//! Servers that refuse to announce releases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::redis::aio::MultiplexedConnection;
+use bb8_redis::redis::{ProtocolVersion, RedisConnectionInfo};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
+use tokio::time::{Instant, timeout};
+
+use super::channels::{Channels, PAUSE};
+use super::connector::settings;
+use super::link::{Identity, Link};
+use super::script::Script;
+use super::scripted::tests::serve;
+use crate::node::{Listening, Ready};
+
+const BUSY: &str = "-BUSY Redis is busy running a script.\r\n";
+const DENIED: &str = "-NOPERM No permissions to access a channel\r\n";
+const LONG: Duration = Duration::from_secs(60);
+
+fn confirmed(what: &str, channel: &str) -> String {
+    format!(">3\r\n${}\r\n{what}\r\n${}\r\n{channel}\r\n:1\r\n", what.len(), channel.len())
+}
+
+/// A connection that can be subscribed over, to a test that plays the server.
+async fn link() -> (Link, DuplexStream) {
+    let (client, mut server) = tokio::io::duplex(4096);
+    let info =
+        RedisConnectionInfo::default().set_skip_set_lib_name().set_protocol(ProtocolVersion::RESP3);
+    let connect = MultiplexedConnection::new_with_config(&info, client, settings());
+    let greet = serve(&mut server, "HELLO", "%1\r\n+proto\r\n:3\r\n", || {});
+    let (connection, ()) = tokio::join!(connect, greet);
+    let (handle, driver) = connection.unwrap();
+    tokio::spawn(driver);
+    let scripts = [const { String::new() }; Script::ALL.len()];
+    (Link::new(handle, Arc::default(), scripts, Identity::default()), server)
+}
+
+fn listen(channels: &Arc<Channels>, name: &str) -> (Listening, Ready) {
+    channels.listen(&name.into(), Arc::new(|| {}))
+}
+
+/// While somebody waits, as for a hot key, the connection would go without for as long as it lasts.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
+    let (link, mut server) = link().await;
+    let channels = Arc::new(Channels::default());
+    let (listening, ready) = listen(&channels, "hot");
+    let play = async {
+        serve(&mut server, "SUBSCRIBE", BUSY, || {}).await;
+        ready.await;
+        for reply in [BUSY, &confirmed("subscribe", "hot")] {
+            let refused = Instant::now();
+            serve(&mut server, "SUBSCRIBE", reply, || {}).await;
+            assert!(refused.elapsed() + Duration::from_millis(10) >= PAUSE);
+        }
+        let silence = timeout(LONG, server.read_u8()).await;
+        assert!(silence.is_err(), "it is subscribed");
+        drop(listening);
+        serve(&mut server, "UNSUBSCRIBE", &confirmed("unsubscribe", "hot"), || {}).await;
+    };
+    tokio::select! {
+        () = channels.serve(&link) => unreachable!(),
+        played = timeout(2 * LONG, play) => played.expect("it was asked"),
+    }
+}
+
+/// The server refuses all channels of a command for the sake of one.
+#[tokio::test(start_paused = true)]
+async fn a_channel_that_is_not_permitted_does_not_hinder_the_others() {
+    let (link, mut server) = link().await;
+    let channels = Arc::new(Channels::default());
+    let (one, two) = (listen(&channels, "denied"), listen(&channels, "permitted"));
+    let play = async {
+        serve(&mut server, "permitted", DENIED, || {}).await;
+        let mut asked = String::new();
+        while !asked.ends_with("permitted\r\n") {
+            asked.push(char::from(server.read_u8().await.unwrap()));
+        }
+        assert_eq!(asked.matches("SUBSCRIBE").count(), 2, "{asked}");
+        let replies = DENIED.to_owned() + &confirmed("subscribe", "permitted");
+        server.write_all(replies.as_bytes()).await.unwrap();
+        let (one, two) = ((one.0, one.1.await), (two.0, two.1.await));
+        let silence = timeout(LONG, server.read_u8()).await;
+        assert!(silence.is_err(), "what is not permitted is not asked for again");
+        drop((one, two));
+        serve(&mut server, "UNSUBSCRIBE", &confirmed("unsubscribe", "permitted"), || {}).await;
+    };
+    tokio::select! {
+        () = channels.serve(&link) => unreachable!(),
+        played = timeout(2 * LONG, play) => played.expect("it was asked"),
+    }
+}
