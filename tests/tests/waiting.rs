@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use redlock_core::{Dialect, LockError, LockGuard, LockManager, LockManagerBuilder, MemoryNode};
-use redlock_tests::{History, Servers, eventually, holds, overlaps};
+use redlock_core::{LockError, LockGuard, LockManager};
+use redlock_tests::{Direction, History, Proxy, Servers, Traffic, eventually, holds, overlaps};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(20);
@@ -142,33 +142,34 @@ async fn a_waiter_is_woken_after_a_reconnect() {
     waiter.await.unwrap();
 }
 
-/// Nodes in memory answer in their order, so that each of those that hold the lock is the last once.
+/// They are a quorum without it, also where one of those that hold the lock answers last.
 #[tokio::test]
 async fn a_lock_is_waited_for_beside_a_foreign_key_that_the_other_nodes_outvote() {
-    for foreign in 0..3 {
-        let nodes = [(); 3].map(|()| MemoryNode::new());
-        for (index, node) in nodes.iter().enumerate() {
-            let one = LockManager::builder().memory_node(node).connect().await.unwrap();
-            let request = if index == foreign {
-                one.lock("a").dialect(Dialect::Redisson).expire(LEASE)
-            } else {
-                one.lock("a").expire(Duration::from_secs(1))
-            };
-            request.try_acquire().await.unwrap().keep_until_expiry();
-        }
-        let locks = nodes.iter().fold(LockManager::builder(), LockManagerBuilder::memory_node);
-        let locks = locks.connect().await.unwrap();
-        let refused = locks.lock("a").try_acquire().await.unwrap_err();
-        assert!(refused.is_contended(), "{foreign}: {refused}");
-        wait(&locks, "a").await.release().await.unwrap();
-
-        let second = LockManager::builder().memory_node(&nodes[(foreign + 1) % 3]);
-        let second = second.connect().await.unwrap();
-        let second = second.lock("a").dialect(Dialect::Redisson).expire(LEASE);
-        second.try_acquire().await.unwrap().keep_until_expiry();
-        let refused = locks.lock("a").wait_time(LEASE).acquire().await.unwrap_err();
-        assert!(matches!(refused, LockError::ForeignKey { .. }), "{foreign}: {refused}");
+    let servers = Servers::start(3).await;
+    let late = Proxy::to(&servers[2]).await;
+    let locks = LockManager::builder()
+        .urls([servers[0].url(), servers[1].url(), late.url()])
+        .node_timeout(SOON)
+        .connect_timeout(SOON)
+        .connect()
+        .await
+        .unwrap();
+    late.set(Direction::ToClient, Traffic::Delay(Duration::from_millis(50)));
+    let put_foreign_key =
+        async |server: usize| servers[server].probe().await.command::<()>(["SET", "a", ""]).await;
+    put_foreign_key(0).await;
+    for server in servers.iter().skip(1) {
+        let one = LockManager::connect([server.url()]).await.unwrap();
+        let held = one.lock("a").expire(Duration::from_secs(2)).try_acquire().await.unwrap();
+        held.keep_until_expiry();
     }
+    let refused = locks.lock("a").try_acquire().await.unwrap_err();
+    assert!(refused.is_contended(), "{refused}");
+    wait(&locks, "a").await.release().await.unwrap();
+
+    put_foreign_key(1).await;
+    let refused = locks.lock("a").wait_time(LEASE).acquire().await.unwrap_err();
+    assert!(matches!(refused, LockError::ForeignKey { .. }), "{refused}");
 }
 
 #[tokio::test]
