@@ -359,7 +359,7 @@ async fn stopped(locks: &LockManager) -> Result<(), LockError> {
 fn a_locked_function(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(if cut.variant == 0 { &scene.locks } else { &scene.other }, 0).await;
-        behind(holder, cut, locked(&scene.locks)).await
+        Box::pin(behind(holder, cut, locked(&scene.locks))).await
     })
 }
 

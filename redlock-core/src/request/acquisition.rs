@@ -18,14 +18,16 @@ use crate::scope;
 impl LockRequest {
     /// Acquires the lock, or shares it, by the request's options.
     pub(super) async fn obtain(&self) -> Result<LockGuard, LockError> {
-        let Some(at_least) = self.hold_at_least else { return self.obtain_guard().await };
         let begun = self.shared.ballot.clock.now();
         let guard = self.obtain_guard().await?;
-        if guard.claim().stays_until(begun.after(at_least)) {
-            return Ok(guard);
+        match self.hold_at_least {
+            // Only what was acquired for another request does not: it is shared. That is rare, and its
+            // future would be part of every acquisition's.
+            Some(at_least) if !guard.claim().stays_until(begun.after(at_least)) => {
+                Box::pin(self.hold_shared(guard, at_least)).await
+            }
+            _ => Ok(guard),
         }
-        // Only what was acquired for another request does not: it is shared.
-        self.hold_shared(guard, at_least).await
     }
 
     /// Lets a lock that was acquired for another request stay for as long as this one wants.
