@@ -177,7 +177,8 @@ impl LockRequest {
     /// Waits for another holder only: where no quorum of nodes can be had it returns at once, so
     /// that callers learn of it. The nodes' answers to the last question are waited for, which may
     /// take up to the manager's `node_timeout` longer, and twice that for a
-    /// [fenced](Self::fenced) lock.
+    /// [fenced](Self::fenced) lock, or for a shared one that has to be extended for
+    /// [`hold_at_least`](Self::hold_at_least).
     ///
     /// # Errors
     ///

@@ -43,6 +43,22 @@ async fn turn(setup: &Setup, modes: &[Mode]) -> FencingToken {
     token.unwrap()
 }
 
+/// Acquires, and lets something happen when the first two nodes have granted it, before its number is
+/// confirmed.
+async fn acquire_until(
+    setup: &Setup,
+    claim: &Arc<Claim>,
+    strike: impl FnOnce(),
+) -> Result<Grant, Refusal> {
+    let mut acquire = Box::pin(setup.ballot.acquire(claim, EXPIRE));
+    assert!(acquire.as_mut().now_or_never().is_none());
+    while setup.nodes[..2].iter().any(|node| !node.is_held()) {
+        tokio::task::yield_now().await;
+    }
+    strike();
+    acquire.await
+}
+
 /// Kleppmann's sleeper must not have the greater number: the counters stand at 0, 0 and 2, the first
 /// holder is granted by the last two nodes, the second by the first two.
 #[tokio::test(start_paused = true)]
@@ -105,14 +121,9 @@ async fn without_a_confirmed_number_nothing_is_granted_and_nothing_stays() {
         // The third answers after the others have granted and failed.
         setup.set(&[UP, UP, FROZEN]);
         let claim = claim();
-        let mut acquire = Box::pin(setup.ballot.acquire(&claim, EXPIRE));
-        assert!(acquire.as_mut().now_or_never().is_none());
-        while setup.nodes[..2].iter().any(|node| !node.is_held()) {
-            tokio::task::yield_now().await;
-        }
-        setup.nodes[0].set(after);
         let begun = Instant::now();
-        let refused = acquire.await.unwrap_err();
+        let refused =
+            acquire_until(&setup, &claim, || setup.nodes[0].set(after)).await.unwrap_err();
         assert!(matches!(refused, Refusal::Unavailable(_)), "{refused:?}");
         assert!(begun.elapsed() < Duration::from_millis(200));
         assert!(claim.is_given_up());
@@ -128,13 +139,7 @@ async fn a_node_that_did_not_grant_it_neither_confirms_nor_says_that_it_is_gone(
         let setup = Setup::new(3);
         setup.set(&[UP, UP, third]);
         let claim = claim();
-        let mut acquire = Box::pin(setup.ballot.acquire(&claim, EXPIRE));
-        assert!(acquire.as_mut().now_or_never().is_none());
-        while setup.nodes[..2].iter().any(|node| !node.is_held()) {
-            tokio::task::yield_now().await;
-        }
-        setup.nodes[1].set(FROZEN);
-        let refused = acquire.await;
+        let refused = acquire_until(&setup, &claim, || setup.nodes[1].set(FROZEN)).await;
         let Err(Refusal::Unavailable(votes)) = refused else { panic!("{third:?}: {refused:?}") };
         let failed = votes.iter().filter(|(_, vote)| matches!(vote, Some(Vote::Failed(_))));
         assert_eq!(failed.count(), 2, "{third:?}: {votes}");
@@ -151,13 +156,7 @@ async fn a_number_that_is_not_confirmed_is_not_told_as_held_by_another() {
     let setup = Setup::new(3);
     setup.nodes[2].occupy(EXPIRE);
     let claim = claim();
-    let mut acquire = Box::pin(setup.ballot.acquire(&claim, EXPIRE));
-    assert!(acquire.as_mut().now_or_never().is_none());
-    while setup.nodes[..2].iter().any(|node| !node.is_held()) {
-        tokio::task::yield_now().await;
-    }
-    setup.nodes[1].set(FROZEN);
-    let refused = acquire.await;
+    let refused = acquire_until(&setup, &claim, || setup.nodes[1].set(FROZEN)).await;
     let Err(Refusal::Unavailable(votes)) = refused else { panic!("{refused:?}") };
     let third = votes.iter().nth(2).unwrap().1;
     assert!(matches!(third, Some(Vote::Held { .. })), "{votes}");

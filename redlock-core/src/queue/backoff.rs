@@ -44,11 +44,6 @@ impl Backoff {
         Self { next: FIRST }
     }
 
-    /// Whether the pauses do not grow any more.
-    pub(crate) fn is_exhausted(&self) -> bool {
-        self.next == LONGEST
-    }
-
     pub(crate) fn pause(&mut self) -> Duration {
         let pause = self.next.mul_f64(chance::one_of(0.5..1.0));
         self.next = (self.next * 3 / 2).min(LONGEST);
@@ -63,9 +58,7 @@ mod tests {
     #[test]
     fn pauses_grow_to_a_limit_and_differ() {
         let mut backoff = Backoff::new();
-        assert!(!backoff.is_exhausted());
         let pauses: Vec<_> = (0..50).map(|_| backoff.pause()).collect();
-        assert!(backoff.is_exhausted());
         assert!(pauses[0] >= FIRST / 2 && pauses[0] <= FIRST);
         assert!(pauses.iter().all(|pause| *pause >= FIRST / 2 && *pause <= LONGEST));
         assert!(pauses[20..].iter().all(|pause| *pause >= LONGEST / 2));

@@ -18,16 +18,15 @@ use crate::scope;
 impl LockRequest {
     /// Acquires the lock, or shares it, by the request's options.
     pub(super) async fn obtain(&self) -> Result<LockGuard, LockError> {
+        let Some(at_least) = self.hold_at_least else { return self.obtain_guard().await };
         let begun = self.shared.ballot.clock.now();
         let guard = self.obtain_guard().await?;
-        match self.hold_at_least {
-            // Only what was acquired for another request does not: it is shared. That is rare, and its
-            // future would be part of every acquisition's.
-            Some(at_least) if !guard.claim().stays_until(begun.after(at_least)) => {
-                Box::pin(self.hold_shared(guard, at_least)).await
-            }
-            _ => Ok(guard),
+        if guard.claim().stays_until(begun.after(at_least)) {
+            return Ok(guard);
         }
+        // Only what was acquired for another request does not: it is shared. That is rare, and its
+        // future would be part of every acquisition's.
+        Box::pin(self.hold_shared(guard, at_least)).await
     }
 
     /// Lets a lock that was acquired for another request stay for as long as this one wants.
@@ -131,27 +130,21 @@ impl LockRequest {
             if let Some(guard) = self.re_enter(key, place.name())? {
                 return Ok(guard);
             }
-            let left = || {
-                deadline.map_or(Duration::MAX, |deadline| {
-                    deadline.saturating_duration_since(Instant::now())
-                })
-            };
-            if left().is_zero() {
+            let left = deadline.map_or(Duration::MAX, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            if left.is_zero() {
                 return Err(refused);
             }
             if split && bell.is_some() {
                 // Others have got the rest of the votes. All give them back, which rings the bells of
                 // all at once: who follows that meets the others again, and again.
-                let goes_on = backoff.is_exhausted() && remaining.is_some();
-                sleep(backoff.pause().min(left())).await;
-                if !goes_on {
-                    continue;
-                }
-                // One may be the holder, with no more than a quorum.
-            } else if remaining.is_some() {
+                sleep(backoff.pause().min(left)).await;
+                continue;
+            }
+            if remaining.is_some() {
                 backoff = Backoff::new();
             }
-            let left = left();
             hurried = match (&bell, remaining) {
                 // What was released before we listened may have been missed: ask once more.
                 (None, _) => {
