@@ -29,7 +29,7 @@ pub(crate) enum Refusal {
     Contended { remaining: Option<Duration>, votes: Votes },
     /// No quorum of nodes answered.
     Unavailable(Votes),
-    /// A quorum granted it, too late.
+    /// The lease was over before a quorum had granted it.
     TimedOut { elapsed: Duration, votes: Votes },
     /// Keys that are no locks prevent a quorum.
     Foreign(Votes),
@@ -58,9 +58,11 @@ impl Ballot {
             answer
         });
 
-        let timeout = self.node_timeout.min(validity::remaining(expire, Duration::ZERO));
-        if attempt.round.decide(timeout).await == Verdict::Rejected {
-            return Err(self.refusal(&attempt.round));
+        let patience = self.patience(validity::remaining(expire, Duration::ZERO));
+        match attempt.round.decide(&self.nodes, patience).await {
+            Verdict::Carried => {}
+            Verdict::Rejected => return Err(self.refusal(&attempt.round)),
+            Verdict::OutOfTime => return Err(self.timed_out(since, &attempt.round)),
         }
         // As it is now: what later answers add is not confirmed.
         let token = claim.first_token();
@@ -73,9 +75,8 @@ impl Ballot {
         }
 
         let decided = self.clock.now();
-        let elapsed = decided.since(since);
-        if validity::remaining(expire, elapsed).is_zero() {
-            return Err(Refusal::TimedOut { elapsed, votes: attempt.round.votes(&self.nodes) });
+        if validity::remaining(expire, decided.since(since)).is_zero() {
+            return Err(self.timed_out(since, &attempt.round));
         }
         claim.note_granted();
         attempt.keep();
@@ -102,14 +103,21 @@ impl Ballot {
                 Some(refused) => Answer::Ready(refused.clone()),
             }
         });
-        let confirmed = match round.decide(self.node_timeout.min(remaining)).await {
+        let asked = self.clock.now();
+        let confirmed = match round.decide(&self.nodes, self.patience(remaining)).await {
             Verdict::Carried => Ok(()),
+            Verdict::OutOfTime => Err(self.timed_out(asked, &round)),
             Verdict::Rejected if round.tally().denied() => Err(self.denial(&round)),
             // Nobody else needs to hold it for that.
             Verdict::Rejected => Err(Refusal::Unavailable(round.votes(&self.nodes))),
         };
         self.await_rest(&mut round);
         confirmed
+    }
+
+    fn timed_out(&self, since: Moment, round: &Round) -> Refusal {
+        let elapsed = self.clock.now().since(since);
+        Refusal::TimedOut { elapsed, votes: round.votes(&self.nodes) }
     }
 
     /// Why a round was rejected.

@@ -33,6 +33,11 @@ impl FanOut {
         answer
     }
 
+    /// Whether the answer of a node is awaited.
+    pub(crate) fn is_pending(&self, index: usize) -> bool {
+        self.answers.get(index).is_some_and(Option::is_some)
+    }
+
     /// Whether nothing is awaited.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending == 0

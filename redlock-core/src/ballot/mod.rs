@@ -23,14 +23,14 @@ use crate::telemetry;
 pub(crate) use acquire::{Grant, Refusal};
 pub(crate) use fan_out::FanOut;
 pub(crate) use quorum::quorum;
-use round::Round;
+use round::{Patience, Round};
 use tally::Verdict;
 
 /// The nodes that vote, and the rules they vote by.
 #[derive(Debug, Clone)]
 pub(crate) struct Ballot {
     pub(crate) nodes: Arc<[Arc<dyn Node>]>,
-    /// How long a round may take.
+    /// How long a node may be silent before it counts as failed.
     pub(crate) node_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) aftercare: Arc<dyn Aftercare>,
@@ -113,7 +113,9 @@ impl Ballot {
         let since = self.clock.now();
         let mut round = Round::new(&self.nodes);
         round.ask(&self.nodes, |_, node| node.extend(claim, expire));
-        let verdict = round.decide(self.node_timeout).await;
+        // Later than this, the new lease would be over.
+        let at_most = validity::remaining(expire, Duration::ZERO);
+        let verdict = round.decide(&self.nodes, self.patience(at_most)).await;
         let extension = match verdict {
             Verdict::Carried => {
                 telemetry::extension("extended");
@@ -124,7 +126,7 @@ impl Ballot {
                 telemetry::extension("lost");
                 Extension::Lost(round.votes(&self.nodes))
             }
-            Verdict::Rejected => {
+            Verdict::Rejected | Verdict::OutOfTime => {
                 telemetry::extension("unavailable");
                 Extension::Unavailable(round.votes(&self.nodes))
             }
@@ -142,14 +144,22 @@ impl Ballot {
             if claim.was_asked(index) { node.release(&claim) } else { Answer::Ready(Vote::Gone) }
         });
         let mut releasing = Releasing { ballot: self, claim, until, round };
-        let verdict = releasing.round.decide(self.node_timeout).await;
+        // Later than this, the lock has run out on every node.
+        let at_most = self.clock.now().until(until).max(self.node_timeout);
+        let verdict = releasing.round.decide(&self.nodes, self.patience(at_most)).await;
         match verdict {
             Verdict::Carried => Release::Released,
             Verdict::Rejected if releasing.round.tally().denied() => {
                 Release::Expired(releasing.round.votes(&self.nodes))
             }
-            Verdict::Rejected => Release::Unavailable(releasing.round.votes(&self.nodes)),
+            Verdict::Rejected | Verdict::OutOfTime => {
+                Release::Unavailable(releasing.round.votes(&self.nodes))
+            }
         }
+    }
+
+    fn patience(&self, at_most: Duration) -> Patience {
+        Patience { silence: self.node_timeout, at_most }
     }
 
     /// Whether a quorum of nodes can be asked now, as far as is known.

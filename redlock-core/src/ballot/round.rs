@@ -9,14 +9,21 @@ use tokio::time::{Instant, sleep_until};
 
 use super::fan_out::FanOut;
 use super::tally::{Tally, Verdict};
-use crate::error::{Vote, Votes};
-use crate::node::{Answer, Node};
+use crate::error::{NodeError, Vote, Votes};
+use crate::node::{Answer, Node, Silence};
 
-/// A timer that fires later than this says that this process was held up, not the nodes: their
-/// answers may be waiting in the sockets.
-const HELD_UP: Duration = Duration::from_millis(2);
-/// How long the nodes' answers are then waited for.
-const GRACE: Duration = Duration::from_millis(10);
+/// The shortest pause between two looks at nodes that are not known to be silent.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// How long a round waits for nodes that have not answered.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Patience {
+    /// A node counts as failed once it has been silent for this time. A node that is slow only because
+    /// this process is late does not count as silent.
+    pub(crate) silence: Duration,
+    /// The round ends after this time, whatever the reason: no vote is worth anything after it.
+    pub(crate) at_most: Duration,
+}
 
 /// One question to all nodes, and the votes so far.
 #[derive(Debug)]
@@ -41,17 +48,17 @@ impl Round {
         }
     }
 
-    /// Waits until the round is decided, at most for `timeout`; nodes that have not answered by
-    /// then count as failed. Cancel safe: what came in is kept.
-    pub(crate) async fn decide(&mut self, timeout: Duration) -> Verdict {
+    /// Waits until the round is decided. A node that is silent for too long counts as failed; if it
+    /// answers nevertheless before the decision, its vote counts. Cancel safe: the votes so far are kept.
+    pub(crate) async fn decide(&mut self, nodes: &[Arc<dyn Node>], patience: Patience) -> Verdict {
         // Without a timer first: nodes in memory, and nodes that are down, answer at once.
         if let Some(verdict) = std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
             return verdict;
         }
 
-        let deadline = Instant::now() + timeout;
-        let mut timer = pin!(sleep_until(deadline));
-        let mut grace = Some(GRACE);
+        let Patience { silence, at_most } = patience;
+        let begun = Instant::now();
+        let mut timer = pin!(sleep_until(begun + silence.min(at_most)));
         // The answers that were polled above will wake this task.
         let mut polled = true;
         std::future::poll_fn(|cx| {
@@ -64,17 +71,50 @@ impl Round {
                 if timer.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
                 }
-                match grace.take() {
-                    Some(grace) if deadline.elapsed() > HELD_UP => {
-                        timer.as_mut().reset(Instant::now() + grace);
-                    }
-                    _ => break,
+                let waited = begun.elapsed();
+                if waited >= at_most {
+                    self.tally.close(waited);
+                    return Poll::Ready(Verdict::OutOfTime);
                 }
+                // Looked at before the answers are polled once more: a node that was silent until then
+                // may have answered meanwhile.
+                let (silent, pause) = self.silent(nodes, silence);
+                if let Some(verdict) = self.poll(cx) {
+                    return Poll::Ready(verdict);
+                }
+                for (index, waited) in silent {
+                    if self.fan_out.is_pending(index) {
+                        self.tally.count(index, Vote::Failed(NodeError::NoAnswer(waited)));
+                    }
+                }
+                if let Some(verdict) = self.tally.verdict() {
+                    return Poll::Ready(verdict);
+                }
+                let pause = pause.max(SHORTEST_PAUSE).min(at_most - waited);
+                timer.as_mut().reset(Instant::now() + pause);
             }
-            self.tally.close(timeout);
-            Poll::Ready(self.tally.verdict().unwrap_or(Verdict::Rejected))
         })
         .await
+    }
+
+    /// The nodes without a vote that are silent, each with the time that this has lasted; and when it is
+    /// worth looking at the others again.
+    fn silent(
+        &self,
+        nodes: &[Arc<dyn Node>],
+        limit: Duration,
+    ) -> (Vec<(usize, Duration)>, Duration) {
+        let (mut silent, mut pause) = (Vec::new(), limit);
+        for (index, node) in nodes.iter().enumerate() {
+            if self.tally.vote(index).is_some() {
+                continue;
+            }
+            match node.silence(limit) {
+                Silence::Lasts(time) => silent.push((index, time)),
+                Silence::Unknown(look_again) => pause = pause.min(look_again),
+            }
+        }
+        (silent, pause)
     }
 
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Option<Verdict> {

@@ -23,8 +23,10 @@ pub(crate) struct Tally {
 pub(crate) enum Verdict {
     /// A quorum said yes.
     Carried,
-    /// No quorum can say yes any more, or did in time.
+    /// No quorum can say yes any more.
     Rejected,
+    /// The round's time was over before the votes decided.
+    OutOfTime,
 }
 
 impl Tally {
@@ -43,7 +45,11 @@ impl Tally {
         self.votes.len() - self.quorum() + 1
     }
 
+    /// Counts a node's vote. A vote takes the place of the node's failure to vote so far.
     pub(crate) fn count(&mut self, index: usize, vote: Vote) {
+        if let Some(Vote::Failed(_)) = self.votes[index].take() {
+            self.failed -= 1;
+        }
         let counter = match &vote {
             Vote::Granted => &mut self.granted,
             Vote::Held { .. } | Vote::Gone => &mut self.refused,

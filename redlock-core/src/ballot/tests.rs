@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
-use super::{Ballot, Extension, Grant, Refusal, Release};
+use super::{Ballot, Extension, Grant, Refusal, Release, validity};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{NodeError, Vote};
@@ -342,20 +342,52 @@ async fn an_extension_that_a_quorum_denies_is_a_loss() {
     assert!(matches!(extension, Extension::Lost(_)), "{extension:?}");
 }
 
-/// A process that was held up for longer than the timeout finds the answers in its sockets, and
-/// must not blame the nodes: its timer and their answers come in at once, in any order.
-#[tokio::test]
-async fn a_process_that_was_held_up_does_not_blame_the_nodes() {
+/// The answers of a process that was held up lie in its sockets: a server that is not known to be silent
+/// is waited for (decide at quorum).
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_not_known_to_be_silent_is_waited_for() {
     let setup = Setup::new(3);
-    setup.set(&[Mode::Up(Duration::from_millis(10)); 3]);
+    setup.set(&[FROZEN; 3]);
+    setup.nodes.iter().for_each(|node| node.set_silence_is_known(false));
     let claim = claim();
-    let attempt = setup.ballot.acquire(&claim, EXPIRE);
-    let hold_up = async {
-        while setup.nodes.iter().any(|node| !node.is_busy()) {
-            tokio::task::yield_now().await;
-        }
-        std::thread::sleep(NODE_TIMEOUT + Duration::from_millis(10));
+    let thaw = async {
+        sleep(NODE_TIMEOUT * 20).await;
+        setup.set(&[UP; 3]);
     };
-    let (granted, ()) = tokio::join!(attempt, hold_up);
+    let (granted, ()) = tokio::join!(setup.ballot.acquire(&claim, EXPIRE), thaw);
     granted.unwrap();
+}
+
+/// A silent node is counted as failed while the others are still waited for, and its late vote counts.
+#[tokio::test(start_paused = true)]
+async fn a_silent_node_that_answers_before_the_decision_has_its_vote() {
+    let setup = Setup::new(3);
+    setup.set(&[FROZEN, FROZEN, UP]);
+    setup.nodes[1].set_silence_is_known(false);
+    let claim = claim();
+    let start = Instant::now();
+    let thaw = async {
+        sleep(NODE_TIMEOUT * 3).await;
+        setup.nodes[0].set(UP);
+    };
+    let (granted, ()) = tokio::join!(setup.ballot.acquire(&claim, EXPIRE), thaw);
+    granted.unwrap();
+    assert_eq!(start.elapsed(), NODE_TIMEOUT * 3);
+}
+
+/// Nothing is blamed on nodes that are not known to be silent: the lease was too short.
+#[tokio::test(start_paused = true)]
+async fn a_round_that_outlasts_its_lease_is_timed_out() {
+    for (expire, is_known) in [(EXPIRE, false), (NODE_TIMEOUT / 2, true)] {
+        let setup = Setup::new(3);
+        setup.set(&[FROZEN; 3]);
+        setup.nodes.iter().for_each(|node| node.set_silence_is_known(is_known));
+        let start = Instant::now();
+        let refusal = setup.ballot.acquire(&claim(), expire).await.unwrap_err();
+        let Refusal::TimedOut { elapsed, .. } = refusal else { panic!("{refusal:?}") };
+        assert_eq!(elapsed, start.elapsed());
+        // Timers count in whole milliseconds.
+        let left = validity::remaining(expire, elapsed);
+        assert!(left.is_zero() && elapsed < expire, "{elapsed:?} of {expire:?}");
+    }
 }

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use super::{Answer, Claim, Listening, LockName, Node, Ready, Ring};
+use super::{Answer, Claim, Listening, LockName, Node, Ready, Ring, Silence};
 use crate::error::{NodeError, Vote};
 
 /// Executes what it is asked in order, as a server does with what comes over one connection.
@@ -20,6 +21,8 @@ pub(crate) struct FakeNode {
     store: Arc<Mutex<Store>>,
     /// Of all that have ever listened.
     rings: Mutex<Vec<Ring>>,
+    /// Whether it is known to be silent when it does not answer.
+    silence_is_known: AtomicBool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -121,11 +124,23 @@ impl FakeNode {
                 let _ = answer.send((vote, number));
             }
         });
-        Arc::new(Self { name: name.into(), questions, mode, store, rings: Mutex::default() })
+        Arc::new(Self {
+            name: name.into(),
+            questions,
+            mode,
+            store,
+            rings: Mutex::default(),
+            silence_is_known: AtomicBool::new(true),
+        })
     }
 
     pub(crate) fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
+    }
+
+    /// Lets the node look as if this process were late in reading its answers.
+    pub(crate) fn set_silence_is_known(&self, is_known: bool) {
+        self.silence_is_known.store(is_known, Ordering::Relaxed);
     }
 
     /// Whether a lock stands on it.
@@ -241,6 +256,14 @@ impl Node for FakeNode {
             }
         };
         (Listening::new(|| {}), Box::pin(ready))
+    }
+
+    fn silence(&self, limit: Duration) -> Silence {
+        if self.silence_is_known.load(Ordering::Relaxed) {
+            Silence::Lasts(limit)
+        } else {
+            Silence::Unknown(limit)
+        }
     }
 
     fn is_up(&self) -> bool {

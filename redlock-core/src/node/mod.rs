@@ -47,11 +47,35 @@ pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
     /// Announcements may get lost; they never hold anything up.
     fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready);
 
+    /// Whether the node is silent, although it owes an answer: for `limit` at least.
+    ///
+    /// Only the node can tell a silent store from a process that is late in sending commands or in
+    /// reading replies. A node that cannot tell counts as silent as soon as somebody looks.
+    fn silence(&self, limit: Duration) -> Silence {
+        Silence::Lasts(limit)
+    }
+
     /// Whether it can be asked now, as far as is known.
     fn is_up(&self) -> bool;
 
     /// Resolves when the node can be asked (again).
     fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
+}
+
+/// Whether a node that owes an answer is silent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// The node has been silent for this time. This process would have read an answer.
+    Lasts(Duration),
+    /// The node is not known to be silent: it has not been asked for long enough, or this process is
+    /// late. It is worth looking again after this time.
+    Unknown(Duration),
+}
+
+impl Silence {
+    pub(crate) fn lasts(self) -> bool {
+        matches!(self, Self::Lasts(_))
+    }
 }
 
 /// What is called when a lock is released. Must return at once.

@@ -21,9 +21,10 @@ pub(super) struct Worker {
     pub(super) random: SmallRng,
 }
 
-/// What a round of a caller's attempts may take beyond the time that it is ready to wait: two
-/// questions to the nodes, and one that was begun at the end of the waiting.
-const ASKING: Duration = Duration::from_millis(3 * 50 + 10);
+/// How long a caller's attempts may take beyond the time that the caller is ready to wait: two
+/// questions to the nodes, and one that was begun at the end of the waiting. A server that falls silent
+/// between two replies is noticed after twice the `node_timeout`.
+const ASKING: Duration = Duration::from_millis(3 * (2 * 50 + 15) + 10);
 
 /// What is left of a lease that nobody extends differs by less from one look at it to the next.
 const CLOCK_TICK: Duration = Duration::from_millis(1);

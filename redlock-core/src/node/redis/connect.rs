@@ -38,8 +38,6 @@ const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// A connection over which no answer has come for so long is replaced, or after twice the time that
 /// a ballot waits, if that is longer.
 const SILENT_TOO_LONG: Duration = Duration::from_secs(5);
-/// How often that is looked at.
-const LOOK: Duration = Duration::from_millis(500);
 
 /// Connects to all Redis nodes at once, and keeps them connected for as long as they live. Returns
 /// when a quorum is connected and the others had their time.
@@ -259,6 +257,9 @@ impl Supervisor {
                         return;
                     };
                     self.lives.disconnected(link.identity.run_id.as_deref());
+                    // Replies that are still awaited must not wait for a node that has another
+                    // connection by now.
+                    link.end(&reason);
                     drop(link);
                     let Some(node) = self.node.upgrade() else {
                         return;
@@ -302,14 +303,15 @@ impl Supervisor {
             (node.dropped.clone(), Arc::clone(&node.channels), silent_too_long)
         };
         let (serve, watch) = (channels.serve(link), self.clock_watch.watch(link));
-        tokio::pin!(serve, watch);
+        let silence = link.end_when_silent_for(silent_too_long);
+        tokio::pin!(serve, watch, silence);
         loop {
             tokio::select! {
                 biased;
                 reason = link.broken() => return Some(reason),
                 () = &mut serve => {}
                 () = &mut watch => {}
-                () = sleep(LOOK) => link.abandon_if_silent_for(silent_too_long),
+                () = &mut silence => return Some(link.broken().await),
                 () = dropped.cancelled() => return None,
             }
         }

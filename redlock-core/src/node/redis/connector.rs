@@ -82,12 +82,12 @@ impl bb8::ManageConnection for Connector {
             },
         );
         let connect = async {
-            let mut handle = self.endpoint.open(&config).await?;
+            let (mut handle, traffic) = self.endpoint.open(&config).await?;
             let mut asked = handle.clone();
             let time = async { unless_refused(time(&mut asked, &*self.clock).await) };
             let (scripts, time) = try_join(load_scripts(&handle), time).await?;
             let identity = Identity { time, ..identify(&mut handle).await? };
-            Ok(Arc::new(Link::new(handle, health, scripts, identity)))
+            Ok(Arc::new(Link::new(handle, health, traffic, scripts, identity)))
         };
         let reason = match tokio::time::timeout(self.connect_timeout, connect).await {
             Ok(Ok(link)) => return Ok(link),
@@ -192,21 +192,6 @@ impl Identity {
         }
     }
 }
-
-/// Makes sure that rustls has a crypto provider: an application need not install one, and one that
-/// it has installed is used.
-#[cfg(feature = "tls")]
-pub(super) fn provide_crypto() {
-    use rustls::crypto::{CryptoProvider, ring};
-
-    if CryptoProvider::get_default().is_none() {
-        // Another thread may have been faster; then there is one.
-        let _ = ring::default_provider().install_default();
-    }
-}
-
-#[cfg(not(feature = "tls"))]
-pub(super) fn provide_crypto() {}
 
 #[cfg(test)]
 mod tests {

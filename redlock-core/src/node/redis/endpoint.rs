@@ -11,6 +11,8 @@ use bb8_redis::redis::{
     ProtocolVersion, RedisError,
 };
 
+use super::socket::Socket;
+use super::traffic::{MeteredSocket, Traffic};
 use super::turned_away;
 #[cfg(test)]
 use crate::simulation::network::Dial;
@@ -45,7 +47,9 @@ impl Endpoint {
         let scheme = scheme.to_ascii_lowercase();
         match scheme.as_str() {
             "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" => {}
-            "rediss" | "valkeys" if cfg!(feature = "tls") => super::connector::provide_crypto(),
+            #[cfg(feature = "tls")]
+            "rediss" | "valkeys" => super::tls::provide_crypto(),
+            #[cfg(not(feature = "tls"))]
             "rediss" | "valkeys" => {
                 return Err("TLS needs the feature `tls` of redlock-core (or redlock-axum)".into());
             }
@@ -91,17 +95,25 @@ impl Endpoint {
     pub(super) async fn open(
         &self,
         config: &AsyncConnectionConfig,
-    ) -> Result<MultiplexedConnection, RedisError> {
+    ) -> Result<(MultiplexedConnection, Arc<Traffic>), RedisError> {
+        let (socket, traffic) = MeteredSocket::new(self.connect().await?);
+        let info = self.connection_info().redis_settings();
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(info, socket, config.clone()).await?;
+        tokio::spawn(driver);
+        Ok((connection, traffic))
+    }
+
+    async fn connect(&self) -> std::io::Result<Socket> {
         #[cfg(test)]
         if let Some(dial) = &self.dial {
-            let info = self.client.get_connection_info().redis_settings();
-            let (stream, config) = (dial.open().await?, config.clone());
-            let (connection, driver) =
-                MultiplexedConnection::new_with_config(info, stream, config).await?;
-            tokio::spawn(driver);
-            return Ok(connection);
+            return dial.open().await.map(Socket::Simulated);
         }
-        self.client.get_multiplexed_async_connection_with_config(config).await
+        Socket::connect(self.connection_info()).await
+    }
+
+    pub(super) fn connection_info(&self) -> &ConnectionInfo {
+        self.client.get_connection_info()
     }
 
     /// Asks a server that has closed a connection at once for its reason.
@@ -110,7 +122,7 @@ impl Endpoint {
         if self.dial.is_some() {
             return None;
         }
-        turned_away::reason(self.client.get_connection_info().addr()).await
+        turned_away::reason(self.connection_info().addr()).await
     }
 }
 
@@ -182,24 +194,6 @@ mod tests {
     fn nothing_shows_the_password() {
         let endpoint = Endpoint::parse("redis://app:s3cret@10.0.0.1").unwrap();
         assert!(!format!("{endpoint:?}").contains("s3cret"));
-    }
-
-    /// Without them, commands wait for each other on a network, and a server whose machine vanished is
-    /// not noticed for hours.
-    #[test]
-    fn sockets_do_not_delay_and_notice_a_machine_that_vanished() {
-        let tls = cfg!(feature = "tls").then_some("rediss://10.0.0.1");
-        for url in ["redis://10.0.0.1", "redis://app:s3cret@10.0.0.1:7000/2"].into_iter().chain(tls)
-        {
-            let endpoint = Endpoint::parse(url).unwrap();
-            let tcp = endpoint.client.get_connection_info().tcp_settings();
-            assert!(tcp.nodelay(), "{url}");
-            // What is set can be read in no other way.
-            let keepalive = format!("{:?}", tcp.keepalive().expect("it is on"));
-            assert!(keepalive.contains("time: Some(5s), interval: Some(2s)"), "{keepalive}");
-            #[cfg(any(target_os = "android", target_os = "linux"))]
-            assert_eq!(tcp.user_timeout(), Some(Duration::from_secs(5)), "{url}");
-        }
     }
 
     #[cfg(not(feature = "tls"))]

@@ -19,10 +19,13 @@ mod redisson;
 mod reply;
 mod script;
 mod scripted;
+mod socket;
 #[cfg(test)]
 mod subscription_tests;
+#[cfg(feature = "tls")]
+mod tls;
+mod traffic;
 mod turned_away;
-mod waiting;
 mod wall_clock;
 
 use std::fmt;
@@ -35,7 +38,7 @@ use bb8_redis::redis::{RedisError, Value};
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring};
+use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring, Silence};
 use crate::ballot::validity;
 use crate::clock::Clock;
 use crate::error::{NodeError, Vote};
@@ -120,7 +123,7 @@ impl RedisNode {
     /// How long the server has been silent, if it is taken for unresponsive. What is asked of it then
     /// piles up there, and is of no use any more when it wakes up.
     fn silent_for(&self) -> Option<Duration> {
-        self.link().ok()?.unresponsive_for(self.node_timeout, Instant::now())
+        self.link().ok()?.silent_for(self.node_timeout)
     }
 
     /// Asks, if there is a connection.
@@ -145,15 +148,14 @@ impl Node for RedisNode {
             Ok(link) => link,
             Err(reason) => return Answer::Ready(Vote::Failed(reason)),
         };
-        let now = Instant::now();
-        if let Some(waited) = link.unresponsive_for(self.node_timeout, now) {
+        if let Some(waited) = link.silent_for(self.node_timeout) {
             return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
         }
         link.note_use();
         let claim = Arc::clone(claim);
         // A short lease ends the round, and with it the time in which a vote counts.
         let round = self.node_timeout.min(validity::remaining(expire, Duration::ZERO));
-        let look_until = now + round * 4 / 5;
+        let look_until = Instant::now() + round * 4 / 5;
         Answer::pending(async move { set(&link, &claim, expire, look_until).await })
     }
 
@@ -196,6 +198,14 @@ impl Node for RedisNode {
 
     fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready) {
         self.channels.listen(&channel(name), ring)
+    }
+
+    fn silence(&self, limit: Duration) -> Silence {
+        match self.link() {
+            Ok(link) => link.silence(limit),
+            // What was asked fails at its next poll.
+            Err(_) => Silence::Lasts(limit),
+        }
     }
 
     fn is_up(&self) -> bool {

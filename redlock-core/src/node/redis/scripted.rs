@@ -42,6 +42,8 @@ pub(super) mod tests {
 
     use super::super::connector::settings;
     use super::super::link::Identity;
+    use super::super::socket::Socket;
+    use super::super::traffic::MeteredSocket;
     use super::*;
     use crate::key::LockKey;
     use crate::node::LockName;
@@ -57,11 +59,12 @@ pub(super) mod tests {
     pub(in crate::node::redis) async fn link() -> (Link, DuplexStream) {
         let (client, server) = tokio::io::duplex(4096);
         let info = RedisConnectionInfo::default().set_skip_set_lib_name();
-        let connection = MultiplexedConnection::new_with_config(&info, client, settings()).await;
+        let (socket, traffic) = MeteredSocket::new(Socket::Duplex(client));
+        let connection = MultiplexedConnection::new_with_config(&info, socket, settings()).await;
         let (handle, driver) = connection.unwrap();
         tokio::spawn(driver);
         let names = Script::ALL.map(|script| format!("{script:?}"));
-        (Link::new(handle, Arc::default(), names, Identity::default()), server)
+        (Link::new(handle, Arc::default(), traffic, names, Identity::default()), server)
     }
 
     /// Takes the next command, which has to contain `word`, and answers it; before that, does

@@ -13,6 +13,8 @@ use super::connector::settings;
 use super::link::{Identity, Link};
 use super::script::Script;
 use super::scripted::tests::serve;
+use super::socket::Socket;
+use super::traffic::MeteredSocket;
 use crate::node::{Listening, Ready};
 
 const BUSY: &str = "-BUSY Redis is busy running a script.\r\n";
@@ -28,13 +30,14 @@ async fn link() -> (Link, DuplexStream) {
     let (client, mut server) = tokio::io::duplex(4096);
     let info =
         RedisConnectionInfo::default().set_skip_set_lib_name().set_protocol(ProtocolVersion::RESP3);
-    let connect = MultiplexedConnection::new_with_config(&info, client, settings());
+    let (socket, traffic) = MeteredSocket::new(Socket::Duplex(client));
+    let connect = MultiplexedConnection::new_with_config(&info, socket, settings());
     let greet = serve(&mut server, "HELLO", "%1\r\n+proto\r\n:3\r\n", || {});
     let (connection, ()) = tokio::join!(connect, greet);
     let (handle, driver) = connection.unwrap();
     tokio::spawn(driver);
     let scripts = [const { String::new() }; Script::ALL.len()];
-    (Link::new(handle, Arc::default(), scripts, Identity::default()), server)
+    (Link::new(handle, Arc::default(), traffic, scripts, Identity::default()), server)
 }
 
 fn listen(channels: &Arc<Channels>, name: &str) -> (Listening, Ready) {
