@@ -90,7 +90,7 @@ impl Round {
                 if let Some(verdict) = self.tally.verdict() {
                     return Poll::Ready(verdict);
                 }
-                let pause = pause.max(SHORTEST_PAUSE).min(at_most - waited);
+                let pause = pause.max(SHORTEST_PAUSE).min(at_most.saturating_sub(waited));
                 timer.as_mut().reset(Instant::now() + pause);
             }
         })

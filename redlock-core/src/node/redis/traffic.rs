@@ -96,7 +96,7 @@ impl Traffic {
         let now = self.begun.elapsed();
         let lasts = now.saturating_sub(Duration::from_nanos(since));
         if lasts < limit {
-            return Silence::Unknown(limit - lasts);
+            return Silence::Unknown(limit.saturating_sub(lasts));
         }
         if !self.drained.load(Ordering::Acquire) || self.has_unread() {
             return Silence::Unknown(UNREAD);
