@@ -152,6 +152,8 @@ impl LockGuard {
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let Lease { shared, held } = self.lease.clone();
         let _under_way = shared.background.under_way();
+        // Until here, dropping this future drops the guard.
+        let moves = shared.settle().await;
         // The ballot takes over from the first poll on; this future has been polled.
         // Another guard of the same scope may share the lock, or may have asked to keep it.
         if !self.end() {
@@ -163,7 +165,11 @@ impl LockGuard {
         }
         let Some(_freed) = shared.queues.pass_on(&held) else { return Ok(()) };
         let runs_out = held.runs_out();
-        let release = shared.ballot.release(Arc::clone(held.claim()), runs_out).await;
+        let mut release = shared.ballot.release(Arc::clone(held.claim()), runs_out).await;
+        if matches!(release, Release::Unavailable(_)) && shared.runtimes.moves() != moves {
+            shared.settle().await;
+            release = shared.ballot.release(Arc::clone(held.claim()), runs_out).await;
+        }
         let key = || held.claim().key().clone();
         match release {
             Release::Released => Ok(()),
@@ -263,8 +269,13 @@ impl Lease {
         if !held.is_valid() {
             return Err(ExtendError::Lost { key: key(), votes: Votes::default() });
         }
-        held.extending(expire, shared.ballot.node_timeout);
-        match shared.ballot.extend(held.claim(), expire).await {
+        let moves = shared.settle().await;
+        let mut extension = held.extend(&shared.ballot, expire).await;
+        if matches!(extension, Extension::Unavailable(_)) && shared.runtimes.moves() != moves {
+            shared.settle().await;
+            extension = held.extend(&shared.ballot, expire).await;
+        }
+        match extension {
             Extension::Extended { since } if held.extended(since, expire) => Ok(()),
             Extension::Extended { .. } => {
                 Err(ExtendError::Lost { key: key(), votes: Votes::default() })

@@ -104,6 +104,7 @@ mod manager;
 mod node;
 mod queue;
 mod request;
+mod runtimes;
 mod scope;
 #[cfg(test)]
 mod simulation;

@@ -6,7 +6,7 @@ mod flood_tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::ballot::Ballot;
@@ -16,6 +16,7 @@ use crate::lease::{Background, Keeper};
 use crate::node::Dialect;
 use crate::queue::Queues;
 use crate::request::{LockRequest, check_expire};
+use crate::runtimes::Runtimes;
 
 pub use builder::LockManagerBuilder;
 
@@ -42,7 +43,8 @@ pub struct LockManager {
 /// What a manager, its requests and its guards share.
 pub(crate) struct Shared {
     pub(crate) ballot: Ballot,
-    pub(crate) keeper: Keeper,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) runtimes: Arc<Runtimes>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) background: Arc<Background>,
     pub(crate) prefix: Box<str>,
@@ -53,6 +55,8 @@ pub(crate) struct Shared {
     restart_guard: Option<Duration>,
     connect_timeout: Duration,
     closed: AtomicBool,
+    /// After how many moves to another runtime the nodes were waited for.
+    settled_moves: AtomicU64,
 }
 
 impl LockManager {
@@ -119,6 +123,7 @@ impl LockManager {
         let Shared { keeper, ballot, queues, background, closed, connect_timeout, .. } =
             &*self.shared;
         closed.store(true, Ordering::SeqCst);
+        self.shared.runtimes.check_in();
         for held in keeper.all().into_iter().chain(queues.close()) {
             held.lose("its manager was shut down");
             keeper.remove(&held);
@@ -144,6 +149,22 @@ impl Shared {
     pub(crate) fn check_expire(&self, expire: Duration) -> Result<(), InvalidOption> {
         check_expire("expire", expire)?;
         check_guarded(expire, self.restart_guard)
+    }
+
+    /// Checks in with the runtime of this thread. If the background work has moved to another runtime,
+    /// waits until a quorum of nodes is connected there, at most for the connect timeout. Returns how
+    /// often the work has moved.
+    ///
+    /// Dropping the future changes nothing.
+    pub(crate) async fn settle(&self) -> u64 {
+        self.runtimes.check_in();
+        let moves = self.runtimes.moves();
+        if self.settled_moves.load(Ordering::Acquire) != moves {
+            // That is rare, and would be part of every acquisition's future.
+            Box::pin(self.ballot.quorum_is_up(self.connect_timeout)).await;
+            self.settled_moves.fetch_max(moves, Ordering::Release);
+        }
+        moves
     }
 
     /// Refuses what comes after the shutdown.

@@ -15,6 +15,9 @@ pub(crate) mod validity;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
 use crate::clock::{Clock, Moment};
 use crate::error::{Vote, Votes};
 use crate::node::{Answer, Claim, Node};
@@ -166,6 +169,15 @@ impl Ballot {
     pub(crate) fn has_quorum(&self) -> bool {
         let up = self.nodes.iter().filter(|node| node.is_up()).count();
         up >= quorum(self.nodes.len())
+    }
+
+    /// Waits until a quorum of nodes can be asked, at most for `timeout`.
+    pub(crate) async fn quorum_is_up(&self, timeout: Duration) {
+        let recovered: FuturesUnordered<_> =
+            self.nodes.iter().map(|node| node.recovered()).collect();
+        let quorum = recovered.take(quorum(self.nodes.len())).collect::<()>();
+        // Without a quorum the next question says so.
+        let _ = tokio::time::timeout(timeout, quorum).await;
     }
 
     /// Releases the claim on all nodes without waiting for it.

@@ -14,6 +14,7 @@ use crate::key::LockKey;
 use crate::lease::Background;
 use crate::node::fake::{FakeNode, Mode, Question};
 use crate::node::{Claim, Dialect, LockName, Node};
+use crate::runtimes::Runtimes;
 
 const EXPIRE: Duration = Duration::from_secs(5);
 const NODE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -32,7 +33,7 @@ impl Setup {
     pub(super) fn with_clock(nodes: usize, clock: Arc<dyn Clock>) -> Self {
         let nodes: Vec<_> =
             (1..=nodes).map(|number| FakeNode::start(&format!("node-{number}"))).collect();
-        let background = Arc::new(Background::new(Arc::clone(&clock)));
+        let background = Background::new(Arc::clone(&clock), Runtimes::new());
         let ballot = Ballot {
             nodes: nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect(),
             node_timeout: NODE_TIMEOUT,

@@ -1,10 +1,13 @@
-//! Releases and answers that nobody waits for.
+//! Releases and answers that no caller waits for.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -15,6 +18,7 @@ use crate::ballot::{Aftercare, FanOut, Forgotten, Leftover, UnderWay};
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeError, Vote};
 use crate::node::{Answer, Claim, Node, patiently};
+use crate::runtimes::{Runtimes, Service};
 
 /// The pause before a node that failed to release is asked again; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -23,36 +27,49 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Runs what is left to do for locks that nobody holds any more.
 ///
 /// What can be sent is sent at once, in the caller's thread, even where that is a `Drop` outside of
-/// a runtime; only the waiting is left to a task.
-#[derive(Debug)]
+/// a runtime; only the waiting is left to a task. The releases belong to this type and not to their
+/// tasks: the command of a reply that nobody can receive any more is not sent, and a runtime may end
+/// with its tasks right after it has dropped a guard.
 pub(crate) struct Background {
     clock: Arc<dyn Clock>,
-    runtime: OnceLock<Handle>,
+    runtimes: Arc<Runtimes>,
+    releases: Mutex<Releases>,
     tasks: TaskTracker,
     /// Ends the tasks that `shutdown` has waited long enough for.
     give_up: CancellationToken,
+    this: Weak<Self>,
+}
+
+/// The releases that are not confirmed yet.
+#[derive(Default)]
+struct Releases {
+    by_id: BTreeMap<u64, Arc<PendingRelease>>,
+    next_id: u64,
+    /// Ends the tasks that wait for them, when the work moves to another runtime.
+    tenure: CancellationToken,
+}
+
+/// A claim that is being released on the nodes that may hold it.
+struct PendingRelease {
+    claim: Arc<Claim>,
+    until: Moment,
+    nodes: Vec<NodeRelease>,
+    /// A shutdown waits for it.
+    _under_way: TaskTrackerToken,
 }
 
 impl Background {
-    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
-        let background = Self {
+    pub(crate) fn new(clock: Arc<dyn Clock>, runtimes: Arc<Runtimes>) -> Arc<Self> {
+        let background = Arc::new_cyclic(|this: &Weak<Self>| Self {
             clock,
-            runtime: OnceLock::new(),
+            runtimes: Arc::clone(&runtimes),
+            releases: Mutex::default(),
             tasks: TaskTracker::new(),
             give_up: CancellationToken::new(),
-        };
-        background.remember_runtime();
+            this: Weak::clone(this),
+        });
+        runtimes.serve(Arc::downgrade(&background) as Weak<dyn Service>);
         background
-    }
-
-    /// Keeps the runtime that this is called in, for those who drop a guard outside of one.
-    pub(crate) fn remember_runtime(&self) {
-        if self.runtime.get().is_none()
-            && let Ok(runtime) = Handle::try_current()
-        {
-            // If another caller was first, its runtime is as good.
-            let _ = self.runtime.set(runtime);
-        }
     }
 
     /// Waits for what is under way, at most for `patience`; what is not done by then is given up
@@ -65,6 +82,7 @@ impl Background {
                 "gave up releases that nodes did not confirm; those locks run out by themselves"
             );
             self.give_up.cancel();
+            self.releases.lock().by_id.clear();
         }
     }
 
@@ -90,8 +108,45 @@ impl Background {
     /// The runtime to wait in. `None` where there never was one: then there are only nodes in
     /// memory, which answer at once.
     fn runtime(&self) -> Option<Handle> {
-        // That of this thread first: the remembered one may be gone.
-        Handle::try_current().ok().or_else(|| self.runtime.get().cloned())
+        self.runtimes.check_in();
+        self.runtimes.home()
+    }
+
+    /// Waits for a release in a task.
+    fn attend(
+        &self,
+        id: u64,
+        release: Arc<PendingRelease>,
+        runtime: &Handle,
+        tenure: CancellationToken,
+    ) {
+        let (background, clock) = (Weak::clone(&self.this), Arc::clone(&self.clock));
+        let give_up = self.give_up.clone();
+        runtime.spawn(async move {
+            tokio::select! {
+                biased;
+                () = release.finish(&*clock) => {}
+                () = give_up.cancelled() => {}
+                // Another task waits for it by now.
+                () = tenure.cancelled() => return,
+            }
+            if let Some(background) = background.upgrade() {
+                background.releases.lock().by_id.remove(&id);
+            }
+        });
+    }
+}
+
+impl Service for Background {
+    fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
+        let mut releases = self.releases.lock();
+        releases.tenure = tenure.clone();
+        let pending: Vec<_> =
+            releases.by_id.iter().map(|(id, release)| (*id, Arc::clone(release))).collect();
+        drop(releases);
+        for (id, release) in pending {
+            self.attend(id, release, runtime, tenure.clone());
+        }
     }
 }
 
@@ -138,7 +193,7 @@ impl Aftercare for Background {
 
     fn release(&self, leftover: Leftover) {
         let Leftover { claim, until, nodes } = leftover;
-        let mut releases: Vec<Releasing> = nodes
+        let mut nodes: Vec<NodeRelease> = nodes
             .into_iter()
             .map(|(node, under_way)| {
                 let (acquiring, answer) = match under_way {
@@ -146,54 +201,70 @@ impl Aftercare for Background {
                     UnderWay::Acquiring(acquiring) => (Some(acquiring), node.release(&claim)),
                     UnderWay::Releasing(answer) => (None, answer),
                 };
-                Releasing { node, acquiring, answer }
+                NodeRelease { node, replies: Mutex::new(Replies { acquiring, answer }) }
             })
             .collect();
 
-        // Polled once, the questions are on their way, whatever becomes of the runtime.
+        // Polled once, the commands are on their way, whatever becomes of the runtime.
         let mut cx = Context::from_waker(Waker::noop());
-        releases.retain_mut(|release| {
-            matches!(release.poll(&mut cx), Poll::Pending | Poll::Ready(Vote::Failed(_)))
+        nodes.retain(|node| {
+            matches!(node.poll(&mut cx), Poll::Pending | Poll::Ready(Vote::Failed(_)))
         });
-        if releases.is_empty() {
+        if nodes.is_empty() {
             return;
         }
-        let clock = Arc::clone(&self.clock);
-        self.spawn(async move {
-            let left = clock.now().until(until);
-            let releases =
-                releases.into_iter().map(|release| release.finish(&claim, until, &*clock));
-            // What is sent by then takes effect whenever the node wakes up.
-            let _ = tokio::time::timeout(left, futures_util::future::join_all(releases)).await;
-        });
+        let Some(runtime) = self.runtime() else { return };
+        let _under_way = self.tasks.token();
+        let release = Arc::new(PendingRelease { claim, until, nodes, _under_way });
+        let mut releases = self.releases.lock();
+        let (id, tenure) = (releases.next_id, releases.tenure.clone());
+        releases.next_id += 1;
+        releases.by_id.insert(id, Arc::clone(&release));
+        drop(releases);
+        self.attend(id, release, &runtime, tenure);
+    }
+}
+
+impl PendingRelease {
+    /// Waits until every node has confirmed the release, or the lease has run out there.
+    async fn finish(&self, clock: &dyn Clock) {
+        let left = clock.now().until(self.until);
+        let nodes = self.nodes.iter().map(|node| node.finish(&self.claim, self.until, clock));
+        // What is sent by then takes effect whenever the node wakes up.
+        let _ = tokio::time::timeout(left, futures_util::future::join_all(nodes)).await;
     }
 }
 
 /// The release of one claim on one node.
-struct Releasing {
+struct NodeRelease {
     node: Arc<dyn Node>,
-    /// The acquisition that comes before, if it is still under way: it is awaited, so that the node
-    /// is not taken for unresponsive, and polled first, so that it is sent first.
+    replies: Mutex<Replies>,
+}
+
+struct Replies {
+    /// The acquisition that comes before, if it is still under way: it is polled first, so that it is
+    /// sent first.
     acquiring: Option<Answer>,
     answer: Answer,
 }
 
-impl Releasing {
-    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Vote> {
-        if let Some(acquiring) = &mut self.acquiring
+impl NodeRelease {
+    fn poll(&self, cx: &mut Context<'_>) -> Poll<Vote> {
+        let mut replies = self.replies.lock();
+        if let Some(acquiring) = &mut replies.acquiring
             && Pin::new(acquiring).poll(cx).is_ready()
         {
-            self.acquiring = None;
+            replies.acquiring = None;
         }
-        let vote = std::task::ready!(Pin::new(&mut self.answer).poll(cx));
-        // It may be polled again: once when it is sent, once by the task.
-        self.answer = Answer::Ready(vote.clone());
+        let vote = std::task::ready!(Pin::new(&mut replies.answer).poll(cx));
+        // It may be polled again: once when it is sent, once by each task that waits for it.
+        replies.answer = Answer::Ready(vote.clone());
         Poll::Ready(vote)
     }
 
     /// Asks again until the node has confirmed that it does not hold the claim, or cannot hold it
     /// any more because its lease has run out. A node that does not answer is waited for.
-    async fn finish(mut self, claim: &Arc<Claim>, until: Moment, clock: &dyn Clock) {
+    async fn finish(&self, claim: &Arc<Claim>, until: Moment, clock: &dyn Clock) {
         let mut pause = FIRST_PAUSE;
         loop {
             let vote = patiently(std::future::poll_fn(|cx| self.poll(cx))).await;
@@ -217,8 +288,16 @@ impl Releasing {
                 // Known to be up a moment before it is told apart from broken.
                 tokio::time::sleep(FIRST_PAUSE.min(left)).await;
             }
-            self.answer = self.node.release(claim);
+            self.replies.lock().answer = self.node.release(claim);
         }
+    }
+}
+
+impl fmt::Debug for Background {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Background")
+            .field("releases", &self.releases.lock().by_id.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -233,7 +312,7 @@ mod tests {
     /// The connection has broken in the moment before, and not every part knows.
     #[tokio::test]
     async fn a_release_that_fails_at_its_first_poll_is_repeated() {
-        let background = Background::new(Arc::new(SystemClock));
+        let background = Background::new(Arc::new(SystemClock), Runtimes::new());
         let key = LockKey::new("a").unwrap();
         let claim = Arc::new(Claim::new(LockName::new("", &key, Dialect::Plain), key));
         let fake = FakeNode::start("node");

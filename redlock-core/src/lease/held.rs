@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::ballot::validity;
+use crate::ballot::{Ballot, Extension, validity};
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::node::Claim;
@@ -180,11 +180,17 @@ impl Held {
         self.clock.now().after(time).until(self.runs_out()).is_zero()
     }
 
-    /// Notes that an extension is about to be asked for, which nodes may grant although the answer
-    /// gets lost.
-    pub(crate) fn extending(&self, expire: Duration, node_timeout: Duration) {
+    /// Asks the nodes to extend the lease. They may grant the extension although the answer gets lost.
+    pub(crate) async fn extend(&self, ballot: &Ballot, expire: Duration) -> Extension {
+        self.may_run_out_at(self.clock.now().after(ballot.node_timeout).after(expire));
+        let extension = ballot.extend(&self.claim, expire).await;
+        // A node may have been asked later than that, and have granted the lease until now.
+        self.may_run_out_at(self.clock.now().after(expire));
+        extension
+    }
+
+    fn may_run_out_at(&self, runs_out: Moment) {
         let mut term = self.term.lock();
-        let runs_out = self.clock.now().after(node_timeout).after(expire);
         if term.runs_out.until(runs_out) > Duration::ZERO {
             term.runs_out = runs_out;
         }

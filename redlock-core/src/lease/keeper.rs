@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -16,6 +15,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::held::{Held, State};
 use crate::ballot::{Ballot, Extension};
 use crate::chance;
+use crate::runtimes::Service;
 
 /// A lease is renewed when a third of it is over, as Redisson's watchdog does.
 const RENEWALS_PER_LEASE: u32 = 3;
@@ -29,7 +29,6 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 pub(crate) struct Keeper {
     ledger: Arc<Ledger>,
     ballot: Ballot,
-    started: Arc<AtomicBool>,
     /// Ends the task with the manager and its last guard.
     end: CancellationToken,
     _end_on_drop: DropGuard,
@@ -39,7 +38,6 @@ pub(crate) struct Keeper {
 #[derive(Debug, Default)]
 struct Ledger {
     entries: Mutex<Entries>,
-    wake: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -48,6 +46,9 @@ struct Entries {
     next_id: u64,
     /// When the task wakes up by itself.
     wakes_at: Option<Instant>,
+    /// Wakes the task. Each task has its own, because an earlier task, which nobody polls any more,
+    /// may still wait for its own.
+    wake: Arc<Notify>,
 }
 
 /// A time and a number that makes it unique.
@@ -71,13 +72,7 @@ pub(crate) struct Renewal {
 impl Keeper {
     pub(crate) fn new(ballot: Ballot) -> Self {
         let end = CancellationToken::new();
-        Self {
-            ledger: Arc::default(),
-            ballot,
-            started: Arc::default(),
-            _end_on_drop: end.clone().drop_guard(),
-            end,
-        }
+        Self { ledger: Arc::default(), ballot, _end_on_drop: end.clone().drop_guard(), end }
     }
 
     /// Looks after a lock from now on.
@@ -85,20 +80,6 @@ impl Keeper {
         let entry = Entry { held: Arc::clone(held), renewal };
         let due = entry.next_due();
         self.ledger.insert(entry, due);
-        if !self.started.load(Ordering::Relaxed) && !self.started.swap(true, Ordering::Relaxed) {
-            match Handle::try_current() {
-                Ok(runtime) => {
-                    let run = run(Arc::clone(&self.ledger), self.ballot.clone(), self.end.clone());
-                    // Its runtime may end before the manager: then the next lock starts it anew.
-                    let ended = Ended(Arc::clone(&self.started));
-                    runtime.spawn(async move {
-                        let _ended = ended;
-                        run.await;
-                    });
-                }
-                Err(_) => self.started.store(false, Ordering::Relaxed),
-            }
-        }
     }
 
     /// Looks after a lock no longer.
@@ -113,12 +94,19 @@ impl Keeper {
     }
 }
 
-/// Notes that the task has ended, however it did.
-struct Ended(Arc<AtomicBool>);
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+impl Service for Keeper {
+    fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
+        let wake = self.ledger.wake_another();
+        let run = run(Arc::clone(&self.ledger), self.ballot.clone(), wake);
+        let (tenure, end) = (tenure.clone(), self.end.clone());
+        runtime.spawn(async move {
+            tokio::select! {
+                biased;
+                () = end.cancelled() => {}
+                () = tenure.cancelled() => {}
+                () = run => {}
+            }
+        });
     }
 }
 
@@ -149,7 +137,7 @@ impl Ledger {
         }
         entries.by_due.insert((due, id), entry);
         if entries.wakes_at.is_none_or(|wakes_at| due < wakes_at) {
-            self.wake.notify_one();
+            entries.wake.notify_one();
         }
     }
 
@@ -158,6 +146,14 @@ impl Ledger {
         if let Some(due) = held.set_due(None) {
             entries.by_due.remove(&due);
         }
+    }
+
+    /// Begins to wake another task. Returns what it is woken by.
+    fn wake_another(&self) -> Arc<Notify> {
+        let mut entries = self.entries.lock();
+        entries.wakes_at = None;
+        entries.wake = Arc::default();
+        Arc::clone(&entries.wake)
     }
 
     /// Takes out what is due.
@@ -185,7 +181,7 @@ impl Ledger {
     }
 }
 
-async fn run(ledger: Arc<Ledger>, ballot: Ballot, end: CancellationToken) {
+async fn run(ledger: Arc<Ledger>, ballot: Ballot, wake: Arc<Notify>) {
     let mut renewals = FuturesUnordered::new();
     loop {
         for mut entry in ledger.take_due() {
@@ -215,10 +211,9 @@ async fn run(ledger: Arc<Ledger>, ballot: Ballot, end: CancellationToken) {
         };
         tokio::select! {
             biased;
-            () = end.cancelled() => return,
             // Before those that may be ready again and again.
             Some(()) = renewals.next() => {}
-            () = ledger.wake.notified() => {}
+            () = wake.notified() => {}
             () = timer => {}
         }
     }
@@ -233,8 +228,7 @@ async fn renew(ledger: &Ledger, ballot: &Ballot, entry: Entry, lease: Duration) 
     if !held.is_valid() {
         return too_late();
     }
-    held.extending(lease, ballot.node_timeout);
-    match ballot.extend(held.claim(), lease).await {
+    match held.extend(ballot, lease).await {
         Extension::Extended { since } => {
             if !held.extended(since, lease) {
                 too_late();

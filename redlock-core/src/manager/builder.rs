@@ -1,8 +1,8 @@
 //! The configuration of a manager.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{LockManager, Shared, check_guarded};
@@ -11,10 +11,11 @@ use crate::clock::{Clock, SystemClock};
 use crate::error::{ConnectError, InvalidOption};
 use crate::lease::{Background, Keeper};
 use crate::node::memory::MemoryNode;
-use crate::node::redis::{Endpoint, RedisNode};
+use crate::node::redis::{Endpoint, RedisNode, Servers};
 use crate::node::{Dialect, Node};
 use crate::queue::Queues;
 use crate::request::check_expire;
+use crate::runtimes::{Runtimes, Service};
 use crate::telemetry;
 
 const EXPIRE: Duration = Duration::from_secs(30);
@@ -239,6 +240,7 @@ impl LockManagerBuilder {
         self.check()?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
         let mut redis_nodes = Vec::new();
+        let servers = Arc::default();
         for (index, config) in self.nodes.iter().enumerate() {
             nodes.push(match config {
                 NodeConfig::Memory(node) => Arc::new(node.clone()),
@@ -246,17 +248,22 @@ impl LockManagerBuilder {
                     let endpoint = Endpoint::parse(url).map_err(|reason| {
                         ConnectError::InvalidUrl { position: index + 1, reason }
                     })?;
-                    self.redis_node(endpoint, index, &clock, &mut redis_nodes)
+                    self.redis_node(endpoint, index, &clock, &servers, &mut redis_nodes)
                 }
                 #[cfg(test)]
                 NodeConfig::Endpoint(endpoint) => {
-                    self.redis_node(Endpoint::clone(endpoint), index, &clock, &mut redis_nodes)
+                    let endpoint = Endpoint::clone(endpoint);
+                    self.redis_node(endpoint, index, &clock, &servers, &mut redis_nodes)
                 }
             });
         }
         check_memory_nodes(&self.nodes)?;
         crate::node::redis::connect_all(&nodes, &redis_nodes).await?;
-        Ok(self.wire(nodes, clock))
+        let manager = self.wire(nodes, clock);
+        for (_, node) in redis_nodes {
+            manager.shared.runtimes.serve(Arc::downgrade(&node) as Weak<dyn Service>);
+        }
+        Ok(manager)
     }
 
     fn redis_node(
@@ -264,6 +271,7 @@ impl LockManagerBuilder {
         endpoint: Endpoint,
         index: usize,
         clock: &Arc<dyn Clock>,
+        servers: &Arc<Servers>,
         redis_nodes: &mut Vec<(usize, Arc<RedisNode>)>,
     ) -> Arc<RedisNode> {
         let node = RedisNode::new(
@@ -272,6 +280,7 @@ impl LockManagerBuilder {
             self.connect_timeout,
             self.restart_guard,
             Arc::clone(clock),
+            servers,
         );
         redis_nodes.push((index, Arc::clone(&node)));
         node
@@ -306,11 +315,16 @@ impl LockManagerBuilder {
             restart_guard,
         } = self;
         telemetry::describe();
-        let background = Arc::new(Background::new(Arc::clone(&clock)));
+        let runtimes = Runtimes::new();
+        runtimes.check_in();
+        let background = Background::new(Arc::clone(&clock), Arc::clone(&runtimes));
         let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
         let ballot = Ballot { nodes: nodes.into(), node_timeout, clock, aftercare };
+        let keeper = Arc::new(Keeper::new(ballot.clone()));
+        runtimes.serve(Arc::downgrade(&keeper) as Weak<dyn Service>);
         let shared = Shared {
-            keeper: Keeper::new(ballot.clone()),
+            keeper,
+            runtimes,
             queues: Arc::new(Queues::new(ballot.clone(), max_waiters)),
             ballot,
             background,
@@ -321,6 +335,7 @@ impl LockManagerBuilder {
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),
+            settled_moves: AtomicU64::new(0),
         };
         LockManager { shared: Arc::new(shared) }
     }

@@ -202,6 +202,7 @@ impl LockRequest {
     }
 
     /// Asks the nodes once; `hurried`, a refusal does not tell for how long another holds the lock.
+    /// Asks them again if the connections moved to another runtime meanwhile.
     async fn ask(
         &self,
         key: &LockKey,
@@ -210,6 +211,23 @@ impl LockRequest {
     ) -> Result<LockGuard, LockError> {
         let shared = &self.shared;
         let _under_way = shared.background.under_way();
+        loop {
+            let moves = shared.settle().await;
+            let result = self.ask_once(key, terms, hurried).await;
+            let is_unavailable = matches!(result, Err(LockError::Unavailable { .. }));
+            if !is_unavailable || shared.runtimes.moves() == moves {
+                return result;
+            }
+        }
+    }
+
+    async fn ask_once(
+        &self,
+        key: &LockKey,
+        terms: Terms,
+        hurried: bool,
+    ) -> Result<LockGuard, LockError> {
+        let shared = &self.shared;
         shared.check_open()?;
         let clock = &shared.ballot.clock;
         let mut claim = Claim::new(self.name(key), key.clone());

@@ -26,8 +26,6 @@ pub(super) const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(super) struct Channels {
     registry: Mutex<Registry>,
-    /// Something is wanted that is not so yet.
-    changed: Notify,
     /// Something was subscribed, or could not be.
     settled: Notify,
 }
@@ -37,6 +35,9 @@ struct Registry {
     by_name: BTreeMap<Arc<str>, Channel>,
     /// The names for which what is wanted and what is may differ.
     unsettled: BTreeSet<Arc<str>>,
+    /// Wakes the task that settles them. Each connection has its own, because the task of an earlier
+    /// one, which nobody polls any more, may still wait for its own.
+    changed: Arc<Notify>,
 }
 
 #[derive(Default)]
@@ -79,8 +80,8 @@ impl Channels {
         channel.next_id += 1;
         channel.rings.push((id, ring));
         registry.unsettled.insert(Arc::clone(name));
+        registry.changed.notify_one();
         drop(registry);
-        self.changed.notify_one();
 
         let ready = {
             let (channels, name) = (Arc::clone(self), Arc::clone(name));
@@ -115,8 +116,7 @@ impl Channels {
         }
         if matches!(channel.state, State::Asked | State::Subscribed) {
             registry.unsettled.insert(Arc::clone(name));
-            drop(registry);
-            self.changed.notify_one();
+            registry.changed.notify_one();
         } else {
             // Where the server does not know of it, there is nothing to be undone, and while there is
             // no connection nobody would.
@@ -138,7 +138,7 @@ impl Channels {
 
     /// Keeps the subscriptions of one connection as they are wanted, for as long as it is polled.
     pub(super) async fn serve(&self, link: &Link) {
-        self.start_anew();
+        let changed = self.start_anew();
         let mut ask_again: Option<Instant> = None;
         let mut is_warned = false;
         loop {
@@ -146,7 +146,7 @@ impl Channels {
                 ask_again = None;
                 self.ask_again();
             }
-            let changed = self.changed.notified();
+            let changed = changed.notified();
             let (wanted, unwanted) = self.changes();
             if wanted.is_empty() && unwanted.is_empty() {
                 match ask_again {
@@ -198,7 +198,7 @@ impl Channels {
 
     /// Lets what was postponed be asked for.
     fn ask_again(&self) {
-        let Registry { by_name, unsettled } = &mut *self.registry.lock();
+        let Registry { by_name, unsettled, .. } = &mut *self.registry.lock();
         for (name, channel) in by_name {
             if channel.state == State::Postponed {
                 channel.state = State::Unsubscribed;
@@ -207,20 +207,22 @@ impl Channels {
         }
     }
 
-    /// Nothing is subscribed on a new connection.
-    fn start_anew(&self) {
-        let Registry { by_name, unsettled } = &mut *self.registry.lock();
+    /// Nothing is subscribed on a new connection. Returns what its task is woken by.
+    fn start_anew(&self) -> Arc<Notify> {
+        let Registry { by_name, unsettled, changed } = &mut *self.registry.lock();
+        *changed = Arc::default();
         by_name.retain(|_, channel| !channel.rings.is_empty());
         for channel in by_name.values_mut() {
             channel.state = State::Unsubscribed;
         }
         *unsettled = by_name.keys().map(Arc::clone).collect();
+        Arc::clone(changed)
     }
 
     /// What is to be subscribed, and what no longer.
     fn changes(&self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
-        let Registry { by_name, unsettled } = &mut *self.registry.lock();
+        let Registry { by_name, unsettled, .. } = &mut *self.registry.lock();
         for name in std::mem::take(unsettled) {
             let Some(channel) = by_name.get_mut(&name) else { continue };
             match (channel.rings.is_empty(), channel.state) {

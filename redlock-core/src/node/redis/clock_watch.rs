@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use super::link::Link;
@@ -23,6 +24,11 @@ pub(super) struct ClockWatch {
     node: Arc<str>,
     clock: Arc<dyn Clock>,
     restart_guard: Option<Duration>,
+    found: Mutex<Found>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
     /// Of whichever server was there: that it is another one, or was started again, changes nothing for
     /// leases that it has kept or copied, which end at a time on the wall clock.
     known: Option<WallClock>,
@@ -37,12 +43,12 @@ impl ClockWatch {
         restart_guard: Option<Duration>,
     ) -> Self {
         let (node, clock) = (Arc::clone(node), Arc::clone(clock));
-        Self { node, clock, restart_guard, known: None, probation: None }
+        Self { node, clock, restart_guard, found: Mutex::default() }
     }
 
     /// Goes on with a new connection, before anything is asked over it.
-    pub(super) fn begin(&mut self, link: &Link) {
-        if let Some(probation) = self.probation {
+    pub(super) fn begin(&self, link: &Link) {
+        if let Some(probation) = self.found.lock().probation {
             link.put_on(probation);
         }
         let Some(reading) = link.identity.time else {
@@ -57,7 +63,7 @@ impl ClockWatch {
     ///
     /// However long the answer takes, it is waited for: it is worth something all the same, and as
     /// with every other question the server is silent until then.
-    pub(super) async fn watch(&mut self, link: &Link) {
+    pub(super) async fn watch(&self, link: &Link) {
         let command = commands::time();
         while link.identity.time.is_some() {
             sleep(PAUSE).await;
@@ -78,12 +84,15 @@ impl ClockWatch {
         std::future::pending::<()>().await;
     }
 
-    fn compare(&mut self, link: &Link, reading: Reading) {
-        let Some(known) = &mut self.known else {
-            self.known = Some(WallClock::new(reading));
-            return;
+    fn compare(&self, link: &Link, reading: Reading) {
+        let step = match &mut self.found.lock().known {
+            Some(known) => known.read_again(reading),
+            unknown => {
+                *unknown = Some(WallClock::new(reading));
+                return;
+            }
         };
-        match known.read_again(reading) {
+        match step {
             None => {}
             Some(Step::Forward(by)) => self.stepped_forward(link, by),
             Some(Step::Back(by)) => {
@@ -96,7 +105,7 @@ impl ClockWatch {
         }
     }
 
-    fn stepped_forward(&mut self, link: &Link, by: Duration) {
+    fn stepped_forward(&self, link: &Link, by: Duration) {
         telemetry::clock_stepped(&self.node, "forward");
         let Some(longest_lease) = self.restart_guard else {
             tracing::warn!(
@@ -107,7 +116,7 @@ impl ClockWatch {
         };
         let probation = Probation::of_stepped(longest_lease, by);
         link.put_on(probation);
-        self.probation = Some(probation);
+        self.found.lock().probation = Some(probation);
         tracing::warn!(
             node = %self.node, ?by,
             "a node's wall clock was stepped forward, or runs fast; leases end early there, so it grants no locks for {longest_lease:?}"
@@ -149,7 +158,7 @@ mod tests {
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
         link.identity.time = Some(reading.unwrap());
-        let mut watch = ClockWatch::new(&"node".into(), &clock, restart_guard);
+        let watch = ClockWatch::new(&"node".into(), &clock, restart_guard);
         watch.begin(&link);
         (watch, link, server)
     }
@@ -209,7 +218,7 @@ mod tests {
         let error = watched.1.may_grant().unwrap_err();
         assert!(matches!(error, NodeError::ClockStepped { .. }), "{error}");
         // Another connection, over which nothing new is seen.
-        let (mut watch, ..) = watched;
+        let (watch, ..) = watched;
         let (mut link, _server) = link().await;
         watch.begin(&link);
         assert!(matches!(link.may_grant(), Err(NodeError::ClockStepped { .. })));

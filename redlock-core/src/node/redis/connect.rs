@@ -3,6 +3,7 @@
 use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bb8_redis::bb8;
@@ -11,11 +12,10 @@ use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::CancellationToken;
 
-use super::clock_watch::ClockWatch;
 use super::connector::{Connector, Failure};
 use super::link::Link;
-use super::lives::Lives;
 use super::probation::Probation;
 use super::{Connection, RedisNode};
 use crate::ballot::quorum;
@@ -39,25 +39,24 @@ const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// a ballot waits, if that is longer.
 const SILENT_TOO_LONG: Duration = Duration::from_secs(5);
 
-/// Connects to all Redis nodes at once, and keeps them connected for as long as they live. Returns
-/// when a quorum is connected and the others had their time.
+/// Connects to all Redis nodes at once. Returns when a quorum is connected and the others had their
+/// time. The nodes [start](crate::runtimes::Service::start) from there.
 pub(crate) async fn connect_all(
     nodes: &[Arc<dyn Node>],
     redis_nodes: &[(usize, Arc<RedisNode>)],
 ) -> Result<(), ConnectError> {
-    let servers = Arc::new(Servers::default());
     let attempts = redis_nodes.iter().map(|(index, node)| {
-        let (index, supervisor) = (*index, Supervisor::new(node, Arc::clone(&servers)));
-        async move { (index, supervisor.first_attempt().await) }
+        let attempt = Box::pin(Supervisor::new(node).first_attempt());
+        Attempt { index: *index, node, attempt }
     });
     let mut attempts: FuturesUnordered<_> = attempts.collect();
 
     let quorum = quorum(nodes.len());
     let mut connected = nodes.len() - redis_nodes.len();
     let mut votes: Vec<Vote> = vec![Vote::Granted; nodes.len()];
-    let mut first_attempts = Vec::with_capacity(redis_nodes.len());
+    let mut first_attempts: Vec<(&RedisNode, FirstAttempt)> = Vec::with_capacity(redis_nodes.len());
     let mut laggards = pin!(None);
-    while let Some((index, attempt)) = next_before(&mut attempts, laggards.as_mut()).await {
+    while let Some((index, node, attempt)) = next_before(&mut attempts, laggards.as_mut()).await {
         match &attempt.1 {
             Ok(_) => connected += 1,
             Err(NodeError::SameServer(other)) => {
@@ -68,7 +67,7 @@ pub(crate) async fn connect_all(
             }
             Err(error) => votes[index] = Vote::Failed(error.clone()),
         }
-        first_attempts.push(attempt);
+        first_attempts.push((node, Box::pin(std::future::ready(attempt))));
         if connected >= quorum && laggards.is_none() {
             let patience =
                 redis_nodes.iter().map(|(_, node)| node.connect_timeout / LAGGARDS).max();
@@ -83,15 +82,30 @@ pub(crate) async fn connect_all(
             .collect();
         return Err(ConnectError::Unavailable { connected, quorum, votes });
     }
-    for (supervisor, first) in first_attempts {
-        tokio::spawn(supervisor.run(first));
+    first_attempts.extend(attempts.into_iter().map(|left| (left.node, left.attempt)));
+    for (node, attempt) in first_attempts {
+        *node.first_attempt.lock() = Some(attempt);
     }
-    tokio::spawn(async move {
-        while let Some((_, (supervisor, first))) = attempts.next().await {
-            tokio::spawn(supervisor.run(first));
-        }
-    });
     Ok(())
+}
+
+/// The first attempt to connect to a node, and what goes on from there.
+pub(super) type FirstAttempt =
+    Pin<Box<dyn Future<Output = (Supervisor, Result<Arc<Link>, NodeError>)> + Send>>;
+
+struct Attempt<'a> {
+    index: usize,
+    node: &'a RedisNode,
+    attempt: FirstAttempt,
+}
+
+impl<'a> Future for Attempt<'a> {
+    type Output = (usize, &'a RedisNode, (Supervisor, Result<Arc<Link>, NodeError>));
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let attempt = std::task::ready!(self.attempt.as_mut().poll(cx));
+        Poll::Ready((self.index, self.node, attempt))
+    }
 }
 
 /// The next of some futures, unless the timer fires before it.
@@ -112,7 +126,7 @@ async fn next_before<F: Future>(
 /// Which server is which node, so that no server votes twice, even when it comes back later under
 /// another name.
 #[derive(Debug, Default)]
-struct Servers {
+pub(crate) struct Servers {
     by_node: Mutex<Vec<(Arc<str>, usize, String)>>,
 }
 
@@ -130,20 +144,20 @@ impl Servers {
     }
 }
 
-/// Keeps one node connected.
-struct Supervisor {
+/// Keeps one node connected, in one runtime. What has to be known in the next runtime too belongs to
+/// the node.
+pub(super) struct Supervisor {
     node: Weak<RedisNode>,
     name: Arc<str>,
     pool: bb8::Pool<Connector>,
     /// What the pool could not do; it reports to nobody otherwise until its own timeout.
     errors: mpsc::UnboundedReceiver<NodeError>,
-    servers: Arc<Servers>,
-    lives: Lives,
-    clock_watch: ClockWatch,
+    /// Is cancelled when another supervisor has taken over.
+    tenure: CancellationToken,
 }
 
 impl Supervisor {
-    fn new(node: &Arc<RedisNode>, servers: Arc<Servers>) -> Self {
+    pub(super) fn new(node: &RedisNode) -> Self {
         let (sink, errors) = mpsc::unbounded_channel();
         let pool = bb8::Pool::builder()
             // One, so that commands keep their order (invariant 6). It is multiplexed.
@@ -161,12 +175,11 @@ impl Supervisor {
                 Arc::clone(&node.clock),
             ));
         let name = Arc::clone(node.endpoint.name());
-        let clock_watch = ClockWatch::new(&name, &node.clock, node.restart_guard);
-        let node = Arc::downgrade(node);
-        Self { node, name, pool, errors, servers, lives: Lives::default(), clock_watch }
+        let tenure = CancellationToken::new();
+        Self { node: Weak::clone(&node.this), name, pool, errors, tenure }
     }
 
-    async fn first_attempt(mut self) -> (Self, Result<Arc<Link>, NodeError>) {
+    pub(super) async fn first_attempt(mut self) -> (Self, Result<Arc<Link>, NodeError>) {
         let first = self.connect().await;
         (self, first)
     }
@@ -192,17 +205,19 @@ impl Supervisor {
         // Otherwise the pool would keep it, and the next attempt would get it again.
         self.check(&node, &link).inspect_err(|error| link.end(&error.to_string()))?;
         if let Some(longest_lease) = node.restart_guard {
-            self.guard(&link, longest_lease);
+            self.guard(&node, &link, longest_lease);
         }
-        self.clock_watch.begin(&link);
-        node.set(Connection::Up(Arc::clone(&link)));
+        node.clock_watch.begin(&link);
+        if !node.set_during(&self.tenure, Connection::Up(Arc::clone(&link))) {
+            link.end("the work has moved to another runtime");
+        }
         Ok(link)
     }
 
     fn check(&self, node: &RedisNode, link: &Link) -> Result<(), NodeError> {
         let identity = &link.identity;
         if let Some(run_id) = &identity.run_id {
-            if let Some(other) = self.servers.claim(node, run_id) {
+            if let Some(other) = node.servers.claim(node, run_id) {
                 return Err(NodeError::SameServer(other));
             }
         } else {
@@ -223,10 +238,10 @@ impl Supervisor {
     }
 
     /// Lets a server that may have forgotten locks grant none.
-    fn guard(&mut self, link: &Link, longest_lease: Duration) {
+    fn guard(&self, node: &RedisNode, link: &Link, longest_lease: Duration) {
         let uptime = link.identity.uptime;
         let mut probation = Probation::new(longest_lease, Instant::now(), uptime);
-        if let Some(ended) = self.lives.connected(link.identity.run_id.as_deref()) {
+        if let Some(ended) = node.lives.lock().connected(link.identity.run_id.as_deref()) {
             probation = probation.not_before(ended);
         }
         if let Err(reason) = probation.check() {
@@ -238,7 +253,21 @@ impl Supervisor {
         link.put_on(probation);
     }
 
-    async fn run(mut self, first: Result<Arc<Link>, NodeError>) {
+    /// Keeps the node connected until its manager is gone, or the work moves to another runtime.
+    pub(super) async fn run(
+        mut self,
+        first: Result<Arc<Link>, NodeError>,
+        tenure: CancellationToken,
+    ) {
+        self.tenure = tenure.clone();
+        tokio::select! {
+            biased;
+            () = tenure.cancelled() => {}
+            () = self.keep_connected(first) => {}
+        }
+    }
+
+    async fn keep_connected(mut self, first: Result<Arc<Link>, NodeError>) {
         let mut attempt = first;
         let mut was_down = attempt.is_err();
         if let Err(error) = &attempt {
@@ -256,15 +285,16 @@ impl Supervisor {
                     let Some(reason) = self.until_broken(&link).await else {
                         return;
                     };
-                    self.lives.disconnected(link.identity.run_id.as_deref());
                     // Replies that are still awaited must not wait for a node that has another
                     // connection by now.
                     link.end(&reason);
-                    drop(link);
                     let Some(node) = self.node.upgrade() else {
                         return;
                     };
-                    node.set(Connection::Down(NodeError::NotConnected(Arc::clone(&reason))));
+                    node.lives.lock().disconnected(link.identity.run_id.as_deref());
+                    drop(link);
+                    let down = Connection::Down(NodeError::NotConnected(Arc::clone(&reason)));
+                    node.set_during(&self.tenure, down);
                     tracing::warn!(node = %self.name, %reason, "a node is down; it is tried again");
                     drop(node);
                     if since.elapsed() >= SHORT_LIVED {
@@ -281,7 +311,7 @@ impl Supervisor {
                     tracing::debug!(node = %self.name, %error, "a node could not be connected to");
                     let refused =
                         matches!(error, NodeError::NotPermitted(_) | NodeError::SameServer(_));
-                    node.set(Connection::Down(error));
+                    node.set_during(&self.tenure, Connection::Down(error));
                     drop(node);
                     let pause_now = if refused { PAUSE_AFTER_REFUSAL } else { pause };
                     sleep(jittered(pause_now)).await;
@@ -296,13 +326,14 @@ impl Supervisor {
     }
 
     /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
-    async fn until_broken(&mut self, link: &Link) -> Option<Arc<str>> {
-        let (dropped, channels, silent_too_long) = {
+    async fn until_broken(&self, link: &Link) -> Option<Arc<str>> {
+        let (dropped, channels, clock_watch, silent_too_long) = {
             let node = self.node.upgrade()?;
             let silent_too_long = SILENT_TOO_LONG.max(node.node_timeout * 2);
-            (node.dropped.clone(), Arc::clone(&node.channels), silent_too_long)
+            let clock_watch = Arc::clone(&node.clock_watch);
+            (node.dropped.clone(), Arc::clone(&node.channels), clock_watch, silent_too_long)
         };
-        let (serve, watch) = (channels.serve(link), self.clock_watch.watch(link));
+        let (serve, watch) = (channels.serve(link), clock_watch.watch(link));
         let silence = link.end_when_silent_for(silent_too_long);
         tokio::pin!(serve, watch, silence);
         loop {

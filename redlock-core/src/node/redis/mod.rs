@@ -30,11 +30,13 @@ mod wall_clock;
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use bb8_redis::redis::{RedisError, Value};
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -42,14 +44,18 @@ use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring, Sile
 use crate::ballot::validity;
 use crate::clock::Clock;
 use crate::error::{NodeError, Vote};
+use crate::runtimes::Service;
 use crate::telemetry;
 
 pub(crate) use commands::SharedCommand;
-pub(crate) use connect::connect_all;
+pub(crate) use connect::{Servers, connect_all};
 pub(crate) use endpoint::Endpoint;
 
 use channels::Channels;
+use clock_watch::ClockWatch;
+use connect::{FirstAttempt, Supervisor};
 use link::Link;
+use lives::Lives;
 use reachable::Reachable;
 use script::Script;
 
@@ -72,6 +78,14 @@ pub(crate) struct RedisNode {
     dropped: CancellationToken,
     _cancel_on_drop: DropGuard,
     channels: Arc<Channels>,
+    servers: Arc<Servers>,
+    lives: Mutex<Lives>,
+    clock_watch: Arc<ClockWatch>,
+    /// Keeps a supervisor whose tenure is over from changing the connection.
+    changing: Mutex<()>,
+    /// What keeps it connected, between the first attempt to connect and the task that goes on.
+    first_attempt: Mutex<Option<FirstAttempt>>,
+    this: Weak<Self>,
 }
 
 /// The connection to a server, or the reason why there is none.
@@ -88,10 +102,12 @@ impl RedisNode {
         connect_timeout: Duration,
         restart_guard: Option<Duration>,
         clock: Arc<dyn Clock>,
+        servers: &Arc<Servers>,
     ) -> Arc<Self> {
         let down = Connection::Down(NodeError::NotConnected("not connected yet".into()));
         let dropped = CancellationToken::new();
-        Arc::new(Self {
+        let clock_watch = ClockWatch::new(endpoint.name(), &clock, restart_guard);
+        Arc::new_cyclic(|this| Self {
             endpoint,
             node_timeout,
             connect_timeout,
@@ -102,6 +118,12 @@ impl RedisNode {
             _cancel_on_drop: dropped.clone().drop_guard(),
             dropped,
             channels: Arc::default(),
+            servers: Arc::clone(servers),
+            lives: Mutex::default(),
+            clock_watch: Arc::new(clock_watch),
+            changing: Mutex::default(),
+            first_attempt: Mutex::default(),
+            this: Weak::clone(this),
         })
     }
 
@@ -110,6 +132,17 @@ impl RedisNode {
         telemetry::node_up(self.endpoint.name(), up);
         self.current.store(Arc::new(connection));
         self.reachable.set(up);
+    }
+
+    /// Changes the connection, unless the tenure of the supervisor that asks for it is over. Returns
+    /// whether it did.
+    fn set_during(&self, tenure: &CancellationToken, connection: Connection) -> bool {
+        let _changing = self.changing.lock();
+        let is_current = !tenure.is_cancelled();
+        if is_current {
+            self.set(connection);
+        }
+        is_current
     }
 
     fn link(&self) -> Result<Arc<Link>, NodeError> {
@@ -135,6 +168,39 @@ impl RedisNode {
             Ok(link) => Answer::pending(question(link)),
             Err(reason) => Answer::Ready(Vote::Failed(reason)),
         }
+    }
+}
+
+impl Service for RedisNode {
+    /// Keeps the node connected. A connection that was driven by another runtime is replaced.
+    fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
+        let first = self.first_attempt.lock().take();
+        if first.is_none() {
+            self.leave_connection("its runtime has ended or stands still");
+        }
+        let (node, tenure) = (Weak::clone(&self.this), tenure.clone());
+        runtime.spawn(async move {
+            let (supervisor, first) = match first {
+                Some(attempt) => attempt.await,
+                None => match node.upgrade() {
+                    Some(node) => Supervisor::new(&node).first_attempt().await,
+                    None => return,
+                },
+            };
+            supervisor.run(first, tenure).await;
+        });
+    }
+}
+
+impl RedisNode {
+    /// Ends the connection, so that there can be another one.
+    fn leave_connection(&self, reason: &str) {
+        let _changing = self.changing.lock();
+        if let Connection::Up(link) = &**self.current.load() {
+            self.lives.lock().disconnected(link.identity.run_id.as_deref());
+            link.end(reason);
+        }
+        self.set(Connection::Down(NodeError::NotConnected(reason.into())));
     }
 }
 
@@ -280,7 +346,7 @@ mod tests {
         ] {
             let endpoint = Endpoint::parse("redis://localhost").unwrap();
             let clock = Arc::new(RuntimeClock::new());
-            let node = RedisNode::new(endpoint, node_timeout, SECOND, None, clock);
+            let node = RedisNode::new(endpoint, node_timeout, SECOND, None, clock, &Arc::default());
             let (link, mut server) = link().await;
             node.set(Connection::Up(Arc::new(link)));
             let name = LockName::new("", &key, Dialect::Plain);
