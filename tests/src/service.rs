@@ -64,6 +64,11 @@ impl Service {
         &self.address
     }
 
+    /// The id of the process.
+    pub fn process_id(&self) -> i32 {
+        self.process.id()
+    }
+
     /// What it has written so far.
     ///
     /// # Panics
