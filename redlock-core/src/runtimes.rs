@@ -249,3 +249,132 @@ impl fmt::Debug for Runtimes {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::runtime::{Builder, Runtime};
+
+    use super::*;
+
+    const SOON: Duration = Duration::from_secs(20);
+
+    /// Notes in which runtimes it was started, and whether it may go on there.
+    #[derive(Default)]
+    struct Work(Mutex<Vec<(Id, CancellationToken)>>);
+
+    impl Service for Work {
+        fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
+            self.0.lock().push((runtime.id(), tenure.clone()));
+        }
+    }
+
+    impl Work {
+        /// The runtimes that it was started in; only the last one may do the work.
+        fn starts(&self) -> Vec<Id> {
+            let starts = self.0.lock();
+            for (index, (_, tenure)) in starts.iter().enumerate() {
+                assert_eq!(tenure.is_cancelled(), index + 1 < starts.len());
+            }
+            starts.iter().map(|(id, _)| *id).collect()
+        }
+    }
+
+    fn runtime() -> Runtime {
+        Builder::new_current_thread().enable_all().build().unwrap()
+    }
+
+    fn work() -> (Arc<Runtimes>, Arc<Work>) {
+        let (runtimes, work) = (Runtimes::new(), Arc::new(Work::default()));
+        runtimes.serve(Arc::downgrade(&work) as Weak<dyn Service>);
+        (runtimes, work)
+    }
+
+    #[test]
+    fn work_starts_in_the_first_runtime_and_stays_there() {
+        let (runtimes, work) = work();
+        runtimes.check_in();
+        assert!(work.starts().is_empty(), "there is no runtime here");
+        let (home, other) = (runtime(), runtime());
+        home.block_on(async { runtimes.check_in() });
+        other.block_on(async { runtimes.check_in() });
+        home.block_on(async { runtimes.check_in() });
+        assert_eq!(work.starts(), [home.handle().id()]);
+        let late = Arc::new(Work::default());
+        runtimes.serve(Arc::downgrade(&late) as Weak<dyn Service>);
+        assert_eq!(late.starts(), [home.handle().id()], "added afterwards");
+        assert_eq!(runtimes.moves(), 0);
+    }
+
+    #[test]
+    fn work_moves_to_the_next_caller_when_the_home_has_ended() {
+        let (runtimes, work) = work();
+        let (home, other) = (runtime(), runtime());
+        home.block_on(async { runtimes.check_in() });
+        let first = home.handle().id();
+        drop(home);
+        other.block_on(async { runtimes.check_in() });
+        assert_eq!(work.starts(), [first, other.handle().id()]);
+        assert_eq!(runtimes.moves(), 1);
+    }
+
+    /// No further call is needed: a holder may do its work without one.
+    #[test]
+    fn work_moves_to_a_known_runtime_when_the_home_ends_or_stands_still() {
+        for is_dropped in [true, false] {
+            let (runtimes, work) = work();
+            let (home, other) = (runtime(), runtime());
+            home.block_on(async { runtimes.check_in() });
+            let first = home.handle().id();
+            let still = (!is_dropped).then_some(home);
+            other.block_on(async {
+                runtimes.check_in();
+                let deadline = Instant::now() + SOON;
+                while runtimes.moves() == 0 {
+                    assert!(Instant::now() < deadline, "the work has not moved");
+                    tokio::time::sleep(BEAT).await;
+                }
+            });
+            assert_eq!(work.starts(), [first, other.handle().id()]);
+            drop(still);
+        }
+    }
+
+    /// A process that was stopped as a whole, or has no processor, would otherwise move its work to and
+    /// fro, and break its connections each time.
+    #[test]
+    fn a_steward_that_was_late_itself_does_not_judge_the_home() {
+        let (runtimes, work) = work();
+        let (home, other) = (runtime(), runtime());
+        home.block_on(async { runtimes.check_in() });
+        other.block_on(async { runtimes.check_in() });
+        let members = runtimes.state.lock().members.clone();
+        let [first, second] = &*members else { panic!("there are two") };
+        let long_ago = Instant::now().checked_sub(10 * LATE).unwrap();
+        for member in &members {
+            *member.life.lock() = Life { last_sign: long_ago, beats_on_time: 100 };
+        }
+        runtimes.look_after_home(second);
+        assert_eq!(work.starts().len(), 1, "both were late");
+        second.life.lock().beats_on_time = BEATS_ON_TIME;
+        runtimes.look_after_home(second);
+        assert_eq!(work.starts(), [first.id, second.id]);
+    }
+
+    #[test]
+    fn stewards_end_with_the_manager() {
+        let (runtimes, _work) = work();
+        let (home, other) = (runtime(), runtime());
+        home.block_on(async { runtimes.check_in() });
+        other.block_on(async { runtimes.check_in() });
+        drop(runtimes);
+        for runtime in [home, other] {
+            runtime.block_on(async {
+                let deadline = Instant::now() + SOON;
+                while Handle::current().metrics().num_alive_tasks() > 0 {
+                    assert!(Instant::now() < deadline, "a steward is left");
+                    tokio::task::yield_now().await;
+                }
+            });
+        }
+    }
+}

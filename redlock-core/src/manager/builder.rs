@@ -19,7 +19,11 @@ use crate::runtimes::{Runtimes, Service};
 use crate::telemetry;
 
 const EXPIRE: Duration = Duration::from_secs(30);
-const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+/// With a single node there is no other to decide: better late than never.
+const NODE_TIMEOUT_OF_ONE: Duration = Duration::from_secs(1);
+/// A quorum does not wait for a silent minority. A silent majority is noticed within half a second, also
+/// when it falls silent between two replies, which takes twice as long.
+const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 const LONGEST_PREFIX: usize = 100;
@@ -35,7 +39,7 @@ const MAX_NODES: usize = 63;
 /// | [`prefix`](Self::prefix) | none | up to 100 bytes without control characters |
 /// | [`dialect`](Self::dialect) | [`Plain`](Dialect::Plain) | |
 /// | [`expire`](Self::expire) | 30 s | 10 ms to 7 days |
-/// | [`node_timeout`](Self::node_timeout) | 50 ms | 1 ms to 60 s |
+/// | [`node_timeout`](Self::node_timeout) | 1 s with one node, 200 ms with several; half of `expire` if that is shorter | 1 ms to 60 s |
 /// | [`connect_timeout`](Self::connect_timeout) | 1 s | 1 ms to 60 s |
 /// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
@@ -63,7 +67,7 @@ pub struct LockManagerBuilder {
     prefix: String,
     dialect: Dialect,
     expire: Duration,
-    node_timeout: Duration,
+    node_timeout: Option<Duration>,
     connect_timeout: Duration,
     max_waiters: usize,
     restart_guard: Option<Duration>,
@@ -83,7 +87,7 @@ impl LockManagerBuilder {
             prefix: String::new(),
             dialect: Dialect::default(),
             expire: EXPIRE,
-            node_timeout: NODE_TIMEOUT,
+            node_timeout: None,
             connect_timeout: CONNECT_TIMEOUT,
             max_waiters: MAX_WAITERS,
             restart_guard: None,
@@ -137,12 +141,27 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets how long a question may take, to all nodes together. A node that has not answered by
-    /// then counts as one that gave no vote. Keep it small against the lease, and well above the
-    /// round trip. Defaults to 50 ms.
+    /// Sets how long a node may be silent. A node that owes an answer and has sent nothing for this time
+    /// counts as failed, and the other nodes decide.
+    ///
+    /// Only the time of the node counts. A command that was not sent yet and a reply that was not read
+    /// yet, because this process is busy or was stopped, are not the node's. A node that works through a
+    /// long queue and goes on answering is not silent either. An acquisition therefore takes longer than
+    /// this where the process is late, but never longer than its lease: then it fails with
+    /// [`LockError::TimedOut`](crate::LockError::TimedOut).
+    ///
+    /// Choose several round trips, and less than the lease. The server may share its processor with
+    /// others: on a busy machine it stands still for tens of milliseconds. From 1 ms to 60 s. Defaults
+    /// to 1 s with one node, because there is no other to ask, and to 200 ms with several; to half of
+    /// [`expire`](Self::expire) if that is shorter.
     pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
-        self.node_timeout = node_timeout;
+        self.node_timeout = Some(node_timeout);
         self
+    }
+
+    fn resolved_node_timeout(&self, nodes: usize) -> Duration {
+        let default = if nodes > 1 { NODE_TIMEOUT } else { NODE_TIMEOUT_OF_ONE };
+        self.node_timeout.unwrap_or(default.min(self.expire / 2))
     }
 
     /// Sets how long a connection attempt to a node may take. Defaults to 1 s.
@@ -276,7 +295,7 @@ impl LockManagerBuilder {
     ) -> Arc<RedisNode> {
         let node = RedisNode::new(
             endpoint,
-            self.node_timeout,
+            self.resolved_node_timeout(self.nodes.len()),
             self.connect_timeout,
             self.restart_guard,
             Arc::clone(clock),
@@ -304,12 +323,13 @@ impl LockManagerBuilder {
     }
 
     fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
+        let node_timeout = self.resolved_node_timeout(nodes.len());
         let Self {
             nodes: _,
             prefix,
             dialect,
             expire,
-            node_timeout,
+            node_timeout: _,
             connect_timeout,
             max_waiters,
             restart_guard,
@@ -349,7 +369,8 @@ impl LockManagerBuilder {
             check_expire("restart_guard", longest_lease)?;
             check_guarded(self.expire, self.restart_guard)?;
         }
-        check_timeout("node_timeout", self.node_timeout)?;
+        let node_timeout = self.resolved_node_timeout(self.nodes.len());
+        check_timeout("node_timeout", node_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
         if self.nodes.len() > MAX_NODES {
             let allowed = format!("at most {MAX_NODES}");
@@ -358,10 +379,10 @@ impl LockManagerBuilder {
         if self.max_waiters == 0 {
             return Err(InvalidOption::new("max_waiters", "0", "at least 1").into());
         }
-        if validity::remaining(self.expire, self.node_timeout).is_zero() {
+        if validity::remaining(self.expire, node_timeout).is_zero() {
             return Err(InvalidOption::new(
                 "node_timeout",
-                format!("{:?}", self.node_timeout),
+                format!("{node_timeout:?}"),
                 format!("shorter than the lease (expire) of {:?}", self.expire),
             )
             .into());
