@@ -82,18 +82,29 @@ async fn two_thousand_requests_for_one_key_at_once_are_served_or_contended() {
     assert!(outcome.answers.count(200) > 0, "nobody was served\n{}", outcome.answers);
 }
 
-/// The service itself is late then, and not its server.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_has_a_fifth_of_a_core_serves_every_request() {
-    const REQUESTS: usize = 1000;
+/// A service that is throttled is late itself, and its server is not.
+async fn a_throttled_service_serves_every_request(by: ThrottleBy) {
+    const REQUESTS: usize = 3000;
     let _alone = ALONE.lock().await;
     let target = Target::start().await;
     let mut burst = target.burst(REQUESTS, Keys::Distinct).await;
     burst.in_flight = 64;
     let open = burst.open().await.unwrap();
-    let throttle = Throttle::process(target.service.process_id(), ThrottleBy::Signals).unwrap();
+    let throttle = Throttle::process(target.service.process_id(), by).unwrap();
+    println!("throttled by       {}", throttle.means());
     let outcome = open.send().await;
     drop(throttle);
     target.check(&outcome, &[200]);
     assert_eq!(outcome.answers.count(200), REQUESTS);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_is_stopped_for_80_ms_of_every_100_serves_every_request() {
+    a_throttled_service_serves_every_request(ThrottleBy::Signals).await;
+}
+
+/// Where no quota can be set, this is the same once more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_with_a_quota_of_a_fifth_of_a_core_serves_every_request() {
+    a_throttled_service_serves_every_request(ThrottleBy::Any).await;
 }

@@ -22,7 +22,7 @@
 //! | `--seconds` | how long it runs | 1200 |
 //! | `--seed` | repeats the random choices of another run, which has printed its seed | random |
 //! | `--no-guard` | the services run without `restart_guard` | with it |
-//! | `--pause-ms` | the shortest and the longest pause between two kills, such as `1500-4000` | `1500-4000`, without the guard `50-150` |
+//! | `--pause-ms` | the shortest and the longest pause between two kills, such as `1500-4000` | `1500-4000`, without the guard `20-80` |
 //! | `--vanishing` | how many clients close their connection in the middle of a request | 10,000 in 1200 s |
 //! | `--bursts` | how many bursts there are | one every 30 s |
 //! | `--burst-requests` | how many requests one burst has | 2000 |
@@ -64,7 +64,7 @@ fn soak() -> Result<Soak, String> {
     let seed = arguments.option("seed")?.unwrap_or_else(|| u64::from(rand::random::<u32>()));
     let guarded = !arguments.flag("no-guard")?;
     let pause: Option<String> = arguments.option("pause-ms")?;
-    let default = if guarded { "1500-4000" } else { "50-150" };
+    let default = if guarded { "1500-4000" } else { "20-80" };
     let pause = pause_of(pause.as_deref().unwrap_or(default))?;
     let vanishing = u32::try_from(seconds * VANISHING.0 / VANISHING.1).unwrap_or(u32::MAX);
     let vanishing = arguments.option("vanishing")?.unwrap_or(vanishing);
