@@ -15,7 +15,9 @@
 //! * other clients close their connection in the middle of a request,
 //! * now and then 2,000 requests come at once.
 //!
-//! The handlers find overlaps by files, without the library: see [`redlock_load::Markers`].
+//! The handlers find overlaps by files, without the library: see [`redlock_load::Markers`]. The
+//! library only says for how long a handler may rely on its lock. An overlap with a handler that was
+//! held up for longer than that is counted as `beyond the lease`, and is no violation.
 //!
 //! | option | meaning | default |
 //! |---|---|---|
@@ -29,7 +31,7 @@
 //! | `--node-timeout-ms` | how long the servers have to answer | the library's 50 ms |
 //!
 //! The exit code is 0, or 1 for a violation, or 2 where the run could not be made. Violations are:
-//! two handlers at work on one key, a 503 while three of the five servers voted, any status but 200,
+//! two handlers at work on one key that could both rely on their locks, a 503 while three of the five servers voted, any status but 200,
 //! 409 and 503, a connection error, more memory in the last third of the run than in the second
 //! (medians; by more than a tenth and 2 MiB), handlers that never ended, and keys that are left on the
 //! servers when all leases are over, other than the counter of the fencing tokens.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::burst::{Burst, Keys};
 use crate::client::resolve;
 use crate::descriptors::raise_limit;
-use crate::markers::Markers;
+use crate::markers::{Markers, Overlap};
 use crate::memory::resident;
 use absences::Absences;
 use clients::{steady_clients, vanishing_clients};
@@ -121,10 +121,8 @@ impl Soak {
                 logs.push(format!("the service ended with {ended}"));
             }
         }
-        let (overlaps, held_up) = markers
-            .overlaps()?
-            .into_iter()
-            .partition(|overlap| overlap.first_was_inside < LEASE.mul_f64(0.9));
+        let overlaps = markers.overlaps()?.into_iter();
+        let (overlaps, held_up) = overlaps.partition(Overlap::breaks_the_promise);
         let lasted = begun.elapsed();
         let without_quorum = absences.without_quorum(SERVERS / 2 + 1);
         Ok(Report {

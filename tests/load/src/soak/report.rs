@@ -47,7 +47,7 @@ impl Report {
         self.kills.count
     }
 
-    /// Two handlers that worked on one key at once, though the first had not been at work for a lease.
+    /// Two handlers that worked on one key at once, though both could rely on their locks.
     pub fn overlaps(&self) -> &[Overlap] {
         &self.overlaps
     }
@@ -115,7 +115,7 @@ impl fmt::Display for Report {
         writeln!(f, "vanished clients   {}", self.vanished)?;
         writeln!(f, "bursts             {}", self.bursts)?;
         writeln!(f, "overlaps           {}", self.overlaps.len())?;
-        writeln!(f, "held up too long   {}", self.held_up.len())?;
+        writeln!(f, "beyond the lease   {}", self.held_up.len())?;
         for samples in &self.memory {
             match levels(samples) {
                 Some((before, after)) => {
@@ -186,7 +186,13 @@ mod tests {
     }
 
     fn overlap() -> Overlap {
-        Overlap { key: "wait-1".to_owned(), first_was_inside: Duration::from_millis(950) }
+        let second = Duration::from_secs(1);
+        Overlap {
+            key: "wait-1".to_owned(),
+            first_was_inside: second,
+            first_could_rely_for: second,
+            second_could_rely_for: second,
+        }
     }
 
     fn answered(report: &mut Report, second: u64, status: Result<u16, String>) {
