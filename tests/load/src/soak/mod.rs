@@ -116,7 +116,8 @@ impl Soak {
             let ended = service.terminate().await;
             let log = service.log();
             let lines = log.lines().filter(|line| !line.starts_with("listening"));
-            logs.extend(lines.take(5).map(str::to_owned));
+            // The first lines are about servers that have just been started.
+            logs.extend(lines.rev().take(5).map(str::to_owned));
             if !ended.success() {
                 logs.push(format!("the service ended with {ended}"));
             }

@@ -11,8 +11,9 @@ const MIB: u64 = 1024 * 1024;
 /// How much later than the servers vote again a refused request may be answered.
 const MARGIN: Duration = Duration::from_millis(500);
 /// Memory is compared between the second and the last third of the run, if there are so many samples
-/// in each.
-const SAMPLES: usize = 20;
+/// in each: one a second. In shorter runs it has not found its level, since each burst leaves some
+/// fragments behind.
+const SAMPLES: usize = 100;
 /// A run with fewer requests served shows nothing.
 const SERVED: usize = 10;
 
@@ -178,7 +179,7 @@ mod tests {
             bursts: 0,
             overlaps: Vec::new(),
             held_up: vec![overlap()],
-            memory: vec![vec![100 * MIB; 60]],
+            memory: vec![vec![100 * MIB; 3 * SAMPLES]],
             handlers_left: 0,
             keys_left: Vec::new(),
             logs: Vec::new(),
@@ -220,7 +221,7 @@ mod tests {
             ("other statuses: {500: 1}", |report| answered(report, 25, Ok(500))),
             ("2 handlers never ended", |report| report.handlers_left = 2),
             ("1 keys left", |report| report.keys_left.push("7000/wait-1".to_owned())),
-            ("memory grew", |report| report.memory[0][40..].fill(120 * MIB)),
+            ("memory grew", |report| report.memory[0][2 * SAMPLES..].fill(120 * MIB)),
         ];
         for (words, make) in defects {
             let mut report = good();
@@ -239,10 +240,10 @@ mod tests {
 
     #[test]
     fn memory_is_compared_by_medians() {
-        let mut samples = vec![7; 60];
-        samples[..20].fill(1000);
-        samples[55..].fill(1000);
+        let mut samples = vec![7; 3 * SAMPLES];
+        samples[..SAMPLES].fill(1000);
+        samples[3 * SAMPLES - 10..].fill(1000);
         assert_eq!(levels(&samples), Some((7, 7)));
-        assert_eq!(levels(&samples[..59]), None);
+        assert_eq!(levels(&samples[1..]), None, "too few");
     }
 }
