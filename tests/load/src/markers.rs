@@ -24,7 +24,7 @@ pub struct Markers {
 /// Two handlers that worked on one key at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overlap {
-    /// What both worked on.
+    /// The key of both handlers.
     pub key: String,
     /// How long the first handler had been at work when the second began.
     pub first_was_inside: Duration,

@@ -31,10 +31,14 @@
 //! | `--node-timeout-ms` | how long the servers have to answer | the library's 50 ms |
 //!
 //! The exit code is 0, or 1 for a violation, or 2 where the run could not be made. Violations are:
-//! two handlers at work on one key that could both rely on their locks, a 503 while three of the five servers voted, any status but 200,
-//! 409 and 503, a connection error, more memory in the last third of the run than in the second
-//! (medians; by more than a tenth and 2 MiB; judged in runs of 300 s and more), handlers that never ended, and keys that are left on the
-//! servers when all leases are over, other than the counter of the fencing tokens.
+//!
+//! * two handlers at work on one key that could both rely on their locks,
+//! * a 503 while three of the five servers voted, any status but 200, 409 and 503, a connection error,
+//! * more memory in the last third of the run than in the second: the medians differ by more than a
+//!   tenth and 2 MiB. This is judged in runs of 300 s and more,
+//! * handlers that never ended,
+//! * keys that are left on the servers when all leases are over, other than the counter of the fencing
+//!   tokens.
 //!
 //! # Which 503 are violations
 //!

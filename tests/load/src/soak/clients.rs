@@ -15,8 +15,8 @@ use super::PATIENCE;
 use crate::answers::{Answer, Answers};
 use crate::client::Connection;
 
-/// Clients of each service that want short work done on a few keys, and those that want long work
-/// done: nearly as long as the lease, so that servers can forget a lock in the middle of it.
+/// How many clients of each service ask for short work on a few keys, and how many for long work. Long
+/// work takes nearly as long as the lease, so that servers can forget a lock in the middle of it.
 const QUICK_CLIENTS: u64 = 12;
 const SLOW_CLIENTS: u64 = 6;
 const QUICK_KEYS: u64 = 8;

@@ -30,7 +30,7 @@ pub(super) struct Kills {
     pub(super) guarded: bool,
 }
 
-/// What was done to the servers.
+/// The kills of a run.
 #[derive(Debug, Default)]
 pub(super) struct Killed {
     pub(super) count: usize,

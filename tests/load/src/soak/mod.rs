@@ -38,14 +38,14 @@ const END: Duration = Duration::from_secs(20);
 /// Open files besides the connections of a burst.
 const OTHER_FILES: usize = 1000;
 
-/// What a run consists of.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Soak {
     /// The program `load-service`.
     pub service: PathBuf,
     /// How long the run takes.
     pub time: Duration,
-    /// What is chosen at random depends on this number alone.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Whether servers that were restarted do not vote for a lease.
     pub guarded: bool,

@@ -1,4 +1,4 @@
-//! What was seen in a long run.
+//! The result of a long run.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ const SAMPLES: usize = 100;
 /// A run with fewer requests served shows nothing.
 const SERVED: usize = 10;
 
-/// What was seen in a long run.
+/// The result of a long run.
 #[derive(Debug)]
 pub struct Report {
     pub(super) seed: u64,
