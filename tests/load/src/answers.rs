@@ -1,10 +1,10 @@
-//! What became of many requests.
+//! The answers to many requests.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// What became of one request.
+/// The end of one request: its answer, or the loss of its connection.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// When the request was sent.
@@ -15,7 +15,7 @@ pub struct Answer {
     pub status: Result<u16, String>,
 }
 
-/// What became of many requests.
+/// The ends of many requests.
 #[derive(Debug, Clone, Default)]
 pub struct Answers(Vec<Answer>);
 

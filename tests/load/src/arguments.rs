@@ -51,7 +51,7 @@ impl Arguments {
     ///
     /// # Errors
     ///
-    /// The option has no value, or one that cannot be read.
+    /// The option has no value, or its value cannot be read.
     pub fn option<T: FromStr>(&mut self, name: &str) -> Result<Option<T>, String> {
         let Some(value) = self.named.remove(name) else { return Ok(None) };
         let value = value.ok_or_else(|| format!("--{name} needs a value"))?;

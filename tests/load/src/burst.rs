@@ -65,11 +65,11 @@ pub struct Burst {
     pub requests: usize,
     /// How many of them are under way at a time: as many connections are opened.
     pub in_flight: usize,
-    /// What `{n}` in the path becomes.
+    /// The numbers that stand for `{n}` in the path.
     pub keys: Keys,
     /// The path, and a query if there is one, such as `/orders/{n}/pay?hold_ms=0`.
     pub path: String,
-    /// How long one request may take. What takes longer counts as a connection error.
+    /// How long one request may take. A longer one counts as a connection error.
     pub patience: Duration,
 }
 
@@ -81,7 +81,7 @@ pub struct OpenBurst {
     retries: usize,
 }
 
-/// What became of a burst.
+/// The result of a burst.
 #[derive(Debug)]
 pub struct Outcome {
     /// The answers.

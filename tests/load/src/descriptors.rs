@@ -4,8 +4,8 @@ use std::io;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Raises the limit of open files of this process, and of those that it starts from now on, as far as
-/// it may.
+/// Raises the limit of open files of this process to its hard limit. Processes that this one starts
+/// from now on inherit the limit.
 ///
 /// # Errors
 ///

@@ -7,9 +7,9 @@ const MIB: u64 = 1024 * 1024;
 /// How much memory a process has in use, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Memory {
-    /// What is resident now.
+    /// The memory that is resident now.
     pub resident: u64,
-    /// The most that was resident at any time.
+    /// The most memory that was resident at any time.
     pub peak: u64,
 }
 
@@ -31,7 +31,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// What is resident of a process, in bytes; `None` where the kernel does not say.
+/// The resident memory of a process, in bytes; `None` where the kernel does not say.
 pub fn resident(process: i32) -> Option<u64> {
     Memory::of(process).map(|memory| memory.resident)
 }

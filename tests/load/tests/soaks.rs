@@ -19,7 +19,7 @@ fn soak() -> Soak {
         time: Duration::from_secs(15),
         seed: u64::from(rand::random::<u32>()),
         guarded: true,
-        pause: Duration::from_millis(1500)..Duration::from_millis(4000),
+        pause: Duration::from_millis(1500)..Duration::from_secs(4),
         vanishing: 125,
         bursts: 1,
         burst_requests: 500,
@@ -47,12 +47,20 @@ async fn servers_that_are_killed_now_and_then_break_no_promise() {
 async fn a_majority_that_forgets_locks_is_found_out_unless_it_is_guarded() {
     let fast = Soak {
         time: Duration::from_secs(8),
-        pause: Duration::from_millis(50)..Duration::from_millis(150),
+        pause: Duration::from_millis(20)..Duration::from_millis(80),
         bursts: 0,
         ..soak()
     };
-    let unguarded = run(Soak { guarded: false, ..fast.clone() }).await;
-    assert!(!unguarded.overlaps().is_empty(), "{unguarded}");
+    // Whether enough servers forget in the right moment is a matter of chance.
+    let mut unguarded = 0;
+    for seed in fast.seed..fast.seed + 5 {
+        let report = run(Soak { seed, guarded: false, ..fast.clone() }).await;
+        unguarded += report.overlaps().len();
+        if unguarded > 0 {
+            break;
+        }
+    }
+    assert!(unguarded > 0, "no overlap was found without the guard");
     // So few servers vote that hardly a lock is granted.
     let guarded = run(fast).await;
     assert_eq!(guarded.overlaps(), [], "{guarded}");

@@ -30,7 +30,7 @@ use axum::extract::{MatchedPath, Path, Query, State};
 use axum::http::StatusCode;
 use axum::routing::post;
 use axum::{Extension, Router};
-use redlock_axum::{LockLayer, LockManager};
+use redlock_axum::{HeldLock, LockLayer, LockManager};
 use redlock_load::{Markers, raise_limit};
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -51,10 +51,11 @@ async fn work(
     Path(id): Path<u64>,
     Query(Work { hold_ms }): Query<Work>,
     State(markers): State<Markers>,
+    lock: HeldLock,
 ) -> Result<&'static str, (StatusCode, String)> {
     let route = route.as_str().split('/').nth(1).unwrap_or_default();
     let inside = markers
-        .enter(&format!("{route}-{id}"))
+        .enter(&format!("{route}-{id}"), || lock.remaining())
         .map_err(|error| (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
     if hold_ms > 0 {
         sleep(Duration::from_millis(hold_ms)).await;

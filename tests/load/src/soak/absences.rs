@@ -27,7 +27,7 @@ impl Absences {
         let absences = self.0.iter().flatten();
         let mut changes: Vec<_> =
             absences.flat_map(|(from, until)| [(*from, false), (*until, true)]).collect();
-        // Of several changes at one moment, those that return come first.
+        // At one moment, servers return before others leave.
         changes.sort_unstable_by_key(|(at, returns)| (*at, !returns));
         let (mut voting, mut since, mut found) = (self.0.len(), None, Vec::new());
         for (at, returns) in changes {

@@ -15,12 +15,12 @@ use super::PATIENCE;
 use crate::answers::{Answer, Answers};
 use crate::client::Connection;
 
-/// Clients of each service that want short work done on a few keys, and those that want long work
-/// done: nearly as long as the lease, so that servers can forget a lock in the middle of it.
+/// How many clients of each service ask for short work on a few keys, and how many for long work. Long
+/// work takes nearly as long as the lease, so that servers can forget a lock in the middle of it.
 const QUICK_CLIENTS: u64 = 12;
-const SLOW_CLIENTS: u64 = 4;
+const SLOW_CLIENTS: u64 = 6;
 const QUICK_KEYS: u64 = 8;
-const SLOW_KEYS: u64 = 2;
+const SLOW_KEYS: u64 = 4;
 const PAUSE: Range<u64> = 20..60;
 
 /// A request of one of the clients: its path.
@@ -30,7 +30,7 @@ fn quick_work(random: &mut StdRng) -> String {
 }
 
 fn slow_work(random: &mut StdRng) -> String {
-    let (key, hold) = (random.random_range(0..SLOW_KEYS), random.random_range(400..700));
+    let (key, hold) = (random.random_range(0..SLOW_KEYS), random.random_range(500..800));
     format!("/fenced/{key}?hold_ms={hold}")
 }
 

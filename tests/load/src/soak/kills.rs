@@ -12,7 +12,7 @@ use super::LEASE;
 use super::absences::Absences;
 
 /// A killed server stays down for less than this, and then for as long as it needs to start.
-const LONGEST_DOWN: Duration = Duration::from_millis(200);
+const LONGEST_DOWN: Duration = Duration::from_millis(100);
 /// A manager connects to a server again within this time after its start.
 const RECONNECT: Duration = Duration::from_secs(1);
 /// A server tells its uptime in whole seconds, so that it votes up to two seconds later than it could.
@@ -30,7 +30,7 @@ pub(super) struct Kills {
     pub(super) guarded: bool,
 }
 
-/// What was done to the servers.
+/// The kills of a run.
 #[derive(Debug, Default)]
 pub(super) struct Killed {
     pub(super) count: usize,

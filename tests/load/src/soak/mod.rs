@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use crate::burst::{Burst, Keys};
 use crate::client::resolve;
 use crate::descriptors::raise_limit;
-use crate::markers::Markers;
+use crate::markers::{Markers, Overlap};
 use crate::memory::resident;
 use absences::Absences;
 use clients::{steady_clients, vanishing_clients};
@@ -38,14 +38,14 @@ const END: Duration = Duration::from_secs(20);
 /// Open files besides the connections of a burst.
 const OTHER_FILES: usize = 1000;
 
-/// What a run consists of.
+/// The settings of a run.
 #[derive(Debug, Clone)]
 pub struct Soak {
     /// The program `load-service`.
     pub service: PathBuf,
     /// How long the run takes.
     pub time: Duration,
-    /// What is chosen at random depends on this number alone.
+    /// The seed of all random choices.
     pub seed: u64,
     /// Whether servers that were restarted do not vote for a lease.
     pub guarded: bool,
@@ -116,15 +116,14 @@ impl Soak {
             let ended = service.terminate().await;
             let log = service.log();
             let lines = log.lines().filter(|line| !line.starts_with("listening"));
-            logs.extend(lines.take(5).map(str::to_owned));
+            // The first lines are about servers that have just been started.
+            logs.extend(lines.rev().take(5).map(str::to_owned));
             if !ended.success() {
                 logs.push(format!("the service ended with {ended}"));
             }
         }
-        let (overlaps, held_up) = markers
-            .overlaps()?
-            .into_iter()
-            .partition(|overlap| overlap.first_was_inside < LEASE.mul_f64(0.9));
+        let overlaps = markers.overlaps()?.into_iter();
+        let (overlaps, held_up) = overlaps.partition(Overlap::breaks_the_promise);
         let lasted = begun.elapsed();
         let without_quorum = absences.without_quorum(SERVERS / 2 + 1);
         Ok(Report {
