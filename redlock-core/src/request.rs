@@ -1,6 +1,7 @@
 //! The options of one acquisition.
 
 mod acquisition;
+mod hand_over;
 
 use std::fmt;
 use std::sync::Arc;

@@ -22,6 +22,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 const LONGEST_PREFIX: usize = 100;
+const OUTAGE_GRACE: Duration = Duration::from_secs(2);
 const MAX_WAITERS: usize = 1000;
 /// More would not make it safer, only slower; a claim remembers the nodes it asked in 64 bits.
 const MAX_NODES: usize = 63;
@@ -37,6 +38,7 @@ const MAX_NODES: usize = 63;
 /// | [`node_timeout`](Self::node_timeout) | 50 ms | 1 ms to 60 s |
 /// | [`connect_timeout`](Self::connect_timeout) | 1 s | 1 ms to 60 s |
 /// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
+/// | [`outage_grace`](Self::outage_grace) | 2 s | 0 to 60 s |
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
 ///
 /// # Examples
@@ -65,6 +67,7 @@ pub struct LockManagerBuilder {
     node_timeout: Duration,
     connect_timeout: Duration,
     max_waiters: usize,
+    outage_grace: Duration,
     restart_guard: Option<Duration>,
 }
 
@@ -85,6 +88,7 @@ impl LockManagerBuilder {
             node_timeout: NODE_TIMEOUT,
             connect_timeout: CONNECT_TIMEOUT,
             max_waiters: MAX_WAITERS,
+            outage_grace: OUTAGE_GRACE,
             restart_guard: None,
         }
     }
@@ -155,6 +159,24 @@ impl LockManagerBuilder {
     /// eat the service. Defaults to 1000.
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
         self.max_waiters = max_waiters;
+        self
+    }
+
+    /// Sets how long callers that already wait for a lock keep their place while no quorum of nodes
+    /// answers, counted from the first question without a quorum: a dropped connection or a restart
+    /// of the servers then costs them time, and no error. After the grace they fail with
+    /// [`LockError::Unavailable`](crate::LockError::Unavailable), each at its next attempt.
+    ///
+    /// A caller waits already when the nodes have refused it because another holds the lock, or when
+    /// it queues behind another caller of this manager. Everybody else learns of an outage within one
+    /// attempt: [`try_acquire`](crate::LockRequest::try_acquire), a request without
+    /// [`wait_time`](crate::LockRequest::wait_time), and a request that comes during the outage. The
+    /// grace belongs to the outage: all callers of a key share it, and it never extends a `wait_time`.
+    /// A missing right on the servers is no outage.
+    ///
+    /// From 0, which switches it off, to 60 s. Defaults to 2 s.
+    pub fn outage_grace(mut self, outage_grace: Duration) -> Self {
+        self.outage_grace = outage_grace;
         self
     }
 
@@ -294,7 +316,7 @@ impl LockManagerBuilder {
         Self::new().wire(nodes, clock)
     }
 
-    fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
+    pub(crate) fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
         let Self {
             nodes: _,
             prefix,
@@ -303,6 +325,7 @@ impl LockManagerBuilder {
             node_timeout,
             connect_timeout,
             max_waiters,
+            outage_grace,
             restart_guard,
         } = self;
         telemetry::describe();
@@ -311,7 +334,7 @@ impl LockManagerBuilder {
         let ballot = Ballot { nodes: nodes.into(), node_timeout, clock, aftercare };
         let shared = Shared {
             keeper: Keeper::new(ballot.clone()),
-            queues: Arc::new(Queues::new(ballot.clone(), max_waiters)),
+            queues: Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace)),
             ballot,
             background,
             counter: format!("{prefix}redlock:fencing").into(),
@@ -339,6 +362,10 @@ impl LockManagerBuilder {
         if self.nodes.len() > MAX_NODES {
             let allowed = format!("at most {MAX_NODES}");
             return Err(InvalidOption::new("nodes", self.nodes.len().to_string(), allowed).into());
+        }
+        if self.outage_grace > LONGEST_TIMEOUT {
+            let value = format!("{:?}", self.outage_grace);
+            return Err(InvalidOption::new("outage_grace", value, "from 0 to 60 s").into());
         }
         if self.max_waiters == 0 {
             return Err(InvalidOption::new("max_waiters", "0", "at least 1").into());
@@ -395,6 +422,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("node_timeout", &self.node_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .field("max_waiters", &self.max_waiters)
+            .field("outage_grace", &self.outage_grace)
             .field("restart_guard", &self.restart_guard)
             .finish()
     }
