@@ -169,13 +169,14 @@ async fn the_waiting_time_ends_in_an_outage_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_request_fails_at_once_during_an_outage() {
-    for mode in [Mode::Down, Mode::Broken] {
+    // A sleeping waiter meets the outage half a second later at most.
+    let cases = [(Mode::Down, 0), (Mode::Down, 600), (Mode::Broken, 600)];
+    for (mode, after) in cases {
         for others_wait in [false, true] {
             let (locks, nodes) = held_elsewhere(3);
             let waiter = if others_wait { Some(refused_waiter(&locks).await) } else { None };
             set(&nodes[..2], mode);
-            // The waiter meets the outage.
-            sleep(600 * MILLI).await;
+            sleep(after * MILLI).await;
             let request = || locks.lock("a").wait_time(60 * SECOND);
             for request in [request().acquire(), locks.lock("b").wait_forever().acquire()] {
                 let result = request.now_or_never().expect("at once");
@@ -279,6 +280,46 @@ async fn each_outage_has_a_grace_of_its_own() {
     assert!(!waiter.is_finished());
     forget(&nodes);
     drop(waiter.await.unwrap().0.unwrap());
+}
+
+/// The first waiter ends the first outage by acquiring the lock. The second one was never refused.
+#[tokio::test(start_paused = true)]
+async fn the_next_waiter_has_a_new_grace_when_the_first_one_got_the_lock() {
+    let (locks, nodes) = held_elsewhere(3);
+    let first = refused_waiter(&locks).await;
+    let second = waiter(&locks);
+    settle().await;
+    set(&nodes, Mode::Down);
+    sleep(1500 * MILLI).await;
+    forget(&nodes);
+    set(&nodes, UP);
+    let holder = first.await.unwrap().0.unwrap();
+    sleep(SECOND).await;
+    set(&nodes, Mode::Down);
+    holder.release().await.unwrap_err();
+    sleep(1500 * MILLI).await;
+    assert!(!second.is_finished());
+    set(&nodes, UP);
+    drop(second.await.unwrap().0.unwrap());
+}
+
+/// A holder that overruns its lease keeps the line of its key in place.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_forgotten_with_the_last_waiter() {
+    let (locks, nodes) = nodes(1);
+    let overrun = locks.lock("a").expire(SECOND / 10).try_acquire().await.unwrap();
+    sleep(SECOND).await;
+    occupy(&nodes);
+    let waiter = refused_waiter(&locks).await;
+    set(&nodes, Mode::Down);
+    sleep(SECOND).await;
+    let has_outage = || locks.queues().lines.lock().values().any(|line| line.outage.is_some());
+    assert!(has_outage());
+    waiter.abort();
+    settle().await;
+    assert_eq!(locks.queues().lines(), 1);
+    assert!(!has_outage());
+    drop(overrun);
 }
 
 #[tokio::test(start_paused = true)]
