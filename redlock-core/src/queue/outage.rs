@@ -9,7 +9,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::backoff::Backoff;
 use super::place::Place;
 use crate::ballot::quorum;
-use crate::error::{NodeError, Vote, Votes};
+use crate::error::{LockError, NodeError, Vote, Votes};
+use crate::key::LockKey;
 use crate::node::Node;
 
 /// A time in which no quorum of nodes answers. The callers of one key share it, so that the grace
@@ -46,23 +47,24 @@ impl Patience {
     }
 
     /// Notes that a ballot, which began at `begun`, had no quorum, and waits until it makes sense to
-    /// ask again. Returns `false` when the caller has to give up: it is new, the grace or its waiting
-    /// time is over, or the nodes' reasons do not pass by themselves.
+    /// ask again. Fails when the caller has to give up: it is new, the grace or its waiting time is
+    /// over, or the nodes' reasons do not pass by themselves.
     ///
     /// Returns early when the place is woken: by a shutdown, or by another caller that had a quorum.
     pub(crate) async fn outlast(
         &mut self,
         place: &Place,
         begun: Instant,
-        votes: &Votes,
+        key: LockKey,
+        votes: Votes,
         deadline: Option<Instant>,
-    ) -> bool {
-        let since = place.note_outage(begun, votes);
+    ) -> Result<(), LockError> {
+        let since = place.note_outage(begun, &votes);
         let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
         let until = since + place.outage_grace();
         let until = deadline.map_or(until, |deadline| deadline.min(until));
-        if !waited_before || Instant::now() >= until || !passes(votes) {
-            return false;
+        if !waited_before || Instant::now() >= until || !passes(&votes) {
+            return Err(LockError::Unavailable { key, votes });
         }
         // First the pause: a node may seem to be up for a moment after its connection has broken, and
         // a frozen one always does.
@@ -74,9 +76,9 @@ impl Patience {
         };
         tokio::select! {
             biased;
-            () = place.woken() => true,
-            () = sleep_until(until) => false,
-            () = back => true,
+            () = place.woken() => Ok(()),
+            () = sleep_until(until) => Err(LockError::Unavailable { key, votes }),
+            () = back => Ok(()),
         }
     }
 }

@@ -28,12 +28,14 @@ pub(crate) struct Place {
 }
 
 /// How a caller found the line of its key.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Arrival {
-    /// When it came, if it has to wait behind another caller of this process.
-    pub(super) queued_since: Option<Instant>,
-    /// Whether the callers before it wait through an outage.
-    pub(super) in_outage: bool,
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Arrival {
+    /// Nobody else of this process holds the lock or waits for it.
+    First,
+    /// It waits behind other callers of this process since then.
+    Queued(Instant),
+    /// The callers before it wait through an outage.
+    InOutage,
 }
 
 /// What a caller's turn is.
@@ -140,12 +142,15 @@ impl Place {
 
     /// When the caller came, if it had to wait behind another caller of this process.
     pub(super) fn queued_since(&self) -> Option<Instant> {
-        self.arrival.queued_since
+        match self.arrival {
+            Arrival::Queued(since) => Some(since),
+            Arrival::First | Arrival::InOutage => None,
+        }
     }
 
     /// Whether the callers before this one waited through an outage when it came.
     pub(crate) fn came_in_outage(&self) -> bool {
-        self.arrival.in_outage
+        matches!(self.arrival, Arrival::InOutage)
     }
 
     pub(super) fn outage_grace(&self) -> Duration {

@@ -109,13 +109,14 @@ impl Queues {
     }
 
     fn arrival(&self, line: &Line) -> Arrival {
-        let held_here = line.held_for().is_some();
-        let has_waiters = !line.waiting.is_empty();
-        Arrival {
-            queued_since: (held_here || has_waiters).then(Instant::now),
-            in_outage: has_waiters
-                && !held_here
-                && (line.outage.is_some() || !self.ballot.has_quorum()),
+        if line.held_for().is_some() {
+            Arrival::Queued(Instant::now())
+        } else if line.waiting.is_empty() {
+            Arrival::First
+        } else if line.outage.is_some() || !self.ballot.has_quorum() {
+            Arrival::InOutage
+        } else {
+            Arrival::Queued(Instant::now())
         }
     }
 

@@ -74,8 +74,9 @@ impl LockRequest {
         let place = shared.queues.join(name, &key, wanted)?;
         let mut patience = Patience::new(&place);
         if place.came_in_outage() {
-            // The waiters before it keep their places. A new caller learns of the outage at once.
-            match self.attempt(&key, terms).await {
+            // The waiters before it keep their places. A new caller learns of the outage at once. That
+            // is rare, and its future would be part of every acquisition's.
+            match Box::pin(self.attempt(&key, terms)).await {
                 Err(LockError::Contended { .. }) => {
                     patience.refused(&place);
                 }
@@ -101,10 +102,9 @@ impl LockRequest {
                         Err(error) => return Err(error),
                     };
                     place.rejoin();
-                    if let Some(votes) = unconfirmed
-                        && !Box::pin(patience.outlast(&place, begun, &votes, deadline)).await
-                    {
-                        return Err(LockError::Unavailable { key, votes });
+                    if let Some(votes) = unconfirmed {
+                        let key = key.clone();
+                        Box::pin(patience.outlast(&place, begun, key, votes, deadline)).await?;
                     }
                 }
                 Ok(Turn::Own(held)) => {
@@ -113,7 +113,7 @@ impl LockRequest {
                     }
                 }
                 Ok(Turn::Ask) => {
-                    return self.ask_until(&key, terms, &place, patience, deadline).await;
+                    return self.ask_until(&key, terms, &place, &mut patience, deadline).await;
                 }
                 Err(_) => {
                     if let Some(votes) = place.outage_votes() {
@@ -132,7 +132,7 @@ impl LockRequest {
         key: &LockKey,
         terms: Terms,
         place: &Place,
-        mut patience: Patience,
+        patience: &mut Patience,
         deadline: Option<Instant>,
     ) -> Result<LockGuard, LockError> {
         let node_timeout = self.shared.ballot.node_timeout;
@@ -148,25 +148,22 @@ impl LockRequest {
                 bell.reset();
             }
             let begun = Instant::now();
-            let (refused, remaining, split) = match self.ask(key, terms, hurried).await {
-                Err(LockError::Contended { key, remaining, votes }) => {
-                    let split = votes.iter().any(|(_, vote)| matches!(vote, Some(Vote::Granted)));
-                    (LockError::Contended { key, remaining, votes }, remaining, split)
-                }
-                Err(LockError::Unavailable { key, votes }) => {
-                    // Its future is large, and it is rare.
-                    if !Box::pin(patience.outlast(place, begun, &votes, deadline)).await {
-                        return Err(LockError::Unavailable { key, votes });
-                    }
-                    hurried = false;
-                    continue;
-                }
+            let refused = match self.ask(key, terms, hurried).await {
                 Ok(guard) => return Ok(guard),
-                Err(other) => {
-                    place.note_quorum();
-                    return Err(other);
-                }
+                Err(refused) => refused,
             };
+            if let LockError::Unavailable { key, votes } = refused {
+                // Boxed as above.
+                Box::pin(patience.outlast(place, begun, key, votes, deadline)).await?;
+                hurried = false;
+                continue;
+            }
+            let LockError::Contended { remaining, votes, .. } = &refused else {
+                place.note_quorum();
+                return Err(refused);
+            };
+            let remaining = *remaining;
+            let split = votes.iter().any(|(_, vote)| matches!(vote, Some(Vote::Granted)));
             if patience.refused(place) {
                 // The subscriptions may be gone with their connections.
                 bell = None;
