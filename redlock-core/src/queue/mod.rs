@@ -26,3 +26,5 @@ mod outage_tests;
 mod split_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turn_tests;
