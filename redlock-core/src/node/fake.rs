@@ -253,6 +253,10 @@ impl Node for FakeNode {
         (Listening::new(|| {}), Box::pin(ready))
     }
 
+    fn is_cluster(&self) -> bool {
+        false
+    }
+
     fn is_up(&self) -> bool {
         *self.mode.borrow() != Mode::Down
     }

@@ -47,6 +47,10 @@ pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
     /// Announcements may get lost; they never hold anything up.
     fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready);
 
+    /// Whether it is a server in cluster mode, as far as is known. The keys of one question must then
+    /// lie in one slot.
+    fn is_cluster(&self) -> bool;
+
     /// Whether it can be asked now, as far as is known.
     fn is_up(&self) -> bool;
 

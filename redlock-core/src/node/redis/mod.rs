@@ -198,6 +198,10 @@ impl Node for RedisNode {
         self.channels.listen(&channel(name), ring)
     }
 
+    fn is_cluster(&self) -> bool {
+        self.link().is_ok_and(|link| link.identity.is_cluster)
+    }
+
     fn is_up(&self) -> bool {
         self.link().is_ok()
     }
