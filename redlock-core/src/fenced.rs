@@ -266,6 +266,37 @@ mod tests {
         assert!(locks.queues().is_empty());
     }
 
+    /// Both wait in line, so both keep their places, and the nodes are soon back.
+    #[tokio::test(start_paused = true)]
+    async fn a_hand_over_that_is_not_confirmed_in_a_short_outage_keeps_its_place() {
+        for mode in [Mode::Frozen, Mode::Down] {
+            let (locks, nodes) = over_fakes(3);
+            let acquire = || locks.lock("a").wait_time(WAIT).fenced().acquire();
+            let first = acquire().await.unwrap();
+            let token = first.fencing_token();
+            let order = parking_lot::Mutex::new(Vec::new());
+            let turn = async |number| {
+                let guard = acquire().await.unwrap();
+                assert!(guard.is_valid() && guard.fencing_token() > token);
+                order.lock().push(number);
+                guard.release().await.unwrap();
+            };
+            let outage = async {
+                for node in &nodes {
+                    node.set(mode);
+                }
+                first.release().await.unwrap();
+                tokio::time::sleep(Duration::from_millis(1500)).await;
+                for node in &nodes {
+                    node.set(Mode::Up(Duration::ZERO));
+                }
+            };
+            tokio::join!(turn(2), turn(3), outage);
+            assert_eq!(*order.lock(), [2, 3], "{mode:?}");
+            assert!(locks.queues().is_empty());
+        }
+    }
+
     /// It has nothing that counts on from it.
     #[tokio::test(start_paused = true)]
     async fn a_lock_without_a_number_is_not_handed_to_one_who_wants_it() {

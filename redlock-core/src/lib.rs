@@ -75,7 +75,7 @@
 //!
 //! | name | kind | labels |
 //! |---|---|---|
-//! | `redlock_acquire_seconds` | histogram: how long acquisitions took, waiting included | `outcome`: `acquired`, `contended`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `foreign_key`, `invalid`, `shut_down`, `dropped` |
+//! | `redlock_acquire_seconds` | histogram: how long acquisitions took, waiting included, also [through an outage](LockManagerBuilder::outage_grace) | `outcome`: `acquired`, `contended`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `foreign_key`, `invalid`, `shut_down`, `dropped` |
 //! | `redlock_lost_total` | counter: locks that were lost before they were released, by a shutdown too | |
 //! | `redlock_extensions_total` | counter: extensions of leases, renewal included | `outcome`: `extended`, `unavailable`, `lost` |
 //! | `redlock_node_up` | gauge: whether a node can be asked, as long as its manager lives | `node`: host and port |

@@ -167,10 +167,28 @@ impl Shared {
         moves
     }
 
+    /// Refuses fenced locks where a server in cluster mode keeps the lock and its counter in two
+    /// slots.
+    pub(crate) fn check_fenced(&self) -> Result<(), InvalidOption> {
+        if has_hash_tag(&self.prefix) || !self.ballot.nodes.iter().any(|node| node.is_cluster()) {
+            return Ok(());
+        }
+        let allowed = "one with a hash tag where locks are fenced on a server in cluster mode, \
+            such as .prefix(\"{locks}:\")";
+        Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed))
+    }
+
     /// Refuses what comes after the shutdown.
     pub(crate) fn check_open(&self) -> Result<(), LockError> {
         if self.closed.load(Ordering::SeqCst) { Err(LockError::ShutDown) } else { Ok(()) }
     }
+}
+
+/// Whether all keys with this prefix lie in one slot of a Redis Cluster: it contains a first `{`, a
+/// text that is not empty, and a `}`.
+fn has_hash_tag(prefix: &str) -> bool {
+    let tag = prefix.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    tag.is_some_and(|(tag, _)| !tag.is_empty())
 }
 
 /// Refuses a lease that a server which has forgotten it does not stay away for.

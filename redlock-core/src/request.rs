@@ -1,6 +1,7 @@
 //! The options of one acquisition.
 
 mod acquisition;
+mod hand_over;
 
 use std::fmt;
 use std::sync::Arc;
@@ -134,7 +135,8 @@ impl LockRequest {
     }
 
     /// Sets the longest time that [`acquire`](Self::acquire) waits while another holds the lock.
-    /// Defaults to none: one attempt.
+    /// Defaults to none: one attempt. An outage of the nodes may end the waiting earlier, see
+    /// [`outage_grace`](crate::LockManagerBuilder::outage_grace).
     pub fn wait_time(mut self, wait_time: Duration) -> Self {
         self.wait = Wait::For(wait_time);
         self
@@ -151,7 +153,10 @@ impl LockRequest {
     /// has a [`FencingToken`](crate::FencingToken), which says what it promises. Call it last, the
     /// other options come before.
     ///
-    /// On several nodes it costs one more round trip. The servers' users need the rights to `TIME`,
+    /// On several nodes it costs one more round trip. On a server in cluster mode the manager's
+    /// [`prefix`](crate::LockManagerBuilder::prefix) must contain a hash tag, as in `{locks}:`, so that
+    /// the lock and the counter lie in one slot; otherwise the request fails with
+    /// [`LockError::InvalidOption`]. The servers' users need the rights to `TIME`,
     /// and to `GET` and `SET` the key `redlock:fencing` behind the manager's prefix.
     pub fn fenced(mut self) -> FencedRequest {
         self.fenced = true;
@@ -174,8 +179,11 @@ impl LockRequest {
 
     /// Acquires the lock, waiting up to [`wait_time`](Self::wait_time) while another holds it.
     ///
-    /// Waits for another holder only: where no quorum of nodes can be had it returns at once, so
-    /// that callers learn of it. The nodes' answers to the last question are waited for, which may
+    /// Waits for another holder only: where no quorum of nodes answers its first question, it returns
+    /// at once. A caller that waits already, because the nodes have refused it or because it queues
+    /// behind another caller of this manager, keeps its place through an outage for up to the
+    /// manager's [`outage_grace`](crate::LockManagerBuilder::outage_grace), and returns
+    /// [`LockError::Unavailable`] after that. The nodes' answers to the last question are waited for, which may
     /// take up to the manager's `node_timeout` longer, and twice that for a
     /// [fenced](Self::fenced) lock, or for a shared one that has to be extended for
     /// [`hold_at_least`](Self::hold_at_least).
@@ -198,6 +206,9 @@ impl LockRequest {
     fn terms(&self) -> Result<Terms, LockError> {
         let expire = self.expire.unwrap_or(self.shared.expire);
         self.shared.check_expire(expire)?;
+        if self.fenced {
+            self.shared.check_fenced()?;
+        }
         let renew = self.renew || self.expire.is_none();
         let (max_hold, hold_at_least) = (self.max_hold, self.hold_at_least);
         if let Some(at_least) = hold_at_least.filter(|at_least| *at_least > expire) {

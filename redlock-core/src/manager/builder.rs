@@ -27,6 +27,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 const LONGEST_PREFIX: usize = 100;
+const OUTAGE_GRACE: Duration = Duration::from_secs(2);
 const MAX_WAITERS: usize = 1000;
 /// More would not make it safer, only slower; a claim remembers the nodes it asked in 64 bits.
 const MAX_NODES: usize = 63;
@@ -42,6 +43,7 @@ const MAX_NODES: usize = 63;
 /// | [`node_timeout`](Self::node_timeout) | 1 s with one node, 200 ms with several; half of `expire` if that is shorter | 1 ms to 60 s |
 /// | [`connect_timeout`](Self::connect_timeout) | 1 s | 1 ms to 60 s |
 /// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
+/// | [`outage_grace`](Self::outage_grace) | 2 s | 0 to 60 s |
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
 ///
 /// # Examples
@@ -70,6 +72,7 @@ pub struct LockManagerBuilder {
     node_timeout: Option<Duration>,
     connect_timeout: Duration,
     max_waiters: usize,
+    outage_grace: Duration,
     restart_guard: Option<Duration>,
 }
 
@@ -90,6 +93,7 @@ impl LockManagerBuilder {
             node_timeout: None,
             connect_timeout: CONNECT_TIMEOUT,
             max_waiters: MAX_WAITERS,
+            outage_grace: OUTAGE_GRACE,
             restart_guard: None,
         }
     }
@@ -122,6 +126,10 @@ impl LockManagerBuilder {
 
     /// Sets what stands before every key on the nodes, so that several applications can share them.
     /// Defaults to nothing, which is what other languages' libraries lock too.
+    ///
+    /// On a server in cluster mode [fenced](crate::LockRequest::fenced) locks need a prefix with a hash
+    /// tag, such as `{locks}:`. By the rule of Redis Cluster this is the text between the first `{` and
+    /// the next `}`, and it must not be empty.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
@@ -175,6 +183,24 @@ impl LockManagerBuilder {
     /// eat the service. Defaults to 1000.
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
         self.max_waiters = max_waiters;
+        self
+    }
+
+    /// Sets how long callers that already wait for a lock keep their place while no quorum of nodes
+    /// answers, counted from the first question without a quorum: a dropped connection or a restart
+    /// of the servers then costs them time, and no error. After the grace they fail with
+    /// [`LockError::Unavailable`](crate::LockError::Unavailable), each at its next attempt.
+    ///
+    /// A caller waits already when the nodes have refused it because another holds the lock, or when
+    /// it queues behind another caller of this manager. Everybody else learns of an outage within one
+    /// attempt: [`try_acquire`](crate::LockRequest::try_acquire), a request without
+    /// [`wait_time`](crate::LockRequest::wait_time), and a request that comes during the outage. The
+    /// grace belongs to the outage: all callers of a key share it, and it never extends a `wait_time`.
+    /// A missing right on the servers is no outage.
+    ///
+    /// From 0, which switches it off, to 60 s. Defaults to 2 s.
+    pub fn outage_grace(mut self, outage_grace: Duration) -> Self {
+        self.outage_grace = outage_grace;
         self
     }
 
@@ -322,7 +348,7 @@ impl LockManagerBuilder {
         Self::new().wire(nodes, clock)
     }
 
-    fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
+    pub(crate) fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
         let node_timeout = self.resolved_node_timeout(nodes.len());
         let Self {
             nodes: _,
@@ -332,6 +358,7 @@ impl LockManagerBuilder {
             node_timeout: _,
             connect_timeout,
             max_waiters,
+            outage_grace,
             restart_guard,
         } = self;
         telemetry::describe();
@@ -345,7 +372,7 @@ impl LockManagerBuilder {
         let shared = Shared {
             keeper,
             runtimes,
-            queues: Arc::new(Queues::new(ballot.clone(), max_waiters)),
+            queues: Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace)),
             ballot,
             background,
             counter: format!("{prefix}redlock:fencing").into(),
@@ -375,6 +402,10 @@ impl LockManagerBuilder {
         if self.nodes.len() > MAX_NODES {
             let allowed = format!("at most {MAX_NODES}");
             return Err(InvalidOption::new("nodes", self.nodes.len().to_string(), allowed).into());
+        }
+        if self.outage_grace > LONGEST_TIMEOUT {
+            let value = format!("{:?}", self.outage_grace);
+            return Err(InvalidOption::new("outage_grace", value, "from 0 to 60 s").into());
         }
         if self.max_waiters == 0 {
             return Err(InvalidOption::new("max_waiters", "0", "at least 1").into());
@@ -431,6 +462,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("node_timeout", &self.node_timeout)
             .field("connect_timeout", &self.connect_timeout)
             .field("max_waiters", &self.max_waiters)
+            .field("outage_grace", &self.outage_grace)
             .field("restart_guard", &self.restart_guard)
             .finish()
     }

@@ -41,6 +41,8 @@ pub(crate) enum Mode {
     OnProbation,
     /// Has just been lost, and is asked nevertheless: that fails at once.
     Broken,
+    /// Refuses every question, because the user lacks a right.
+    Forbidden,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -163,6 +165,11 @@ impl FakeNode {
         }
     }
 
+    /// How many have ever listened to it.
+    pub(crate) fn listeners(&self) -> usize {
+        self.rings.lock().len()
+    }
+
     /// Lets the fencing counter stand somewhere.
     pub(crate) fn set_counter(&self, count: i64) {
         self.store.lock().counter = count;
@@ -185,6 +192,9 @@ impl FakeNode {
         if *self.mode.borrow() == Mode::Broken {
             let failed = Vote::Failed(NodeError::ConnectionBroke("reset".into()));
             return Answer::pending(async move { failed });
+        }
+        if *self.mode.borrow() == Mode::Forbidden {
+            return Answer::Ready(Vote::Failed(NodeError::NotPermitted("SET".into())));
         }
         let (questions, claim) = (self.questions.clone(), Arc::clone(claim));
         let is_acquisition = matches!(question, Question::Acquire(..));
@@ -256,6 +266,10 @@ impl Node for FakeNode {
         } else {
             Silence::Unknown(limit)
         }
+    }
+
+    fn is_cluster(&self) -> bool {
+        false
     }
 
     fn is_up(&self) -> bool {

@@ -289,6 +289,10 @@ impl Node for MemoryNode {
         (listening, Box::pin(std::future::ready(())))
     }
 
+    fn is_cluster(&self) -> bool {
+        false
+    }
+
     fn is_up(&self) -> bool {
         true
     }
@@ -354,6 +358,20 @@ mod tests {
             assert_eq!(now(node.release(&holder)), Vote::Granted);
             assert_eq!(now(node.acquire(&stranger, lease)), Vote::Granted);
         }
+    }
+
+    /// Waiters come and go, for ever new locks.
+    #[test]
+    fn nothing_is_kept_of_a_lock_that_nobody_listens_for() {
+        let node = MemoryNode::new();
+        for number in 0..100 {
+            let name = claim(&format!("lock:{number}")).name().clone();
+            let [first, second] = [(), ()].map(|()| node.listen(&name, Arc::new(|| {})).0);
+            drop(first);
+            assert_eq!(node.listeners(), 1);
+            drop(second);
+        }
+        assert!(node.store.locks.lock().listeners.is_empty());
     }
 
     /// Locks that run out and are never asked for again do not pile up.

@@ -55,6 +55,10 @@ pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
         Silence::Lasts(limit)
     }
 
+    /// Whether it is a server in cluster mode, as far as is known. The keys of one question must then
+    /// lie in one slot.
+    fn is_cluster(&self) -> bool;
+
     /// Whether it can be asked now, as far as is known.
     fn is_up(&self) -> bool;
 

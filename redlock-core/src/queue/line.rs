@@ -9,6 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::bell::Bell;
+use super::outage::Outage;
 use crate::lease::Held;
 
 /// How often a lock is handed over in this process before others get their turn: often while none
@@ -30,6 +31,8 @@ pub(super) struct Line {
     pub(super) crowded: bool,
     /// Until when the first lets other processes go before.
     pub(super) gives_way_until: Option<Instant>,
+    /// The outage that the waiters have met, until a quorum of nodes answers again.
+    pub(super) outage: Option<Outage>,
 }
 
 /// The holder of a lock in this process.

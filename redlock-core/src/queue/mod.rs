@@ -8,17 +8,23 @@
 mod backoff;
 mod bell;
 mod line;
+mod outage;
 mod place;
 mod queues;
 
 pub(crate) use backoff::{Backoff, hurried_pause, poll_pause};
 pub(crate) use line::Wanted;
+pub(crate) use outage::Patience;
 pub(crate) use place::{Place, Turn};
 pub(crate) use queues::Queues;
 
 #[cfg(test)]
 mod hand_over_tests;
 #[cfg(test)]
+mod outage_tests;
+#[cfg(test)]
 mod split_tests;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod turn_tests;

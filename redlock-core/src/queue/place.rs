@@ -7,9 +7,11 @@ use tokio::time::{Instant, sleep};
 
 use super::bell::{Bell, quorum_ready};
 use super::line::{Ticket, TicketState};
+use super::outage::Outage;
 use super::queues::Queues;
+use crate::error::Votes;
 use crate::lease::Held;
-use crate::node::LockName;
+use crate::node::{LockName, Node};
 
 /// A server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
@@ -21,6 +23,19 @@ pub(crate) struct Place {
     queues: Arc<Queues>,
     name: LockName,
     ticket: Arc<Ticket>,
+    /// How the caller found the line.
+    arrival: Arrival,
+}
+
+/// How a caller found the line of its key.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Arrival {
+    /// Nobody else of this process holds the lock or waits for it.
+    First,
+    /// It waits behind other callers of this process since then.
+    Queued(Instant),
+    /// The callers before it wait through an outage.
+    InOutage,
 }
 
 /// What a caller's turn is.
@@ -42,8 +57,13 @@ enum Wait {
 }
 
 impl Place {
-    pub(super) fn new(queues: Arc<Queues>, name: LockName, ticket: Arc<Ticket>) -> Self {
-        Self { queues, name, ticket }
+    pub(super) fn new(
+        queues: Arc<Queues>,
+        name: LockName,
+        ticket: Arc<Ticket>,
+        arrival: Arrival,
+    ) -> Self {
+        Self { queues, name, ticket, arrival }
     }
 
     pub(crate) fn name(&self) -> &LockName {
@@ -118,6 +138,57 @@ impl Place {
     /// Goes back to the head of the line, after what was handed over has turned out to be lost.
     pub(crate) fn rejoin(&self) {
         self.queues.rejoin(&self.name, &self.ticket);
+    }
+
+    /// When the caller came, if it had to wait behind another caller of this process.
+    pub(super) fn queued_since(&self) -> Option<Instant> {
+        match self.arrival {
+            Arrival::Queued(since) => Some(since),
+            Arrival::First | Arrival::InOutage => None,
+        }
+    }
+
+    /// Whether the callers before this one waited through an outage when it came.
+    pub(crate) fn came_in_outage(&self) -> bool {
+        matches!(self.arrival, Arrival::InOutage)
+    }
+
+    pub(super) fn outage_grace(&self) -> Duration {
+        self.queues.outage_grace
+    }
+
+    pub(super) fn nodes(&self) -> &[Arc<dyn Node>] {
+        &self.queues.ballot.nodes
+    }
+
+    /// Resolves when another caller, or a shutdown, wakes this one.
+    pub(super) async fn woken(&self) {
+        self.ticket.changed.notified().await;
+    }
+
+    /// Notes that a ballot, which began at `begun`, had no quorum; returns since when that is so.
+    pub(super) fn note_outage(&self, begun: Instant, votes: &Votes) -> Instant {
+        let mut lines = self.queues.lines.lock();
+        let Some(line) = lines.get_mut(&self.name) else { return begun };
+        let since = line.outage.as_ref().map_or(begun, |outage| outage.since);
+        line.outage = Some(Outage { since, votes: votes.clone() });
+        since
+    }
+
+    /// Notes that a quorum of nodes answers. The first in line need not pause any longer.
+    pub(crate) fn note_quorum(&self) {
+        let mut lines = self.queues.lines.lock();
+        if let Some(line) = lines.get_mut(&self.name)
+            && line.outage.take().is_some()
+        {
+            line.wake_first();
+        }
+    }
+
+    /// The last votes of the outage that the callers of this key wait through, if they do.
+    pub(crate) fn outage_votes(&self) -> Option<Votes> {
+        let lines = self.queues.lines.lock();
+        lines.get(&self.name)?.outage.as_ref().map(|outage| outage.votes.clone())
     }
 
     /// The bell of this line, if somebody has begun to listen.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::line::{Holder, Line, Ticket, TicketState, Wanted};
-use super::place::Place;
+use super::place::{Arrival, Place};
 use crate::ballot::Ballot;
 use crate::error::LockError;
 use crate::key::LockKey;
@@ -27,6 +27,8 @@ pub(crate) struct Queues {
     pub(super) lines: Mutex<HashMap<LockName, Line>>,
     pub(super) ballot: Ballot,
     max_waiters: usize,
+    /// How long waiters keep their places while no quorum of nodes answers.
+    pub(super) outage_grace: Duration,
     closed: AtomicBool,
 }
 
@@ -39,8 +41,9 @@ pub(crate) struct Freed<'a> {
 }
 
 impl Queues {
-    pub(crate) fn new(ballot: Ballot, max_waiters: usize) -> Self {
-        Self { lines: Mutex::default(), ballot, max_waiters, closed: AtomicBool::new(false) }
+    pub(crate) fn new(ballot: Ballot, max_waiters: usize, outage_grace: Duration) -> Self {
+        let (lines, closed) = (Mutex::default(), AtomicBool::new(false));
+        Self { lines, ballot, max_waiters, outage_grace, closed }
     }
 
     /// What is left of the validity of a lock that this process holds.
@@ -69,6 +72,8 @@ impl Queues {
         let mut lines = self.lines.lock();
         let line = lines.entry(held.claim().name().clone()).or_default();
         line.holder = Some(Holder::new(Arc::clone(held), scope));
+        // A quorum has granted it.
+        line.outage = None;
         line.wake_first();
         line.wake_scope();
     }
@@ -97,9 +102,22 @@ impl Queues {
         if line.waiting.len() >= self.max_waiters {
             return Err(LockError::TooManyWaiters { key: key.clone(), limit: self.max_waiters });
         }
+        let arrival = self.arrival(line);
         line.waiting.push_back(Arc::clone(&ticket));
         drop(lines);
-        Ok(Place::new(Arc::clone(self), name, ticket))
+        Ok(Place::new(Arc::clone(self), name, ticket, arrival))
+    }
+
+    fn arrival(&self, line: &Line) -> Arrival {
+        if line.held_for().is_some() {
+            Arrival::Queued(Instant::now())
+        } else if line.waiting.is_empty() {
+            Arrival::First
+        } else if line.outage.is_some() || !self.ballot.has_quorum() {
+            Arrival::InOutage
+        } else {
+            Arrival::Queued(Instant::now())
+        }
     }
 
     /// Puts a caller back to the head of the line: what it was handed has turned out to be lost.
@@ -170,6 +188,7 @@ fn tidy(mut entry: OccupiedEntry<'_, LockName, Line>) {
     let line = entry.get_mut();
     if line.waiting.is_empty() {
         line.bell = None;
+        line.outage = None;
     }
     if line.is_empty() {
         entry.remove();

@@ -10,9 +10,9 @@ use crate::ballot::{Grant, Refusal};
 use crate::error::{ExtendError, LockError, Vote, Votes};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
-use crate::lease::{Held, State};
+use crate::lease::Held;
 use crate::node::{Claim, LockName};
-use crate::queue::{Backoff, Place, Turn, Wanted, hurried_pause, poll_pause};
+use crate::queue::{Backoff, Patience, Place, Turn, Wanted, hurried_pause, poll_pause};
 use crate::scope;
 
 impl LockRequest {
@@ -72,6 +72,17 @@ impl LockRequest {
         let (expire, takes_over) = (terms.expire, terms.hold_at_least.is_none());
         let wanted = Wanted { expire, takes_over, fenced: self.fenced, scope: scope::current() };
         let place = shared.queues.join(name, &key, wanted)?;
+        let mut patience = Patience::new(&place);
+        if place.came_in_outage() {
+            // The waiters before it keep their places. A new caller learns of the outage at once. That
+            // is rare, and its future would be part of every acquisition's.
+            match Box::pin(self.attempt(&key, terms)).await {
+                Err(LockError::Contended { .. }) => {
+                    patience.refused(&place);
+                }
+                result => return result,
+            }
+        }
         loop {
             let turn = match deadline {
                 Some(deadline) => tokio::time::timeout_at(deadline, place.turn()).await,
@@ -79,20 +90,35 @@ impl LockRequest {
             };
             match turn {
                 Ok(Turn::Handed(held)) => {
-                    if let Some(guard) = self.take_over(held, terms).await? {
-                        // A shutdown in between has released it already.
-                        shared.check_open()?;
-                        return Ok(guard);
-                    }
+                    let begun = Instant::now();
+                    let unconfirmed = match self.take_over(held, terms).await {
+                        Ok(Some(guard)) => {
+                            // A shutdown in between has released it already.
+                            shared.check_open()?;
+                            return Ok(guard);
+                        }
+                        Ok(None) => None,
+                        Err(LockError::Unavailable { votes, .. }) => Some(votes),
+                        Err(error) => return Err(error),
+                    };
                     place.rejoin();
+                    if let Some(votes) = unconfirmed {
+                        let key = key.clone();
+                        Box::pin(patience.outlast(&place, begun, key, votes, deadline)).await?;
+                    }
                 }
                 Ok(Turn::Own(held)) => {
                     if let Some(guard) = self.share(&key, held)? {
                         return Ok(guard);
                     }
                 }
-                Ok(Turn::Ask) => return self.ask_until(&key, terms, &place, deadline).await,
+                Ok(Turn::Ask) => {
+                    return self.ask_until(&key, terms, &place, &mut patience, deadline).await;
+                }
                 Err(_) => {
+                    if let Some(votes) = place.outage_votes() {
+                        return Err(LockError::Unavailable { key, votes });
+                    }
                     let remaining = shared.queues.held_for(place.name());
                     return Err(LockError::Contended { key, remaining, votes: Votes::default() });
                 }
@@ -106,6 +132,7 @@ impl LockRequest {
         key: &LockKey,
         terms: Terms,
         place: &Place,
+        patience: &mut Patience,
         deadline: Option<Instant>,
     ) -> Result<LockGuard, LockError> {
         let node_timeout = self.shared.ballot.node_timeout;
@@ -120,13 +147,27 @@ impl LockRequest {
             if let Some(bell) = &bell {
                 bell.reset();
             }
-            let (refused, remaining, split) = match self.ask(key, terms, hurried).await {
-                Err(LockError::Contended { key, remaining, votes }) => {
-                    let split = votes.iter().any(|(_, vote)| matches!(vote, Some(Vote::Granted)));
-                    (LockError::Contended { key, remaining, votes }, remaining, split)
-                }
-                other => return other,
+            let begun = Instant::now();
+            let refused = match self.ask(key, terms, hurried).await {
+                Ok(guard) => return Ok(guard),
+                Err(refused) => refused,
             };
+            if let LockError::Unavailable { key, votes } = refused {
+                // Boxed as above.
+                Box::pin(patience.outlast(place, begun, key, votes, deadline)).await?;
+                hurried = false;
+                continue;
+            }
+            let LockError::Contended { remaining, votes, .. } = &refused else {
+                place.note_quorum();
+                return Err(refused);
+            };
+            let remaining = *remaining;
+            let split = votes.iter().any(|(_, vote)| matches!(vote, Some(Vote::Granted)));
+            if patience.refused(place) {
+                // The subscriptions may be gone with their connections.
+                bell = None;
+            }
             if let Some(guard) = self.re_enter(key, place.name())? {
                 return Ok(guard);
             }
@@ -260,52 +301,9 @@ impl LockRequest {
             Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
         }
     }
-
-    /// Takes over a lock that another caller of this process held; `None` if it is lost on the way.
-    async fn take_over(
-        &self,
-        held: Arc<Held>,
-        terms: Terms,
-    ) -> Result<Option<LockGuard>, LockError> {
-        let ballot = &self.shared.ballot;
-        let guard = LockGuard::new(Arc::clone(&self.shared), Arc::clone(&held), terms.renewal());
-        if self.fenced
-            && guard.is_valid()
-            && let Some(token) = held.claim().next_token()
-        {
-            match ballot.confirm(held.claim(), token, held.remaining(), None).await {
-                Ok(()) => held.set_token(token),
-                Err(Refusal::Contended { .. } | Refusal::Foreign(_)) => held.discard(),
-                Err(refusal) => return Err(error(refusal, guard.key().clone(), terms.expire)),
-            }
-        }
-        // It may have taken this caller long to look at what it was handed (invariant 1).
-        if !guard.is_valid() {
-            held.discard();
-            return Ok(None);
-        }
-        self.shared.queues.take_over(&held, scope::current());
-        scope::hold(&self.shared.queues, &held);
-        if guard.remaining() < terms.expire * 9 / 10 {
-            // Until that is confirmed, the guard tells what is left of the old lease.
-            let (lease, expire, ballot) = (guard.lease(), terms.expire, ballot.clone());
-            self.shared.background.spawn(async move {
-                if held.is_kept() && held.state() == State::Released {
-                    // It has no holder any more, and stays on the nodes for as long all the same.
-                    ballot.extend(held.claim(), expire).await;
-                } else if let Err(error) = lease.extend(expire).await
-                    // It may have been released, or handed on, meanwhile.
-                    && held.state() == State::Held
-                {
-                    tracing::warn!(%error, "the lease of a lock that was handed over was not extended");
-                }
-            });
-        }
-        Ok(Some(guard))
-    }
 }
 
-fn error(refusal: Refusal, key: LockKey, expire: Duration) -> LockError {
+pub(super) fn error(refusal: Refusal, key: LockKey, expire: Duration) -> LockError {
     match refusal {
         Refusal::Contended { remaining, votes } => LockError::Contended { key, remaining, votes },
         Refusal::Unavailable(votes) => LockError::Unavailable { key, votes },

@@ -43,6 +43,8 @@ pub(super) struct Identity {
     pub(super) run_id: Option<String>,
     /// How long it has been running, in whole seconds; `None` where the server does not tell.
     pub(super) uptime: Option<Duration>,
+    /// Whether it is in cluster mode; `false` where the server does not tell.
+    pub(super) is_cluster: bool,
     /// What it does when its memory is full; `None` where the server does not tell.
     pub(super) maxmemory_policy: Option<String>,
     /// What its wall clock showed; `None` where the server does not tell.

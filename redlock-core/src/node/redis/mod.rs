@@ -274,6 +274,10 @@ impl Node for RedisNode {
         }
     }
 
+    fn is_cluster(&self) -> bool {
+        self.link().is_ok_and(|link| link.identity.is_cluster)
+    }
+
     fn is_up(&self) -> bool {
         self.link().is_ok()
     }

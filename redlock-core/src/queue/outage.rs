@@ -1,0 +1,101 @@
+//! Waiting through a time in which no quorum of nodes answers.
+
+use std::sync::Arc;
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use super::backoff::Backoff;
+use super::place::Place;
+use crate::ballot::quorum;
+use crate::error::{LockError, NodeError, Vote, Votes};
+use crate::key::LockKey;
+use crate::node::Node;
+
+/// A time in which no quorum of nodes answers. The callers of one key share it, so that the grace
+/// is spent once per outage and not once per waiter.
+#[derive(Debug, Clone)]
+pub(super) struct Outage {
+    /// When the first ballot without a quorum began.
+    pub(super) since: Instant,
+    /// The votes of the last one.
+    pub(super) votes: Votes,
+}
+
+/// Whether a waiter keeps its place through an outage, and how it pauses meanwhile.
+///
+/// Only a caller that waited before the outage began keeps its place. A new caller fails within one
+/// ballot.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    waiting_since: Option<Instant>,
+    backoff: Option<Backoff>,
+}
+
+impl Patience {
+    pub(crate) fn new(place: &Place) -> Self {
+        Self { waiting_since: place.queued_since(), backoff: None }
+    }
+
+    /// Notes that a quorum has refused the lock. Returns whether this ended an outage: releases that
+    /// were announced during it have been missed.
+    pub(crate) fn refused(&mut self, place: &Place) -> bool {
+        self.waiting_since.get_or_insert_with(Instant::now);
+        place.note_quorum();
+        self.backoff.take().is_some()
+    }
+
+    /// Notes that a ballot, which began at `begun`, had no quorum, and waits until it makes sense to
+    /// ask again. Fails when the caller has to give up: it is new, the grace or its waiting time is
+    /// over, or the nodes' reasons do not pass by themselves.
+    ///
+    /// Returns early when the place is woken: by a shutdown, or by another caller that had a quorum.
+    pub(crate) async fn outlast(
+        &mut self,
+        place: &Place,
+        begun: Instant,
+        key: LockKey,
+        votes: Votes,
+        deadline: Option<Instant>,
+    ) -> Result<(), LockError> {
+        let since = place.note_outage(begun, &votes);
+        let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
+        let until = since + place.outage_grace();
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        if !waited_before || Instant::now() >= until || !passes(&votes) {
+            return Err(LockError::Unavailable { key, votes });
+        }
+        // First the pause: a node may seem to be up for a moment after its connection has broken, and
+        // a frozen one always does.
+        let pause = self.backoff.get_or_insert_with(Backoff::new).pause();
+        let nodes = place.nodes();
+        let back = async {
+            sleep(pause).await;
+            quorum_recovered(nodes).await;
+        };
+        tokio::select! {
+            biased;
+            () = place.woken() => Ok(()),
+            () = sleep_until(until) => Err(LockError::Unavailable { key, votes }),
+            () = back => Ok(()),
+        }
+    }
+}
+
+/// Resolves when a quorum of nodes can be asked, as far as is known.
+async fn quorum_recovered(nodes: &[Arc<dyn Node>]) {
+    let mut recovered: FuturesUnordered<_> = nodes.iter().map(|node| node.recovered()).collect();
+    for _ in 0..quorum(nodes.len()) {
+        recovered.next().await;
+    }
+}
+
+/// Whether the nodes may answer soon. A missing right, or a server that is configured twice, does not
+/// change while a caller waits.
+fn passes(votes: &Votes) -> bool {
+    let lasting = votes.iter().filter(|(_, vote)| {
+        matches!(vote, Some(Vote::Failed(NodeError::NotPermitted(_) | NodeError::SameServer(_))))
+    });
+    lasting.count() + quorum(votes.len()) <= votes.len()
+}

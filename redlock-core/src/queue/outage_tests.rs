@@ -1,0 +1,408 @@
+//! Waiters while no quorum of nodes answers, in paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::tests::{SECOND, acquisitions, nodes, settle, wait};
+use crate::clock::fake::RuntimeClock;
+use crate::node::Node;
+use crate::node::fake::{FakeNode, Mode};
+use crate::{LockError, LockGuard, LockManager};
+
+const MILLI: Duration = Duration::from_millis(1);
+const UP: Mode = Mode::Up(Duration::ZERO);
+
+fn occupy(nodes: &[Arc<FakeNode>]) {
+    for node in nodes {
+        node.occupy(3600 * SECOND);
+    }
+}
+
+fn forget(nodes: &[Arc<FakeNode>]) {
+    for node in nodes {
+        node.forget();
+    }
+}
+
+fn set(nodes: &[Arc<FakeNode>], mode: Mode) {
+    for node in nodes {
+        node.set(mode);
+    }
+}
+
+/// A manager on nodes on which another process holds the lock.
+fn held_elsewhere(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
+    let (locks, nodes) = nodes(count);
+    occupy(&nodes);
+    (locks, nodes)
+}
+
+/// A waiter, the result of its acquisition, and when it had it.
+type Waiter = JoinHandle<(Result<LockGuard, LockError>, Instant)>;
+
+fn waiter(locks: &LockManager) -> Waiter {
+    let locks = locks.clone();
+    tokio::spawn(async move { (wait(&locks, "a").await, Instant::now()) })
+}
+
+/// A waiter that has been refused once. It asks again at most half a second later.
+async fn refused_waiter(locks: &LockManager) -> Waiter {
+    let waiter = waiter(locks);
+    sleep(SECOND).await;
+    waiter
+}
+
+fn is_unavailable(result: &Result<LockGuard, LockError>) -> bool {
+    matches!(result, Err(LockError::Unavailable { .. }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_outlasts_a_short_outage() {
+    for mode in [Mode::Down, Mode::Broken, Mode::Frozen, Mode::AnswerLost] {
+        for (count, affected) in [(1, 1), (3, 2), (3, 3)] {
+            let (locks, nodes) = held_elsewhere(count);
+            let waiter = refused_waiter(&locks).await;
+            set(&nodes[..affected], mode);
+            sleep(1500 * MILLI).await;
+            assert!(!waiter.is_finished(), "{mode:?}, {affected} of {count}");
+            set(&nodes, UP);
+            sleep(SECOND).await;
+            assert!(!waiter.is_finished(), "{mode:?}, {affected} of {count}: held elsewhere");
+            forget(&nodes);
+            let (acquired, _) = timeout(SECOND, waiter).await.unwrap().unwrap();
+            acquired.unwrap().release().await.unwrap();
+            assert!(locks.queues().is_empty());
+        }
+    }
+}
+
+/// A caller of this process holds the lock when the nodes go down, and is gone before they are back.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_behind_a_holder_of_this_process_outlasts_a_short_outage() {
+    let (locks, nodes) = nodes(3);
+    let holder = locks.lock("a").expire(SECOND).try_acquire().await.unwrap();
+    let waiter = waiter(&locks);
+    settle().await;
+    set(&nodes, Mode::Down);
+    holder.release().await.unwrap_err();
+    sleep(1500 * MILLI).await;
+    assert!(!waiter.is_finished());
+    set(&nodes, UP);
+    drop(timeout(SECOND, waiter).await.unwrap().unwrap().0.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_asks_as_soon_as_a_quorum_is_back() {
+    let (locks, nodes) = held_elsewhere(3);
+    let waiter = refused_waiter(&locks).await;
+    forget(&nodes);
+    set(&nodes, Mode::Down);
+    sleep(1500 * MILLI).await;
+    nodes[0].set(UP);
+    settle().await;
+    assert!(!waiter.is_finished(), "one of three is no quorum");
+    nodes[1].set(UP);
+    let back = Instant::now();
+    let (acquired, at) = waiter.await.unwrap();
+    drop(acquired.unwrap());
+    assert_eq!(at, back);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_longer_outage_ends_the_waiting_after_the_grace() {
+    for mode in [Mode::Down, Mode::Broken, Mode::Frozen, Mode::AnswerLost] {
+        let (locks, nodes) = held_elsewhere(1);
+        let waiter = refused_waiter(&locks).await;
+        set(&nodes, mode);
+        let down = Instant::now();
+        let (result, at) = waiter.await.unwrap();
+        assert!(is_unavailable(&result), "{mode:?}: {result:?}");
+        let time = at - down;
+        // A sleeping waiter notices it half a second later at most.
+        assert!((2000 * MILLI..2600 * MILLI).contains(&time), "{mode:?}: {time:?}");
+        assert!(locks.queues().is_empty(), "{mode:?}");
+    }
+}
+
+/// Also where the nodes fail at once, or take questions and never answer.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_asks_seldom_during_an_outage() {
+    for mode in [Mode::AnswerLost, Mode::Frozen] {
+        let (locks, nodes) = held_elsewhere(1);
+        let waiter = refused_waiter(&locks).await;
+        let before = acquisitions(&nodes[0]);
+        set(&nodes, mode);
+        assert!(is_unavailable(&waiter.await.unwrap().0), "{mode:?}");
+        set(&nodes, UP);
+        settle().await;
+        let asked = acquisitions(&nodes[0]) - before;
+        assert!((5..=30).contains(&asked), "{mode:?}: {asked} questions");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_waiting_time_ends_in_an_outage_too() {
+    for grace in [2, 10] {
+        let nodes = vec![FakeNode::start("0")];
+        let shared = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
+        let locks = LockManager::builder()
+            .outage_grace(grace * SECOND)
+            .wire(shared, Arc::new(RuntimeClock::new()));
+        nodes[0].occupy(3600 * SECOND);
+        let begun = Instant::now();
+        let request = || locks.lock("a").wait_time(3 * SECOND).acquire();
+        let [first, queued] = [request(), request()]
+            .map(|request| tokio::spawn(async move { (request.await, Instant::now()) }));
+        sleep(1500 * MILLI).await;
+        set(&nodes, Mode::Down);
+        for waiter in [first, queued] {
+            let (result, at) = waiter.await.unwrap();
+            assert!(is_unavailable(&result), "{result:?}");
+            assert_eq!((at - begun).as_millis(), 3000);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_request_fails_at_once_during_an_outage() {
+    // A sleeping waiter meets the outage half a second later at most.
+    let cases = [(Mode::Down, 0), (Mode::Down, 600), (Mode::Broken, 600)];
+    for (mode, after) in cases {
+        for others_wait in [false, true] {
+            let (locks, nodes) = held_elsewhere(3);
+            let waiter = if others_wait { Some(refused_waiter(&locks).await) } else { None };
+            set(&nodes[..2], mode);
+            sleep(after * MILLI).await;
+            let request = || locks.lock("a").wait_time(60 * SECOND);
+            for request in [request().acquire(), locks.lock("b").wait_forever().acquire()] {
+                let result = request.now_or_never().expect("at once");
+                assert!(is_unavailable(&result), "{mode:?}, others wait: {others_wait}");
+            }
+            let once = [request().try_acquire().boxed(), locks.lock("a").acquire().boxed()];
+            for request in once {
+                let result = request.now_or_never().expect("at once");
+                assert!(is_unavailable(&result), "{mode:?}, others wait: {others_wait}");
+            }
+            assert!(waiter.is_none_or(|waiter| !waiter.is_finished()), "{mode:?}");
+        }
+    }
+}
+
+/// One ballot takes 50 ms on a node that is frozen. Neither of them has ever had an answer.
+#[tokio::test(start_paused = true)]
+async fn new_requests_that_queue_behind_each_other_fail_within_one_ballot_each() {
+    let (locks, nodes) = held_elsewhere(1);
+    set(&nodes, Mode::Frozen);
+    let begun = Instant::now();
+    let mut requests = Vec::new();
+    for _ in 0..4 {
+        requests.push(waiter(&locks));
+        sleep(MILLI).await;
+    }
+    for (ballots, request) in (1..).zip(requests) {
+        let (result, at) = request.await.unwrap();
+        assert!(is_unavailable(&result));
+        assert!(at - begun <= ballots * 60 * MILLI, "{:?}", at - begun);
+    }
+}
+
+/// The nodes answer a new request while the first waiter still pauses.
+#[tokio::test(start_paused = true)]
+async fn a_new_request_that_finds_the_nodes_back_wakes_the_waiters_before_it() {
+    let (locks, nodes) = held_elsewhere(1);
+    let waiter = refused_waiter(&locks).await;
+    set(&nodes, Mode::Broken);
+    sleep(1900 * MILLI).await;
+    set(&nodes, UP);
+    settle().await;
+    let before = acquisitions(&nodes[0]);
+    let new = tokio::spawn({
+        let locks = locks.clone();
+        async move { wait(&locks, "a").await }
+    });
+    settle().await;
+    let asked = acquisitions(&nodes[0]) - before;
+    assert!(asked >= 2, "{asked} questions: the new request's own, and the waiter's");
+    nodes[0].forget();
+    nodes[0].announce();
+    settle().await;
+    assert!(waiter.is_finished() && !new.is_finished(), "in the order of their arrival");
+    drop(waiter.await.unwrap().0.unwrap());
+    drop(new.await.unwrap().unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_waiters_of_a_lock_share_the_grace() {
+    let (locks, nodes) = held_elsewhere(3);
+    let first = refused_waiter(&locks).await;
+    let others: Vec<_> = (0..900).map(|_| waiter(&locks)).collect();
+    settle().await;
+    set(&nodes, Mode::Down);
+    let down = Instant::now();
+    for waiter in std::iter::once(first).chain(others) {
+        let (result, at) = waiter.await.unwrap();
+        assert!(is_unavailable(&result), "{result:?}");
+        assert!((2000 * MILLI..2600 * MILLI).contains(&(at - down)), "{:?}", at - down);
+    }
+    assert!(locks.queues().is_empty());
+}
+
+/// Nobody waits for longer than the outage's grace because the first of the waiters has gone.
+#[tokio::test(start_paused = true)]
+async fn the_next_waiter_has_what_is_left_of_the_grace() {
+    let (locks, nodes) = held_elsewhere(1);
+    let first = refused_waiter(&locks).await;
+    let second = waiter(&locks);
+    settle().await;
+    set(&nodes, Mode::Down);
+    let down = Instant::now();
+    sleep(1500 * MILLI).await;
+    first.abort();
+    let (result, at) = second.await.unwrap();
+    assert!(is_unavailable(&result), "{result:?}");
+    assert!((2000 * MILLI..2600 * MILLI).contains(&(at - down)), "{:?}", at - down);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_outage_has_a_grace_of_its_own() {
+    let (locks, nodes) = held_elsewhere(3);
+    let waiter = refused_waiter(&locks).await;
+    for _ in 0..3 {
+        set(&nodes, Mode::Down);
+        sleep(1500 * MILLI).await;
+        set(&nodes, UP);
+        sleep(SECOND).await;
+    }
+    assert!(!waiter.is_finished());
+    forget(&nodes);
+    drop(waiter.await.unwrap().0.unwrap());
+}
+
+/// The first waiter ends the first outage by acquiring the lock. The second one was never refused.
+#[tokio::test(start_paused = true)]
+async fn the_next_waiter_has_a_new_grace_when_the_first_one_got_the_lock() {
+    let (locks, nodes) = held_elsewhere(3);
+    let first = refused_waiter(&locks).await;
+    let second = waiter(&locks);
+    settle().await;
+    set(&nodes, Mode::Down);
+    sleep(1500 * MILLI).await;
+    forget(&nodes);
+    set(&nodes, UP);
+    let holder = first.await.unwrap().0.unwrap();
+    sleep(SECOND).await;
+    set(&nodes, Mode::Down);
+    holder.release().await.unwrap_err();
+    sleep(1500 * MILLI).await;
+    assert!(!second.is_finished());
+    set(&nodes, UP);
+    drop(second.await.unwrap().0.unwrap());
+}
+
+/// A holder that overruns its lease keeps the line of its key in place.
+#[tokio::test(start_paused = true)]
+async fn an_outage_is_forgotten_with_the_last_waiter() {
+    let (locks, nodes) = nodes(1);
+    let overrun = locks.lock("a").expire(SECOND / 10).try_acquire().await.unwrap();
+    sleep(SECOND).await;
+    occupy(&nodes);
+    let waiter = refused_waiter(&locks).await;
+    set(&nodes, Mode::Down);
+    sleep(SECOND).await;
+    let has_outage = || locks.queues().lines.lock().values().any(|line| line.outage.is_some());
+    assert!(has_outage());
+    waiter.abort();
+    settle().await;
+    assert_eq!(locks.queues().lines(), 1);
+    assert!(!has_outage());
+    drop(overrun);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_grace_the_first_ballot_without_a_quorum_ends_the_waiting() {
+    let nodes = vec![FakeNode::start("0")];
+    let shared = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
+    let locks = LockManager::builder()
+        .outage_grace(Duration::ZERO)
+        .wire(shared, Arc::new(RuntimeClock::new()));
+    nodes[0].occupy(3600 * SECOND);
+    let waiters = [refused_waiter(&locks).await, waiter(&locks)];
+    settle().await;
+    set(&nodes, Mode::Down);
+    let down = Instant::now();
+    for waiter in waiters {
+        let (result, at) = waiter.await.unwrap();
+        assert!(is_unavailable(&result), "{result:?}");
+        assert!(at - down <= 510 * MILLI, "{:?}", at - down);
+    }
+}
+
+/// To wait for that would only delay the error.
+#[tokio::test(start_paused = true)]
+async fn a_missing_right_is_no_outage() {
+    for (forbidden, down, outlasts) in [(3, 0, false), (2, 0, false), (1, 1, true)] {
+        let (locks, nodes) = held_elsewhere(3);
+        let waiter = refused_waiter(&locks).await;
+        set(&nodes[..forbidden], Mode::Forbidden);
+        set(&nodes[forbidden..forbidden + down], Mode::Down);
+        sleep(510 * MILLI).await;
+        assert_eq!(!waiter.is_finished(), outlasts, "{forbidden} forbid, {down} are down");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_goes_in_an_outage_leaves_nothing_behind() {
+    for mode in [Mode::Down, Mode::Broken, Mode::Frozen] {
+        for after in [600, 1000, 1900] {
+            let (locks, nodes) = held_elsewhere(3);
+            let waiter = refused_waiter(&locks).await;
+            set(&nodes, mode);
+            sleep(after * MILLI).await;
+            waiter.abort();
+            settle().await;
+            assert!(locks.queues().is_empty(), "{mode:?} after {after} ms");
+            set(&nodes, UP);
+            forget(&nodes);
+            // The next caller meets the nodes as they are now.
+            locks.lock("a").wait_time(SECOND).acquire().await.unwrap().release().await.unwrap();
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_the_waiting_in_an_outage_at_once() {
+    for mode in [Mode::Down, Mode::Broken] {
+        let (locks, nodes) = held_elsewhere(3);
+        let waiters = [refused_waiter(&locks).await, waiter(&locks)];
+        settle().await;
+        set(&nodes, mode);
+        sleep(SECOND).await;
+        let begun = Instant::now();
+        locks.shutdown().await;
+        for waiter in waiters {
+            let (result, at) = waiter.await.unwrap();
+            assert!(matches!(result, Err(LockError::ShutDown)), "{mode:?}: {result:?}");
+            assert_eq!(at, begun, "{mode:?}");
+        }
+    }
+}
+
+/// The subscriptions went with their connections. A release between the waiter's first question after
+/// the outage and its new subscription would be missed without a second question.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_listens_anew_after_an_outage_and_asks_once_more() {
+    let (locks, nodes) = held_elsewhere(1);
+    let _waiter = refused_waiter(&locks).await;
+    assert_eq!(nodes[0].listeners(), 1);
+    set(&nodes, Mode::Down);
+    sleep(1500 * MILLI).await;
+    let before = acquisitions(&nodes[0]);
+    set(&nodes, UP);
+    settle().await;
+    assert_eq!(nodes[0].listeners(), 2);
+    assert_eq!(acquisitions(&nodes[0]) - before, 2);
+}

@@ -1,0 +1,60 @@
+//! Taking over a lock that another caller of this process held.
+
+use std::sync::Arc;
+
+use super::acquisition::error;
+use super::{LockRequest, Terms};
+use crate::ballot::Refusal;
+use crate::error::LockError;
+use crate::guard::LockGuard;
+use crate::lease::{Held, State};
+use crate::scope;
+
+impl LockRequest {
+    /// Takes over a lock that another caller of this process held; `None` if it is lost on the way.
+    pub(super) async fn take_over(
+        &self,
+        held: Arc<Held>,
+        terms: Terms,
+    ) -> Result<Option<LockGuard>, LockError> {
+        let ballot = &self.shared.ballot;
+        let guard = LockGuard::new(Arc::clone(&self.shared), Arc::clone(&held), terms.renewal());
+        if self.fenced
+            && guard.is_valid()
+            && let Some(token) = held.claim().next_token()
+        {
+            match ballot.confirm(held.claim(), token, held.remaining(), None).await {
+                Ok(()) => held.set_token(token),
+                Err(Refusal::Contended { .. } | Refusal::Foreign(_)) => held.discard(),
+                Err(refusal) => {
+                    // The next in line could not confirm it either.
+                    held.claim().give_up();
+                    return Err(error(refusal, guard.key().clone(), terms.expire));
+                }
+            }
+        }
+        // It may have taken this caller long to look at what it was handed (invariant 1).
+        if !guard.is_valid() {
+            held.discard();
+            return Ok(None);
+        }
+        self.shared.queues.take_over(&held, scope::current());
+        scope::hold(&self.shared.queues, &held);
+        if guard.remaining() < terms.expire * 9 / 10 {
+            // Until that is confirmed, the guard tells what is left of the old lease.
+            let (lease, expire, ballot) = (guard.lease(), terms.expire, ballot.clone());
+            self.shared.background.spawn(async move {
+                if held.is_kept() && held.state() == State::Released {
+                    // It has no holder any more, and stays on the nodes for as long all the same.
+                    ballot.extend(held.claim(), expire).await;
+                } else if let Err(error) = lease.extend(expire).await
+                    // It may have been released, or handed on, meanwhile.
+                    && held.state() == State::Held
+                {
+                    tracing::warn!(%error, "the lease of a lock that was handed over was not extended");
+                }
+            });
+        }
+        Ok(Some(guard))
+    }
+}

@@ -1,0 +1,88 @@
+//! Locks on a real server in cluster mode. A script there may touch keys of one slot only, and the
+//! fencing counter is a key of its own.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Request, StatusCode};
+use axum::routing::post;
+use axum::{Extension, Router};
+use redlock_axum::{FencedLock, LockError, LockManager, redis_lock};
+use redlock_core::Dialect;
+use redlock_tests::{RedisServer, eventually};
+use tower::ServiceExt;
+
+const SOON: Duration = Duration::from_secs(20);
+const SLOTS: usize = 16_384;
+
+/// A server in cluster mode that has all slots.
+async fn start() -> RedisServer {
+    let server = RedisServer::options().directive("cluster-enabled", "yes").start().await;
+    let slots: Vec<String> = (0..SLOTS).map(|slot| slot.to_string()).collect();
+    let words: Vec<&str> =
+        ["CLUSTER", "ADDSLOTS"].into_iter().chain(slots.iter().map(String::as_str)).collect();
+    server.probe().await.command::<()>(words).await;
+    eventually("the cluster serves", SOON, async || {
+        let mut probe = server.probe().await;
+        let info: String = probe.command(["CLUSTER", "INFO"]).await;
+        info.contains("cluster_state:ok").then_some(())
+    })
+    .await;
+    server
+}
+
+async fn connect(server: &RedisServer, prefix: &str) -> LockManager {
+    let builder = LockManager::builder().url(server.url()).prefix(prefix);
+    builder.node_timeout(SOON / 2).connect_timeout(SOON).connect().await.unwrap()
+}
+
+#[tokio::test]
+async fn a_fenced_lock_in_cluster_mode_needs_a_prefix_with_a_hash_tag() {
+    let server = start().await;
+    for dialect in [Dialect::Plain, Dialect::Redisson] {
+        // The last three have no hash tag by the rule of Redis Cluster: the first brace counts.
+        for prefix in ["", "shop:", "{locks:", "{}:", "{}{locks}:"] {
+            let locks = connect(&server, prefix).await;
+            let request = || locks.lock("order:42").dialect(dialect);
+            let refused = request().fenced().acquire().await.unwrap_err();
+            let LockError::InvalidOption(error) = &refused else { panic!("{prefix}: {refused}") };
+            assert_eq!(error.option(), "prefix");
+            assert!(error.to_string().contains(r#".prefix("{locks}:")"#), "{error}");
+            let waiting = request().wait_time(SOON).fenced().acquire().await.unwrap_err();
+            assert!(matches!(waiting, LockError::InvalidOption(_)), "{waiting}");
+            // A lock without a number is one key.
+            request().acquire().await.unwrap().release().await.unwrap();
+        }
+        for prefix in ["{locks}:", "shop:{locks}", "{{}:"] {
+            let locks = connect(&server, prefix).await;
+            let mut last = 0;
+            for key in ["order:42", "order:43", "{other}"] {
+                let guard = locks.lock(key).dialect(dialect).fenced().acquire().await.unwrap();
+                assert!(guard.fencing_token().number() > last, "{prefix}");
+                last = guard.fencing_token().number();
+                guard.release().await.unwrap();
+            }
+        }
+    }
+}
+
+/// Another try cannot succeed, so that the answer does not ask for one.
+#[tokio::test]
+async fn a_fenced_handler_in_cluster_mode_is_misconfigured() {
+    #[redis_lock(key = "order:42", fenced)]
+    async fn pay(_lock: FencedLock) {}
+
+    let server = start().await;
+    for (prefix, expected) in
+        [("", StatusCode::INTERNAL_SERVER_ERROR), ("{locks}:", StatusCode::OK)]
+    {
+        let locks = connect(&server, prefix).await;
+        let app = Router::new().route("/", post(pay)).layer(Extension(locks));
+        let request = Request::post("/").body(Body::empty()).unwrap();
+        let response = app.oneshot(request).await.unwrap();
+        assert_eq!(response.status(), expected, "{prefix}");
+        assert!(!response.headers().contains_key("retry-after"));
+    }
+}
