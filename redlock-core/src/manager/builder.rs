@@ -10,6 +10,7 @@ use crate::ballot::{Aftercare, Ballot, validity};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{ConnectError, InvalidOption};
 use crate::lease::{Background, Keeper};
+use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
 use crate::node::redis::{Endpoint, RedisNode};
 use crate::node::{Dialect, Node};
@@ -308,6 +309,7 @@ impl LockManagerBuilder {
         telemetry::describe();
         let background = Arc::new(Background::new(Arc::clone(&clock)));
         let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
+        let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let ballot = Ballot { nodes: nodes.into(), node_timeout, clock, aftercare };
         let shared = Shared {
             keeper: Keeper::new(ballot.clone()),
@@ -318,6 +320,7 @@ impl LockManagerBuilder {
             prefix: prefix.into(),
             dialect,
             expire,
+            log_limit,
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),
