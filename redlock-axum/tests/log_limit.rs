@@ -74,8 +74,8 @@ async fn requests_that_the_attribute_refuses_share_a_line_per_second() {
 #[tokio::test]
 async fn requests_that_a_handler_refuses_share_a_line_per_second() {
     async fn settle(Extension(locks): Extension<LockManager>) -> Result<(), LockRejection> {
-        locks.lock("settlement").try_acquire().await?;
-        Ok(())
+        let guard = locks.lock("settlement").try_acquire().await?;
+        unreachable!("got {guard:?}");
     }
 
     let app = Router::new().route("/{id}", on_post(settle)).layer(Extension(shut_down().await));

@@ -43,9 +43,9 @@ async fn thousands_of_locks_that_are_lost_at_once_share_a_warning() {
     assert_eq!(logs.count("WARN", "key=of another manager"), 1);
 
     sleep(SECOND).await;
-    let last = locks.lock("last").expire(SECOND).try_acquire().await.unwrap();
-    last.lost().await;
-    drop(last);
+    let late = locks.lock("late").expire(SECOND).try_acquire().await.unwrap();
+    late.lost().await;
+    drop(late);
     let line = format!("suppressed={}", LOCKS - 1);
     assert_eq!(logs.count("WARN", "a lock was lost"), 3);
     assert_eq!(logs.count("WARN", &line), 1, "{line}");
