@@ -38,8 +38,11 @@ impl<const FENCED: bool> HandlerLock<FENCED> {
         self,
         key: Result<LockKey, KeyError>,
         options: impl FnOnce(LockRequest) -> LockRequest,
-    ) -> Result<Hold, LockError> {
-        let hold = Hold::acquire(options(self.manager.lock_key(key)), FENCED).await?;
+    ) -> Result<Hold, LockRejection> {
+        let request = options(self.manager.lock_key(key));
+        let hold = Hold::acquire(request, FENCED)
+            .await
+            .map_err(|error| LockRejection::from(error).limited_by(self.manager.log_limit()))?;
         self.slot.fill(hold.held());
         Ok(hold)
     }
@@ -56,6 +59,6 @@ pub async fn acquire(request: LockRequest) -> Result<Hold, LockError> {
 }
 
 /// A handler's answer without its lock.
-pub fn refuse(error: LockError) -> Response {
-    LockRejection::from(error).into_response()
+pub fn refuse(error: impl Into<LockRejection>) -> Response {
+    error.into().into_response()
 }

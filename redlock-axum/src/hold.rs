@@ -1,8 +1,12 @@
 //! A lock that a request or a function holds, and what becomes of it afterwards.
 
+use std::sync::Arc;
+
+use redlock_core::__private::LogLimit;
 use redlock_core::{FencedGuard, FencingToken, Lease, LockError, LockGuard, LockRequest};
 
 use crate::held_slot::Held;
+use crate::rejection::log_limited;
 use crate::until_lost::{UntilLost, Watch};
 
 /// A lock that is held until its work has ended: then it is released, or left to run out.
@@ -48,6 +52,11 @@ impl Hold {
         Held { lease: self.lease.clone(), token: self.token }
     }
 
+    /// How often like events of the manager's locks are logged.
+    pub(crate) fn log_limit(&self) -> &Arc<LogLimit> {
+        self.lease.log_limit()
+    }
+
     /// Looks out for the loss of the lock.
     pub(crate) fn watch(&self) -> Watch {
         Watch::new(self.lease.clone())
@@ -80,7 +89,11 @@ impl Hold {
         if self.keep {
             guard.keep_until_expiry();
         } else if let Err(error) = guard.release().await {
-            tracing::warn!(
+            log_limited!(
+                self.log_limit(),
+                "not released",
+                LogLimit::failed_node(error.votes()),
+                warn,
                 "work under a lock has ended, but the lock was not released in order: {error}"
             );
         }

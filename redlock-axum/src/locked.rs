@@ -60,7 +60,14 @@ where
 
     let hold = match acquire(&terms, &setup, &mut parts).await {
         Ok(hold) => hold,
-        Err(rejection) => return Ok(setup.reject(rejection)),
+        Err(rejection) => {
+            // Before the manager is found, mistakes of the set-up are.
+            let rejection = match setup.manager(&parts.extensions) {
+                Ok(manager) => rejection.limited_by(manager.log_limit()),
+                Err(_) => rejection,
+            };
+            return Ok(setup.reject(rejection));
+        }
     };
     parts.extensions.insert(HeldSlot::Filled(hold.held()));
     // The answer to HEAD has no body that could be sent.
@@ -74,7 +81,9 @@ where
     let request = Request::from_parts(parts, body);
     let result = match UntilLost::new(watch(), inner.call(request)).await {
         Ok(result) => result.map(IntoResponse::into_response),
-        Err(error) => return Ok(setup.reject(error.into())),
+        Err(error) => {
+            return Ok(setup.reject(LockRejection::from(error).limited_by(hold.log_limit())));
+        }
     };
     match result {
         Ok(response) if until_end_of_body && !response.body().is_end_stream() => {

@@ -201,6 +201,16 @@ mod tests {
         }
     }
 
+    #[tokio::test]
+    async fn the_range_of_max_hold_is_that_of_core() {
+        for (max_hold, refused) in [(Duration::ZERO, true), (Duration::from_nanos(1), false)] {
+            let max_hold = Some(max_hold);
+            let options = LockOptions { renew: true, max_hold, ..LockOptions::default() };
+            assert_eq!(options.check().is_err(), refused, "{max_hold:?}");
+            assert_eq!(core_refuses(&options).await, refused, "{max_hold:?}");
+        }
+    }
+
     async fn core_refuses(options: &LockOptions) -> bool {
         let locks = LockManager::in_memory();
         let lock = options.apply(locks.lock("k")).try_acquire().await;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
 use http::Extensions;
+use redlock_core::__private::LogLimit;
 use redlock_core::LockManager;
 
 use crate::rejection::LockRejection;
@@ -15,6 +16,8 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 pub(crate) struct Setup {
     manager: Option<LockManager>,
     on_reject: Option<OnReject>,
+    /// For requests that no manager is known for.
+    log_limit: Arc<LogLimit>,
 }
 
 impl Setup {
@@ -41,7 +44,8 @@ impl Setup {
             .ok_or_else(LockRejection::missing_manager)
     }
 
-    pub(crate) fn reject(&self, mut rejection: LockRejection) -> Response {
+    pub(crate) fn reject(&self, rejection: LockRejection) -> Response {
+        let mut rejection = rejection.limited_by(&self.log_limit);
         match &self.on_reject {
             None => rejection.into_response(),
             Some(on_reject) => {
@@ -58,6 +62,6 @@ impl fmt::Debug for Setup {
         f.debug_struct("Setup")
             .field("manager", &self.manager)
             .field("on_reject", &self.on_reject.is_some())
-            .finish()
+            .finish_non_exhaustive()
     }
 }

@@ -9,6 +9,7 @@ use crate::error::{ExtendError, ReleaseError, Votes};
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::lease::{Held, Renewal, State};
+use crate::log_limit::LogLimit;
 use crate::manager::Shared;
 use crate::node::Claim;
 
@@ -220,6 +221,12 @@ impl Lease {
     /// What is locked, without the manager's prefix.
     pub fn key(&self) -> &LockKey {
         self.held.claim().key()
+    }
+
+    /// How often like events of the manager's locks are logged. No public API.
+    #[doc(hidden)]
+    pub fn log_limit(&self) -> &Arc<LogLimit> {
+        &self.shared.log_limit
     }
 
     /// How long the holder may still believe in the lock; zero once it may not, or has released it.

@@ -100,6 +100,7 @@ mod fencing_token;
 mod guard;
 mod key;
 mod lease;
+mod log_limit;
 mod manager;
 mod node;
 mod queue;
@@ -123,3 +124,9 @@ pub use node::Dialect;
 pub use node::memory::MemoryNode;
 pub use request::LockRequest;
 pub use scope::scope;
+
+/// What the other crates of this workspace use. No public API.
+#[doc(hidden)]
+pub mod __private {
+    pub use crate::log_limit::LogLimit;
+}

@@ -3,6 +3,8 @@
 mod builder;
 #[cfg(test)]
 mod flood_tests;
+#[cfg(test)]
+mod log_tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use crate::ballot::Ballot;
 use crate::error::{ConnectError, InvalidOption, LockError};
 use crate::key::{KeyError, LockKey};
 use crate::lease::{Background, Keeper};
+use crate::log_limit::LogLimit;
 use crate::node::Dialect;
 use crate::queue::Queues;
 use crate::request::{LockRequest, check_expire};
@@ -52,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) counter: Arc<str>,
     pub(crate) dialect: Dialect,
     pub(crate) expire: Duration,
+    /// How often like events are logged.
+    pub(crate) log_limit: Arc<LogLimit>,
     restart_guard: Option<Duration>,
     connect_timeout: Duration,
     closed: AtomicBool,
@@ -106,6 +111,12 @@ impl LockManager {
     /// The names of the nodes, in the order of the configuration: host and port.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         self.shared.ballot.nodes.iter().map(|node| &**node.name())
+    }
+
+    /// How often like events of this manager's locks are logged. No public API.
+    #[doc(hidden)]
+    pub fn log_limit(&self) -> &Arc<LogLimit> {
+        &self.shared.log_limit
     }
 
     /// Ends the work of this manager and of all its clones: no lock is acquired any more, what is

@@ -101,8 +101,8 @@ impl LockRequest {
     }
 
     /// Bounds the renewal: after this time since the acquisition the lease is not extended any more
-    /// and runs out, so that work that hangs does not hold its lock for ever. An error where the lease
-    /// is not renewed. Defaults to no bound.
+    /// and runs out, so that work that hangs does not hold its lock for ever. Must be longer than zero.
+    /// An error where the lease is not renewed. Defaults to no bound.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
@@ -216,6 +216,10 @@ impl LockRequest {
             let value = format!("{at_least:?}");
             return Err(InvalidOption::new("hold_at_least", value, allowed).into());
         }
+        if let Some(zero) = max_hold.filter(Duration::is_zero) {
+            let value = format!("{zero:?}");
+            return Err(InvalidOption::new("max_hold", value, "longer than zero").into());
+        }
         if let Some(max_hold) = max_hold.filter(|_| !renew) {
             let allowed = "used with renewal, which it bounds: add `renew`";
             return Err(InvalidOption::new("max_hold", format!("{max_hold:?}"), allowed).into());
@@ -261,5 +265,26 @@ impl fmt::Debug for LockRequest {
             .field("fenced", &self.fenced)
             .field("wait", &self.wait)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::LockManager;
+
+    #[tokio::test]
+    async fn a_renewal_that_is_bounded_by_zero_is_an_invalid_option() {
+        let locks = LockManager::in_memory();
+        let bounded = |max_hold| locks.lock("a").renew().max_hold(max_hold);
+        for request in [bounded(Duration::ZERO), locks.lock("a").max_hold(Duration::ZERO)] {
+            let error = request.clone().try_acquire().await.unwrap_err();
+            assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
+            assert_eq!(error.to_string(), "max_hold is 0ns, but must be longer than zero");
+            let error = request.fenced().acquire().await.unwrap_err();
+            assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
+        }
+        let shortest = bounded(Duration::from_nanos(1)).try_acquire().await.unwrap();
+        shortest.release().await.unwrap();
     }
 }

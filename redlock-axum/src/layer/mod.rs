@@ -35,10 +35,15 @@ use crate::terms::Terms;
 ///
 /// | place | locks |
 /// |---|---|
-/// | `post(pay).route_layer(layer)`, [`MethodRouter::route_layer`](axum::routing::MethodRouter::route_layer) | the methods of this route that were added before |
+/// | `post(pay).route_layer(layer)`, [`MethodRouter::route_layer`](axum::routing::MethodRouter::route_layer) | the methods of this route that were added before, but no handler of [`any`](axum::routing::any) |
+/// | `any(pay).layer(layer)`, [`MethodRouter::layer`](axum::routing::MethodRouter::layer) | all methods of this route, those of `any` among them, and its 405 answers |
 /// | `post(pay.layer(layer))`, [`Handler::layer`](axum::handler::Handler::layer) | this handler; as a fallback, `Router::fallback(pay.layer(layer))`, only with [`lock_fallback`](Self::lock_fallback) |
 /// | [`Router::route_layer`](axum::Router::route_layer) | all routes that were added before, and their 405 answers |
 /// | [`Router::layer`](axum::Router::layer) | the same; requests that no route matched pass unlocked, see [`lock_fallback`](Self::lock_fallback) |
+///
+/// For [`any`](axum::routing::any) write `.layer`: `any(pay).route_layer(layer)` panics when the router is
+/// built, because axum takes the handler of `any` for a fallback, and `any(pay).get(show).route_layer(layer)`
+/// locks GET alone.
 ///
 /// A route that lacks a placeholder of the key is answered with 500 and an error in the log.
 /// Around and inside of `nest_service` axum does not tell whether the service has a route for the

@@ -1,14 +1,18 @@
 //! What a request gets when it does not get its lock.
 
+mod log;
 mod response;
 
+pub(crate) use log::log_limited;
 pub(crate) use response::misconfigured;
 
 use std::error::Error;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
+use redlock_core::__private::LogLimit;
 use redlock_core::{KeyError, LockError};
 
 use crate::error::SetupError;
@@ -28,7 +32,9 @@ use crate::error::SetupError;
 /// The response is an [RFC 9457] `application/problem+json` with the members `type`, `title`,
 /// `status`, `detail` and, beside a `Retry-After` header, `retry_after` in seconds. It tells neither
 /// the key nor anything of the nodes. Those go to the log: a misconfiguration and a lock within itself at
-/// error, missing nodes and a lost lock at warn, the rest at debug.
+/// error, missing nodes and a lost lock at warn, the rest at debug. Of like ones, those of the same kind
+/// and the same node, one per second is logged at these levels, and the others at debug; the field
+/// `suppressed` of the next line says how many they were.
 ///
 /// The rejection also lies in the extensions of its response. A middleware around the whole router
 /// can thus give all of them another form, wherever they come from:
@@ -54,6 +60,8 @@ pub struct LockRejection {
     cause: Cause,
     contended_status: StatusCode,
     logged: bool,
+    /// That of the manager, where it is known.
+    log_limit: Option<Arc<LogLimit>>,
 }
 
 /// Sorts the causes of a [`LockRejection`] by who can do something about it.
@@ -107,7 +115,7 @@ impl LockRejection {
     }
 
     fn new(cause: Cause) -> Self {
-        Self { cause, contended_status: StatusCode::CONFLICT, logged: false }
+        Self { cause, contended_status: StatusCode::CONFLICT, logged: false, log_limit: None }
     }
 
     /// Answers contention with this status. Defaults to 409 Conflict.
@@ -182,21 +190,11 @@ impl LockRejection {
         }
     }
 
-    /// Logs the rejection, unless that was done before.
-    pub(crate) fn log(&mut self) {
-        if std::mem::replace(&mut self.logged, true) {
-            return;
-        }
-        match self.kind() {
-            RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {
-                tracing::error!("a request was refused instead of being served unlocked: {self}");
-            }
-            RejectionKind::Unavailable => tracing::warn!("a request got no lock: {self}"),
-            RejectionKind::Lost => tracing::warn!("a request was stopped half-way: {self}"),
-            RejectionKind::Contended | RejectionKind::InvalidKey => {
-                tracing::debug!("a request got no lock: {self}");
-            }
-        }
+    /// Limits how often like rejections are logged, unless they are limited already. Defaults to a
+    /// limit of the whole process.
+    pub(crate) fn limited_by(mut self, log_limit: &Arc<LogLimit>) -> Self {
+        self.log_limit.get_or_insert_with(|| Arc::clone(log_limit));
+        self
     }
 }
 

@@ -6,6 +6,7 @@ use http::{HeaderValue, StatusCode, header};
 use redlock_core::{KeyError, LockError};
 use serde_json::Value;
 
+use super::log::{LOG_LIMIT, log_limited};
 use super::{Cause, LockRejection, RejectionKind};
 
 impl IntoResponse for LockRejection {
@@ -43,7 +44,7 @@ impl IntoResponse for LockRejection {
 /// Answers a request that cannot be served because of how the application is written, and says so in
 /// the log.
 pub(crate) fn misconfigured(mistake: &dyn std::error::Error) -> Response {
-    tracing::error!("{mistake}");
+    log_limited!(LOG_LIMIT, "mistake", &mistake.to_string(), error, "{mistake}");
     let body = r#"{"type":"about:blank","title":"Internal Server Error","status":500,"detail":"the server is not set up correctly"}"#;
     let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
     (StatusCode::INTERNAL_SERVER_ERROR, content_type, body).into_response()

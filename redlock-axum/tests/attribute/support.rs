@@ -9,6 +9,7 @@ use axum::http::{HeaderMap, Request, StatusCode};
 use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use redlock_axum::{LockGuard, LockManager, MemoryNode};
+use redlock_logs::Logs;
 use tokio::time::timeout;
 use tower::ServiceExt;
 
@@ -62,5 +63,16 @@ pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     while !condition() {
         assert!(start.elapsed() < Duration::from_secs(10), "not within ten seconds: {what}");
         tokio::task::yield_now().await;
+    }
+}
+
+/// Sends requests until the log has a line of this level and text. Of like lines there is one per
+/// second, and another test may have had this second's.
+pub(crate) async fn until_logged(logs: &Logs, level: &str, text: &str, send: impl AsyncFn()) {
+    let start = Instant::now();
+    while logs.count(level, text) == 0 {
+        assert!(start.elapsed() < Duration::from_secs(30), "{text}: {:?}", logs.lines());
+        send().await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

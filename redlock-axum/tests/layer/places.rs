@@ -1,18 +1,19 @@
 //! Where in an application the layer can stand.
 
 use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 
 use axum::body::Body;
 use axum::handler::Handler;
 use axum::response::Response;
-use axum::routing::post as on_post;
+use axum::routing::{MethodRouter, any, any_service, post as on_post};
 use axum::{Extension, Router};
 use http::{Method, Request, StatusCode};
 use redlock_axum::LockLayer;
 use redlock_logs::Logs;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
-use crate::support::{OnlyWhenReady, hold, memory, post, request};
+use crate::support::{OnlyWhenReady, hold, memory, post, request, send};
 
 #[tokio::test]
 async fn every_place_that_axum_has_for_a_layer_works() {
@@ -30,6 +31,26 @@ async fn every_place_that_axum_has_for_a_layer_works() {
             "MethodRouter::layer",
             "/orders/",
             Router::new().route("/orders/{id}", on_post(handler).layer(layer())),
+        ),
+        (
+            "MethodRouter::layer of any",
+            "/orders/",
+            Router::new().route("/orders/{id}", any(handler).layer(layer())),
+        ),
+        (
+            "MethodRouter::layer of any with another method",
+            "/orders/",
+            Router::new().route("/orders/{id}", any(handler).get(handler).layer(layer())),
+        ),
+        (
+            "MethodRouter::layer of any_service",
+            "/orders/",
+            Router::new().route("/orders/{id}", any_service(service_fn(ok)).layer(layer())),
+        ),
+        (
+            "Router::route_layer around any",
+            "/orders/",
+            Router::new().route("/orders/{id}", any(handler)).route_layer(layer()),
         ),
         (
             "Handler::layer",
@@ -90,6 +111,20 @@ async fn every_place_that_axum_has_for_a_layer_works() {
         assert_eq!(post(&app, &format!("{path}7")).await, 409, "{place}");
         assert_eq!(post(&app, &format!("{path}8")).await, 200, "{place}");
     }
+}
+
+/// Why the documentation recommends `.layer` for `any`.
+#[tokio::test]
+async fn a_route_layer_does_not_lock_the_handler_of_any() {
+    let (locks, _node) = memory().await;
+    let _guard = hold(&locks, "k").await;
+    let layer = LockLayer::new("k").manager(locks);
+    let only_any = || -> MethodRouter { any(async || {}).route_layer(layer.clone()) };
+    std::panic::catch_unwind(AssertUnwindSafe(|| drop(only_any()))).unwrap_err();
+    let beside_get = any(async || {}).get(async || {}).route_layer(layer);
+    let app = Router::new().route("/", beside_get);
+    assert_eq!(send(&app, Method::GET, "/").await.status(), 409);
+    assert_eq!(post(&app, "/").await, 200);
 }
 
 async fn ok(_: Request<Body>) -> Result<Response, Infallible> {

@@ -13,6 +13,7 @@ use axum::response::Response;
 use http::{Method, Request};
 use http_body_util::BodyExt;
 use redlock_axum::{LockGuard, LockManager, MemoryNode};
+use redlock_logs::Logs;
 use tower::{Service, ServiceExt};
 
 /// A manager on one in-memory node, and the node to look at.
@@ -52,6 +53,17 @@ pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     while !condition() {
         assert!(Instant::now() < deadline, "{what}: not within ten seconds");
         tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// Sends requests until the log has a line of this level and text. Of like lines there is one per
+/// second, and another test may have had this second's.
+pub(crate) async fn until_logged(logs: &Logs, level: &str, text: &str, send: impl AsyncFn()) {
+    let start = Instant::now();
+    while logs.count(level, text) == 0 {
+        assert!(start.elapsed() < Duration::from_secs(30), "{text}: {:?}", logs.lines());
+        send().await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 

@@ -57,8 +57,8 @@ impl LockKey {
         if key.is_empty() {
             return Err(KeyError::Empty);
         }
-        if let Some((index, character)) = key.char_indices().find(|(_, c)| c.is_control()) {
-            return Err(if character == part::EMPTY_MARK {
+        if let Some(index) = key.find(char::is_control) {
+            return Err(if key[index..].starts_with(part::EMPTY_MARK) {
                 KeyError::EmptyPart { name: None }
             } else {
                 KeyError::ControlCharacter { index }
@@ -176,7 +176,10 @@ mod tests {
     fn an_empty_key_and_control_characters_are_refused() {
         assert_eq!(LockKey::new(""), Err(KeyError::Empty));
         assert_eq!(LockKey::new("a\nb"), Err(KeyError::ControlCharacter { index: 1 }));
-        assert_eq!(LockKey::new("ab\u{7f}"), Err(KeyError::ControlCharacter { index: 2 }));
+        for code in (0..0x20).chain(0x7f..0xa0) {
+            let key = format!("ab{}c", char::from_u32(code).unwrap());
+            assert_eq!(LockKey::new(key), Err(KeyError::ControlCharacter { index: 2 }), "{code}");
+        }
     }
 
     #[test]

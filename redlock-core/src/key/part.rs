@@ -9,9 +9,11 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 /// the key nor open a hash tag.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Stands for a value that was empty. It cannot come from a value, because control characters are
-/// encoded; `LockKey::new` turns it into an error, which a `Display` implementation cannot raise.
-pub(super) const EMPTY_MARK: char = '\0';
+/// Stands for a value that was empty: the control characters "start of text" and "end of text". It
+/// cannot come from a value, because control characters are encoded; `LockKey::new` turns it into an
+/// error, which a `Display` implementation cannot raise. No single control character is the mark, so
+/// that one in the text around the values is reported as what it is.
+pub(super) const EMPTY_MARK: &str = "\u{2}\u{3}";
 
 /// Whether no escaped value contains this character, so that it shows where one ends.
 pub(super) fn is_separator(character: char) -> bool {
@@ -40,7 +42,7 @@ impl<T: Display + ?Sized> Display for KeyPart<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut encoder = Encoder { f, empty: true };
         write!(encoder, "{}", self.0)?;
-        if encoder.empty { f.write_char(EMPTY_MARK) } else { Ok(()) }
+        if encoder.empty { f.write_str(EMPTY_MARK) } else { Ok(()) }
     }
 }
 
@@ -71,7 +73,8 @@ mod tests {
         for value in ["a", ":", "%3A", "{x}", "a/b c", "日本", "\u{0}\n", "é", "a#b"] {
             let encoded = KeyPart(value).to_string();
             assert_eq!(percent_decode_str(&encoded).decode_utf8().unwrap(), value);
-            assert!(!encoded.contains([':', '{', '}', '#', '\0']), "{encoded}");
+            assert!(!encoded.contains([':', '{', '}', '#']), "{encoded}");
+            assert!(!encoded.contains(char::is_control), "{encoded}");
         }
     }
 

@@ -171,7 +171,7 @@ fn write_uuid(value: &str, key: &mut String) -> Option<()> {
     let bytes = value.as_bytes();
     let hyphenated = match bytes.len() {
         32 => false,
-        36 => HYPHENS.iter().all(|&index| bytes[index] == b'-'),
+        36 if HYPHENS.iter().all(|&index| bytes[index] == b'-') => true,
         _ => return None,
     };
     let digits = bytes
@@ -365,7 +365,7 @@ mod tests {
 
     #[test]
     fn a_value_of_another_type_is_refused() {
-        let wrong = |template, value| {
+        let wrong = |template: &str, value: &str| {
             let error = render(template, &[("id", value)]).unwrap_err();
             assert!(matches!(error, KeyError::WrongType { .. }), "{template} {value}: {error}");
         };
@@ -378,8 +378,22 @@ mod tests {
             "67e55044-10b1-426f-9247-bb680e5fe0cg",
             "67e5504410b1-426f-9247-bb680e5fe0c8-",
             "{67e55044-10b1-426f-9247-bb680e5fe0c8}",
+            "{67e5504410b1426f9247bb680e5fe0c8}",
+            "urn:uuid:67e55044-10b1-426f-9247-bb680e5fe0c8",
         ] {
             wrong("n:{id:uuid}", value);
+        }
+        // A hyphen, and nothing else, stands between the groups: otherwise two texts are one key.
+        for index in [8, 13, 18, 23] {
+            for other in ["x", "a", "0", "_", " ", "+", "–"] {
+                let mut value = "67e55044-10b1-426f-9247-bb680e5fe0c8".to_owned();
+                value.replace_range(index..=index, other);
+                wrong("n:{id:uuid}", &value);
+            }
+        }
+        for separator in ["x", "0", "_"] {
+            let value = ["67e55044", "10b1", "426f", "9247", "bb680e5fe0c8"].join(separator);
+            wrong("n:{id:uuid}", &value);
         }
     }
 

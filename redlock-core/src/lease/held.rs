@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 use crate::ballot::{Ballot, Extension, validity};
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
+use crate::log_limit::LogLimit;
 use crate::node::Claim;
 use crate::telemetry;
 
@@ -20,6 +21,8 @@ use super::keeper::Due;
 pub(crate) struct Held {
     claim: Arc<Claim>,
     clock: Arc<dyn Clock>,
+    /// How often losses are logged as warnings: each one where there is no limit.
+    log_limit: Option<Arc<LogLimit>>,
     term: Mutex<Term>,
     /// The holder's number, from when it is confirmed.
     token: OnceLock<FencingToken>,
@@ -72,6 +75,7 @@ impl Held {
         Self {
             claim,
             clock,
+            log_limit: None,
             term: Mutex::new(term),
             token: OnceLock::new(),
             changed: Notify::new(),
@@ -80,6 +84,12 @@ impl Held {
             next: Mutex::default(),
             due: Mutex::default(),
         }
+    }
+
+    /// Limits how often losses are logged as warnings.
+    pub(crate) fn limited_by(mut self, log_limit: &Arc<LogLimit>) -> Self {
+        self.log_limit = Some(Arc::clone(log_limit));
+        self
     }
 
     /// The same lease for another holder in this process; `None` if it is lost. The giving holder
@@ -95,6 +105,7 @@ impl Held {
         let passed_on = Arc::new(Self {
             claim: Arc::clone(&self.claim),
             clock: Arc::clone(&self.clock),
+            log_limit: self.log_limit.clone(),
             term: Mutex::new(term),
             // The next holder gets one of its own.
             token: OnceLock::new(),
@@ -242,7 +253,14 @@ impl Held {
         if self.end(State::Lost) {
             self.claim.give_up();
             telemetry::lost();
-            tracing::warn!(key = %self.claim.key(), reason, "a lock was lost");
+            // One event per loss. When thousands of locks are lost at once, one warning stands for them.
+            let key = self.claim.key();
+            let limit = self.log_limit.as_ref();
+            if let Some(suppressed) = limit.map_or(Some(0), |limit| limit.pass("lost", "")) {
+                tracing::warn!(%key, reason, suppressed, "a lock was lost");
+            } else {
+                tracing::debug!(%key, reason, "a lock was lost");
+            }
         }
     }
 

@@ -10,6 +10,7 @@ use crate::ballot::{Aftercare, Ballot, validity};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{ConnectError, InvalidOption};
 use crate::lease::{Background, Keeper};
+use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
 use crate::node::redis::{Endpoint, RedisNode, Servers};
 use crate::node::{Dialect, Node};
@@ -366,6 +367,7 @@ impl LockManagerBuilder {
         runtimes.check_in();
         let background = Background::new(Arc::clone(&clock), Arc::clone(&runtimes));
         let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
+        let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let ballot = Ballot { nodes: nodes.into(), node_timeout, clock, aftercare };
         let keeper = Arc::new(Keeper::new(ballot.clone()));
         runtimes.serve(Arc::downgrade(&keeper) as Weak<dyn Service>);
@@ -379,6 +381,7 @@ impl LockManagerBuilder {
             prefix: prefix.into(),
             dialect,
             expire,
+            log_limit,
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),

@@ -286,7 +286,7 @@ impl LockRequest {
             Ok(Grant { since, decided, token }) => {
                 let clock = Arc::clone(clock);
                 let held = Held::new(Arc::clone(&claim), clock, since, decided, terms.expire);
-                let held = Arc::new(held);
+                let held = Arc::new(held.limited_by(&shared.log_limit));
                 if let Some(token) = token {
                     held.set_token(token);
                 }

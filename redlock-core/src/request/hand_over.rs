@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::acquisition::error;
 use super::{LockRequest, Terms};
 use crate::ballot::Refusal;
-use crate::error::LockError;
+use crate::error::{ExtendError, LockError};
 use crate::guard::LockGuard;
 use crate::lease::{Held, State};
+use crate::log_limit::LogLimit;
 use crate::scope;
 
 impl LockRequest {
@@ -43,6 +44,7 @@ impl LockRequest {
         if guard.remaining() < terms.expire * 9 / 10 {
             // Until that is confirmed, the guard tells what is left of the old lease.
             let (lease, expire, ballot) = (guard.lease(), terms.expire, ballot.clone());
+            let log_limit = Arc::clone(&self.shared.log_limit);
             self.shared.background.spawn(async move {
                 if held.is_kept() && held.state() == State::Released {
                     // It has no holder any more, and stays on the nodes for as long all the same.
@@ -51,10 +53,26 @@ impl LockRequest {
                     // It may have been released, or handed on, meanwhile.
                     && held.state() == State::Held
                 {
-                    tracing::warn!(%error, "the lease of a lock that was handed over was not extended");
+                    not_extended(&error, &log_limit);
                 }
             });
         }
         Ok(Some(guard))
+    }
+}
+
+/// Logs that a lock which was handed over keeps the rest of its old lease only.
+fn not_extended(error: &ExtendError, log_limit: &LogLimit) {
+    const MESSAGE: &str = "the lease of a lock that was handed over was not extended";
+    let node = match error {
+        ExtendError::Lost { votes, .. } | ExtendError::Unavailable { votes, .. } => {
+            LogLimit::failed_node(votes)
+        }
+        ExtendError::InvalidOption(_) => "",
+    };
+    if let Some(suppressed) = log_limit.pass("hand-over", node) {
+        tracing::warn!(%error, suppressed, "{MESSAGE}");
+    } else {
+        tracing::debug!(%error, "{MESSAGE}");
     }
 }

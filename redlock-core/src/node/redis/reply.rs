@@ -145,10 +145,20 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
 pub(super) fn words(error: &RedisError) -> String {
     let words = all_words(error);
     // A server that does not know a command repeats its arguments, tokens and passwords included.
-    match words.split_once(", with args") {
-        Some((before, _)) => before.to_owned(),
-        None => words,
+    escaped(words.split_once(", with args").map_or(words.as_str(), |(before, _)| before))
+}
+
+/// A server's words on one line: control characters, and others that are not printed, are escaped, so
+/// that no server writes lines of its own into a log. Escaping twice changes nothing.
+pub(super) fn escaped(words: &str) -> String {
+    let mut escaped = String::with_capacity(words.len());
+    for character in words.chars() {
+        match character {
+            '\\' | '"' | '\'' => escaped.push(character),
+            _ => escaped.extend(character.escape_debug()),
+        }
     }
+    escaped
 }
 
 fn all_words(error: &RedisError) -> String {
@@ -205,6 +215,29 @@ mod tests {
             let error = node_error(&error);
             assert_eq!(matches!(error, NodeError::NotPermitted(_)), denied, "{error:?}");
         }
+    }
+
+    #[test]
+    fn control_characters_in_a_servers_words_are_escaped() {
+        let error = |text: &str| {
+            let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+            reply.unwrap().extract_error().unwrap_err()
+        };
+        let said =
+            "ERR it's \"full\"\n2026 WARN a lock\twas \u{1b}[31mlost\u{7f}\u{85}\u{2028}\u{202e}.";
+        let escaped =
+            r#"ERR it's "full"\n2026 WARN a lock\twas \u{1b}[31mlost\u{7f}\u{85}\u{2028}\u{202e}."#;
+        assert_eq!(words(&error(said)), escaped);
+        assert_eq!(node_error(&error(said)), NodeError::Server(escaped.into()));
+        assert_eq!(not_connected(&error(said)), NodeError::Server(escaped.into()));
+        let vote = Vote::Failed(node_error(&error(said)));
+        assert_eq!(vote.to_string(), format!("failed: {escaped}"));
+        let broke = RedisError::from((ErrorKind::Io, "it broke", "a\nb".to_owned()));
+        assert_eq!(node_error(&broke), NodeError::ConnectionBroke(r"a\nb".into()));
+        // In a script the words are read, completed and made an error again.
+        let denied = "ERR The user executing the script can't\nrun this command";
+        let named = words(&name_commands(Script::PlainRelease, error(denied)));
+        assert!(named.contains(r"can't\nrun this command; it calls"), "{named}");
     }
 
     /// A reply that is not understood is never a grant.

@@ -41,7 +41,7 @@ async fn read(stream: impl AsyncRead) -> Option<String> {
     let text = String::from_utf8_lossy(&bytes);
     let error = text.strip_prefix('-')?.trim_end();
     let sentence = error.split_once(". ").map_or(error, |(first, _)| first);
-    Some(sentence.to_owned())
+    Some(super::reply::escaped(sentence))
 }
 
 #[cfg(test)]
@@ -55,6 +55,11 @@ mod tests {
         let protected = "-DENIED Redis is running in protected mode. To connect, do this.\r\n";
         let reason = read(protected.as_bytes()).await.unwrap();
         assert_eq!(reason, "DENIED Redis is running in protected mode");
+        let two_lines = "-ERR max\x1b[2J\r\n2026 WARN a lock was lost\r\n";
+        assert_eq!(
+            read(two_lines.as_bytes()).await.unwrap(),
+            r"ERR max\u{1b}[2J\r\n2026 WARN a lock was lost"
+        );
         assert_eq!(read(&b""[..]).await, None);
         assert_eq!(read(&b"HTTP/1.1 400 Bad Request"[..]).await, None);
     }

@@ -1,0 +1,147 @@
+//! How many lines a flood of requests writes into the log.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod support;
+
+use std::time::{Duration, Instant};
+
+use axum::extract::Path;
+use axum::routing::post as on_post;
+use axum::{Extension, Router};
+use redlock_axum::{
+    HeldLock, LockLayer, LockManager, LockRejection, MemoryNode, OnLost, redis_lock,
+};
+use redlock_logs::Logs;
+use support::{memory, post};
+use tokio::task::JoinSet;
+
+/// Requests are sent until the log has so many lines.
+const LINES: usize = 2;
+
+/// Sends requests until the log has two lines of this level and text. Each stands for all like events
+/// since the one before, and these are logged at debug.
+async fn flood(app: &Router, status: u16, level: &str, text: &str) {
+    let logs = Logs::collect();
+    let (begun, mut sent) = (Instant::now(), 0);
+    while logs.count(level, text) < LINES {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{text}: {sent} requests");
+        let mut requests = JoinSet::new();
+        for _ in 0..20 {
+            let (app, path) = (app.clone(), format!("/{sent}"));
+            requests.spawn(async move { post(&app, &path).await });
+            sent += 1;
+        }
+        assert_eq!(requests.join_all().await, [status; 20], "{text}");
+    }
+    let elapsed = begun.elapsed();
+    let (mut limited, mut suppressed) = (0, 0);
+    for line in logs.lines().iter().filter(|line| line.contains(text)) {
+        if line.trim_start().starts_with(level) {
+            assert!(line.ends_with(&format!(" suppressed={suppressed}")), "{suppressed}: {line}");
+            (limited, suppressed) = (limited + 1, 0);
+        } else {
+            assert!(line.starts_with("DEBUG"), "{line}");
+            suppressed += 1;
+        }
+    }
+    assert!(limited <= usize::try_from(elapsed.as_secs()).unwrap() + 1, "{limited} in {elapsed:?}");
+    assert!(logs.count("DEBUG", text) > 0);
+    let events = logs.lines().iter().filter(|line| line.contains(text)).count();
+    assert_eq!(events, sent, "one event per request: {text}");
+}
+
+async fn shut_down() -> LockManager {
+    let (locks, _node) = memory().await;
+    locks.shutdown().await;
+    locks
+}
+
+#[tokio::test]
+async fn requests_that_a_layer_refuses_share_a_line_per_second() {
+    let layer = LockLayer::new("order:{id}");
+    let router = Router::new().route("/{id}", on_post(async || {}).route_layer(layer));
+    let app = router.layer(Extension(shut_down().await));
+    flood(&app, 503, "WARN", "a request got no lock: the lock manager was shut down").await;
+}
+
+#[tokio::test]
+async fn requests_that_the_attribute_refuses_share_a_line_per_second() {
+    #[redis_lock(key = "order:{id}")]
+    async fn pay(Path(id): Path<u64>) {
+        unreachable!("the body of {id} ran without the lock");
+    }
+
+    let app = Router::new().route("/{id}", on_post(pay)).layer(Extension(shut_down().await));
+    flood(&app, 503, "WARN", "a request got no lock: the lock manager was shut down").await;
+}
+
+#[tokio::test]
+async fn requests_that_a_handler_refuses_share_a_line_per_second() {
+    async fn settle(Extension(locks): Extension<LockManager>) -> Result<(), LockRejection> {
+        let guard = locks.lock("settlement").try_acquire().await?;
+        unreachable!("got {guard:?}");
+    }
+
+    let app = Router::new().route("/{id}", on_post(settle)).layer(Extension(shut_down().await));
+    flood(&app, 503, "WARN", "a request got no lock: the lock manager was shut down").await;
+}
+
+#[tokio::test]
+async fn requests_without_a_manager_share_a_line_per_second() {
+    let layer = LockLayer::new("k");
+    let app = Router::new().route("/{id}", on_post(async || {}).route_layer(layer));
+    flood(&app, 500, "ERROR", "no LockManager is installed").await;
+}
+
+#[tokio::test]
+async fn requests_without_a_lock_share_a_line_per_second() {
+    let app = Router::new().route("/{id}", on_post(|_: HeldLock| async {}));
+    flood(&app, 500, "ERROR", "no lock was taken for the request").await;
+}
+
+/// Their messages differ by the key.
+#[tokio::test]
+async fn requests_that_would_wait_for_themselves_share_a_line_per_second() {
+    let (locks, _node) = memory().await;
+    let layer = || LockLayer::new("order:{id}");
+    let router = Router::new().route("/{id}", on_post(async || {}).route_layer(layer()));
+    let app = router.layer(layer()).layer(Extension(locks));
+    flood(&app, 500, "ERROR", "is held by the same request already").await;
+}
+
+#[tokio::test]
+async fn requests_that_are_stopped_half_way_share_a_line_per_second() {
+    let (locks, _node) = memory().await;
+    let layer = LockLayer::new("order:{id}").expire(EXPIRE).on_lost(OnLost::Abort);
+    let router = Router::new().route("/{id}", on_post(std::future::pending::<()>));
+    let app = router.route_layer(layer).layer(Extension(locks));
+    flood(&app, 503, "WARN", "a request was stopped half-way").await;
+}
+
+/// Long enough that a busy machine acquires every lock in time.
+const EXPIRE: Duration = Duration::from_millis(500);
+
+/// A handler whose lease runs out before it ends.
+async fn too_slow(lock: HeldLock, Extension(node): Extension<MemoryNode>) {
+    while node.time_to_live(lock.key().as_str()).is_some() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn slow_app() -> Router {
+    let (locks, node) = memory().await;
+    let layer = LockLayer::new("order:{id}").expire(EXPIRE);
+    let router = Router::new().route("/{id}", on_post(too_slow).route_layer(layer));
+    router.layer(Extension(node)).layer(Extension(locks))
+}
+
+/// One event per lost lock (loss is never silent), and one warning per second.
+#[tokio::test]
+async fn requests_that_lose_their_locks_share_a_line_per_second() {
+    flood(&slow_app().await, 200, "WARN", "a lock was lost").await;
+}
+
+#[tokio::test]
+async fn releases_that_fail_share_a_line_per_second() {
+    flood(&slow_app().await, 200, "WARN", "was not released in order").await;
+}

@@ -1,0 +1,86 @@
+//! How many lines a manager writes into the log, in paused time.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use redlock_logs::Logs;
+use tokio::time::sleep;
+
+use crate::clock::fake::RuntimeClock;
+use crate::node::Node;
+use crate::node::fake::{FakeNode, Mode};
+use crate::{LockManager, LockManagerBuilder, MemoryNode};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn manager() -> LockManager {
+    let clock = Arc::new(RuntimeClock::new());
+    let node = MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock));
+    LockManagerBuilder::over(vec![Arc::new(node)], clock)
+}
+
+/// Each loss is an event (loss is never silent), and one warning per second stands for all of them.
+#[tokio::test(start_paused = true)]
+async fn thousands_of_locks_that_are_lost_at_once_share_a_warning() {
+    const LOCKS: usize = 2000;
+    let logs = Logs::collect();
+    let (locks, others) = (manager(), manager());
+    let mut held = Vec::new();
+    for lock in 0..LOCKS {
+        let request = locks.lock(format!("order:{lock}")).expire(SECOND);
+        held.push(request.try_acquire().await.unwrap());
+    }
+    let one = others.lock("of another manager").expire(SECOND).try_acquire().await.unwrap();
+    for guard in &held {
+        guard.lost().await;
+    }
+    one.lost().await;
+    drop((held, one));
+    assert_eq!(logs.count("WARN", "a lock was lost"), 2, "one of each manager");
+    assert_eq!(logs.count("DEBUG", "a lock was lost"), LOCKS - 1);
+    assert_eq!(logs.count("WARN", "key=of another manager"), 1);
+
+    sleep(SECOND).await;
+    let late = locks.lock("late").expire(SECOND).try_acquire().await.unwrap();
+    late.lost().await;
+    drop(late);
+    let line = format!("suppressed={}", LOCKS - 1);
+    assert_eq!(logs.count("WARN", "a lock was lost"), 3);
+    assert_eq!(logs.count("WARN", &line), 1, "{line}");
+    let lines = logs.lines().into_iter().filter(|line| line.contains("key=order:"));
+    let lost =
+        lines.filter_map(|line| Some(line.split_once("key=")?.1.split_once(' ')?.0.to_owned()));
+    let lost: Vec<_> = lost.collect();
+    assert_eq!((lost.len(), lost.iter().collect::<HashSet<_>>().len()), (LOCKS, LOCKS));
+}
+
+#[tokio::test(start_paused = true)]
+async fn leases_that_are_not_extended_after_a_hand_over_share_a_warning() {
+    const TURNS: usize = 10;
+    let logs = Logs::collect();
+    let node = FakeNode::start("node");
+    let nodes = vec![Arc::clone(&node) as Arc<dyn Node>];
+    let locks = LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()));
+    let hand_over = async || {
+        let request = || locks.lock("a").wait_time(60 * SECOND);
+        let first = request().expire(8 * SECOND).acquire().await.unwrap();
+        let mut second = Box::pin(request().expire(10 * SECOND).acquire());
+        assert!(second.as_mut().now_or_never().is_none());
+        node.set(Mode::Broken);
+        first.release().await.unwrap();
+        let second = second.await.unwrap();
+        sleep(Duration::from_millis(10)).await;
+        node.set(Mode::Up(Duration::ZERO));
+        second.release().await.unwrap();
+    };
+    for _ in 0..TURNS {
+        hand_over().await;
+    }
+    assert_eq!(logs.count("WARN", "was not extended"), 1);
+    assert_eq!(logs.count("DEBUG", "was not extended"), TURNS - 1);
+    sleep(SECOND).await;
+    hand_over().await;
+    assert_eq!(logs.count("WARN", &format!("suppressed={}", TURNS - 1)), 1);
+}

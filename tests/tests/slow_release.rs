@@ -1,0 +1,123 @@
+//! Releases that a slow node confirms late: what waits for them. The node in memory answers at once, so
+//! that there is nothing to wait for.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::extract::Request;
+use axum::routing::get;
+use axum::{Extension, Router};
+use redlock_axum::{HoldUntil, LockError, LockLayer, LockManager, redis_lock};
+use redlock_tests::{Direction, Proxy, RedisServer, Traffic};
+use tower::ServiceExt;
+
+/// A lease, and the patience of a release: both longer than any test holds back what is on its way.
+const LONG: Duration = Duration::from_secs(60);
+const NODE_TIMEOUT: Duration = Duration::from_secs(20);
+
+struct Network {
+    server: RedisServer,
+    proxy: Proxy,
+    locks: LockManager,
+}
+
+impl Network {
+    async fn start() -> Self {
+        let server = RedisServer::start().await;
+        let proxy = Proxy::to(&server).await;
+        let locks = LockManager::builder().url(proxy.url()).node_timeout(NODE_TIMEOUT).connect();
+        let locks = locks.await.unwrap();
+        Self { server, proxy, locks }
+    }
+
+    /// What is sent to the server does not arrive, until this is called with `Traffic::Pass`.
+    fn set(&self, traffic: Traffic) {
+        self.proxy.set(Direction::ToServer, traffic);
+    }
+
+    async fn keys(&self) -> Vec<String> {
+        self.server.probe().await.keys().await
+    }
+
+    /// Does work whose release is held back for a while, and checks that the release came first.
+    async fn await_release<T>(&self, work: impl Future<Output = T>) -> T {
+        let mut work = pin!(work);
+        let early = tokio::time::timeout(Duration::from_millis(300), &mut work).await;
+        assert_eq!(self.keys().await, ["a"]);
+        assert!(early.is_err(), "it has ended before the server had released the lock");
+        self.set(Traffic::Pass);
+        let result = work.await;
+        assert_eq!(self.keys().await, Vec::<String>::new());
+        result
+    }
+}
+
+#[tokio::test]
+async fn a_function_waits_for_the_release_of_its_lock() {
+    #[redis_lock(key = "a", expire = 60, manager = network.locks)]
+    async fn work(network: &Network) -> Result<&'static str, LockError> {
+        network.set(Traffic::Hold);
+        Ok("done")
+    }
+
+    let network = Network::start().await;
+    assert_eq!(network.await_release(work(&network)).await.unwrap(), "done");
+}
+
+#[tokio::test]
+async fn a_response_waits_for_the_release_of_its_lock() {
+    #[redis_lock(key = "a", expire = 60)]
+    async fn by_attribute(Extension(network): Extension<Arc<Network>>) {
+        network.set(Traffic::Hold);
+    }
+    async fn by_layer(Extension(network): Extension<Arc<Network>>) {
+        network.set(Traffic::Hold);
+    }
+
+    let network = Arc::new(Network::start().await);
+    let layer = LockLayer::new("a").expire(LONG);
+    let app = Router::new()
+        .route("/attribute", get(by_attribute))
+        .route("/layer", get(by_layer).route_layer(layer))
+        .layer(Extension(Arc::clone(&network)))
+        .layer(Extension(network.locks.clone()));
+    for path in ["/attribute", "/layer"] {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = network.await_release(app.clone().oneshot(request)).await.unwrap();
+        assert_eq!(response.status(), 200, "{path}");
+    }
+}
+
+/// With its last byte the client has its answer, and may send the next request.
+#[tokio::test]
+async fn the_last_data_of_a_body_waits_for_the_release_and_is_announced_meanwhile() {
+    let network = Network::start().await;
+    let layer = LockLayer::new("a").expire(LONG).hold_until(HoldUntil::EndOfBody);
+    let app = Router::new()
+        .route("/", get(async || "whole").route_layer(layer))
+        .layer(Extension(network.locks.clone()));
+    let request = Request::get("/").body(Body::empty()).unwrap();
+    let mut body = app.oneshot(request).await.unwrap().into_body();
+    assert_eq!(network.keys().await, ["a"]);
+    network.set(Traffic::Hold);
+    for _ in 0..3 {
+        let poll = poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx))).await;
+        assert!(poll.is_pending(), "{poll:?}");
+        // A server that believed that nothing comes any more would leave the data out.
+        assert!(!body.is_end_stream());
+        assert_eq!(body.size_hint().exact(), Some(5));
+    }
+    let mut next = async || {
+        let frame = poll_fn(|cx| Pin::new(&mut body).poll_frame(cx)).await;
+        (frame, body.is_end_stream(), body.size_hint().exact())
+    };
+    let (frame, ended, left) = network.await_release(next()).await;
+    assert_eq!(frame.unwrap().unwrap().into_data().unwrap(), "whole");
+    assert_eq!((ended, left), (true, Some(0)));
+}
