@@ -108,15 +108,43 @@ async fn numbers_grow_whichever_majority_grants() {
 /// The time goes on where the counter does not.
 #[tokio::test]
 async fn a_server_that_forgot_its_counter_goes_on_by_the_time() {
-    let mut servers = Servers::start(1).await;
-    let locks = manager(&servers).await;
-    let before = turn(&locks).await;
-    servers[0].restart().await;
-    let after = eventually("it is served again", SOON, async || {
-        locks.lock(KEY).fenced().try_acquire().await.ok()
-    })
-    .await;
-    assert!(after.fencing_token().number() > before.number());
+    for dialect in [Dialect::Plain, Dialect::Redisson] {
+        let mut servers = Servers::start(1).await;
+        let locks = manager(&servers).await;
+        let request = || locks.lock(KEY).expire(LONG).dialect(dialect).fenced();
+        let guard = request().try_acquire().await.unwrap();
+        let before = guard.fencing_token();
+        guard.release().await.unwrap();
+        servers[0].restart().await;
+        let after =
+            eventually("it is served again", SOON, async || request().try_acquire().await.ok())
+                .await;
+        assert!(after.fencing_token().number() > before.number(), "{dialect:?}");
+    }
+}
+
+/// A node whose counter is ahead of the others answers late: the holder has its number from the majority
+/// without it, and that number is confirmed on the late node as well.
+#[tokio::test]
+async fn a_confirmation_never_lowers_a_counter() {
+    for dialect in [Dialect::Plain, Dialect::Redisson] {
+        let mut servers = Servers::start(3).await;
+        let builder = LockManager::builder().urls(servers.urls()).connect_timeout(SOON);
+        let locks = builder.node_timeout(SOON).dialect(dialect).connect().await.unwrap();
+        set_counters(&servers, &[0, 0, AHEAD]).await;
+        servers[2].probe().await.reset_calls().await;
+        servers[2].freeze();
+        let guard = acquire(&locks).await;
+        assert!(guard.fencing_token().number() < AHEAD, "{dialect:?}");
+        servers[2].thaw();
+        let mut probe = servers[2].probe().await;
+        eventually("the number is confirmed on the late node", SOON, async || {
+            (probe.calls().await.get("evalsha") == Some(&2)).then_some(())
+        })
+        .await;
+        assert_eq!(counter(&servers[2]).await, AHEAD + 1, "{dialect:?}");
+        guard.release().await.unwrap();
+    }
 }
 
 /// One key for each node and prefix, however many locks there are: one for each lock would leak.

@@ -234,6 +234,8 @@ impl Drop for Releasing<'_> {
 }
 
 #[cfg(test)]
+mod cleanup_tests;
+#[cfg(test)]
 mod fencing_tests;
 #[cfg(test)]
 pub(crate) mod tests;

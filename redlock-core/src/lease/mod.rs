@@ -17,6 +17,8 @@ mod denial_tests;
 #[cfg(test)]
 mod kept_tests;
 #[cfg(test)]
+mod outage_tests;
+#[cfg(test)]
 mod shutdown_tests;
 #[cfg(test)]
 mod tests;

@@ -35,6 +35,8 @@ pub(crate) enum Mode {
     Down,
     /// Executes, but the connection breaks before the answer.
     AnswerLost,
+    /// Sets the lock, and answers something that is not understood.
+    NotUnderstood,
     /// Executes, but what it grants does not count.
     Stepped,
     /// Is not asked to set a lock.
@@ -117,6 +119,9 @@ impl FakeNode {
                 };
                 let vote = match mode {
                     Mode::AnswerLost => Vote::Failed(NodeError::ConnectionBroke("reset".into())),
+                    Mode::NotUnderstood if matches!(question, Question::Acquire(..)) => {
+                        Vote::Failed(NodeError::NotUnderstood)
+                    }
                     Mode::Stepped if matches!(question, Question::Acquire(..)) => stepped(),
                     _ => vote,
                 };

@@ -266,3 +266,27 @@ impl fmt::Debug for Channels {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Invariant 6. While a node is down, no task looks at what its waiters leave behind.
+    #[test]
+    fn waiters_that_give_up_while_the_node_is_down_leave_nothing() {
+        let channels = Arc::new(Channels::default());
+        let listen = |name: &str| channels.listen(&name.into(), Arc::new(|| {}));
+        let stays = listen("lock:0");
+        for number in 0..1000 {
+            drop(listen(&format!("lock:{number}")));
+        }
+        let names = || {
+            let Registry { by_name, unsettled } = &*channels.registry.lock();
+            let names = [by_name.keys().collect::<Vec<_>>(), unsettled.iter().collect()];
+            names.map(|names| names.into_iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        assert_eq!(names(), [["lock:0"]; 2]);
+        drop(stays);
+        assert_eq!(names(), [[""; 0]; 2]);
+    }
+}

@@ -83,7 +83,69 @@ fn is_read_only(error: &RedisError) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use bb8_redis::redis::aio::MultiplexedConnection;
+    use bb8_redis::redis::{RedisConnectionInfo, cmd};
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    use super::super::connector::settings;
+    use super::super::scripted::tests::link;
     use super::*;
+
+    /// A socket that nothing can be written to, and that is not closed.
+    struct Unwritable;
+
+    impl AsyncRead for Unwritable {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Unwritable {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// The driver (redis 1.8.1) ends after such an error, and does not report the disconnection.
+    #[tokio::test]
+    async fn a_connection_that_cannot_be_written_to_is_broken() {
+        let info = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let connected = MultiplexedConnection::new_with_config(&info, Unwritable, settings()).await;
+        let (mut connection, driver) = connected.unwrap();
+        tokio::spawn(driver);
+        let error = connection.send_packed_command(&cmd("PING")).await.unwrap_err();
+        let health = Health::default();
+        health.note(&error);
+        assert!(!health.is_alive(), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_the_end_of_the_connection_cut_off_breaks_the_link() {
+        let (link, server) = link().await;
+        drop(server);
+        assert!(link.ask(&cmd("PING")).await.unwrap_err().is_io_error());
+        assert!(!link.is_alive());
+    }
 
     #[test]
     fn a_server_that_was_demoted_is_known_by_its_error_in_scripts_too() {

@@ -247,6 +247,9 @@ mod tests {
             assert!(!matches!(acquired(&Ok(value.clone())), Some(Vote::Granted)), "{value:?}");
             assert!(!matches!(owned(&Ok(value.clone())), Vote::Granted), "{value:?}");
         }
+        // The lock may be set nevertheless.
+        let queued = acquired(&Ok(Value::SimpleString("QUEUED".into())));
+        assert_eq!(queued, Some(Vote::Failed(NodeError::NotUnderstood)));
         assert_eq!(acquired(&Ok(Value::Okay)), Some(Vote::Granted));
         assert_eq!(owned(&Ok(Value::Int(1))), Vote::Granted);
         assert_eq!(acquired(&Ok(Value::Nil)), None);

@@ -1,0 +1,121 @@
+//! How often a node that is down is tried again.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use redlock_core::LockManager;
+use redlock_tests::{RedisServer, Servers, eventually};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+
+/// A server that can be away: connections are accepted then, and answered with an error.
+struct Node {
+    url: String,
+    is_away: watch::Sender<bool>,
+    /// When each connection was made.
+    attempts: watch::Receiver<Vec<Instant>>,
+}
+
+impl Node {
+    async fn in_front_of(server: &RedisServer) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let (is_away, (made, attempts)) = (watch::Sender::new(false), watch::channel(Vec::new()));
+        let (away, port) = (is_away.subscribe(), server.port());
+        tokio::spawn(async move {
+            loop {
+                let (mut client, _) = listener.accept().await.unwrap();
+                made.send_modify(|attempts| attempts.push(Instant::now()));
+                let mut away = away.clone();
+                tokio::spawn(async move {
+                    if *away.borrow() {
+                        refuse(client).await;
+                        return;
+                    }
+                    let mut server = TcpStream::connect(("127.0.0.1", port)).await.unwrap();
+                    tokio::select! {
+                        _ = copy_bidirectional(&mut client, &mut server) => {}
+                        _ = away.wait_for(|away| *away) => {}
+                    }
+                });
+            }
+        });
+        Self { url, is_away, attempts }
+    }
+
+    fn set_away(&self, away: bool) {
+        self.is_away.send_replace(away);
+    }
+
+    /// When the next `count` connections were made.
+    async fn next_attempts(&self, count: usize) -> Vec<Instant> {
+        let begun = self.attempts.borrow().len();
+        eventually("the node is tried again", Duration::from_secs(20), async || {
+            let attempts = self.attempts.borrow();
+            attempts.get(begun..begun + count).map(<[Instant]>::to_vec)
+        })
+        .await
+    }
+}
+
+/// Answers whatever is asked with errors, until the client closes the connection.
+async fn refuse(mut client: TcpStream) {
+    let mut question = [0; 1024];
+    while let Ok(1..) = client.read(&mut question).await {
+        let _ = client.write_all("-ERR away\r\n".repeat(8).as_bytes()).await;
+    }
+}
+
+/// A manager on three nodes, of which the last can be away.
+async fn manager(servers: &Servers, node: &Arc<Node>) -> LockManager {
+    let urls = [servers[0].url(), servers[1].url(), node.url.clone()];
+    LockManager::builder()
+        .urls(urls)
+        .connect_timeout(Duration::from_secs(10))
+        .connect()
+        .await
+        .unwrap()
+}
+
+/// With a pause that doubled for ever, these attempts would take minutes, and a server that comes back
+/// after an outage of minutes would not be used for as long again.
+#[tokio::test]
+async fn a_node_that_stays_away_is_tried_several_times_a_second() {
+    let servers = Servers::start(3).await;
+    let node = Arc::new(Node::in_front_of(&servers[2]).await);
+    let locks = manager(&servers, &node).await;
+    node.set_away(true);
+    node.next_attempts(16).await;
+    node.set_away(false);
+    locks.shutdown().await;
+}
+
+/// The first attempts after a break follow each other quickly, so that a short outage stays short. That
+/// holds for every outage, if the connection has lasted in between.
+#[tokio::test]
+async fn a_node_that_goes_away_again_is_tried_as_quickly_as_the_first_time() {
+    // Three pauses of 20, 40 and 80 ms, where the longest pause is 320 ms.
+    const QUICK: Duration = Duration::from_millis(400);
+    let servers = Servers::start(3).await;
+    let node = Arc::new(Node::in_front_of(&servers[2]).await);
+    let locks = manager(&servers, &node).await;
+    // Until the pauses have grown.
+    node.set_away(true);
+    node.next_attempts(8).await;
+    let mut outages = Vec::new();
+    // A machine that is busy may stretch the pauses of an outage, but not shorten them.
+    while outages.iter().all(|three_pauses| *three_pauses >= QUICK) {
+        assert!(outages.len() < 10, "the first three pauses of each outage: {outages:?}");
+        node.set_away(false);
+        node.next_attempts(1).await;
+        // A connection that breaks within a second is followed by a longer pause.
+        tokio::time::sleep(Duration::from_millis(1500)).await;
+        node.set_away(true);
+        let attempts = node.next_attempts(4).await;
+        outages.push(attempts[3] - attempts[0]);
+    }
+    locks.shutdown().await;
+}
