@@ -79,12 +79,13 @@ impl Runtimes {
     }
 
     /// Adds work, which starts in the home as soon as there is one.
-    pub(crate) fn serve(&self, service: Weak<dyn Service>) {
+    pub(crate) fn serve<S: Service + 'static>(&self, service: &Arc<S>) {
         let mut state = self.state.lock();
-        state.services.push(Weak::clone(&service));
+        let weak: Weak<S> = Arc::downgrade(service);
+        state.services.push(weak);
         let tenure = state.tenure.clone();
         drop(state);
-        if let (Some(home), Some(service)) = (self.home(), service.upgrade()) {
+        if let Some(home) = self.home() {
             service.start(&home, &tenure);
         }
     }
@@ -285,7 +286,7 @@ mod tests {
 
     fn work() -> (Arc<Runtimes>, Arc<Work>) {
         let (runtimes, work) = (Runtimes::new(), Arc::new(Work::default()));
-        runtimes.serve(Arc::downgrade(&work) as Weak<dyn Service>);
+        runtimes.serve(&work);
         (runtimes, work)
     }
 
@@ -300,7 +301,7 @@ mod tests {
         home.block_on(async { runtimes.check_in() });
         assert_eq!(work.starts(), [home.handle().id()]);
         let late = Arc::new(Work::default());
-        runtimes.serve(Arc::downgrade(&late) as Weak<dyn Service>);
+        runtimes.serve(&late);
         assert_eq!(late.starts(), [home.handle().id()], "added afterwards");
         assert_eq!(runtimes.moves(), 0);
     }

@@ -33,7 +33,7 @@ impl Setup {
     pub(super) fn with_clock(nodes: usize, clock: Arc<dyn Clock>) -> Self {
         let nodes: Vec<_> =
             (1..=nodes).map(|number| FakeNode::start(&format!("node-{number}"))).collect();
-        let background = Background::new(Arc::clone(&clock), Runtimes::new());
+        let background = Background::new(Arc::clone(&clock), &Runtimes::new());
         let ballot = Ballot {
             nodes: nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect(),
             node_timeout: NODE_TIMEOUT,

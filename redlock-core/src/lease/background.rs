@@ -59,16 +59,16 @@ struct PendingRelease {
 }
 
 impl Background {
-    pub(crate) fn new(clock: Arc<dyn Clock>, runtimes: Arc<Runtimes>) -> Arc<Self> {
+    pub(crate) fn new(clock: Arc<dyn Clock>, runtimes: &Arc<Runtimes>) -> Arc<Self> {
         let background = Arc::new_cyclic(|this: &Weak<Self>| Self {
             clock,
-            runtimes: Arc::clone(&runtimes),
+            runtimes: Arc::clone(runtimes),
             releases: Mutex::default(),
             tasks: TaskTracker::new(),
             give_up: CancellationToken::new(),
             this: Weak::clone(this),
         });
-        runtimes.serve(Arc::downgrade(&background) as Weak<dyn Service>);
+        runtimes.serve(&background);
         background
     }
 
@@ -214,8 +214,8 @@ impl Aftercare for Background {
             return;
         }
         let Some(runtime) = self.runtime() else { return };
-        let _under_way = self.tasks.token();
-        let release = Arc::new(PendingRelease { claim, until, nodes, _under_way });
+        let release =
+            Arc::new(PendingRelease { claim, until, nodes, _under_way: self.tasks.token() });
         let mut releases = self.releases.lock();
         let (id, tenure) = (releases.next_id, releases.tenure.clone());
         releases.next_id += 1;
@@ -312,7 +312,7 @@ mod tests {
     /// The connection has broken in the moment before, and not every part knows.
     #[tokio::test]
     async fn a_release_that_fails_at_its_first_poll_is_repeated() {
-        let background = Background::new(Arc::new(SystemClock), Runtimes::new());
+        let background = Background::new(Arc::new(SystemClock), &Runtimes::new());
         let key = LockKey::new("a").unwrap();
         let claim = Arc::new(Claim::new(LockName::new("", &key, Dialect::Plain), key));
         let fake = FakeNode::start("node");

@@ -1,8 +1,8 @@
 //! The configuration of a manager.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::{LockManager, Shared, check_guarded};
@@ -16,7 +16,7 @@ use crate::node::redis::{Endpoint, RedisNode, Servers};
 use crate::node::{Dialect, Node};
 use crate::queue::Queues;
 use crate::request::check_expire;
-use crate::runtimes::{Runtimes, Service};
+use crate::runtimes::Runtimes;
 use crate::telemetry;
 
 const EXPIRE: Duration = Duration::from_secs(30);
@@ -307,7 +307,7 @@ impl LockManagerBuilder {
         crate::node::redis::connect_all(&nodes, &redis_nodes).await?;
         let manager = self.wire(nodes, clock);
         for (_, node) in redis_nodes {
-            manager.shared.runtimes.serve(Arc::downgrade(&node) as Weak<dyn Service>);
+            manager.shared.runtimes.serve(&node);
         }
         Ok(manager)
     }
@@ -365,12 +365,12 @@ impl LockManagerBuilder {
         telemetry::describe();
         let runtimes = Runtimes::new();
         runtimes.check_in();
-        let background = Background::new(Arc::clone(&clock), Arc::clone(&runtimes));
+        let background = Background::new(Arc::clone(&clock), &runtimes);
         let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let ballot = Ballot { nodes: nodes.into(), node_timeout, clock, aftercare };
         let keeper = Arc::new(Keeper::new(ballot.clone()));
-        runtimes.serve(Arc::downgrade(&keeper) as Weak<dyn Service>);
+        runtimes.serve(&keeper);
         let shared = Shared {
             keeper,
             runtimes,

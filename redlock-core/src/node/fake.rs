@@ -62,6 +62,8 @@ struct Store {
     log: Vec<Question>,
     /// The fencing counter.
     counter: i64,
+    /// Whether a question has been taken.
+    busy: bool,
 }
 
 impl Store {
@@ -108,6 +110,7 @@ impl FakeNode {
             while let Some((question, answer)) = inbox.recv().await {
                 let not_frozen = |mode: &Mode| *mode != Mode::Frozen;
                 let Ok(mode) = changes.wait_for(not_frozen).await.map(|mode| *mode) else { return };
+                executed.lock().busy = true;
                 if let Mode::Up(delay) = mode
                     && !delay.is_zero()
                 {
@@ -178,6 +181,11 @@ impl FakeNode {
     /// Lets the fencing counter stand somewhere.
     pub(crate) fn set_counter(&self, count: i64) {
         self.store.lock().counter = count;
+    }
+
+    /// Whether a question has been taken.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.store.lock().busy
     }
 
     /// What it has executed.

@@ -281,7 +281,7 @@ mod tests {
             drop(listen(&format!("lock:{number}")));
         }
         let names = || {
-            let Registry { by_name, unsettled } = &*channels.registry.lock();
+            let Registry { by_name, unsettled, .. } = &*channels.registry.lock();
             let names = [by_name.keys().collect::<Vec<_>>(), unsettled.iter().collect()];
             names.map(|names| names.into_iter().map(ToString::to_string).collect::<Vec<_>>())
         };

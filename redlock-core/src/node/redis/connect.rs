@@ -47,7 +47,7 @@ pub(crate) async fn connect_all(
 ) -> Result<(), ConnectError> {
     let attempts = redis_nodes.iter().map(|(index, node)| {
         let attempt = Box::pin(Supervisor::new(node).first_attempt());
-        Attempt { index: *index, node, attempt }
+        Attempt { index: *index, node, first: attempt }
     });
     let mut attempts: FuturesUnordered<_> = attempts.collect();
 
@@ -82,7 +82,7 @@ pub(crate) async fn connect_all(
             .collect();
         return Err(ConnectError::Unavailable { connected, quorum, votes });
     }
-    first_attempts.extend(attempts.into_iter().map(|left| (left.node, left.attempt)));
+    first_attempts.extend(attempts.into_iter().map(|left| (left.node, left.first)));
     for (node, attempt) in first_attempts {
         *node.first_attempt.lock() = Some(attempt);
     }
@@ -96,14 +96,14 @@ pub(super) type FirstAttempt =
 struct Attempt<'a> {
     index: usize,
     node: &'a RedisNode,
-    attempt: FirstAttempt,
+    first: FirstAttempt,
 }
 
 impl<'a> Future for Attempt<'a> {
     type Output = (usize, &'a RedisNode, (Supervisor, Result<Arc<Link>, NodeError>));
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let attempt = std::task::ready!(self.attempt.as_mut().poll(cx));
+        let attempt = std::task::ready!(self.first.as_mut().poll(cx));
         Poll::Ready((self.index, self.node, attempt))
     }
 }
