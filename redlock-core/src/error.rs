@@ -14,7 +14,7 @@ use crate::key::{KeyError, LockKey};
 /// |---|---|---|
 /// | [`Contended`](Self::Contended) | somebody else holds the lock | yes, later |
 /// | [`Unavailable`](Self::Unavailable) | no quorum of nodes answered | when the nodes are back |
-/// | [`TimedOut`](Self::TimedOut) | the votes came in, but so slowly that no validity was left | with a longer lease |
+/// | [`TimedOut`](Self::TimedOut) | the lease was over before a quorum of nodes had granted it, because they, the network or this process were slow | with a longer lease |
 /// | [`ForeignKey`](Self::ForeignKey) | something that is no lock of this dialect stands at the key | after somebody removed it |
 /// | [`InvalidKey`](Self::InvalidKey) | the key cannot be used | no |
 /// | [`InvalidOption`](Self::InvalidOption) | an option is out of its range | no |
@@ -46,8 +46,8 @@ pub enum LockError {
         /// What each node said.
         votes: Votes,
     },
-    /// A quorum granted the lock, but the answers took so long that nothing of the lease was left
-    /// after deducting the clock drift. The grants were given back.
+    /// The votes took so long that nothing of the lease was left after deducting the clock drift: a
+    /// quorum granted the lock too late, or had not answered yet. Grants were given back.
     #[error(
         "the votes for the lock {key} took {elapsed:?}, which leaves nothing of its lease of {expire:?}; {votes}"
     )]

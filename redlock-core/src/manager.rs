@@ -172,7 +172,9 @@ impl Shared {
         let moves = self.runtimes.moves();
         if self.settled_moves.load(Ordering::Acquire) != moves {
             // That is rare, and would be part of every acquisition's future.
-            Box::pin(self.ballot.quorum_is_up(self.connect_timeout)).await;
+            let recovered = Box::pin(self.ballot.quorum_recovered());
+            // Without a quorum the next ballot says so.
+            let _ = tokio::time::timeout(self.connect_timeout, recovered).await;
             self.settled_moves.fetch_max(moves, Ordering::Release);
         }
         moves

@@ -171,13 +171,11 @@ impl Ballot {
         up >= quorum(self.nodes.len())
     }
 
-    /// Waits until a quorum of nodes can be asked, at most for `timeout`.
-    pub(crate) async fn quorum_is_up(&self, timeout: Duration) {
+    /// Resolves when a quorum of nodes can be asked (again), as far as is known.
+    pub(crate) async fn quorum_recovered(&self) {
         let recovered: FuturesUnordered<_> =
             self.nodes.iter().map(|node| node.recovered()).collect();
-        let quorum = recovered.take(quorum(self.nodes.len())).collect::<()>();
-        // Without a quorum the next question says so.
-        let _ = tokio::time::timeout(timeout, quorum).await;
+        recovered.take(quorum(self.nodes.len())).collect::<()>().await;
     }
 
     /// Releases the claim on all nodes without waiting for it.

@@ -343,10 +343,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// A manager over nodes and a clock of a test's own.
+    /// A manager over nodes and a clock of a test's own, with a `node_timeout` of 50 ms.
     #[cfg(test)]
     pub(crate) fn over(nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
-        Self::new().wire(nodes, clock)
+        Self::new().node_timeout(Duration::from_millis(50)).wire(nodes, clock)
     }
 
     pub(crate) fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {

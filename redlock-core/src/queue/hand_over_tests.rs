@@ -172,7 +172,7 @@ async fn what_is_handed_to_a_scope_is_not_waited_for_in_it() {
         let (locks, _, nodes) = two_processes(1);
         let first = wait(&locks, "a").await.unwrap();
         scope(async {
-            let second = request(&locks).acquire();
+            let second = Box::pin(request(&locks).acquire());
             // Behind a stranger, so that it is not woken as the first in line.
             let stranger = request(&locks);
             let stranger = tokio::spawn(async move {

@@ -14,7 +14,7 @@ mod queues;
 
 pub(crate) use backoff::{Backoff, hurried_pause, poll_pause};
 pub(crate) use line::Wanted;
-pub(crate) use outage::Patience;
+pub(crate) use outage::{Patience, is_outage};
 pub(crate) use place::{Place, Turn};
 pub(crate) use queues::Queues;
 

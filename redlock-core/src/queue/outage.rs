@@ -1,17 +1,11 @@
 //! Waiting through a time in which no quorum of nodes answers.
 
-use std::sync::Arc;
-
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::backoff::Backoff;
 use super::place::Place;
 use crate::ballot::quorum;
 use crate::error::{LockError, NodeError, Vote, Votes};
-use crate::key::LockKey;
-use crate::node::Node;
 
 /// A time in which no quorum of nodes answers. The callers of one key share it, so that the grace
 /// is spent once per outage and not once per waiter.
@@ -46,8 +40,8 @@ impl Patience {
         self.backoff.take().is_some()
     }
 
-    /// Notes that a ballot, which began at `begun`, had no quorum, and waits until it makes sense to
-    /// ask again. Fails when the caller has to give up: it is new, the grace or its waiting time is
+    /// Notes that a ballot, which began at `begun`, failed with `error` because of an outage, and waits
+    /// until it makes sense to ask again. Fails with that error when the caller has to give up: it is new, the grace or its waiting time is
     /// over, or the nodes' reasons do not pass by themselves.
     ///
     /// Returns early when the place is woken: by a shutdown, or by another caller that had a quorum.
@@ -55,39 +49,45 @@ impl Patience {
         &mut self,
         place: &Place,
         begun: Instant,
-        key: LockKey,
-        votes: Votes,
+        error: LockError,
         deadline: Option<Instant>,
     ) -> Result<(), LockError> {
+        let votes = error.votes().cloned().unwrap_or_default();
         let since = place.note_outage(begun, &votes);
         let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
         let until = since + place.outage_grace();
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         if !waited_before || Instant::now() >= until || !passes(&votes) {
-            return Err(LockError::Unavailable { key, votes });
+            return Err(error);
         }
         // First the pause: a node may seem to be up for a moment after its connection has broken, and
         // a frozen one always does.
         let pause = self.backoff.get_or_insert_with(Backoff::new).pause();
-        let nodes = place.nodes();
+        let ballot = place.ballot();
         let back = async {
             sleep(pause).await;
-            quorum_recovered(nodes).await;
+            ballot.quorum_recovered().await;
         };
         tokio::select! {
             biased;
             () = place.woken() => Ok(()),
-            () = sleep_until(until) => Err(LockError::Unavailable { key, votes }),
+            () = sleep_until(until) => Err(error),
             () = back => Ok(()),
         }
     }
 }
 
-/// Resolves when a quorum of nodes can be asked, as far as is known.
-async fn quorum_recovered(nodes: &[Arc<dyn Node>]) {
-    let mut recovered: FuturesUnordered<_> = nodes.iter().map(|node| node.recovered()).collect();
-    for _ in 0..quorum(nodes.len()) {
-        recovered.next().await;
+/// Whether an acquisition failed because no quorum of nodes answered: also where its lease was over
+/// before the nodes could count as silent.
+pub(crate) fn is_outage(error: &LockError) -> bool {
+    match error {
+        LockError::Unavailable { .. } => true,
+        LockError::TimedOut { votes, .. } => {
+            let answers =
+                votes.iter().filter(|(_, vote)| !matches!(vote, None | Some(Vote::Failed(_))));
+            answers.count() < quorum(votes.len())
+        }
+        _ => false,
     }
 }
 

@@ -406,3 +406,20 @@ async fn a_waiter_listens_anew_after_an_outage_and_asks_once_more() {
     assert_eq!(nodes[0].listeners(), 2);
     assert_eq!(acquisitions(&nodes[0]) - before, 2);
 }
+
+/// Its lease is over before a frozen node counts as silent: that is an outage all the same.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_with_a_short_lease_outlasts_a_short_outage() {
+    let (locks, nodes) = held_elsewhere(1);
+    let lease = 30 * MILLI;
+    let request = || locks.lock("a").expire(lease);
+    let waiting = tokio::spawn(request().wait_time(60 * SECOND).acquire());
+    settle().await;
+    set(&nodes, Mode::Frozen);
+    let refused = request().try_acquire().await.unwrap_err();
+    assert!(matches!(refused, LockError::TimedOut { .. }), "{refused}");
+    sleep(SECOND).await;
+    forget(&nodes);
+    set(&nodes, UP);
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}

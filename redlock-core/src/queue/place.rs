@@ -9,9 +9,10 @@ use super::bell::{Bell, quorum_ready};
 use super::line::{Ticket, TicketState};
 use super::outage::Outage;
 use super::queues::Queues;
+use crate::ballot::Ballot;
 use crate::error::Votes;
 use crate::lease::Held;
-use crate::node::{LockName, Node};
+use crate::node::LockName;
 
 /// A server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
@@ -157,8 +158,8 @@ impl Place {
         self.queues.outage_grace
     }
 
-    pub(super) fn nodes(&self) -> &[Arc<dyn Node>] {
-        &self.queues.ballot.nodes
+    pub(super) fn ballot(&self) -> &Ballot {
+        &self.queues.ballot
     }
 
     /// Resolves when another caller, or a shutdown, wakes this one.

@@ -12,7 +12,7 @@ use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::lease::Held;
 use crate::node::{Claim, LockName};
-use crate::queue::{Backoff, Patience, Place, Turn, Wanted, hurried_pause, poll_pause};
+use crate::queue::{Backoff, Patience, Place, Turn, Wanted, hurried_pause, is_outage, poll_pause};
 use crate::scope;
 
 impl LockRequest {
@@ -98,13 +98,12 @@ impl LockRequest {
                             return Ok(guard);
                         }
                         Ok(None) => None,
-                        Err(LockError::Unavailable { votes, .. }) => Some(votes),
+                        Err(error) if is_outage(&error) => Some(error),
                         Err(error) => return Err(error),
                     };
                     place.rejoin();
-                    if let Some(votes) = unconfirmed {
-                        let key = key.clone();
-                        Box::pin(patience.outlast(&place, begun, key, votes, deadline)).await?;
+                    if let Some(error) = unconfirmed {
+                        Box::pin(patience.outlast(&place, begun, error, deadline)).await?;
                     }
                 }
                 Ok(Turn::Own(held)) => {
@@ -152,9 +151,9 @@ impl LockRequest {
                 Ok(guard) => return Ok(guard),
                 Err(refused) => refused,
             };
-            if let LockError::Unavailable { key, votes } = refused {
+            if is_outage(&refused) {
                 // Boxed as above.
-                Box::pin(patience.outlast(place, begun, key, votes, deadline)).await?;
+                Box::pin(patience.outlast(place, begun, refused, deadline)).await?;
                 hurried = false;
                 continue;
             }
