@@ -231,3 +231,22 @@ async fn dropped_at_any_point_a_fenced_acquisition_leaves_nothing() {
     }
     panic!("it was never acquired");
 }
+
+/// The confirmation is worth nothing when the lease is over, however long a node may be silent.
+#[tokio::test(start_paused = true)]
+async fn a_confirmation_takes_no_longer_than_the_lease() {
+    const LEASE: Duration = Duration::from_millis(60);
+    let mut setup = setup(&[0, 0, 0]);
+    setup.ballot.node_timeout = EXPIRE;
+    let begun = Instant::now();
+    let claim = claim();
+    let mut acquire = Box::pin(setup.ballot.acquire(&claim, LEASE));
+    assert!(acquire.as_mut().now_or_never().is_none());
+    while setup.nodes.iter().any(|node| !node.is_held()) {
+        tokio::task::yield_now().await;
+    }
+    setup.set(&[FROZEN; 3]);
+    let refusal = acquire.await.unwrap_err();
+    assert!(matches!(refusal, Refusal::TimedOut { .. }), "{refusal:?}");
+    assert!(begun.elapsed() <= LEASE, "{:?}", begun.elapsed());
+}

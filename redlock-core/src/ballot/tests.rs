@@ -1,12 +1,16 @@
 //! The ballot over nodes that do what the test says, in paused time.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::{Ballot, Extension, Grant, Refusal, Release, validity};
+use super::{
+    Aftercare, Ballot, Extension, FanOut, Forgotten, Grant, Leftover, Refusal, Release, validity,
+};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{NodeError, Vote};
@@ -391,4 +395,43 @@ async fn a_round_that_outlasts_its_lease_is_timed_out() {
         let left = validity::remaining(expire, elapsed);
         assert!(left.is_zero() && elapsed < expire, "{elapsed:?} of {expire:?}");
     }
+}
+
+/// Notes what a ballot leaves behind.
+#[derive(Debug, Default)]
+struct Leftovers {
+    awaited: Mutex<Vec<FanOut>>,
+    released: AtomicUsize,
+}
+
+impl Aftercare for Leftovers {
+    fn await_answers(&self, answers: FanOut) {
+        self.awaited.lock().push(answers);
+    }
+
+    fn restore(&self, _: Forgotten) {}
+
+    fn release(&self, _: Leftover) {
+        self.released.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// The command of a reply that nobody can receive any more may never be sent: the node would not have
+/// the lock.
+#[tokio::test(start_paused = true)]
+async fn the_late_answers_of_a_granted_round_are_awaited() {
+    let mut setup = Setup::new(3);
+    let leftovers = Arc::new(Leftovers::default());
+    setup.ballot.aftercare = Arc::<Leftovers>::clone(&leftovers);
+    setup.set(&[UP, UP, FROZEN]);
+    setup.ballot.acquire(&claim(), EXPIRE).await.unwrap();
+    let awaited = std::mem::take(&mut *leftovers.awaited.lock());
+    assert_eq!(awaited.len(), 1);
+    setup.set(&[UP; 3]);
+    for answers in awaited {
+        let mut votes = Vec::new();
+        answers.finish(|index, vote| votes.push((index, vote))).await;
+        assert_eq!(votes, [(2, Vote::Granted)]);
+    }
+    assert_eq!(leftovers.released.load(Ordering::Relaxed), 0);
 }

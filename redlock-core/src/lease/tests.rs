@@ -357,23 +357,6 @@ fn a_guard_may_be_dropped_outside_of_a_runtime() {
     assert!(node.is_empty(), "a node in memory needs no runtime");
 }
 
-/// As with a manager that several tests share, each with a runtime of its own.
-#[test]
-fn renewal_goes_on_in_the_next_runtime() {
-    let node = MemoryNode::new();
-    let clock = Arc::new(crate::clock::SystemClock);
-    let locks = LockManagerBuilder::over(vec![Arc::new(node.clone())], clock);
-    for _ in 0..2 {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let lease = Duration::from_millis(500);
-            let guard = locks.lock("a").expire(lease).renew().try_acquire().await.unwrap();
-            assert!(tokio::time::timeout(lease * 3, guard.lost()).await.is_err(), "not renewed");
-            guard.release().await.unwrap();
-        });
-    }
-}
-
 /// A node that is down was not asked, and has nothing to release.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_down_leaves_no_work_behind() {

@@ -329,7 +329,7 @@ impl Supervisor {
     async fn until_broken(&self, link: &Link) -> Option<Arc<str>> {
         let (dropped, channels, clock_watch, silent_too_long) = {
             let node = self.node.upgrade()?;
-            let silent_too_long = SILENT_TOO_LONG.max(node.node_timeout * 2);
+            let silent_too_long = silent_too_long(node.node_timeout);
             let clock_watch = Arc::clone(&node.clock_watch);
             (node.dropped.clone(), Arc::clone(&node.channels), clock_watch, silent_too_long)
         };
@@ -347,6 +347,13 @@ impl Supervisor {
             }
         }
     }
+}
+
+/// After which silence of its server a connection is replaced. A round that waits for the node has ended
+/// by then, so that the clean-up of its attempt was sent over the same connection (abandoned attempts
+/// leave nothing behind).
+fn silent_too_long(node_timeout: Duration) -> Duration {
+    SILENT_TOO_LONG.max(node_timeout * 2)
 }
 
 fn jittered(pause: Duration) -> Duration {
@@ -373,5 +380,19 @@ impl bb8::ErrorSink<Failure> for Sink {
 impl fmt::Debug for Sink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Sink")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_outlasts_every_round_that_waits_for_its_server() {
+        for millis in [1, 1000, 2400, 2600, 10_000, 60_000] {
+            let node_timeout = Duration::from_millis(millis);
+            let limit = silent_too_long(node_timeout);
+            assert!(limit >= node_timeout * 2 && limit >= SILENT_TOO_LONG, "{millis}: {limit:?}");
+        }
     }
 }

@@ -339,6 +339,41 @@ mod tests {
     use crate::clock::fake::RuntimeClock;
     use crate::key::LockKey;
 
+    /// Commands would pile up there, and have no effect that anybody wants when it wakes up.
+    #[tokio::test(start_paused = true)]
+    async fn a_silent_server_is_sent_nothing_but_releases() {
+        const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+        const LEASE: Duration = Duration::from_secs(30);
+        let key = LockKey::new("order:42").unwrap();
+        let endpoint = Endpoint::parse("redis://localhost").unwrap();
+        let clock = Arc::new(RuntimeClock::new());
+        let node =
+            RedisNode::new(endpoint, NODE_TIMEOUT, NODE_TIMEOUT, None, clock, &Arc::default());
+        let (link, mut server) = link().await;
+        node.set(Connection::Up(Arc::new(link)));
+        let claim = || {
+            let name = LockName::new("", &key, Dialect::Plain);
+            Arc::new(Claim::new(name, key.clone()).fenced(&Arc::from("counter")))
+        };
+        let mut first = node.acquire(&claim(), LEASE);
+        assert!(futures_util::poll!(&mut first).is_pending());
+        tokio::time::sleep(NODE_TIMEOUT * 2).await;
+        for answer in
+            [node.acquire(&claim(), LEASE), node.extend(&claim(), LEASE), node.confirm(&claim(), 1)]
+        {
+            assert!(
+                matches!(answer, Answer::Ready(Vote::Failed(NodeError::NoAnswer(_)))),
+                "{answer:?}"
+            );
+        }
+        let mut release = node.release(&claim());
+        assert!(futures_util::poll!(&mut release).is_pending());
+        // The answer to the first command shows that the server works.
+        serve(&mut server, "PlainFenced", "$1\r\n7\r\n", || {}).await;
+        assert_eq!(first.await, Vote::Granted);
+        assert!(matches!(node.extend(&claim(), LEASE), Answer::Pending(_)));
+    }
+
     /// That it is held is known; to find out for how long shall not let the vote come too late.
     #[tokio::test(start_paused = true)]
     async fn who_holds_a_lock_is_looked_into_for_no_longer_than_the_round_lasts() {
