@@ -150,6 +150,11 @@ impl LockManager {
 
 #[cfg(test)]
 impl LockManager {
+    /// How often the background work has moved to another runtime.
+    pub(crate) fn moves(&self) -> u64 {
+        self.shared.runtimes.moves()
+    }
+
     pub(crate) fn queues(&self) -> &Arc<Queues> {
         &self.shared.queues
     }

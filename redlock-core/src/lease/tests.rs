@@ -357,6 +357,32 @@ fn a_guard_may_be_dropped_outside_of_a_runtime() {
     assert!(node.is_empty(), "a node in memory needs no runtime");
 }
 
+/// The task that renewed in a runtime that nobody drives any more must not take the wake-up.
+#[test]
+fn a_lock_that_is_acquired_after_the_work_has_moved_is_renewed() {
+    const LEASE: Duration = Duration::from_secs(2);
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (first, second) = (runtime(), runtime());
+    let locks = first.block_on(async {
+        let locks = LockManager::in_memory();
+        // Until the task waits for a first lock.
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        locks
+    });
+    second.block_on(async {
+        let before = locks.lock("before").try_acquire().await.unwrap();
+        while locks.moves() == 0 {
+            sleep(Duration::from_millis(10)).await;
+        }
+        before.release().await.unwrap();
+        sleep(LEASE / 10).await;
+        let guard = locks.lock("after").expire(LEASE).renew().try_acquire().await.unwrap();
+        assert!(tokio::time::timeout(2 * LEASE, guard.lost()).await.is_err(), "not renewed");
+    });
+}
+
 /// A node that is down was not asked, and has nothing to release.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_down_leaves_no_work_behind() {

@@ -200,7 +200,7 @@ impl Drop for MeteredSocket {
     /// The second descriptor must not keep the socket open.
     fn drop(&mut self) {
         #[cfg(unix)]
-        self.traffic.socket.lock().take();
+        drop(self.traffic.socket.lock());
     }
 }
 
