@@ -110,7 +110,7 @@ async fn a_function_releases_before_it_returns() {
 
     #[redis_lock(key = "a", manager = locks)]
     async fn pending(locks: &LockManager) -> Result<(), LockError> {
-        std::future::pending::<()>().await;
+        std::future::pending().await
     }
 
     let (locks, node) = locks().await;
