@@ -109,3 +109,22 @@ impl Drop for Hold {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use redlock_core::{LockManager, MemoryNode};
+
+    use super::*;
+
+    /// A client that goes away, or a panic, drops the work and the hold.
+    #[tokio::test]
+    async fn a_hold_that_is_dropped_leaves_a_kept_lock_and_releases_any_other() {
+        for keep in [false, true] {
+            let node = MemoryNode::new();
+            let locks = LockManager::builder().memory_node(&node).connect().await.unwrap();
+            let hold = Hold::acquire(locks.lock("a"), false).await.unwrap();
+            drop(if keep { hold.keep() } else { hold });
+            assert_eq!(node.len(), usize::from(keep));
+        }
+    }
+}

@@ -65,3 +65,38 @@ impl fmt::Debug for Watch {
         f.debug_struct("Watch").field("lease", &self.lease).finish_non_exhaustive()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+    use std::task::Waker;
+    use std::time::Duration;
+
+    use redlock_core::LockManager;
+
+    use super::*;
+
+    /// The loss comes while the work waits, and the work is polled because it is ready.
+    #[tokio::test]
+    async fn work_that_has_lost_its_lock_is_not_polled_again() {
+        let lease = Duration::from_millis(50);
+        let guard = LockManager::in_memory().lock("a").expire(lease).try_acquire().await.unwrap();
+        let mut polls = 0;
+        let work = poll_fn(|_| {
+            polls += 1;
+            if polls == 1 { Poll::Pending } else { Poll::Ready(()) }
+        });
+        {
+            let mut work = pin!(UntilLost::new(Some(Watch::new(guard.lease())), work));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(work.as_mut().poll(&mut context).is_pending());
+            while guard.is_valid() {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+            let end = work.as_mut().poll(&mut context);
+            assert!(matches!(end, Poll::Ready(Err(LockError::Lost { .. }))), "{end:?}");
+        }
+        assert_eq!(polls, 1);
+    }
+}

@@ -165,6 +165,41 @@ mod tests {
         assert_eq!(clock.now().until(deadline), Duration::ZERO);
     }
 
+    /// In a time namespace the two clocks of the system are as far apart as after a suspension. Where the
+    /// machine does not permit one, they may be equal, and the test shows less.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_system_clock_is_the_boot_clock() {
+        use rustix::time::ClockId;
+
+        const INSIDE: &str = "REDLOCK_TEST_IN_TIME_NAMESPACE";
+        const ASLEEP: Duration = Duration::from_secs(100_000);
+        let before = read(ClockId::Boottime);
+        let now = SystemClock.now();
+        let after = read(ClockId::Boottime);
+        for clock in [now.boot, now.monotonic] {
+            assert!(before <= clock && clock <= after, "{before:?} {clock:?} {after:?}");
+        }
+        if std::env::var_os(INSIDE).is_some() {
+            assert!(before >= read(ClockId::Monotonic) + ASLEEP / 2, "not in a namespace");
+            return;
+        }
+        let inside = |program: &std::ffi::OsStr| {
+            let mut unshare = std::process::Command::new("unshare");
+            unshare.args(["--user", "--map-root-user", "--time", "--boottime"]);
+            unshare.arg(ASLEEP.as_secs().to_string()).arg(program).env(INSIDE, "1");
+            unshare
+        };
+        if !inside("true".as_ref()).status().is_ok_and(|status| status.success()) {
+            return;
+        }
+        let test = "clock::tests::the_system_clock_is_the_boot_clock";
+        let program = std::env::current_exe().unwrap();
+        let child = inside(program.as_os_str()).args(["--exact", test]).output().unwrap();
+        let output = String::from_utf8_lossy(&child.stdout);
+        assert!(child.status.success() && output.contains("1 passed"), "{output}");
+    }
+
     #[test]
     fn the_system_clock_advances() {
         let start = SystemClock.now();

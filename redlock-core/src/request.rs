@@ -287,4 +287,17 @@ mod tests {
         let shortest = bounded(Duration::from_nanos(1)).try_acquire().await.unwrap();
         shortest.release().await.unwrap();
     }
+
+    /// `Retry-After` of an answer is made of it.
+    #[tokio::test]
+    async fn a_waiter_that_gives_up_behind_its_own_process_learns_what_is_left_of_the_lease() {
+        let (locks, minute) = (LockManager::in_memory(), Duration::from_secs(60));
+        let _held = locks.lock("a").expire(minute).try_acquire().await.unwrap();
+        let error = locks.lock("a").wait_time(Duration::from_millis(5)).acquire().await;
+        let Err(LockError::Contended { remaining: Some(remaining), votes, .. }) = error else {
+            panic!("{error:?}");
+        };
+        assert!(votes.is_empty(), "the nodes were asked: {votes}");
+        assert!((minute / 2..=minute).contains(&remaining), "{remaining:?}");
+    }
 }

@@ -104,7 +104,7 @@ mod tests {
     use futures_util::FutureExt;
     use tokio::time::{Instant, sleep};
 
-    use super::scope;
+    use super::{SCOPE, scope};
     use crate::clock::fake::RuntimeClock;
     use crate::node::Node;
     use crate::node::fake::{FakeNode, Mode};
@@ -132,6 +132,21 @@ mod tests {
             })
             .await;
             locks.lock("b").try_acquire().await.unwrap().release().await.unwrap();
+        })
+        .await;
+    }
+
+    /// A worker may run its whole loop in one scope.
+    #[tokio::test]
+    async fn a_scope_remembers_no_lock_that_has_ended() {
+        let (locks, _) = manager().await;
+        scope(async {
+            for number in 0..10_000 {
+                let guard = locks.lock(format!("order:{number}")).try_acquire().await.unwrap();
+                guard.release().await.unwrap();
+            }
+            let remembered = SCOPE.with(|scope| scope.held.lock().len());
+            assert!(remembered <= 10, "{remembered}");
         })
         .await;
     }

@@ -1,7 +1,7 @@
 //! The forms of `key`, and what becomes of the values.
 
 use axum::Router;
-use axum::extract::{Path, Query};
+use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::routing::get as on_get;
 use redlock_axum::{HeldLock, KeyError, LockError, LockManager, redis_lock};
@@ -30,6 +30,11 @@ async fn template(Query(Item { sku, size }): Query<Item>, lock: HeldLock) -> Str
 
 #[redis_lock(key("{}:{0}:{size}:{id}", item.sku, size = item.size + 1))]
 async fn values(Path(id): Path<String>, Query(item): Query<Item>, lock: HeldLock) -> String {
+    lock.key().to_string()
+}
+
+#[redis_lock(key("{name}/{id}", name = item.sku))]
+async fn named(Path(id): Path<String>, Query(item): Query<Item>, lock: HeldLock) -> String {
     lock.key().to_string()
 }
 
@@ -66,6 +71,7 @@ fn router() -> Router {
     Router::new()
         .route("/template", on_get(template))
         .route("/values/{id}", on_get(values))
+        .route("/named/{id}", on_get(named))
         .route("/expression", on_get(expression))
         .route("/formatted/{size}", on_get(formatted))
         .route("/constant", on_get(constant))
@@ -80,6 +86,7 @@ async fn each_form_makes_the_key_that_it_reads_as() {
     for (path, key) in [
         ("/template?sku=shoe&size=42", "{item}:shoe:42"),
         ("/values/7?sku=shoe&size=42", "shoe:shoe:43:7"),
+        ("/named/7?sku=shoe&size=42", "shoe/7"),
         ("/expression?sku=SHOE&size=42", "north:1/shoe:042"),
         ("/formatted/1.5?width=6&precision=2", "bin:001.50"),
         ("/constant", "north:1"),
@@ -98,6 +105,7 @@ async fn a_value_cannot_leave_its_place_in_the_key() {
     for (path, key) in [
         ("/template?sku=a:b%7Bc%7D&size=1", "{item}:a%3Ab%7Bc%7D:1"),
         ("/values/a%2Fb?sku=%25&size=1", "%25:%25:2:a%2Fb"),
+        ("/named/c?sku=a%2Fb:&size=1", "a%2Fb%3A/c"),
         ("/prefixed/%00%0A", "north:1:%00%0A"),
         ("/raw/%22", r#"raw:"%22""#),
     ] {
@@ -143,6 +151,7 @@ async fn an_expression_that_gives_no_key_is_an_error() {
 
 #[tokio::test]
 async fn the_key_is_made_once_and_before_the_body() {
+    use std::sync::Arc;
     use std::sync::atomic::{AtomicU32, Ordering};
 
     fn next(counter: &AtomicU32) -> String {
@@ -156,4 +165,12 @@ async fn the_key_is_made_once_and_before_the_body() {
 
     let (locks, _) = locks().await;
     assert_eq!(counted(&locks, &AtomicU32::new(0)).await.unwrap(), 1);
+
+    #[redis_lock(key = next(counter))]
+    async fn handler(State(counter): State<Arc<AtomicU32>>, lock: HeldLock) -> String {
+        format!("{} {}", lock.key(), counter.load(Ordering::Relaxed))
+    }
+
+    let router = Router::new().route("/", on_get(handler)).with_state(Arc::default());
+    assert_eq!(get(&app(router, &locks), "/").await.body, "made:0 1");
 }

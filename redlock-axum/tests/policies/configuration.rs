@@ -111,6 +111,7 @@ async fn the_options_of_holding_are_read() {
             { route = "/hangs", key = "hangs", expire = "100ms", renew = true, max_hold = "200ms" },
             { route = "/again", key = "again", reentrant = true },
             { route = "/counts", key = "counts", fenced = true },
+            { route = "/streams", key = "streams", hold_until = "end_of_body" },
         ]
         "#,
     )
@@ -124,6 +125,7 @@ async fn the_options_of_holding_are_read() {
         .route("/hangs", on_post(|lock: HeldLock| async move { lock.lost().await }))
         .route("/again", on_post(ok))
         .route("/counts", on_post(|_: FencedLock| async {}))
+        .route("/streams", on_post(async || "a body"))
         .layer(table.locks)
         .route_layer(LockLayer::new("again"))
         .layer(Extension(locks.clone()));
@@ -133,6 +135,10 @@ async fn the_options_of_holding_are_read() {
     released.unwrap();
     assert_eq!(waited, 200);
     assert_eq!(post(&app, "/counts").await, 200);
+    let streams = send(&app, Method::POST, "/streams").await;
+    assert!(node.time_to_live("streams").is_some());
+    assert_eq!(text(streams).await, "a body");
+    assert!(node.time_to_live("streams").is_none());
     assert_eq!(post(&app, "/stays").await, 200);
     let left = node.time_to_live("stays").unwrap();
     assert!((20..=30).contains(&left.as_secs()), "{left:?}");

@@ -72,6 +72,8 @@ impl fmt::Debug for Token {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
     #[test]
@@ -90,6 +92,47 @@ mod tests {
         assert_eq!(groups.iter().map(|group| group.len()).collect::<Vec<_>>(), [8, 4, 4, 4, 12]);
         assert!(groups.concat().bytes().all(|byte| byte.is_ascii_hexdigit()));
         assert!(groups[2].starts_with('4') && groups[3].starts_with(['8', '9', 'a', 'b']));
+    }
+
+    fn bits(dialect: Dialect) -> u128 {
+        let token = Token::random(dialect);
+        let hex = token.as_str().trim_end_matches(":1").replace('-', "");
+        u128::from_str_radix(&hex, 16).unwrap()
+    }
+
+    /// All bits but the version and the variant of a UUID.
+    fn random_bits(dialect: Dialect) -> impl Iterator<Item = u32> {
+        let fixed: u128 = match dialect {
+            Dialect::Plain => 0,
+            Dialect::Redisson => (0xf << 76) | (0b11 << 62),
+        };
+        (0..128).filter(move |bit| (fixed >> bit) & 1 == 0)
+    }
+
+    /// Who can guess a token can release the lock: each bit of it, and each change of a bit from one
+    /// token to the next, is set as often as not.
+    #[test]
+    fn each_bit_of_a_token_is_random() {
+        const TOKENS: u32 = 10_000;
+        for (dialect, count) in [(Dialect::Plain, 128), (Dialect::Redisson, 122)] {
+            let tokens: Vec<u128> = (0..TOKENS).map(|_| bits(dialect)).collect();
+            let changes: Vec<u128> = tokens.windows(2).map(|pair| pair[0] ^ pair[1]).collect();
+            assert_eq!(random_bits(dialect).count(), count);
+            for bit in random_bits(dialect) {
+                for values in [&tokens, &changes] {
+                    let set = values.iter().filter(|value| (*value >> bit) & 1 == 1).count();
+                    // Ten standard deviations away from the half.
+                    assert!((4500..=5500).contains(&set), "bit {bit}: {set} times of {TOKENS}");
+                }
+            }
+        }
+    }
+
+    /// Of 32 random bits, however they are spread, 300,000 tokens would have about ten repetitions.
+    #[test]
+    fn no_token_of_many_is_repeated() {
+        let tokens: HashSet<u128> = (0..300_000).map(|_| bits(Dialect::Plain)).collect();
+        assert_eq!(tokens.len(), 300_000);
     }
 
     /// Invariant 3, a fresh token for every attempt.
