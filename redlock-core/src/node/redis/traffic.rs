@@ -200,7 +200,7 @@ impl Drop for MeteredSocket {
     /// The second descriptor must not keep the socket open.
     fn drop(&mut self) {
         #[cfg(unix)]
-        drop(self.traffic.socket.lock());
+        self.traffic.socket.lock().take();
     }
 }
 
@@ -271,6 +271,12 @@ mod tests {
         server.write_all(b"+PONG\r\n").await.unwrap();
     }
 
+    /// Reads until the connection ends.
+    async fn end(server: &mut TcpStream) -> usize {
+        let read = tokio::time::timeout(Duration::from_secs(10), server.read(&mut [0])).await;
+        read.expect("the connection has ended").unwrap()
+    }
+
     #[tokio::test]
     async fn a_server_is_silent_when_it_owes_a_reply_for_too_long() {
         let (mut socket, traffic, mut server) = connection().await;
@@ -317,7 +323,7 @@ mod tests {
     async fn a_socket_that_is_dropped_is_closed() {
         let (socket, traffic, mut server) = connection().await;
         drop(socket);
-        assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
+        assert_eq!(end(&mut server).await, 0);
         drop(traffic);
     }
 
@@ -325,7 +331,7 @@ mod tests {
     async fn a_connection_that_is_shut_down_ends_for_the_server_at_once() {
         let (socket, traffic, mut server) = connection().await;
         traffic.shut_down();
-        assert_eq!(server.read(&mut [0]).await.unwrap(), 0);
+        assert_eq!(end(&mut server).await, 0);
         drop(socket);
     }
 }
