@@ -363,8 +363,10 @@ fn a_lock_that_is_acquired_after_the_work_has_moved_is_renewed() {
     const LEASE: Duration = Duration::from_secs(2);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
+    let node = MemoryNode::new();
+    let manager = || LockManager::builder().memory_node(&node).connect();
     let locks = first.block_on(async {
-        let locks = LockManager::in_memory();
+        let locks = manager().await.unwrap();
         // Until the task waits for a first lock.
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -372,11 +374,12 @@ fn a_lock_that_is_acquired_after_the_work_has_moved_is_renewed() {
         locks
     });
     second.block_on(async {
-        let before = locks.lock("before").try_acquire().await.unwrap();
+        let others = manager().await.unwrap();
+        let _held = others.lock("held").try_acquire().await.unwrap();
+        assert!(locks.lock("held").try_acquire().await.unwrap_err().is_contended());
         while locks.moves() == 0 {
             sleep(Duration::from_millis(10)).await;
         }
-        before.release().await.unwrap();
         sleep(LEASE / 10).await;
         let guard = locks.lock("after").expire(LEASE).renew().try_acquire().await.unwrap();
         assert!(tokio::time::timeout(2 * LEASE, guard.lost()).await.is_err(), "not renewed");
