@@ -347,6 +347,8 @@ async fn wrong_options_are_errors_and_no_node_is_asked(nodes: Nodes) {
     assert!(unrenewed.to_string().contains("add `renew`"), "{unrenewed}");
     nodes.builder().node_timeout(Duration::ZERO).connect().await.unwrap_err();
     nodes.builder().connect_timeout(Duration::ZERO).connect().await.unwrap_err();
+    let error = nodes.builder().outage_grace(day).connect().await.unwrap_err();
+    assert!(error.to_string().contains("outage_grace"), "{error}");
     nodes.builder().prefix("with\nline").connect().await.unwrap_err();
 
     let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();

@@ -22,9 +22,10 @@ async fn start(count: usize) -> Servers {
     Servers::start_with(&options, count).await
 }
 
-/// The default grace is too short for a test on a busy machine.
+/// The defaults are too short for a test on a busy machine.
 async fn connect(servers: &Servers, outage_grace: Duration) -> LockManager {
     let builder = LockManager::builder().urls(servers.urls()).outage_grace(outage_grace);
+    let builder = builder.node_timeout(Duration::from_secs(1)).connect_timeout(SOON);
     builder.connect().await.unwrap()
 }
 

@@ -57,7 +57,7 @@ impl Patience {
         let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
         let until = since + place.outage_grace();
         let until = deadline.map_or(until, |deadline| deadline.min(until));
-        if !waited_before || Instant::now() >= until || !passes(&votes) {
+        if !waited_before || !passes(&votes) {
             return Err(error);
         }
         // First the pause: a node may seem to be up for a moment after its connection has broken, and
@@ -70,8 +70,8 @@ impl Patience {
         };
         tokio::select! {
             biased;
-            () = place.woken() => Ok(()),
             () = sleep_until(until) => Err(error),
+            () = place.woken() => Ok(()),
             () = back => Ok(()),
         }
     }
