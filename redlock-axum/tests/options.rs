@@ -18,7 +18,7 @@ use redlock_axum::{
     LockRejection, Locks, MemoryNode, OnLost, SetupError,
 };
 use redlock_logs::Logs;
-use support::{eventually, hold, memory, post, send, text, until_logged};
+use support::{eventually, hold, memory, post, renewal, send, text, until_logged};
 use tokio::time::timeout;
 
 const SHORT: Duration = Duration::from_millis(100);
@@ -134,17 +134,27 @@ async fn keep_leaves_the_lock_of_a_dropped_request_as_well() {
 
 #[tokio::test]
 async fn a_renewal_ends_with_max_hold() {
-    async fn hangs(lock: HeldLock) {
-        lock.lost().await;
+    const LEASE: Duration = Duration::from_millis(400);
+
+    async fn hangs(Extension(node): Extension<MemoryNode>, lock: HeldLock) -> String {
+        let ended = renewal::has_ended(&node, "k", LEASE).await;
+        if ended != Some(false) {
+            lock.lost().await;
+        }
+        format!("{ended:?}")
     }
 
     let apps = App::both(
         hangs,
-        |layer| layer.max_hold(2 * SHORT).expire(SHORT).renew(),
-        |policy| policy.max_hold(2 * SHORT).expire(SHORT).renew(),
+        |layer| layer.max_hold(LEASE).expire(LEASE).renew(),
+        |policy| policy.max_hold(LEASE).expire(LEASE).renew(),
     );
     for app in apps.await {
-        assert_eq!(app.post().await, 200);
+        let ended = renewal::ask(async || {
+            let response = timeout(Duration::from_secs(10), send(&app.router, Method::POST, "/"));
+            text(response.await.unwrap()).await
+        });
+        assert_eq!(ended.await, "Some(true)");
     }
 }
 

@@ -6,11 +6,18 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use redlock_core::{LockError, LockGuard, LockManager};
 use redlock_tests::{Direction, History, Proxy, Servers, Traffic, eventually, holds, overlaps};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(20);
+
+/// A manager with much patience: the tests are many and the cores are few.
+async fn manager(urls: Vec<String>) -> LockManager {
+    let builder = LockManager::builder().urls(urls).connect_timeout(SOON);
+    builder.node_timeout(SOON).connect().await.unwrap()
+}
 
 async fn wait(locks: &LockManager, key: &str) -> LockGuard {
     locks.lock(key).expire(LEASE).wait_forever().acquire().await.unwrap()
@@ -48,15 +55,22 @@ async fn channels(servers: &Servers) -> Vec<String> {
     all
 }
 
-/// The release script, the message, the waiter's attempt: three one-way trips more than nothing.
-/// An uncontended acquisition of the same run is the round trip.
+/// The release script, the message, the waiter's attempt and its answer: four ways over a network that is
+/// slow enough to make a busy machine's own delays small. An uncontended acquisition of the same run is the
+/// round trip. A waiter that is not woken asks again after 250 ms at the earliest.
 async fn a_waiter_is_woken_within_four_round_trips(nodes: usize) {
+    const ONE_WAY: Duration = Duration::from_millis(20);
     let servers = Servers::start(nodes).await;
-    let here = LockManager::connect(servers.urls()).await.unwrap();
-    let there = LockManager::connect(servers.urls()).await.unwrap();
+    let proxies = join_all(servers.iter().map(Proxy::to)).await;
+    let urls = || proxies.iter().map(Proxy::url).collect();
+    let (here, there) = (manager(urls()).await, manager(urls()).await);
+    for proxy in &proxies {
+        proxy.set_both(Traffic::Delay(ONE_WAY));
+    }
     let (mut round_trips, mut wake_ups) = (Vec::new(), Vec::new());
-    for round in 0..101 {
+    for round in 0..9 {
         let key = format!("lock:{round}");
+        reset(&servers).await;
         let begun = Instant::now();
         let guard = there.lock(&key).expire(LEASE).try_acquire().await.unwrap();
         round_trips.push(begun.elapsed());
@@ -67,12 +81,16 @@ async fn a_waiter_is_woken_within_four_round_trips(nodes: usize) {
                 (Instant::now(), guard)
             })
         };
-        eventually("the waiter listens", SOON, async || {
-            (channels(&servers).await.len() == nodes).then_some(())
+        // Each of its attempts looks into the lease of the holder: the first one, and the decisive one
+        // after the subscription.
+        eventually("the waiter listens and has asked again", SOON, async || {
+            let calls = join_all(servers.iter().map(async |server| {
+                server.probe().await.calls().await.get("pttl").copied().unwrap_or_default()
+            }));
+            let listens = channels(&servers).await.len() == nodes;
+            (listens && calls.await.iter().all(|calls| *calls >= 2)).then_some(())
         })
         .await;
-        // Its decisive attempt comes after the subscription.
-        tokio::time::sleep(Duration::from_millis(3)).await;
         let released = Instant::now();
         guard.release().await.unwrap();
         let (acquired, guard) = waiter.await.unwrap();
@@ -101,8 +119,8 @@ async fn a_waiter_on_five_nodes_is_woken_within_four_round_trips() {
 #[tokio::test]
 async fn idle_waiters_cost_no_more_than_the_slow_poll() {
     let servers = Servers::start(1).await;
-    let here = LockManager::connect(servers.urls()).await.unwrap();
-    let there = LockManager::connect(servers.urls()).await.unwrap();
+    let here = manager(servers.urls()).await;
+    let there = manager(servers.urls()).await;
     let guard = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
     let waiters: Vec<_> = (0..100)
         .map(|_| {
@@ -112,13 +130,15 @@ async fn idle_waiters_cost_no_more_than_the_slow_poll() {
         .collect();
     eventually("they listen", SOON, async || (!channels(&servers).await.is_empty()).then_some(()))
         .await;
-    let seconds = 4;
+    let begun = Instant::now();
     reset(&servers).await;
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
     let polls = commands(&servers).await;
-    println!("100 idle waiters: {polls} commands in {seconds} s");
+    let elapsed = begun.elapsed();
+    println!("100 idle waiters: {polls} commands in {elapsed:?}");
     // Of one waiter, every 250 to 500 ms, the attempt and the look at the holder.
-    assert!(polls <= seconds * 4 * 2 + 2, "{polls}");
+    let most = elapsed.as_millis() / 250 * 2 + 2;
+    assert!(u128::from(polls) <= most, "{polls} commands in {elapsed:?}");
     guard.release().await.unwrap();
     for waiter in waiters {
         waiter.await.unwrap();
@@ -129,8 +149,8 @@ async fn idle_waiters_cost_no_more_than_the_slow_poll() {
 #[tokio::test]
 async fn a_waiter_is_woken_after_a_reconnect() {
     let mut servers = Servers::start(3).await;
-    let here = LockManager::connect(servers.urls()).await.unwrap();
-    let there = LockManager::connect(servers.urls()).await.unwrap();
+    let here = manager(servers.urls()).await;
+    let there = manager(servers.urls()).await;
     let guard = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
     let waiter = tokio::spawn(async move { drop(wait(&here, "a").await) });
     let listening = async |servers: &Servers| (channels(servers).await.len() == 3).then_some(());
@@ -147,20 +167,14 @@ async fn a_waiter_is_woken_after_a_reconnect() {
 async fn a_lock_is_waited_for_beside_a_foreign_key_that_the_other_nodes_outvote() {
     let servers = Servers::start(3).await;
     let late = Proxy::to(&servers[2]).await;
-    let locks = LockManager::builder()
-        .urls([servers[0].url(), servers[1].url(), late.url()])
-        .node_timeout(SOON)
-        .connect_timeout(SOON)
-        .connect()
-        .await
-        .unwrap();
+    let locks = manager(vec![servers[0].url(), servers[1].url(), late.url()]).await;
     late.set(Direction::ToClient, Traffic::Delay(Duration::from_millis(50)));
     let put_foreign_key =
         async |server: usize| servers[server].probe().await.command::<()>(["SET", "a", ""]).await;
     put_foreign_key(0).await;
     for server in servers.iter().skip(1) {
-        let one = LockManager::connect([server.url()]).await.unwrap();
-        let held = one.lock("a").expire(Duration::from_secs(2)).try_acquire().await.unwrap();
+        let one = manager(vec![server.url()]).await;
+        let held = one.lock("a").expire(Duration::from_secs(5)).try_acquire().await.unwrap();
         held.keep_until_expiry();
     }
     let refused = locks.lock("a").try_acquire().await.unwrap_err();
@@ -175,10 +189,7 @@ async fn a_lock_is_waited_for_beside_a_foreign_key_that_the_other_nodes_outvote(
 #[tokio::test]
 async fn contended_rounds_leave_nothing_behind() {
     let servers = Servers::start(3).await;
-    let managers = [
-        LockManager::connect(servers.urls()).await.unwrap(),
-        LockManager::connect(servers.urls()).await.unwrap(),
-    ];
+    let managers = [manager(servers.urls()).await, manager(servers.urls()).await];
     let tasks: Vec<_> = (0..20)
         .map(|task| {
             let locks = managers[task % 2].clone();
@@ -207,7 +218,7 @@ async fn contended_rounds_leave_nothing_behind() {
 #[tokio::test]
 async fn one_process_hands_a_hot_lock_on_without_commands() {
     let servers = Servers::start(1).await;
-    let locks = LockManager::connect(servers.urls()).await.unwrap();
+    let locks = manager(servers.urls()).await;
     reset(&servers).await;
     let tasks: Vec<_> = (0..64)
         .map(|_| {
@@ -253,7 +264,8 @@ async fn every_process_gets_its_share_of_a_hot_lock() {
     };
     assert!(median(|share| share.least) >= 0.5, "{rounds:?}");
     assert!(median(|share| share.most) <= 2.0, "{rounds:?}");
-    assert!(median(|share| share.longest_wait) <= 5.0, "{rounds:?}");
+    // 3 to 7 where nobody starves; a caller that did would wait for most of the run, 50 times the mean.
+    assert!(median(|share| share.longest_wait) <= 15.0, "{rounds:?}");
 }
 
 /// What processes had of a hot lock, compared with what is fair.

@@ -10,4 +10,6 @@ mod hygiene;
 mod keys;
 mod options;
 mod release;
+#[path = "../support/renewal.rs"]
+mod renewal;
 mod support;

@@ -14,6 +14,7 @@ use redlock_axum::{HeldLock, LockError, LockLayer, LockManager, Locks, MemoryNod
 use redlock_logs::Logs;
 use tokio::time::timeout;
 
+use crate::renewal;
 use crate::support::{app, eventually, get, held_by_another, locks};
 
 const LEASE: Duration = Duration::from_millis(300);
@@ -60,14 +61,18 @@ async fn a_renewed_lease_outlives_its_first_time() {
 /// Work that hangs does not hold its lock for ever.
 #[tokio::test]
 async fn a_renewal_ends_with_max_hold() {
-    #[redis_lock(key = "a", expire = "100ms", renew = true, max_hold = "200ms")]
-    async fn hangs(lock: HeldLock) {
-        lock.lost().await;
+    #[redis_lock(key = "a", expire = "300ms", renew = true, max_hold = "300ms")]
+    async fn hangs(State(node): State<MemoryNode>, lock: HeldLock) -> String {
+        let ended = renewal::has_ended(&node, "a", LEASE).await;
+        if ended != Some(false) {
+            lock.lost().await;
+        }
+        format!("{ended:?}")
     }
 
     let (locks, node) = locks().await;
-    let app = app(Router::new().route("/", on_get(hangs)), &locks);
-    assert_eq!(get(&app, "/").await.status, StatusCode::OK);
+    let app = app(Router::new().route("/", on_get(hangs)).with_state(node.clone()), &locks);
+    assert_eq!(renewal::ask(async || get(&app, "/").await.body).await, "Some(true)");
     eventually("the lease runs out", || node.is_empty()).await;
 }
 

@@ -70,13 +70,6 @@ pub(super) fn load(script: Script) -> Cmd {
     command
 }
 
-/// Every server answers this.
-pub(super) fn ping() -> Cmd {
-    let mut command = Cmd::new();
-    command.arg("PING");
-    command
-}
-
 /// What the server's wall clock shows.
 pub(super) fn time() -> Cmd {
     let mut command = Cmd::new();

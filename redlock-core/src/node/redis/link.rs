@@ -120,10 +120,11 @@ impl Link {
         self.end(&format!("no answer for {limit:?}"));
     }
 
-    /// Sends a command that the server owes the reply to, and waits for it until the server is silent.
+    /// Sends a command that the server owes the reply to, and waits for it until the server is silent. A
+    /// refusal (ACL) is a reply too.
     async fn ping(&self, limit: Duration) {
-        let ping = commands::ping();
-        let mut reply = pin!(self.ask(&ping));
+        let time = commands::time();
+        let mut reply = pin!(self.ask(&time));
         while timeout(LOOK, reply.as_mut()).await.is_err() {
             if self.traffic.silence(limit).lasts() {
                 return;
@@ -337,7 +338,7 @@ mod tests {
         assert!(futures_util::poll!(&mut parked).is_pending());
         let answer = async {
             loop {
-                serve(&mut server, "PING", "+PONG\r\n", || {}).await;
+                serve(&mut server, "", "+PONG\r\n", || {}).await;
             }
         };
         tokio::select! {
