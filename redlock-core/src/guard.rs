@@ -21,8 +21,10 @@ use crate::node::Claim;
 /// matters, or race the work with [`lost`](Self::lost).
 ///
 /// Dropping the guard releases the lock in the background; [`release`](Self::release) also waits
-/// for it and says how it went. A guard that is dropped while its runtime ends cannot release:
-/// await [`LockManager::shutdown`](crate::LockManager::shutdown) before.
+/// for it and says how it went. A guard may be dropped in a runtime that ends right after, as long as
+/// another [runtime](crate::LockManager#runtimes) uses the manager. Before the last one ends, await
+/// [`LockManager::shutdown`](crate::LockManager::shutdown): a guard that is dropped while it ends cannot
+/// release.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct LockGuard {
     lease: Lease,
@@ -138,9 +140,9 @@ impl LockGuard {
         self.lease.clone()
     }
 
-    /// Releases the lock and waits until a quorum of nodes has confirmed it, at most for the
-    /// manager's `node_timeout`; the rest goes on in the background. Never removes a lock that
-    /// somebody else holds by now.
+    /// Releases the lock and waits until a quorum of nodes has confirmed it, or so many nodes are silent
+    /// for the manager's [`node_timeout`](crate::LockManagerBuilder::node_timeout) that none can; the rest
+    /// goes on in the background. Never removes a lock that somebody else holds by now.
     ///
     /// # Errors
     ///

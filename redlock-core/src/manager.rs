@@ -27,6 +27,19 @@ pub use builder::LockManagerBuilder;
 ///
 /// Make one for a service, and clone it: clones share everything.
 ///
+/// # Runtimes
+///
+/// Several Tokio runtimes may use one manager, side by side or one after another (a `static` manager
+/// under several `#[tokio::test]`s). Its connections, renewals and releases run in the first of them.
+/// When that runtime ends, or is not driven for 250 ms (a `current_thread` runtime outside of
+/// `block_on`), they move to another runtime that uses the manager. Acquisitions that are under way
+/// meanwhile wait for the new connections, at most for the
+/// [`connect_timeout`](LockManagerBuilder::connect_timeout).
+///
+/// Background work goes on for as long as some runtime that uses the manager is driven. Before the last
+/// one ends, await [`shutdown`](Self::shutdown): a release that was not sent by then, and a lease that is
+/// not renewed any more, leave the lock on the servers until the lease runs out.
+///
 /// # Examples
 ///
 /// ```no_run
@@ -125,7 +138,8 @@ impl LockManager {
     /// most for the connect timeout.
     ///
     /// Call it last, when the server has stopped and no handler runs: a lock that is dropped while
-    /// the runtime ends stays on the servers until its lease runs out.
+    /// the last [runtime](Self#runtimes) of the manager ends stays on the servers until its lease runs
+    /// out.
     ///
     /// # Cancel safety
     ///

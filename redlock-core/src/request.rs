@@ -183,10 +183,12 @@ impl LockRequest {
     /// at once. A caller that waits already, because the nodes have refused it or because it queues
     /// behind another caller of this manager, keeps its place through an outage for up to the
     /// manager's [`outage_grace`](crate::LockManagerBuilder::outage_grace), and returns
-    /// [`LockError::Unavailable`] after that. The nodes' answers to the last question are waited for, which may
-    /// take up to the manager's `node_timeout` longer, and twice that for a
+    /// [`LockError::Unavailable`] after that. The nodes' answers to the last question are waited for. Where
+    /// nodes are silent, that takes up to the manager's
+    /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) longer, and twice that for a
     /// [fenced](Self::fenced) lock, or for a shared one that has to be extended for
-    /// [`hold_at_least`](Self::hold_at_least).
+    /// [`hold_at_least`](Self::hold_at_least). Where this process is late, it takes longer, but never longer
+    /// than the lease.
     ///
     /// # Errors
     ///
