@@ -73,7 +73,7 @@ impl Round {
                 }
                 let waited = begun.elapsed();
                 if waited >= at_most {
-                    self.tally.close(waited);
+                    // The others are not known to be silent, and have no vote.
                     return Poll::Ready(Verdict::OutOfTime);
                 }
                 // Looked at before the answers are polled once more: a node that was silent until then

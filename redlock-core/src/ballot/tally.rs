@@ -60,14 +60,6 @@ impl Tally {
         self.votes[index] = Some(vote);
     }
 
-    /// Counts those that have not answered as failed.
-    pub(crate) fn close(&mut self, waited: Duration) {
-        for vote in self.votes.iter_mut().filter(|vote| vote.is_none()) {
-            *vote = Some(Vote::Failed(NodeError::NoAnswer(waited)));
-            self.failed += 1;
-        }
-    }
-
     fn undecided(&self) -> usize {
         self.votes.len() - self.granted - self.refused - self.foreign - self.failed
     }
@@ -177,7 +169,8 @@ mod tests {
     #[test]
     fn a_node_that_does_not_answer_counts_as_failed() {
         let mut tally = tally(3, [GRANTED]);
-        tally.close(Duration::from_millis(50));
+        tally.count(1, failed());
+        tally.count(2, failed());
         assert_eq!(tally.verdict(), Some(Verdict::Rejected));
         assert!(tally.unavailable());
     }

@@ -389,7 +389,8 @@ async fn a_round_that_outlasts_its_lease_is_timed_out() {
         setup.nodes.iter().for_each(|node| node.set_silence_is_known(is_known));
         let start = Instant::now();
         let refusal = setup.ballot.acquire(&claim(), expire).await.unwrap_err();
-        let Refusal::TimedOut { elapsed, .. } = refusal else { panic!("{refusal:?}") };
+        let Refusal::TimedOut { elapsed, votes } = refusal else { panic!("{refusal:?}") };
+        assert!(votes.iter().all(|(_, vote)| vote.is_none()), "no node is blamed: {votes}");
         assert_eq!(elapsed, start.elapsed());
         // Timers count in whole milliseconds.
         let left = validity::remaining(expire, elapsed);

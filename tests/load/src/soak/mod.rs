@@ -117,7 +117,10 @@ impl Soak {
             let log = service.log();
             let lines = log.lines().filter(|line| !line.starts_with("listening"));
             // The first lines are about servers that have just been started.
-            logs.extend(lines.rev().take(5).map(str::to_owned));
+            logs.extend(lines.clone().rev().take(5).map(str::to_owned));
+            // The reasons of the refusals.
+            let refusals = lines.filter(|line| line.contains("got no lock"));
+            logs.extend(refusals.take(50).map(str::to_owned));
             if !ended.success() {
                 logs.push(format!("the service ended with {ended}"));
             }
