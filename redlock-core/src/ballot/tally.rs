@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::quorum::quorum;
-use crate::error::{NodeError, Vote};
+use crate::error::Vote;
 
 /// The votes of one round, one place for each configured node.
 #[derive(Debug)]

@@ -147,7 +147,7 @@ impl LockRequest {
                 bell.reset();
             }
             let begun = Instant::now();
-            let refused = match self.ask(key, terms, hurried).await {
+            let refused = match self.ask(key, &terms, hurried).await {
                 Ok(guard) => return Ok(guard),
                 Err(refused) => refused,
             };
@@ -216,7 +216,7 @@ impl LockRequest {
             let (key, remaining) = (key.clone(), Some(remaining));
             return Err(LockError::Contended { key, remaining, votes: Votes::default() });
         }
-        match self.ask(key, terms, false).await {
+        match self.ask(key, &terms, false).await {
             // Perhaps by what was joined with this in the same scope.
             Err(refused @ LockError::Contended { .. }) => self.re_enter(key, &name)?.ok_or(refused),
             result => result,
@@ -246,7 +246,7 @@ impl LockRequest {
     async fn ask(
         &self,
         key: &LockKey,
-        terms: Terms,
+        terms: &Terms,
         hurried: bool,
     ) -> Result<LockGuard, LockError> {
         let shared = &self.shared;
@@ -264,14 +264,23 @@ impl LockRequest {
     async fn ask_once(
         &self,
         key: &LockKey,
-        terms: Terms,
+        terms: &Terms,
         hurried: bool,
     ) -> Result<LockGuard, LockError> {
+        self.shared.check_open()?;
+        let claim = self.claim(key, terms, hurried);
+        match self.shared.ballot.acquire(&claim, terms.expire).await {
+            Ok(grant) => self.hold(&claim, &grant, terms),
+            Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
+        }
+    }
+
+    /// A claim of its own for each attempt. Not in the future, whose size it would add to.
+    fn claim(&self, key: &LockKey, terms: &Terms, hurried: bool) -> Arc<Claim> {
         let shared = &self.shared;
-        shared.check_open()?;
-        let clock = &shared.ballot.clock;
         let mut claim = Claim::new(self.name(key), key.clone());
         if let Some(at_least) = terms.hold_at_least {
+            let clock = &shared.ballot.clock;
             claim.hold_until(clock.now().after(at_least), clock);
         }
         if self.fenced {
@@ -280,25 +289,29 @@ impl LockRequest {
         if hurried {
             claim = claim.hurried();
         }
-        let claim = Arc::new(claim);
-        match shared.ballot.acquire(&claim, terms.expire).await {
-            Ok(Grant { since, decided, token }) => {
-                let clock = Arc::clone(clock);
-                let held = Held::new(Arc::clone(&claim), clock, since, decided, terms.expire);
-                let held = Arc::new(held.limited_by(&shared.log_limit));
-                if let Some(token) = token {
-                    held.set_token(token);
-                }
-                shared.queues.hold(&held, scope::current());
-                scope::hold(&shared.queues, &held);
-                let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
-                // A shutdown in between has not seen this guard; it releases as it is dropped, and at
-                // once, although it may have been asked to stay (invariant 6).
-                shared.check_open().inspect_err(|_| claim.take_grant_back())?;
-                Ok(guard)
-            }
-            Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
+        Arc::new(claim)
+    }
+
+    fn hold(
+        &self,
+        claim: &Arc<Claim>,
+        grant: &Grant,
+        terms: &Terms,
+    ) -> Result<LockGuard, LockError> {
+        let shared = &self.shared;
+        let clock = Arc::clone(&shared.ballot.clock);
+        let held = Held::new(Arc::clone(claim), clock, grant.since, grant.decided, terms.expire);
+        let held = Arc::new(held.limited_by(&shared.log_limit));
+        if let Some(token) = grant.token {
+            held.set_token(token);
         }
+        shared.queues.hold(&held, scope::current());
+        scope::hold(&shared.queues, &held);
+        let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
+        // A shutdown in between has not seen this guard; it releases as it is dropped, and at once,
+        // although it may have been asked to stay (abandoned attempts leave nothing behind).
+        shared.check_open().inspect_err(|_| claim.take_grant_back())?;
+        Ok(guard)
     }
 }
 
