@@ -132,7 +132,8 @@ async fn a_waiter_outlasts_a_server_that_is_frozen_for_a_moment() {
     let waiter = wait(&here, WAIT);
     listens(&servers).await;
     servers[0].freeze();
-    sleep(RESTART).await;
+    // A ballot waits for one second.
+    sleep(2 * RESTART).await;
     servers[0].thaw();
     gets_the_lock_after(holder, waiter, &servers).await;
 }
@@ -201,6 +202,8 @@ async fn only_a_waiter_outlasts_an_outage() {
     for result in timeout(SOON, results).await.unwrap() {
         assert!(matches!(result, Err(LockError::Unavailable { .. })), "{result:?}");
     }
+    // A waiter asks after half a second at the latest.
+    sleep(RESTART).await;
     assert!(!waiter.is_finished());
     here.shutdown().await;
     let ended = timeout(SOON, waiter).await.unwrap().unwrap().unwrap_err();
