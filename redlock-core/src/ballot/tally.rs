@@ -129,6 +129,7 @@ mod tests {
     use proptest::strategy::{Just, Strategy};
 
     use super::*;
+    use crate::error::NodeError;
 
     const HELD: Vote = Vote::Held { remaining: Some(Duration::from_secs(3)) };
     const GRANTED: Vote = Vote::Granted;
