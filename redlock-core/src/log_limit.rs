@@ -21,8 +21,8 @@ const MOST_COUNTS: usize = 64;
 /// [first that failed](Self::failed_node), and `""` where it concerns none in particular. The subject of
 /// a mistake in the program is its message.
 ///
-/// No event is lost: those that were not logged are counted, and the count is returned with the next line
-/// of their kind and subject. The memory is bounded: kinds are constants of the program, and at most 64
+/// No event is lost: suppressed events are counted, and the count is returned with the next line of their
+/// kind and subject. The memory is bounded: kinds are constants of the program, and at most 64
 /// counts are kept. While all of these are in use, further subjects of a kind share the subject `""`.
 pub struct LogLimit {
     clock: Arc<dyn Clock>,

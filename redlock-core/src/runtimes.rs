@@ -1,7 +1,7 @@
 //! Which runtime runs the background work of a manager.
 //!
-//! Connections, renewal and releases run in one runtime, the *home* of the manager: the first one that
-//! used it. Their state belongs to the manager and not to their tasks, so that another runtime can go on
+//! Connections, renewal and releases run in one runtime, the *home* of the manager: the first runtime
+//! that used the manager. Their state belongs to the manager and not to their tasks, so that another runtime can go on
 //! with them when the home ends, or when nobody drives it any more (a `current_thread` runtime outside
 //! of `block_on`).
 //!

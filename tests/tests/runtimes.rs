@@ -1,5 +1,5 @@
-//! Several runtimes that use one manager, one after another or side by side. The one that does the
-//! background work may end, or stand still, at any time.
+//! Several runtimes that use one manager, one after another or side by side. The runtime of
+//! the background work may end, or stand still, at any time.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

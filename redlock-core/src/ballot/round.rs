@@ -21,7 +21,7 @@ pub(crate) struct Patience {
     /// A node counts as failed once it has been silent for this time. A node that is slow only because
     /// this process is late does not count as silent.
     pub(crate) silence: Duration,
-    /// The round ends after this time, whatever the reason: no vote is worth anything after it.
+    /// The round ends after this time, because votes are worth nothing any more then.
     pub(crate) at_most: Duration,
 }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
-use tokio::time::{sleep, timeout};
+use futures_util::future::OptionFuture;
+use tokio::time::sleep;
 
 use super::commands;
 use super::health::Health;
@@ -102,34 +103,29 @@ impl Link {
     /// same connection, as long as `limit` is longer than a ballot waits for a silent node (an abandoned
     /// attempt leaves nothing behind).
     pub(super) async fn end_when_silent_for(&self, limit: Duration) {
+        let time = commands::time();
+        // A command that the server owes the reply to. A refusal (ACL) is a reply too.
+        let mut asked = pin!(OptionFuture::from(None));
         let mut before = (false, 0);
         while !self.traffic.silence(limit).lasts() {
-            let somebody_asks = tokio::select! {
+            let is_unsure = tokio::select! {
                 biased;
+                Some(_) = asked.as_mut() => {
+                    asked.set(None.into());
+                    false
+                }
                 () = self.traffic.unsure() => true,
-                () = sleep(LOOK) => false,
+                () = sleep(LOOK) => {
+                    // Callers wait for replies, and none has come since the last look.
+                    let awaited = self.traffic.awaited();
+                    awaited.0 && awaited == std::mem::replace(&mut before, awaited)
+                }
             };
-            // Callers wait for replies, and none has come since the last look.
-            let awaited = self.traffic.awaited();
-            let none_came = awaited.0 && awaited == before;
-            before = awaited;
-            if (somebody_asks || none_came) && !self.traffic.is_owed() {
-                self.ping(limit).await;
+            if is_unsure && !self.traffic.is_owed() {
+                asked.set(Some(self.ask(&time)).into());
             }
         }
         self.end(&format!("no answer for {limit:?}"));
-    }
-
-    /// Sends a command that the server owes the reply to, and waits for it until the server is silent. A
-    /// refusal (ACL) is a reply too.
-    async fn ping(&self, limit: Duration) {
-        let time = commands::time();
-        let mut reply = pin!(self.ask(&time));
-        while timeout(LOOK, reply.as_mut()).await.is_err() {
-            if self.traffic.silence(limit).lasts() {
-                return;
-            }
-        }
     }
 
     /// Ends the connection, so that there can be another one.
@@ -281,7 +277,7 @@ impl fmt::Debug for Link {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::super::scripted::tests::{link, serve};
     use super::*;
@@ -326,6 +322,34 @@ mod tests {
         noticed.await.unwrap();
         assert!(!link.is_alive());
         assert!(second.await.unwrap_err().is_io_error());
+    }
+
+    /// The reply to an earlier command says nothing of the later ones.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_falls_silent_after_a_late_reply_is_asked_again() {
+        const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+        let (link, mut server) = link().await;
+        let ping = bb8_redis::redis::cmd("PING");
+        let mut callers: Vec<_> = (0..3).map(|_| Box::pin(link.ask(&ping))).collect();
+        for caller in &mut callers {
+            assert!(futures_util::poll!(caller).is_pending());
+        }
+        let replies = async {
+            let mut begun = [0; 4096];
+            assert!(server.read(&mut begun).await.unwrap() > 0);
+            // After each reply a caller that still waits wants to know.
+            for _ in 0..2 {
+                server.write_all(b"+PONG\r\n").await.unwrap();
+                tokio::task::yield_now().await;
+                while !link.silence(NODE_TIMEOUT).lasts() {
+                    tokio::time::sleep(NODE_TIMEOUT).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = link.end_when_silent_for(Duration::from_secs(60)) => unreachable!(),
+            noticed = tokio::time::timeout(8 * NODE_TIMEOUT, replies) => noticed.unwrap(),
+        }
     }
 
     /// A caller may poll its acquisition once and then leave it alone: the reply has come all the same.

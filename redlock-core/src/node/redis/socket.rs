@@ -90,7 +90,7 @@ fn apply(settings: &TcpSettings, stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Calls a method of the stream, whatever it is.
+/// Calls a method of the stream of any kind.
 macro_rules! delegate {
     ($socket:expr, $stream:ident => $call:expr) => {
         match $socket {

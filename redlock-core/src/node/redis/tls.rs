@@ -10,8 +10,8 @@ use tokio_rustls::TlsConnector;
 
 pub(super) type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
 
-/// Makes sure that rustls has a crypto provider: an application need not install one, and one that
-/// it has installed is used.
+/// Makes sure that rustls has a crypto provider. An application need not install a provider; if it
+/// has, its provider is used.
 pub(super) fn provide_crypto() {
     use rustls::crypto::{CryptoProvider, ring};
 

@@ -7,7 +7,7 @@
 //! * The server owes a reply from the moment in which bytes were written to the socket. A command that
 //!   waits in this process for being written is not the server's.
 //! * Any bytes that come in show that the server works.
-//! * What came in counts when it lies in the kernel's buffer. A task that has not read it yet is late,
+//! * A reply counts as soon as it lies in the kernel's buffer. A task that has not read it yet is late,
 //!   not the server.
 
 use std::io;
@@ -30,7 +30,7 @@ use crate::node::Silence;
 /// How soon to look again where something waits to be read.
 const UNREAD: Duration = Duration::from_millis(5);
 
-/// What goes over one connection, as far as it shows whether the server is silent.
+/// The traffic of one connection, as far as it shows whether the server is silent.
 #[derive(Debug)]
 pub(super) struct Traffic {
     begun: Instant,
@@ -260,7 +260,7 @@ mod tests {
         (socket, traffic, server)
     }
 
-    /// Waits until the server has had its time, and what it has sent has arrived.
+    /// Waits until the server has had its time, and its reply has arrived.
     async fn wait() {
         tokio::time::sleep(LIMIT * 2).await;
     }
