@@ -172,7 +172,7 @@ impl LockGuard {
         if matches!(release, Release::Unavailable(_)) && shared.runtimes.moves() != moves {
             shared.settle().await;
             release = shared.ballot.release(Arc::clone(held.claim()), runs_out).await;
-            if matches!(release, Release::Expired(_)) {
+            if matches!(release, Release::Expired(_)) && !held.lease_remaining().is_zero() {
                 // The first release goes on in the background, and was faster.
                 release = Release::Released;
             }

@@ -190,6 +190,8 @@ impl Shared {
         self.runtimes.check_in();
         let moves = self.runtimes.moves();
         if self.settled_moves.load(Ordering::Acquire) != moves {
+            // From then on the nodes are down until they are connected anew.
+            self.runtimes.finish_move();
             // That is rare, and would be part of every acquisition's future.
             let recovered = Box::pin(self.ballot.quorum_recovered());
             // Without a quorum the next ballot says so.

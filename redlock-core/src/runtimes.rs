@@ -7,8 +7,8 @@
 //!
 //! Every runtime that uses the manager is a member. As soon as there are two, each has a steward: a task
 //! that shows a sign of life every [`BEAT`]. When the home has ended, or has shown no sign of life for
-//! [`LATE`] while this member's steward was on time, the work moves to this member. A process that was
-//! stopped as a whole moves nothing: after it goes on, no steward was on time.
+//! [`LATE`] while this member's steward has shown [`BEATS`] of them, the work moves to this member. A
+//! process that is stopped or throttled as a whole moves nothing: the signs of all members stay away.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,10 +25,9 @@ use tokio_util::sync::CancellationToken;
 const BEAT: Duration = Duration::from_millis(50);
 /// A home without a sign of life for this time is left.
 const LATE: Duration = Duration::from_millis(250);
-/// A steward that comes later than this was held up itself.
-const ON_TIME: Duration = Duration::from_millis(100);
-/// How many times in a row a steward has to be on time before it judges others.
-const BEATS_ON_TIME: u32 = 3;
+/// How many signs of life a steward has to give in this time. In a process that was held up as a whole,
+/// no steward gives that many before the home gives one.
+const BEATS: u32 = 5;
 
 /// Background work that can go on in another runtime.
 pub(crate) trait Service: Send + Sync {
@@ -41,6 +40,8 @@ pub(crate) trait Service: Send + Sync {
 pub(crate) struct Runtimes {
     home: ArcSwapOption<Member>,
     state: Mutex<State>,
+    /// Held while the work moves, so that two moves cannot cross each other.
+    moving: Mutex<()>,
     /// How often the work has moved.
     moves: AtomicU64,
     /// Wakes the stewards.
@@ -51,6 +52,7 @@ pub(crate) struct Runtimes {
 struct State {
     members: Vec<Arc<Member>>,
     services: Vec<Weak<dyn Service>>,
+    /// Changes together with the home.
     tenure: CancellationToken,
 }
 
@@ -65,7 +67,8 @@ struct Member {
 
 struct Life {
     last_sign: Instant,
-    beats_on_time: u32,
+    /// How many signs there were.
+    signs: u64,
 }
 
 impl Runtimes {
@@ -73,6 +76,7 @@ impl Runtimes {
         Arc::new(Self {
             home: ArcSwapOption::empty(),
             state: Mutex::default(),
+            moving: Mutex::default(),
             moves: AtomicU64::new(0),
             news: Arc::default(),
         })
@@ -80,12 +84,10 @@ impl Runtimes {
 
     /// Adds work, which starts in the home as soon as there is one.
     pub(crate) fn serve<S: Service + 'static>(&self, service: &Arc<S>) {
-        let mut state = self.state.lock();
+        let _moving = self.moving.lock();
         let weak: Weak<S> = Arc::downgrade(service);
-        state.services.push(weak);
-        let tenure = state.tenure.clone();
-        drop(state);
-        if let Some(home) = self.home() {
+        self.state.lock().services.push(weak);
+        if let Some((home, tenure)) = self.home() {
             service.start(&home, &tenure);
         }
     }
@@ -103,30 +105,44 @@ impl Runtimes {
 
     #[cold]
     fn check_in_elsewhere(self: &Arc<Self>, current: Handle) {
-        let mut state = self.state.lock();
-        state.members.retain(|member| !member.is_gone());
-        let known = state.members.iter().find(|member| member.id == current.id());
-        let member = if let Some(member) = known {
-            Arc::clone(member)
-        } else {
-            let member = Arc::new(Member::new(current));
-            state.members.push(Arc::clone(&member));
-            // Until now nobody looked at the others.
-            state.members.iter().for_each(|member| member.begin());
-            member.handle.spawn(attend(Arc::downgrade(self), Arc::clone(&member)));
-            self.news.notify_waiters();
-            member
-        };
-        if self.home.load().as_ref().is_none_or(|home| home.is_gone()) {
-            self.move_to(&member, state);
+        let member = self.member(current);
+        // A guard may be dropped in a runtime that is just ending.
+        if !member.is_gone() {
+            self.move_if(Member::is_gone, &member);
         }
     }
 
-    /// Moves the work to another runtime.
-    fn move_to(&self, member: &Arc<Member>, mut state: parking_lot::MutexGuard<'_, State>) {
+    /// The member that a runtime is, from now on.
+    fn member(self: &Arc<Self>, current: Handle) -> Arc<Member> {
+        let mut state = self.state.lock();
+        state.members.retain(|member| !member.is_gone());
+        let known = state.members.iter().find(|member| member.id == current.id());
+        if let Some(member) = known {
+            return Arc::clone(member);
+        }
+        let member = Arc::new(Member::new(current));
+        state.members.push(Arc::clone(&member));
+        if let [first, _] = &*state.members {
+            // A steward that is alone shows no signs of life.
+            first.begin();
+        }
+        drop(state);
+        member.handle.spawn(attend(Arc::downgrade(self), Arc::clone(&member)));
+        self.news.notify_waiters();
+        member
+    }
+
+    /// Moves the work to a member if there is no home, or one that is to be left.
+    fn move_if(&self, is_left: impl FnOnce(&Member) -> bool, member: &Arc<Member>) {
+        let _moving = self.moving.lock();
+        let before = self.home.load_full();
+        if before.as_ref().is_some_and(|home| Arc::ptr_eq(home, member) || !is_left(home)) {
+            return;
+        }
+        let mut state = self.state.lock();
         std::mem::take(&mut state.tenure).cancel();
         let tenure = state.tenure.clone();
-        let before = self.home.swap(Some(Arc::clone(member)));
+        self.home.store(Some(Arc::clone(member)));
         state.services.retain(|service| service.strong_count() > 0);
         let services: Vec<_> = state.services.iter().filter_map(Weak::upgrade).collect();
         drop(state);
@@ -142,29 +158,30 @@ impl Runtimes {
         }
     }
 
-    /// Moves the work to a member if the home is not driven any more. Returns how many members there are.
-    fn look_after_home(&self, member: &Arc<Member>) -> usize {
-        let was_on_time = member.beat();
+    /// The runtime that does the background work, and the token that is cancelled when the work moves;
+    /// `None` where no runtime has used the manager.
+    pub(crate) fn home(&self) -> Option<(Handle, CancellationToken)> {
         let state = self.state.lock();
-        let members = state.members.len();
         let home = self.home.load();
-        let is_left = |home: &Arc<Member>| {
-            !Arc::ptr_eq(home, member) && (home.is_gone() || was_on_time && home.is_late())
-        };
-        if home.as_ref().is_none_or(is_left) {
-            self.move_to(member, state);
-        }
-        members
-    }
-
-    /// The runtime that does the background work; `None` where no runtime has used the manager.
-    pub(crate) fn home(&self) -> Option<Handle> {
-        self.home.load().as_ref().map(|home| home.handle.clone())
+        home.as_ref().map(|home| (home.handle.clone(), state.tenure.clone()))
     }
 
     /// How often the work has moved to another runtime.
     pub(crate) fn moves(&self) -> u64 {
         self.moves.load(Ordering::Acquire)
+    }
+
+    /// Waits until every service has started where it has moved to. That takes no longer than a few
+    /// calls of `spawn`.
+    pub(crate) fn finish_move(&self) {
+        drop(self.moving.lock());
+    }
+
+    /// Returns how many members are left.
+    fn members(&self) -> usize {
+        let mut state = self.state.lock();
+        state.members.retain(|member| !member.is_gone());
+        state.members.len()
     }
 }
 
@@ -177,7 +194,7 @@ impl Drop for Runtimes {
 
 impl Member {
     fn new(handle: Handle) -> Self {
-        let life = Mutex::new(Life { last_sign: Instant::now(), beats_on_time: 0 });
+        let life = Mutex::new(Life { last_sign: Instant::now(), signs: 0 });
         Self { id: handle.id(), handle, gone: AtomicBool::new(false), life }
     }
 
@@ -185,22 +202,37 @@ impl Member {
         self.gone.load(Ordering::Acquire)
     }
 
-    fn is_late(&self) -> bool {
-        self.life.lock().last_sign.elapsed() > LATE
-    }
-
     /// Begins to expect signs of life.
     fn begin(&self) {
         self.life.lock().last_sign = Instant::now();
     }
 
-    /// Shows a sign of life. Returns whether the last ones were on time.
-    fn beat(&self) -> bool {
+    /// Shows a sign of life.
+    fn beat(&self) {
         let mut life = self.life.lock();
-        let is_on_time = life.last_sign.elapsed() <= ON_TIME;
-        life.beats_on_time = if is_on_time { life.beats_on_time.saturating_add(1) } else { 0 };
         life.last_sign = Instant::now();
-        life.beats_on_time >= BEATS_ON_TIME
+        life.signs += 1;
+    }
+}
+
+/// A steward's view of the home.
+#[derive(Default)]
+struct Watch {
+    /// How many signs of life the home had shown when its steward looked last.
+    signs: u64,
+    /// How often the steward has looked since the last of them.
+    looks: u32,
+}
+
+impl Watch {
+    /// Looks at the home. Returns whether it stands still.
+    fn stands_still(&mut self, home: &Member) -> bool {
+        let life = home.life.lock();
+        if life.signs != self.signs {
+            *self = Self { signs: life.signs, looks: 0 };
+        }
+        self.looks = self.looks.saturating_add(1);
+        self.looks > BEATS && life.last_sign.elapsed() > LATE
     }
 }
 
@@ -224,13 +256,16 @@ fn attend(runtimes: Weak<Runtimes>, member: Arc<Member>) -> impl Future<Output =
     let presence = Presence { member: Arc::clone(&member), news: Arc::clone(&news) };
     async move {
         let _presence = presence;
+        let mut watch = Watch::default();
         loop {
             let heard = news.notified();
             tokio::pin!(heard);
             heard.as_mut().enable();
-            let Some(members) =
-                runtimes.upgrade().map(|runtimes| runtimes.look_after_home(&member))
-            else {
+            member.beat();
+            let Some(members) = runtimes.upgrade().map(|runtimes| {
+                runtimes.move_if(|home| home.is_gone() || watch.stands_still(home), &member);
+                runtimes.members()
+            }) else {
                 return;
             };
             if members > 1 {
@@ -343,22 +378,80 @@ mod tests {
     /// A process that was stopped as a whole, or has no processor, would otherwise move its work to and
     /// fro, and break its connections each time.
     #[test]
-    fn a_steward_that_was_late_itself_does_not_judge_the_home() {
-        let (runtimes, work) = work();
-        let (home, other) = (runtime(), runtime());
-        home.block_on(async { runtimes.check_in() });
-        other.block_on(async { runtimes.check_in() });
-        let members = runtimes.state.lock().members.clone();
-        let [first, second] = &*members else { panic!("there are two") };
+    fn a_steward_judges_the_home_by_several_looks() {
+        let home = Member::new(runtime().handle().clone());
+        let mut watch = Watch::default();
         let long_ago = Instant::now().checked_sub(10 * LATE).unwrap();
-        for member in &members {
-            *member.life.lock() = Life { last_sign: long_ago, beats_on_time: 100 };
+        let stopped = || home.life.lock().last_sign = long_ago;
+        stopped();
+        for _ in 0..BEATS {
+            assert!(!watch.stands_still(&home), "the process was stopped");
         }
-        runtimes.look_after_home(second);
-        assert_eq!(work.starts().len(), 1, "both were late");
-        second.life.lock().beats_on_time = BEATS_ON_TIME;
-        runtimes.look_after_home(second);
-        assert_eq!(work.starts(), [first.id, second.id]);
+        assert!(watch.stands_still(&home));
+        home.beat();
+        assert!(!watch.stands_still(&home), "it shows signs of life");
+        for _ in 0..10 * BEATS {
+            assert!(!watch.stands_still(&home), "not for long enough");
+        }
+        stopped();
+        assert!(watch.stands_still(&home));
+    }
+
+    /// The work would otherwise start last where it moved first, and be cancelled there.
+    #[test]
+    fn two_moves_do_not_cross_each_other() {
+        struct Slow {
+            starts: Mutex<Vec<(Id, CancellationToken)>>,
+            /// Holds up the start of the first move.
+            gate: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
+        }
+
+        impl Service for Slow {
+            fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
+                let gate = self.gate.lock().take();
+                if let Some(gate) = gate {
+                    gate.recv().unwrap();
+                }
+                self.starts.lock().push((runtime.id(), tenure.clone()));
+            }
+        }
+
+        let (open, gate) = std::sync::mpsc::channel();
+        let runtimes = Runtimes::new();
+        let slow = Arc::new(Slow { starts: Mutex::default(), gate: Mutex::default() });
+        runtimes.serve(&slow);
+        let [first, second, third] = [runtime(), runtime(), runtime()];
+        first.block_on(async { runtimes.check_in() });
+        *slow.gate.lock() = Some(gate);
+        drop(first);
+        std::thread::scope(|scope| {
+            let (runtimes, slow) = (&runtimes, &slow);
+            let moving = scope.spawn(move || {
+                second.block_on(async { runtimes.check_in() });
+                drop(second);
+            });
+            while slow.gate.lock().is_some() {
+                std::thread::yield_now();
+            }
+            let waiting = scope.spawn(|| {
+                third.block_on(async {
+                    let deadline = Instant::now() + SOON;
+                    while runtimes.home().is_none_or(|(home, _)| home.id() != third.handle().id()) {
+                        assert!(Instant::now() < deadline, "the work has not moved");
+                        runtimes.check_in();
+                        tokio::time::sleep(BEAT).await;
+                    }
+                });
+            });
+            open.send(()).unwrap();
+            moving.join().unwrap();
+            waiting.join().unwrap();
+        });
+        let starts = slow.starts.lock();
+        let (last, tenure) = starts.last().unwrap();
+        assert_eq!(*last, third.handle().id());
+        assert!(!tenure.is_cancelled());
+        assert!(starts[..starts.len() - 1].iter().all(|(_, tenure)| tenure.is_cancelled()));
     }
 
     #[test]

@@ -41,8 +41,8 @@ pub(crate) struct Ballot {
 
 /// Looks after what a ballot leaves under way when it is decided, or when its future is dropped.
 pub(crate) trait Aftercare: std::fmt::Debug + Send + Sync + 'static {
-    /// Waits for answers that nothing depends on any more, so that their nodes are not taken for
-    /// unresponsive.
+    /// Waits for answers that no decision depends on any more: a command whose reply nobody can receive
+    /// may never be sent, and the node would not have the lock.
     fn await_answers(&self, answers: FanOut);
 
     /// Sets the lock again on nodes that have forgotten it, as long as it is not given up.

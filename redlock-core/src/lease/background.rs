@@ -43,10 +43,9 @@ pub(crate) struct Background {
 /// The releases that are not confirmed yet.
 #[derive(Default)]
 struct Releases {
-    by_id: BTreeMap<u64, Arc<PendingRelease>>,
+    /// A shutdown waits for each of them, until it is removed from here.
+    by_id: BTreeMap<u64, (Arc<PendingRelease>, TaskTrackerToken)>,
     next_id: u64,
-    /// Ends the tasks that wait for them, when the work moves to another runtime.
-    tenure: CancellationToken,
 }
 
 /// A claim that is being released on the nodes that may hold it.
@@ -54,8 +53,6 @@ struct PendingRelease {
     claim: Arc<Claim>,
     until: Moment,
     nodes: Vec<NodeRelease>,
-    /// A shutdown waits for it.
-    _under_way: TaskTrackerToken,
 }
 
 impl Background {
@@ -93,7 +90,7 @@ impl Background {
 
     /// Runs a task that a shutdown waits for.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        let Some(runtime) = self.runtime() else { return };
+        let Some((runtime, _)) = self.runtime() else { return };
         let give_up = self.give_up.clone();
         let task = async move {
             tokio::select! {
@@ -105,9 +102,9 @@ impl Background {
         self.tasks.spawn_on(task, &runtime);
     }
 
-    /// The runtime to wait in. `None` where there never was one: then there are only nodes in
-    /// memory, which answer at once.
-    fn runtime(&self) -> Option<Handle> {
+    /// The runtime to wait in, and the token that ends the waiting there. `None` where there never was a
+    /// runtime: then there are only nodes in memory, which answer at once.
+    fn runtime(&self) -> Option<(Handle, CancellationToken)> {
         self.runtimes.check_in();
         self.runtimes.home()
     }
@@ -120,29 +117,27 @@ impl Background {
         runtime: &Handle,
         tenure: CancellationToken,
     ) {
-        let (background, clock) = (Weak::clone(&self.this), Arc::clone(&self.clock));
-        let give_up = self.give_up.clone();
+        // The manager may be dropped before the release is confirmed. The connections last as long as
+        // the task.
+        let Some(background) = self.this.upgrade() else { return };
         runtime.spawn(async move {
             tokio::select! {
                 biased;
-                () = release.finish(&*clock) => {}
-                () = give_up.cancelled() => {}
+                () = release.finish(&*background.clock) => {}
+                () = background.give_up.cancelled() => {}
                 // Another task waits for it by now.
                 () = tenure.cancelled() => return,
             }
-            if let Some(background) = background.upgrade() {
-                background.releases.lock().by_id.remove(&id);
-            }
+            background.releases.lock().by_id.remove(&id);
         });
     }
 }
 
 impl Service for Background {
     fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
-        let mut releases = self.releases.lock();
-        releases.tenure = tenure.clone();
+        let releases = self.releases.lock();
         let pending: Vec<_> =
-            releases.by_id.iter().map(|(id, release)| (*id, Arc::clone(release))).collect();
+            releases.by_id.iter().map(|(id, (release, _))| (*id, Arc::clone(release))).collect();
         drop(releases);
         for (id, release) in pending {
             self.attend(id, release, runtime, tenure.clone());
@@ -153,13 +148,13 @@ impl Service for Background {
 impl Aftercare for Background {
     fn await_answers(&self, answers: FanOut) {
         // Not tracked: nothing is lost if they never come.
-        if let Some(runtime) = self.runtime() {
+        if let Some((runtime, _)) = self.runtime() {
             runtime.spawn(answers.finish(|_, _| {}));
         }
     }
 
     fn restore(&self, forgotten: Forgotten) {
-        let Some(runtime) = self.runtime() else { return };
+        let Some((runtime, _)) = self.runtime() else { return };
         let Forgotten { claim, expire, nodes, mut gone, answers } = forgotten;
         runtime.spawn(async move {
             let forgot = |index, vote| {
@@ -213,15 +208,17 @@ impl Aftercare for Background {
         if nodes.is_empty() {
             return;
         }
-        let Some(runtime) = self.runtime() else { return };
-        let release =
-            Arc::new(PendingRelease { claim, until, nodes, _under_way: self.tasks.token() });
+        let release = Arc::new(PendingRelease { claim, until, nodes });
         let mut releases = self.releases.lock();
-        let (id, tenure) = (releases.next_id, releases.tenure.clone());
+        let id = releases.next_id;
         releases.next_id += 1;
-        releases.by_id.insert(id, Arc::clone(&release));
+        releases.by_id.insert(id, (Arc::clone(&release), self.tasks.token()));
         drop(releases);
-        self.attend(id, release, &runtime, tenure);
+        // Read after that: if the work moves later, the release is found where it moves to.
+        match self.runtime() {
+            Some((runtime, tenure)) => self.attend(id, release, &runtime, tenure),
+            None => drop(self.releases.lock().by_id.remove(&id)),
+        }
     }
 }
 

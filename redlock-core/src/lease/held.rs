@@ -193,11 +193,18 @@ impl Held {
 
     /// Asks the nodes to extend the lease. They may grant the extension although the answer gets lost.
     pub(crate) async fn extend(&self, ballot: &Ballot, expire: Duration) -> Extension {
+        /// A node may grant the lease until the ballot has ended, or was dropped.
+        struct Extending<'a>(&'a Held, Duration);
+
+        impl Drop for Extending<'_> {
+            fn drop(&mut self) {
+                self.0.may_run_out_at(self.0.clock.now().after(self.1));
+            }
+        }
+
         self.may_run_out_at(self.clock.now().after(ballot.node_timeout).after(expire));
-        let extension = ballot.extend(&self.claim, expire).await;
-        // A node may have been asked later than that, and have granted the lease until now.
-        self.may_run_out_at(self.clock.now().after(expire));
-        extension
+        let _extending = Extending(self, expire);
+        ballot.extend(&self.claim, expire).await
     }
 
     fn may_run_out_at(&self, runs_out: Moment) {

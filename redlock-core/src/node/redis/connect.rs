@@ -46,7 +46,7 @@ pub(crate) async fn connect_all(
     redis_nodes: &[(usize, Arc<RedisNode>)],
 ) -> Result<(), ConnectError> {
     let attempts = redis_nodes.iter().map(|(index, node)| {
-        let attempt = Box::pin(Supervisor::new(node).first_attempt());
+        let attempt = Box::pin(Supervisor::new(node, node.tenure.lock().clone()).first_attempt());
         Attempt { index: *index, node, first: attempt }
     });
     let mut attempts: FuturesUnordered<_> = attempts.collect();
@@ -157,7 +157,7 @@ pub(super) struct Supervisor {
 }
 
 impl Supervisor {
-    pub(super) fn new(node: &RedisNode) -> Self {
+    pub(super) fn new(node: &RedisNode, tenure: CancellationToken) -> Self {
         let (sink, errors) = mpsc::unbounded_channel();
         let pool = bb8::Pool::builder()
             // One, so that commands keep their order (invariant 6). It is multiplexed.
@@ -175,7 +175,6 @@ impl Supervisor {
                 Arc::clone(&node.clock),
             ));
         let name = Arc::clone(node.endpoint.name());
-        let tenure = CancellationToken::new();
         Self { node: Weak::clone(&node.this), name, pool, errors, tenure }
     }
 
@@ -202,6 +201,11 @@ impl Supervisor {
         let Some(node) = self.node.upgrade() else {
             return Err(NodeError::NotConnected("the manager is gone".into()));
         };
+        if self.tenure.is_cancelled() {
+            let reason = "the work has moved to another runtime";
+            link.end(reason);
+            return Err(NodeError::NotConnected(reason.into()));
+        }
         // Otherwise the pool would keep it, and the next attempt would get it again.
         self.check(&node, &link).inspect_err(|error| link.end(&error.to_string()))?;
         if let Some(longest_lease) = node.restart_guard {
@@ -253,21 +257,8 @@ impl Supervisor {
         link.put_on(probation);
     }
 
-    /// Keeps the node connected until its manager is gone, or the work moves to another runtime.
-    pub(super) async fn run(
-        mut self,
-        first: Result<Arc<Link>, NodeError>,
-        tenure: CancellationToken,
-    ) {
-        self.tenure = tenure.clone();
-        tokio::select! {
-            biased;
-            () = tenure.cancelled() => {}
-            () = self.keep_connected(first) => {}
-        }
-    }
-
-    async fn keep_connected(mut self, first: Result<Arc<Link>, NodeError>) {
+    /// Keeps the node connected until its manager is gone.
+    pub(super) async fn keep_connected(mut self, first: Result<Arc<Link>, NodeError>) {
         let mut attempt = first;
         let mut was_down = attempt.is_err();
         if let Err(error) = &attempt {

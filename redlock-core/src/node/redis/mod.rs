@@ -81,8 +81,8 @@ pub(crate) struct RedisNode {
     servers: Arc<Servers>,
     lives: Mutex<Lives>,
     clock_watch: Arc<ClockWatch>,
-    /// Keeps a supervisor whose tenure is over from changing the connection.
-    changing: Mutex<()>,
+    /// Of the present supervisor. Cancelled when another one takes over, in another runtime.
+    tenure: Mutex<CancellationToken>,
     /// What keeps it connected, between the first attempt to connect and the task that goes on.
     first_attempt: Mutex<Option<FirstAttempt>>,
     this: Weak<Self>,
@@ -121,7 +121,7 @@ impl RedisNode {
             servers: Arc::clone(servers),
             lives: Mutex::default(),
             clock_watch: Arc::new(clock_watch),
-            changing: Mutex::default(),
+            tenure: Mutex::default(),
             first_attempt: Mutex::default(),
             this: Weak::clone(this),
         })
@@ -137,7 +137,7 @@ impl RedisNode {
     /// Changes the connection, unless the tenure of the supervisor that asks for it is over. Returns
     /// whether it did.
     fn set_during(&self, tenure: &CancellationToken, connection: Connection) -> bool {
-        let _changing = self.changing.lock();
+        let _current = self.tenure.lock();
         let is_current = !tenure.is_cancelled();
         if is_current {
             self.set(connection);
@@ -153,8 +153,8 @@ impl RedisNode {
         }
     }
 
-    /// How long the server has been silent, if it is taken for unresponsive. What is asked of it then
-    /// piles up there, and is of no use any more when it wakes up.
+    /// How long the server has been silent, if that is for too long. Commands that are sent then pile up
+    /// there, and are of no use any more when it wakes up.
     fn silent_for(&self) -> Option<Duration> {
         self.link().ok()?.silent_for(self.node_timeout)
     }
@@ -173,29 +173,39 @@ impl RedisNode {
 
 impl Service for RedisNode {
     /// Keeps the node connected. A connection that was driven by another runtime is replaced.
-    fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
+    fn start(&self, runtime: &Handle, _: &CancellationToken) {
         let first = self.first_attempt.lock().take();
         if first.is_none() {
             self.leave_connection("its runtime has ended or stands still");
         }
-        let (node, tenure) = (Weak::clone(&self.this), tenure.clone());
-        runtime.spawn(async move {
+        let tenure = self.tenure.lock().clone();
+        let (node, ends) = (Weak::clone(&self.this), tenure.clone());
+        let keep_connected = async move {
             let (supervisor, first) = match first {
                 Some(attempt) => attempt.await,
                 None => match node.upgrade() {
-                    Some(node) => Supervisor::new(&node).first_attempt().await,
+                    Some(node) => Supervisor::new(&node, tenure).first_attempt().await,
                     None => return,
                 },
             };
-            supervisor.run(first, tenure).await;
+            supervisor.keep_connected(first).await;
+        };
+        runtime.spawn(async move {
+            tokio::select! {
+                biased;
+                () = ends.cancelled() => {}
+                () = keep_connected => {}
+            }
         });
     }
 }
 
 impl RedisNode {
-    /// Ends the connection, so that there can be another one.
+    /// Ends the connection and its supervisor, so that there can be others.
     fn leave_connection(&self, reason: &str) {
-        let _changing = self.changing.lock();
+        // Together: a supervisor sets no connection once its tenure is over.
+        let mut tenure = self.tenure.lock();
+        std::mem::take(&mut *tenure).cancel();
         if let Connection::Up(link) = &**self.current.load() {
             self.lives.lock().disconnected(link.identity.run_id.as_deref());
             link.end(reason);

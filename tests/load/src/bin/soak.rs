@@ -28,7 +28,7 @@
 //! | `--vanishing` | how many clients close their connection in the middle of a request | 10,000 in 1200 s |
 //! | `--bursts` | how many bursts there are | one every 30 s |
 //! | `--burst-requests` | how many requests one burst has | 2000 |
-//! | `--node-timeout-ms` | how long the servers have to answer | the library's 50 ms |
+//! | `--node-timeout-ms` | how long a server may be silent | the library's 200 ms |
 //!
 //! The exit code is 0, or 1 for a violation, or 2 where the run could not be made. Violations are:
 //!
