@@ -425,27 +425,26 @@ mod tests {
         *slow.gate.lock() = Some(gate);
         drop(first);
         std::thread::scope(|scope| {
-            let (runtimes, slow) = (&runtimes, &slow);
+            let (runtimes, slow, next) = (&runtimes, &slow, third.handle().clone());
+            let handle = second.handle().clone();
             let moving = scope.spawn(move || {
-                second.block_on(async { runtimes.check_in() });
-                drop(second);
+                let _entered = handle.enter();
+                runtimes.check_in();
             });
             while slow.gate.lock().is_some() {
                 std::thread::yield_now();
             }
-            let waiting = scope.spawn(|| {
-                third.block_on(async {
-                    let deadline = Instant::now() + SOON;
-                    while runtimes.home().is_none_or(|(home, _)| home.id() != third.handle().id()) {
-                        assert!(Instant::now() < deadline, "the work has not moved");
-                        runtimes.check_in();
-                        tokio::time::sleep(BEAT).await;
-                    }
-                });
+            // The second runtime ends while the work still moves to it.
+            drop(second);
+            let moving_on = scope.spawn(move || {
+                let _entered = next.enter();
+                runtimes.check_in();
             });
+            // Long enough for the third one to be faster, if it did not wait.
+            std::thread::sleep(2 * BEAT);
             open.send(()).unwrap();
             moving.join().unwrap();
-            waiting.join().unwrap();
+            moving_on.join().unwrap();
         });
         let starts = slow.starts.lock();
         let (last, tenure) = starts.last().unwrap();
