@@ -12,8 +12,8 @@ const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
 
-/// What the builder has by default.
-const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+/// The default of several nodes.
+const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 
 /// These tests measure, so they run one at a time.
 static QUIET: Mutex<()> = Mutex::const_new(());

@@ -58,8 +58,8 @@ impl Ballot {
             answer
         });
 
-        let patience = self.patience(validity::remaining(expire, Duration::ZERO));
-        match attempt.round.decide(&self.nodes, patience).await {
+        let limits = self.limits(validity::remaining(expire, Duration::ZERO));
+        match attempt.round.decide(&self.nodes, limits).await {
             Verdict::Carried => {}
             Verdict::Rejected => return Err(self.refusal(&attempt.round)),
             Verdict::OutOfTime => return Err(self.timed_out(since, &attempt.round)),
@@ -104,7 +104,7 @@ impl Ballot {
             }
         });
         let asked = self.clock.now();
-        let confirmed = match round.decide(&self.nodes, self.patience(remaining)).await {
+        let confirmed = match round.decide(&self.nodes, self.limits(remaining)).await {
             Verdict::Carried => Ok(()),
             Verdict::OutOfTime => Err(self.timed_out(asked, &round)),
             Verdict::Rejected if round.tally().denied() => Err(self.denial(&round)),

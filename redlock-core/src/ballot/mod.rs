@@ -26,7 +26,7 @@ use crate::telemetry;
 pub(crate) use acquire::{Grant, Refusal};
 pub(crate) use fan_out::FanOut;
 pub(crate) use quorum::quorum;
-use round::{Patience, Round};
+use round::{Round, RoundLimits};
 use tally::Verdict;
 
 /// The nodes that vote, and the rules they vote by.
@@ -118,7 +118,7 @@ impl Ballot {
         round.ask(&self.nodes, |_, node| node.extend(claim, expire));
         // Later than this, the new lease would be over.
         let at_most = validity::remaining(expire, Duration::ZERO);
-        let verdict = round.decide(&self.nodes, self.patience(at_most)).await;
+        let verdict = round.decide(&self.nodes, self.limits(at_most)).await;
         let extension = match verdict {
             Verdict::Carried => {
                 telemetry::extension("extended");
@@ -149,7 +149,7 @@ impl Ballot {
         let mut releasing = Releasing { ballot: self, claim, until, round };
         // Later than this, the lock has run out on every node.
         let at_most = self.clock.now().until(until).max(self.node_timeout);
-        let verdict = releasing.round.decide(&self.nodes, self.patience(at_most)).await;
+        let verdict = releasing.round.decide(&self.nodes, self.limits(at_most)).await;
         match verdict {
             Verdict::Carried => Release::Released,
             Verdict::Rejected if releasing.round.tally().denied() => {
@@ -161,8 +161,8 @@ impl Ballot {
         }
     }
 
-    fn patience(&self, at_most: Duration) -> Patience {
-        Patience { silence: self.node_timeout, at_most }
+    fn limits(&self, at_most: Duration) -> RoundLimits {
+        RoundLimits { silence: self.node_timeout, at_most }
     }
 
     /// Whether a quorum of nodes can be asked now, as far as is known.

@@ -17,7 +17,7 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a round waits for nodes that have not answered.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Patience {
+pub(crate) struct RoundLimits {
     /// A node counts as failed once it has been silent for this time. A node that is slow only because
     /// this process is late does not count as silent.
     pub(crate) silence: Duration,
@@ -50,13 +50,13 @@ impl Round {
 
     /// Waits until the round is decided. A node that is silent for too long counts as failed; if it
     /// answers nevertheless before the decision, its vote counts. Cancel safe: the votes so far are kept.
-    pub(crate) async fn decide(&mut self, nodes: &[Arc<dyn Node>], patience: Patience) -> Verdict {
+    pub(crate) async fn decide(&mut self, nodes: &[Arc<dyn Node>], limits: RoundLimits) -> Verdict {
         // Without a timer first: nodes in memory, and nodes that are down, answer at once.
         if let Some(verdict) = std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
             return verdict;
         }
 
-        let Patience { silence, at_most } = patience;
+        let RoundLimits { silence, at_most } = limits;
         let begun = Instant::now();
         let mut timer = pin!(sleep_until(begun + silence.min(at_most)));
         // The answers that were polled above will wake this task.

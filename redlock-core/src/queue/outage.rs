@@ -41,8 +41,8 @@ impl Patience {
     }
 
     /// Notes that a ballot, which began at `begun`, failed with `error` because of an outage, and waits
-    /// until it makes sense to ask again. Fails with that error when the caller has to give up: it is new, the grace or its waiting time is
-    /// over, or the nodes' reasons do not pass by themselves.
+    /// until it makes sense to ask again. Returns that error when the caller has to give up: the caller is
+    /// new, the grace or its waiting time is over, or the nodes' reasons do not pass by themselves.
     ///
     /// Returns early when the place is woken: by a shutdown, or by another caller that had a quorum.
     pub(crate) async fn outlast(
