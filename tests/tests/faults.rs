@@ -2,11 +2,14 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use redlock_core::{LockError, LockManager, ReleaseError};
 use redlock_tests::{Logs, Nodes, Servers, eventually};
 use tokio::sync::Mutex;
+use tokio_util::task::AbortOnDropHandle;
 
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(10);
@@ -143,6 +146,98 @@ async fn with_three_of_five_killed_requests_are_refused_in_time_until_they_are_b
 #[tokio::test]
 async fn with_three_of_five_frozen_requests_are_refused_in_time_until_they_are_back() {
     refused_until_they_are_back(Fault::Freeze).await;
+}
+
+/// How late this process has been, in total: what is scheduled every few milliseconds shows it.
+#[derive(Clone, Default)]
+struct Lateness(Arc<AtomicU64>);
+
+impl Lateness {
+    fn watch() -> (Self, AbortOnDropHandle<()>) {
+        const TICK: Duration = Duration::from_millis(5);
+        let lateness = Self::default();
+        let total = Arc::clone(&lateness.0);
+        let watch = tokio::spawn(async move {
+            loop {
+                let begun = Instant::now();
+                tokio::time::sleep(TICK).await;
+                let late = begun.elapsed().saturating_sub(TICK);
+                total.fetch_add(u64::try_from(late.as_micros()).unwrap(), Ordering::Relaxed);
+            }
+        });
+        (lateness, AbortOnDropHandle::new(watch))
+    }
+
+    fn so_far(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// Freezes servers while callers that do not wait lock and release without a pause, so that some of the
+/// callers wait for a reply that comes after other replies. Each of them is refused in time, and so is
+/// each request that begins afterwards. The time in which this process was late does not count.
+async fn a_freeze_is_noticed(servers: usize, frozen: usize, within: Duration) {
+    const CALLERS: usize = 32;
+    let _quiet = QUIET.lock().await;
+    let (lateness, _watch) = Lateness::watch();
+    for round in 0..5 {
+        let mut servers = Servers::start(servers).await;
+        let locks = LockManager::connect(servers.urls()).await.unwrap();
+        let served = Arc::new(AtomicU64::new(0));
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|caller| {
+                let (locks, lateness, served) =
+                    (locks.clone(), lateness.clone(), Arc::clone(&served));
+                tokio::spawn(async move {
+                    let key = format!("order:{caller}");
+                    loop {
+                        let (begun, late) = (Instant::now(), lateness.so_far());
+                        let error = match locks.lock(&key).expire(LONG).try_acquire().await {
+                            Ok(guard) => {
+                                served.fetch_add(1, Ordering::Relaxed);
+                                drop(guard);
+                                continue;
+                            }
+                            // The release of the guard before is under way.
+                            Err(LockError::Contended { .. }) => continue,
+                            Err(error) => error,
+                        };
+                        let took = begun.elapsed().saturating_sub(lateness.so_far() - late);
+                        assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+                        break took;
+                    }
+                })
+            })
+            .collect();
+        // Each round at another moment.
+        eventually("the callers are served", SOON, async || {
+            (served.load(Ordering::Relaxed) > 500 + 37 * round).then_some(())
+        })
+        .await;
+        for server in &mut servers[..frozen] {
+            server.freeze();
+        }
+        for caller in callers {
+            let took = tokio::time::timeout(SOON, caller).await.unwrap().unwrap();
+            assert!(took < within, "round {round}: a caller was refused after {took:?}");
+        }
+        let (begun, late) = (Instant::now(), lateness.so_far());
+        let refused = locks.lock(KEY).try_acquire().await.unwrap_err();
+        let took = begun.elapsed().saturating_sub(lateness.so_far() - late);
+        assert!(matches!(refused, LockError::Unavailable { .. }), "{refused}");
+        assert!(took < within, "round {round}: a later request was refused after {took:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_three_of_five_frozen_each_request_is_refused_within_half_a_second() {
+    // The default of 200 ms and a quarter, with room for the last reply.
+    a_freeze_is_noticed(5, 3, Duration::from_millis(300)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_frozen_server_is_noticed_within_its_limit_and_a_half() {
+    a_freeze_is_noticed(1, 1, Duration::from_millis(1500)).await;
 }
 
 /// The one server is at its port again at once, with a pool that does not know.

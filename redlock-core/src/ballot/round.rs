@@ -12,6 +12,11 @@ use super::tally::{Tally, Verdict};
 use crate::error::{NodeError, Vote, Votes};
 use crate::node::{Answer, Node, Silence};
 
+/// The first look at nodes that have not answered comes after the limit of silence divided by this. A
+/// server that fell silent between two replies may owe an answer without the node's knowledge. The look
+/// lets the node find out while the limit runs ([`Node::silence`]).
+const FIRST_LOOK: u32 = 4;
+
 /// The shortest pause between two looks at nodes that are not known to be silent.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
@@ -58,7 +63,7 @@ impl Round {
 
         let RoundLimits { silence, at_most } = limits;
         let begun = Instant::now();
-        let mut timer = pin!(sleep_until(begun + silence.min(at_most)));
+        let mut timer = pin!(sleep_until(begun + (silence / FIRST_LOOK).min(at_most)));
         // The answers that were polled above will wake this task.
         let mut polled = true;
         std::future::poll_fn(|cx| {
@@ -78,7 +83,7 @@ impl Round {
                 }
                 // Looked at before the answers are polled once more: a node that was silent until then
                 // may have answered meanwhile.
-                let (silent, pause) = self.silent(nodes, silence);
+                let (silent, pause) = self.silent(nodes, silence, waited);
                 if let Some(verdict) = self.poll(cx) {
                     return Poll::Ready(verdict);
                 }
@@ -103,13 +108,14 @@ impl Round {
         &self,
         nodes: &[Arc<dyn Node>],
         limit: Duration,
+        waited: Duration,
     ) -> (Vec<(usize, Duration)>, Duration) {
         let (mut silent, mut pause) = (Vec::new(), limit);
         for (index, node) in nodes.iter().enumerate() {
             if self.tally.vote(index).is_some() {
                 continue;
             }
-            match node.silence(limit) {
+            match node.silence(limit, waited) {
                 Silence::Lasts(time) => silent.push((index, time)),
                 Silence::Unknown(look_again) => pause = pause.min(look_again),
             }

@@ -380,6 +380,19 @@ async fn a_silent_node_that_answers_before_the_decision_has_its_vote() {
     assert_eq!(start.elapsed(), NODE_TIMEOUT * 3);
 }
 
+/// A server that falls silent between two replies owes an answer without the node's knowledge. It is asked
+/// long before the limit is over.
+#[tokio::test(start_paused = true)]
+async fn a_node_has_the_time_to_find_out_that_it_is_silent() {
+    let setup = Setup::new(3);
+    setup.set(&[FROZEN; 3]);
+    setup.nodes.iter().for_each(|node| node.ask_when_looked_at());
+    let start = Instant::now();
+    let refusal = setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    assert!(matches!(refusal, Refusal::Unavailable(_)), "{refusal:?}");
+    assert!(start.elapsed() < NODE_TIMEOUT * 3 / 2, "{:?}", start.elapsed());
+}
+
 /// Nothing is blamed on nodes that are not known to be silent: the lease was too short.
 #[tokio::test(start_paused = true)]
 async fn a_round_that_outlasts_its_lease_is_timed_out() {

@@ -23,6 +23,9 @@ pub(crate) struct FakeNode {
     rings: Mutex<Vec<Ring>>,
     /// Whether it is known to be silent when it does not answer.
     silence_is_known: AtomicBool,
+    /// Whether it does not know that it owes an answer, and asks its store when a caller looks.
+    asks_when_looked_at: AtomicBool,
+    asked: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +141,8 @@ impl FakeNode {
             store,
             rings: Mutex::default(),
             silence_is_known: AtomicBool::new(true),
+            asks_when_looked_at: AtomicBool::new(false),
+            asked: Mutex::default(),
         })
     }
 
@@ -148,6 +153,11 @@ impl FakeNode {
     /// Lets the node look as if this process were late in reading its answers.
     pub(crate) fn set_silence_is_known(&self, is_known: bool) {
         self.silence_is_known.store(is_known, Ordering::Relaxed);
+    }
+
+    /// Lets the node find out about its silence no sooner than somebody looks.
+    pub(crate) fn ask_when_looked_at(&self) {
+        self.asks_when_looked_at.store(true, Ordering::Relaxed);
     }
 
     /// Whether a lock stands on it.
@@ -273,9 +283,15 @@ impl Node for FakeNode {
         (Listening::new(|| {}), Box::pin(ready))
     }
 
-    fn silence(&self, limit: Duration) -> Silence {
-        if self.silence_is_known.load(Ordering::Relaxed) {
-            Silence::Lasts(limit)
+    fn silence(&self, limit: Duration, waited: Duration) -> Silence {
+        let mut known_for = waited;
+        if self.asks_when_looked_at.load(Ordering::Relaxed) {
+            known_for = self.asked.lock().get_or_insert_with(Instant::now).elapsed();
+        }
+        if known_for < limit {
+            Silence::Unknown(limit - known_for)
+        } else if self.silence_is_known.load(Ordering::Relaxed) {
+            Silence::Lasts(waited)
         } else {
             Silence::Unknown(limit)
         }

@@ -47,12 +47,15 @@ pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
     /// Announcements may get lost; they never hold anything up.
     fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready);
 
-    /// Whether the node is silent, although it owes an answer: for `limit` at least.
+    /// Whether the node is silent, although it owes an answer: for `limit` at least. The caller has waited
+    /// for the answer for the time `waited`.
     ///
     /// Only the node can tell a silent store from a process that is late in sending commands or in
-    /// reading replies. A node that cannot tell counts as silent as soon as somebody looks.
-    fn silence(&self, limit: Duration) -> Silence {
-        Silence::Lasts(limit)
+    /// reading replies. A node that cannot tell counts as silent once a caller has waited for `limit`.
+    /// A caller looks for the first time before that, so that a node which does not know whether it
+    /// owes an answer has the time to find out.
+    fn silence(&self, limit: Duration, waited: Duration) -> Silence {
+        if waited >= limit { Silence::Lasts(waited) } else { Silence::Unknown(limit - waited) }
     }
 
     /// Whether it is a server in cluster mode, as far as is known. The keys of one question must then

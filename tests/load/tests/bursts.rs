@@ -34,6 +34,8 @@ impl Target {
         let environment = [
             ("REDIS_URLS", servers.urls().join(",")),
             ("MARKERS", directory.path().display().to_string()),
+            // A busy machine may need longer for a burst than the library's default lease.
+            ("LEASE_MS", "60000".to_owned()),
         ];
         let program = Path::new(env!("CARGO_BIN_EXE_load-service"));
         let service = Service::start(program, &environment).await;

@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout_at};
 use super::link::Link;
 use super::reply::{node_error, words};
 use crate::error::NodeError;
+use crate::log_limit::LogLimit;
 use crate::node::{Listening, Ready, Ring};
 
 /// How long a server that could not subscribe is left alone.
@@ -137,10 +138,9 @@ impl Channels {
     }
 
     /// Keeps the subscriptions of one connection as they are wanted, for as long as it is polled.
-    pub(super) async fn serve(&self, link: &Link) {
+    pub(super) async fn serve(&self, link: &Link, node: &str, log_limit: &LogLimit) {
         let changed = self.start_anew();
         let mut ask_again: Option<Instant> = None;
-        let mut is_warned = false;
         loop {
             if ask_again.is_some_and(|at| at <= Instant::now()) {
                 ask_again = None;
@@ -157,17 +157,14 @@ impl Channels {
                 continue;
             }
             if !wanted.is_empty() {
-                match self.subscribe(link, wanted).await {
-                    Ok(()) => is_warned = false,
-                    Err(error) => {
-                        if !std::mem::replace(&mut is_warned, true) {
-                            tracing::warn!(
-                                error = %words(&error),
-                                "releases cannot be listened for; waiters ask now and then instead"
-                            );
-                        }
-                        ask_again.get_or_insert_with(|| Instant::now() + PAUSE);
+                if let Err(error) = self.subscribe(link, wanted).await {
+                    if let Some(suppressed) = log_limit.pass("subscriptions", node) {
+                        tracing::warn!(
+                            node, error = %words(&error), suppressed,
+                            "releases cannot be listened for; waiters ask now and then instead"
+                        );
                     }
+                    ask_again.get_or_insert_with(|| Instant::now() + PAUSE);
                 }
             }
             if !unwanted.is_empty() {

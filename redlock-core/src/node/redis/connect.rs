@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connector::{Connector, Failure};
 use super::link::Link;
+use super::outage_log::OutageLog;
 use super::probation::Probation;
 use super::{Connection, RedisNode};
 use crate::ballot::quorum;
@@ -224,17 +225,18 @@ impl Supervisor {
             if let Some(other) = node.servers.claim(node, run_id) {
                 return Err(NodeError::SameServer(other));
             }
-        } else {
+        } else if let Some(suppressed) = node.log_limit.pass("run_id", &self.name) {
             tracing::warn!(
-                node = %self.name,
+                node = %self.name, suppressed,
                 "the server does not tell its run_id (INFO), so it cannot be checked that no server votes twice"
             );
         }
         if let Some(policy) = identity.maxmemory_policy.as_deref()
             && policy != "noeviction"
+            && let Some(suppressed) = node.log_limit.pass("eviction", &self.name)
         {
             tracing::warn!(
-                node = %self.name, policy,
+                node = %self.name, policy, suppressed,
                 "the server evicts keys when its memory is full, and with them locks that are held; set maxmemory-policy to noeviction"
             );
         }
@@ -248,9 +250,11 @@ impl Supervisor {
         if let Some(ended) = node.lives.lock().connected(link.identity.run_id.as_deref()) {
             probation = probation.not_before(ended);
         }
-        if let Err(reason) = probation.check() {
+        if let Err(reason) = probation.check()
+            && let Some(suppressed) = node.log_limit.pass("probation", &self.name)
+        {
             tracing::warn!(
-                node = %self.name, %reason,
+                node = %self.name, %reason, suppressed,
                 "a node may have forgotten locks that are held, and grants none for now"
             );
         }
@@ -260,19 +264,16 @@ impl Supervisor {
     /// Keeps the node connected until its manager is gone.
     pub(super) async fn keep_connected(mut self, first: Result<Arc<Link>, NodeError>) {
         let mut attempt = first;
-        let mut was_down = attempt.is_err();
+        let mut log = OutageLog::new(&self.name);
         if let Err(error) = &attempt {
-            tracing::warn!(node = %self.name, %error, "a node is down; it is tried again");
+            log.down(error);
         }
         let mut pause = FIRST_PAUSE;
         loop {
             match attempt {
                 Ok(link) => {
                     let since = Instant::now();
-                    if was_down {
-                        tracing::info!(node = %self.name, "a node is back");
-                    }
-                    was_down = true;
+                    log.up();
                     let Some(reason) = self.until_broken(&link).await else {
                         return;
                     };
@@ -286,7 +287,7 @@ impl Supervisor {
                     drop(link);
                     let down = Connection::Down(NodeError::NotConnected(Arc::clone(&reason)));
                     node.set_during(&self.tenure, down);
-                    tracing::warn!(node = %self.name, %reason, "a node is down; it is tried again");
+                    log.down(&reason);
                     drop(node);
                     if since.elapsed() >= SHORT_LIVED {
                         pause = FIRST_PAUSE;
@@ -300,6 +301,7 @@ impl Supervisor {
                         return;
                     };
                     tracing::debug!(node = %self.name, %error, "a node could not be connected to");
+                    log.still_down(&error);
                     let refused =
                         matches!(error, NodeError::NotPermitted(_) | NodeError::SameServer(_));
                     node.set_during(&self.tenure, Connection::Down(error));
@@ -318,13 +320,15 @@ impl Supervisor {
 
     /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
     async fn until_broken(&self, link: &Link) -> Option<Arc<str>> {
-        let (dropped, channels, clock_watch, silent_too_long) = {
+        let (dropped, channels, clock_watch, log_limit, silent_too_long) = {
             let node = self.node.upgrade()?;
             let silent_too_long = silent_too_long(node.node_timeout);
+            let (channels, log_limit) = (Arc::clone(&node.channels), Arc::clone(&node.log_limit));
             let clock_watch = Arc::clone(&node.clock_watch);
-            (node.dropped.clone(), Arc::clone(&node.channels), clock_watch, silent_too_long)
+            (node.dropped.clone(), channels, clock_watch, log_limit, silent_too_long)
         };
-        let (serve, watch) = (channels.serve(link), clock_watch.watch(link));
+        let serve = channels.serve(link, &self.name, &log_limit);
+        let watch = clock_watch.watch(link);
         let silence = link.end_when_silent_for(silent_too_long);
         tokio::pin!(serve, watch, silence);
         loop {

@@ -12,6 +12,7 @@ mod link;
 mod lives;
 #[cfg(test)]
 mod order_tests;
+mod outage_log;
 mod plain;
 mod probation;
 mod reachable;
@@ -44,6 +45,7 @@ use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring, Sile
 use crate::ballot::validity;
 use crate::clock::Clock;
 use crate::error::{NodeError, Vote};
+use crate::log_limit::LogLimit;
 use crate::runtimes::Service;
 use crate::telemetry;
 
@@ -81,6 +83,8 @@ pub(crate) struct RedisNode {
     servers: Arc<Servers>,
     lives: Mutex<Lives>,
     clock_watch: Arc<ClockWatch>,
+    /// Of the lines about this node's connections.
+    log_limit: Arc<LogLimit>,
     /// Of the present supervisor. Cancelled when another one takes over, in another runtime.
     tenure: Mutex<CancellationToken>,
     /// What keeps it connected, between the first attempt to connect and the task that goes on.
@@ -121,6 +125,7 @@ impl RedisNode {
             servers: Arc::clone(servers),
             lives: Mutex::default(),
             clock_watch: Arc::new(clock_watch),
+            log_limit: Arc::default(),
             tenure: Mutex::default(),
             first_attempt: Mutex::default(),
             this: Weak::clone(this),
@@ -276,11 +281,11 @@ impl Node for RedisNode {
         self.channels.listen(&channel(name), ring)
     }
 
-    fn silence(&self, limit: Duration) -> Silence {
+    fn silence(&self, limit: Duration, waited: Duration) -> Silence {
         match self.link() {
             Ok(link) => link.silence(limit),
             // What was asked fails at its next poll.
-            Err(_) => Silence::Lasts(limit),
+            Err(_) => Silence::Lasts(waited),
         }
     }
 

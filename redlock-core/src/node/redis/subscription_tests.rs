@@ -15,6 +15,7 @@ use super::script::Script;
 use super::scripted::tests::serve;
 use super::socket::Socket;
 use super::traffic::MeteredSocket;
+use crate::log_limit::LogLimit;
 use crate::node::{Listening, Ready};
 
 const BUSY: &str = "-BUSY Redis is busy running a script.\r\n";
@@ -63,8 +64,9 @@ async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
         drop(listening);
         serve(&mut server, "UNSUBSCRIBE", &confirmed("unsubscribe", "hot"), || {}).await;
     };
+    let log_limit = LogLimit::default();
     tokio::select! {
-        () = channels.serve(&link) => unreachable!(),
+        () = channels.serve(&link, "", &log_limit) => unreachable!(),
         played = timeout(2 * LONG, play) => played.expect("it was asked"),
     }
 }
@@ -90,8 +92,9 @@ async fn a_channel_that_is_not_permitted_does_not_hinder_the_others() {
         drop((one, two));
         serve(&mut server, "UNSUBSCRIBE", &confirmed("unsubscribe", "permitted"), || {}).await;
     };
+    let log_limit = LogLimit::default();
     tokio::select! {
-        () = channels.serve(&link) => unreachable!(),
+        () = channels.serve(&link, "", &log_limit) => unreachable!(),
         played = timeout(2 * LONG, play) => played.expect("it was asked"),
     }
 }
