@@ -20,7 +20,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         a> SET k t NX PX 1000 => OK
         a> SET k u NX PX 1000 => nil
         a> GET k => "t"
-        a> EVALSHA PlainInspect 1 k => ~1000
+        a> EVALSHA plain/inspect 1 k => ~1000
         "#,
     ),
     (
@@ -29,10 +29,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
         a> SET k t NX PX 20 => OK
         wait 60
         a> GET k => nil
-        a> EVALSHA PlainInspect 1 k => -2
-        a> EVALSHA PlainExtend 1 k t 1000 => 0
-        a> EVALSHA PlainRelease 1 k t => 0
-        a> EVALSHA PlainShorten 1 k t 1 => 0
+        a> EVALSHA plain/inspect 1 k => -2
+        a> EVALSHA plain/extend 1 k t 1000 => 0
+        a> EVALSHA plain/release 1 k t => 0
+        a> EVALSHA plain/shorten 1 k t 1 => 0
         a> SET k u NX PX 1000 => OK
         ",
     ),
@@ -40,11 +40,11 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "an extension lengthens the owner's key and never shortens",
         r"
         a> SET k t NX PX 1000 => OK
-        a> EVALSHA PlainExtend 1 k t 5000 => 1
+        a> EVALSHA plain/extend 1 k t 5000 => 1
         a> PTTL k => ~5000
-        a> EVALSHA PlainExtend 1 k t 100 => 1
+        a> EVALSHA plain/extend 1 k t 100 => 1
         a> PTTL k => ~5000
-        a> EVALSHA PlainExtend 1 k u 9000 => 0
+        a> EVALSHA plain/extend 1 k u 9000 => 0
         a> PTTL k => ~5000
         ",
     ),
@@ -52,11 +52,11 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a release compares the owner",
         r#"
         a> SET k t NX PX 1000 => OK
-        a> EVALSHA PlainRelease 1 k u => 0
+        a> EVALSHA plain/release 1 k u => 0
         a> GET k => "t"
-        a> EVALSHA PlainRelease 1 k t => 1
+        a> EVALSHA plain/release 1 k t => 1
         a> GET k => nil
-        a> EVALSHA PlainRelease 1 k t => 0
+        a> EVALSHA plain/release 1 k t => 0
         "#,
     ),
     (
@@ -66,12 +66,12 @@ pub(super) const CASES: &[(&str, &str)] = &[
         b> => push subscribe other 2
         c> SUBSCRIBE k => push subscribe k 1
         a> SET k t NX PX 1000 => OK
-        a> EVALSHA PlainRelease 1 k t => 3
+        a> EVALSHA plain/release 1 k t => 3
         b> => push message k 0
         c> => push message k 0
         b> UNSUBSCRIBE k => push unsubscribe k 1
         a> SET k t NX PX 1000 => OK
-        a> EVALSHA PlainShorten 1 k t 500 => 2
+        a> EVALSHA plain/shorten 1 k t 500 => 2
         c> => push message k 0
         a> PUBLISH other hello => 1
         b> => push message other hello
@@ -83,11 +83,11 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a lock that has to stay is shortened and not removed",
         r"
         a> SET k t NX PX 5000 => OK
-        a> EVALSHA PlainShorten 1 k u 1000 => 0
+        a> EVALSHA plain/shorten 1 k u 1000 => 0
         a> PTTL k => ~5000
-        a> EVALSHA PlainShorten 1 k t 1000 => 1
+        a> EVALSHA plain/shorten 1 k t 1000 => 1
         a> PTTL k => ~1000
-        a> EVALSHA PlainShorten 1 k t 3000 => 1
+        a> EVALSHA plain/shorten 1 k t 3000 => 1
         a> PTTL k => ~1000
         ",
     ),
@@ -95,13 +95,13 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a key of another type is none of ours",
         r"
         a> HSET k f v => 1
-        a> EVALSHA PlainInspect 1 k => -3
+        a> EVALSHA plain/inspect 1 k => -3
         a> SET k t NX PX 1000 => nil
-        a> EVALSHA PlainFenced 2 k c t 1000 => -3
-        a> EVALSHA PlainConfirm 2 k c t 7 => -3
-        a> EVALSHA PlainExtend 1 k t 1000 => -3
-        a> EVALSHA PlainRelease 1 k t => -3
-        a> EVALSHA PlainShorten 1 k t 1 => -3
+        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => -3
+        a> EVALSHA plain/confirm 2 k c t 7 => -3
+        a> EVALSHA plain/extend 1 k t 1000 => -3
+        a> EVALSHA plain/release 1 k t => -3
+        a> EVALSHA plain/shorten 1 k t 1 => -3
         a> PTTL k => -1
         a> GET k => -WRONGTYPE
         a> GET c => nil
@@ -111,9 +111,9 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a key without a time to live is told apart",
         r"
         a> SET k v => OK
-        a> EVALSHA PlainInspect 1 k => -1
-        a> EVALSHA PlainFenced 2 k c t 1000 => -1
-        a> EVALSHA PlainExtend 1 k v 1000 => 1
+        a> EVALSHA plain/inspect 1 k => -1
+        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => -1
+        a> EVALSHA plain/extend 1 k v 1000 => 1
         a> PTTL k => ~1000
         ",
     ),
@@ -121,14 +121,14 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a number is counted up, and never below the clock",
         r#"
         a> SET c 9000000000000000 => OK
-        a> EVALSHA PlainFenced 2 k c t 1000 => "9000000000000001"
+        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => "9000000000000001"
         a> PTTL k => ~1000
         a> PTTL c => -1
         a> GET k => "t"
-        a> EVALSHA PlainFenced 2 k c u 1000 => ~1000
+        a> EVALSHA plain/acquire_fenced 2 k c u 1000 => ~1000
         a> GET c => "9000000000000001"
         a> DEL c => 1
-        a> EVALSHA PlainFenced 2 l c t 1000 => a number from the clock
+        a> EVALSHA plain/acquire_fenced 2 l c t 1000 => a number from the clock
         a> GET c => a number from the clock
         "#,
     ),
@@ -136,12 +136,12 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a number is written back where it is greater, by the owner",
         r#"
         a> SET k t NX PX 1000 => OK
-        a> EVALSHA PlainConfirm 2 k c t 7 => 1
+        a> EVALSHA plain/confirm 2 k c t 7 => 1
         a> GET c => "7"
-        a> EVALSHA PlainConfirm 2 k c t 5 => 1
+        a> EVALSHA plain/confirm 2 k c t 5 => 1
         a> GET c => "7"
-        a> EVALSHA PlainConfirm 2 k c u 9 => 0
-        a> EVALSHA PlainConfirm 2 l c t 9 => 0
+        a> EVALSHA plain/confirm 2 k c u 9 => 0
+        a> EVALSHA plain/confirm 2 l c t 9 => 0
         a> GET c => "7"
         "#,
     ),
@@ -149,46 +149,46 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a counter that is no number is an error, and nothing is set",
         r"
         a> SET c x => OK
-        a> EVALSHA PlainFenced 2 k c t 1000 => -ERR
-        a> EVALSHA RedissonFenced 2 k c t 1000 => -ERR
+        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => -ERR
+        a> EVALSHA redisson/acquire_fenced 2 k c t 1000 => -ERR
         a> PTTL k => -2
         a> SET k t NX PX 1000 => OK
-        a> EVALSHA PlainConfirm 2 k c t 7 => -ERR
+        a> EVALSHA plain/confirm 2 k c t 7 => -ERR
         ",
     ),
     (
         "a lock of Redisson is acquired, refused, extended and released by its owner",
         r"
         b> SUBSCRIBE channel => push subscribe channel 1
-        a> EVALSHA RedissonAcquire 1 k t 1000 => OK
+        a> EVALSHA redisson/acquire 1 k t 1000 => OK
         a> PTTL k => ~1000
-        a> EVALSHA RedissonAcquire 1 k u 1000 => ~1000
-        a> EVALSHA RedissonAcquire 1 k t 1000 => ~1000
-        a> EVALSHA RedissonExtend 1 k u 5000 => 0
-        a> EVALSHA RedissonExtend 1 k t 5000 => 1
-        a> EVALSHA RedissonExtend 1 k t 100 => 1
+        a> EVALSHA redisson/acquire 1 k u 1000 => ~1000
+        a> EVALSHA redisson/acquire 1 k t 1000 => ~1000
+        a> EVALSHA redisson/extend 1 k u 5000 => 0
+        a> EVALSHA redisson/extend 1 k t 5000 => 1
+        a> EVALSHA redisson/extend 1 k t 100 => 1
         a> PTTL k => ~5000
-        a> EVALSHA RedissonShorten 1 k u 1000 channel => 0
-        a> EVALSHA RedissonShorten 1 k t 1000 channel => 2
+        a> EVALSHA redisson/shorten 1 k u 1000 channel => 0
+        a> EVALSHA redisson/shorten 1 k t 1000 channel => 2
         b> => push message channel 0
         a> PTTL k => ~1000
-        a> EVALSHA RedissonRelease 1 k u channel => 0
-        a> EVALSHA RedissonRelease 1 k t channel => 2
+        a> EVALSHA redisson/release 1 k u channel => 0
+        a> EVALSHA redisson/release 1 k t channel => 2
         b> => push message channel 0
         a> PTTL k => -2
-        a> EVALSHA RedissonRelease 1 k t channel => 0
+        a> EVALSHA redisson/release 1 k t channel => 0
         ",
     ),
     (
         "a lock of Redisson is numbered",
         r#"
         a> SET c 9000000000000000 => OK
-        a> EVALSHA RedissonFenced 2 k c t 1000 => "9000000000000001"
+        a> EVALSHA redisson/acquire_fenced 2 k c t 1000 => "9000000000000001"
         a> PTTL k => ~1000
-        a> EVALSHA RedissonFenced 2 k c u 1000 => ~1000
-        a> EVALSHA RedissonConfirm 2 k c t 9000000000000007 => 1
-        a> EVALSHA RedissonConfirm 2 k c t 9000000000000003 => 1
-        a> EVALSHA RedissonConfirm 2 k c u 9000000000000009 => 0
+        a> EVALSHA redisson/acquire_fenced 2 k c u 1000 => ~1000
+        a> EVALSHA redisson/confirm 2 k c t 9000000000000007 => 1
+        a> EVALSHA redisson/confirm 2 k c t 9000000000000003 => 1
+        a> EVALSHA redisson/confirm 2 k c u 9000000000000009 => 0
         a> GET c => "9000000000000007"
         "#,
     ),
@@ -196,12 +196,12 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a string is no lock of Redisson",
         r"
         a> SET k v => OK
-        a> EVALSHA RedissonAcquire 1 k t 1000 => -3
-        a> EVALSHA RedissonFenced 2 k c t 1000 => -3
-        a> EVALSHA RedissonConfirm 2 k c t 7 => -3
-        a> EVALSHA RedissonExtend 1 k t 1000 => -3
-        a> EVALSHA RedissonRelease 1 k t channel => -3
-        a> EVALSHA RedissonShorten 1 k t 1 channel => -3
+        a> EVALSHA redisson/acquire 1 k t 1000 => -3
+        a> EVALSHA redisson/acquire_fenced 2 k c t 1000 => -3
+        a> EVALSHA redisson/confirm 2 k c t 7 => -3
+        a> EVALSHA redisson/extend 1 k t 1000 => -3
+        a> EVALSHA redisson/release 1 k t channel => -3
+        a> EVALSHA redisson/shorten 1 k t 1 channel => -3
         a> HSET k f v => -WRONGTYPE
         ",
     ),
@@ -209,9 +209,9 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a script that is not known is told, until it is loaded",
         r"
         a> SCRIPT FLUSH => OK
-        a> EVALSHA PlainRelease 1 k t => -NOSCRIPT
+        a> EVALSHA plain/release 1 k t => -NOSCRIPT
         load
-        a> EVALSHA PlainRelease 1 k t => 0
+        a> EVALSHA plain/release 1 k t => 0
         ",
     ),
     (

@@ -33,10 +33,10 @@ pub(super) fn run(
     arguments: &[&[u8]],
 ) -> Result<Reply, Reply> {
     let key = keys[0];
-    let Some(operation) = name.strip_prefix("Plain") else {
+    let Some(operation) = name.strip_prefix("plain/") else {
         return run_redisson(
             store,
-            name.strip_prefix("Redisson").expect("a dialect"),
+            name.strip_prefix("redisson/").expect("a dialect"),
             keys,
             arguments,
         );
@@ -46,9 +46,9 @@ pub(super) fn run(
         Err(_) => return Ok(Reply::Int(-3)),
     };
     match operation {
-        "Inspect" => return Ok(Reply::Int(store.time_to_live(key))),
-        "Fenced" if holder.is_some() => return Ok(Reply::Int(store.time_to_live(key))),
-        "Fenced" => {
+        "inspect" => return Ok(Reply::Int(store.time_to_live(key))),
+        "acquire_fenced" if holder.is_some() => return Ok(Reply::Int(store.time_to_live(key))),
+        "acquire_fenced" => {
             let number = count(store, keys[1])?;
             store.set(key, arguments[0], Some(int(arguments[1])?));
             return Ok(Reply::bulk(number));
@@ -57,8 +57,8 @@ pub(super) fn run(
         _ => {}
     }
     match operation {
-        "Release" => Ok(release(store, key, key)),
-        "Shorten" => shorten(store, key, arguments[1], key),
+        "release" => Ok(release(store, key, key)),
+        "shorten" => shorten(store, key, arguments[1], key),
         _ => of_owner(store, operation, keys, arguments),
     }
 }
@@ -75,11 +75,11 @@ fn run_redisson(
         Err(_) => return Ok(Reply::Int(-3)),
     };
     match operation {
-        "Acquire" | "Fenced" if exists => return Ok(Reply::Int(store.time_to_live(key))),
-        "Acquire" | "Fenced" => {
+        "acquire" | "acquire_fenced" if exists => return Ok(Reply::Int(store.time_to_live(key))),
+        "acquire" | "acquire_fenced" => {
             let lease = int(arguments[1])?;
             let answer = match operation {
-                "Fenced" => Reply::bulk(count(store, keys[1])?),
+                "acquire_fenced" => Reply::bulk(count(store, keys[1])?),
                 _ => Reply::Simple("OK"),
             };
             store.put(key, arguments[0], b"1")?;
@@ -90,8 +90,8 @@ fn run_redisson(
         _ => {}
     }
     match operation {
-        "Release" => Ok(release(store, key, arguments[1])),
-        "Shorten" => shorten(store, key, arguments[1], arguments[2]),
+        "release" => Ok(release(store, key, arguments[1])),
+        "shorten" => shorten(store, key, arguments[1], arguments[2]),
         _ => of_owner(store, operation, keys, arguments),
     }
 }
@@ -105,12 +105,12 @@ fn of_owner(
 ) -> Result<Reply, Reply> {
     let number = int(arguments[1])?;
     match operation {
-        "Extend" => {
+        "extend" => {
             if store.time_to_live(keys[0]) < number {
                 store.expire_in(keys[0], number);
             }
         }
-        "Confirm" => {
+        "confirm" => {
             if counted(store, keys[1])? < number {
                 store.set(keys[1], arguments[1], None);
             }

@@ -1,33 +1,17 @@
 //! A node that is a Redis or Valkey server.
 
-mod channels;
-mod clock_watch;
-mod commands;
-mod connect;
-mod connector;
-mod endpoint;
-mod fencing;
-mod health;
-mod link;
-mod lives;
+mod connection;
+mod decode;
+mod delayed_restart;
+mod dialect;
+mod encode;
+mod error;
 #[cfg(test)]
 mod order_tests;
-mod outage_log;
-mod plain;
-mod probation;
-mod reachable;
-mod redisson;
-mod reply;
 mod script;
-mod scripted;
-mod socket;
 #[cfg(test)]
 mod subscription_tests;
-#[cfg(feature = "tls")]
-mod tls;
-mod traffic;
-mod turned_away;
-mod wall_clock;
+mod subscriptions;
 
 use std::fmt;
 use std::pin::Pin;
@@ -49,17 +33,20 @@ use crate::log_limit::LogLimit;
 use crate::runtimes::Service;
 use crate::telemetry;
 
-pub(crate) use commands::SharedCommand;
-pub(crate) use connect::{Servers, connect_all};
-pub(crate) use endpoint::Endpoint;
+pub(crate) use connection::endpoint::Endpoint;
+pub(crate) use connection::supervisor::{Servers, connect_all};
+pub(crate) use encode::SharedCommand;
 
-use channels::Channels;
-use clock_watch::ClockWatch;
-use connect::{FirstAttempt, Supervisor};
-use link::Link;
-use lives::Lives;
-use reachable::Reachable;
+use connection::Connection;
+use connection::availability::Availability;
+use connection::supervisor::{FirstAttempt, Supervisor};
+use delayed_restart::clock_watch::ClockWatch;
+use delayed_restart::incarnation::Incarnations;
+use dialect::{plain, redisson, scripted};
+#[cfg(test)]
 use script::Script;
+use script::Scripts;
+use subscriptions::Subscriptions;
 
 /// One server, spoken to over one connection that is replaced when it breaks.
 ///
@@ -74,14 +61,14 @@ pub(crate) struct RedisNode {
     /// The one that leases are measured on.
     clock: Arc<dyn Clock>,
     /// Beside the pool, so that a command takes no lock to find its connection.
-    current: ArcSwap<Connection>,
-    reachable: Arc<Reachable>,
+    current: ArcSwap<State>,
+    reachable: Arc<Availability>,
     /// Tells the task that keeps it connected that nobody needs it any more.
     dropped: CancellationToken,
     _cancel_on_drop: DropGuard,
-    channels: Arc<Channels>,
+    channels: Arc<Subscriptions>,
     servers: Arc<Servers>,
-    lives: Mutex<Lives>,
+    lives: Mutex<Incarnations>,
     clock_watch: Arc<ClockWatch>,
     /// Of the lines about this node's connections.
     log_limit: Arc<LogLimit>,
@@ -94,8 +81,8 @@ pub(crate) struct RedisNode {
 
 /// The connection to a server, or the reason why there is none.
 #[derive(Debug, Clone)]
-enum Connection {
-    Up(Arc<Link>),
+enum State {
+    Up(Arc<Connection>),
     Down(NodeError),
 }
 
@@ -108,7 +95,7 @@ impl RedisNode {
         clock: Arc<dyn Clock>,
         servers: &Arc<Servers>,
     ) -> Arc<Self> {
-        let down = Connection::Down(NodeError::NotConnected("not connected yet".into()));
+        let down = State::Down(NodeError::NotConnected("not connected yet".into()));
         let dropped = CancellationToken::new();
         let clock_watch = ClockWatch::new(endpoint.name(), &clock, restart_guard);
         Arc::new_cyclic(|this| Self {
@@ -132,29 +119,29 @@ impl RedisNode {
         })
     }
 
-    fn set(&self, connection: Connection) {
-        let up = matches!(connection, Connection::Up(_));
+    fn set(&self, state: State) {
+        let up = matches!(state, State::Up(_));
         telemetry::node_up(self.endpoint.name(), up);
-        self.current.store(Arc::new(connection));
+        self.current.store(Arc::new(state));
         self.reachable.set(up);
     }
 
     /// Changes the connection, unless the tenure of the supervisor that asks for it is over. Returns
     /// whether it did.
-    fn set_during(&self, tenure: &CancellationToken, connection: Connection) -> bool {
+    fn set_during(&self, tenure: &CancellationToken, state: State) -> bool {
         let _current = self.tenure.lock();
         let is_current = !tenure.is_cancelled();
         if is_current {
-            self.set(connection);
+            self.set(state);
         }
         is_current
     }
 
-    fn link(&self) -> Result<Arc<Link>, NodeError> {
+    fn link(&self) -> Result<Arc<Connection>, NodeError> {
         match &**self.current.load() {
-            Connection::Up(link) if link.is_alive() => Ok(Arc::clone(link)),
-            Connection::Up(_) => Err(NodeError::NotConnected("the connection broke".into())),
-            Connection::Down(reason) => Err(reason.clone()),
+            State::Up(link) if link.is_alive() => Ok(Arc::clone(link)),
+            State::Up(_) => Err(NodeError::NotConnected("the connection broke".into())),
+            State::Down(reason) => Err(reason.clone()),
         }
     }
 
@@ -165,7 +152,7 @@ impl RedisNode {
     }
 
     /// Asks, if there is a connection.
-    fn ask<F>(&self, question: impl FnOnce(Arc<Link>) -> F) -> Answer
+    fn ask<F>(&self, question: impl FnOnce(Arc<Connection>) -> F) -> Answer
     where
         F: Future<Output = Vote> + Send + 'static,
     {
@@ -211,11 +198,11 @@ impl RedisNode {
         // Together: a supervisor sets no connection once its tenure is over.
         let mut tenure = self.tenure.lock();
         std::mem::take(&mut *tenure).cancel();
-        if let Connection::Up(link) = &**self.current.load() {
+        if let State::Up(link) = &**self.current.load() {
             self.lives.lock().disconnected(link.identity.run_id.as_deref());
             link.end(reason);
         }
-        self.set(Connection::Down(NodeError::NotConnected(reason.into())));
+        self.set(State::Down(NodeError::NotConnected(reason.into())));
     }
 }
 
@@ -247,10 +234,10 @@ impl Node for RedisNode {
         let claim = Arc::clone(claim);
         self.ask(|link| async move {
             link.note_use();
-            let millis = commands::millis(expire);
+            let millis = encode::millis(expire);
             let arguments = [claim.token().as_bytes(), millis.as_bytes()];
-            let script = Script::extend(claim.dialect());
-            reply::owned(&link.run(script, &[claim.name().as_str()], &arguments).await)
+            let script = Scripts::of(claim.dialect()).extend;
+            decode::owned(&link.run(script, &[claim.name().as_str()], &arguments).await)
         })
     }
 
@@ -262,8 +249,8 @@ impl Node for RedisNode {
         self.ask(|link| async move {
             let (number, counter) = (number.to_string(), claim.counter().unwrap_or_default());
             let arguments = [claim.token().as_bytes(), number.as_bytes()];
-            let script = Script::confirm(claim.dialect());
-            reply::owned(&link.run(script, &[claim.name().as_str(), counter], &arguments).await)
+            let script = Scripts::of(claim.dialect()).confirm;
+            decode::owned(&link.run(script, &[claim.name().as_str(), counter], &arguments).await)
         })
     }
 
@@ -271,7 +258,7 @@ impl Node for RedisNode {
         let claim = Arc::clone(claim);
         self.ask(|link| async move {
             let reply = release(&link, &claim).await;
-            let (vote, listeners) = reply::released(&reply);
+            let (vote, listeners) = decode::released(&reply);
             claim.note_listeners(listeners);
             vote
         })
@@ -305,7 +292,7 @@ impl Node for RedisNode {
 
 /// Sets the lock. What is granted while the server is found to be one that grants none does not count:
 /// where the answer was on its way for long, the step may be older than the question.
-async fn set(link: &Link, claim: &Claim, expire: Duration, look_until: Instant) -> Vote {
+async fn set(link: &Connection, claim: &Claim, expire: Duration, look_until: Instant) -> Vote {
     let vote = match (claim.dialect(), claim.counter()) {
         (Dialect::Plain, None) => plain::acquire(link, claim, expire, look_until).await,
         _ => scripted::acquire(link, claim, expire).await,
@@ -317,7 +304,7 @@ async fn set(link: &Link, claim: &Claim, expire: Duration, look_until: Instant) 
 }
 
 /// Removes the lock, or shortens its time to live where it has to stay.
-async fn release(link: &Link, claim: &Claim) -> Result<Value, RedisError> {
+async fn release(link: &Connection, claim: &Claim) -> Result<Value, RedisError> {
     match claim.dialect() {
         Dialect::Plain => plain::release(link, claim).await,
         Dialect::Redisson => redisson::release(link, claim).await,
@@ -335,7 +322,7 @@ fn channel(name: &LockName) -> Arc<str> {
 /// What a server is asked to run, each by its name.
 #[cfg(test)]
 pub(crate) fn scripts() -> impl Iterator<Item = (String, &'static str)> {
-    Script::ALL.into_iter().map(|script| (format!("{script:?}"), script.source()))
+    Script::ALL.into_iter().map(|script| (script.name().to_owned(), script.source()))
 }
 
 impl fmt::Debug for RedisNode {
@@ -349,7 +336,7 @@ impl fmt::Debug for RedisNode {
 
 #[cfg(test)]
 mod tests {
-    use super::scripted::tests::{link, serve};
+    use super::dialect::scripted::tests::{link, serve};
     use super::*;
     use crate::clock::fake::RuntimeClock;
     use crate::key::LockKey;
@@ -365,7 +352,7 @@ mod tests {
         let node =
             RedisNode::new(endpoint, NODE_TIMEOUT, NODE_TIMEOUT, None, clock, &Arc::default());
         let (link, mut server) = link().await;
-        node.set(Connection::Up(Arc::new(link)));
+        node.set(State::Up(Arc::new(link)));
         let claim = || {
             let name = LockName::new("", &key, Dialect::Plain);
             Arc::new(Claim::new(name, key.clone()).fenced(&Arc::from("counter")))
@@ -384,7 +371,7 @@ mod tests {
         let mut release = node.release(&claim());
         assert!(futures_util::poll!(&mut release).is_pending());
         // The answer to the first command shows that the server works.
-        serve(&mut server, "PlainFenced", "$1\r\n7\r\n", || {}).await;
+        serve(&mut server, "plain/acquire_fenced", "$1\r\n7\r\n", || {}).await;
         assert_eq!(first.await, Vote::Granted);
         assert!(matches!(node.extend(&claim(), LEASE), Answer::Pending(_)));
     }
@@ -402,7 +389,7 @@ mod tests {
             let clock = Arc::new(RuntimeClock::new());
             let node = RedisNode::new(endpoint, node_timeout, SECOND, None, clock, &Arc::default());
             let (link, mut server) = link().await;
-            node.set(Connection::Up(Arc::new(link)));
+            node.set(State::Up(Arc::new(link)));
             let name = LockName::new("", &key, Dialect::Plain);
             let claim = Arc::new(Claim::new(name, key.clone()));
             let refuse = serve(&mut server, "SET", "_\r\n", || {});

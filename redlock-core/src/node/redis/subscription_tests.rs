@@ -8,13 +8,13 @@ use bb8_redis::redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, timeout};
 
-use super::channels::{Channels, PAUSE};
-use super::connector::settings;
-use super::link::{Identity, Link};
+use super::connection::pool::settings;
+use super::connection::socket::Socket;
+use super::connection::traffic::MeteredSocket;
+use super::connection::{Connection, Identity};
+use super::dialect::scripted::tests::serve;
 use super::script::Script;
-use super::scripted::tests::serve;
-use super::socket::Socket;
-use super::traffic::MeteredSocket;
+use super::subscriptions::{PAUSE, Subscriptions};
 use crate::log_limit::LogLimit;
 use crate::node::{Listening, Ready};
 
@@ -27,7 +27,7 @@ fn confirmed(what: &str, channel: &str) -> String {
 }
 
 /// A connection that can be subscribed over, to a test that plays the server.
-async fn link() -> (Link, DuplexStream) {
+async fn link() -> (Connection, DuplexStream) {
     let (client, mut server) = tokio::io::duplex(4096);
     let info =
         RedisConnectionInfo::default().set_skip_set_lib_name().set_protocol(ProtocolVersion::RESP3);
@@ -38,10 +38,10 @@ async fn link() -> (Link, DuplexStream) {
     let (handle, driver) = connection.unwrap();
     tokio::spawn(driver);
     let scripts = [const { String::new() }; Script::ALL.len()];
-    (Link::new(handle, Arc::default(), traffic, scripts, Identity::default()), server)
+    (Connection::new(handle, Arc::default(), traffic, scripts, Identity::default()), server)
 }
 
-fn listen(channels: &Arc<Channels>, name: &str) -> (Listening, Ready) {
+fn listen(channels: &Arc<Subscriptions>, name: &str) -> (Listening, Ready) {
     channels.listen(&name.into(), Arc::new(|| {}))
 }
 
@@ -49,7 +49,7 @@ fn listen(channels: &Arc<Channels>, name: &str) -> (Listening, Ready) {
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
     let (link, mut server) = link().await;
-    let channels = Arc::new(Channels::default());
+    let channels = Arc::new(Subscriptions::default());
     let (listening, ready) = listen(&channels, "hot");
     let play = async {
         serve(&mut server, "SUBSCRIBE", BUSY, || {}).await;
@@ -75,7 +75,7 @@ async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
 #[tokio::test(start_paused = true)]
 async fn a_channel_that_is_not_permitted_does_not_hinder_the_others() {
     let (link, mut server) = link().await;
-    let channels = Arc::new(Channels::default());
+    let channels = Arc::new(Subscriptions::default());
     let (one, two) = (listen(&channels, "denied"), listen(&channels, "permitted"));
     let play = async {
         serve(&mut server, "permitted", DENIED, || {}).await;

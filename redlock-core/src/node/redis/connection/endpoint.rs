@@ -1,0 +1,205 @@
+//! Where a server is, and who we are there.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::redis::aio::MultiplexedConnection;
+use bb8_redis::redis::io::tcp::{TcpSettings, socket2};
+use bb8_redis::redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    ProtocolVersion, RedisError,
+};
+
+use super::rejection_reason;
+use super::socket::Socket;
+use super::traffic::{MeteredSocket, Traffic};
+#[cfg(test)]
+use crate::simulation::network::Dial;
+
+/// How long a connection may be idle before the kernel asks whether the other side is there, how
+/// often it then asks, and how long sent data may stay unacknowledged: a server whose machine
+/// vanished is noticed within these, and not after the kernel's two hours.
+const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
+
+const ALLOWED: &str =
+    "allowed are redis://[user][:password@]host[:port][/database], rediss://... and unix:///path";
+
+/// A server's address, with the credentials. Its `Debug` shows the name only.
+#[derive(Clone)]
+pub(crate) struct Endpoint {
+    name: Arc<str>,
+    client: Client,
+    /// The way to the server in a simulation, in place of the operating system's network.
+    #[cfg(test)]
+    dial: Option<Dial>,
+}
+
+impl Endpoint {
+    /// Reads a URL. The error says what is wrong without repeating the URL, which may hold a
+    /// password.
+    pub(crate) fn parse(url: &str) -> Result<Self, String> {
+        let Some((scheme, rest)) = url.split_once(':') else {
+            return Err(format!("it has no scheme; {ALLOWED}"));
+        };
+        let scheme = scheme.to_ascii_lowercase();
+        match scheme.as_str() {
+            "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" => {}
+            #[cfg(feature = "tls")]
+            "rediss" | "valkeys" => super::tls::provide_crypto(),
+            #[cfg(not(feature = "tls"))]
+            "rediss" | "valkeys" => {
+                return Err("TLS needs the feature `tls` of redlock-core (or redlock-axum)".into());
+            }
+            _ => return Err(format!("its scheme is unknown; {ALLOWED}")),
+        }
+        if rest.ends_with("#insecure") {
+            return Err("#insecure is refused: a lock server must be who it says it is".into());
+        }
+        if rest.contains('#') {
+            return Err(format!(
+                "it contains a #; write %23 where it belongs to a password; {ALLOWED}"
+            ));
+        }
+        let info = url.into_connection_info().map_err(|error| {
+            format!("{}; {ALLOWED}", error.detail().unwrap_or("it cannot be read"))
+        })?;
+        if info.redis_settings().db() < 0 {
+            return Err("its database is negative".into());
+        }
+        let name = name(&info).into();
+        let client = Client::open(with_settings(info)).map_err(|error| error.to_string())?;
+        Ok(Self {
+            name,
+            client,
+            #[cfg(test)]
+            dial: None,
+        })
+    }
+
+    /// A server of a simulation.
+    #[cfg(test)]
+    pub(crate) fn simulated(host: &str, dial: Dial) -> Self {
+        let parsed = Self::parse(&format!("redis://{host}")).expect("a host name");
+        Self { dial: Some(dial), ..parsed }
+    }
+
+    /// Host and port, or the path of the socket.
+    pub(crate) fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// Opens a connection and greets the server.
+    pub(crate) async fn open(
+        &self,
+        config: &AsyncConnectionConfig,
+    ) -> Result<(MultiplexedConnection, Arc<Traffic>), RedisError> {
+        let (socket, traffic) = MeteredSocket::new(self.connect().await?);
+        let info = self.connection_info().redis_settings();
+        let (connection, driver) =
+            MultiplexedConnection::new_with_config(info, socket, config.clone()).await?;
+        tokio::spawn(driver);
+        Ok((connection, traffic))
+    }
+
+    async fn connect(&self) -> std::io::Result<Socket> {
+        #[cfg(test)]
+        if let Some(dial) = &self.dial {
+            return dial.open().await.map(Socket::Simulated);
+        }
+        Socket::connect(self.connection_info()).await
+    }
+
+    pub(crate) fn connection_info(&self) -> &ConnectionInfo {
+        self.client.get_connection_info()
+    }
+
+    /// Asks a server that has closed a connection at once for its reason.
+    pub(crate) async fn reason_for_turning_away(&self) -> Option<String> {
+        #[cfg(test)]
+        if self.dial.is_some() {
+            return None;
+        }
+        rejection_reason::reason(self.connection_info().addr()).await
+    }
+}
+
+fn name(info: &ConnectionInfo) -> String {
+    let db = info.redis_settings().db();
+    let address = match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+        }
+        other => other.to_string(),
+    };
+    if db == 0 { address } else { format!("{address}/{db}") }
+}
+
+fn with_settings(info: ConnectionInfo) -> ConnectionInfo {
+    let keepalive =
+        socket2::TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    // Nagle's algorithm delays the second of two commands by a round trip.
+    let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
+    // RESP3: its push messages tell at once when a connection has ended.
+    let redis = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
+    info.set_tcp_settings(tcp).set_redis_settings(redis)
+}
+
+impl fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Endpoint").field(&self.name).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_is_host_and_port_without_credentials() {
+        let name = |url| Endpoint::parse(url).unwrap().name().to_string();
+        assert_eq!(name("redis://10.0.0.1"), "10.0.0.1:6379");
+        assert_eq!(name("redis://app:s3cret@cache.local:7000/2"), "cache.local:7000/2");
+        assert_eq!(name("redis://[::1]:7000"), "[::1]:7000");
+        assert_eq!(name("unix:///run/redis.sock?pass=s3cret&db=1"), "/run/redis.sock/1");
+    }
+
+    #[test]
+    fn a_wrong_url_is_explained_without_being_repeated() {
+        for (url, words) in [
+            ("10.0.0.1", "no scheme"),
+            ("http://:s3cret@10.0.0.1", "scheme is unknown"),
+            ("redis://:s3cret@", "cannot"),
+            ("redis://:s3cret@host:99999", "allowed are"),
+            ("redis://:s3cret@host/x", "atabase"),
+            ("redis://:s3cret@0.0.0.0", "allowed are"),
+            ("redis://:s3cret@host/-1", "negative"),
+            ("redis://app:12#s3cret@host", "%23"),
+        ] {
+            let reason = Endpoint::parse(url).unwrap_err();
+            assert!(!reason.contains("s3cret"), "{reason}");
+            assert!(reason.contains(words) || reason.contains("allowed are"), "{url}: {reason}");
+        }
+    }
+
+    #[test]
+    fn nothing_shows_the_password() {
+        let endpoint = Endpoint::parse("redis://app:s3cret@10.0.0.1").unwrap();
+        assert!(!format!("{endpoint:?}").contains("s3cret"));
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[test]
+    fn tls_names_its_feature() {
+        let reason = Endpoint::parse("rediss://10.0.0.1").unwrap_err();
+        assert!(reason.contains("`tls`"), "{reason}");
+    }
+}

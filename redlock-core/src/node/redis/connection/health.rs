@@ -1,0 +1,164 @@
+//! Whether a connection still stands.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
+use tokio::sync::Notify;
+
+/// Whether the connection still stands.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    broken: AtomicBool,
+    /// Whether nothing is sent any more, and no reply is waited for.
+    ended: AtomicBool,
+    notify: Notify,
+    reason: Mutex<Option<Arc<str>>>,
+}
+
+impl Health {
+    pub(crate) fn is_alive(&self) -> bool {
+        !self.broken.load(Ordering::Acquire)
+    }
+
+    /// Notes that it is of no use any more. What was asked may still get its reply.
+    pub(crate) fn fail(&self, reason: &str) {
+        if let Ok(mut kept) = self.reason.lock() {
+            kept.get_or_insert_with(|| reason.into());
+        }
+        self.broken.store(true, Ordering::Release);
+        self.notify.notify_waiters();
+    }
+
+    /// Ends the connection: what was asked and has no reply yet gets none any more.
+    pub(crate) fn end(&self, reason: &str) {
+        // First, so that nothing is sent any more when there is another connection.
+        self.ended.store(true, Ordering::Release);
+        self.fail(reason);
+    }
+
+    /// That it has, as an error of what is asked.
+    pub(crate) fn ended(&self) -> Option<RedisError> {
+        let error =
+            || (ErrorKind::Io, "the connection has ended", self.reason().to_string()).into();
+        self.ended.load(Ordering::Acquire).then(error)
+    }
+
+    fn reason(&self) -> Arc<str> {
+        let reason = self.reason.lock().ok().and_then(|kept| kept.clone());
+        reason.unwrap_or_else(|| "the connection broke".into())
+    }
+
+    /// Notes an error, which may say that the connection is of no use any more.
+    ///
+    /// It does not end by that: what was asked may still be answered, and who has it in hand already may
+    /// still send over it.
+    pub(crate) fn note(&self, error: &RedisError) {
+        // After a failover the name may lead to the new master: ask again where it leads.
+        if is_read_only(error) || error.is_unrecoverable_error() || error.is_io_error() {
+            self.fail(&crate::node::redis::error::words(error));
+        }
+    }
+
+    /// Waits until it is broken, and returns why.
+    pub(crate) async fn broken(&self) -> Arc<str> {
+        loop {
+            let notified = self.notify.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if !self.is_alive() {
+                return self.reason();
+            }
+            notified.await;
+        }
+    }
+}
+
+/// Whether a server that was a master is one no more. Redis 6.2 says so inside a script with an
+/// error of another kind.
+fn is_read_only(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
+        || error.detail().is_some_and(|detail| detail.contains("-READONLY "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    use bb8_redis::redis::aio::MultiplexedConnection;
+    use bb8_redis::redis::{RedisConnectionInfo, cmd};
+    use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+    use super::*;
+    use crate::node::redis::connection::pool::settings;
+    use crate::node::redis::dialect::scripted::tests::link;
+
+    /// A socket that nothing can be written to, and that is not closed.
+    struct Unwritable;
+
+    impl AsyncRead for Unwritable {
+        fn poll_read(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &mut ReadBuf<'_>,
+        ) -> Poll<io::Result<()>> {
+            Poll::Pending
+        }
+    }
+
+    impl AsyncWrite for Unwritable {
+        fn poll_write(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+            _: &[u8],
+        ) -> Poll<io::Result<usize>> {
+            Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    /// The driver (redis 1.8.1) ends after such an error, and does not report the disconnection.
+    #[tokio::test]
+    async fn a_connection_that_cannot_be_written_to_is_broken() {
+        let info = RedisConnectionInfo::default().set_skip_set_lib_name();
+        let connected = MultiplexedConnection::new_with_config(&info, Unwritable, settings()).await;
+        let (mut connection, driver) = connected.unwrap();
+        tokio::spawn(driver);
+        let error = connection.send_packed_command(&cmd("PING")).await.unwrap_err();
+        let health = Health::default();
+        health.note(&error);
+        assert!(!health.is_alive(), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_the_end_of_the_connection_cut_off_breaks_the_link() {
+        let (link, server) = link().await;
+        drop(server);
+        assert!(link.ask(&cmd("PING")).await.unwrap_err().is_io_error());
+        assert!(!link.is_alive());
+    }
+
+    #[test]
+    fn a_server_that_was_demoted_is_known_by_its_error_in_scripts_too() {
+        let error = |text: &str| {
+            let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+            reply.unwrap().extract_error().unwrap_err()
+        };
+        assert!(is_read_only(&error("READONLY You can't write against a read only replica.")));
+        // Redis 6.2
+        assert!(is_read_only(&error(
+            "ERR Error running script (call to f_1): @user_script:5: @user_script: 5: -READONLY \
+             You can't write against a read only replica."
+        )));
+        assert!(!is_read_only(&error("ERR unknown command 'READONLY'")));
+    }
+}

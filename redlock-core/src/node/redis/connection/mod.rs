@@ -1,0 +1,428 @@
+//! One connection to a server.
+
+pub(crate) mod availability;
+pub(crate) mod endpoint;
+mod health;
+mod outage_log;
+pub(crate) mod pool;
+mod rejection_reason;
+pub(crate) mod socket;
+pub(crate) mod supervisor;
+#[cfg(feature = "tls")]
+mod tls;
+pub(crate) mod traffic;
+
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use bb8_redis::redis::aio::MultiplexedConnection;
+use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use futures_util::future::OptionFuture;
+use tokio::time::sleep;
+
+use super::delayed_restart::quarantine::{Quarantine, VoteGate};
+use super::delayed_restart::wall_clock::Reading;
+use super::encode;
+use super::script::Script;
+use crate::error::NodeError;
+use crate::node::Silence;
+use health::Health;
+use traffic::Traffic;
+
+/// How often a connection is looked at whose server may be silent.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// One connection, shared by all who ask. Belongs to one life of a server: when that ends, the
+/// connection does too.
+pub(crate) struct Connection {
+    handle: MultiplexedConnection,
+    health: Arc<Health>,
+    scripts: [String; Script::ALL.len()],
+    pub(crate) identity: Identity,
+    standing: VoteGate,
+    /// Whether a lock was asked for or extended since that was looked at.
+    used: AtomicBool,
+    traffic: Arc<Traffic>,
+}
+
+/// What the server says of itself.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Changes with every start of the server; `None` where the server does not tell.
+    pub(crate) run_id: Option<String>,
+    /// How long it has been running, in whole seconds; `None` where the server does not tell.
+    pub(crate) uptime: Option<Duration>,
+    /// Whether it is in cluster mode; `false` where the server does not tell.
+    pub(crate) is_cluster: bool,
+    /// What it does when its memory is full; `None` where the server does not tell.
+    pub(crate) maxmemory_policy: Option<String>,
+    /// What its wall clock showed; `None` where the server does not tell.
+    pub(crate) time: Option<Reading>,
+}
+
+impl Connection {
+    pub(crate) fn new(
+        handle: MultiplexedConnection,
+        health: Arc<Health>,
+        traffic: Arc<Traffic>,
+        scripts: [String; Script::ALL.len()],
+        identity: Identity,
+    ) -> Self {
+        Self {
+            handle,
+            health,
+            scripts,
+            identity,
+            standing: VoteGate::default(),
+            used: AtomicBool::new(false),
+            traffic,
+        }
+    }
+
+    /// Lets the server grant no lock before its probation is over.
+    pub(crate) fn put_on(&self, probation: Quarantine) {
+        self.standing.put_on(probation);
+    }
+
+    /// Whether the server may be asked to set a lock, or why not.
+    pub(crate) fn may_grant(&self) -> Result<(), NodeError> {
+        self.standing.check()
+    }
+
+    /// Notes that a lock is asked for or extended.
+    pub(crate) fn note_use(&self) {
+        self.used.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was noted since it was looked at last.
+    pub(crate) fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_alive(&self) -> bool {
+        self.health.is_alive()
+    }
+
+    /// Ends the connection when the server has been silent for longer than `limit`: something on the way
+    /// may take the commands and lead nowhere. TCP does not notice that. Resolves when the connection
+    /// was ended, else never.
+    ///
+    /// Commands that were sent before may still be executed. They have their clean-up behind them on the
+    /// same connection, as long as `limit` is longer than a ballot waits for a silent node (an abandoned
+    /// attempt leaves nothing behind).
+    pub(crate) async fn end_when_silent_for(&self, limit: Duration) {
+        let time = encode::time();
+        // A command that the server owes the reply to. A refusal (ACL) is a reply too.
+        let mut asked = pin!(OptionFuture::from(None));
+        let mut before = (false, 0);
+        while !self.traffic.silence(limit).lasts() {
+            let is_unsure = tokio::select! {
+                biased;
+                Some(_) = asked.as_mut() => {
+                    asked.set(None.into());
+                    false
+                }
+                () = self.traffic.unsure() => true,
+                () = sleep(LOOK) => {
+                    // Callers wait for replies, and none has come since the last look.
+                    let awaited = self.traffic.awaited();
+                    awaited.0 && awaited == std::mem::replace(&mut before, awaited)
+                }
+            };
+            if is_unsure && !self.traffic.is_owed() {
+                asked.set(Some(self.ask(&time)).into());
+            }
+        }
+        self.end(&format!("no answer for {limit:?}"));
+    }
+
+    /// Ends the connection, so that there can be another one.
+    pub(crate) fn end(&self, reason: &str) {
+        self.health.end(reason);
+        self.traffic.shut_down();
+    }
+
+    /// Waits until the connection is broken.
+    pub(crate) async fn broken(&self) -> Arc<str> {
+        self.health.broken().await
+    }
+
+    /// Sends one command and waits for the reply. Dropped after the first poll, the command may
+    /// be sent nevertheless.
+    ///
+    /// Nothing is sent once the connection has ended: what cleans up behind it would go over another
+    /// one, and might get there first (invariant 6).
+    pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
+        let mut handle = self.handle.clone();
+        // Unconstrained, so that the first poll sends even where the task's budget is used up: what
+        // is polled first has to be sent first (invariant 6).
+        let reply = tokio::task::unconstrained(handle.send_packed_command(command));
+        let reply = pin!(async { reply.await.and_then(Value::extract_error) });
+        self.answer(reply).await
+    }
+
+    /// Waits for a reply, unless the connection has ended or ends meanwhile: what is put into its queue
+    /// just then stays there, and is told nothing, for as long as somebody keeps the connection. Where
+    /// it is not polled for another reason, it is to be polled now and then
+    /// ([`patiently`](crate::node::patiently)).
+    async fn answer<T>(
+        &self,
+        mut reply: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
+    ) -> Result<T, RedisError> {
+        if let Some(error) = self.health.ended() {
+            return Err(error);
+        }
+        let awaited = self.traffic.await_reply();
+        let reply = std::future::poll_fn(|cx| match reply.as_mut().poll(cx) {
+            Poll::Ready(reply) => Poll::Ready(Ok(reply)),
+            Poll::Pending => {
+                self.health.ended().map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
+            }
+        });
+        let reply = reply.await?;
+        awaited.answered();
+        reply.inspect_err(|error| self.health.note(error))
+    }
+
+    /// Runs a script, loading it again where the server has forgotten it (`SCRIPT FLUSH`).
+    pub(crate) async fn run(
+        &self,
+        script: Script,
+        keys: &[&str],
+        arguments: &[&[u8]],
+    ) -> Result<Value, RedisError> {
+        self.run_command(script, &self.command(script, keys, arguments)).await
+    }
+
+    /// As [`run`](Self::run), where the [`command`](Self::command) is there already.
+    pub(crate) async fn run_command(
+        &self,
+        script: Script,
+        command: &Cmd,
+    ) -> Result<Value, RedisError> {
+        // Always wanted, so there is a reply.
+        let not_asked = || Err((ErrorKind::Client, "not asked").into());
+        self.run_known(|| true, script, command).await.unwrap_or_else(not_asked)
+    }
+
+    /// The command that runs a script.
+    pub(crate) fn command(&self, script: Script, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
+        encode::run(&self.scripts[script.index()], keys, arguments)
+    }
+
+    /// As [`run`](Self::run), but does not ask again if it is not `wanted` any more when the script
+    /// is loaded; `None` then.
+    pub(crate) async fn run_if(
+        &self,
+        wanted: impl Fn() -> bool,
+        script: Script,
+        keys: &[&str],
+        arguments: &[&[u8]],
+    ) -> Option<Result<Value, RedisError>> {
+        self.run_known(wanted, script, &self.command(script, keys, arguments)).await
+    }
+
+    async fn run_known(
+        &self,
+        wanted: impl Fn() -> bool,
+        script: Script,
+        command: &Cmd,
+    ) -> Option<Result<Value, RedisError>> {
+        let mut reply = self.ask(command).await;
+        if reply.as_ref().is_err_and(is_no_script) {
+            reply = self.ask(&encode::load(script)).await;
+            if reply.is_ok() {
+                if !wanted() {
+                    return None;
+                }
+                // Once: who flushes all the time gets the error.
+                reply = self.ask(command).await;
+            }
+        }
+        Some(reply.map_err(|error| super::error::name_commands(&script.commands(), error)))
+    }
+
+    /// Subscribes to channels, and waits until the server has confirmed it.
+    pub(crate) async fn subscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
+        let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
+        let mut handle = self.handle.clone();
+        self.answer(pin!(handle.subscribe(channels))).await
+    }
+
+    /// Ends the subscription to channels.
+    pub(crate) async fn unsubscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
+        let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
+        let mut handle = self.handle.clone();
+        self.answer(pin!(handle.unsubscribe(channels))).await
+    }
+
+    /// How long the server has been silent, if that is for `limit` at least.
+    pub(crate) fn silent_for(&self, limit: Duration) -> Option<Duration> {
+        match self.traffic.silence(limit) {
+            Silence::Lasts(time) => Some(time),
+            Silence::Unknown(_) => None,
+        }
+    }
+
+    /// Whether the server is silent, for a caller that waits for its reply.
+    pub(crate) fn silence(&self, limit: Duration) -> Silence {
+        self.traffic.silence_for_caller(limit)
+    }
+}
+
+fn is_no_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
+}
+
+impl fmt::Debug for Connection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Connection")
+            .field("alive", &self.is_alive())
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::node::patiently;
+    use crate::node::redis::dialect::scripted::tests::{link, serve};
+
+    /// The connection leads nowhere, and does not break.
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_ends_when_its_server_owes_a_reply_for_too_long() {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let (link, _server) = link().await;
+        let link = Arc::new(link);
+        let ask = || {
+            let link = Arc::clone(&link);
+            tokio::spawn(async move { patiently(link.ask(&bb8_redis::redis::cmd("PING"))).await })
+        };
+        let before = ask();
+        let silent = tokio::time::timeout(LIMIT / 2, link.end_when_silent_for(LIMIT)).await;
+        assert!(silent.is_err() && link.is_alive(), "it was given up too soon");
+        tokio::time::timeout(LIMIT, link.end_when_silent_for(LIMIT)).await.unwrap();
+        assert!(!link.is_alive());
+        let ended = async { (before.await.unwrap(), ask().await.unwrap()) };
+        let (before, after) = tokio::time::timeout(LIMIT, ended).await.unwrap();
+        assert!(before.unwrap_err().is_io_error());
+        assert!(after.unwrap_err().is_io_error());
+    }
+
+    /// After a part of the replies, it is not known whether the server owes any: it is asked.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_falls_silent_between_two_replies_is_noticed() {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let (link, mut server) = link().await;
+        let ping = bb8_redis::redis::cmd("PING");
+        let (mut first, mut second) = (Box::pin(link.ask(&ping)), Box::pin(link.ask(&ping)));
+        let asked = async {
+            futures_util::join!(&mut first, async {
+                assert!(futures_util::poll!(&mut second).is_pending());
+                serve(&mut server, "PING", "+PONG\r\n", || {}).await;
+            })
+        };
+        asked.await.0.unwrap();
+        let noticed = tokio::time::timeout(3 * LIMIT, link.end_when_silent_for(LIMIT));
+        noticed.await.unwrap();
+        assert!(!link.is_alive());
+        assert!(second.await.unwrap_err().is_io_error());
+    }
+
+    /// The reply to an earlier command says nothing of the later ones.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_falls_silent_after_a_late_reply_is_asked_again() {
+        const NODE_TIMEOUT: Duration = Duration::from_millis(50);
+        let (link, mut server) = link().await;
+        let ping = bb8_redis::redis::cmd("PING");
+        let mut callers: Vec<_> = (0..3).map(|_| Box::pin(link.ask(&ping))).collect();
+        for caller in &mut callers {
+            assert!(futures_util::poll!(caller).is_pending());
+        }
+        let replies = async {
+            let mut begun = [0; 4096];
+            assert!(server.read(&mut begun).await.unwrap() > 0);
+            // After each reply a caller that still waits wants to know.
+            for _ in 0..2 {
+                server.write_all(b"+PONG\r\n").await.unwrap();
+                tokio::task::yield_now().await;
+                while !link.silence(NODE_TIMEOUT).lasts() {
+                    tokio::time::sleep(NODE_TIMEOUT).await;
+                }
+            }
+        };
+        tokio::select! {
+            () = link.end_when_silent_for(Duration::from_secs(60)) => unreachable!(),
+            noticed = tokio::time::timeout(8 * NODE_TIMEOUT, replies) => noticed.unwrap(),
+        }
+    }
+
+    /// A caller may poll its acquisition once and then leave it alone: the reply has come all the same.
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_nobody_takes_does_not_end_the_connection() {
+        const LIMIT: Duration = Duration::from_secs(5);
+        let (link, mut server) = link().await;
+        let ping = bb8_redis::redis::cmd("PING");
+        let mut parked = Box::pin(link.ask(&ping));
+        assert!(futures_util::poll!(&mut parked).is_pending());
+        let answer = async {
+            loop {
+                serve(&mut server, "", "+PONG\r\n", || {}).await;
+            }
+        };
+        tokio::select! {
+            () = link.end_when_silent_for(LIMIT) => panic!("the server has answered"),
+            () = answer => unreachable!(),
+            () = tokio::time::sleep(10 * LIMIT) => {}
+        }
+        assert!(link.is_alive());
+        parked.await.unwrap();
+    }
+
+    /// The clean-up goes over the next connection, and nothing holds it up until a command over this one
+    /// has arrived (abandoned attempts leave nothing behind). Something on the way may still deliver
+    /// commands that were sent before.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn nothing_is_sent_over_a_connection_that_is_given_up() {
+        let (link, mut server) = link().await;
+        let sent = bb8_redis::redis::cmd("PING");
+        let mut before = Box::pin(link.ask(&sent));
+        assert!(futures_util::poll!(&mut before).is_pending());
+        // The driver, which runs in another task, has sent the command.
+        let mut arrived = vec![0; sent.get_packed_command().len()];
+        server.read_exact(&mut arrived).await.unwrap();
+        link.end("it is given up");
+        let late = bb8_redis::redis::cmd("SET");
+        for _ in 0..1000 {
+            assert!(link.ask(&late).await.unwrap_err().is_io_error());
+            tokio::task::yield_now().await;
+        }
+        assert!(before.await.unwrap_err().is_io_error());
+        drop(link);
+        let mut rest = String::new();
+        server.read_to_string(&mut rest).await.unwrap();
+        assert_eq!(rest, "");
+    }
+
+    /// Otherwise a release that is asked for at that moment would never be repeated.
+    #[tokio::test(start_paused = true)]
+    async fn what_waits_on_a_connection_that_has_ended_ends() {
+        let (link, _server) = link().await;
+        let link = Arc::new(link);
+        let waiting = {
+            let link = Arc::clone(&link);
+            tokio::spawn(async move { patiently(link.ask(&bb8_redis::redis::cmd("PING"))).await })
+        };
+        tokio::task::yield_now().await;
+        link.health.end("the server closed the connection");
+        let ended = tokio::time::timeout(Duration::from_secs(5), waiting).await;
+        assert!(ended.unwrap().unwrap().unwrap_err().is_io_error());
+    }
+}

@@ -1,0 +1,109 @@
+//! The log lines about a node that goes down and comes back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// The shortest time between two lines of one kind.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Logs when a node goes down and when it is back, each at most once per second.
+///
+/// A connection may break many times in a second. Outages that end before they may be logged are counted,
+/// and the next line gives their number. The last line always gives the state that lasts: a node that
+/// stays down is logged as down once the second is over, and a node is logged as back only after it was
+/// logged as down.
+#[derive(Debug)]
+pub(crate) struct OutageLog {
+    node: Arc<str>,
+    /// When the last line said that the node is down.
+    last_down: Option<Instant>,
+    /// Whether the last line said that the node is down.
+    is_logged_as_down: bool,
+    /// Outages that began since the last line about one.
+    outages: u64,
+}
+
+impl OutageLog {
+    pub(crate) fn new(node: &Arc<str>) -> Self {
+        Self { node: Arc::clone(node), last_down: None, is_logged_as_down: false, outages: 0 }
+    }
+
+    /// An outage begins.
+    pub(crate) fn down(&mut self, reason: &impl fmt::Display) {
+        self.outages += 1;
+        self.still_down(reason);
+    }
+
+    /// An outage goes on: another attempt to connect has failed.
+    pub(crate) fn still_down(&mut self, reason: &impl fmt::Display) {
+        let may_log = self.last_down.is_none_or(|last| last.elapsed() >= PERIOD);
+        if self.is_logged_as_down || !may_log {
+            return;
+        }
+        self.is_logged_as_down = true;
+        self.last_down = Some(Instant::now());
+        let suppressed = std::mem::take(&mut self.outages).saturating_sub(1);
+        tracing::warn!(node = %self.node, %reason, suppressed, "a node is down; it is tried again");
+    }
+
+    /// The node is connected.
+    pub(crate) fn up(&mut self) {
+        if std::mem::take(&mut self.is_logged_as_down) {
+            tracing::info!(node = %self.node, "a node is back");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use redlock_logs::Logs;
+
+    use super::*;
+
+    const STEP: Duration = Duration::from_millis(100);
+
+    /// The lines about a node: each one's first word, and what it says of suppressed ones.
+    fn lines(logs: &Logs, node: &str) -> Vec<String> {
+        let word = |line: &str| {
+            let (_, suppressed) = line.split_once("suppressed=").unwrap_or_default();
+            format!("{} {suppressed}", line.split_whitespace().next().unwrap_or_default())
+        };
+        let lines = logs.lines().into_iter().filter(|line| line.contains(node));
+        lines.map(|line| word(&line).trim_end().to_owned()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_breaks_all_the_time_takes_one_line_of_each_kind_per_second() {
+        let logs = Logs::collect();
+        let mut log = OutageLog::new(&"flapping:1".into());
+        // Three seconds.
+        for _ in 0..30 {
+            log.down(&"it broke");
+            log.still_down(&"it does not listen");
+            log.up();
+            tokio::time::advance(STEP).await;
+        }
+        let expected = ["WARN 0", "INFO", "WARN 9", "INFO", "WARN 9", "INFO"];
+        assert_eq!(lines(&logs, "flapping:1"), expected);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_node_that_stays_down_is_logged_as_down_in_the_end() {
+        let logs = Logs::collect();
+        let mut log = OutageLog::new(&"staying:1".into());
+        log.down(&"it broke");
+        log.up();
+        log.down(&"it broke again");
+        assert_eq!(lines(&logs, "staying:1"), ["WARN 0", "INFO"]);
+        for _ in 0..100 {
+            tokio::time::advance(STEP).await;
+            log.still_down(&"it does not listen");
+        }
+        assert_eq!(lines(&logs, "staying:1"), ["WARN 0", "INFO", "WARN 0"]);
+        log.up();
+        assert_eq!(lines(&logs, "staying:1"), ["WARN 0", "INFO", "WARN 0", "INFO"]);
+    }
+}

@@ -1,0 +1,224 @@
+//! How the pool makes and judges connections.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bb8_redis::bb8;
+use bb8_redis::redis::aio::MultiplexedConnection;
+use bb8_redis::redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, PushInfo, PushKind, RedisError, Value,
+};
+use futures_util::future::{try_join, try_join_all};
+
+use super::endpoint::Endpoint;
+use super::health::Health;
+use super::{Connection, Identity};
+use crate::clock::Clock;
+use crate::error::NodeError;
+use crate::node::redis::delayed_restart::wall_clock::Reading;
+use crate::node::redis::script::Script;
+use crate::node::redis::subscriptions::Subscriptions;
+use crate::node::redis::{encode, error};
+
+/// Makes connections that are ready to use: greeted, scripts loaded, identity known.
+#[derive(Debug, Clone)]
+pub(crate) struct Connector {
+    endpoint: Endpoint,
+    connect_timeout: Duration,
+    channels: Arc<Subscriptions>,
+    clock: Arc<dyn Clock>,
+}
+
+impl Connector {
+    pub(crate) fn new(
+        endpoint: Endpoint,
+        connect_timeout: Duration,
+        channels: Arc<Subscriptions>,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { endpoint, connect_timeout, channels, clock }
+    }
+
+    async fn not_connected(&self, error: &RedisError) -> NodeError {
+        if error.is_connection_dropped()
+            && !error.is_connection_refusal()
+            && let Some(reason) = self.endpoint.reason_for_turning_away().await
+        {
+            return NodeError::Server(reason.into());
+        }
+        error::not_connected(error)
+    }
+}
+
+/// What the pool reports.
+#[derive(Debug, Clone)]
+pub(crate) enum Failure {
+    /// A connection that is known to be broken was thrown away.
+    Stale,
+    /// No connection could be made.
+    Connect(NodeError),
+}
+
+impl bb8::ManageConnection for Connector {
+    type Connection = Arc<Connection>;
+    type Error = Failure;
+
+    async fn connect(&self) -> Result<Arc<Connection>, Failure> {
+        let health = Arc::new(Health::default());
+        let (watched, channels) = (Arc::clone(&health), Arc::clone(&self.channels));
+        let config = settings().set_push_sender(
+            move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+                match push.kind {
+                    PushKind::Disconnection => watched.end("the server closed the connection"),
+                    PushKind::Message => {
+                        if let Some(Value::BulkString(channel)) = push.data.first() {
+                            channels.announce(&String::from_utf8_lossy(channel));
+                        }
+                    }
+                    _ => {}
+                }
+                Ok(())
+            },
+        );
+        let connect = async {
+            let (mut handle, traffic) = self.endpoint.open(&config).await?;
+            let mut asked = handle.clone();
+            let time = async { unless_refused(time(&mut asked, &*self.clock).await) };
+            let (scripts, time) = try_join(load_scripts(&handle), time).await?;
+            let identity = Identity { time, ..identify(&mut handle).await? };
+            Ok(Arc::new(Connection::new(handle, health, traffic, scripts, identity)))
+        };
+        let reason = match tokio::time::timeout(self.connect_timeout, connect).await {
+            Ok(Ok(link)) => return Ok(link),
+            Ok(Err(error)) => self.not_connected(&error).await,
+            Err(_) => {
+                let words = format!("no connection within {:?}", self.connect_timeout);
+                NodeError::NotConnected(words.into())
+            }
+        };
+        Err(Failure::Connect(reason))
+    }
+
+    /// Reads a flag: a round trip here would double the cost of every lock.
+    async fn is_valid(&self, link: &mut Arc<Connection>) -> Result<(), Failure> {
+        if link.is_alive() { Ok(()) } else { Err(Failure::Stale) }
+    }
+
+    fn has_broken(&self, link: &mut Arc<Connection>) -> bool {
+        !link.is_alive()
+    }
+}
+
+/// How a connection is used.
+pub(crate) fn settings() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        // One deadline covers all of it.
+        .set_connection_timeout(None)
+        // A ballot has a deadline of its own.
+        .set_response_timeout(None)
+        // Never full: a command that had to wait for a place could be overtaken by its clean-up
+        // (invariant 6). What may pile up is bounded by not asking a server that is silent.
+        .set_pipeline_buffer_size(usize::MAX >> 4)
+}
+
+/// All at once, in one round trip.
+async fn load_scripts(
+    handle: &MultiplexedConnection,
+) -> Result<[String; Script::ALL.len()], RedisError> {
+    let loads = Script::ALL.map(|script| {
+        let mut handle = handle.clone();
+        async move { text(&mut handle, &encode::load(script)).await }
+    });
+    let mut shas = [const { String::new() }; Script::ALL.len()];
+    for (sha, loaded) in shas.iter_mut().zip(try_join_all(loads).await?) {
+        *sha = loaded;
+    }
+    Ok(shas)
+}
+
+async fn identify(handle: &mut MultiplexedConnection) -> Result<Identity, RedisError> {
+    let mut identity = Identity::default();
+    for section in ["server", "memory"] {
+        let mut info = Cmd::new();
+        info.arg("INFO").arg(section);
+        if let Some(text) = unless_refused(text(handle, &info).await)? {
+            identity.read(&text);
+        }
+    }
+    Ok(identity)
+}
+
+async fn time(
+    handle: &mut MultiplexedConnection,
+    clock: &dyn Clock,
+) -> Result<Reading, RedisError> {
+    let command = encode::time();
+    let ask = async { handle.send_packed_command(&command).await?.extract_error() };
+    Reading::take(clock, ask).await
+}
+
+/// Without the right to ask, or an answer that is understood, the checks that need it are left out.
+fn unless_refused<T>(told: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+    use ErrorKind::{Server, UnexpectedReturnType};
+    match told {
+        Ok(told) => Ok(Some(told)),
+        Err(error) if matches!(error.kind(), Server(_) | UnexpectedReturnType) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+async fn text(handle: &mut MultiplexedConnection, command: &Cmd) -> Result<String, RedisError> {
+    match handle.send_packed_command(command).await?.extract_error()? {
+        Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        Value::VerbatimString { text, .. } | Value::SimpleString(text) => Ok(text),
+        _ => Err((ErrorKind::UnexpectedReturnType, "the server sent no text").into()),
+    }
+}
+
+impl Identity {
+    fn read(&mut self, info: &str) {
+        for line in info.lines() {
+            match line.split_once(':') {
+                Some(("run_id", value)) => self.run_id = Some(value.trim().to_owned()),
+                Some(("uptime_in_seconds", value)) => {
+                    self.uptime = value.trim().parse().ok().map(Duration::from_secs);
+                }
+                Some(("redis_mode", value)) => self.is_cluster = value.trim() == "cluster",
+                Some(("maxmemory_policy", value)) => {
+                    self.maxmemory_policy = Some(value.trim().to_owned());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_is_left_out_where_the_server_does_not_tell() {
+        let told = |kind: ErrorKind| unless_refused::<()>(Err((kind, "no").into()));
+        let no_right = ErrorKind::Server(bb8_redis::redis::ServerErrorKind::NoPerm);
+        assert_eq!(told(no_right), Ok(None));
+        assert_eq!(told(ErrorKind::UnexpectedReturnType), Ok(None));
+        assert!(told(ErrorKind::Io).is_err(), "the connection broke");
+        assert_eq!(unless_refused(Ok(())), Ok(Some(())));
+    }
+
+    #[test]
+    fn the_identity_is_read_from_info() {
+        let mut identity = Identity::default();
+        identity.read("# Server\r\nredis_version:7.0.15\r\nrun_id:abc\r\nuptime_in_seconds:42\r\n");
+        identity.read("# Memory\r\nmaxmemory_policy:allkeys-lru\r\n");
+        assert_eq!(identity.run_id.as_deref(), Some("abc"));
+        assert_eq!(identity.uptime, Some(Duration::from_secs(42)));
+        assert!(!identity.is_cluster);
+        assert_eq!(identity.maxmemory_policy.as_deref(), Some("allkeys-lru"));
+        identity.read("redis_mode:standalone\r\n");
+        assert!(!identity.is_cluster);
+        identity.read("redis_mode:cluster\r\n");
+        assert!(identity.is_cluster);
+    }
+}

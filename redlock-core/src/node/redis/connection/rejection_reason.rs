@@ -1,0 +1,66 @@
+//! What a server says when it closes a connection without having been asked anything.
+
+use std::time::Duration;
+
+use bb8_redis::redis::ConnectionAddr;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+/// A server that turns a client away says so as soon as it has accepted the connection.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// Longer than what any server says.
+const LONGEST: usize = 1024;
+
+/// Asks a server that turns us away for its reason, by listening without a word: it is lost when the
+/// server closes the connection while our greeting is on its way.
+///
+/// `ERR max number of clients reached`, and `DENIED ..` of the protected mode.
+pub(crate) async fn reason(address: &ConnectionAddr) -> Option<String> {
+    let listen = async {
+        match address {
+            ConnectionAddr::Tcp(host, port) => {
+                read(TcpStream::connect((host.as_str(), *port)).await.ok()?).await
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => read(UnixStream::connect(path).await.ok()?).await,
+            _ => None,
+        }
+    };
+    timeout(PATIENCE, listen).await.ok().flatten()
+}
+
+/// The first sentence of the error that is all that comes in.
+async fn read(stream: impl AsyncRead) -> Option<String> {
+    let mut stream = std::pin::pin!(stream.take(LONGEST as u64));
+    let mut bytes = Vec::new();
+    // Whatever ends it, what came before counts.
+    let _ = stream.read_to_end(&mut bytes).await;
+    let text = String::from_utf8_lossy(&bytes);
+    let error = text.strip_prefix('-')?.trim_end();
+    let sentence = error.split_once(". ").map_or(error, |(first, _)| first);
+    Some(crate::node::redis::error::escaped(sentence))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_sentence_of_an_error_is_the_reason() {
+        let full = "-ERR max number of clients reached\r\n";
+        assert_eq!(read(full.as_bytes()).await.unwrap(), "ERR max number of clients reached");
+        let protected = "-DENIED Redis is running in protected mode. To connect, do this.\r\n";
+        let reason = read(protected.as_bytes()).await.unwrap();
+        assert_eq!(reason, "DENIED Redis is running in protected mode");
+        let two_lines = "-ERR max\x1b[2J\r\n2026 WARN a lock was lost\r\n";
+        assert_eq!(
+            read(two_lines.as_bytes()).await.unwrap(),
+            r"ERR max\u{1b}[2J\r\n2026 WARN a lock was lost"
+        );
+        assert_eq!(read(&b""[..]).await, None);
+        assert_eq!(read(&b"HTTP/1.1 400 Bad Request"[..]).await, None);
+    }
+}

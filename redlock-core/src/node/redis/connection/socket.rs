@@ -1,0 +1,165 @@
+//! The sockets below the connections: TCP, TLS and unix sockets.
+
+use std::io;
+#[cfg(unix)]
+use std::os::fd::{AsFd, OwnedFd};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bb8_redis::redis::io::tcp::{TcpSettings, socket2::SockRef};
+use bb8_redis::redis::{ConnectionAddr, ConnectionInfo};
+use futures_util::future::select_ok;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+
+#[cfg(feature = "tls")]
+use super::tls::{self, TlsStream};
+#[cfg(test)]
+use crate::simulation::network::Stream as SimulatedStream;
+
+/// A socket that is connected to a server.
+#[derive(Debug)]
+pub(crate) enum Socket {
+    Tcp(TcpStream),
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream>),
+    #[cfg(unix)]
+    Unix(UnixStream),
+    #[cfg(test)]
+    Simulated(SimulatedStream),
+    /// The client's end of a pipe inside a test.
+    #[cfg(test)]
+    Duplex(tokio::io::DuplexStream),
+}
+
+impl Socket {
+    /// Connects to a server, and for TLS shakes hands with it.
+    pub(crate) async fn connect(server: &ConnectionInfo) -> io::Result<Self> {
+        match server.addr() {
+            ConnectionAddr::Tcp(host, port) => {
+                connect_tcp(host, *port, server.tcp_settings()).await.map(Self::Tcp)
+            }
+            #[cfg(feature = "tls")]
+            ConnectionAddr::TcpTls { host, port, .. } => {
+                let stream = connect_tcp(host, *port, server.tcp_settings()).await?;
+                Ok(Self::Tls(Box::new(tls::shake_hands(stream, host).await?)))
+            }
+            #[cfg(unix)]
+            ConnectionAddr::Unix(path) => UnixStream::connect(path).await.map(Self::Unix),
+            _ => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Another descriptor of the same socket; `None` where the operating system has none.
+    #[cfg(unix)]
+    pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
+        let descriptor = match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => stream.get_ref().0.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+            #[cfg(test)]
+            Self::Simulated(_) | Self::Duplex(_) => return None,
+        };
+        descriptor.try_clone_to_owned().ok()
+    }
+}
+
+/// Tries every address of the host at once. The first connection wins.
+async fn connect_tcp(host: &str, port: u16, settings: &TcpSettings) -> io::Result<TcpStream> {
+    let addresses = tokio::net::lookup_host((host, port)).await?;
+    let attempts: Vec<_> = addresses.map(|address| Box::pin(TcpStream::connect(address))).collect();
+    if attempts.is_empty() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "the host has no address"));
+    }
+    let (stream, _) = select_ok(attempts).await?;
+    apply(settings, &stream)?;
+    Ok(stream)
+}
+
+fn apply(settings: &TcpSettings, stream: &TcpStream) -> io::Result<()> {
+    stream.set_nodelay(settings.nodelay())?;
+    let socket = SockRef::from(stream);
+    if let Some(keepalive) = settings.keepalive() {
+        socket.set_tcp_keepalive(keepalive)?;
+    }
+    #[cfg(any(target_os = "android", target_os = "linux"))]
+    socket.set_tcp_user_timeout(settings.user_timeout())?;
+    Ok(())
+}
+
+/// Calls a method of the stream of any kind.
+macro_rules! delegate {
+    ($socket:expr, $stream:ident => $call:expr) => {
+        match $socket {
+            Socket::Tcp($stream) => $call,
+            #[cfg(feature = "tls")]
+            Socket::Tls($stream) => $call,
+            #[cfg(unix)]
+            Socket::Unix($stream) => $call,
+            #[cfg(test)]
+            Socket::Simulated($stream) => $call,
+            #[cfg(test)]
+            Socket::Duplex($stream) => $call,
+        }
+    };
+}
+
+impl AsyncRead for Socket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        delegate!(&mut *self, stream => Pin::new(stream).poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Socket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        delegate!(&mut *self, stream => Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(&mut *self, stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        delegate!(&mut *self, stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::redis::connection::endpoint::Endpoint;
+
+    /// Without these options, a command waits for the acknowledgement of the one before, and a machine
+    /// that vanished is noticed after hours (Redis documentation, "Redis client handling").
+    #[tokio::test]
+    async fn a_tcp_socket_has_nodelay_keepalive_and_a_user_timeout() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        let endpoint = Endpoint::parse(&url).unwrap();
+        let (connected, accepted) =
+            tokio::join!(Socket::connect(endpoint.connection_info()), listener.accept());
+        accepted.unwrap();
+        let Socket::Tcp(stream) = connected.unwrap() else { panic!("it is a TCP socket") };
+        assert!(stream.nodelay().unwrap());
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().unwrap());
+        #[cfg(any(target_os = "android", target_os = "linux"))]
+        {
+            use std::time::Duration;
+            assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(5));
+            assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(2));
+            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(5)));
+        }
+    }
+}

@@ -1,0 +1,393 @@
+//! The life cycle of the nodes' connections.
+
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bb8_redis::bb8;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::Connection;
+use super::outage_log::OutageLog;
+use super::pool::{Connector, Failure};
+use crate::ballot::quorum;
+use crate::chance;
+use crate::error::{ConnectError, NodeError, Vote, Votes};
+use crate::node::Node;
+use crate::node::redis::delayed_restart::quarantine::Quarantine;
+use crate::node::redis::{RedisNode, State};
+
+/// The pause between two attempts to connect: it doubles, and is jittered by a quarter. The longest
+/// is short enough that a restarted server is used again within half a second.
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(320);
+/// A server that refuses our credentials will not change its mind soon.
+const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
+/// Once a quorum is connected, the others are waited for no longer than this part of the connect
+/// timeout, and are connected to in the background: a node that hangs shall not hold up a start.
+const LAGGARDS: u32 = 4;
+/// A connection that lasted for less than this is followed by a pause.
+const SHORT_LIVED: Duration = Duration::from_secs(1);
+
+/// A connection over which no answer has come for so long is replaced, or after twice the time that
+/// a ballot waits, if that is longer.
+const SILENT_TOO_LONG: Duration = Duration::from_secs(5);
+
+/// Connects to all Redis nodes at once. Returns when a quorum is connected and the others had their
+/// time. The nodes [start](crate::runtimes::Service::start) from there.
+pub(crate) async fn connect_all(
+    nodes: &[Arc<dyn Node>],
+    redis_nodes: &[(usize, Arc<RedisNode>)],
+) -> Result<(), ConnectError> {
+    let attempts = redis_nodes.iter().map(|(index, node)| {
+        let attempt = Box::pin(Supervisor::new(node, node.tenure.lock().clone()).first_attempt());
+        Attempt { index: *index, node, first: attempt }
+    });
+    let mut attempts: FuturesUnordered<_> = attempts.collect();
+
+    let quorum = quorum(nodes.len());
+    let mut connected = nodes.len() - redis_nodes.len();
+    let mut votes: Vec<Vote> = vec![Vote::Granted; nodes.len()];
+    let mut first_attempts: Vec<(&RedisNode, FirstAttempt)> = Vec::with_capacity(redis_nodes.len());
+    let mut laggards = pin!(None);
+    while let Some((index, node, attempt)) = next_before(&mut attempts, laggards.as_mut()).await {
+        match &attempt.1 {
+            Ok(_) => connected += 1,
+            Err(NodeError::SameServer(other)) => {
+                return Err(ConnectError::SameServer {
+                    first: Arc::clone(other),
+                    second: Arc::clone(nodes[index].name()),
+                });
+            }
+            Err(error) => votes[index] = Vote::Failed(error.clone()),
+        }
+        first_attempts.push((node, Box::pin(std::future::ready(attempt))));
+        if connected >= quorum && laggards.is_none() {
+            let patience =
+                redis_nodes.iter().map(|(_, node)| node.connect_timeout / LAGGARDS).max();
+            laggards.set(patience.map(sleep));
+        }
+    }
+    if connected < quorum {
+        let votes: Votes = nodes
+            .iter()
+            .zip(votes)
+            .map(|(node, vote)| (Arc::clone(node.name()), Some(vote)))
+            .collect();
+        return Err(ConnectError::Unavailable { connected, quorum, votes });
+    }
+    first_attempts.extend(attempts.into_iter().map(|left| (left.node, left.first)));
+    for (node, attempt) in first_attempts {
+        *node.first_attempt.lock() = Some(attempt);
+    }
+    Ok(())
+}
+
+/// The first attempt to connect to a node, and what goes on from there.
+pub(crate) type FirstAttempt =
+    Pin<Box<dyn Future<Output = (Supervisor, Result<Arc<Connection>, NodeError>)> + Send>>;
+
+struct Attempt<'a> {
+    index: usize,
+    node: &'a RedisNode,
+    first: FirstAttempt,
+}
+
+impl<'a> Future for Attempt<'a> {
+    type Output = (usize, &'a RedisNode, (Supervisor, Result<Arc<Connection>, NodeError>));
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let attempt = std::task::ready!(self.first.as_mut().poll(cx));
+        Poll::Ready((self.index, self.node, attempt))
+    }
+}
+
+/// The next of some futures, unless the timer fires before it.
+async fn next_before<F: Future>(
+    futures: &mut FuturesUnordered<F>,
+    timer: Pin<&mut Option<Sleep>>,
+) -> Option<F::Output> {
+    match timer.as_pin_mut() {
+        None => futures.next().await,
+        Some(timer) => tokio::select! {
+            biased;
+            next = futures.next() => next,
+            () = timer => None,
+        },
+    }
+}
+
+/// Which server is which node, so that no server votes twice, even when it comes back later under
+/// another name.
+#[derive(Debug, Default)]
+pub(crate) struct Servers {
+    by_node: Mutex<Vec<(Arc<str>, usize, String)>>,
+}
+
+impl Servers {
+    /// Notes that a node is this server; says which other node it is already.
+    fn claim(&self, node: &RedisNode, run_id: &str) -> Option<Arc<str>> {
+        let id = std::ptr::from_ref(node).addr();
+        let mut by_node = self.by_node.lock();
+        by_node.retain(|(_, other, _)| *other != id);
+        if let Some((name, ..)) = by_node.iter().find(|(_, _, other)| other == run_id) {
+            return Some(Arc::clone(name));
+        }
+        by_node.push((Arc::clone(node.endpoint.name()), id, run_id.to_owned()));
+        None
+    }
+}
+
+/// Keeps one node connected, in one runtime. What has to be known in the next runtime too belongs to
+/// the node.
+pub(crate) struct Supervisor {
+    node: Weak<RedisNode>,
+    name: Arc<str>,
+    pool: bb8::Pool<Connector>,
+    /// What the pool could not do; it reports to nobody otherwise until its own timeout.
+    errors: mpsc::UnboundedReceiver<NodeError>,
+    /// Is cancelled when another supervisor has taken over.
+    tenure: CancellationToken,
+}
+
+impl Supervisor {
+    pub(crate) fn new(node: &RedisNode, tenure: CancellationToken) -> Self {
+        let (sink, errors) = mpsc::unbounded_channel();
+        let pool = bb8::Pool::builder()
+            // One, so that commands keep their order (invariant 6). It is multiplexed.
+            .max_size(1)
+            .max_lifetime(None)
+            .idle_timeout(None)
+            // The pauses between attempts are ours.
+            .retry_connection(false)
+            .connection_timeout(node.connect_timeout * 2)
+            .error_sink(Box::new(Sink(sink)))
+            .build_unchecked(Connector::new(
+                node.endpoint.clone(),
+                node.connect_timeout,
+                Arc::clone(&node.channels),
+                Arc::clone(&node.clock),
+            ));
+        let name = Arc::clone(node.endpoint.name());
+        Self { node: Weak::clone(&node.this), name, pool, errors, tenure }
+    }
+
+    pub(crate) async fn first_attempt(mut self) -> (Self, Result<Arc<Connection>, NodeError>) {
+        let first = self.connect().await;
+        (self, first)
+    }
+
+    /// Gets the pool's connection; it makes a new one if the last has broken.
+    async fn connect(&mut self) -> Result<Arc<Connection>, NodeError> {
+        // Left over from an attempt before.
+        while self.errors.try_recv().is_ok() {}
+        let link = tokio::select! {
+            biased;
+            // The pool's guard is given back at once: nothing ever waits in the pool.
+            link = self.pool.get() => link.map(|link| Arc::clone(&link)).map_err(|error| match error {
+                bb8::RunError::User(Failure::Connect(error)) => error,
+                bb8::RunError::User(Failure::Stale) | bb8::RunError::TimedOut => {
+                    NodeError::NotConnected("no connection in time".into())
+                }
+            })?,
+            Some(error) = self.errors.recv() => return Err(error),
+        };
+        let Some(node) = self.node.upgrade() else {
+            return Err(NodeError::NotConnected("the manager is gone".into()));
+        };
+        if self.tenure.is_cancelled() {
+            let reason = "the work has moved to another runtime";
+            link.end(reason);
+            return Err(NodeError::NotConnected(reason.into()));
+        }
+        // Otherwise the pool would keep it, and the next attempt would get it again.
+        self.check(&node, &link).inspect_err(|error| link.end(&error.to_string()))?;
+        if let Some(longest_lease) = node.restart_guard {
+            self.guard(&node, &link, longest_lease);
+        }
+        node.clock_watch.begin(&link);
+        if !node.set_during(&self.tenure, State::Up(Arc::clone(&link))) {
+            link.end("the work has moved to another runtime");
+        }
+        Ok(link)
+    }
+
+    fn check(&self, node: &RedisNode, link: &Connection) -> Result<(), NodeError> {
+        let identity = &link.identity;
+        if let Some(run_id) = &identity.run_id {
+            if let Some(other) = node.servers.claim(node, run_id) {
+                return Err(NodeError::SameServer(other));
+            }
+        } else if let Some(suppressed) = node.log_limit.pass("run_id", &self.name) {
+            tracing::warn!(
+                node = %self.name, suppressed,
+                "the server does not tell its run_id (INFO), so it cannot be checked that no server votes twice"
+            );
+        }
+        if let Some(policy) = identity.maxmemory_policy.as_deref()
+            && policy != "noeviction"
+            && let Some(suppressed) = node.log_limit.pass("eviction", &self.name)
+        {
+            tracing::warn!(
+                node = %self.name, policy, suppressed,
+                "the server evicts keys when its memory is full, and with them locks that are held; set maxmemory-policy to noeviction"
+            );
+        }
+        Ok(())
+    }
+
+    /// Lets a server that may have forgotten locks grant none.
+    fn guard(&self, node: &RedisNode, link: &Connection, longest_lease: Duration) {
+        let uptime = link.identity.uptime;
+        let mut probation = Quarantine::new(longest_lease, Instant::now(), uptime);
+        if let Some(ended) = node.lives.lock().connected(link.identity.run_id.as_deref()) {
+            probation = probation.not_before(ended);
+        }
+        if let Err(reason) = probation.check()
+            && let Some(suppressed) = node.log_limit.pass("probation", &self.name)
+        {
+            tracing::warn!(
+                node = %self.name, %reason, suppressed,
+                "a node may have forgotten locks that are held, and grants none for now"
+            );
+        }
+        link.put_on(probation);
+    }
+
+    /// Keeps the node connected until its manager is gone.
+    pub(crate) async fn keep_connected(mut self, first: Result<Arc<Connection>, NodeError>) {
+        let mut attempt = first;
+        let mut log = OutageLog::new(&self.name);
+        if let Err(error) = &attempt {
+            log.down(error);
+        }
+        let mut pause = FIRST_PAUSE;
+        loop {
+            match attempt {
+                Ok(link) => {
+                    let since = Instant::now();
+                    log.up();
+                    let Some(reason) = self.until_broken(&link).await else {
+                        return;
+                    };
+                    // Replies that are still awaited must not wait for a node that has another
+                    // connection by now.
+                    link.end(&reason);
+                    let Some(node) = self.node.upgrade() else {
+                        return;
+                    };
+                    node.lives.lock().disconnected(link.identity.run_id.as_deref());
+                    drop(link);
+                    let down = State::Down(NodeError::NotConnected(Arc::clone(&reason)));
+                    node.set_during(&self.tenure, down);
+                    log.down(&reason);
+                    drop(node);
+                    if since.elapsed() >= SHORT_LIVED {
+                        pause = FIRST_PAUSE;
+                    } else {
+                        sleep(jittered(pause)).await;
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
+                }
+                Err(error) => {
+                    let Some(node) = self.node.upgrade() else {
+                        return;
+                    };
+                    tracing::debug!(node = %self.name, %error, "a node could not be connected to");
+                    log.still_down(&error);
+                    let refused =
+                        matches!(error, NodeError::NotPermitted(_) | NodeError::SameServer(_));
+                    node.set_during(&self.tenure, State::Down(error));
+                    drop(node);
+                    let pause_now = if refused { PAUSE_AFTER_REFUSAL } else { pause };
+                    sleep(jittered(pause_now)).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+            if self.node.strong_count() == 0 {
+                return;
+            }
+            attempt = self.connect().await;
+        }
+    }
+
+    /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
+    async fn until_broken(&self, link: &Connection) -> Option<Arc<str>> {
+        let (dropped, channels, clock_watch, log_limit, silent_too_long) = {
+            let node = self.node.upgrade()?;
+            let silent_too_long = silent_too_long(node.node_timeout);
+            let (channels, log_limit) = (Arc::clone(&node.channels), Arc::clone(&node.log_limit));
+            let clock_watch = Arc::clone(&node.clock_watch);
+            (node.dropped.clone(), channels, clock_watch, log_limit, silent_too_long)
+        };
+        let serve = channels.serve(link, &self.name, &log_limit);
+        let watch = clock_watch.watch(link);
+        let silence = link.end_when_silent_for(silent_too_long);
+        tokio::pin!(serve, watch, silence);
+        loop {
+            tokio::select! {
+                biased;
+                reason = link.broken() => return Some(reason),
+                () = &mut serve => {}
+                () = &mut watch => {}
+                () = &mut silence => return Some(link.broken().await),
+                () = dropped.cancelled() => return None,
+            }
+        }
+    }
+}
+
+/// After which silence of its server a connection is replaced. A round that waits for the node has ended
+/// by then, so that the clean-up of its attempt was sent over the same connection (abandoned attempts
+/// leave nothing behind).
+fn silent_too_long(node_timeout: Duration) -> Duration {
+    SILENT_TOO_LONG.max(node_timeout * 2)
+}
+
+fn jittered(pause: Duration) -> Duration {
+    pause.mul_f64(chance::one_of(0.75..1.25))
+}
+
+/// Hands the pool's errors to the supervisor.
+#[derive(Clone)]
+struct Sink(mpsc::UnboundedSender<NodeError>);
+
+impl bb8::ErrorSink<Failure> for Sink {
+    fn sink(&self, failure: Failure) {
+        if let Failure::Connect(error) = failure {
+            // If the supervisor has gone, nobody is left to be told.
+            let _ = self.0.send(error);
+        }
+    }
+
+    fn boxed_clone(&self) -> Box<dyn bb8::ErrorSink<Failure>> {
+        Box::new(self.clone())
+    }
+}
+
+impl fmt::Debug for Sink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Sink")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_outlasts_every_round_that_waits_for_its_server() {
+        for millis in [1, 1000, 2400, 2600, 10_000, 60_000] {
+            let node_timeout = Duration::from_millis(millis);
+            let limit = silent_too_long(node_timeout);
+            assert!(limit >= node_timeout * 2 && limit >= SILENT_TOO_LONG, "{millis}: {limit:?}");
+        }
+    }
+}

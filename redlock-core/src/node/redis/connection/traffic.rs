@@ -1,0 +1,335 @@
+//! Whether a server is silent, or this process is late.
+//!
+//! A server is silent if it owes a reply and sends nothing, although this process would have read it.
+//! Time in which this process was held up (a burst of requests, a throttled or stopped process) is not
+//! the server's. So the evidence comes from the socket:
+//!
+//! * The server owes a reply from the moment in which bytes were written to the socket. A command that
+//!   waits in this process for being written is not the server's.
+//! * Any bytes that come in show that the server works.
+//! * A reply counts as soon as it lies in the kernel's buffer. A task that has not read it yet is late,
+//!   not the server.
+
+use std::io;
+#[cfg(unix)]
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::socket::Socket;
+use crate::node::Silence;
+
+/// How soon to look again, at the earliest, where something waits to be read: thousands of callers may
+/// look at once, in a process that is late already.
+const UNREAD: Duration = Duration::from_millis(5);
+
+/// The traffic of one connection, as far as it shows whether the server is silent.
+#[derive(Debug)]
+pub(crate) struct Traffic {
+    begun: Instant,
+    /// Since when the server owes a reply and has sent nothing: nanoseconds after `begun`, or `NEVER`.
+    owed_since: AtomicU64,
+    /// Whether everything that was read was also handed on, and nothing more was there.
+    drained: AtomicBool,
+    /// Commands whose replies are awaited.
+    awaited: AtomicUsize,
+    /// How many commands were answered.
+    answered: AtomicUsize,
+    /// Whether the server owes anything is not known: somebody has to ask it.
+    unsure: Notify,
+    /// The socket, for as long as it is open.
+    #[cfg(unix)]
+    socket: Mutex<Option<OwnedFd>>,
+}
+
+const NEVER: u64 = u64::MAX;
+
+impl Traffic {
+    fn new() -> Self {
+        Self {
+            begun: Instant::now(),
+            owed_since: AtomicU64::new(NEVER),
+            drained: AtomicBool::new(true),
+            awaited: AtomicUsize::new(0),
+            answered: AtomicUsize::new(0),
+            unsure: Notify::new(),
+            #[cfg(unix)]
+            socket: Mutex::default(),
+        }
+    }
+
+    /// Notes that the reply to a command is awaited, until it is answered or the result is dropped.
+    pub(crate) fn await_reply(&self) -> AwaitedReply<'_> {
+        self.awaited.fetch_add(1, Ordering::Relaxed);
+        AwaitedReply { traffic: self }
+    }
+
+    /// Whether replies are awaited, and how many have come so far.
+    pub(crate) fn awaited(&self) -> (bool, usize) {
+        let awaited = self.awaited.load(Ordering::Relaxed) > 0;
+        (awaited, self.answered.load(Ordering::Relaxed))
+    }
+
+    /// Whether the server is known to owe a reply.
+    pub(crate) fn is_owed(&self) -> bool {
+        self.owed_since.load(Ordering::Acquire) != NEVER
+    }
+
+    /// Resolves when a caller waits for a reply of which it is not known whether the server owes it.
+    pub(crate) async fn unsure(&self) {
+        self.unsure.notified().await;
+    }
+
+    /// Whether the server has been silent for `limit` at least.
+    pub(crate) fn silence(&self, limit: Duration) -> Silence {
+        let since = self.owed_since.load(Ordering::Acquire);
+        if since == NEVER {
+            return Silence::Unknown(limit);
+        }
+        let now = self.begun.elapsed();
+        let lasts = now.saturating_sub(Duration::from_nanos(since));
+        if lasts < limit {
+            return Silence::Unknown(limit.saturating_sub(lasts));
+        }
+        let is_late = !self.drained.load(Ordering::Acquire)
+            || self.has_unread()
+            // Read while this was looked at.
+            || self.owed_since.load(Ordering::Acquire) != since;
+        if is_late { Silence::Unknown(UNREAD.max(limit / 4)) } else { Silence::Lasts(lasts) }
+    }
+
+    /// As [`silence`](Self::silence), for a caller that waits for a reply. Where it is not known whether
+    /// the server owes one, it is asked.
+    pub(crate) fn silence_for_caller(&self, limit: Duration) -> Silence {
+        if !self.is_owed() {
+            self.unsure.notify_one();
+        }
+        self.silence(limit)
+    }
+
+    /// Whether bytes, or the end of the connection, lie in the kernel and were not read yet.
+    #[cfg(unix)]
+    fn has_unread(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+        const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let socket = self.socket.lock();
+        let Some(socket) = &*socket else { return false };
+        let mut looked_at = [PollFd::new(socket, PollFlags::IN)];
+        // An interrupted look is repeated soon.
+        poll(&mut looked_at, Some(&AT_ONCE)).map_or(true, |ready| ready > 0)
+    }
+
+    #[cfg(not(unix))]
+    fn has_unread(&self) -> bool {
+        false
+    }
+
+    /// Ends the connection in both directions, whoever still holds the socket.
+    pub(crate) fn shut_down(&self) {
+        #[cfg(unix)]
+        if let Some(socket) = &*self.socket.lock() {
+            // The server may have been faster.
+            let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
+        }
+    }
+
+    fn note_written(&self) {
+        if self.owed_since.load(Ordering::Relaxed) == NEVER {
+            let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(NEVER - 1);
+            self.owed_since.store(now, Ordering::Release);
+        }
+    }
+
+    fn note_read(&self) {
+        self.drained.store(false, Ordering::Release);
+        self.owed_since.store(NEVER, Ordering::Release);
+    }
+
+    fn note_drained(&self) {
+        self.drained.store(true, Ordering::Release);
+    }
+}
+
+/// A command whose reply is awaited.
+pub(crate) struct AwaitedReply<'a> {
+    traffic: &'a Traffic,
+}
+
+impl AwaitedReply<'_> {
+    pub(crate) fn answered(self) {
+        self.traffic.answered.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for AwaitedReply<'_> {
+    fn drop(&mut self) {
+        self.traffic.awaited.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A socket whose traffic is noted.
+#[derive(Debug)]
+pub(crate) struct MeteredSocket {
+    socket: Socket,
+    traffic: Arc<Traffic>,
+}
+
+impl MeteredSocket {
+    pub(crate) fn new(socket: Socket) -> (Self, Arc<Traffic>) {
+        let traffic = Arc::new(Traffic::new());
+        #[cfg(unix)]
+        {
+            *traffic.socket.lock() = socket.descriptor();
+        }
+        (Self { socket, traffic: Arc::clone(&traffic) }, traffic)
+    }
+}
+
+impl Drop for MeteredSocket {
+    /// The second descriptor must not keep the socket open.
+    fn drop(&mut self) {
+        #[cfg(unix)]
+        self.traffic.socket.lock().take();
+    }
+}
+
+impl AsyncRead for MeteredSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.socket).poll_read(cx, buffer);
+        match &read {
+            Poll::Pending => self.traffic.note_drained(),
+            Poll::Ready(Ok(())) if buffer.filled().len() > before => self.traffic.note_read(),
+            Poll::Ready(_) => {}
+        }
+        read
+    }
+}
+
+impl AsyncWrite for MeteredSocket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
+        if matches!(written, Poll::Ready(Ok(count)) if count > 0) {
+            self.traffic.note_written();
+        }
+        written
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(20);
+
+    async fn connection() -> (MeteredSocket, Arc<Traffic>, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        let (socket, traffic) = MeteredSocket::new(Socket::Tcp(client));
+        (socket, traffic, server)
+    }
+
+    /// Waits until the server has had its time, and its reply has arrived.
+    async fn wait() {
+        tokio::time::sleep(LIMIT * 2).await;
+    }
+
+    async fn answer(server: &mut TcpStream) {
+        let mut command = [0; 4];
+        server.read_exact(&mut command).await.unwrap();
+        server.write_all(b"+PONG\r\n").await.unwrap();
+    }
+
+    /// Reads until the connection ends.
+    async fn end(server: &mut TcpStream) -> usize {
+        let read = tokio::time::timeout(Duration::from_secs(10), server.read(&mut [0])).await;
+        read.expect("the connection has ended").unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_server_is_silent_when_it_owes_a_reply_for_too_long() {
+        let (mut socket, traffic, mut server) = connection().await;
+        wait().await;
+        assert!(!traffic.silence(LIMIT).lasts(), "nothing was asked");
+        socket.write_all(b"PING").await.unwrap();
+        assert!(!traffic.silence(Duration::from_secs(60)).lasts(), "not for that long");
+        wait().await;
+        assert!(traffic.silence(LIMIT).lasts());
+        answer(&mut server).await;
+        socket.read_exact(&mut [0; 7]).await.unwrap();
+        wait().await;
+        assert!(!traffic.silence(LIMIT).lasts(), "it has answered");
+    }
+
+    /// The reply lies in the kernel's buffer.
+    #[tokio::test]
+    async fn a_process_that_is_late_in_reading_does_not_make_the_server_silent() {
+        let (mut socket, traffic, mut server) = connection().await;
+        socket.write_all(b"PING").await.unwrap();
+        answer(&mut server).await;
+        wait().await;
+        assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD));
+        drop(server);
+        wait().await;
+        assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD), "with the end behind it");
+    }
+
+    /// The reply was read, and not handed on yet.
+    #[tokio::test]
+    async fn a_process_that_is_late_in_handing_on_does_not_make_the_server_silent() {
+        let (mut socket, traffic, mut server) = connection().await;
+        socket.write_all(b"PING").await.unwrap();
+        answer(&mut server).await;
+        socket.read_exact(&mut [0; 7]).await.unwrap();
+        // Before the rest was looked for.
+        socket.write_all(b"PING").await.unwrap();
+        wait().await;
+        assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD));
+    }
+
+    /// Otherwise the server would not notice that the connection has ended.
+    #[tokio::test]
+    async fn a_socket_that_is_dropped_is_closed() {
+        let (socket, traffic, mut server) = connection().await;
+        drop(socket);
+        assert_eq!(end(&mut server).await, 0);
+        drop(traffic);
+    }
+
+    #[tokio::test]
+    async fn a_connection_that_is_shut_down_ends_for_the_server_at_once() {
+        let (socket, traffic, mut server) = connection().await;
+        traffic.shut_down();
+        assert_eq!(end(&mut server).await, 0);
+        drop(socket);
+    }
+}

@@ -1,0 +1,162 @@
+//! The meaning of a server's replies.
+
+use std::time::Duration;
+
+use bb8_redis::redis::{RedisError, Value};
+
+use super::error::node_error;
+use crate::ballot::validity;
+use crate::error::{ForeignKind, NodeError, Vote};
+use crate::fencing_token::FencingToken;
+use crate::node::Claim;
+
+type Reply = Result<Value, RedisError>;
+
+/// The vote that a reply to `SET .. NX` is; `None` where the key is there.
+pub(super) fn acquired(reply: &Reply) -> Option<Vote> {
+    match reply {
+        Ok(Value::Okay) => Some(Vote::Granted),
+        Ok(Value::Nil) => None,
+        Ok(_) => Some(unexpected()),
+        Err(error) => Some(failed(error)),
+    }
+}
+
+/// The vote that the reply of a script is which sets the lock, or inspects what is there. Notes the
+/// number that a claim gets that is to be numbered.
+pub(super) fn acquired_by_script(reply: &Reply, claim: &Claim) -> Vote {
+    match reply {
+        Ok(Value::Int(_)) => holder(reply),
+        Ok(Value::BulkString(text)) if claim.counter().is_some() => {
+            let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+            match number {
+                Some(number) if FencingToken::NUMBERS.contains(&number) => {
+                    claim.note_number(number);
+                    Vote::Granted
+                }
+                _ => unexpected(),
+            }
+        }
+        Ok(_) if claim.counter().is_some() => unexpected(),
+        other => acquired(other).unwrap_or_else(unexpected),
+    }
+}
+
+/// The vote that the inspection of a refused key is.
+pub(super) fn holder(reply: &Reply) -> Vote {
+    match reply {
+        Ok(Value::Int(-3)) => Vote::Foreign { found: ForeignKind::WrongType },
+        Ok(Value::Int(-1)) => Vote::Foreign { found: ForeignKind::NoTimeToLive },
+        // Freed in between.
+        Ok(Value::Int(-2)) => Vote::Held { remaining: Some(Duration::ZERO) },
+        Ok(Value::Int(millis)) => match u64::try_from(*millis).map(Duration::from_millis) {
+            Ok(remaining) if remaining <= validity::MAX_EXPIRE => {
+                Vote::Held { remaining: Some(remaining) }
+            }
+            Ok(_) => Vote::Foreign { found: ForeignKind::LivesTooLong },
+            Err(_) => unexpected(),
+        },
+        // That it is held is certain, for how long is not.
+        Ok(_) | Err(_) => Vote::Held { remaining: None },
+    }
+}
+
+/// The vote that the reply of a script is which compares the owner.
+pub(super) fn owned(reply: &Reply) -> Vote {
+    match reply {
+        Ok(Value::Int(1)) => Vote::Granted,
+        Ok(Value::Int(0)) => Vote::Gone,
+        Ok(Value::Int(-3)) => Vote::Foreign { found: ForeignKind::WrongType },
+        Ok(_) => unexpected(),
+        Err(error) => failed(error),
+    }
+}
+
+/// The vote that the reply to a release is, and how many listeners it was announced to.
+pub(super) fn released(reply: &Reply) -> (Vote, usize) {
+    match reply {
+        Ok(Value::Int(count)) if *count >= 1 => {
+            (Vote::Granted, usize::try_from(count - 1).unwrap_or_default())
+        }
+        other => (owned(other), 0),
+    }
+}
+
+fn unexpected() -> Vote {
+    Vote::Failed(NodeError::NotUnderstood)
+}
+
+fn failed(error: &RedisError) -> Vote {
+    Vote::Failed(node_error(error))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::key::LockKey;
+    use crate::node::{Dialect, LockName};
+
+    fn claim() -> Claim {
+        let key = LockKey::new("order:42").unwrap();
+        Claim::new(LockName::new("", &key, Dialect::Plain), key)
+    }
+
+    #[test]
+    fn what_stands_at_the_key_is_told_apart() {
+        let held = |millis| Vote::Held { remaining: Some(Duration::from_millis(millis)) };
+        let foreign = |found| Vote::Foreign { found };
+        assert_eq!(holder(&Ok(Value::Int(4200))), held(4200));
+        assert_eq!(holder(&Ok(Value::Int(-2))), held(0));
+        assert_eq!(holder(&Ok(Value::Int(-1))), foreign(ForeignKind::NoTimeToLive));
+        assert_eq!(holder(&Ok(Value::Int(-3))), foreign(ForeignKind::WrongType));
+        let eight_days = 8 * 24 * 60 * 60 * 1000;
+        assert_eq!(holder(&Ok(Value::Int(eight_days))), foreign(ForeignKind::LivesTooLong));
+    }
+
+    /// A reply that is not understood is never a grant.
+    #[test]
+    fn only_the_expected_reply_grants() {
+        for value in [Value::Int(0), Value::Int(2), Value::SimpleString("QUEUED".into())] {
+            assert!(!matches!(acquired(&Ok(value.clone())), Some(Vote::Granted)), "{value:?}");
+            assert!(!matches!(owned(&Ok(value.clone())), Vote::Granted), "{value:?}");
+        }
+        // The lock may be set nevertheless.
+        let queued = acquired(&Ok(Value::SimpleString("QUEUED".into())));
+        assert_eq!(queued, Some(Vote::Failed(NodeError::NotUnderstood)));
+        assert_eq!(acquired(&Ok(Value::Okay)), Some(Vote::Granted));
+        assert_eq!(owned(&Ok(Value::Int(1))), Vote::Granted);
+        assert_eq!(acquired(&Ok(Value::Nil)), None);
+        for value in [Value::Int(0), Value::Int(1), Value::Nil, Value::Boolean(true)] {
+            assert_ne!(
+                acquired_by_script(&Ok(value.clone()), &claim()),
+                Vote::Granted,
+                "{value:?}"
+            );
+        }
+        assert_eq!(acquired_by_script(&Ok(Value::Okay), &claim()), Vote::Granted);
+    }
+
+    /// Without its number a holder could not be told from its predecessor.
+    #[test]
+    fn a_claim_that_is_to_be_numbered_is_granted_with_a_number_only() {
+        let fenced = claim().fenced(&Arc::from("counter"));
+        let text = |text: &str| Ok(Value::BulkString(text.as_bytes().to_vec()));
+        for reply in [
+            Ok(Value::Okay),
+            Ok(Value::Nil),
+            text(""),
+            text("1e15"),
+            text("x"),
+            text("0"),
+            text("-1"),
+            text("9007199254740993"),
+        ] {
+            assert_ne!(acquired_by_script(&reply, &fenced), Vote::Granted, "{reply:?}");
+        }
+        assert_ne!(acquired_by_script(&text("7"), &claim()), Vote::Granted);
+        assert_eq!(acquired_by_script(&text("1795000000000001"), &fenced), Vote::Granted);
+        assert_eq!(fenced.first_token().unwrap().number(), 1_795_000_000_000_001);
+    }
+}

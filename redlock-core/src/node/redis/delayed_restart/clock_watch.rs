@@ -1,0 +1,261 @@
+//! Looks at a server's wall clock for as long as locks are asked of it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::sleep;
+
+use super::quarantine::Quarantine;
+use super::wall_clock::{Reading, Step, WallClock};
+use crate::clock::Clock;
+use crate::error::NodeError;
+use crate::node::redis::connection::Connection;
+use crate::node::redis::{encode, error};
+use crate::telemetry;
+
+/// How often it is looked at: for so long, and the time of a round trip, a server may grant what it
+/// should not.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Watches the wall clock of one node over all of its connections.
+#[derive(Debug)]
+pub(crate) struct ClockWatch {
+    node: Arc<str>,
+    clock: Arc<dyn Clock>,
+    restart_guard: Option<Duration>,
+    found: Mutex<Found>,
+}
+
+#[derive(Debug, Default)]
+struct Found {
+    /// Of whichever server was there: that it is another one, or was started again, changes nothing for
+    /// leases that it has kept or copied, which end at a time on the wall clock.
+    known: Option<WallClock>,
+    /// Because of the last step. It does not end with the connection.
+    probation: Option<Quarantine>,
+}
+
+impl ClockWatch {
+    pub(crate) fn new(
+        node: &Arc<str>,
+        clock: &Arc<dyn Clock>,
+        restart_guard: Option<Duration>,
+    ) -> Self {
+        let (node, clock) = (Arc::clone(node), Arc::clone(clock));
+        Self { node, clock, restart_guard, found: Mutex::default() }
+    }
+
+    /// Goes on with a new connection, before anything is asked over it.
+    pub(crate) fn begin(&self, link: &Connection) {
+        if let Some(probation) = self.found.lock().probation {
+            link.put_on(probation);
+        }
+        let Some(reading) = link.identity.time else {
+            self.warn_of_silence();
+            return;
+        };
+        self.compare(link, reading);
+    }
+
+    /// Asks now and then what time it is, while locks are asked for. A manager with the guard asks
+    /// when it is idle too: otherwise it would find out after it had counted a vote.
+    ///
+    /// However long the answer takes, it is waited for: it is worth something all the same, and as
+    /// with every other question the server is silent until then.
+    pub(crate) async fn watch(&self, link: &Connection) {
+        let command = encode::time();
+        while link.identity.time.is_some() {
+            sleep(PAUSE).await;
+            let was_used = link.was_used();
+            if !was_used && self.restart_guard.is_none() {
+                continue;
+            }
+            match Reading::take(&*self.clock, link.ask(&command)).await {
+                Ok(reading) => self.compare(link, reading),
+                Err(error) if matches!(error::node_error(&error), NodeError::NotPermitted(_)) => {
+                    self.warn_of_silence();
+                    break;
+                }
+                // A broken connection, or a server that is busy, is noticed by those who lock.
+                Err(_) => {}
+            }
+        }
+        std::future::pending::<()>().await;
+    }
+
+    fn compare(&self, link: &Connection, reading: Reading) {
+        let step = match &mut self.found.lock().known {
+            Some(known) => known.read_again(reading),
+            unknown => {
+                *unknown = Some(WallClock::new(reading));
+                return;
+            }
+        };
+        match step {
+            None => {}
+            Some(Step::Forward(by)) => self.stepped_forward(link, by),
+            Some(Step::Back(by)) => {
+                telemetry::clock_stepped(&self.node, "back");
+                tracing::warn!(
+                    node = %self.node, ?by,
+                    "a node's wall clock was stepped back, or runs slow; leases last longer there"
+                );
+            }
+        }
+    }
+
+    fn stepped_forward(&self, link: &Connection, by: Duration) {
+        telemetry::clock_stepped(&self.node, "forward");
+        let Some(longest_lease) = self.restart_guard else {
+            tracing::warn!(
+                node = %self.node, ?by,
+                "a node's wall clock was stepped forward, or runs fast; leases end early there, as if it had forgotten locks that are held"
+            );
+            return;
+        };
+        let probation = Quarantine::of_stepped(longest_lease, by);
+        link.put_on(probation);
+        self.found.lock().probation = Some(probation);
+        tracing::warn!(
+            node = %self.node, ?by,
+            "a node's wall clock was stepped forward, or runs fast; leases end early there, so it grants no locks for {longest_lease:?}"
+        );
+    }
+
+    fn warn_of_silence(&self) {
+        tracing::warn!(
+            node = %self.node,
+            "the server does not tell its time (TIME), so that steps of its wall clock go unnoticed"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::io::DuplexStream;
+    use tokio::time::{Instant, timeout};
+
+    use super::*;
+    use crate::clock::fake::RuntimeClock;
+    use crate::error::Vote;
+    use crate::key::LockKey;
+    use crate::node::redis::dialect::scripted::tests::{link, serve};
+    use crate::node::redis::set;
+    use crate::node::{Claim, Dialect, LockName};
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// A watch over a server that has told its time, and its end of the connection.
+    async fn watched(restart_guard: Option<Duration>) -> (ClockWatch, Connection, DuplexStream) {
+        let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
+        let (mut link, mut server) = link().await;
+        let command = encode::time();
+        let take = Reading::take(&*clock, link.ask(&command));
+        let reply = time(0);
+        let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
+        link.identity.time = Some(reading.unwrap());
+        let watch = ClockWatch::new(&"node".into(), &clock, restart_guard);
+        watch.begin(&link);
+        (watch, link, server)
+    }
+
+    /// What a server answers whose clock is ahead by some seconds.
+    fn time(ahead: u64) -> String {
+        format!("*2\r\n$10\r\n{}\r\n$1\r\n0\r\n", 1_790_000_000 + ahead)
+    }
+
+    /// Answers all questions for the time with this, and says how many came in so long.
+    async fn count(
+        (watch, link, server): &mut (ClockWatch, Connection, DuplexStream),
+        reply: &str,
+        so_long: Duration,
+    ) -> usize {
+        let count = Mutex::new(0);
+        let serve = async {
+            loop {
+                serve(server, "TIME", reply, || *count.lock().unwrap() += 1).await;
+            }
+        };
+        let both = async { tokio::join!(watch.watch(link), serve) };
+        assert!(timeout(so_long, both).await.is_err());
+        count.into_inner().unwrap()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_is_asked_for_while_locks_are() {
+        let mut watched = watched(None).await;
+        assert_eq!(count(&mut watched, &time(0), 10 * SECOND).await, 0, "it is idle");
+        watched.1.note_use();
+        watched.1.note_use();
+        assert_eq!(count(&mut watched, &time(10), 10 * SECOND).await, 1);
+    }
+
+    /// A first vote after a while would be counted before the step is found.
+    #[tokio::test(start_paused = true)]
+    async fn with_the_restart_guard_the_time_is_always_asked_for() {
+        let mut watched = watched(Some(LEASE)).await;
+        let asked = count(&mut watched, &time(0), 10 * SECOND + PAUSE / 2).await;
+        assert_eq!(asked, 20);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_does_not_tell_its_time_any_more_is_not_asked_again() {
+        let mut watched = watched(Some(LEASE)).await;
+        let denied = "-NOPERM this user has no permissions to run the 'time' command\r\n";
+        assert_eq!(count(&mut watched, denied, 10 * SECOND).await, 1);
+        assert_eq!(count(&mut watched, "-BUSY a script runs\r\n", 2 * SECOND).await, 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_forward_keeps_a_guarded_server_from_granting_over_all_connections() {
+        let mut watched = watched(Some(LEASE)).await;
+        assert_eq!(watched.1.may_grant(), Ok(()));
+        count(&mut watched, &time(60), SECOND).await;
+        let error = watched.1.may_grant().unwrap_err();
+        assert!(matches!(error, NodeError::ClockStepped { .. }), "{error}");
+        // Another connection, over which nothing new is seen.
+        let (watch, ..) = watched;
+        let (mut link, _server) = link().await;
+        watch.begin(&link);
+        assert!(matches!(link.may_grant(), Err(NodeError::ClockStepped { .. })));
+        tokio::time::advance(LEASE).await;
+        assert_eq!(link.may_grant(), Ok(()));
+        link.identity.time = None;
+        watch.begin(&link);
+        assert_eq!(link.may_grant(), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_step_back_and_a_step_without_the_guard_are_only_told() {
+        for (guard, ahead) in [(Some(LEASE), None), (None, Some(60))] {
+            let mut watched = watched(guard).await;
+            watched.1.note_use();
+            let reply = ahead.map_or_else(|| time(0).replace("179", "178"), time);
+            assert!(count(&mut watched, &reply, PAUSE + PAUSE / 2).await > 0);
+            assert_eq!(watched.1.may_grant(), Ok(()), "{guard:?}");
+        }
+    }
+
+    /// Where the question was under way for long, the step may be older than the answer by so much.
+    #[tokio::test]
+    async fn what_is_granted_while_a_step_is_found_does_not_count() {
+        let key = LockKey::new("order:42").unwrap();
+        let (link, mut server) = link().await;
+        for (stepped, granted) in [(false, true), (true, false)] {
+            let name = LockName::new("", &key, Dialect::Plain);
+            let claim = Claim::new(name, key.clone());
+            let acquire = set(&link, &claim, LEASE, Instant::now() + LEASE);
+            let step = || {
+                if stepped {
+                    link.put_on(Quarantine::of_stepped(LEASE, SECOND));
+                }
+            };
+            let (vote, ()) = tokio::join!(acquire, serve(&mut server, "SET", "+OK\r\n", step));
+            assert_eq!(vote == Vote::Granted, granted, "{vote}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Keeps a server that may have forgotten locks from voting ("delayed restarts" in the Redis
+//! documentation, "Distributed locks with Redis").
+
+pub(crate) mod clock_watch;
+pub(crate) mod incarnation;
+pub(crate) mod quarantine;
+pub(crate) mod wall_clock;

@@ -1,0 +1,220 @@
+//! Keeping a server from granting locks that was started a short time ago, or whose clock was stepped.
+//!
+//! A server that comes back without its data has forgotten who holds what, and would be part of a
+//! second quorum for a lock that is held. So has one whose wall clock was stepped forward: to it, the
+//! leases are over. The Redis documentation ("Distributed locks with Redis",
+//! "delayed restarts") lets it stay away until every lease that it may have granted has run out. Here
+//! its clients see to that.
+//!
+//! On probation, a server is not asked to set a lock, neither for a new holder nor to set again one
+//! that it has forgotten. It is asked to extend and to release:
+//!
+//! * Its consent to an extension counts. It compares the token, so that a yes says that the lock
+//!   stands there, put there by this holder, and keeps others out from now on; what else the server
+//!   has forgotten does not matter. One that has forgotten this lock says so, and is not counted.
+//! * A release takes away what a server that kept its data would hold on to otherwise.
+//!
+//! To set a forgotten lock again while a quorum confirms it would be safe: nobody else can hold it at
+//! that time. But then the proof leans on when that quorum was asked. A server that sets nothing
+//! needs no proof, and the lock is set again when the probation is over, if it is still held.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use crate::error::NodeError;
+
+/// The server tells its uptime as the difference of two times in whole seconds.
+const ROUNDING: Duration = Duration::from_secs(1);
+
+/// How long it is since a server may have forgotten locks, compared with the longest lease.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Quarantine {
+    longest_lease: Duration,
+    /// When it was `age` ago at least.
+    looked_at: Instant,
+    age: Duration,
+    cause: Cause,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Cause {
+    Restarted {
+        /// Whether the server says when.
+        told: bool,
+    },
+    ClockStepped {
+        by: Duration,
+    },
+}
+
+/// Whether a server may be asked to set locks. Most are on no probation, and every lock asks.
+#[derive(Debug, Default)]
+pub(crate) struct VoteGate {
+    on_probation: AtomicBool,
+    probation: Mutex<Option<Quarantine>>,
+}
+
+impl VoteGate {
+    /// Of several probations, the one that lasts for the longest counts.
+    pub(crate) fn put_on(&self, probation: Quarantine) {
+        let mut kept = self.probation.lock();
+        if kept.is_none_or(|kept| kept.left() < probation.left()) {
+            *kept = Some(probation);
+        }
+        self.on_probation.store(true, Ordering::Release);
+    }
+
+    /// Fails as long as the server may have forgotten a lock that is still held.
+    pub(crate) fn check(&self) -> Result<(), NodeError> {
+        if !self.on_probation.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut kept = self.probation.lock();
+        kept.as_ref().map_or(Ok(()), Quarantine::check)?;
+        *kept = None;
+        self.on_probation.store(false, Ordering::Release);
+        Ok(())
+    }
+}
+
+impl Quarantine {
+    /// Of a server that was connected to at `connected_at`, and then said that it was running for
+    /// `uptime`.
+    ///
+    /// One that does not say is as old as its connection, which belongs to one life of a server.
+    pub(crate) fn new(
+        longest_lease: Duration,
+        connected_at: Instant,
+        uptime: Option<Duration>,
+    ) -> Self {
+        let age = uptime.unwrap_or_default().saturating_sub(ROUNDING);
+        let cause = Cause::Restarted { told: uptime.is_some() };
+        Self { longest_lease, looked_at: connected_at, age, cause }
+    }
+
+    /// Of a server whose wall clock is found to be stepped forward now.
+    pub(crate) fn of_stepped(longest_lease: Duration, by: Duration) -> Self {
+        let cause = Cause::ClockStepped { by };
+        Self { longest_lease, looked_at: Instant::now(), age: Duration::ZERO, cause }
+    }
+
+    /// Takes into account that the connection to its former life broke at `ended`: it cannot be
+    /// running for longer. It says so all the same where its wall clock was set right meanwhile, as
+    /// happens while a machine starts.
+    pub(crate) fn not_before(mut self, ended: Instant) -> Self {
+        self.age = self.age.min(self.looked_at.saturating_duration_since(ended));
+        self
+    }
+
+    /// Fails as long as the server may have forgotten a lock that is still held.
+    pub(crate) fn check(&self) -> Result<(), NodeError> {
+        let age = self.age();
+        let votes_in = self.longest_lease.saturating_sub(age);
+        if votes_in.is_zero() {
+            return Ok(());
+        }
+        Err(match self.cause {
+            Cause::Restarted { told } => {
+                NodeError::Restarted { ago: told.then_some(age), votes_in }
+            }
+            Cause::ClockStepped { by } => NodeError::ClockStepped { by, votes_in },
+        })
+    }
+
+    fn age(&self) -> Duration {
+        self.age.saturating_add(self.looked_at.elapsed())
+    }
+
+    fn left(&self) -> Duration {
+        self.longest_lease.saturating_sub(self.age())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn votes_in(probation: Quarantine) -> Duration {
+        match probation.check() {
+            Ok(()) => Duration::ZERO,
+            Err(NodeError::Restarted { votes_in, .. }) => votes_in,
+            Err(error) => panic!("{error}"),
+        }
+    }
+
+    /// A server that was started at 0.9 and is asked at 10.0 says ten seconds, and is nine old.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_votes_when_it_is_surely_older_than_the_longest_lease() {
+        let probation = Quarantine::new(LEASE, Instant::now(), Some(10 * SECOND));
+        assert_eq!(votes_in(probation), 21 * SECOND);
+        advance(20 * SECOND + Duration::from_millis(999)).await;
+        assert_eq!(votes_in(probation), Duration::from_millis(1));
+        advance(Duration::from_millis(1)).await;
+        assert_eq!(probation.check(), Ok(()));
+
+        let old = Quarantine::new(LEASE, Instant::now(), Some(31 * SECOND));
+        assert_eq!(old.check(), Ok(()));
+        let new = Quarantine::new(LEASE, Instant::now(), Some(Duration::ZERO));
+        assert_eq!(votes_in(new), LEASE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_does_not_tell_its_uptime_is_as_old_as_its_connection() {
+        let probation = Quarantine::new(LEASE, Instant::now(), None);
+        assert_eq!(votes_in(probation), LEASE);
+        advance(LEASE).await;
+        assert_eq!(probation.check(), Ok(()));
+    }
+
+    /// Its machine has started with a wrong clock that was set right later.
+    #[tokio::test(start_paused = true)]
+    async fn a_server_is_not_older_than_the_end_of_its_former_life() {
+        let ended = Instant::now();
+        advance(5 * SECOND).await;
+        let stepped = Quarantine::new(LEASE, Instant::now(), Some(86_400 * SECOND));
+        assert_eq!(stepped.check(), Ok(()));
+        assert_eq!(votes_in(stepped.not_before(ended)), 25 * SECOND);
+        let truthful = Quarantine::new(LEASE, Instant::now(), Some(3 * SECOND));
+        assert_eq!(votes_in(truthful.not_before(ended)), 28 * SECOND, "started after a while");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_reason_says_since_when_and_for_how_long() {
+        let probation = Quarantine::new(LEASE, Instant::now(), Some(4 * SECOND));
+        advance(Duration::from_millis(100)).await;
+        let words = probation.check().unwrap_err().to_string();
+        assert_eq!(words, "restarted 3s ago, votes again in 27s");
+        let untold = Quarantine::new(LEASE, Instant::now(), None);
+        advance(Duration::from_millis(29_750)).await;
+        let words = untold.check().unwrap_err().to_string();
+        assert_eq!(words, "it does not tell (INFO) when it was started, votes in 250ms");
+        let stepped = Quarantine::of_stepped(LEASE, Duration::from_millis(59_400));
+        advance(Duration::from_millis(500)).await;
+        let words = stepped.check().unwrap_err().to_string();
+        assert_eq!(words, "its wall clock was stepped forward by 60s, votes again in 30s");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn of_several_probations_the_one_that_ends_last_counts() {
+        let standing = VoteGate::default();
+        assert_eq!(standing.check(), Ok(()));
+        standing.put_on(Quarantine::new(LEASE, Instant::now(), Some(21 * SECOND)));
+        assert!(matches!(standing.check(), Err(NodeError::Restarted { .. })));
+        let stepped = Quarantine::of_stepped(LEASE, SECOND);
+        standing.put_on(stepped);
+        standing.put_on(Quarantine::new(LEASE, Instant::now(), Some(11 * SECOND)));
+        assert_eq!(standing.check(), stepped.check());
+        advance(LEASE).await;
+        assert_eq!(standing.check(), Ok(()));
+        standing.put_on(Quarantine::of_stepped(LEASE, SECOND));
+        assert!(standing.check().is_err(), "another one");
+    }
+}

@@ -1,0 +1,57 @@
+//! The lock of Redisson's `RLock`: a hash from the owner to how often it holds.
+//!
+//! Ours is always held once: re-entry is counted in this process.
+
+use std::sync::Arc;
+
+use bb8_redis::redis::{RedisError, Value};
+
+use crate::node::redis::connection::Connection;
+use crate::node::redis::encode::millis;
+use crate::node::redis::script::Scripts;
+use crate::node::{Claim, LockName};
+
+/// Where releases are announced: the name in braces, so that it lies in the same slot of a cluster
+/// as the key, unless the name has braces of its own.
+pub(crate) fn channel(name: &LockName) -> Arc<str> {
+    let name = name.as_str();
+    if name.contains('{') {
+        format!("redisson_lock__channel:{name}").into()
+    } else {
+        format!("redisson_lock__channel:{{{name}}}").into()
+    }
+}
+
+/// Removes the lock, or shortens its time to live where it has to stay.
+pub(crate) async fn release(link: &Connection, claim: &Claim) -> Result<Value, RedisError> {
+    let (name, token) = (claim.name().as_str(), claim.token().as_bytes());
+    let channel = channel(claim.name());
+    let scripts = Scripts::of(claim.dialect());
+    match claim.stays_for().map(millis) {
+        None => link.run(scripts.release, &[name], &[token, channel.as_bytes()]).await,
+        Some(stays) => {
+            let arguments = [token, stays.as_bytes(), channel.as_bytes()];
+            link.run(scripts.shorten, &[name], &arguments).await
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::LockKey;
+    use crate::node::Dialect;
+
+    /// As Redisson 3.50 does, seen by MONITOR.
+    #[test]
+    fn the_channel_is_that_of_redisson() {
+        for (key, expected) in [
+            ("order:42", "redisson_lock__channel:{shop:order:42}"),
+            ("a{b}c", "redisson_lock__channel:shop:a{b}c"),
+            ("a{b", "redisson_lock__channel:shop:a{b"),
+        ] {
+            let key = LockKey::new(key).unwrap();
+            assert_eq!(&*channel(&LockName::new("shop:", &key, Dialect::Redisson)), expected);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What a server's errors mean, in its own words.
+
+use std::sync::Arc;
+
+use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
+
+use crate::error::NodeError;
+
+/// What went wrong, once there was a connection.
+pub(super) fn node_error(error: &RedisError) -> NodeError {
+    if let ErrorKind::Server(kind) = error.kind() {
+        let words: Arc<str> = words(error).into();
+        return if kind == ServerErrorKind::NoPerm || is_denied_in_script(&words) {
+            NodeError::NotPermitted(words)
+        } else {
+            NodeError::Server(words)
+        };
+    }
+    let words = words(error).into();
+    if error.is_io_error() || error.is_unrecoverable_error() {
+        NodeError::ConnectionBroke(words)
+    } else {
+        NodeError::Server(words)
+    }
+}
+
+/// Inside a script, what the user may not do is an error of another kind, with other words in each
+/// version: those of Redis 6.2, of 7.0, and since 7.2.
+fn is_denied_in_script(words: &str) -> bool {
+    words.contains("ACL failure in script") || words.contains("user executing the script can't")
+}
+
+/// Adds to an error in a script what the server does not say: up to Redis 7.0 it does not name the
+/// command that the user has no right to.
+pub(super) fn name_commands(commands: &[String], error: RedisError) -> RedisError {
+    const DENIED: &str = "The user executing the script can't";
+    let words = words(&error);
+    let Some(at) = words.find(DENIED) else { return error };
+    let denied = words[at..].split(" script: ").next().unwrap_or(DENIED);
+    let words = format!("{denied}; it calls {}", commands.join(", "));
+    (ErrorKind::Server(ServerErrorKind::NoPerm), "not permitted", words).into()
+}
+
+/// Why there is no connection: the server has refused us in its own words, or was not reached.
+pub(super) fn not_connected(error: &RedisError) -> NodeError {
+    let words: Arc<str> = words(error).into();
+    // The last where the code does not get through to us: of SELECT.
+    let refusals = ["WRONGPASS", "NOAUTH", "NOPERM", "has no permissions"];
+    let refused = refusals.iter().any(|refusal| words.contains(refusal));
+    if refused {
+        NodeError::NotPermitted(words)
+    } else if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::AuthenticationFailed) {
+        NodeError::Server(words)
+    } else {
+        NodeError::NotConnected(words)
+    }
+}
+
+/// An error in the server's own words where it has spoken: `OOM command not allowed ..`.
+pub(super) fn words(error: &RedisError) -> String {
+    let words = all_words(error);
+    // A server that does not know a command repeats its arguments, tokens and passwords included.
+    escaped(words.split_once(", with args").map_or(words.as_str(), |(before, _)| before))
+}
+
+/// A server's words on one line: control characters, and others that are not printed, are escaped, so
+/// that no server writes lines of its own into a log. Escaping twice changes nothing.
+pub(super) fn escaped(words: &str) -> String {
+    let mut escaped = String::with_capacity(words.len());
+    for character in words.chars() {
+        match character {
+            '\\' | '"' | '\'' => escaped.push(character),
+            _ => escaped.extend(character.escape_debug()),
+        }
+    }
+    escaped
+}
+
+fn all_words(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        (None, Some(detail)) => detail.to_owned(),
+        (None, None) => error.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Vote;
+
+    #[test]
+    fn what_is_not_permitted_is_known_by_its_words_in_every_version() {
+        for (words, denied) in [
+            ("NOPERM this user has no permissions to run the 'set' command", true),
+            (
+                "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: The user \
+              executing the script can't run this command or subcommand",
+                true,
+            ),
+            ("ERR The user executing the script can't run this command or subcommand", true),
+            ("ERR The user executing the script can't access at least one of the keys", true),
+            (
+                "ERR ACL failure in script: User app has no permissions to run the 'get' command",
+                true,
+            ),
+            ("ERR unknown command 'SET'", false),
+        ] {
+            let reply = bb8_redis::redis::parse_redis_value(format!("-{words}\r\n").as_bytes());
+            let error = reply.unwrap().extract_error().unwrap_err();
+            let error = node_error(&error);
+            assert_eq!(matches!(error, NodeError::NotPermitted(_)), denied, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn control_characters_in_a_servers_words_are_escaped() {
+        let error = |text: &str| {
+            let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
+            reply.unwrap().extract_error().unwrap_err()
+        };
+        let said =
+            "ERR it's \"full\"\n2026 WARN a lock\twas \u{1b}[31mlost\u{7f}\u{85}\u{2028}\u{202e}.";
+        let escaped =
+            r#"ERR it's "full"\n2026 WARN a lock\twas \u{1b}[31mlost\u{7f}\u{85}\u{2028}\u{202e}."#;
+        assert_eq!(words(&error(said)), escaped);
+        assert_eq!(node_error(&error(said)), NodeError::Server(escaped.into()));
+        assert_eq!(not_connected(&error(said)), NodeError::Server(escaped.into()));
+        let vote = Vote::Failed(node_error(&error(said)));
+        assert_eq!(vote.to_string(), format!("failed: {escaped}"));
+        let broke = RedisError::from((ErrorKind::Io, "it broke", "a\nb".to_owned()));
+        assert_eq!(node_error(&broke), NodeError::ConnectionBroke(r"a\nb".into()));
+        // In a script the words are read, completed and made an error again.
+        let denied = "ERR The user executing the script can't\nrun this command";
+        let named = words(&name_commands(&["get".to_owned(), "del".to_owned()], error(denied)));
+        assert!(named.contains(r"can't\nrun this command; it calls get, del"), "{named}");
+    }
+}

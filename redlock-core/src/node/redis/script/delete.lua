@@ -1,0 +1,1 @@
+redis.call('DEL', KEYS[1])

@@ -1,0 +1,205 @@
+//! The operations that are more than one command.
+//!
+//! The server runs each script as one step (Redis documentation, "Scripting with Lua"). The texts are
+//! constant, and data travels in KEYS and ARGV, so that the server compiles each script once.
+//!
+//! A script is put together from the pieces in this folder. All scripts that compare the owner take its
+//! token as their first argument. They return 0 if another owner has the lock or nobody has it, and -3
+//! for a key of another type.
+
+use std::fmt;
+
+use crate::node::Dialect;
+
+/// A script.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Script {
+    index: usize,
+    name: &'static str,
+    source: &'static str,
+}
+
+/// The scripts of a dialect.
+#[derive(Debug)]
+pub(super) struct Scripts {
+    /// Sets the lock with the time to live that is the second argument, in milliseconds, and returns OK.
+    /// If the key exists, returns its time to live: -1 for none. `None` where one command does that.
+    pub(super) acquire: Option<Script>,
+    /// As `acquire`, but increments the fencing counter, which is the second key, and returns the number
+    /// as text.
+    pub(super) acquire_fenced: Script,
+    /// Returns the time to live of what stands at the key: -1 for none, -2 for no key. The token does not
+    /// leave the server. `None` where `acquire` does that.
+    pub(super) inspect: Option<Script>,
+    /// Raises the fencing counter to the number that is the second argument, and returns 1.
+    pub(super) confirm: Script,
+    /// Extends the time to live to the second argument, in milliseconds, and returns 1. Never shortens it.
+    pub(super) extend: Script,
+    /// Deletes the lock and publishes the release; the channel is the last argument, unless it has the
+    /// name of the key. Returns 1 + the number of subscribers.
+    pub(super) release: Script,
+    /// As `release`, but instead of deleting the lock shortens its time to live to the second argument.
+    pub(super) shorten: Script,
+}
+
+/// Puts a script together from its pieces.
+macro_rules! script {
+    ($index:literal, $name:literal: $($piece:literal)+) => {
+        Script {
+            index: $index,
+            name: $name,
+            source: concat!($(include_str!(concat!($piece, ".lua"))),+),
+        }
+    };
+}
+
+const PLAIN: Scripts = Scripts {
+    acquire: None,
+    acquire_fenced: script!(0, "plain/acquire_fenced":
+        "plain/read" "plain/free" "fencing/read" "fencing/count" "plain/set"),
+    inspect: Some(script!(1, "plain/inspect": "plain/read" "plain/inspect")),
+    confirm: script!(2, "plain/confirm":
+        "plain/read" "plain/owned" "fencing/read" "fencing/confirm"),
+    extend: script!(3, "plain/extend": "plain/read" "plain/owned" "extend"),
+    release: script!(4, "plain/release":
+        "plain/read" "plain/owned" "delete" "plain/publish" "listeners"),
+    shorten: script!(5, "plain/shorten":
+        "plain/read" "plain/owned" "shorten" "plain/publish" "listeners"),
+};
+
+const REDISSON: Scripts = Scripts {
+    acquire: Some(script!(6, "redisson/acquire":
+        "redisson/read" "redisson/free" "redisson/set" "redisson/ok")),
+    acquire_fenced: script!(7, "redisson/acquire_fenced":
+        "redisson/read" "redisson/free" "fencing/read" "fencing/count" "redisson/set"
+        "redisson/number"),
+    inspect: None,
+    confirm: script!(8, "redisson/confirm":
+        "redisson/read" "redisson/owned" "fencing/read" "fencing/confirm"),
+    extend: script!(9, "redisson/extend": "redisson/read" "redisson/owned" "extend"),
+    release: script!(10, "redisson/release":
+        "redisson/read" "redisson/owned" "delete" "redisson/publish" "listeners"),
+    shorten: script!(11, "redisson/shorten":
+        "redisson/read" "redisson/owned" "shorten" "redisson/publish" "listeners"),
+};
+
+impl Scripts {
+    /// The scripts of a dialect.
+    pub(super) const fn of(dialect: Dialect) -> &'static Self {
+        match dialect {
+            Dialect::Plain => &PLAIN,
+            Dialect::Redisson => &REDISSON,
+        }
+    }
+
+    const fn all(&self) -> [Option<Script>; 7] {
+        let Self { acquire, acquire_fenced, inspect, confirm, extend, release, shorten } = self;
+        [
+            *acquire,
+            Some(*acquire_fenced),
+            *inspect,
+            Some(*confirm),
+            Some(*extend),
+            Some(*release),
+            Some(*shorten),
+        ]
+    }
+}
+
+impl Script {
+    /// How many scripts there are.
+    pub(super) const COUNT: usize = 12;
+
+    /// The scripts of all dialects, each at its index.
+    pub(super) const ALL: [Self; Self::COUNT] = {
+        let mut all = [PLAIN.extend; Self::COUNT];
+        let (mut dialect, dialects) = (0, [PLAIN.all(), REDISSON.all()]);
+        while dialect < dialects.len() {
+            let (mut script, scripts) = (0, dialects[dialect]);
+            while script < scripts.len() {
+                if let Some(script) = scripts[script] {
+                    all[script.index] = script;
+                }
+                script += 1;
+            }
+            dialect += 1;
+        }
+        all
+    };
+
+    /// Its place in [`ALL`](Self::ALL).
+    pub(super) const fn index(self) -> usize {
+        self.index
+    }
+
+    /// The dialect and the operation.
+    #[cfg(test)]
+    pub(super) const fn name(self) -> &'static str {
+        self.name
+    }
+
+    pub(super) const fn source(self) -> &'static str {
+        self.source
+    }
+
+    /// The commands that it calls, in lower case.
+    pub(super) fn commands(self) -> Vec<String> {
+        let calls = self.source.split("call('").skip(1);
+        let names = calls.filter_map(|call| call.split_once('\'')).map(|(name, _)| name);
+        let mut commands = Vec::new();
+        for name in names.map(str::to_ascii_lowercase) {
+            if !commands.contains(&name) {
+                commands.push(name);
+            }
+        }
+        commands
+    }
+}
+
+impl fmt::Debug for Script {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_script_stands_at_its_index() {
+        for (index, script) in Script::ALL.into_iter().enumerate() {
+            assert_eq!(script.index(), index, "{script:?}");
+        }
+        let names: HashSet<_> = Script::ALL.into_iter().map(Script::name).collect();
+        assert_eq!(names.len(), Script::COUNT);
+    }
+
+    #[test]
+    fn a_script_knows_what_it_calls() {
+        assert_eq!(PLAIN.extend.commands(), ["get", "pttl", "pexpire"]);
+        assert_eq!(PLAIN.release.commands(), ["get", "del", "publish"]);
+        let acquire = ["hexists", "exists", "pttl", "pexpire", "hset", "del"];
+        assert_eq!(REDISSON.acquire.unwrap().commands(), acquire);
+    }
+
+    /// Only the owner releases: no script removes or lengthens anything without the comparison.
+    #[test]
+    fn every_script_that_changes_something_compares_first() {
+        let comparisons = [
+            ("if value ~= ARGV[1] then return 0", PLAIN),
+            ("if owned ~= 1 then return 0", REDISSON),
+        ];
+        for (comparison, Scripts { confirm, extend, release, shorten, .. }) in comparisons {
+            for script in [confirm, extend, release, shorten] {
+                let compare = script.source().find(comparison).unwrap();
+                for change in ["'DEL'", "'PEXPIRE'", "'PUBLISH'", "'SET'"] {
+                    let at = script.source().find(change);
+                    assert!(at.is_none_or(|at| at > compare), "{script:?}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,1 @@
+if value then return redis.call('PTTL', KEYS[1]) end

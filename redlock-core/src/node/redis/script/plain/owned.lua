@@ -1,0 +1,1 @@
+if value ~= ARGV[1] then return 0 end

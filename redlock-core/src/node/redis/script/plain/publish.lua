@@ -1,0 +1,1 @@
+local listeners = redis.pcall('PUBLISH', KEYS[1], '0')

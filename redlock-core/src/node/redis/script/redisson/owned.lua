@@ -1,0 +1,1 @@
+if owned ~= 1 then return 0 end

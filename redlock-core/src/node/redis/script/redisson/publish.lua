@@ -1,0 +1,1 @@
+local listeners = redis.pcall('PUBLISH', ARGV[#ARGV], '0')
