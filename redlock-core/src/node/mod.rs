@@ -1,78 +1,183 @@
-//! One vote: what a node is asked, and the nodes there are.
+//! Nodes: the independent stores that vote on a lock.
+//!
+//! A node is one Redis server, one database, one memory. It has one vote. A lock on one node is granted by
+//! its vote, a lock on several nodes by the votes of a majority. [`Node`] is the whole protocol between a
+//! lock manager and its nodes.
+//!
+//! # Writing a node
+//!
+//! Implement [`Node`] for a store, and add it by
+//! [`LockManagerBuilder::node`](crate::LockManagerBuilder::node). The store must be able to
+//!
+//! * set a value under a name if there is none, with a time to live, in one step. The value is the
+//!   [token](Op::token), or contains it;
+//! * compare that value and then change the time to live, or delete the value, in one step.
+//!
+//! A store that also notifies [subscribers](Node::subscribe) of releases lets waiters begin without
+//! delay. Otherwise they poll.
+//!
+//! What else a node must keep is said where it belongs: the meaning of each vote at [`Action`], the order
+//! of execution at [`Node::call`], numbers at [`Reply::number`], the meaning of failures at
+//! [`NodeError`](crate::NodeError).
+//!
+//! ```
+//! use std::collections::HashMap;
+//! use std::sync::{Arc, Mutex};
+//! use std::time::{Duration, Instant};
+//!
+//! use redlock_core::node::{
+//!     Action, Capabilities, LockSpec, Node, NodeStatus, Notify, Op, Reply, ReplyFuture,
+//!     StatusReceiver, StatusSender, Subscription, Token,
+//! };
+//! use redlock_core::{LockManager, Vote};
+//!
+//! /// Locks in a map. Waiters poll, and there are no fencing tokens.
+//! #[derive(Debug)]
+//! struct MapNode {
+//!     name: Arc<str>,
+//!     locks: Mutex<HashMap<String, (Token, Instant)>>,
+//!     status: StatusSender,
+//! }
+//!
+//! impl Node for MapNode {
+//!     fn name(&self) -> &Arc<str> {
+//!         &self.name
+//!     }
+//!
+//!     fn capabilities(&self) -> Capabilities {
+//!         let mut capabilities = Capabilities::default();
+//!         capabilities.fencing = false;
+//!         capabilities
+//!     }
+//!
+//!     // Executed at once, so that the order is kept. A node that sends something returns
+//!     // `ReplyFuture::new(async move { .. })`.
+//!     fn call(&self, op: Op) -> ReplyFuture {
+//!         let (name, now) = (op.spec.name().as_str().to_owned(), Instant::now());
+//!         let mut locks = self.locks.lock().unwrap();
+//!         let holder = locks.get(&name).filter(|(_, end)| *end > now).copied();
+//!         let vote = match (op.action, holder) {
+//!             (Action::Acquire { lease, .. }, None) => {
+//!                 locks.insert(name, (op.token, now + lease));
+//!                 Vote::Granted
+//!             }
+//!             (Action::Acquire { .. }, Some((_, end))) => Vote::Held { remaining: Some(end - now) },
+//!             (Action::Extend { lease, .. }, Some((token, end))) if token == op.token => {
+//!                 locks.insert(name, (token, end.max(now + lease)));
+//!                 Vote::Granted
+//!             }
+//!             (Action::Release { min_hold: None, .. }, Some((token, _))) if token == op.token => {
+//!                 locks.remove(&name);
+//!                 Vote::Granted
+//!             }
+//!             (Action::Release { min_hold: Some(time), .. }, Some((token, end)))
+//!                 if token == op.token =>
+//!             {
+//!                 locks.insert(name, (token, end.min(now + time)));
+//!                 Vote::Granted
+//!             }
+//!             _ => Vote::Gone,
+//!         };
+//!         ReplyFuture::ready(vote)
+//!     }
+//!
+//!     fn subscribe(&self, _: &Arc<LockSpec>, _: Notify) -> Subscription {
+//!         Subscription::new(|| {})
+//!     }
+//!
+//!     fn status(&self) -> StatusReceiver {
+//!         self.status.subscribe()
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let node = MapNode {
+//!     name: "map".into(),
+//!     locks: Mutex::default(),
+//!     status: StatusSender::new(NodeStatus::Up),
+//! };
+//! let locks = LockManager::builder().node(node).connect().await?;
+//! let guard = locks.lock("order:42").expire(Duration::from_secs(5)).try_acquire().await?;
+//! assert!(locks.lock("order:42").try_acquire().await.unwrap_err().is_contended());
+//! guard.release().await?;
+//! # Ok(()) }
+//! ```
 
-mod claim;
-mod dialect;
+mod capabilities;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
-mod name;
+mod op;
+mod ordered;
 pub(crate) mod redis;
-mod token;
+mod reply_future;
+mod status;
+mod subscription;
 
 use std::fmt;
-use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use crate::error::Vote;
+pub use crate::lock::{LockName, LockSpec, Mode, Token};
+pub use capabilities::Capabilities;
+pub use op::{Action, Op, Reply};
+pub use ordered::Ordered;
+pub use reply_future::ReplyFuture;
+pub(crate) use reply_future::poll_periodically;
+pub use status::{NodeStatus, StatusReceiver, StatusSender};
+pub use subscription::{Notify, Subscription};
 
-pub(crate) use claim::Claim;
-pub use dialect::Dialect;
-pub(crate) use name::LockName;
-
-/// One independent store of locks.
-///
-/// A node executes what it is asked in the order in which the answers were first polled, so that a
-/// release never overtakes the acquisition that it cleans up after (invariant 6).
-pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
-    /// Its name in votes and logs: host and port, never a password.
+/// An independent store of locks, with one vote. See the [module](self) for how to write one.
+pub trait Node: fmt::Debug + Send + Sync + 'static {
+    /// Returns the name of the node in votes, logs and metrics, such as host and port; never a password.
     fn name(&self) -> &Arc<str>;
 
-    /// Sets the lock, if it is free, with a time to live of `expire`. If the claim has a
-    /// [counter](Claim::counter), that goes up too, and gives the claim its number.
-    fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer;
+    /// Returns what the node can do. It does not change while the node lives.
+    fn capabilities(&self) -> Capabilities;
 
-    /// Makes the lock live at least `expire` from now, if it is still the claim's. Never shortens.
-    fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer;
+    /// Executes an operation.
+    ///
+    /// A node must execute operations in the order in which their futures were first polled, whoever
+    /// polls them, so that a release never overtakes the acquisition that it cleans up after. A store
+    /// that cannot keep this order says so in its [capabilities](Capabilities::ordered).
+    ///
+    /// The manager polls the future of an acquisition until it completes, even if the caller has gone,
+    /// unless the manager is shut down or its last runtime ends. It does not repeat an operation that
+    /// failed; only a release that was not confirmed is called again, until the lease has run out.
+    ///
+    /// A node without a connection should reply at once, by [`Vote::Failed`](crate::Vote::Failed): nobody
+    /// waits for it then.
+    fn call(&self, op: Op) -> ReplyFuture;
 
-    /// Raises the claim's counter to `number` at least, if the lock is still the claim's.
-    fn confirm(&self, claim: &Arc<Claim>, number: i64) -> Answer;
+    /// Calls `notify` whenever a lock of this spec is released, until the subscription is dropped.
+    ///
+    /// Notifications may get lost, and may come too often: a waiter polls beside them, and asks again. A
+    /// store that has none returns `Subscription::new(|| {})`.
+    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription;
 
-    /// Removes the lock, if it is still the claim's; shortens its time to live instead where the
-    /// claim [has to stay](Claim::stays_for).
-    fn release(&self, claim: &Arc<Claim>) -> Answer;
+    /// Returns the status of the node.
+    ///
+    /// [`connect`](crate::LockManagerBuilder::connect) waits for it, and
+    /// [`LockManager::is_available`](crate::LockManager::is_available) shows it. It is not read before
+    /// each acquisition.
+    fn status(&self) -> StatusReceiver;
 
-    /// Calls `ring` whenever a lock of this name is released here, until the result is dropped.
-    /// Announcements may get lost; they never hold anything up.
-    fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready);
-
-    /// Whether the node is silent, although it owes an answer: for `limit` at least. The caller has waited
-    /// for the answer for the time `waited`.
+    /// Returns whether the node is silent, although it owes a reply: for `limit` at least. The caller has
+    /// waited for the reply for the time `waited`.
     ///
     /// Only the node can tell a silent store from a process that is late in sending commands or in
-    /// reading replies. A node that cannot tell counts as silent once a caller has waited for `limit`.
-    /// A caller looks for the first time before that, so that a node which does not know whether it
-    /// owes an answer has the time to find out.
+    /// reading replies. A node that cannot tell counts as silent once a caller has waited for `limit`,
+    /// which is what the provided method returns. A caller looks for the first time before that, so that
+    /// a node which does not know whether it owes a reply has the time to find out.
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
         if waited >= limit { Silence::Lasts(waited) } else { Silence::Unknown(limit - waited) }
     }
-
-    /// Whether it is a server in cluster mode, as far as is known. The keys of one question must then
-    /// lie in one slot.
-    fn is_cluster(&self) -> bool;
-
-    /// Whether it can be asked now, as far as is known.
-    fn is_up(&self) -> bool;
-
-    /// Resolves when the node can be asked (again).
-    fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>>;
 }
 
-/// Whether a node that owes an answer is silent.
+/// Whether a node that owes a reply is silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Silence {
-    /// The node has been silent for this time. This process would have read an answer.
+pub enum Silence {
+    /// The node has been silent for this time. This process would have read a reply.
     Lasts(Duration),
     /// The node is not known to be silent: it has not been asked for long enough, or this process is
     /// late. It is worth looking again after this time.
@@ -82,86 +187,5 @@ pub(crate) enum Silence {
 impl Silence {
     pub(crate) fn lasts(self) -> bool {
         matches!(self, Self::Lasts(_))
-    }
-}
-
-/// What is called when a lock is released. Must return at once.
-pub(crate) type Ring = Arc<dyn Fn() + Send + Sync>;
-
-/// Resolves when no later release is missed, or when none will ever be heard of.
-pub(crate) type Ready = Pin<Box<dyn Future<Output = ()> + Send>>;
-
-/// Listens for the releases of one lock on one node until it is dropped.
-pub(crate) struct Listening {
-    stop: Option<Box<dyn FnOnce() + Send + Sync>>,
-}
-
-impl Listening {
-    pub(crate) fn new(stop: impl FnOnce() + Send + Sync + 'static) -> Self {
-        Self { stop: Some(Box::new(stop)) }
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        if let Some(stop) = self.stop.take() {
-            stop();
-        }
-    }
-}
-
-impl fmt::Debug for Listening {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Listening")
-    }
-}
-
-/// A vote that is on its way. Nothing is sent before the first poll. Dropping it does not take the
-/// question back: whoever drops the answer to an acquisition has to release.
-///
-/// Over a connection that was given up it fails at the next poll, but wakes nobody: to tell each
-/// question would cost every lock more than to look again costs those that wait for long. Whoever has
-/// no deadline waits by [`patiently`].
-pub(crate) enum Answer {
-    /// The vote is there.
-    Ready(Vote),
-    /// The node was or will be asked.
-    Pending(Pin<Box<dyn Future<Output = Vote> + Send>>),
-}
-
-impl Answer {
-    pub(crate) fn pending(future: impl Future<Output = Vote> + Send + 'static) -> Self {
-        Self::Pending(Box::pin(future))
-    }
-}
-
-/// Waits for answers that may take for ever, and polls them now and then.
-pub(crate) async fn patiently<F: Future>(answers: F) -> F::Output {
-    const LOOK_AGAIN: Duration = Duration::from_secs(1);
-    let mut answers = pin!(answers);
-    loop {
-        if let Ok(votes) = tokio::time::timeout(LOOK_AGAIN, answers.as_mut()).await {
-            return votes;
-        }
-    }
-}
-
-impl fmt::Debug for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Ready(vote) => f.debug_tuple("Ready").field(vote).finish(),
-            Self::Pending(_) => f.write_str("Pending"),
-        }
-    }
-}
-
-impl Future for Answer {
-    type Output = Vote;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Vote> {
-        match &mut *self {
-            Self::Ready(vote) => Poll::Ready(vote.clone()),
-            Self::Pending(future) => future.as_mut().poll(cx),
-        }
     }
 }

@@ -5,15 +5,15 @@ use std::time::Duration;
 use bb8_redis::redis::{RedisError, Value};
 
 use super::error::node_error;
-use crate::ballot::validity;
 use crate::error::{ForeignKind, NodeError, Vote};
 use crate::fencing_token::FencingToken;
-use crate::node::Claim;
+use crate::node::Reply;
+use crate::validity;
 
-type Reply = Result<Value, RedisError>;
+type ServerReply = Result<Value, RedisError>;
 
 /// The vote that a reply to `SET .. NX` is; `None` where the key is there.
-pub(super) fn acquired(reply: &Reply) -> Option<Vote> {
+pub(super) fn acquired(reply: &ServerReply) -> Option<Vote> {
     match reply {
         Ok(Value::Okay) => Some(Vote::Granted),
         Ok(Value::Nil) => None,
@@ -22,28 +22,26 @@ pub(super) fn acquired(reply: &Reply) -> Option<Vote> {
     }
 }
 
-/// The vote that the reply of a script is which sets the lock, or inspects what is there. Notes the
-/// number that a claim gets that is to be numbered.
-pub(super) fn acquired_by_script(reply: &Reply, claim: &Claim) -> Vote {
+/// The reply of a script that sets the lock. A fenced lock is granted with a number only.
+pub(super) fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
     match reply {
-        Ok(Value::Int(_)) => holder(reply),
-        Ok(Value::BulkString(text)) if claim.counter().is_some() => {
+        Ok(Value::Int(_)) => holder(reply).into(),
+        Ok(Value::BulkString(text)) if fenced => {
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             match number {
                 Some(number) if FencingToken::NUMBERS.contains(&number) => {
-                    claim.note_number(number);
-                    Vote::Granted
+                    Reply::new(Vote::Granted).with_number(number)
                 }
-                _ => unexpected(),
+                _ => unexpected().into(),
             }
         }
-        Ok(_) if claim.counter().is_some() => unexpected(),
-        other => acquired(other).unwrap_or_else(unexpected),
+        Ok(_) if fenced => unexpected().into(),
+        other => acquired(other).unwrap_or_else(unexpected).into(),
     }
 }
 
 /// The vote that the inspection of a refused key is.
-pub(super) fn holder(reply: &Reply) -> Vote {
+pub(super) fn holder(reply: &ServerReply) -> Vote {
     match reply {
         Ok(Value::Int(-3)) => Vote::Foreign { found: ForeignKind::WrongType },
         Ok(Value::Int(-1)) => Vote::Foreign { found: ForeignKind::NoTimeToLive },
@@ -62,7 +60,7 @@ pub(super) fn holder(reply: &Reply) -> Vote {
 }
 
 /// The vote that the reply of a script is which compares the owner.
-pub(super) fn owned(reply: &Reply) -> Vote {
+pub(super) fn owned(reply: &ServerReply) -> Vote {
     match reply {
         Ok(Value::Int(1)) => Vote::Granted,
         Ok(Value::Int(0)) => Vote::Gone,
@@ -72,13 +70,13 @@ pub(super) fn owned(reply: &Reply) -> Vote {
     }
 }
 
-/// The vote that the reply to a release is, and how many listeners it was announced to.
-pub(super) fn released(reply: &Reply) -> (Vote, usize) {
+/// The reply to a release, with the number of subscribers.
+pub(super) fn released(reply: &ServerReply) -> Reply {
     match reply {
         Ok(Value::Int(count)) if *count >= 1 => {
-            (Vote::Granted, usize::try_from(count - 1).unwrap_or_default())
+            Reply::new(Vote::Granted).with_listeners(usize::try_from(count - 1).unwrap_or_default())
         }
-        other => (owned(other), 0),
+        other => owned(other).into(),
     }
 }
 
@@ -92,16 +90,7 @@ fn failed(error: &RedisError) -> Vote {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
-    use crate::key::LockKey;
-    use crate::node::{Dialect, LockName};
-
-    fn claim() -> Claim {
-        let key = LockKey::new("order:42").unwrap();
-        Claim::new(LockName::new("", &key, Dialect::Plain), key)
-    }
 
     #[test]
     fn what_stands_at_the_key_is_told_apart() {
@@ -129,19 +118,15 @@ mod tests {
         assert_eq!(owned(&Ok(Value::Int(1))), Vote::Granted);
         assert_eq!(acquired(&Ok(Value::Nil)), None);
         for value in [Value::Int(0), Value::Int(1), Value::Nil, Value::Boolean(true)] {
-            assert_ne!(
-                acquired_by_script(&Ok(value.clone()), &claim()),
-                Vote::Granted,
-                "{value:?}"
-            );
+            let reply = acquired_by_script(&Ok(value.clone()), false);
+            assert_ne!(reply.vote, Vote::Granted, "{value:?}");
         }
-        assert_eq!(acquired_by_script(&Ok(Value::Okay), &claim()), Vote::Granted);
+        assert_eq!(acquired_by_script(&Ok(Value::Okay), false).vote, Vote::Granted);
     }
 
     /// Without its number a holder could not be told from its predecessor.
     #[test]
     fn a_claim_that_is_to_be_numbered_is_granted_with_a_number_only() {
-        let fenced = claim().fenced(&Arc::from("counter"));
         let text = |text: &str| Ok(Value::BulkString(text.as_bytes().to_vec()));
         for reply in [
             Ok(Value::Okay),
@@ -153,10 +138,10 @@ mod tests {
             text("-1"),
             text("9007199254740993"),
         ] {
-            assert_ne!(acquired_by_script(&reply, &fenced), Vote::Granted, "{reply:?}");
+            assert_ne!(acquired_by_script(&reply, true).vote, Vote::Granted, "{reply:?}");
         }
-        assert_ne!(acquired_by_script(&text("7"), &claim()), Vote::Granted);
-        assert_eq!(acquired_by_script(&text("1795000000000001"), &fenced), Vote::Granted);
-        assert_eq!(fenced.first_token().unwrap().number(), 1_795_000_000_000_001);
+        assert_ne!(acquired_by_script(&text("7"), false).vote, Vote::Granted);
+        let granted = acquired_by_script(&text("1795000000000001"), true);
+        assert_eq!(granted, Reply::new(Vote::Granted).with_number(1_795_000_000_000_001));
     }
 }

@@ -1,18 +1,14 @@
-//! What is said to a server.
+//! The commands that a server is sent.
 
-use std::fmt;
+use std::cell::RefCell;
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bb8_redis::redis::Cmd;
-use parking_lot::Mutex;
 
 use super::script::Script;
-
-/// The command that several servers are asked with at the same time: made by the first that is asked,
-/// kept for as long as one of them owes the answer.
-#[derive(Default)]
-pub(crate) struct SharedCommand(Mutex<Weak<(Purpose, Cmd)>>);
+use crate::lock::Token;
 
 /// What a shared command is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,38 +18,52 @@ pub(super) enum Purpose {
     Release,
 }
 
-impl SharedCommand {
-    pub(super) fn get(
-        &self,
-        purpose: Purpose,
-        encode: impl FnOnce() -> Cmd,
-    ) -> Arc<(Purpose, Cmd)> {
-        let mut shared = self.0.lock();
-        if let Some(made) = shared.upgrade().filter(|made| made.0 == purpose) {
-            return made;
-        }
-        let made = Arc::new((purpose, encode()));
-        *shared = Arc::downgrade(&made);
-        made
-    }
+/// A shared command: the token that it contains, what it is for, and the command.
+type Made = (Token, Purpose, Cmd);
 
-    /// Keeps no memory for a command that nobody needs any more.
-    pub(crate) fn forget(&self) {
-        *self.0.lock() = Weak::new();
-    }
+thread_local! {
+    /// The command that was encoded last in this thread.
+    static LAST: RefCell<Weak<Made>> = const { RefCell::new(Weak::new()) };
 }
 
-impl fmt::Debug for SharedCommand {
-    /// It contains the token (invariant 12).
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SharedCommand(..)")
+/// The command that several servers are sent at the same time. A round sends it to one server after
+/// another in one thread, so that the first of them encodes it for all. It is freed when no server
+/// needs it any more.
+pub(super) fn shared_command(
+    token: Token,
+    purpose: Purpose,
+    encode: impl FnOnce() -> Cmd,
+) -> SharedCommand {
+    LAST.with_borrow_mut(|last| {
+        let is_wanted = |made: &Arc<Made>| made.0 == token && made.1 == purpose;
+        SharedCommand(last.upgrade().filter(is_wanted).unwrap_or_else(|| {
+            let made = Arc::new((token, purpose, encode()));
+            *last = Arc::downgrade(&made);
+            made
+        }))
+    })
+}
+
+/// A command that several servers are sent.
+pub(super) struct SharedCommand(Arc<Made>);
+
+impl Deref for SharedCommand {
+    type Target = Cmd;
+
+    fn deref(&self) -> &Cmd {
+        &self.0.2
     }
 }
 
 /// `EVALSHA sha count keys.. arguments..`.
-pub(super) fn run(sha: &str, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
+pub(super) fn run<'a>(
+    sha: &str,
+    keys: &[&str],
+    arguments: impl IntoIterator<Item = &'a [u8]>,
+) -> Cmd {
+    const ARGUMENTS: usize = 3;
     let bytes: usize = keys.iter().map(|key| key.len()).sum();
-    let mut command = Cmd::with_capacity(3 + keys.len() + arguments.len(), bytes + 160);
+    let mut command = Cmd::with_capacity(3 + keys.len() + ARGUMENTS, bytes + 160);
     command.arg("EVALSHA").arg(sha).arg(keys.len());
     for key in keys {
         command.arg(key);
@@ -85,19 +95,28 @@ pub(super) fn millis(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lock::Dialect;
 
     #[test]
-    fn a_command_is_made_once_for_those_who_need_it_at_the_same_time() {
-        let shared = SharedCommand::default();
-        let made = |text: &'static str| move || bb8_redis::redis::cmd(text);
-        let (one, other) = (Purpose::Acquire(Duration::from_secs(1)), Purpose::Release);
-        let first = shared.get(one, made("first"));
-        assert!(Arc::ptr_eq(&first, &shared.get(one, made("again"))));
-        assert!(!Arc::ptr_eq(&first, &shared.get(other, made("other"))));
-        let lease = Purpose::Acquire(Duration::from_secs(2));
-        assert_eq!(shared.get(lease, made("lease")).0, lease);
-        let anew = shared.get(lease, made("anew"));
-        assert_eq!(anew.1.get_packed_command(), b"*1\r\n$4\r\nanew\r\n", "nobody had it any more");
+    fn a_command_is_encoded_once_while_it_is_needed() {
+        let token = Token::random(Dialect::Plain);
+        let encode = |token, purpose, text: &'static str| {
+            shared_command(token, purpose, || bb8_redis::redis::cmd(text))
+        };
+        let lease = |seconds| Purpose::Acquire(Duration::from_secs(seconds));
+        let first = encode(token, lease(1), "first");
+        assert!(Arc::ptr_eq(&first.0, &encode(token, lease(1), "again").0));
+        let others = [
+            encode(token, lease(2), "other"),
+            encode(token, Purpose::Release, "other"),
+            encode(Token::random(Dialect::Plain), Purpose::Release, "other"),
+        ];
+        for other in &others {
+            assert_eq!(other.get_packed_command(), b"*1\r\n$5\r\nother\r\n");
+        }
+        drop(others);
+        let anew = encode(token, Purpose::Release, "anew");
+        assert_eq!(anew.get_packed_command(), b"*1\r\n$4\r\nanew\r\n", "nobody needed it");
     }
 
     #[test]

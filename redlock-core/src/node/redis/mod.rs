@@ -6,6 +6,7 @@ mod delayed_restart;
 mod dialect;
 mod encode;
 mod error;
+mod fencing;
 #[cfg(test)]
 mod order_tests;
 mod script;
@@ -14,38 +15,36 @@ mod subscription_tests;
 mod subscriptions;
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bb8_redis::redis::{RedisError, Value};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring, Silence};
-use crate::ballot::validity;
+use super::{
+    Action, Capabilities, Node, NodeStatus, Notify, Op, ReplyFuture, Silence, StatusReceiver,
+    StatusSender, Subscription,
+};
 use crate::clock::Clock;
 use crate::error::{NodeError, Vote};
+use crate::lock::LockSpec;
 use crate::log_limit::LogLimit;
 use crate::runtimes::Service;
-use crate::telemetry;
+use crate::{telemetry, validity};
 
 pub(crate) use connection::endpoint::Endpoint;
-pub(crate) use connection::supervisor::{Servers, connect_all};
-pub(crate) use encode::SharedCommand;
+pub(crate) use connection::supervisor::Servers;
 
 use connection::Connection;
-use connection::availability::Availability;
-use connection::supervisor::{FirstAttempt, Supervisor};
+use connection::supervisor::Supervisor;
 use delayed_restart::clock_watch::ClockWatch;
 use delayed_restart::incarnation::Incarnations;
-use dialect::{plain, redisson, scripted};
+use dialect::Acquisition;
 #[cfg(test)]
 use script::Script;
-use script::Scripts;
 use subscriptions::Subscriptions;
 
 /// One server, spoken to over one connection that is replaced when it breaks.
@@ -62,11 +61,11 @@ pub(crate) struct RedisNode {
     clock: Arc<dyn Clock>,
     /// Beside the pool, so that a command takes no lock to find its connection.
     current: ArcSwap<State>,
-    reachable: Arc<Availability>,
+    status: StatusSender,
     /// Tells the task that keeps it connected that nobody needs it any more.
     dropped: CancellationToken,
     _cancel_on_drop: DropGuard,
-    channels: Arc<Subscriptions>,
+    subscriptions: Arc<Subscriptions>,
     servers: Arc<Servers>,
     lives: Mutex<Incarnations>,
     clock_watch: Arc<ClockWatch>,
@@ -74,8 +73,6 @@ pub(crate) struct RedisNode {
     log_limit: Arc<LogLimit>,
     /// Of the present supervisor. Cancelled when another one takes over, in another runtime.
     tenure: Mutex<CancellationToken>,
-    /// What keeps it connected, between the first attempt to connect and the task that goes on.
-    first_attempt: Mutex<Option<FirstAttempt>>,
     this: Weak<Self>,
 }
 
@@ -105,16 +102,15 @@ impl RedisNode {
             restart_guard,
             clock,
             current: ArcSwap::from_pointee(down),
-            reachable: Arc::default(),
+            status: StatusSender::new(NodeStatus::Connecting),
             _cancel_on_drop: dropped.clone().drop_guard(),
             dropped,
-            channels: Arc::default(),
+            subscriptions: Arc::default(),
             servers: Arc::clone(servers),
             lives: Mutex::default(),
             clock_watch: Arc::new(clock_watch),
             log_limit: Arc::default(),
             tenure: Mutex::default(),
-            first_attempt: Mutex::default(),
             this: Weak::clone(this),
         })
     }
@@ -122,8 +118,12 @@ impl RedisNode {
     fn set(&self, state: State) {
         let up = matches!(state, State::Up(_));
         telemetry::node_up(self.endpoint.name(), up);
+        let status = match &state {
+            State::Up(_) => NodeStatus::Up,
+            State::Down(reason) => NodeStatus::Down(reason.clone()),
+        };
         self.current.store(Arc::new(state));
-        self.reachable.set(up);
+        self.status.send(status);
     }
 
     /// Changes the connection, unless the tenure of the supervisor that asks for it is over. Returns
@@ -137,7 +137,7 @@ impl RedisNode {
         is_current
     }
 
-    fn link(&self) -> Result<Arc<Connection>, NodeError> {
+    fn connection(&self) -> Result<Arc<Connection>, NodeError> {
         match &**self.current.load() {
             State::Up(link) if link.is_alive() => Ok(Arc::clone(link)),
             State::Up(_) => Err(NodeError::NotConnected("the connection broke".into())),
@@ -145,20 +145,18 @@ impl RedisNode {
         }
     }
 
-    /// How long the server has been silent, if that is for too long. Commands that are sent then pile up
-    /// there, and are of no use any more when it wakes up.
-    fn silent_for(&self) -> Option<Duration> {
-        self.link().ok()?.silent_for(self.node_timeout)
-    }
-
-    /// Asks, if there is a connection.
-    fn ask<F>(&self, question: impl FnOnce(Arc<Connection>) -> F) -> Answer
-    where
-        F: Future<Output = Vote> + Send + 'static,
-    {
-        match self.link() {
-            Ok(link) => Answer::pending(question(link)),
-            Err(reason) => Answer::Ready(Vote::Failed(reason)),
+    /// The connection to send an operation over. A server that is silent is sent releases only: other
+    /// commands would pile up there, and are of no use any more when it wakes up.
+    fn connection_for(&self, action: &Action) -> Result<Arc<Connection>, NodeError> {
+        let connection = self.connection()?;
+        match action {
+            Action::Acquire { .. } => connection.may_grant()?,
+            Action::Extend { .. } | Action::Confirm { .. } => {}
+            Action::Release { .. } => return Ok(connection),
+        }
+        match connection.silent_for(self.node_timeout) {
+            Some(time) => Err(NodeError::NoAnswer(time)),
+            None => Ok(connection),
         }
     }
 }
@@ -166,21 +164,15 @@ impl RedisNode {
 impl Service for RedisNode {
     /// Keeps the node connected. A connection that was driven by another runtime is replaced.
     fn start(&self, runtime: &Handle, _: &CancellationToken) {
-        let first = self.first_attempt.lock().take();
-        if first.is_none() {
+        if self.status.subscribe().get() != NodeStatus::Connecting {
             self.leave_connection("its runtime has ended or stands still");
         }
         let tenure = self.tenure.lock().clone();
         let (node, ends) = (Weak::clone(&self.this), tenure.clone());
         let keep_connected = async move {
-            let (supervisor, first) = match first {
-                Some(attempt) => attempt.await,
-                None => match node.upgrade() {
-                    Some(node) => Supervisor::new(&node, tenure).first_attempt().await,
-                    None => return,
-                },
-            };
-            supervisor.keep_connected(first).await;
+            if let Some(supervisor) = node.upgrade().map(|node| Supervisor::new(&node, tenure)) {
+                supervisor.keep_connected().await;
+            }
         };
         runtime.spawn(async move {
             tokio::select! {
@@ -211,111 +203,54 @@ impl Node for RedisNode {
         self.endpoint.name()
     }
 
-    fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
-        let link = match self.link().and_then(|link| link.may_grant().map(|()| link)) {
-            Ok(link) => link,
-            Err(reason) => return Answer::Ready(Vote::Failed(reason)),
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn call(&self, op: Op) -> ReplyFuture {
+        let connection = match self.connection_for(&op.action) {
+            Ok(connection) => connection,
+            Err(reason) => return ReplyFuture::ready(Vote::Failed(reason)),
         };
-        if let Some(waited) = link.silent_for(self.node_timeout) {
-            return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
+        match op.action {
+            Action::Acquire { lease, fenced, lookup } => {
+                connection.note_use();
+                // A short lease ends the round, and with it the time in which a vote counts.
+                let round = self.node_timeout.min(validity::remaining(lease, Duration::ZERO));
+                let look_up_until = lookup.then(|| Instant::now() + round * 4 / 5);
+                let acquisition = Acquisition { lease, fenced, look_up_until };
+                ReplyFuture::new(async move {
+                    dialect::acquire(&connection, &op, acquisition).await
+                })
+            }
+            Action::Extend { lease } => {
+                connection.note_use();
+                ReplyFuture::new(async move { dialect::extend(&connection, &op, lease).await })
+            }
+            Action::Confirm { number } => {
+                ReplyFuture::new(async move { dialect::confirm(&connection, &op, number).await })
+            }
+            Action::Release { min_hold } => ReplyFuture::new(async move {
+                connection.attempts.release(&op.token);
+                dialect::release(&connection, &op, min_hold).await
+            }),
         }
-        link.note_use();
-        let claim = Arc::clone(claim);
-        // A short lease ends the round, and with it the time in which a vote counts.
-        let round = self.node_timeout.min(validity::remaining(expire, Duration::ZERO));
-        let look_until = Instant::now() + round * 4 / 5;
-        Answer::pending(async move { set(&link, &claim, expire, look_until).await })
     }
 
-    fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
-        if let Some(waited) = self.silent_for() {
-            return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
-        }
-        let claim = Arc::clone(claim);
-        self.ask(|link| async move {
-            link.note_use();
-            let millis = encode::millis(expire);
-            let arguments = [claim.token().as_bytes(), millis.as_bytes()];
-            let script = Scripts::of(claim.dialect()).extend;
-            decode::owned(&link.run(script, &[claim.name().as_str()], &arguments).await)
-        })
+    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+        self.subscriptions.subscribe(&dialect::channel(spec), notify)
     }
 
-    fn confirm(&self, claim: &Arc<Claim>, number: i64) -> Answer {
-        if let Some(waited) = self.silent_for() {
-            return Answer::Ready(Vote::Failed(NodeError::NoAnswer(waited)));
-        }
-        let claim = Arc::clone(claim);
-        self.ask(|link| async move {
-            let (number, counter) = (number.to_string(), claim.counter().unwrap_or_default());
-            let arguments = [claim.token().as_bytes(), number.as_bytes()];
-            let script = Scripts::of(claim.dialect()).confirm;
-            decode::owned(&link.run(script, &[claim.name().as_str(), counter], &arguments).await)
-        })
-    }
-
-    fn release(&self, claim: &Arc<Claim>) -> Answer {
-        let claim = Arc::clone(claim);
-        self.ask(|link| async move {
-            let reply = release(&link, &claim).await;
-            let (vote, listeners) = decode::released(&reply);
-            claim.note_listeners(listeners);
-            vote
-        })
-    }
-
-    fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready) {
-        self.channels.listen(&channel(name), ring)
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
     }
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
-        match self.link() {
-            Ok(link) => link.silence(limit),
-            // What was asked fails at its next poll.
+        match self.connection() {
+            Ok(connection) => connection.silence(limit),
+            // Commands that were sent over it fail at their next poll.
             Err(_) => Silence::Lasts(waited),
         }
-    }
-
-    fn is_cluster(&self) -> bool {
-        self.link().is_ok_and(|link| link.identity.is_cluster)
-    }
-
-    fn is_up(&self) -> bool {
-        self.link().is_ok()
-    }
-
-    fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        // A node that is gone for good is waited for until the caller's patience ends.
-        Box::pin(Arc::clone(&self.reachable).wait())
-    }
-}
-
-/// Sets the lock. What is granted while the server is found to be one that grants none does not count:
-/// where the answer was on its way for long, the step may be older than the question.
-async fn set(link: &Connection, claim: &Claim, expire: Duration, look_until: Instant) -> Vote {
-    let vote = match (claim.dialect(), claim.counter()) {
-        (Dialect::Plain, None) => plain::acquire(link, claim, expire, look_until).await,
-        _ => scripted::acquire(link, claim, expire).await,
-    };
-    match link.may_grant() {
-        Err(reason) if vote == Vote::Granted => Vote::Failed(reason),
-        _ => vote,
-    }
-}
-
-/// Removes the lock, or shortens its time to live where it has to stay.
-async fn release(link: &Connection, claim: &Claim) -> Result<Value, RedisError> {
-    match claim.dialect() {
-        Dialect::Plain => plain::release(link, claim).await,
-        Dialect::Redisson => redisson::release(link, claim).await,
-    }
-}
-
-/// What the releases of a lock are announced on.
-fn channel(name: &LockName) -> Arc<str> {
-    match name.dialect() {
-        Dialect::Plain => plain::channel(name),
-        Dialect::Redisson => redisson::channel(name),
     }
 }
 
@@ -329,73 +264,73 @@ impl fmt::Debug for RedisNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisNode")
             .field("name", self.endpoint.name())
-            .field("connected", &self.link().is_ok())
+            .field("connected", &self.connection().is_ok())
             .finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::dialect::scripted::tests::{link, serve};
+    use super::connection::played_server::{link, serve};
     use super::*;
     use crate::clock::fake::RuntimeClock;
     use crate::key::LockKey;
+    use crate::lock::{Dialect, LockName, Mode, Token};
 
-    /// Commands would pile up there, and have no effect that anybody wants when it wakes up.
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn node(node_timeout: Duration, connection: Connection) -> Arc<RedisNode> {
+        let endpoint = Endpoint::parse("redis://localhost").unwrap();
+        let clock = Arc::new(RuntimeClock::new());
+        let node = RedisNode::new(endpoint, node_timeout, LEASE, None, clock, &Arc::default());
+        node.set(State::Up(Arc::new(connection)));
+        node
+    }
+
+    fn op(action: Action) -> Op {
+        let name = LockName::new("", &LockKey::new("order:42").unwrap());
+        let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, Dialect::Plain));
+        Op::new(&spec, Token::random(Dialect::Plain), action)
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_silent_server_is_sent_nothing_but_releases() {
         const NODE_TIMEOUT: Duration = Duration::from_millis(50);
-        const LEASE: Duration = Duration::from_secs(30);
-        let key = LockKey::new("order:42").unwrap();
-        let endpoint = Endpoint::parse("redis://localhost").unwrap();
-        let clock = Arc::new(RuntimeClock::new());
-        let node =
-            RedisNode::new(endpoint, NODE_TIMEOUT, NODE_TIMEOUT, None, clock, &Arc::default());
-        let (link, mut server) = link().await;
-        node.set(State::Up(Arc::new(link)));
-        let claim = || {
-            let name = LockName::new("", &key, Dialect::Plain);
-            Arc::new(Claim::new(name, key.clone()).fenced(&Arc::from("counter")))
-        };
-        let mut first = node.acquire(&claim(), LEASE);
+        let (connection, mut server) = link().await;
+        let node = node(NODE_TIMEOUT, connection);
+        let acquire = Action::Acquire { lease: LEASE, fenced: true, lookup: true };
+        let extend = Action::Extend { lease: LEASE };
+        let mut first = node.call(op(acquire));
         assert!(futures_util::poll!(&mut first).is_pending());
         tokio::time::sleep(NODE_TIMEOUT * 2).await;
-        for answer in
-            [node.acquire(&claim(), LEASE), node.extend(&claim(), LEASE), node.confirm(&claim(), 1)]
-        {
-            assert!(
-                matches!(answer, Answer::Ready(Vote::Failed(NodeError::NoAnswer(_)))),
-                "{answer:?}"
-            );
+        for action in [acquire, extend, Action::Confirm { number: 1 }] {
+            let reply = node.call(op(action));
+            let vote = reply.as_ready().map(|reply| &reply.vote);
+            assert!(matches!(vote, Some(Vote::Failed(NodeError::NoAnswer(_)))), "{reply:?}");
         }
-        let mut release = node.release(&claim());
+        let mut release = node.call(op(Action::Release { min_hold: None }));
         assert!(futures_util::poll!(&mut release).is_pending());
         // The answer to the first command shows that the server works.
         serve(&mut server, "plain/acquire_fenced", "$1\r\n7\r\n", || {}).await;
-        assert_eq!(first.await, Vote::Granted);
-        assert!(matches!(node.extend(&claim(), LEASE), Answer::Pending(_)));
+        assert_eq!(first.await, crate::node::Reply::new(Vote::Granted).with_number(7));
+        assert!(node.call(op(extend)).as_ready().is_none());
     }
 
-    /// That it is held is known; to find out for how long shall not let the vote come too late.
+    /// That another holds the lock is known. To find out for how long must not let the vote come too late.
     #[tokio::test(start_paused = true)]
-    async fn who_holds_a_lock_is_looked_into_for_no_longer_than_the_round_lasts() {
+    async fn a_refusal_is_looked_up_for_no_longer_than_the_round_lasts() {
         const SECOND: Duration = Duration::from_secs(1);
-        let key = LockKey::new("order:42").unwrap();
-        for (node_timeout, expire, round) in [
+        for (node_timeout, lease, round) in [
             (SECOND, 30 * SECOND, SECOND),
             (30 * SECOND, SECOND, validity::remaining(SECOND, Duration::ZERO)),
         ] {
-            let endpoint = Endpoint::parse("redis://localhost").unwrap();
-            let clock = Arc::new(RuntimeClock::new());
-            let node = RedisNode::new(endpoint, node_timeout, SECOND, None, clock, &Arc::default());
-            let (link, mut server) = link().await;
-            node.set(State::Up(Arc::new(link)));
-            let name = LockName::new("", &key, Dialect::Plain);
-            let claim = Arc::new(Claim::new(name, key.clone()));
+            let (connection, mut server) = link().await;
+            let node = node(node_timeout, connection);
+            let acquire = Action::Acquire { lease, fenced: false, lookup: true };
             let refuse = serve(&mut server, "SET", "_\r\n", || {});
-            let vote = async { tokio::join!(node.acquire(&claim, expire), refuse).0 };
-            let vote = tokio::time::timeout(round, vote).await;
-            assert_eq!(vote.unwrap(), Vote::Held { remaining: None }, "{expire:?}");
+            let reply = async { tokio::join!(node.call(op(acquire)), refuse).0 };
+            let reply = tokio::time::timeout(round, reply).await;
+            assert_eq!(reply.unwrap().vote, Vote::Held { remaining: None }, "{lease:?}");
         }
     }
 }

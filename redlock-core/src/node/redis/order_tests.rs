@@ -7,7 +7,7 @@ use std::time::Duration;
 use bb8_redis::redis::{Cmd, cmd};
 use tokio::io::{AsyncReadExt, DuplexStream};
 
-use super::scripted::tests::link;
+use super::connection::played_server::link;
 
 /// Reads what the server is sent, until it is as long as what is expected.
 async fn arrives(server: &mut DuplexStream, expected: &str) {

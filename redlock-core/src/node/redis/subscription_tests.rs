@@ -12,11 +12,11 @@ use super::connection::pool::settings;
 use super::connection::socket::Socket;
 use super::connection::traffic::MeteredSocket;
 use super::connection::{Connection, Identity};
-use super::dialect::scripted::tests::serve;
+use super::connection::played_server::serve;
 use super::script::Script;
 use super::subscriptions::{PAUSE, Subscriptions};
 use crate::log_limit::LogLimit;
-use crate::node::{Listening, Ready};
+use crate::node::Subscription;
 
 const BUSY: &str = "-BUSY Redis is busy running a script.\r\n";
 const DENIED: &str = "-NOPERM No permissions to access a channel\r\n";
@@ -37,12 +37,12 @@ async fn link() -> (Connection, DuplexStream) {
     let (connection, ()) = tokio::join!(connect, greet);
     let (handle, driver) = connection.unwrap();
     tokio::spawn(driver);
-    let scripts = [const { String::new() }; Script::ALL.len()];
+    let scripts = [const { String::new() }; Script::COUNT];
     (Connection::new(handle, Arc::default(), traffic, scripts, Identity::default()), server)
 }
 
-fn listen(channels: &Arc<Subscriptions>, name: &str) -> (Listening, Ready) {
-    channels.listen(&name.into(), Arc::new(|| {}))
+fn listen(channels: &Arc<Subscriptions>, name: &str) -> Subscription {
+    channels.subscribe(&name.into(), Arc::new(|| {}))
 }
 
 /// While somebody waits, as for a hot key, the connection would go without for as long as it lasts.

@@ -15,7 +15,7 @@ use super::connection::Connection;
 use super::error::{node_error, words};
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;
-use crate::node::{Listening, Ready, Ring};
+use crate::node::{Notify as Notification, Subscription};
 
 /// How long a server that could not subscribe is left alone.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ struct Registry {
 
 #[derive(Default)]
 struct Channel {
-    rings: Vec<(u64, Ring)>,
+    subscribers: Vec<(u64, Notification)>,
     next_id: u64,
     state: State,
 }
@@ -73,26 +73,30 @@ impl State {
 }
 
 impl Subscriptions {
-    /// Listens until the result is dropped.
-    pub(super) fn listen(self: &Arc<Self>, name: &Arc<str>, ring: Ring) -> (Listening, Ready) {
+    /// Subscribes until the result is dropped.
+    pub(super) fn subscribe(
+        self: &Arc<Self>,
+        name: &Arc<str>,
+        notify: Notification,
+    ) -> Subscription {
         let mut registry = self.registry.lock();
         let channel = registry.by_name.entry(Arc::clone(name)).or_default();
         let id = channel.next_id;
         channel.next_id += 1;
-        channel.rings.push((id, ring));
+        channel.subscribers.push((id, notify));
         registry.unsettled.insert(Arc::clone(name));
         registry.changed.notify_one();
         drop(registry);
 
         let ready = {
-            let (channels, name) = (Arc::clone(self), Arc::clone(name));
-            async move { channels.ready(&name).await }
+            let (subscriptions, name) = (Arc::clone(self), Arc::clone(name));
+            async move { subscriptions.ready(&name).await }
         };
-        let stop = {
-            let (channels, name) = (Arc::clone(self), Arc::clone(name));
-            move || channels.stop(&name, id)
+        let unsubscribe = {
+            let (subscriptions, name) = (Arc::clone(self), Arc::clone(name));
+            move || subscriptions.stop(&name, id)
         };
-        (Listening::new(stop), Box::pin(ready))
+        Subscription::new(unsubscribe).ready_after(ready)
     }
 
     async fn ready(&self, name: &str) {
@@ -111,8 +115,8 @@ impl Subscriptions {
     fn stop(&self, name: &Arc<str>, id: u64) {
         let mut registry = self.registry.lock();
         let Some(channel) = registry.by_name.get_mut(name) else { return };
-        channel.rings.retain(|(other, _)| *other != id);
-        if !channel.rings.is_empty() {
+        channel.subscribers.retain(|(other, _)| *other != id);
+        if !channel.subscribers.is_empty() {
             return;
         }
         if matches!(channel.state, State::Asked | State::Subscribed) {
@@ -128,12 +132,12 @@ impl Subscriptions {
 
     /// A message came in.
     pub(super) fn announce(&self, name: &str) {
-        let rings: Vec<Ring> = match self.registry.lock().by_name.get(name) {
-            Some(channel) => channel.rings.iter().map(|(_, ring)| Arc::clone(ring)).collect(),
+        let subscribers: Vec<Notification> = match self.registry.lock().by_name.get(name) {
+            Some(channel) => channel.subscribers.iter().map(|(_, notify)| Arc::clone(notify)).collect(),
             None => return,
         };
-        for ring in rings {
-            ring();
+        for notify in subscribers {
+            notify();
         }
     }
 
@@ -157,7 +161,7 @@ impl Subscriptions {
                 continue;
             }
             if !wanted.is_empty() {
-                if let Err(error) = self.subscribe(link, wanted).await {
+                if let Err(error) = self.subscribe_to(link, wanted).await {
                     if let Some(suppressed) = log_limit.pass("subscriptions", node) {
                         tracing::warn!(
                             node, error = %words(&error), suppressed,
@@ -177,7 +181,7 @@ impl Subscriptions {
 
     /// Asks for all of them at once, and where that is not permitted for each by itself: the server
     /// refuses all for the sake of one. Returns an error if there was any.
-    async fn subscribe(&self, link: &Connection, names: Vec<Arc<str>>) -> Result<(), RedisError> {
+    async fn subscribe_to(&self, link: &Connection, names: Vec<Arc<str>>) -> Result<(), RedisError> {
         let answer = link.subscribe(&names).await;
         let state = State::after(&answer);
         if state != State::Refused || names.len() == 1 {
@@ -208,7 +212,7 @@ impl Subscriptions {
     fn start_anew(&self) -> Arc<Notify> {
         let Registry { by_name, unsettled, changed } = &mut *self.registry.lock();
         *changed = Arc::default();
-        by_name.retain(|_, channel| !channel.rings.is_empty());
+        by_name.retain(|_, channel| !channel.subscribers.is_empty());
         for channel in by_name.values_mut() {
             channel.state = State::Unsubscribed;
         }
@@ -222,7 +226,7 @@ impl Subscriptions {
         let Registry { by_name, unsettled, .. } = &mut *self.registry.lock();
         for name in std::mem::take(unsettled) {
             let Some(channel) = by_name.get_mut(&name) else { continue };
-            match (channel.rings.is_empty(), channel.state) {
+            match (channel.subscribers.is_empty(), channel.state) {
                 (false, State::Unsubscribed) => {
                     channel.state = State::Asked;
                     wanted.push(name);
@@ -272,7 +276,7 @@ mod tests {
     #[test]
     fn waiters_that_give_up_while_the_node_is_down_leave_nothing() {
         let channels = Arc::new(Subscriptions::default());
-        let listen = |name: &str| channels.listen(&name.into(), Arc::new(|| {}));
+        let listen = |name: &str| channels.subscribe(&name.into(), Arc::new(|| {}));
         let stays = listen("lock:0");
         for number in 0..1000 {
             drop(listen(&format!("lock:{number}")));

@@ -93,7 +93,7 @@ mod tests {
 
     use super::*;
     use crate::node::redis::connection::pool::settings;
-    use crate::node::redis::dialect::scripted::tests::link;
+    use crate::node::redis::connection::played_server::link;
 
     /// A socket that nothing can be written to, and that is not closed.
     struct Unwritable;

@@ -1,9 +1,11 @@
 //! One connection to a server.
 
-pub(crate) mod availability;
+mod attempts;
 pub(crate) mod endpoint;
 mod health;
 mod outage_log;
+#[cfg(test)]
+pub(crate) mod played_server;
 pub(crate) mod pool;
 mod rejection_reason;
 pub(crate) mod socket;
@@ -30,6 +32,7 @@ use super::encode;
 use super::script::Script;
 use crate::error::NodeError;
 use crate::node::Silence;
+use attempts::Attempts;
 use health::Health;
 use traffic::Traffic;
 
@@ -41,12 +44,14 @@ const LOOK: Duration = Duration::from_millis(500);
 pub(crate) struct Connection {
     handle: MultiplexedConnection,
     health: Arc<Health>,
-    scripts: [String; Script::ALL.len()],
+    scripts: [String; Script::COUNT],
     pub(crate) identity: Identity,
     standing: VoteGate,
     /// Whether a lock was asked for or extended since that was looked at.
     used: AtomicBool,
     traffic: Arc<Traffic>,
+    /// The acquisitions by script that have not been answered.
+    pub(crate) attempts: Attempts,
 }
 
 /// What the server says of itself.
@@ -69,7 +74,7 @@ impl Connection {
         handle: MultiplexedConnection,
         health: Arc<Health>,
         traffic: Arc<Traffic>,
-        scripts: [String; Script::ALL.len()],
+        scripts: [String; Script::COUNT],
         identity: Identity,
     ) -> Self {
         Self {
@@ -80,6 +85,7 @@ impl Connection {
             standing: VoteGate::default(),
             used: AtomicBool::new(false),
             traffic,
+            attempts: Attempts::default(),
         }
     }
 
@@ -168,7 +174,7 @@ impl Connection {
     /// Waits for a reply, unless the connection has ended or ends meanwhile: what is put into its queue
     /// just then stays there, and is told nothing, for as long as somebody keeps the connection. Where
     /// it is not polled for another reason, it is to be polled now and then
-    /// ([`patiently`](crate::node::patiently)).
+    /// ([`poll_periodically`](crate::node::poll_periodically)).
     async fn answer<T>(
         &self,
         mut reply: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
@@ -195,7 +201,7 @@ impl Connection {
         keys: &[&str],
         arguments: &[&[u8]],
     ) -> Result<Value, RedisError> {
-        self.run_command(script, &self.command(script, keys, arguments)).await
+        self.run_command(script, &self.command(script, keys, arguments.iter().copied())).await
     }
 
     /// As [`run`](Self::run), where the [`command`](Self::command) is there already.
@@ -210,7 +216,12 @@ impl Connection {
     }
 
     /// The command that runs a script.
-    pub(crate) fn command(&self, script: Script, keys: &[&str], arguments: &[&[u8]]) -> Cmd {
+    pub(crate) fn command<'a>(
+        &self,
+        script: Script,
+        keys: &[&str],
+        arguments: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Cmd {
         encode::run(&self.scripts[script.index()], keys, arguments)
     }
 
@@ -223,7 +234,8 @@ impl Connection {
         keys: &[&str],
         arguments: &[&[u8]],
     ) -> Option<Result<Value, RedisError>> {
-        self.run_known(wanted, script, &self.command(script, keys, arguments)).await
+        let command = self.command(script, keys, arguments.iter().copied());
+        self.run_known(wanted, script, &command).await
     }
 
     async fn run_known(
@@ -292,8 +304,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::node::patiently;
-    use crate::node::redis::dialect::scripted::tests::{link, serve};
+    use crate::node::poll_periodically;
+    use crate::node::redis::connection::played_server::{link, serve};
 
     /// The connection leads nowhere, and does not break.
     #[tokio::test(start_paused = true)]
@@ -303,7 +315,7 @@ mod tests {
         let link = Arc::new(link);
         let ask = || {
             let link = Arc::clone(&link);
-            tokio::spawn(async move { patiently(link.ask(&bb8_redis::redis::cmd("PING"))).await })
+            tokio::spawn(async move { poll_periodically(link.ask(&bb8_redis::redis::cmd("PING"))).await })
         };
         let before = ask();
         let silent = tokio::time::timeout(LIMIT / 2, link.end_when_silent_for(LIMIT)).await;
@@ -418,7 +430,7 @@ mod tests {
         let link = Arc::new(link);
         let waiting = {
             let link = Arc::clone(&link);
-            tokio::spawn(async move { patiently(link.ask(&bb8_redis::redis::cmd("PING"))).await })
+            tokio::spawn(async move { poll_periodically(link.ask(&bb8_redis::redis::cmd("PING"))).await })
         };
         tokio::task::yield_now().await;
         link.health.end("the server closed the connection");

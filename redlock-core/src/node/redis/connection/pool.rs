@@ -124,12 +124,12 @@ pub(crate) fn settings() -> AsyncConnectionConfig {
 /// All at once, in one round trip.
 async fn load_scripts(
     handle: &MultiplexedConnection,
-) -> Result<[String; Script::ALL.len()], RedisError> {
+) -> Result<[String; Script::COUNT], RedisError> {
     let loads = Script::ALL.map(|script| {
         let mut handle = handle.clone();
         async move { text(&mut handle, &encode::load(script)).await }
     });
-    let mut shas = [const { String::new() }; Script::ALL.len()];
+    let mut shas = [const { String::new() }; Script::COUNT];
     for (sha, loaded) in shas.iter_mut().zip(try_join_all(loads).await?) {
         *sha = loaded;
     }

@@ -1,26 +1,20 @@
 //! The life cycle of the nodes' connections.
 
 use std::fmt;
-use std::pin::{Pin, pin};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bb8_redis::bb8;
-use futures_util::StreamExt;
-use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, Sleep, sleep};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::Connection;
 use super::outage_log::OutageLog;
 use super::pool::{Connector, Failure};
-use crate::ballot::quorum;
 use crate::chance;
-use crate::error::{ConnectError, NodeError, Vote, Votes};
-use crate::node::Node;
+use crate::error::NodeError;
 use crate::node::redis::delayed_restart::quarantine::Quarantine;
 use crate::node::redis::{RedisNode, State};
 
@@ -30,99 +24,12 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 /// A server that refuses our credentials will not change its mind soon.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
-/// Once a quorum is connected, the others are waited for no longer than this part of the connect
-/// timeout, and are connected to in the background: a node that hangs shall not hold up a start.
-const LAGGARDS: u32 = 4;
 /// A connection that lasted for less than this is followed by a pause.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 
 /// A connection over which no answer has come for so long is replaced, or after twice the time that
 /// a ballot waits, if that is longer.
 const SILENT_TOO_LONG: Duration = Duration::from_secs(5);
-
-/// Connects to all Redis nodes at once. Returns when a quorum is connected and the others had their
-/// time. The nodes [start](crate::runtimes::Service::start) from there.
-pub(crate) async fn connect_all(
-    nodes: &[Arc<dyn Node>],
-    redis_nodes: &[(usize, Arc<RedisNode>)],
-) -> Result<(), ConnectError> {
-    let attempts = redis_nodes.iter().map(|(index, node)| {
-        let attempt = Box::pin(Supervisor::new(node, node.tenure.lock().clone()).first_attempt());
-        Attempt { index: *index, node, first: attempt }
-    });
-    let mut attempts: FuturesUnordered<_> = attempts.collect();
-
-    let quorum = quorum(nodes.len());
-    let mut connected = nodes.len() - redis_nodes.len();
-    let mut votes: Vec<Vote> = vec![Vote::Granted; nodes.len()];
-    let mut first_attempts: Vec<(&RedisNode, FirstAttempt)> = Vec::with_capacity(redis_nodes.len());
-    let mut laggards = pin!(None);
-    while let Some((index, node, attempt)) = next_before(&mut attempts, laggards.as_mut()).await {
-        match &attempt.1 {
-            Ok(_) => connected += 1,
-            Err(NodeError::SameServer(other)) => {
-                return Err(ConnectError::SameServer {
-                    first: Arc::clone(other),
-                    second: Arc::clone(nodes[index].name()),
-                });
-            }
-            Err(error) => votes[index] = Vote::Failed(error.clone()),
-        }
-        first_attempts.push((node, Box::pin(std::future::ready(attempt))));
-        if connected >= quorum && laggards.is_none() {
-            let patience =
-                redis_nodes.iter().map(|(_, node)| node.connect_timeout / LAGGARDS).max();
-            laggards.set(patience.map(sleep));
-        }
-    }
-    if connected < quorum {
-        let votes: Votes = nodes
-            .iter()
-            .zip(votes)
-            .map(|(node, vote)| (Arc::clone(node.name()), Some(vote)))
-            .collect();
-        return Err(ConnectError::Unavailable { connected, quorum, votes });
-    }
-    first_attempts.extend(attempts.into_iter().map(|left| (left.node, left.first)));
-    for (node, attempt) in first_attempts {
-        *node.first_attempt.lock() = Some(attempt);
-    }
-    Ok(())
-}
-
-/// The first attempt to connect to a node, and what goes on from there.
-pub(crate) type FirstAttempt =
-    Pin<Box<dyn Future<Output = (Supervisor, Result<Arc<Connection>, NodeError>)> + Send>>;
-
-struct Attempt<'a> {
-    index: usize,
-    node: &'a RedisNode,
-    first: FirstAttempt,
-}
-
-impl<'a> Future for Attempt<'a> {
-    type Output = (usize, &'a RedisNode, (Supervisor, Result<Arc<Connection>, NodeError>));
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let attempt = std::task::ready!(self.first.as_mut().poll(cx));
-        Poll::Ready((self.index, self.node, attempt))
-    }
-}
-
-/// The next of some futures, unless the timer fires before it.
-async fn next_before<F: Future>(
-    futures: &mut FuturesUnordered<F>,
-    timer: Pin<&mut Option<Sleep>>,
-) -> Option<F::Output> {
-    match timer.as_pin_mut() {
-        None => futures.next().await,
-        Some(timer) => tokio::select! {
-            biased;
-            next = futures.next() => next,
-            () = timer => None,
-        },
-    }
-}
 
 /// Which server is which node, so that no server votes twice, even when it comes back later under
 /// another name.
@@ -172,16 +79,11 @@ impl Supervisor {
             .build_unchecked(Connector::new(
                 node.endpoint.clone(),
                 node.connect_timeout,
-                Arc::clone(&node.channels),
+                Arc::clone(&node.subscriptions),
                 Arc::clone(&node.clock),
             ));
         let name = Arc::clone(node.endpoint.name());
         Self { node: Weak::clone(&node.this), name, pool, errors, tenure }
-    }
-
-    pub(crate) async fn first_attempt(mut self) -> (Self, Result<Arc<Connection>, NodeError>) {
-        let first = self.connect().await;
-        (self, first)
     }
 
     /// Gets the pool's connection; it makes a new one if the last has broken.
@@ -262,8 +164,8 @@ impl Supervisor {
     }
 
     /// Keeps the node connected until its manager is gone.
-    pub(crate) async fn keep_connected(mut self, first: Result<Arc<Connection>, NodeError>) {
-        let mut attempt = first;
+    pub(crate) async fn keep_connected(mut self) {
+        let mut attempt = self.connect().await;
         let mut log = OutageLog::new(&self.name);
         if let Err(error) = &attempt {
             log.down(error);
@@ -320,14 +222,14 @@ impl Supervisor {
 
     /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
     async fn until_broken(&self, link: &Connection) -> Option<Arc<str>> {
-        let (dropped, channels, clock_watch, log_limit, silent_too_long) = {
+        let (dropped, subscriptions, clock_watch, log_limit, silent_too_long) = {
             let node = self.node.upgrade()?;
             let silent_too_long = silent_too_long(node.node_timeout);
-            let (channels, log_limit) = (Arc::clone(&node.channels), Arc::clone(&node.log_limit));
+            let (subscriptions, log_limit) = (Arc::clone(&node.subscriptions), Arc::clone(&node.log_limit));
             let clock_watch = Arc::clone(&node.clock_watch);
-            (node.dropped.clone(), channels, clock_watch, log_limit, silent_too_long)
+            (node.dropped.clone(), subscriptions, clock_watch, log_limit, silent_too_long)
         };
-        let serve = channels.serve(link, &self.name, &log_limit);
+        let serve = subscriptions.serve(link, &self.name, &log_limit);
         let watch = clock_watch.watch(link);
         let silence = link.end_when_silent_for(silent_too_long);
         tokio::pin!(serve, watch, silence);

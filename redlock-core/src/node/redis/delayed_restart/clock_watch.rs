@@ -142,7 +142,7 @@ mod tests {
     use crate::clock::fake::RuntimeClock;
     use crate::error::Vote;
     use crate::key::LockKey;
-    use crate::node::redis::dialect::scripted::tests::{link, serve};
+    use crate::node::redis::connection::played_server::{link, serve};
     use crate::node::redis::set;
     use crate::node::{Claim, Dialect, LockName};
 

@@ -1,5 +1,185 @@
-//! How each dialect writes an operation down, and what the replies to it mean.
+//! How an operation is written down for a server, and what its reply means.
+//!
+//! The dialects differ in the type of the key, in what proves the ownership and in the channel of the
+//! releases. All of that is in their [scripts](Scripts) and tokens, so that one function for each
+//! operation serves them all. The plain dialect acquires by a single command.
 
-pub(crate) mod plain;
-pub(crate) mod redisson;
-pub(crate) mod scripted;
+mod plain;
+mod redisson;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::connection::Connection;
+use super::decode;
+use super::encode::{Purpose, millis, shared_command};
+use super::fencing;
+use super::script::Scripts;
+use crate::error::{NodeError, Vote};
+use crate::lock::{Dialect, LockSpec};
+use crate::node::{Op, Reply};
+
+/// What an acquisition asks for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acquisition {
+    pub(crate) lease: Duration,
+    pub(crate) fenced: bool,
+    /// Until when a refusal is looked up; `None` if it is not looked up at all.
+    pub(crate) look_up_until: Option<Instant>,
+}
+
+/// The channel on which the releases of a lock are published.
+pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
+    match spec.dialect() {
+        Dialect::Plain => plain::channel(spec.name()),
+        Dialect::Redisson => redisson::channel(spec.name()),
+    }
+}
+
+/// Sets the lock. A grant does not count if the server is found to be one that must not vote while the
+/// reply is on its way: its wall clock may have been stepped before the command arrived.
+pub(crate) async fn acquire(connection: &Connection, op: &Op, acquisition: Acquisition) -> Reply {
+    let reply = match op.spec.dialect() {
+        Dialect::Plain if !acquisition.fenced => {
+            plain::acquire(connection, op, acquisition).await.into()
+        }
+        _ => acquire_by_script(connection, op, acquisition).await,
+    };
+    match connection.may_grant() {
+        Err(reason) if reply.vote == Vote::Granted => Vote::Failed(reason).into(),
+        _ => reply,
+    }
+}
+
+async fn acquire_by_script(connection: &Connection, op: &Op, acquisition: Acquisition) -> Reply {
+    let Acquisition { lease, fenced, .. } = acquisition;
+    let (name, millis) = (op.spec.name(), millis(lease));
+    let scripts = Scripts::of(op.spec.dialect());
+    let counter = fenced.then(|| fencing::counter(name));
+    let (script, keys) = match (&counter, scripts.acquire) {
+        (None, Some(script)) => (script, &[name.as_str()][..]),
+        (counter, _) => {
+            (scripts.acquire_fenced, &[name.as_str(), counter.as_deref().unwrap_or_default()][..])
+        }
+    };
+    // A server that has forgotten the script is asked twice. A release must not be overtaken by the
+    // second command (abandoned attempts leave nothing behind).
+    let attempt = connection.attempts.begin(op.token);
+    let arguments = [op.token.as_str().as_bytes(), millis.as_bytes()];
+    let reply = match connection.run_if(|| !attempt.is_released(), script, keys, &arguments).await {
+        Some(reply) => decode::acquired_by_script(&reply, fenced),
+        None => Vote::Failed(NodeError::Server("the attempt was given up".into())).into(),
+    };
+    if reply.vote == Vote::Granted && attempt.is_released() {
+        let _ = release(connection, op, None).await;
+    }
+    reply
+}
+
+/// Extends the lease.
+pub(crate) async fn extend(connection: &Connection, op: &Op, lease: Duration) -> Reply {
+    let millis = millis(lease);
+    let arguments = [op.token.as_str().as_bytes(), millis.as_bytes()];
+    let script = Scripts::of(op.spec.dialect()).extend;
+    decode::owned(&connection.run(script, &[op.spec.name().as_str()], &arguments).await).into()
+}
+
+/// Raises the fencing counter.
+pub(crate) async fn confirm(connection: &Connection, op: &Op, number: i64) -> Reply {
+    let (number, counter) = (number.to_string(), fencing::counter(op.spec.name()));
+    let arguments = [op.token.as_str().as_bytes(), number.as_bytes()];
+    let script = Scripts::of(op.spec.dialect()).confirm;
+    let keys = [op.spec.name().as_str(), &counter];
+    decode::owned(&connection.run(script, &keys, &arguments).await).into()
+}
+
+/// Removes the lock, or shortens its time to live where it has to stay.
+pub(crate) async fn release(
+    connection: &Connection,
+    op: &Op,
+    min_hold: Option<Duration>,
+) -> Reply {
+    let (name, token) = (op.spec.name().as_str(), op.token.as_str().as_bytes());
+    let scripts = Scripts::of(op.spec.dialect());
+    // A plain lock publishes on the channel that has the name of its key.
+    let channel = match op.spec.dialect() {
+        Dialect::Plain => None,
+        Dialect::Redisson => Some(channel(&op.spec)),
+    };
+    let channel = channel.as_deref().map(str::as_bytes);
+    let reply = match min_hold.map(millis) {
+        None => {
+            let arguments = [Some(token), channel];
+            let arguments = arguments.iter().flatten().copied();
+            let encode = || connection.command(scripts.release, &[name], arguments);
+            let command = shared_command(op.token, Purpose::Release, encode);
+            connection.run_command(scripts.release, &command).await
+        }
+        Some(stays) => {
+            let arguments = [Some(token), Some(stays.as_bytes()), channel];
+            let arguments = arguments.iter().flatten().copied();
+            let command = connection.command(scripts.shorten, &[name], arguments);
+            connection.run_command(scripts.shorten, &command).await
+        }
+    };
+    decode::released(&reply)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::LockKey;
+    use crate::lock::{LockName, Mode, Token};
+    use crate::node::Action;
+    use crate::node::redis::connection::played_server::{link, serve};
+
+    const LEASE: Duration = Duration::from_secs(30);
+    const NO_SCRIPT: &str = "-NOSCRIPT No matching script.\r\n";
+    const ACQUISITION: Acquisition =
+        Acquisition { lease: LEASE, fenced: false, look_up_until: None };
+
+    fn op() -> Op {
+        let name = LockName::new("", &LockKey::new("order:42").unwrap());
+        let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, Dialect::Redisson));
+        let acquire = Action::Acquire { lease: LEASE, fenced: false, lookup: true };
+        Op::new(&spec, Token::random(Dialect::Redisson), acquire)
+    }
+
+    /// The release that cleans up behind it is on its way already, and would be overtaken.
+    #[tokio::test(start_paused = true)]
+    async fn an_attempt_that_is_released_is_not_sent_again() {
+        let (link, mut server) = link().await;
+        let op = op();
+        let server = async {
+            serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
+            serve(&mut server, "LOAD", "+sha\r\n", || link.attempts.release(&op.token)).await;
+            // A command after these would never be answered.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            reply = acquire(&link, &op, ACQUISITION) => {
+                assert!(matches!(reply.vote, Vote::Failed(_)), "{reply:?}");
+            }
+            () = server => unreachable!(),
+            () = tokio::time::sleep(LEASE) => panic!("it was sent again"),
+        }
+    }
+
+    /// The other order.
+    #[tokio::test(start_paused = true)]
+    async fn a_grant_that_comes_after_its_release_is_released_again() {
+        let (link, mut server) = link().await;
+        let op = op();
+        let server = async {
+            serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
+            serve(&mut server, "LOAD", "+sha\r\n", || {}).await;
+            let release = || link.attempts.release(&op.token);
+            serve(&mut server, "redisson/acquire", "+OK\r\n", release).await;
+            serve(&mut server, "redisson/release", ":1\r\n", || {}).await;
+        };
+        let both = async { tokio::join!(acquire(&link, &op, ACQUISITION), server) };
+        tokio::time::timeout(LEASE, both).await.expect("it was released");
+    }
+}

@@ -4,12 +4,7 @@
 
 use std::sync::Arc;
 
-use bb8_redis::redis::{RedisError, Value};
-
-use crate::node::redis::connection::Connection;
-use crate::node::redis::encode::millis;
-use crate::node::redis::script::Scripts;
-use crate::node::{Claim, LockName};
+use crate::lock::LockName;
 
 /// Where releases are announced: the name in braces, so that it lies in the same slot of a cluster
 /// as the key, unless the name has braces of its own.
@@ -22,25 +17,10 @@ pub(crate) fn channel(name: &LockName) -> Arc<str> {
     }
 }
 
-/// Removes the lock, or shortens its time to live where it has to stay.
-pub(crate) async fn release(link: &Connection, claim: &Claim) -> Result<Value, RedisError> {
-    let (name, token) = (claim.name().as_str(), claim.token().as_bytes());
-    let channel = channel(claim.name());
-    let scripts = Scripts::of(claim.dialect());
-    match claim.stays_for().map(millis) {
-        None => link.run(scripts.release, &[name], &[token, channel.as_bytes()]).await,
-        Some(stays) => {
-            let arguments = [token, stays.as_bytes(), channel.as_bytes()];
-            link.run(scripts.shorten, &[name], &arguments).await
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::key::LockKey;
-    use crate::node::Dialect;
 
     /// As Redisson 3.50 does, seen by MONITOR.
     #[test]
@@ -51,7 +31,7 @@ mod tests {
             ("a{b", "redisson_lock__channel:shop:a{b"),
         ] {
             let key = LockKey::new(key).unwrap();
-            assert_eq!(&*channel(&LockName::new("shop:", &key, Dialect::Redisson)), expected);
+            assert_eq!(&*channel(&LockName::new("shop:", &key)), expected);
         }
     }
 }

@@ -8,7 +8,8 @@ use super::Dialect;
 ///
 /// From a cryptographically secure generator, because who can guess a token can release a lock.
 /// Never displayed (invariant 12).
-pub(super) struct Token {
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Token {
     /// ASCII, filled up with zeros.
     text: [u8; LONGEST],
     len: usize,
@@ -17,7 +18,7 @@ pub(super) struct Token {
 const LONGEST: usize = 38;
 
 impl Token {
-    pub(super) fn random(dialect: Dialect) -> Self {
+    pub(crate) fn random(dialect: Dialect) -> Self {
         let random: [u8; 16] = rand::random();
         let mut token = Self { text: [0; LONGEST], len: 0 };
         match dialect {
@@ -58,7 +59,7 @@ impl Token {
         self.len = end;
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    pub fn as_str(&self) -> &str {
         // It holds ASCII only.
         std::str::from_utf8(&self.text[..self.len]).unwrap_or_default()
     }

@@ -1,0 +1,13 @@
+//! The lock as the nodes see it: its names, its mode, its dialect, and the token of an attempt.
+
+mod dialect;
+mod mode;
+mod name;
+mod spec;
+mod token;
+
+pub use dialect::Dialect;
+pub use mode::Mode;
+pub use name::LockName;
+pub use spec::LockSpec;
+pub use token::Token;

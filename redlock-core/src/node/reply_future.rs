@@ -1,0 +1,80 @@
+//! A reply that is on its way.
+
+use std::fmt;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::Reply;
+
+/// A reply that is on its way.
+///
+/// Nothing is sent before the first poll. Dropping the future does not take the operation back: whoever
+/// drops the future of an acquisition has to release.
+///
+/// If its connection is abandoned, the future of a Redis node fails on its next poll but is not woken:
+/// registering a waker per command would slow every lock down. Callers without a deadline use
+/// `poll_periodically`.
+pub struct ReplyFuture(State);
+
+enum State {
+    Ready(Option<Reply>),
+    Pending(Pin<Box<dyn Future<Output = Reply> + Send>>),
+}
+
+impl ReplyFuture {
+    /// Wraps a future that executes an operation. The operation begins with the first poll.
+    pub fn new(future: impl Future<Output = Reply> + Send + 'static) -> Self {
+        Self(State::Pending(Box::pin(future)))
+    }
+
+    /// A reply that is there already.
+    pub fn ready(reply: impl Into<Reply>) -> Self {
+        Self(State::Ready(Some(reply.into())))
+    }
+
+    /// The reply, if it was there from the beginning.
+    pub(crate) fn as_ready(&self) -> Option<&Reply> {
+        match &self.0 {
+            State::Ready(reply) => reply.as_ref(),
+            State::Pending(_) => None,
+        }
+    }
+}
+
+impl Future for ReplyFuture {
+    type Output = Reply;
+
+    /// # Panics
+    ///
+    /// When it is polled again after it has completed.
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
+        match &mut self.0 {
+            State::Ready(reply) => match reply.take() {
+                Some(reply) => Poll::Ready(reply),
+                None => panic!("`ReplyFuture` was polled after it had completed"),
+            },
+            State::Pending(future) => future.as_mut().poll(cx),
+        }
+    }
+}
+
+impl fmt::Debug for ReplyFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            State::Ready(reply) => f.debug_tuple("Ready").field(reply).finish(),
+            State::Pending(_) => f.write_str("Pending"),
+        }
+    }
+}
+
+/// Awaits replies without a deadline, and polls them once per second even if nothing wakes them.
+pub(crate) async fn poll_periodically<F: Future>(replies: F) -> F::Output {
+    const PERIOD: Duration = Duration::from_secs(1);
+    let mut replies = pin!(replies);
+    loop {
+        if let Ok(output) = tokio::time::timeout(PERIOD, replies.as_mut()).await {
+            return output;
+        }
+    }
+}

@@ -1,0 +1,119 @@
+//! The status of a node.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::error::NodeError;
+
+/// Whether a node can be asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NodeStatus {
+    /// The node has not been reached yet, and no attempt has failed.
+    Connecting,
+    /// The node can be asked.
+    Up,
+    /// The node cannot be asked, for this reason. A node that can recover keeps trying.
+    Down(NodeError),
+}
+
+impl NodeStatus {
+    /// Whether the node can be asked.
+    pub fn is_up(&self) -> bool {
+        matches!(self, Self::Up)
+    }
+}
+
+/// Sets the status of a node. Each node has one, and hands out [receivers](Self::subscribe).
+pub struct StatusSender(Arc<Shared>);
+
+/// Shows the status of a node. Cloning is cheap.
+#[derive(Clone)]
+pub struct StatusReceiver(Arc<Shared>);
+
+struct Shared {
+    status: Mutex<NodeStatus>,
+    /// Wakes waiters in the order of their arrival.
+    changed: Notify,
+}
+
+impl StatusSender {
+    /// Begins with this status.
+    pub fn new(status: NodeStatus) -> Self {
+        Self(Arc::new(Shared { status: Mutex::new(status), changed: Notify::new() }))
+    }
+
+    /// Changes the status, and wakes all that wait for a change.
+    pub fn send(&self, status: NodeStatus) {
+        *self.0.status.lock() = status;
+        self.0.changed.notify_waiters();
+    }
+
+    /// Makes a receiver.
+    pub fn subscribe(&self) -> StatusReceiver {
+        StatusReceiver(Arc::clone(&self.0))
+    }
+}
+
+impl StatusReceiver {
+    /// The present status.
+    pub fn get(&self) -> NodeStatus {
+        self.0.status.lock().clone()
+    }
+
+    /// Waits until the status is as wanted, and returns it: at once if it is so already. Waits for ever
+    /// if the node is gone for good.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn wait_for(&self, mut wanted: impl FnMut(&NodeStatus) -> bool) -> NodeStatus {
+        loop {
+            let changed = self.0.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let status = self.get();
+            if wanted(&status) {
+                return status;
+            }
+            changed.await;
+        }
+    }
+}
+
+impl fmt::Debug for StatusSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StatusSender").field(&*self.0.status.lock()).finish()
+    }
+}
+
+impl fmt::Debug for StatusReceiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("StatusReceiver").field(&*self.0.status.lock()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn a_waiter_learns_of_the_status_that_it_waits_for() {
+        let sender = StatusSender::new(NodeStatus::Connecting);
+        let receiver = sender.subscribe();
+        let mut up = Box::pin(receiver.wait_for(NodeStatus::is_up));
+        assert!(up.as_mut().now_or_never().is_none());
+        sender.send(NodeStatus::Down(NodeError::NotConnected("refused".into())));
+        assert!(up.as_mut().now_or_never().is_none());
+        sender.send(NodeStatus::Up);
+        assert_eq!(up.now_or_never(), Some(NodeStatus::Up));
+        assert_eq!(receiver.wait_for(NodeStatus::is_up).now_or_never(), Some(NodeStatus::Up));
+        sender.send(NodeStatus::Connecting);
+        assert!(receiver.wait_for(NodeStatus::is_up).now_or_never().is_none());
+    }
+}
