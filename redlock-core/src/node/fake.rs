@@ -1,7 +1,6 @@
 //! A node that does what a test tells it to.
 
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -10,8 +9,12 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use super::{Answer, Claim, Listening, LockName, Node, Ready, Ring, Silence};
+use super::{
+    Action, Capabilities, Node, NodeStatus, Notify, Op, Reply, ReplyFuture, Silence,
+    StatusReceiver, StatusSender, Subscription,
+};
 use crate::error::{NodeError, Vote};
+use crate::lock::LockSpec;
 
 /// Executes what it is asked in order, as a server does with what comes over one connection.
 pub(crate) struct FakeNode {
@@ -19,8 +22,9 @@ pub(crate) struct FakeNode {
     questions: mpsc::UnboundedSender<(Question, oneshot::Sender<(Vote, i64)>)>,
     mode: watch::Sender<Mode>,
     store: Arc<Mutex<Store>>,
-    /// Of all that have ever listened.
-    rings: Mutex<Vec<Ring>>,
+    status: StatusSender,
+    /// Of all that have ever subscribed.
+    subscribers: Mutex<Vec<Notify>>,
     /// Whether it is known to be silent when it does not answer.
     silence_is_known: AtomicBool,
     /// Whether it does not know that it owes an answer, and asks its store when a caller looks.
@@ -139,7 +143,8 @@ impl FakeNode {
             questions,
             mode,
             store,
-            rings: Mutex::default(),
+            status: StatusSender::new(NodeStatus::Up),
+            subscribers: Mutex::default(),
             silence_is_known: AtomicBool::new(true),
             asks_when_looked_at: AtomicBool::new(false),
             asked: Mutex::default(),
@@ -148,6 +153,10 @@ impl FakeNode {
 
     pub(crate) fn set(&self, mode: Mode) {
         self.mode.send_replace(mode);
+        self.status.send(match mode {
+            Mode::Down => NodeStatus::Down(refused()),
+            _ => NodeStatus::Up,
+        });
     }
 
     /// Lets the node look as if this process were late in reading its answers.
@@ -178,14 +187,14 @@ impl FakeNode {
 
     /// Tells all who listen that the lock was released.
     pub(crate) fn announce(&self) {
-        for ring in &*self.rings.lock() {
-            ring();
+        for notify in &*self.subscribers.lock() {
+            notify();
         }
     }
 
     /// How many have ever listened to it.
     pub(crate) fn listeners(&self) -> usize {
-        self.rings.lock().len()
+        self.subscribers.lock().len()
     }
 
     /// Lets the fencing counter stand somewhere.
@@ -208,34 +217,35 @@ impl FakeNode {
         self.log().iter().filter(|question| matches!(question, Question::Release(_))).count()
     }
 
-    fn ask(&self, claim: &Arc<Claim>, question: Question) -> Answer {
-        if *self.mode.borrow() == Mode::Down {
-            return Answer::Ready(Vote::Failed(NodeError::NotConnected("refused".into())));
-        }
-        if *self.mode.borrow() == Mode::Broken {
-            let failed = Vote::Failed(NodeError::ConnectionBroke("reset".into()));
-            return Answer::pending(async move { failed });
-        }
-        if *self.mode.borrow() == Mode::Forbidden {
-            return Answer::Ready(Vote::Failed(NodeError::NotPermitted("SET".into())));
-        }
-        let (questions, claim) = (self.questions.clone(), Arc::clone(claim));
+    fn ask(&self, question: Question) -> ReplyFuture {
+        let failed = |error| ReplyFuture::ready(Vote::Failed(error));
         let is_acquisition = matches!(question, Question::Acquire(..));
-        if is_acquisition && *self.mode.borrow() == Mode::OnProbation {
-            return Answer::Ready(stepped());
+        match *self.mode.borrow() {
+            Mode::Down => return failed(refused()),
+            Mode::Broken => {
+                let broke = NodeError::ConnectionBroke("reset".into());
+                return ReplyFuture::new(async move { Vote::Failed(broke).into() });
+            }
+            Mode::Forbidden => return failed(NodeError::NotPermitted("SET".into())),
+            Mode::OnProbation if is_acquisition => return ReplyFuture::ready(stepped()),
+            _ => {}
         }
-        Answer::pending(async move {
+        let questions = self.questions.clone();
+        ReplyFuture::new(async move {
             let (sender, answer) = oneshot::channel();
             let _ = questions.send((question, sender));
             let Ok((vote, number)) = answer.await else {
-                return Vote::Failed(NodeError::ConnectionBroke("gone".into()));
+                return Vote::Failed(NodeError::ConnectionBroke("gone".into())).into();
             };
-            if vote == Vote::Granted && is_acquisition {
-                claim.note_number(number);
-            }
-            vote
+            let is_numbered = vote == Vote::Granted && is_acquisition;
+            let reply = Reply::new(vote);
+            if is_numbered { reply.with_number(number) } else { reply }
         })
     }
+}
+
+fn refused() -> NodeError {
+    NodeError::NotConnected("refused".into())
 }
 
 fn stepped() -> Vote {
@@ -254,33 +264,34 @@ impl Node for FakeNode {
         &self.name
     }
 
-    fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
-        self.ask(claim, Question::Acquire(claim.token().to_owned(), expire))
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
     }
 
-    fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
-        self.ask(claim, Question::Extend(claim.token().to_owned(), expire))
+    fn call(&self, op: Op) -> ReplyFuture {
+        let token = op.token.as_str().to_owned();
+        self.ask(match op.action {
+            Action::Acquire { lease, .. } => Question::Acquire(token, lease),
+            Action::Extend { lease } => Question::Extend(token, lease),
+            Action::Confirm { number } => Question::Confirm(token, number),
+            Action::Release { .. } => Question::Release(token),
+        })
     }
 
-    fn confirm(&self, claim: &Arc<Claim>, number: i64) -> Answer {
-        self.ask(claim, Question::Confirm(claim.token().to_owned(), number))
-    }
-
-    fn release(&self, claim: &Arc<Claim>) -> Answer {
-        self.ask(claim, Question::Release(claim.token().to_owned()))
-    }
-
-    /// Announces nothing by itself, see `announce`. Listens as soon as it could have answered.
-    fn listen(&self, _: &LockName, ring: Ring) -> (Listening, Ready) {
-        self.rings.lock().push(ring);
+    /// Publishes nothing by itself, see `announce`. Is subscribed as soon as it could have answered.
+    fn subscribe(&self, _: &Arc<LockSpec>, notify: Notify) -> Subscription {
+        self.subscribers.lock().push(notify);
         let mut mode = self.mode.subscribe();
-        let ready = async move {
+        Subscription::new(|| {}).ready_after(async move {
             let mode = mode.wait_for(|mode| *mode != Mode::Frozen).await.map(|mode| *mode);
             if let Ok(Mode::Up(delay)) = mode {
                 sleep(delay).await;
             }
-        };
-        (Listening::new(|| {}), Box::pin(ready))
+        })
+    }
+
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
     }
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
@@ -295,20 +306,5 @@ impl Node for FakeNode {
         } else {
             Silence::Unknown(limit)
         }
-    }
-
-    fn is_cluster(&self) -> bool {
-        false
-    }
-
-    fn is_up(&self) -> bool {
-        *self.mode.borrow() != Mode::Down
-    }
-
-    fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        let mut mode = self.mode.subscribe();
-        Box::pin(async move {
-            let _ = mode.wait_for(|mode| *mode != Mode::Down).await;
-        })
     }
 }

@@ -2,16 +2,19 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use super::{Answer, Claim, Listening, LockName, Node, Ready, Ring};
+use super::{
+    Action, Capabilities, Node, NodeStatus, Notify, Op, Reply, ReplyFuture, StatusReceiver,
+    StatusSender, Subscription,
+};
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::error::{ForeignKind, Vote};
+use crate::lock::{Dialect, LockName, LockSpec, Token};
 
 /// Locks in the memory of this process: for examples, tests and services that run as one copy.
 ///
@@ -43,15 +46,16 @@ pub struct MemoryNode {
 struct Store {
     name: Arc<str>,
     clock: Arc<dyn Clock>,
+    status: StatusSender,
     locks: Mutex<Locks>,
 }
 
 #[derive(Default)]
 struct Locks {
-    by_name: HashMap<String, Entry>,
-    listeners: HashMap<LockName, Vec<(u64, Ring)>>,
-    next_listener: u64,
-    /// The fencing counters, by name.
+    by_name: HashMap<LockName, Entry>,
+    subscribers: HashMap<(LockName, Dialect), Vec<(u64, Notify)>>,
+    next_subscriber: u64,
+    /// The fencing counters, by prefix.
     counters: HashMap<String, i64>,
     /// How many locks there may be before those that have run out are swept away: a lock that is
     /// never asked for again would stay for ever.
@@ -59,7 +63,8 @@ struct Locks {
 }
 
 struct Entry {
-    claim: Arc<Claim>,
+    token: Token,
+    dialect: Dialect,
     deadline: Moment,
 }
 
@@ -73,7 +78,8 @@ impl MemoryNode {
         // Numbered, so that votes tell several apart.
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let name = format!("memory-{}", COUNT.fetch_add(1, Ordering::Relaxed)).into();
-        let store = Store { name, clock, locks: Mutex::default() };
+        let status = StatusSender::new(NodeStatus::Up);
+        let store = Store { name, clock, status, locks: Mutex::default() };
         Self { store: Arc::new(store) }
     }
 
@@ -106,20 +112,15 @@ impl MemoryNode {
 
 #[cfg(test)]
 impl MemoryNode {
-    /// As if a lock of this name had been released.
-    pub(crate) fn announce(&self, name: &LockName) {
-        let rings: Vec<Ring> = self.store.locks.lock().listeners[name]
-            .iter()
-            .map(|(_, ring)| Arc::clone(ring))
-            .collect();
-        for ring in rings {
-            ring();
-        }
+    /// As if the lock had been released.
+    pub(crate) fn publish(&self, spec: &LockSpec) {
+        let subscribers = self.store.locks.lock().subscribers(spec);
+        subscribers.iter().for_each(|notify| notify());
     }
 
-    /// How many listen for the release of any lock.
-    pub(crate) fn listeners(&self) -> usize {
-        self.store.locks.lock().listeners.values().map(Vec::len).sum()
+    /// How many are subscribed to the release of any lock.
+    pub(crate) fn subscriptions(&self) -> usize {
+        self.store.locks.lock().subscribers.values().map(Vec::len).sum()
     }
 }
 
@@ -137,12 +138,19 @@ impl fmt::Debug for MemoryNode {
 
 impl Locks {
     /// Not below the time in microseconds, so that it grows although this process starts anew.
-    fn next_number(&mut self, counter: &str) -> i64 {
+    fn next_number(&mut self, prefix: &str) -> i64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let floor = i64::try_from(now.as_micros()).unwrap_or_default();
-        let count = self.counters.entry(counter.to_owned()).or_default();
+        let count = self.counters.entry(prefix.to_owned()).or_default();
         *count = floor.max(*count) + 1;
         *count
+    }
+
+    fn subscribers(&self, spec: &LockSpec) -> Vec<Notify> {
+        let subscribers = self.subscribers.get(&(spec.name().clone(), spec.dialect()));
+        subscribers.map_or_else(Vec::new, |subscribers| {
+            subscribers.iter().map(|(_, notify)| Arc::clone(notify)).collect()
+        })
     }
 
     fn sweep(&mut self, now: Moment) {
@@ -154,191 +162,181 @@ impl Locks {
     }
 }
 
-impl MemoryNode {
-    /// The entry of the claim's name: whose it is, and until when.
-    fn vote<R>(
-        &self,
-        claim: &Claim,
-        vote: impl FnOnce(&mut Locks, Option<Holder>, Moment) -> R,
-    ) -> R {
-        let mut locks = self.store.locks.lock();
-        // Read under the lock, so that no two callers see the time in another order than the map.
-        let now = self.store.clock.now();
-        let holder = locks.by_name.get(claim.name().as_str()).and_then(|entry| {
-            let remaining = now.until(entry.deadline);
-            (!remaining.is_zero()).then_some(if entry.claim.dialect() != claim.dialect() {
-                Holder::Foreign
-            } else if entry.claim.token() == claim.token() {
-                Holder::Own { remaining }
-            } else {
-                Holder::Other { remaining }
-            })
-        });
-        vote(&mut locks, holder, now)
-    }
-}
-
+/// The holder of a lock, as an operation sees it.
 enum Holder {
-    Own {
-        remaining: Duration,
-    },
-    Other {
-        remaining: Duration,
-    },
-    /// One of another dialect: on a server the key would be of another type.
+    /// The operation's own token.
+    Own { remaining: Duration },
+    /// Another token.
+    Other { remaining: Duration },
+    /// A lock of another dialect: on a server the key would be of another type.
     Foreign,
 }
 
 const FOREIGN: Vote = Vote::Foreign { found: ForeignKind::WrongType };
+
+impl Locks {
+    fn holder(&self, op: &Op, now: Moment) -> Option<Holder> {
+        let entry = self.by_name.get(op.spec.name())?;
+        let remaining = now.until(entry.deadline);
+        (!remaining.is_zero()).then_some(if entry.dialect != op.spec.dialect() {
+            Holder::Foreign
+        } else if entry.token == op.token {
+            Holder::Own { remaining }
+        } else {
+            Holder::Other { remaining }
+        })
+    }
+
+    fn acquire(&mut self, op: &Op, now: Moment, lease: Duration, fenced: bool) -> Reply {
+        match self.holder(op, now) {
+            Some(Holder::Own { remaining } | Holder::Other { remaining }) => {
+                Vote::Held { remaining: Some(remaining) }.into()
+            }
+            Some(Holder::Foreign) => FOREIGN.into(),
+            None => {
+                self.sweep(now);
+                let (name, dialect) = (op.spec.name(), op.spec.dialect());
+                let entry = Entry { token: op.token, dialect, deadline: now.after(lease) };
+                self.by_name.insert(name.clone(), entry);
+                let granted = Reply::new(Vote::Granted);
+                if fenced { granted.with_number(self.next_number(name.prefix())) } else { granted }
+            }
+        }
+    }
+
+    /// Changes a lock that the token holds. `change` gets the remaining lease.
+    fn change(
+        &mut self,
+        op: &Op,
+        now: Moment,
+        change: impl FnOnce(&mut Self, Duration) -> Reply,
+    ) -> Reply {
+        match self.holder(op, now) {
+            Some(Holder::Own { remaining }) => change(self, remaining),
+            Some(Holder::Foreign) => FOREIGN.into(),
+            Some(Holder::Other { .. }) | None => Vote::Gone.into(),
+        }
+    }
+
+    fn set_deadline(&mut self, op: &Op, deadline: Moment) {
+        if let Some(entry) = self.by_name.get_mut(op.spec.name()) {
+            entry.deadline = deadline;
+        }
+    }
+}
 
 impl Node for MemoryNode {
     fn name(&self) -> &Arc<str> {
         &self.store.name
     }
 
-    fn acquire(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
-        let vote = self.vote(claim, |locks, holder, now| match holder {
-            Some(Holder::Own { remaining } | Holder::Other { remaining }) => {
-                Vote::Held { remaining: Some(remaining) }
-            }
-            Some(Holder::Foreign) => FOREIGN,
-            None => {
-                locks.sweep(now);
-                if let Some(counter) = claim.counter() {
-                    claim.note_number(locks.next_number(counter));
-                }
-                let entry = Entry { claim: Arc::clone(claim), deadline: now.after(expire) };
-                locks.by_name.insert(claim.name().as_str().to_owned(), entry);
-                Vote::Granted
-            }
-        });
-        Answer::Ready(vote)
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
     }
 
-    fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Answer {
-        let vote = self.vote(claim, |locks, holder, now| match holder {
-            Some(Holder::Own { remaining }) => {
-                if remaining < expire
-                    && let Some(entry) = locks.by_name.get_mut(claim.name().as_str())
-                {
-                    entry.deadline = now.after(expire);
-                }
-                Vote::Granted
-            }
-            Some(Holder::Foreign) => FOREIGN,
-            Some(Holder::Other { .. }) | None => Vote::Gone,
-        });
-        Answer::Ready(vote)
-    }
-
-    fn confirm(&self, claim: &Arc<Claim>, number: i64) -> Answer {
-        let vote = self.vote(claim, |locks, holder, _| match holder {
-            Some(Holder::Own { .. }) => {
-                if let Some(counter) = claim.counter() {
-                    let count = locks.counters.entry(counter.to_owned()).or_default();
-                    *count = number.max(*count);
-                }
-                Vote::Granted
-            }
-            Some(Holder::Foreign) => FOREIGN,
-            Some(Holder::Other { .. }) | None => Vote::Gone,
-        });
-        Answer::Ready(vote)
-    }
-
-    fn release(&self, claim: &Arc<Claim>) -> Answer {
-        let (vote, rings) = self.vote(claim, |locks, holder, now| match holder {
-            Some(Holder::Own { remaining }) => {
-                match (claim.stays_for(), locks.by_name.get_mut(claim.name().as_str())) {
-                    (Some(stays), Some(entry)) => entry.deadline = now.after(stays.min(remaining)),
-                    _ => {
-                        locks.by_name.remove(claim.name().as_str());
-                    }
-                }
-                let listeners = locks.listeners.get(claim.name());
-                let rings: Vec<Ring> = listeners
-                    .map(|listeners| listeners.iter().map(|(_, ring)| Arc::clone(ring)).collect())
-                    .unwrap_or_default();
-                (Vote::Granted, rings)
-            }
-            Some(Holder::Foreign) => (FOREIGN, Vec::new()),
-            Some(Holder::Other { .. }) | None => (Vote::Gone, Vec::new()),
-        });
-        claim.note_listeners(rings.len());
-        for ring in rings {
-            ring();
-        }
-        Answer::Ready(vote)
-    }
-
-    fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready) {
+    fn call(&self, op: Op) -> ReplyFuture {
         let mut locks = self.store.locks.lock();
-        let id = locks.next_listener;
-        locks.next_listener += 1;
-        locks.listeners.entry(name.clone()).or_default().push((id, ring));
-        let (store, name) = (Arc::clone(&self.store), name.clone());
-        let listening = Listening::new(move || {
+        // Read under the lock, so that no two callers see the time in another order than the map.
+        let now = self.store.clock.now();
+        let mut notified = Vec::new();
+        let reply = match op.action {
+            Action::Acquire { lease, fenced, .. } => locks.acquire(&op, now, lease, fenced),
+            Action::Extend { lease } => locks.change(&op, now, |locks, remaining| {
+                if remaining < lease {
+                    locks.set_deadline(&op, now.after(lease));
+                }
+                Vote::Granted.into()
+            }),
+            Action::Confirm { number } => locks.change(&op, now, |locks, _| {
+                let prefix = op.spec.name().prefix().to_owned();
+                let count = locks.counters.entry(prefix).or_default();
+                *count = number.max(*count);
+                Vote::Granted.into()
+            }),
+            Action::Release { min_hold } => locks.change(&op, now, |locks, remaining| {
+                match min_hold {
+                    Some(stays) => locks.set_deadline(&op, now.after(stays.min(remaining))),
+                    None => drop(locks.by_name.remove(op.spec.name())),
+                }
+                notified = locks.subscribers(&op.spec);
+                Reply::new(Vote::Granted).with_listeners(notified.len())
+            }),
+        };
+        drop(locks);
+        notified.iter().for_each(|notify| notify());
+        ReplyFuture::ready(reply)
+    }
+
+    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+        let mut locks = self.store.locks.lock();
+        let id = locks.next_subscriber;
+        locks.next_subscriber += 1;
+        let lock = (spec.name().clone(), spec.dialect());
+        locks.subscribers.entry(lock.clone()).or_default().push((id, notify));
+        let store = Arc::clone(&self.store);
+        Subscription::new(move || {
             let mut locks = store.locks.lock();
-            if let Some(listeners) = locks.listeners.get_mut(&name) {
-                listeners.retain(|(other, _)| *other != id);
-                if listeners.is_empty() {
-                    locks.listeners.remove(&name);
+            if let Some(subscribers) = locks.subscribers.get_mut(&lock) {
+                subscribers.retain(|(other, _)| *other != id);
+                if subscribers.is_empty() {
+                    locks.subscribers.remove(&lock);
                 }
             }
-        });
-        (listening, Box::pin(std::future::ready(())))
+        })
     }
 
-    fn is_cluster(&self) -> bool {
-        false
-    }
-
-    fn is_up(&self) -> bool {
-        true
-    }
-
-    fn recovered(&self) -> Pin<Box<dyn Future<Output = ()> + Send>> {
-        Box::pin(std::future::ready(()))
+    fn status(&self) -> StatusReceiver {
+        self.store.status.subscribe()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
     use crate::clock::fake::FakeClock;
     use crate::key::LockKey;
-    use crate::node::Dialect;
+    use crate::lock::Mode;
 
-    fn claim(key: &str) -> Arc<Claim> {
-        spoken(Dialect::Plain, key)
+    const LEASE: Duration = Duration::from_secs(5);
+    const ACQUIRE: Action = Action::Acquire { lease: LEASE, fenced: false, lookup: true };
+    const EXTEND: Action = Action::Extend { lease: LEASE };
+    const RELEASE: Action = Action::Release { min_hold: None };
+
+    fn spec(dialect: Dialect, key: &str) -> Arc<LockSpec> {
+        let name = LockName::new("", &LockKey::new(key).unwrap());
+        Arc::new(LockSpec::new(name, Mode::Exclusive, dialect))
     }
 
-    fn spoken(dialect: Dialect, key: &str) -> Arc<Claim> {
-        let key = LockKey::new(key).unwrap();
-        Arc::new(Claim::new(LockName::new("", &key, dialect), key))
-    }
+    /// Who asks for a lock.
+    struct Caller(Arc<LockSpec>, Token);
 
-    fn now(answer: Answer) -> Vote {
-        use futures_util::FutureExt;
-        answer.now_or_never().unwrap()
+    impl Caller {
+        fn new(dialect: Dialect, key: &str) -> Self {
+            Self(spec(dialect, key), Token::random(dialect))
+        }
+
+        fn vote(&self, node: &MemoryNode, action: Action) -> Vote {
+            node.call(Op::new(&self.0, self.1, action)).now_or_never().unwrap().vote
+        }
     }
 
     #[test]
     fn a_lock_frees_itself_when_its_lease_is_over() {
         let clock = FakeClock::default();
         let node = MemoryNode::with_clock(Arc::new(clock.clone()));
-        let (first, second) = (claim("a"), claim("a"));
-        let lease = Duration::from_secs(5);
-        assert_eq!(now(node.acquire(&first, lease)), Vote::Granted);
+        let [first, second] = [(), ()].map(|()| Caller::new(Dialect::Plain, "a"));
+        assert_eq!(first.vote(&node, ACQUIRE), Vote::Granted);
         clock.advance(Duration::from_secs(2));
         let held = Vote::Held { remaining: Some(Duration::from_secs(3)) };
-        assert_eq!(now(node.acquire(&second, lease)), held);
+        assert_eq!(second.vote(&node, ACQUIRE), held);
         assert_eq!(node.time_to_live("a"), Some(Duration::from_secs(3)));
         clock.advance(Duration::from_secs(3));
         assert!(node.is_empty());
-        assert_eq!(now(node.acquire(&second, lease)), Vote::Granted);
-        assert_eq!(now(node.release(&first)), Vote::Gone);
-        assert_eq!(now(node.extend(&first, lease)), Vote::Gone);
+        assert_eq!(second.vote(&node, ACQUIRE), Vote::Granted);
+        assert_eq!(first.vote(&node, RELEASE), Vote::Gone);
+        assert_eq!(first.vote(&node, EXTEND), Vote::Gone);
         assert_eq!(node.len(), 1);
     }
 
@@ -349,38 +347,39 @@ mod tests {
             [(Dialect::Plain, Dialect::Redisson), (Dialect::Redisson, Dialect::Plain)]
         {
             let node = MemoryNode::new();
-            let (holder, stranger) = (spoken(one, "a"), spoken(other, "a"));
-            let lease = Duration::from_secs(5);
-            assert_eq!(now(node.acquire(&holder, lease)), Vote::Granted);
-            assert_eq!(now(node.acquire(&stranger, lease)), FOREIGN);
-            assert_eq!(now(node.extend(&stranger, lease)), FOREIGN);
-            assert_eq!(now(node.release(&stranger)), FOREIGN);
-            assert_eq!(now(node.release(&holder)), Vote::Granted);
-            assert_eq!(now(node.acquire(&stranger, lease)), Vote::Granted);
+            let (holder, stranger) = (Caller::new(one, "a"), Caller::new(other, "a"));
+            assert_eq!(holder.vote(&node, ACQUIRE), Vote::Granted);
+            for action in [ACQUIRE, EXTEND, RELEASE] {
+                assert_eq!(stranger.vote(&node, action), FOREIGN);
+            }
+            assert_eq!(holder.vote(&node, RELEASE), Vote::Granted);
+            assert_eq!(stranger.vote(&node, ACQUIRE), Vote::Granted);
         }
     }
 
     /// Waiters come and go, for ever new locks.
     #[test]
-    fn nothing_is_kept_of_a_lock_that_nobody_listens_for() {
+    fn nothing_is_kept_of_a_lock_without_subscribers() {
         let node = MemoryNode::new();
         for number in 0..100 {
-            let name = claim(&format!("lock:{number}")).name().clone();
-            let [first, second] = [(), ()].map(|()| node.listen(&name, Arc::new(|| {})).0);
+            let spec = spec(Dialect::Plain, &format!("lock:{number}"));
+            let [first, second] = [(), ()].map(|()| node.subscribe(&spec, Arc::new(|| {})));
             drop(first);
-            assert_eq!(node.listeners(), 1);
+            assert_eq!(node.subscriptions(), 1);
             drop(second);
         }
-        assert!(node.store.locks.lock().listeners.is_empty());
+        assert!(node.store.locks.lock().subscribers.is_empty());
     }
 
     /// Locks that run out and are never asked for again do not pile up.
     #[test]
-    fn what_has_run_out_is_swept_away() {
+    fn locks_that_have_run_out_are_swept_away() {
         let clock = FakeClock::default();
         let node = MemoryNode::with_clock(Arc::new(clock.clone()));
+        let acquire =
+            Action::Acquire { lease: Duration::from_millis(10), fenced: false, lookup: true };
         for number in 0..10_000 {
-            now(node.acquire(&claim(&format!("lock:{number}")), Duration::from_millis(10)));
+            Caller::new(Dialect::Plain, &format!("lock:{number}")).vote(&node, acquire);
             clock.advance(Duration::from_millis(1));
         }
         let kept = node.store.locks.lock().by_name.len();

@@ -50,10 +50,10 @@ fn listen(channels: &Arc<Subscriptions>, name: &str) -> Subscription {
 async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
     let (link, mut server) = link().await;
     let channels = Arc::new(Subscriptions::default());
-    let (listening, ready) = listen(&channels, "hot");
+    let mut subscription = listen(&channels, "hot");
     let play = async {
         serve(&mut server, "SUBSCRIBE", BUSY, || {}).await;
-        ready.await;
+        subscription.ready().await;
         for reply in [BUSY, &confirmed("subscribe", "hot")] {
             let refused = Instant::now();
             serve(&mut server, "SUBSCRIBE", reply, || {}).await;
@@ -61,7 +61,7 @@ async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
         }
         let silence = timeout(LONG, server.read_u8()).await;
         assert!(silence.is_err(), "it is subscribed");
-        drop(listening);
+        drop(subscription);
         serve(&mut server, "UNSUBSCRIBE", &confirmed("unsubscribe", "hot"), || {}).await;
     };
     let log_limit = LogLimit::default();
@@ -76,7 +76,7 @@ async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
 async fn a_channel_that_is_not_permitted_does_not_hinder_the_others() {
     let (link, mut server) = link().await;
     let channels = Arc::new(Subscriptions::default());
-    let (one, two) = (listen(&channels, "denied"), listen(&channels, "permitted"));
+    let (mut one, mut two) = (listen(&channels, "denied"), listen(&channels, "permitted"));
     let play = async {
         serve(&mut server, "permitted", DENIED, || {}).await;
         let mut asked = String::new();
@@ -86,7 +86,8 @@ async fn a_channel_that_is_not_permitted_does_not_hinder_the_others() {
         assert_eq!(asked.matches("SUBSCRIBE").count(), 2, "{asked}");
         let replies = DENIED.to_owned() + &confirmed("subscribe", "permitted");
         server.write_all(replies.as_bytes()).await.unwrap();
-        let (one, two) = ((one.0, one.1.await), (two.0, two.1.await));
+        one.ready().await;
+        two.ready().await;
         let silence = timeout(LONG, server.read_u8()).await;
         assert!(silence.is_err(), "what is not permitted is not asked for again");
         drop((one, two));
