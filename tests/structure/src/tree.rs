@@ -1,0 +1,78 @@
+//! The modules of a crate, read from its source files.
+
+use syn::Item;
+
+use crate::cfg::only_for_tests;
+use crate::names::{Names, Path};
+
+/// One module, in a file of its own or inline.
+pub(crate) struct Module {
+    /// The path from the crate, as in `node`, `redis`. Empty for the crate's root module.
+    pub(crate) path: Path,
+    pub(crate) file: String,
+    /// The root module is its own parent.
+    pub(crate) parent: usize,
+    pub(crate) children: Vec<usize>,
+    pub(crate) names: Names,
+}
+
+/// The modules of a crate but those that only tests or rustdoc compile. The first one is the root.
+#[derive(Default)]
+pub(crate) struct Tree {
+    pub(crate) modules: Vec<Module>,
+    /// How many files were read.
+    pub(crate) files: usize,
+}
+
+/// Reads a file, if it is there.
+pub(crate) type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+impl Tree {
+    /// Reads the crate whose `lib.rs` lies in `folder`.
+    pub(crate) fn read(folder: &str, read: Read<'_>) -> Result<Self, String> {
+        let mut tree = Self::default();
+        let (file, items) = tree.parse(&[format!("{folder}/lib.rs")], read)?;
+        let (path, children, names) = (Path::new(), Vec::new(), Names::of(&items));
+        tree.modules.push(Module { path, file, parent: 0, children, names });
+        tree.add_children(0, folder, &items, read)?;
+        Ok(tree)
+    }
+
+    /// Reads the first of the files that is there.
+    fn parse(&mut self, files: &[String], read: Read<'_>) -> Result<(String, Vec<Item>), String> {
+        let found = files.iter().find_map(|file| Some((file, read(file)?)));
+        let (file, text) = found.ok_or_else(|| format!("cannot read {}", files.join(" or ")))?;
+        let parsed = syn::parse_file(&text).map_err(|error| format!("{file}: {error}"))?;
+        self.files += 1;
+        Ok((file.clone(), parsed.items))
+    }
+
+    /// Adds the modules among the items of a module. Their files lie in `folder`.
+    fn add_children(
+        &mut self,
+        parent: usize,
+        folder: &str,
+        items: &[Item],
+        read: Read<'_>,
+    ) -> Result<(), String> {
+        for item in items {
+            let Item::Mod(child) = item else { continue };
+            if only_for_tests(&child.attrs) {
+                continue;
+            }
+            let name = child.ident.to_string();
+            let folder = format!("{folder}/{name}");
+            let (file, items) = match &child.content {
+                Some((_, items)) => (self.modules[parent].file.clone(), items.clone()),
+                None => self.parse(&[format!("{folder}.rs"), format!("{folder}/mod.rs")], read)?,
+            };
+            let id = self.modules.len();
+            let path = [&self.modules[parent].path[..], &[name]].concat();
+            let (children, names) = (Vec::new(), Names::of(&items));
+            self.modules.push(Module { path, file, parent, children, names });
+            self.modules[parent].children.push(id);
+            self.add_children(id, &folder, &items, read)?;
+        }
+        Ok(())
+    }
+}
