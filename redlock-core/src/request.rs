@@ -1,7 +1,7 @@
 //! The options of one acquisition.
 
 mod acquisition;
-mod hand_over;
+mod take_over;
 
 use std::fmt;
 use std::sync::Arc;

@@ -6,17 +6,17 @@
 //! other's lease is over.
 
 mod backoff;
-mod bell;
-mod line;
 mod outage;
-mod place;
 mod queues;
+mod release_signal;
+mod wait_queue;
+mod waiter;
 
 pub(crate) use backoff::{Backoff, hurried_pause, poll_pause};
-pub(crate) use line::Wanted;
 pub(crate) use outage::{Patience, is_outage};
-pub(crate) use place::{Place, Turn};
 pub(crate) use queues::Queues;
+pub(crate) use wait_queue::Wanted;
+pub(crate) use waiter::{Place, Turn};
 
 #[cfg(test)]
 mod hand_over_tests;

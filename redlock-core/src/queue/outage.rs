@@ -3,7 +3,7 @@
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::backoff::Backoff;
-use super::place::Place;
+use super::waiter::Place;
 use crate::ballot::quorum;
 use crate::error::{LockError, NodeError, Vote, Votes};
 

@@ -9,8 +9,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::line::{Holder, Line, Ticket, TicketState, Wanted};
-use super::place::{Arrival, Place};
+use super::wait_queue::{Holder, Line, Ticket, TicketState, Wanted};
+use super::waiter::{Arrival, Place};
 use crate::ballot::Ballot;
 use crate::error::LockError;
 use crate::key::LockKey;

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::bell::Bell;
 use super::outage::Outage;
+use super::release_signal::Bell;
 use crate::lease::Held;
 
 /// How often a lock is handed over in this process before others get their turn: often while none

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::bell::{Bell, quorum_ready};
-use super::line::{Ticket, TicketState};
 use super::outage::Outage;
 use super::queues::Queues;
+use super::release_signal::{Bell, quorum_ready};
+use super::wait_queue::{Ticket, TicketState};
 use crate::ballot::Ballot;
 use crate::error::Votes;
 use crate::lease::Held;
