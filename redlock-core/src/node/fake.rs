@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
-use super::{Answer, Claim, Listening, LockName, Node, Ready, Ring, Silence};
+use super::{Answer, Claim, Listening, LockName, Node, Notify, Ready, Silence};
 use crate::error::{NodeError, Vote};
 
 /// Executes what it is asked in order, as a server does with what comes over one connection.
@@ -20,7 +20,7 @@ pub(crate) struct FakeNode {
     mode: watch::Sender<Mode>,
     store: Arc<Mutex<Store>>,
     /// Of all that have ever listened.
-    rings: Mutex<Vec<Ring>>,
+    listeners: Mutex<Vec<Notify>>,
     /// Whether it is known to be silent when it does not answer.
     silence_is_known: AtomicBool,
     /// Whether it does not know that it owes an answer, and asks its store when a caller looks.
@@ -139,7 +139,7 @@ impl FakeNode {
             questions,
             mode,
             store,
-            rings: Mutex::default(),
+            listeners: Mutex::default(),
             silence_is_known: AtomicBool::new(true),
             asks_when_looked_at: AtomicBool::new(false),
             asked: Mutex::default(),
@@ -178,14 +178,14 @@ impl FakeNode {
 
     /// Tells all who listen that the lock was released.
     pub(crate) fn announce(&self) {
-        for ring in &*self.rings.lock() {
-            ring();
+        for notify in &*self.listeners.lock() {
+            notify();
         }
     }
 
     /// How many have ever listened to it.
     pub(crate) fn listeners(&self) -> usize {
-        self.rings.lock().len()
+        self.listeners.lock().len()
     }
 
     /// Lets the fencing counter stand somewhere.
@@ -271,8 +271,8 @@ impl Node for FakeNode {
     }
 
     /// Announces nothing by itself, see `announce`. Listens as soon as it could have answered.
-    fn listen(&self, _: &LockName, ring: Ring) -> (Listening, Ready) {
-        self.rings.lock().push(ring);
+    fn listen(&self, _: &LockName, notify: Notify) -> (Listening, Ready) {
+        self.listeners.lock().push(notify);
         let mut mode = self.mode.subscribe();
         let ready = async move {
             let mode = mode.wait_for(|mode| *mode != Mode::Frozen).await.map(|mode| *mode);

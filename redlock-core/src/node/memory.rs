@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use super::{Answer, Claim, Listening, LockName, Node, Ready, Ring};
+use super::{Answer, Claim, Listening, LockName, Node, Notify, Ready};
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::error::{ForeignKind, Vote};
 
@@ -49,7 +49,7 @@ struct Store {
 #[derive(Default)]
 struct Locks {
     by_name: HashMap<String, Entry>,
-    listeners: HashMap<LockName, Vec<(u64, Ring)>>,
+    listeners: HashMap<LockName, Vec<(u64, Notify)>>,
     next_listener: u64,
     /// The fencing counters, by name.
     counters: HashMap<String, i64>,
@@ -108,12 +108,12 @@ impl MemoryNode {
 impl MemoryNode {
     /// As if a lock of this name had been released.
     pub(crate) fn announce(&self, name: &LockName) {
-        let rings: Vec<Ring> = self.store.locks.lock().listeners[name]
+        let to_notify: Vec<Notify> = self.store.locks.lock().listeners[name]
             .iter()
-            .map(|(_, ring)| Arc::clone(ring))
+            .map(|(_, notify)| Arc::clone(notify))
             .collect();
-        for ring in rings {
-            ring();
+        for notify in to_notify {
+            notify();
         }
     }
 
@@ -247,7 +247,7 @@ impl Node for MemoryNode {
     }
 
     fn release(&self, claim: &Arc<Claim>) -> Answer {
-        let (vote, rings) = self.vote(claim, |locks, holder, now| match holder {
+        let (vote, to_notify) = self.vote(claim, |locks, holder, now| match holder {
             Some(Holder::Own { remaining }) => {
                 match (claim.stays_for(), locks.by_name.get_mut(claim.name().as_str())) {
                     (Some(stays), Some(entry)) => entry.deadline = now.after(stays.min(remaining)),
@@ -256,26 +256,28 @@ impl Node for MemoryNode {
                     }
                 }
                 let listeners = locks.listeners.get(claim.name());
-                let rings: Vec<Ring> = listeners
-                    .map(|listeners| listeners.iter().map(|(_, ring)| Arc::clone(ring)).collect())
+                let to_notify: Vec<Notify> = listeners
+                    .map(|listeners| {
+                        listeners.iter().map(|(_, notify)| Arc::clone(notify)).collect()
+                    })
                     .unwrap_or_default();
-                (Vote::Granted, rings)
+                (Vote::Granted, to_notify)
             }
             Some(Holder::Foreign) => (FOREIGN, Vec::new()),
             Some(Holder::Other { .. }) | None => (Vote::Gone, Vec::new()),
         });
-        claim.note_listeners(rings.len());
-        for ring in rings {
-            ring();
+        claim.note_listeners(to_notify.len());
+        for notify in to_notify {
+            notify();
         }
         Answer::Ready(vote)
     }
 
-    fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready) {
+    fn listen(&self, name: &LockName, notify: Notify) -> (Listening, Ready) {
         let mut locks = self.store.locks.lock();
         let id = locks.next_listener;
         locks.next_listener += 1;
-        locks.listeners.entry(name.clone()).or_default().push((id, ring));
+        locks.listeners.entry(name.clone()).or_default().push((id, notify));
         let (store, name) = (Arc::clone(&self.store), name.clone());
         let listening = Listening::new(move || {
             let mut locks = store.locks.lock();

@@ -43,9 +43,9 @@ pub(crate) trait Node: fmt::Debug + Send + Sync + 'static {
     /// claim [has to stay](Claim::stays_for).
     fn release(&self, claim: &Arc<Claim>) -> Answer;
 
-    /// Calls `ring` whenever a lock of this name is released here, until the result is dropped.
+    /// Calls `notify` whenever a lock of this name is released here, until the result is dropped.
     /// Announcements may get lost; they never hold anything up.
-    fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready);
+    fn listen(&self, name: &LockName, notify: Notify) -> (Listening, Ready);
 
     /// Whether the node is silent, although it owes an answer: for `limit` at least. The caller has waited
     /// for the answer for the time `waited`.
@@ -85,8 +85,8 @@ impl Silence {
     }
 }
 
-/// What is called when a lock is released. Must return at once.
-pub(crate) type Ring = Arc<dyn Fn() + Send + Sync>;
+/// A callback for the release of a lock. Must return at once.
+pub(crate) type Notify = Arc<dyn Fn() + Send + Sync>;
 
 /// Resolves when no later release is missed, or when none will ever be heard of.
 pub(crate) type Ready = Pin<Box<dyn Future<Output = ()> + Send>>;

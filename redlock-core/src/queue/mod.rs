@@ -12,11 +12,11 @@ mod release_signal;
 mod wait_queue;
 mod waiter;
 
-pub(crate) use backoff::{Backoff, hurried_pause, poll_pause};
+pub(crate) use backoff::{Backoff, poll_pause, wake_retry_delay};
 pub(crate) use outage::{Patience, is_outage};
 pub(crate) use queues::Queues;
-pub(crate) use wait_queue::Wanted;
-pub(crate) use waiter::{Place, Turn};
+pub(crate) use wait_queue::WaiterOptions;
+pub(crate) use waiter::{WaitOutcome, Waiter};
 
 #[cfg(test)]
 mod hand_over_tests;

@@ -1,4 +1,4 @@
-//! The callers of one key in this process.
+//! The callers that wait for one key in this process.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::outage::Outage;
-use super::release_signal::Bell;
+use super::release_signal::ReleaseSignal;
 use crate::lease::Held;
 
 /// How often a lock is handed over in this process before others get their turn: often while none
@@ -22,11 +22,11 @@ const CHAIN_TIME: Duration = Duration::from_millis(100);
 
 /// Who holds one lock in this process, and who waits for it, first come first served.
 #[derive(Debug, Default)]
-pub(super) struct Line {
+pub(super) struct WaitQueue {
     pub(super) holder: Option<Holder>,
-    pub(super) waiting: VecDeque<Arc<Ticket>>,
+    pub(super) waiting: VecDeque<Arc<QueueEntry>>,
     /// Kept for as long as somebody waits.
-    pub(super) bell: Option<Arc<Bell>>,
+    pub(super) release_signal: Option<Arc<ReleaseSignal>>,
     /// Whether other processes were waiting when the lock was released last.
     pub(super) crowded: bool,
     /// Until when the first lets other processes go before.
@@ -51,9 +51,9 @@ struct Chain {
     since: Instant,
 }
 
-/// What a caller waits for.
+/// What a waiter needs to know of a lock.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wanted {
+pub(crate) struct WaiterOptions {
     /// The lease it asks for.
     pub(crate) expire: Duration,
     /// Whether it may take over a lock that another caller acquired.
@@ -64,31 +64,31 @@ pub(crate) struct Wanted {
     pub(crate) scope: Option<u64>,
 }
 
-/// One waiting caller.
+/// What a queue knows of one waiter.
 #[derive(Debug)]
-pub(super) struct Ticket {
-    pub(super) wanted: Wanted,
-    pub(super) state: Mutex<TicketState>,
+pub(super) struct QueueEntry {
+    pub(super) options: WaiterOptions,
+    pub(super) state: Mutex<EntryState>,
     pub(super) changed: Notify,
 }
 
 #[derive(Debug)]
-pub(super) enum TicketState {
+pub(super) enum EntryState {
     /// It waits for its turn.
     Waiting,
     /// It is the first, and asks the nodes.
     Asking,
     /// It was handed the lock, and has not taken it yet.
-    Handed(Arc<Held>),
+    HandedOver(Arc<Held>),
 }
 
-impl Ticket {
-    pub(super) fn new(wanted: Wanted) -> Self {
-        Self { wanted, state: Mutex::new(TicketState::Waiting), changed: Notify::new() }
+impl QueueEntry {
+    pub(super) fn new(options: WaiterOptions) -> Self {
+        Self { options, state: Mutex::new(EntryState::Waiting), changed: Notify::new() }
     }
 
     fn is_waiting(&self) -> bool {
-        matches!(*self.state.lock(), TicketState::Waiting)
+        matches!(*self.state.lock(), EntryState::Waiting)
     }
 }
 
@@ -102,7 +102,7 @@ impl Holder {
     }
 }
 
-impl Line {
+impl WaitQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.holder.is_none() && self.waiting.is_empty()
     }
@@ -122,14 +122,14 @@ impl Line {
     /// Wakes those who wait for what their own scope holds now: they would wait for themselves.
     pub(super) fn wake_scope(&self) {
         let Some(Holder { scope: Some(scope), .. }) = self.holder else { return };
-        let own = self.waiting.iter().filter(|ticket| ticket.wanted.scope == Some(scope));
-        own.for_each(|ticket| ticket.changed.notify_one());
+        let own = self.waiting.iter().filter(|entry| entry.options.scope == Some(scope));
+        own.for_each(|entry| entry.changed.notify_one());
     }
 
     /// What the scope of a caller holds.
-    pub(super) fn held_by_scope_of(&self, ticket: &Ticket) -> Option<&Arc<Held>> {
+    pub(super) fn held_by_scope_of(&self, entry: &QueueEntry) -> Option<&Arc<Held>> {
         let holder = self.holder.as_ref()?;
-        let own = holder.scope.is_some() && holder.scope == ticket.wanted.scope;
+        let own = holder.scope.is_some() && holder.scope == entry.options.scope;
         (own && holder.held.is_valid()).then_some(&holder.held)
     }
 
@@ -142,7 +142,7 @@ impl Line {
         let may_go_on = chain.turns < longest && chain.since.elapsed() < CHAIN_TIME;
         // It gets nearly the lease that it asks for, and no longer one: otherwise it had better get
         // a lease of its own.
-        let Wanted { expire, takes_over, fenced, .. } = first.wanted;
+        let WaiterOptions { expire, takes_over, fenced, .. } = first.options;
         let fits = held.expire() <= expire
             // An extension may have been granted although nobody has heard of it.
             && held.runs_out_within(expire + node_timeout)
@@ -156,7 +156,7 @@ impl Line {
         let Some(passed_on) = held.pass_on() else { return false };
         let chain = Chain { turns: chain.turns + 1, ..chain };
         self.holder = Some(Holder { held: Arc::clone(&passed_on), scope: None, chain });
-        *first.state.lock() = TicketState::Handed(passed_on);
+        *first.state.lock() = EntryState::HandedOver(passed_on);
         first.changed.notify_one();
         self.waiting.pop_front();
         // The next one is the first now, and has to watch the new holder.

@@ -1,4 +1,4 @@
-//! One caller's place in a line.
+//! A caller that waits for a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,8 +7,8 @@ use tokio::time::{Instant, sleep};
 
 use super::outage::Outage;
 use super::queues::Queues;
-use super::release_signal::{Bell, quorum_ready};
-use super::wait_queue::{Ticket, TicketState};
+use super::release_signal::{ReleaseSignal, quorum_ready};
+use super::wait_queue::{EntryState, QueueEntry};
 use crate::ballot::Ballot;
 use crate::error::Votes;
 use crate::lease::Held;
@@ -17,18 +17,18 @@ use crate::node::LockName;
 /// A server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
-/// One caller's place in a line. Dropping it leaves the line; a lock that was handed to it and not
-/// taken goes on to the next.
+/// A caller that waits for a lock, with its place in the queue. Dropping it leaves the queue; a lock that
+/// was handed over to it and not taken goes on to the next waiter.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct Waiter {
     queues: Arc<Queues>,
     name: LockName,
-    ticket: Arc<Ticket>,
-    /// How the caller found the line.
+    entry: Arc<QueueEntry>,
+    /// How the caller found the queue.
     arrival: Arrival,
 }
 
-/// How a caller found the line of its key.
+/// How a caller found the queue of its key.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Arrival {
     /// Nobody else of this process holds the lock or waits for it.
@@ -39,15 +39,15 @@ pub(super) enum Arrival {
     InOutage,
 }
 
-/// What a caller's turn is.
+/// What the waiting of a caller has led to.
 #[derive(Debug)]
-pub(crate) enum Turn {
-    /// It has been handed the lock.
-    Handed(Arc<Held>),
-    /// It is the first, and has to ask the nodes.
-    Ask,
+pub(crate) enum WaitOutcome {
+    /// The lock was handed over to it.
+    HandedOver(Arc<Held>),
+    /// It is the first waiter, and has to ask the nodes.
+    AskNodes,
     /// Its own scope has come to hold the lock.
-    Own(Arc<Held>),
+    HeldByScope(Arc<Held>),
 }
 
 enum Wait {
@@ -57,26 +57,26 @@ enum Wait {
     Behind(Arc<Held>),
 }
 
-impl Place {
+impl Waiter {
     pub(super) fn new(
         queues: Arc<Queues>,
         name: LockName,
-        ticket: Arc<Ticket>,
+        entry: Arc<QueueEntry>,
         arrival: Arrival,
     ) -> Self {
-        Self { queues, name, ticket, arrival }
+        Self { queues, name, entry, arrival }
     }
 
     pub(crate) fn name(&self) -> &LockName {
         &self.name
     }
 
-    /// Waits for this caller's turn. Cancel safe.
-    pub(crate) async fn turn(&self) -> Turn {
+    /// Waits until the caller is handed the lock, or has to act itself. Cancel safe.
+    pub(crate) async fn wait(&self) -> WaitOutcome {
         loop {
-            let changed = self.ticket.changed.notified();
+            let changed = self.entry.changed.notified();
             let wait = match self.look() {
-                Ok(turn) => return turn,
+                Ok(outcome) => return outcome,
                 Err(wait) => wait,
             };
             match wait {
@@ -101,44 +101,44 @@ impl Place {
         }
     }
 
-    fn look(&self) -> Result<Turn, Wait> {
-        let mut lines = self.queues.lines.lock();
-        let mut state = self.ticket.state.lock();
-        if matches!(*state, TicketState::Handed(_)) {
-            let taken = std::mem::replace(&mut *state, TicketState::Waiting);
-            if let TicketState::Handed(held) = taken {
-                return Ok(Turn::Handed(held));
+    fn look(&self) -> Result<WaitOutcome, Wait> {
+        let mut by_name = self.queues.by_name.lock();
+        let mut state = self.entry.state.lock();
+        if matches!(*state, EntryState::HandedOver(_)) {
+            let taken = std::mem::replace(&mut *state, EntryState::Waiting);
+            if let EntryState::HandedOver(held) = taken {
+                return Ok(WaitOutcome::HandedOver(held));
             }
         }
         if self.queues.is_closed() {
-            return Ok(Turn::Ask);
+            return Ok(WaitOutcome::AskNodes);
         }
-        let Some(line) = lines.get_mut(&self.name) else { return Err(Wait::UntilWoken) };
-        if let Some(own) = line.held_by_scope_of(&self.ticket) {
-            return Ok(Turn::Own(Arc::clone(own)));
+        let Some(queue) = by_name.get_mut(&self.name) else { return Err(Wait::UntilWoken) };
+        if let Some(own) = queue.held_by_scope_of(&self.entry) {
+            return Ok(WaitOutcome::HeldByScope(Arc::clone(own)));
         }
-        let is_first = line.waiting.front().is_some_and(|first| Arc::ptr_eq(first, &self.ticket));
+        let is_first = queue.waiting.front().is_some_and(|first| Arc::ptr_eq(first, &self.entry));
         if !is_first {
             return Err(Wait::UntilWoken);
         }
         // A holder of this process may overrun its lease.
-        if let Some(holder) = line.holder.as_ref().filter(|holder| holder.held.is_valid()) {
+        if let Some(holder) = queue.holder.as_ref().filter(|holder| holder.held.is_valid()) {
             return Err(Wait::Behind(Arc::clone(&holder.held)));
         }
-        if let Some(until) = line.gives_way_until.take() {
+        if let Some(until) = queue.gives_way_until.take() {
             let left = until.saturating_duration_since(Instant::now());
             if !left.is_zero() {
-                line.gives_way_until = Some(until);
+                queue.gives_way_until = Some(until);
                 return Err(Wait::For(left));
             }
         }
-        *state = TicketState::Asking;
-        Ok(Turn::Ask)
+        *state = EntryState::Asking;
+        Ok(WaitOutcome::AskNodes)
     }
 
-    /// Goes back to the head of the line, after what was handed over has turned out to be lost.
+    /// Goes back to the head of the queue, after what was handed over has turned out to be lost.
     pub(crate) fn rejoin(&self) {
-        self.queues.rejoin(&self.name, &self.ticket);
+        self.queues.rejoin(&self.name, &self.entry);
     }
 
     /// When the caller came, if it had to wait behind another caller of this process.
@@ -164,53 +164,53 @@ impl Place {
 
     /// Resolves when another caller, or a shutdown, wakes this one.
     pub(super) async fn woken(&self) {
-        self.ticket.changed.notified().await;
+        self.entry.changed.notified().await;
     }
 
     /// Notes that a ballot, which began at `begun`, had no quorum; returns since when that is so.
     pub(super) fn note_outage(&self, begun: Instant, votes: &Votes) -> Instant {
-        let mut lines = self.queues.lines.lock();
-        let Some(line) = lines.get_mut(&self.name) else { return begun };
-        let since = line.outage.as_ref().map_or(begun, |outage| outage.since);
-        line.outage = Some(Outage { since, votes: votes.clone() });
+        let mut by_name = self.queues.by_name.lock();
+        let Some(queue) = by_name.get_mut(&self.name) else { return begun };
+        let since = queue.outage.as_ref().map_or(begun, |outage| outage.since);
+        queue.outage = Some(Outage { since, votes: votes.clone() });
         since
     }
 
-    /// Notes that a quorum of nodes answers. The first in line need not pause any longer.
+    /// Notes that a quorum of nodes answers. The first waiter need not pause any longer.
     pub(crate) fn note_quorum(&self) {
-        let mut lines = self.queues.lines.lock();
-        if let Some(line) = lines.get_mut(&self.name)
-            && line.outage.take().is_some()
+        let mut by_name = self.queues.by_name.lock();
+        if let Some(queue) = by_name.get_mut(&self.name)
+            && queue.outage.take().is_some()
         {
-            line.wake_first();
+            queue.wake_first();
         }
     }
 
     /// The last votes of the outage that the callers of this key wait through, if they do.
     pub(crate) fn outage_votes(&self) -> Option<Votes> {
-        let lines = self.queues.lines.lock();
-        lines.get(&self.name)?.outage.as_ref().map(|outage| outage.votes.clone())
+        let by_name = self.queues.by_name.lock();
+        by_name.get(&self.name)?.outage.as_ref().map(|outage| outage.votes.clone())
     }
 
-    /// The bell of this line, if somebody has begun to listen.
-    pub(crate) fn bell(&self) -> Option<Arc<Bell>> {
-        self.queues.lines.lock().get(&self.name)?.bell.clone()
+    /// The release signal of this queue, if a waiter has begun to listen.
+    pub(crate) fn release_signal(&self) -> Option<Arc<ReleaseSignal>> {
+        self.queues.by_name.lock().get(&self.name)?.release_signal.clone()
     }
 
     /// Begins to listen, and waits until no release is missed any more, at most for `timeout`.
-    pub(crate) async fn listen(&self, timeout: Duration) -> Arc<Bell> {
-        let (bell, ready) = Bell::listen(&self.queues.ballot.nodes, &self.name);
-        let bell = Arc::new(bell);
-        if let Some(line) = self.queues.lines.lock().get_mut(&self.name) {
-            line.bell = Some(Arc::clone(&bell));
+    pub(crate) async fn listen(&self, timeout: Duration) -> Arc<ReleaseSignal> {
+        let (signal, ready) = ReleaseSignal::listen(&self.queues.ballot.nodes, &self.name);
+        let signal = Arc::new(signal);
+        if let Some(queue) = self.queues.by_name.lock().get_mut(&self.name) {
+            queue.release_signal = Some(Arc::clone(&signal));
         }
         quorum_ready(ready, timeout).await;
-        bell
+        signal
     }
 }
 
-impl Drop for Place {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        self.queues.leave(&self.name, &self.ticket);
+        self.queues.leave(&self.name, &self.entry);
     }
 }

@@ -15,7 +15,7 @@ use super::link::Link;
 use super::reply::{node_error, words};
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;
-use crate::node::{Listening, Ready, Ring};
+use crate::node::{self, Listening, Ready};
 
 /// How long a server that could not subscribe is left alone.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
@@ -43,7 +43,7 @@ struct Registry {
 
 #[derive(Default)]
 struct Channel {
-    rings: Vec<(u64, Ring)>,
+    listeners: Vec<(u64, node::Notify)>,
     next_id: u64,
     state: State,
 }
@@ -74,12 +74,16 @@ impl State {
 
 impl Channels {
     /// Listens until the result is dropped.
-    pub(super) fn listen(self: &Arc<Self>, name: &Arc<str>, ring: Ring) -> (Listening, Ready) {
+    pub(super) fn listen(
+        self: &Arc<Self>,
+        name: &Arc<str>,
+        notify: node::Notify,
+    ) -> (Listening, Ready) {
         let mut registry = self.registry.lock();
         let channel = registry.by_name.entry(Arc::clone(name)).or_default();
         let id = channel.next_id;
         channel.next_id += 1;
-        channel.rings.push((id, ring));
+        channel.listeners.push((id, notify));
         registry.unsettled.insert(Arc::clone(name));
         registry.changed.notify_one();
         drop(registry);
@@ -111,8 +115,8 @@ impl Channels {
     fn stop(&self, name: &Arc<str>, id: u64) {
         let mut registry = self.registry.lock();
         let Some(channel) = registry.by_name.get_mut(name) else { return };
-        channel.rings.retain(|(other, _)| *other != id);
-        if !channel.rings.is_empty() {
+        channel.listeners.retain(|(other, _)| *other != id);
+        if !channel.listeners.is_empty() {
             return;
         }
         if matches!(channel.state, State::Asked | State::Subscribed) {
@@ -128,12 +132,14 @@ impl Channels {
 
     /// A message came in.
     pub(super) fn announce(&self, name: &str) {
-        let rings: Vec<Ring> = match self.registry.lock().by_name.get(name) {
-            Some(channel) => channel.rings.iter().map(|(_, ring)| Arc::clone(ring)).collect(),
+        let to_notify: Vec<node::Notify> = match self.registry.lock().by_name.get(name) {
+            Some(channel) => {
+                channel.listeners.iter().map(|(_, notify)| Arc::clone(notify)).collect()
+            }
             None => return,
         };
-        for ring in rings {
-            ring();
+        for notify in to_notify {
+            notify();
         }
     }
 
@@ -208,7 +214,7 @@ impl Channels {
     fn start_anew(&self) -> Arc<Notify> {
         let Registry { by_name, unsettled, changed } = &mut *self.registry.lock();
         *changed = Arc::default();
-        by_name.retain(|_, channel| !channel.rings.is_empty());
+        by_name.retain(|_, channel| !channel.listeners.is_empty());
         for channel in by_name.values_mut() {
             channel.state = State::Unsubscribed;
         }
@@ -222,7 +228,7 @@ impl Channels {
         let Registry { by_name, unsettled, .. } = &mut *self.registry.lock();
         for name in std::mem::take(unsettled) {
             let Some(channel) = by_name.get_mut(&name) else { continue };
-            match (channel.rings.is_empty(), channel.state) {
+            match (channel.listeners.is_empty(), channel.state) {
                 (false, State::Unsubscribed) => {
                     channel.state = State::Asked;
                     wanted.push(name);

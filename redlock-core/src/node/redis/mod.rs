@@ -41,7 +41,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Answer, Claim, Dialect, Listening, LockName, Node, Ready, Ring, Silence};
+use super::{Answer, Claim, Dialect, Listening, LockName, Node, Notify, Ready, Silence};
 use crate::ballot::validity;
 use crate::clock::Clock;
 use crate::error::{NodeError, Vote};
@@ -277,8 +277,8 @@ impl Node for RedisNode {
         })
     }
 
-    fn listen(&self, name: &LockName, ring: Ring) -> (Listening, Ready) {
-        self.channels.listen(&channel(name), ring)
+    fn listen(&self, name: &LockName, notify: Notify) -> (Listening, Ready) {
+        self.channels.listen(&channel(name), notify)
     }
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {

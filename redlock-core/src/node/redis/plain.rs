@@ -95,7 +95,7 @@ pub(super) async fn acquire(
     if let Some(vote) = reply::acquired(&reply) {
         return vote;
     }
-    if claim.is_hurried() {
+    if claim.skips_ttl_lookup() {
         return Vote::Held { remaining: None };
     }
     let keys = [claim.name().as_str()];
@@ -149,15 +149,15 @@ mod tests {
 
     /// Those that an announcement has woken in vain would hold up the one who got the lock.
     #[tokio::test]
-    async fn a_hurried_refusal_is_not_looked_into() {
+    async fn a_refusal_without_ttl_lookup_costs_one_command() {
         let key = LockKey::new("order:42").unwrap();
         let claim = || Claim::new(LockName::new("", &key, Dialect::Plain), key.clone());
         let lease = Duration::from_secs(5);
         let look_until = Instant::now() + lease;
         let (link, mut server) = link().await;
-        let hurried = claim().hurried();
+        let without_lookup = claim().skip_ttl_lookup();
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
-        let (vote, ()) = tokio::join!(acquire(&link, &hurried, lease, look_until), refuse);
+        let (vote, ()) = tokio::join!(acquire(&link, &without_lookup, lease, look_until), refuse);
         assert_eq!(vote, Vote::Held { remaining: None });
 
         let other = claim();
