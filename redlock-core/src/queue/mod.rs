@@ -6,6 +6,8 @@
 //! other's lease is over.
 
 mod backoff;
+mod entry;
+mod hand_over;
 mod outage;
 mod queues;
 mod release_signal;
@@ -13,9 +15,10 @@ mod wait_queue;
 mod waiter;
 
 pub(crate) use backoff::{Backoff, poll_pause, wake_retry_delay};
+pub(crate) use entry::WaiterOptions;
+pub(crate) use hand_over::needs_extension;
 pub(crate) use outage::{Patience, is_outage};
 pub(crate) use queues::Queues;
-pub(crate) use wait_queue::WaiterOptions;
 pub(crate) use waiter::{WaitOutcome, Waiter};
 
 #[cfg(test)]

@@ -7,26 +7,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
-use super::wait_queue::{EntryState, Holder, QueueEntry, WaitQueue, WaiterOptions};
-use super::waiter::{Arrival, Waiter};
+use super::entry::{EntryState, QueueEntry};
+use super::wait_queue::{Holder, WaitQueue};
 use crate::ballot::Ballot;
-use crate::error::LockError;
-use crate::key::LockKey;
 use crate::lease::Held;
 use crate::node::LockName;
-
-/// How long the first in line lets other processes go before, when they wait too: enough for an
-/// announcement to reach them and their question to come back.
-const GIVE_WAY: Duration = Duration::from_millis(2);
 
 /// Who holds and who waits in this process, for every key.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(super) by_name: Mutex<HashMap<LockName, WaitQueue>>,
     pub(super) ballot: Ballot,
-    max_waiters: usize,
+    pub(super) max_waiters: usize,
     /// How long waiters keep their places while no quorum of nodes answers.
     pub(super) outage_grace: Duration,
     closed: AtomicBool,
@@ -89,37 +82,6 @@ impl Queues {
         }
     }
 
-    /// Puts a caller at the end of the queue.
-    pub(crate) fn join(
-        self: &Arc<Self>,
-        name: LockName,
-        key: &LockKey,
-        options: WaiterOptions,
-    ) -> Result<Waiter, LockError> {
-        let entry = Arc::new(QueueEntry::new(options));
-        let mut by_name = self.by_name.lock();
-        let queue = by_name.entry(name.clone()).or_default();
-        if queue.waiting.len() >= self.max_waiters {
-            return Err(LockError::TooManyWaiters { key: key.clone(), limit: self.max_waiters });
-        }
-        let arrival = self.arrival(queue);
-        queue.waiting.push_back(Arc::clone(&entry));
-        drop(by_name);
-        Ok(Waiter::new(Arc::clone(self), name, entry, arrival))
-    }
-
-    fn arrival(&self, queue: &WaitQueue) -> Arrival {
-        if queue.held_for().is_some() {
-            Arrival::Queued(Instant::now())
-        } else if queue.waiting.is_empty() {
-            Arrival::First
-        } else if queue.outage.is_some() || !self.ballot.has_quorum() {
-            Arrival::InOutage
-        } else {
-            Arrival::Queued(Instant::now())
-        }
-    }
-
     /// Puts a caller back to the head of the queue: what it was handed has turned out to be lost.
     pub(super) fn rejoin(&self, name: &LockName, entry: &Arc<QueueEntry>) {
         let mut by_name = self.by_name.lock();
@@ -132,7 +94,7 @@ impl Queues {
         let mut by_name = self.by_name.lock();
         if let Some(queue) = by_name.get_mut(held.claim().name()) {
             let is_holder = queue.holder.as_ref().is_some_and(|holder| holder.is(held));
-            if is_holder && queue.pass_on(self.ballot.node_timeout) {
+            if is_holder && queue.hand_over(self.ballot.node_timeout) {
                 return None;
             }
         }
@@ -205,12 +167,8 @@ impl Drop for ReleasePermit<'_> {
         if is_holder {
             queue.holder = None;
         }
-        // This process may be among those who listen.
-        let own = usize::from(queue.release_signal.is_some());
-        queue.crowded = self.held.claim().listeners() > own;
-        if queue.crowded {
-            queue.gives_way_until = Some(Instant::now() + GIVE_WAY);
-        }
+        let this_process_listens = queue.release_signal.is_some();
+        queue.fairness.note_release(self.held.claim().listeners(), this_process_listens);
         queue.wake_first();
         tidy(entry);
     }

@@ -197,7 +197,7 @@ async fn a_hand_over_costs_no_command_and_never_two_holders() {
 
 /// Other processes get their turn although this one always has a caller waiting.
 #[tokio::test(start_paused = true)]
-async fn a_chain_of_hand_overs_ends() {
+async fn a_streak_of_hand_overs_ends() {
     let (here, there, _) = two_processes(1);
     let hog = {
         let here = here.clone();

@@ -4,21 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use tokio::sync::Notify;
-use tokio::time::Instant;
-
+use super::entry::QueueEntry;
+use super::hand_over::{Fairness, HandOverStreak};
 use super::outage::Outage;
 use super::release_signal::ReleaseSignal;
 use crate::lease::Held;
-
-/// How often a lock is handed over in this process before others get their turn: often while none
-/// are known to wait, as that saves their round trips; seldom while some do, as the longest wait
-/// grows with it.
-const LONGEST_CHAIN: u32 = 16;
-const LONGEST_CROWDED_CHAIN: u32 = 4;
-/// For how long.
-const CHAIN_TIME: Duration = Duration::from_millis(100);
 
 /// Who holds one lock in this process, and who waits for it, first come first served.
 #[derive(Debug, Default)]
@@ -27,10 +17,7 @@ pub(super) struct WaitQueue {
     pub(super) waiting: VecDeque<Arc<QueueEntry>>,
     /// Kept for as long as somebody waits.
     pub(super) release_signal: Option<Arc<ReleaseSignal>>,
-    /// Whether other processes were waiting when the lock was released last.
-    pub(super) crowded: bool,
-    /// Until when the first lets other processes go before.
-    pub(super) gives_way_until: Option<Instant>,
+    pub(super) fairness: Fairness,
     /// The outage that the waiters have met, until a quorum of nodes answers again.
     pub(super) outage: Option<Outage>,
 }
@@ -41,60 +28,12 @@ pub(super) struct Holder {
     pub(super) held: Arc<Held>,
     /// The scope that shares it; none has what was handed over and not been taken yet.
     pub(super) scope: Option<u64>,
-    chain: Chain,
-}
-
-/// How long a lock has been in this process without others having had a chance.
-#[derive(Debug, Clone, Copy)]
-struct Chain {
-    turns: u32,
-    since: Instant,
-}
-
-/// What a waiter needs to know of a lock.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct WaiterOptions {
-    /// The lease it asks for.
-    pub(crate) expire: Duration,
-    /// Whether it may take over a lock that another caller acquired.
-    pub(crate) takes_over: bool,
-    /// Whether its lock has to be numbered.
-    pub(crate) fenced: bool,
-    /// The scope that it waits in, if any.
-    pub(crate) scope: Option<u64>,
-}
-
-/// What a queue knows of one waiter.
-#[derive(Debug)]
-pub(super) struct QueueEntry {
-    pub(super) options: WaiterOptions,
-    pub(super) state: Mutex<EntryState>,
-    pub(super) changed: Notify,
-}
-
-#[derive(Debug)]
-pub(super) enum EntryState {
-    /// It waits for its turn.
-    Waiting,
-    /// It is the first, and asks the nodes.
-    Asking,
-    /// It was handed the lock, and has not taken it yet.
-    HandedOver(Arc<Held>),
-}
-
-impl QueueEntry {
-    pub(super) fn new(options: WaiterOptions) -> Self {
-        Self { options, state: Mutex::new(EntryState::Waiting), changed: Notify::new() }
-    }
-
-    fn is_waiting(&self) -> bool {
-        matches!(*self.state.lock(), EntryState::Waiting)
-    }
+    streak: HandOverStreak,
 }
 
 impl Holder {
     pub(super) fn new(held: Arc<Held>, scope: Option<u64>) -> Self {
-        Self { held, scope, chain: Chain { turns: 1, since: Instant::now() } }
+        Self { held, scope, streak: HandOverStreak::start() }
     }
 
     pub(super) fn is(&self, held: &Arc<Held>) -> bool {
@@ -133,33 +72,13 @@ impl WaitQueue {
         (own && holder.held.is_valid()).then_some(&holder.held)
     }
 
-    /// Hands the lock over to the first that waits, if it may be. The lease goes on: the new
-    /// holder has what is left of it.
-    pub(super) fn pass_on(&mut self, node_timeout: Duration) -> bool {
-        let Some(Holder { held, chain, .. }) = self.holder.take() else { return false };
-        let Some(first) = self.waiting.front() else { return false };
-        let longest = if self.crowded { LONGEST_CROWDED_CHAIN } else { LONGEST_CHAIN };
-        let may_go_on = chain.turns < longest && chain.since.elapsed() < CHAIN_TIME;
-        // It gets nearly the lease that it asks for, and no longer one: otherwise it had better get
-        // a lease of its own.
-        let WaiterOptions { expire, takes_over, fenced, .. } = first.options;
-        let fits = held.expire() <= expire
-            // An extension may have been granted although nobody has heard of it.
-            && held.runs_out_within(expire + node_timeout)
-            && held.lease_remaining() >= expire * 3 / 4
-            && takes_over
-            && (!fenced || held.claim().counter().is_some())
-            && held.claim().stays_for().is_none();
-        if !(may_go_on && fits && first.is_waiting()) {
-            return false;
-        }
-        let Some(passed_on) = held.pass_on() else { return false };
-        let chain = Chain { turns: chain.turns + 1, ..chain };
-        self.holder = Some(Holder { held: Arc::clone(&passed_on), scope: None, chain });
-        *first.state.lock() = EntryState::HandedOver(passed_on);
-        first.changed.notify_one();
-        self.waiting.pop_front();
-        // The next one is the first now, and has to watch the new holder.
+    /// Ends the holding in this process. Returns whether the lock was handed over to the next waiter.
+    pub(super) fn hand_over(&mut self, node_timeout: Duration) -> bool {
+        let Some(Holder { held, streak, .. }) = self.holder.take() else { return false };
+        let next = streak.hand_over(&held, &mut self.waiting, &self.fairness, node_timeout);
+        let Some((held, streak)) = next else { return false };
+        self.holder = Some(Holder { held, scope: None, streak });
+        // The waiter behind the new holder is the first now, and has to watch the new holder.
         self.wake_first();
         true
     }

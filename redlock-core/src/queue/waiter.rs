@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::entry::{EntryState, QueueEntry, WaiterOptions};
 use super::outage::Outage;
 use super::queues::Queues;
 use super::release_signal::{ReleaseSignal, quorum_ready};
-use super::wait_queue::{EntryState, QueueEntry};
+use super::wait_queue::WaitQueue;
 use crate::ballot::Ballot;
-use crate::error::Votes;
+use crate::error::{LockError, Votes};
+use crate::key::LockKey;
 use crate::lease::Held;
 use crate::node::LockName;
 
@@ -30,7 +32,7 @@ pub(crate) struct Waiter {
 
 /// How a caller found the queue of its key.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Arrival {
+enum Arrival {
     /// Nobody else of this process holds the lock or waits for it.
     First,
     /// It waits behind other callers of this process since then.
@@ -57,16 +59,40 @@ enum Wait {
     Behind(Arc<Held>),
 }
 
-impl Waiter {
-    pub(super) fn new(
-        queues: Arc<Queues>,
+impl Queues {
+    /// Puts a caller at the end of the queue.
+    pub(crate) fn join(
+        self: &Arc<Self>,
         name: LockName,
-        entry: Arc<QueueEntry>,
-        arrival: Arrival,
-    ) -> Self {
-        Self { queues, name, entry, arrival }
+        key: &LockKey,
+        options: WaiterOptions,
+    ) -> Result<Waiter, LockError> {
+        let entry = Arc::new(QueueEntry::new(options));
+        let mut by_name = self.by_name.lock();
+        let queue = by_name.entry(name.clone()).or_default();
+        if queue.waiting.len() >= self.max_waiters {
+            return Err(LockError::TooManyWaiters { key: key.clone(), limit: self.max_waiters });
+        }
+        let arrival = self.arrival(queue);
+        queue.waiting.push_back(Arc::clone(&entry));
+        drop(by_name);
+        Ok(Waiter { queues: Arc::clone(self), name, entry, arrival })
     }
 
+    fn arrival(&self, queue: &WaitQueue) -> Arrival {
+        if queue.held_for().is_some() {
+            Arrival::Queued(Instant::now())
+        } else if queue.waiting.is_empty() {
+            Arrival::First
+        } else if queue.outage.is_some() || !self.ballot.has_quorum() {
+            Arrival::InOutage
+        } else {
+            Arrival::Queued(Instant::now())
+        }
+    }
+}
+
+impl Waiter {
     pub(crate) fn name(&self) -> &LockName {
         &self.name
     }
@@ -125,12 +151,8 @@ impl Waiter {
         if let Some(holder) = queue.holder.as_ref().filter(|holder| holder.held.is_valid()) {
             return Err(Wait::Behind(Arc::clone(&holder.held)));
         }
-        if let Some(until) = queue.gives_way_until.take() {
-            let left = until.saturating_duration_since(Instant::now());
-            if !left.is_zero() {
-                queue.gives_way_until = Some(until);
-                return Err(Wait::For(left));
-            }
+        if let Some(left) = queue.fairness.yields_for() {
+            return Err(Wait::For(left));
         }
         *state = EntryState::Asking;
         Ok(WaitOutcome::AskNodes)
