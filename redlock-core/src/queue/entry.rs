@@ -8,7 +8,7 @@ use tokio::sync::Notify;
 
 use crate::lease::Held;
 
-/// What a waiter needs.
+/// The requirements of one waiter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaiterOptions {
     /// The lease it asks for.

@@ -42,7 +42,7 @@ pub(super) struct HandOverStreak {
     since: Instant,
 }
 
-/// What one process does so that other processes get their turn.
+/// Lets other processes have their turn.
 #[derive(Debug, Default)]
 pub(super) struct Fairness {
     /// Whether other processes were waiting when the lock was last released on the nodes.
