@@ -148,6 +148,6 @@ fn what_the_nodes_have_denied_is_not_handed_on() {
         if denied {
             held.denied();
         }
-        assert_eq!(held.pass_on().is_none(), denied);
+        assert_eq!(held.hand_over().is_none(), denied);
     }
 }

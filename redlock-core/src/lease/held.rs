@@ -92,9 +92,9 @@ impl Held {
         self
     }
 
-    /// The same lease for another holder in this process; `None` if it is lost. The giving holder
-    /// has ended its own holding before.
-    pub(crate) fn pass_on(&self) -> Option<Arc<Self>> {
+    /// The same lease for the next holder in this process, without the former holder's number; `None`
+    /// if it is lost. The former holder has ended its own holding before.
+    pub(crate) fn hand_over(&self) -> Option<Arc<Self>> {
         let mut next = self.next.lock();
         let term = *self.term.lock();
         // What the nodes have denied since the holder ended is given up, and not lost for it.

@@ -28,8 +28,8 @@ pub(crate) struct Claim {
     /// The nodes that were asked to set it, a bit for each.
     asked: AtomicU64,
     fence: Option<Fence>,
-    /// Whether a refusal is not to be looked into.
-    hurried: bool,
+    /// Whether nodes refuse the claim without looking up the holder's remaining time to live.
+    skip_ttl_lookup: bool,
     command: SharedCommand,
 }
 
@@ -59,7 +59,7 @@ impl Claim {
             given_up: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             fence: None,
-            hurried: false,
+            skip_ttl_lookup: false,
             command: SharedCommand::default(),
         }
     }
@@ -181,14 +181,14 @@ impl Claim {
         self.listeners.load(Ordering::Relaxed)
     }
 
-    /// Lets nodes refuse the claim without looking into who holds the lock and for how long.
-    pub(crate) fn hurried(mut self) -> Self {
-        self.hurried = true;
+    /// Lets nodes refuse the claim without looking up the holder's remaining time to live.
+    pub(crate) fn skip_ttl_lookup(mut self) -> Self {
+        self.skip_ttl_lookup = true;
         self
     }
 
-    pub(crate) fn is_hurried(&self) -> bool {
-        self.hurried
+    pub(crate) fn skips_ttl_lookup(&self) -> bool {
+        self.skip_ttl_lookup
     }
 
     /// What its servers are being asked.

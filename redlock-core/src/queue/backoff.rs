@@ -17,14 +17,14 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 const SHORTEST_POLL: Duration = Duration::from_millis(250);
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 
-/// How long one that was woken and came too late waits for the next announcement before it looks who
-/// holds the lock.
-const SHORTEST_HURRY: Duration = Duration::from_millis(10);
-const LONGEST_HURRY: Duration = Duration::from_millis(20);
+/// How long a waiter that was woken and came too late waits for the next announcement before it looks up
+/// the holder's remaining time to live.
+const SHORTEST_WAKE_RETRY: Duration = Duration::from_millis(10);
+const LONGEST_WAKE_RETRY: Duration = Duration::from_millis(20);
 
-/// How long to wait for an announcement after a refusal that was not looked into.
-pub(crate) fn hurried_pause() -> Duration {
-    chance::one_of(SHORTEST_HURRY..LONGEST_HURRY)
+/// How long to wait for an announcement after a refusal without the holder's remaining time to live.
+pub(crate) fn wake_retry_delay() -> Duration {
+    chance::one_of(SHORTEST_WAKE_RETRY..LONGEST_WAKE_RETRY)
 }
 
 /// How long to sleep while another holds the lock, unless it is announced that it is free: not past

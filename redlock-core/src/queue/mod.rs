@@ -6,17 +6,20 @@
 //! other's lease is over.
 
 mod backoff;
-mod bell;
-mod line;
+mod entry;
+mod hand_over;
 mod outage;
-mod place;
 mod queues;
+mod release_signal;
+mod wait_queue;
+mod waiter;
 
-pub(crate) use backoff::{Backoff, hurried_pause, poll_pause};
-pub(crate) use line::Wanted;
+pub(crate) use backoff::{Backoff, poll_pause, wake_retry_delay};
+pub(crate) use entry::WaiterOptions;
+pub(crate) use hand_over::needs_extension;
 pub(crate) use outage::{Patience, is_outage};
-pub(crate) use place::{Place, Turn};
 pub(crate) use queues::Queues;
+pub(crate) use waiter::{WaitOutcome, Waiter};
 
 #[cfg(test)]
 mod hand_over_tests;

@@ -3,7 +3,7 @@
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::backoff::Backoff;
-use super::place::Place;
+use super::waiter::Waiter;
 use crate::ballot::quorum;
 use crate::error::{LockError, NodeError, Vote, Votes};
 
@@ -28,15 +28,15 @@ pub(crate) struct Patience {
 }
 
 impl Patience {
-    pub(crate) fn new(place: &Place) -> Self {
-        Self { waiting_since: place.queued_since(), backoff: None }
+    pub(crate) fn new(waiter: &Waiter) -> Self {
+        Self { waiting_since: waiter.queued_since(), backoff: None }
     }
 
     /// Notes that a quorum has refused the lock. Returns whether this ended an outage: releases that
     /// were announced during it have been missed.
-    pub(crate) fn refused(&mut self, place: &Place) -> bool {
+    pub(crate) fn refused(&mut self, waiter: &Waiter) -> bool {
         self.waiting_since.get_or_insert_with(Instant::now);
-        place.note_quorum();
+        waiter.note_quorum();
         self.backoff.take().is_some()
     }
 
@@ -47,15 +47,15 @@ impl Patience {
     /// Returns early when the place is woken: by a shutdown, or by another caller that had a quorum.
     pub(crate) async fn outlast(
         &mut self,
-        place: &Place,
+        waiter: &Waiter,
         begun: Instant,
         error: LockError,
         deadline: Option<Instant>,
     ) -> Result<(), LockError> {
         let votes = error.votes().cloned().unwrap_or_default();
-        let since = place.note_outage(begun, &votes);
+        let since = waiter.note_outage(begun, &votes);
         let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
-        let until = since + place.outage_grace();
+        let until = since + waiter.outage_grace();
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         if !waited_before || !passes(&votes) {
             return Err(error);
@@ -63,7 +63,7 @@ impl Patience {
         // First the pause: a node may seem to be up for a moment after its connection has broken, and
         // a frozen one always does.
         let pause = self.backoff.get_or_insert_with(Backoff::new).pause();
-        let ballot = place.ballot();
+        let ballot = waiter.ballot();
         let back = async {
             sleep(pause).await;
             ballot.quorum_recovered().await;
@@ -71,7 +71,7 @@ impl Patience {
         tokio::select! {
             biased;
             () = sleep_until(until) => Err(error),
-            () = place.woken() => Ok(()),
+            () = waiter.woken() => Ok(()),
             () = back => Ok(()),
         }
     }

@@ -303,7 +303,7 @@ async fn the_next_waiter_has_a_new_grace_when_the_first_one_got_the_lock() {
     drop(second.await.unwrap().0.unwrap());
 }
 
-/// A holder that overruns its lease keeps the line of its key in place.
+/// A holder that overruns its lease keeps the queue of its key in place.
 #[tokio::test(start_paused = true)]
 async fn an_outage_is_forgotten_with_the_last_waiter() {
     let (locks, nodes) = nodes(1);
@@ -313,11 +313,11 @@ async fn an_outage_is_forgotten_with_the_last_waiter() {
     let waiter = refused_waiter(&locks).await;
     set(&nodes, Mode::Down);
     sleep(SECOND).await;
-    let has_outage = || locks.queues().lines.lock().values().any(|line| line.outage.is_some());
+    let has_outage = || locks.queues().by_name.lock().values().any(|queue| queue.outage.is_some());
     assert!(has_outage());
     waiter.abort();
     settle().await;
-    assert_eq!(locks.queues().lines(), 1);
+    assert_eq!(locks.queues().len(), 1);
     assert!(!has_outage());
     drop(overrun);
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
-use super::Wanted;
+use super::WaiterOptions;
 use crate::clock::fake::RuntimeClock;
 use crate::node::fake::{FakeNode, Mode, Question};
 use crate::node::{LockName, Node};
@@ -197,7 +197,7 @@ async fn a_hand_over_costs_no_command_and_never_two_holders() {
 
 /// Other processes get their turn although this one always has a caller waiting.
 #[tokio::test(start_paused = true)]
-async fn a_chain_of_hand_overs_ends() {
+async fn a_streak_of_hand_overs_ends() {
     let (here, there, _) = two_processes(1);
     let hog = {
         let here = here.clone();
@@ -317,7 +317,7 @@ async fn the_waiting_time_bounds_the_waiting() {
         let waited = start.elapsed();
         assert!((2000..=2002).contains(&waited.as_millis()), "{key}: {waited:?}");
     }
-    assert!(here.queues().lines() == 1, "only the lock that is held");
+    assert!(here.queues().len() == 1, "only the lock that is held");
 }
 
 /// A holder that overruns its lease does not block its own process for ever.
@@ -348,7 +348,7 @@ async fn too_many_waiters_are_refused() {
     assert!(wait(&locks, "a").now_or_never().is_none(), "a place is free again");
 }
 
-/// Whoever leaves the line, wherever it stands, holds nobody up and leaves nothing behind.
+/// Whoever leaves the queue, wherever it stands, holds nobody up and leaves nothing behind.
 #[tokio::test(start_paused = true)]
 async fn waiters_may_be_dropped_at_every_poll() {
     for local in [true, false] {
@@ -436,20 +436,20 @@ async fn fewer_announcements_than_a_quorum_wake_nobody() {
     let _guard = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     let key = LockKey::new("a").unwrap();
     let name = LockName::new("", &key, Dialect::Plain);
-    let bell = {
-        let place = here.queues().join(
+    let signal = {
+        let waiter = here.queues().join(
             name.clone(),
             &key,
-            Wanted { expire: SECOND, takes_over: true, fenced: false, scope: None },
+            WaiterOptions { expire: SECOND, takes_over: true, fenced: false, scope: None },
         );
-        let place = place.unwrap();
-        place.listen(SECOND).await
+        let waiter = waiter.unwrap();
+        waiter.listen(SECOND).await
     };
     for (announced, expected) in [(1, 10), (2, 0), (3, 0)] {
-        bell.reset();
+        signal.reset();
         nodes[..announced].iter().for_each(|node| node.announce(&name));
         let start = Instant::now();
-        bell.rung(10 * SECOND).await;
+        signal.notified(10 * SECOND).await;
         assert_eq!(start.elapsed(), expected * SECOND, "{announced} of 3");
     }
 }
@@ -470,10 +470,11 @@ async fn a_waiter_asks_again_when_a_quorum_of_nodes_listens() {
         }
         let key = LockKey::new("a").unwrap();
         let name = LockName::new("", &key, Dialect::Plain);
-        let wanted = Wanted { expire: SECOND, takes_over: true, fenced: false, scope: None };
-        let place = locks.queues().join(name, &key, wanted).unwrap();
+        let options =
+            WaiterOptions { expire: SECOND, takes_over: true, fenced: false, scope: None };
+        let waiter = locks.queues().join(name, &key, options).unwrap();
         let begun = Instant::now();
-        place.listen(SECOND).await;
+        waiter.listen(SECOND).await;
         assert_eq!(begun.elapsed(), ready_after, "{modes:?}");
     }
 }

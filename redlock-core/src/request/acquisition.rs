@@ -12,7 +12,9 @@ use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::lease::Held;
 use crate::node::{Claim, LockName};
-use crate::queue::{Backoff, Patience, Place, Turn, Wanted, hurried_pause, is_outage, poll_pause};
+use crate::queue::{
+    Backoff, Patience, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause, wake_retry_delay,
+};
 use crate::scope;
 
 impl LockRequest {
@@ -70,26 +72,27 @@ impl LockRequest {
             return Ok(guard);
         }
         let (expire, takes_over) = (terms.expire, terms.hold_at_least.is_none());
-        let wanted = Wanted { expire, takes_over, fenced: self.fenced, scope: scope::current() };
-        let place = shared.queues.join(name, &key, wanted)?;
-        let mut patience = Patience::new(&place);
-        if place.came_in_outage() {
+        let options =
+            WaiterOptions { expire, takes_over, fenced: self.fenced, scope: scope::current() };
+        let waiter = shared.queues.join(name, &key, options)?;
+        let mut patience = Patience::new(&waiter);
+        if waiter.came_in_outage() {
             // The waiters before it keep their places. A new caller learns of the outage at once. That
             // is rare, and its future would be part of every acquisition's.
             match Box::pin(self.attempt(&key, terms)).await {
                 Err(LockError::Contended { .. }) => {
-                    patience.refused(&place);
+                    patience.refused(&waiter);
                 }
                 result => return result,
             }
         }
         loop {
-            let turn = match deadline {
-                Some(deadline) => tokio::time::timeout_at(deadline, place.turn()).await,
-                None => Ok(place.turn().await),
+            let outcome = match deadline {
+                Some(deadline) => tokio::time::timeout_at(deadline, waiter.wait()).await,
+                None => Ok(waiter.wait().await),
             };
-            match turn {
-                Ok(Turn::Handed(held)) => {
+            match outcome {
+                Ok(WaitOutcome::HandedOver(held)) => {
                     let begun = Instant::now();
                     let unconfirmed = match self.take_over(held, terms).await {
                         Ok(Some(guard)) => {
@@ -101,24 +104,24 @@ impl LockRequest {
                         Err(error) if is_outage(&error) => Some(error),
                         Err(error) => return Err(error),
                     };
-                    place.rejoin();
+                    waiter.rejoin();
                     if let Some(error) = unconfirmed {
-                        Box::pin(patience.outlast(&place, begun, error, deadline)).await?;
+                        Box::pin(patience.outlast(&waiter, begun, error, deadline)).await?;
                     }
                 }
-                Ok(Turn::Own(held)) => {
+                Ok(WaitOutcome::HeldByScope(held)) => {
                     if let Some(guard) = self.share(&key, held)? {
                         return Ok(guard);
                     }
                 }
-                Ok(Turn::Ask) => {
-                    return self.ask_until(&key, terms, &place, &mut patience, deadline).await;
+                Ok(WaitOutcome::AskNodes) => {
+                    return self.ask_until(&key, terms, &waiter, &mut patience, deadline).await;
                 }
                 Err(_) => {
-                    if let Some(votes) = place.outage_votes() {
+                    if let Some(votes) = waiter.outage_votes() {
                         return Err(LockError::Unavailable { key, votes });
                     }
-                    let remaining = shared.queues.held_for(place.name());
+                    let remaining = shared.queues.held_for(waiter.name());
                     return Err(LockError::Contended { key, remaining, votes: Votes::default() });
                 }
             }
@@ -130,44 +133,44 @@ impl LockRequest {
         &self,
         key: &LockKey,
         terms: Terms,
-        place: &Place,
+        waiter: &Waiter,
         patience: &mut Patience,
         deadline: Option<Instant>,
     ) -> Result<LockGuard, LockError> {
         let node_timeout = self.shared.ballot.node_timeout;
-        let mut bell = place.bell();
+        let mut signal = waiter.release_signal();
         let mut backoff = Backoff::new();
         // Of those that an announcement has woken one gets the lock, and its time is short: the others
         // leave the server alone. With several nodes a refusal may be a split vote, which nobody
         // announces the end of.
         let one_node = self.shared.ballot.nodes.len() == 1;
-        let mut hurried = false;
+        let mut skip_ttl_lookup = false;
         loop {
-            if let Some(bell) = &bell {
-                bell.reset();
+            if let Some(signal) = &signal {
+                signal.reset();
             }
             let begun = Instant::now();
-            let refused = match self.ask(key, &terms, hurried).await {
+            let refused = match self.ask(key, &terms, skip_ttl_lookup).await {
                 Ok(guard) => return Ok(guard),
                 Err(refused) => refused,
             };
             if is_outage(&refused) {
                 // Boxed as above.
-                Box::pin(patience.outlast(place, begun, refused, deadline)).await?;
-                hurried = false;
+                Box::pin(patience.outlast(waiter, begun, refused, deadline)).await?;
+                skip_ttl_lookup = false;
                 continue;
             }
             let LockError::Contended { remaining, votes, .. } = &refused else {
-                place.note_quorum();
+                waiter.note_quorum();
                 return Err(refused);
             };
             let remaining = *remaining;
             let split = votes.iter().any(|(_, vote)| matches!(vote, Some(Vote::Granted)));
-            if patience.refused(place) {
+            if patience.refused(waiter) {
                 // The subscriptions may be gone with their connections.
-                bell = None;
+                signal = None;
             }
-            if let Some(guard) = self.re_enter(key, place.name())? {
+            if let Some(guard) = self.re_enter(key, waiter.name())? {
                 return Ok(guard);
             }
             let left = deadline.map_or(Duration::MAX, |deadline| {
@@ -176,8 +179,8 @@ impl LockRequest {
             if left.is_zero() {
                 return Err(refused);
             }
-            if split && bell.is_some() {
-                // Others have got the rest of the votes. All give them back, which rings the bells of
+            if split && signal.is_some() {
+                // Others have got the rest of the votes. All give them back, which notifies
                 // all at once: who follows that meets the others again, and again.
                 sleep(backoff.pause().min(left)).await;
                 continue;
@@ -185,14 +188,18 @@ impl LockRequest {
             if remaining.is_some() {
                 backoff = Backoff::new();
             }
-            hurried = match (&bell, remaining) {
+            skip_ttl_lookup = match (&signal, remaining) {
                 // What was released before we listened may have been missed: ask once more.
                 (None, _) => {
-                    bell = Some(place.listen(node_timeout.min(left)).await);
+                    signal = Some(waiter.listen(node_timeout.min(left)).await);
                     false
                 }
-                (Some(bell), Some(remaining)) => bell.rung(poll_pause(remaining).min(left)).await,
-                (Some(bell), None) if hurried => bell.rung(hurried_pause().min(left)).await,
+                (Some(signal), Some(remaining)) => {
+                    signal.notified(poll_pause(remaining).min(left)).await
+                }
+                (Some(signal), None) if skip_ttl_lookup => {
+                    signal.notified(wake_retry_delay().min(left)).await
+                }
                 (Some(_), None) => {
                     sleep(backoff.pause().min(left)).await;
                     false
@@ -241,19 +248,19 @@ impl LockRequest {
         }
     }
 
-    /// Asks the nodes once; `hurried`, a refusal does not tell for how long another holds the lock.
+    /// Asks the nodes once. With `skip_ttl_lookup`, a refusal does not tell for how long another holds the lock.
     /// Asks them again if the connections moved to another runtime meanwhile.
     async fn ask(
         &self,
         key: &LockKey,
         terms: &Terms,
-        hurried: bool,
+        skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
         let shared = &self.shared;
         let _under_way = shared.background.under_way();
         loop {
             let moves = shared.settle().await;
-            let result = self.ask_once(key, terms, hurried).await;
+            let result = self.ask_once(key, terms, skip_ttl_lookup).await;
             let is_unavailable = matches!(result, Err(LockError::Unavailable { .. }));
             if !is_unavailable || shared.runtimes.moves() == moves {
                 return result;
@@ -265,10 +272,10 @@ impl LockRequest {
         &self,
         key: &LockKey,
         terms: &Terms,
-        hurried: bool,
+        skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
         self.shared.check_open()?;
-        let claim = self.claim(key, terms, hurried);
+        let claim = self.claim(key, terms, skip_ttl_lookup);
         match self.shared.ballot.acquire(&claim, terms.expire).await {
             Ok(grant) => self.hold(&claim, &grant, terms),
             Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
@@ -276,7 +283,7 @@ impl LockRequest {
     }
 
     /// A claim of its own for each attempt. Not in the future, whose size it would add to.
-    fn claim(&self, key: &LockKey, terms: &Terms, hurried: bool) -> Arc<Claim> {
+    fn claim(&self, key: &LockKey, terms: &Terms, skip_ttl_lookup: bool) -> Arc<Claim> {
         let shared = &self.shared;
         let mut claim = Claim::new(self.name(key), key.clone());
         if let Some(at_least) = terms.hold_at_least {
@@ -286,8 +293,8 @@ impl LockRequest {
         if self.fenced {
             claim = claim.fenced(&shared.counter);
         }
-        if hurried {
-            claim = claim.hurried();
+        if skip_ttl_lookup {
+            claim = claim.skip_ttl_lookup();
         }
         Arc::new(claim)
     }

@@ -1,35 +1,34 @@
-//! What a waiter is woken by.
+//! Signals a waiter that a lock was released.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 
 use crate::ballot::quorum;
-use crate::node::{Listening, LockName, Node, Ready, Ring};
+use crate::node::{Listening, LockName, Node, Notify, Ready};
 
-/// Rings when a quorum of nodes has announced the release of a lock.
+/// Notifies a waiter when a quorum of nodes has announced the release of a lock.
 ///
-/// Fewer say nothing: that may be the remains of another caller's attempt being cleaned up.
-pub(crate) struct Bell {
+/// Fewer announcements prove nothing: another caller may be cleaning up after an attempt.
+pub(crate) struct ReleaseSignal {
     announcements: Arc<Announcements>,
-    /// Ends the listening with the bell.
+    /// Ends the listening with the signal.
     _listening: Vec<Listening>,
 }
 
 struct Announcements {
     by_node: Mutex<Vec<bool>>,
-    rung: Notify,
+    quorum_reached: tokio::sync::Notify,
 }
 
-impl Bell {
+impl ReleaseSignal {
     /// Begins to listen. The second value resolves when no later release is missed.
     pub(super) fn listen(nodes: &[Arc<dyn Node>], name: &LockName) -> (Self, Vec<Ready>) {
         let announcements = Arc::new(Announcements {
             by_node: Mutex::new(vec![false; nodes.len()]),
-            rung: Notify::new(),
+            quorum_reached: tokio::sync::Notify::new(),
         });
         let mut ready = Vec::with_capacity(nodes.len());
         let listening = nodes
@@ -37,8 +36,8 @@ impl Bell {
             .enumerate()
             .map(|(index, node)| {
                 let announcements = Arc::clone(&announcements);
-                let ring: Ring = Arc::new(move || announcements.announce(index));
-                let (listening, heard) = node.listen(name, ring);
+                let notify: Notify = Arc::new(move || announcements.announce(index));
+                let (listening, heard) = node.listen(name, notify);
                 ready.push(heard);
                 listening
             })
@@ -53,19 +52,19 @@ impl Bell {
 
     /// Waits until a quorum of nodes has announced a release since the last reset, at most for
     /// `timeout`; returns whether they have.
-    pub(crate) async fn rung(&self, timeout: Duration) -> bool {
-        let rung = async {
+    pub(crate) async fn notified(&self, timeout: Duration) -> bool {
+        let quorum_reached = async {
             loop {
-                let notified = self.announcements.rung.notified();
-                tokio::pin!(notified);
-                notified.as_mut().enable();
+                let changed = self.announcements.quorum_reached.notified();
+                tokio::pin!(changed);
+                changed.as_mut().enable();
                 if self.announcements.is_quorum() {
                     return;
                 }
-                notified.await;
+                changed.await;
             }
         };
-        tokio::time::timeout(timeout, rung).await.is_ok()
+        tokio::time::timeout(timeout, quorum_reached).await.is_ok()
     }
 }
 
@@ -73,7 +72,7 @@ impl Announcements {
     fn announce(&self, index: usize) {
         self.by_node.lock()[index] = true;
         if self.is_quorum() {
-            self.rung.notify_waiters();
+            self.quorum_reached.notify_waiters();
         }
     }
 
@@ -98,8 +97,8 @@ pub(super) async fn quorum_ready(mut ready: Vec<Ready>, timeout: Duration) {
     let _ = tokio::time::timeout(timeout, all_but_enough).await;
 }
 
-impl fmt::Debug for Bell {
+impl fmt::Debug for ReleaseSignal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Bell")
+        f.write_str("ReleaseSignal")
     }
 }

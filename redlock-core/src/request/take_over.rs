@@ -9,6 +9,7 @@ use crate::error::{ExtendError, LockError};
 use crate::guard::LockGuard;
 use crate::lease::{Held, State};
 use crate::log_limit::LogLimit;
+use crate::queue::needs_extension;
 use crate::scope;
 
 impl LockRequest {
@@ -41,7 +42,14 @@ impl LockRequest {
         }
         self.shared.queues.take_over(&held, scope::current());
         scope::hold(&self.shared.queues, &held);
-        if guard.remaining() < terms.expire * 9 / 10 {
+        self.extend_after_hand_over(&guard, held, terms);
+        Ok(Some(guard))
+    }
+
+    /// Gives the new holder the lease that it asked for, in the background.
+    fn extend_after_hand_over(&self, guard: &LockGuard, held: Arc<Held>, terms: Terms) {
+        let ballot = &self.shared.ballot;
+        if needs_extension(guard.remaining(), terms.expire) {
             // Until that is confirmed, the guard tells what is left of the old lease.
             let (lease, expire, ballot) = (guard.lease(), terms.expire, ballot.clone());
             let log_limit = Arc::clone(&self.shared.log_limit);
@@ -57,7 +65,6 @@ impl LockRequest {
                 }
             });
         }
-        Ok(Some(guard))
     }
 }
 
