@@ -183,12 +183,12 @@ mod tests {
             scope(async {
                 let one = locks.lock("a").expire(lease * SECOND);
                 let one = match at_least {
-                    Some(at_least) => one.hold_at_least(at_least * SECOND),
+                    Some(at_least) => one.min_hold(at_least * SECOND),
                     None => one,
                 };
                 let one = one.try_acquire().await.unwrap();
                 sleep(SECOND).await;
-                let two = locks.lock("a").reentrant().hold_at_least(20 * SECOND);
+                let two = locks.lock("a").reentrant().min_hold(20 * SECOND);
                 two.try_acquire().await.unwrap().release().await.unwrap();
                 one.release().await.unwrap();
             })
@@ -207,7 +207,7 @@ mod tests {
         let locks = LockManagerBuilder::over(nodes, clock);
         scope(async {
             let one = || locks.lock("a").expire(WAIT / 6).try_acquire();
-            let two = || locks.lock("a").reentrant().hold_at_least(WAIT / 3).try_acquire();
+            let two = || locks.lock("a").reentrant().min_hold(WAIT / 3).try_acquire();
             let held = one().await.unwrap();
             fake.set(Mode::Broken);
             let refused = two().await.unwrap_err();

@@ -71,7 +71,7 @@ async fn a_lock_that_is_kept_stays_until_its_lease_is_over(nodes: Nodes) {
 async fn a_lock_that_is_held_at_least_for_a_time_stays_for_what_is_left_of_it(nodes: Nodes) {
     let locks = nodes.manager().await;
     let begun = Instant::now();
-    let request = locks.lock(KEY).expire(LONG).hold_at_least(SHORT);
+    let request = locks.lock(KEY).expire(LONG).min_hold(SHORT);
     let guard = request.clone().try_acquire().await.unwrap();
     nodes.all_hold(KEY).await;
     guard.release().await.unwrap();
@@ -269,7 +269,7 @@ async fn an_attempt_that_is_refused_leaves_nothing_for_the_time_it_would_have_he
             guards.push(locks.lock(KEY).expire(LONG).try_acquire().await.unwrap());
         }
         let locks = nodes.manager().await;
-        let request = locks.lock(KEY).expire(LONG).hold_at_least(LONG);
+        let request = locks.lock(KEY).expire(LONG).min_hold(LONG);
         let refused = request.try_acquire().await.unwrap_err();
         assert!(refused.is_contended(), "{refused}");
         eventually("the minority's grant is given back", SOON, async || {

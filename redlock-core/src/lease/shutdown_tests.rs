@@ -34,7 +34,7 @@ async fn an_acquisition_that_a_shutdown_overtakes_does_not_stay() {
     slow.set(SLOW);
     let nodes = vec![Arc::new(memory.clone()) as Arc<dyn Node>, slow];
     let locks = LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()));
-    let acquiring = locks.lock("a").hold_at_least(20 * SECOND).try_acquire();
+    let acquiring = locks.lock("a").min_hold(20 * SECOND).try_acquire();
     let (acquired, ()) = tokio::join!(acquiring, locks.shutdown());
     assert!(matches!(acquired, Err(LockError::ShutDown)), "{acquired:?}");
     assert!(memory.is_empty(), "{:?}", memory.time_to_live("a"));

@@ -255,7 +255,7 @@ async fn a_lock_is_held_at_least_as_long_as_asked() {
     let node = MemoryNode::with_clock(Arc::new(RuntimeClock::new()));
     let locks =
         LockManagerBuilder::over(vec![Arc::new(node.clone())], Arc::new(RuntimeClock::new()));
-    let request = || locks.lock("a").expire(30 * SECOND).hold_at_least(5 * SECOND);
+    let request = || locks.lock("a").expire(30 * SECOND).min_hold(5 * SECOND);
     let guard = request().try_acquire().await.unwrap();
     sleep(2 * SECOND).await;
     guard.release().await.unwrap();
@@ -270,7 +270,7 @@ async fn a_lock_is_held_at_least_as_long_as_asked() {
     sleep(6 * SECOND).await;
     drop(guard);
     assert!(node.is_empty(), "held for longer than that");
-    let refused = locks.lock("a").expire(SECOND).hold_at_least(2 * SECOND).try_acquire().await;
+    let refused = locks.lock("a").expire(SECOND).min_hold(2 * SECOND).try_acquire().await;
     assert!(matches!(refused, Err(LockError::InvalidOption(_))), "{refused:?}");
 }
 

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use crate::error::Vote;
 
-pub(crate) use claim::Claim;
+pub(crate) use claim::{Claim, MinHold};
 pub use dialect::Dialect;
 pub(crate) use name::LockName;
 

@@ -149,7 +149,8 @@ impl Line {
             && held.lease_remaining() >= expire * 3 / 4
             && takes_over
             && (!fenced || held.claim().counter().is_some())
-            && held.claim().stays_for().is_none();
+            && held.claim().stays_for().is_none()
+            && !held.claim().stays_until_expiry();
         if !(may_go_on && fits && first.is_waiting()) {
             return false;
         }

@@ -158,12 +158,6 @@ impl Queues {
         }
     }
 
-    /// Notes that a lock is not held any more, and stays on the nodes until it runs out.
-    pub(crate) fn keep(&self, held: &Arc<Held>) {
-        held.claim().give_up();
-        drop(Freed { queues: self, held });
-    }
-
     /// Gives up a lock without waiting for it.
     pub(crate) fn give_up(&self, held: &Arc<Held>) {
         if let Some(freed) = self.pass_on(held) {

@@ -247,7 +247,7 @@ async fn a_lock_that_is_to_stay_is_not_handed_over_to() {
     let first = locks.lock("a").expire(10 * SECOND).try_acquire().await.unwrap();
     let next = locks.clone();
     let second = tokio::spawn(async move {
-        let request = next.lock("a").expire(10 * SECOND).hold_at_least(3 * SECOND);
+        let request = next.lock("a").expire(10 * SECOND).min_hold(3 * SECOND);
         request.wait_time(60 * SECOND).acquire().await.unwrap()
     });
     settle().await;

@@ -16,7 +16,7 @@ const MILLI: Duration = Duration::from_millis(1);
 async fn a_lock_that_its_holder_wants_to_stay_is_not_handed_to_the_next_waiter() {
     let (locks, _, _) = two_processes(1);
     let begun = Instant::now();
-    let first = locks.lock("a").expire(30 * SECOND).hold_at_least(3 * SECOND).acquire();
+    let first = locks.lock("a").expire(30 * SECOND).min_hold(3 * SECOND).acquire();
     let first = first.await.unwrap();
     let next = tokio::spawn(async move { wait(&locks, "a").await.map(|_| Instant::now()) });
     settle().await;

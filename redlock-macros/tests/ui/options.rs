@@ -24,13 +24,13 @@ async fn bound_without_renewal() {}
 #[redis_lock(key = "a", renew, max_hold = 0)]
 async fn bound_of_zero() {}
 
-#[redis_lock(key = "a", keep, hold_at_least = 2)]
+#[redis_lock(key = "a", keep, min_hold = 2)]
 async fn keep_and_at_least() {}
 
-#[redis_lock(key = "a", hold_at_least = 6)]
+#[redis_lock(key = "a", min_hold = 6)]
 async fn longer_than_the_lease() {}
 
-#[redis_lock(key = "a", hold_at_least)]
+#[redis_lock(key = "a", min_hold)]
 async fn no_time() {}
 
 #[redis_lock(key = "a", renew, renew = false)]
