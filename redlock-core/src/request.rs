@@ -200,8 +200,8 @@ impl LockRequest {
     /// nodes are silent, that takes up to the manager's
     /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) longer, and twice that for a
     /// [fenced](Self::fenced) lock, or for a shared one that has to be extended for
-    /// [`min_hold`](Self::min_hold) or [`keep`](Self::keep). Where this process is late, it takes longer, but never longer
-    /// than the lease.
+    /// [`min_hold`](Self::min_hold) or [`keep`](Self::keep). Where this process is late, it takes longer, but
+    /// never longer than the lease.
     ///
     /// # Errors
     ///

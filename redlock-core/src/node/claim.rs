@@ -56,6 +56,15 @@ enum Stay {
     UntilExpiry,
 }
 
+impl Stay {
+    fn lasts_until(&self, moment: Moment) -> bool {
+        match self {
+            Self::Until(until, _) => until.until(moment).is_zero(),
+            Self::UntilExpiry => true,
+        }
+    }
+}
+
 impl Claim {
     pub(crate) fn new(name: LockName, key: LockKey) -> Self {
         Self {
@@ -75,8 +84,9 @@ impl Claim {
     /// Lets the claim stay on the nodes until then, however early it is released. Never shortens
     /// that.
     pub(crate) fn stay_until(&self, until: Moment, clock: &Arc<dyn Clock>) {
-        if !self.stays_until(until) {
-            *self.stay.lock() = Some(Stay::Until(until, Arc::clone(clock)));
+        let mut stay = self.stay.lock();
+        if !stay.as_ref().is_some_and(|stay| stay.lasts_until(until)) {
+            *stay = Some(Stay::Until(until, Arc::clone(clock)));
         }
     }
 
@@ -92,11 +102,7 @@ impl Claim {
 
     /// Whether the claim stays on the nodes until then, if its lease lasts that long.
     pub(crate) fn stays_until(&self, moment: Moment) -> bool {
-        match &*self.stay.lock() {
-            Some(Stay::Until(until, _)) => until.until(moment).is_zero(),
-            Some(Stay::UntilExpiry) => true,
-            None => false,
-        }
+        self.stay.lock().as_ref().is_some_and(|stay| stay.lasts_until(moment))
     }
 
     /// How much longer the claim has to stay on a node that is asked to release it.

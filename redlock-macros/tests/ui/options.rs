@@ -25,7 +25,7 @@ async fn bound_without_renewal() {}
 async fn bound_of_zero() {}
 
 #[redis_lock(key = "a", keep, min_hold = 2)]
-async fn keep_and_at_least() {}
+async fn keep_and_min_hold() {}
 
 #[redis_lock(key = "a", min_hold = 6)]
 async fn longer_than_the_lease() {}
@@ -47,7 +47,7 @@ async fn the_name_in_shedlock() {}
 
 fn main() {
     let _ = (text_for_a_flag(), number_for_a_flag(), no_flag(), unknown_end(), quoted_end());
-    let _ = (no_end(), bound_without_renewal(), bound_of_zero(), keep_and_at_least(), twice());
+    let _ = (no_end(), bound_without_renewal(), bound_of_zero(), keep_and_min_hold(), twice());
     let _ = (longer_than_the_lease(), no_time(), endless_lease(), unquoted_wait());
     let _ = the_name_in_shedlock();
 }
