@@ -25,8 +25,8 @@ pub enum SetupError {
     #[error("max_hold bounds the renewal of the lease, and needs renew")]
     MaxHoldWithoutRenew,
     /// Two options of which one makes the other void.
-    #[error("keep holds the lock for its whole lease, and so leaves nothing to hold_at_least")]
-    KeepAndHoldAtLeast,
+    #[error("keep holds the lock for its whole lease, and so leaves nothing to min_hold")]
+    KeepAndMinHold,
     /// The status for contention would look like a success.
     #[error("contended_status is {0}, but must be a client or server error such as 409 or 423")]
     ContendedStatus(StatusCode),

@@ -9,14 +9,12 @@ use crate::held_slot::Held;
 use crate::rejection::log_limited;
 use crate::until_lost::{UntilLost, Watch};
 
-/// A lock that is held until its work has ended: then it is released, or left to run out.
+/// A lock that is held until its work has ended.
 #[derive(Debug)]
 pub struct Hold {
     lease: Lease,
     token: Option<FencingToken>,
-    /// `None` once `release` has taken it.
-    guard: Option<LockGuard>,
-    keep: bool,
+    guard: LockGuard,
 }
 
 impl Hold {
@@ -30,7 +28,7 @@ impl Hold {
     }
 
     fn new(guard: LockGuard) -> Self {
-        Self { lease: guard.lease(), token: None, guard: Some(guard), keep: false }
+        Self { lease: guard.lease(), token: None, guard }
     }
 
     fn fenced(guard: FencedGuard) -> Self {
@@ -38,13 +36,6 @@ impl Hold {
         let mut hold = Self::new(guard.into_guard());
         hold.token = Some(token);
         hold
-    }
-
-    /// Leaves the lock to run out, however the work ends: a panic, a client that goes away.
-    #[must_use]
-    pub fn keep(mut self) -> Self {
-        self.keep = true;
-        self
     }
 
     /// What extractors are to see of it.
@@ -84,47 +75,16 @@ impl Hold {
     /// # Cancel safety
     ///
     /// Dropping the future gives the lock back in the background.
-    pub async fn release(mut self) {
-        let Some(guard) = self.guard.take() else { return };
-        if self.keep {
-            guard.keep_until_expiry();
-        } else if let Err(error) = guard.release().await {
+    pub async fn release(self) {
+        let Self { lease, guard, .. } = self;
+        if let Err(error) = guard.release().await {
             log_limited!(
-                self.log_limit(),
+                lease.log_limit(),
                 "not released",
                 LogLimit::failed_node(error.votes()),
                 warn,
                 "work under a lock has ended, but the lock was not released in order: {error}"
             );
-        }
-    }
-}
-
-impl Drop for Hold {
-    fn drop(&mut self) {
-        if self.keep
-            && let Some(guard) = self.guard.take()
-        {
-            guard.keep_until_expiry();
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use redlock_core::{LockManager, MemoryNode};
-
-    use super::*;
-
-    /// A client that goes away, or a panic, drops the work and the hold.
-    #[tokio::test]
-    async fn a_hold_that_is_dropped_leaves_a_kept_lock_and_releases_any_other() {
-        for keep in [false, true] {
-            let node = MemoryNode::new();
-            let locks = LockManager::builder().memory_node(&node).connect().await.unwrap();
-            let hold = Hold::acquire(locks.lock("a"), false).await.unwrap();
-            drop(if keep { hold.keep() } else { hold });
-            assert_eq!(node.len(), usize::from(keep));
         }
     }
 }

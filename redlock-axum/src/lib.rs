@@ -90,7 +90,7 @@
 //! | `wait_time` | how long to wait while somebody else holds the lock; `"forever"`, or `wait_forever()`, for as long as it takes | one attempt |
 //! | `renew` | extends the lease for as long as the lock is held | not renewed |
 //! | `max_hold` | ends the renewal after this time | no bound |
-//! | `hold_at_least` | keeps the key locked for this time, even if the work ends before | released at the end |
+//! | `min_hold` | keeps the key locked for this time, even if the work ends before | released at the end |
 //! | `keep` | leaves the lock to run out, however the work ends | released at the end |
 //! | `reentrant` | shares a lock that the request holds already | refused with 500 |
 //! | `fenced` | numbers the holders, so that a database can refuse one that comes late: [`FencedLock`] | no numbers |

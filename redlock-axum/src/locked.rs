@@ -110,13 +110,9 @@ async fn acquire(terms: &Terms, setup: &Setup, parts: &mut Parts) -> Result<Hold
     let manager = setup.manager(&parts.extensions)?;
     let options = &terms.options;
     let request = options.apply(manager.lock_key(Ok(key)));
-    match Hold::acquire(request, options.fenced).await {
-        Ok(hold) if options.keep => Ok(hold.keep()),
-        Ok(hold) => Ok(hold),
-        Err(error) => {
-            Err(LockRejection::from(error).with_contended_status(options.contended_status))
-        }
-    }
+    Hold::acquire(request, options.fenced)
+        .await
+        .map_err(|error| LockRejection::from(error).with_contended_status(options.contended_status))
 }
 
 #[cfg(test)]

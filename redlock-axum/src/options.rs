@@ -65,7 +65,7 @@ pub(crate) struct LockOptions {
     pub(crate) expire: Duration,
     pub(crate) renew: bool,
     pub(crate) max_hold: Option<Duration>,
-    pub(crate) hold_at_least: Option<Duration>,
+    pub(crate) min_hold: Option<Duration>,
     pub(crate) reentrant: bool,
     pub(crate) fenced: bool,
     pub(crate) wait: Wait,
@@ -81,7 +81,7 @@ impl Default for LockOptions {
             expire: Duration::from_secs(5),
             renew: false,
             max_hold: None,
-            hold_at_least: None,
+            min_hold: None,
             reentrant: false,
             fenced: false,
             wait: Wait::default(),
@@ -123,17 +123,13 @@ impl LockOptions {
 
     /// Finds options that do not go together.
     fn check_together(&self) -> Result<(), SetupError> {
-        let Self { expire, renew, max_hold, hold_at_least, keep, .. } = self;
-        if let Some(hold_at_least) = hold_at_least {
+        let Self { expire, renew, max_hold, min_hold, keep, .. } = self;
+        if let Some(min_hold) = min_hold {
             if *keep {
-                return Err(SetupError::KeepAndHoldAtLeast);
+                return Err(SetupError::KeepAndMinHold);
             }
-            if hold_at_least > expire {
-                return Err(out_of_range(
-                    "hold_at_least",
-                    *hold_at_least,
-                    "at most the lease, expire",
-                ));
+            if min_hold > expire {
+                return Err(out_of_range("min_hold", *min_hold, "at most the lease, expire"));
             }
         }
         if max_hold.is_some() && !renew {
@@ -144,9 +140,7 @@ impl LockOptions {
 
     /// Puts the options into a request, all but the number.
     pub(crate) fn apply(&self, request: LockRequest) -> LockRequest {
-        let Self { expire, renew, max_hold, hold_at_least, reentrant, wait, keep, .. } = *self;
-        // A lock that another of this process hands on has not its whole lease left to be kept.
-        let hold_at_least = if keep { Some(expire) } else { hold_at_least };
+        let Self { expire, renew, max_hold, min_hold, keep, reentrant, wait, .. } = *self;
         let mut request = request.expire(expire);
         if renew {
             request = request.renew();
@@ -154,8 +148,11 @@ impl LockOptions {
         if let Some(max_hold) = max_hold {
             request = request.max_hold(max_hold);
         }
-        if let Some(hold_at_least) = hold_at_least {
-            request = request.hold_at_least(hold_at_least);
+        if let Some(min_hold) = min_hold {
+            request = request.min_hold(min_hold);
+        }
+        if keep {
+            request = request.keep();
         }
         if reentrant {
             request = request.reentrant();
@@ -190,14 +187,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_range_of_hold_at_least_is_that_of_core() {
+    async fn the_range_of_min_hold_is_that_of_core() {
         let expire = Duration::from_secs(1);
-        for (hold_at_least, refused) in [(expire, false), (expire + Duration::from_nanos(1), true)]
-        {
-            let hold_at_least = Some(hold_at_least);
-            let options = LockOptions { expire, hold_at_least, ..LockOptions::default() };
-            assert_eq!(options.check().is_err(), refused, "{hold_at_least:?}");
-            assert_eq!(core_refuses(&options).await, refused, "{hold_at_least:?}");
+        for (min_hold, refused) in [(expire, false), (expire + Duration::from_nanos(1), true)] {
+            let min_hold = Some(min_hold);
+            let options = LockOptions { expire, min_hold, ..LockOptions::default() };
+            assert_eq!(options.check().is_err(), refused, "{min_hold:?}");
+            assert_eq!(core_refuses(&options).await, refused, "{min_hold:?}");
         }
     }
 

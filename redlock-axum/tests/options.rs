@@ -62,11 +62,11 @@ impl App {
 async fn ok() {}
 
 #[tokio::test]
-async fn hold_at_least_keeps_the_key_for_its_time_after_the_handler() {
+async fn min_hold_keeps_the_key_for_its_time_after_the_handler() {
     let apps = App::both(
         ok,
-        |layer| layer.hold_at_least(MINUTE / 2).expire(MINUTE),
-        |policy| policy.hold_at_least(MINUTE / 2).expire(MINUTE),
+        |layer| layer.min_hold(MINUTE / 2).expire(MINUTE),
+        |policy| policy.min_hold(MINUTE / 2).expire(MINUTE),
     );
     for app in apps.await {
         assert_eq!(app.post().await, 200);
@@ -77,10 +77,9 @@ async fn hold_at_least_keeps_the_key_for_its_time_after_the_handler() {
 }
 
 #[tokio::test]
-async fn hold_at_least_of_zero_is_none() {
+async fn min_hold_of_zero_is_none() {
     let zero = Duration::ZERO;
-    let apps =
-        App::both(ok, |layer| layer.hold_at_least(zero), |policy| policy.hold_at_least(zero));
+    let apps = App::both(ok, |layer| layer.min_hold(zero), |policy| policy.min_hold(zero));
     for app in apps.await {
         assert_eq!(app.post().await, 200);
         assert!(app.node.is_empty());
@@ -362,13 +361,13 @@ fn options_that_do_not_go_together_are_mistakes() {
         Err(SetupError::MaxHoldWithoutRenew)
     );
     assert_eq!(
-        check(|l| l.hold_at_least(SHORT).keep(), |p| p.hold_at_least(SHORT).keep()),
-        Err(SetupError::KeepAndHoldAtLeast)
+        check(|l| l.min_hold(SHORT).keep(), |p| p.min_hold(SHORT).keep()),
+        Err(SetupError::KeepAndMinHold)
     );
     let message = |result: Result<(), SetupError>| result.unwrap_err().to_string();
     assert_eq!(
-        message(check(|l| l.hold_at_least(MINUTE), |p| p.hold_at_least(MINUTE))),
-        "hold_at_least is 60s, but must be at most the lease, expire"
+        message(check(|l| l.min_hold(MINUTE), |p| p.min_hold(MINUTE))),
+        "min_hold is 60s, but must be at most the lease, expire"
     );
     assert_eq!(
         message(check(
@@ -384,7 +383,7 @@ fn options_that_do_not_go_together_are_mistakes() {
 #[tokio::test]
 async fn a_layer_that_is_not_complete_yet_is_not_called_wrong() {
     let logs = Logs::collect();
-    let good = LockLayer::new("k").max_hold(HOUR).renew().hold_at_least(MINUTE).expire(HOUR);
+    let good = LockLayer::new("k").max_hold(HOUR).renew().min_hold(MINUTE).expire(HOUR);
     assert_eq!(logs.lines(), Vec::<String>::new());
     let app = App::new(|router| router.route("/", on_post(ok)).layer(good)).await;
     assert_eq!(app.post().await, 200);

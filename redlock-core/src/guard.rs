@@ -11,7 +11,6 @@ use crate::key::LockKey;
 use crate::lease::{Held, Renewal, State};
 use crate::log_limit::LogLimit;
 use crate::manager::Shared;
-use crate::node::Claim;
 
 /// A lock that is held.
 ///
@@ -122,12 +121,12 @@ impl LockGuard {
     /// would come too early. Renewal ends. Where other guards of the same [scope](crate::scope())
     /// share the lock, all that begins when the last of them goes.
     pub fn keep_until_expiry(self) {
-        self.lease.held.keep();
+        self.lease.held.claim().stay_until_expiry();
         drop(self);
     }
 
-    pub(crate) fn claim(&self) -> &Claim {
-        self.lease.held.claim()
+    pub(crate) fn held(&self) -> &Held {
+        &self.lease.held
     }
 
     /// The holder's number, if it asked for one.
@@ -147,7 +146,8 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`ReleaseError::Expired`] if the lock was not held any more: somebody else may have worked at
-    /// the same time. [`ReleaseError::Unavailable`] if no quorum confirmed it in time.
+    /// the same time. [`ReleaseError::Unavailable`] if no quorum confirmed it in time. None if the lock is
+    /// to [stay until its lease runs out](crate::LockRequest::keep): the nodes are not asked.
     ///
     /// # Cancel safety
     ///
@@ -158,12 +158,8 @@ impl LockGuard {
         // Until here, dropping this future drops the guard.
         let moves = shared.settle().await;
         // The ballot takes over from the first poll on; this future has been polled.
-        // Another guard of the same scope may share the lock, or may have asked to keep it.
+        // Another guard of the same scope may share the lock.
         if !self.end() {
-            return Ok(());
-        }
-        if held.is_kept() {
-            shared.queues.keep(&held);
             return Ok(());
         }
         let Some(_freed) = shared.queues.pass_on(&held) else { return Ok(()) };
@@ -211,11 +207,7 @@ impl Drop for LockGuard {
             return;
         }
         let Lease { shared, held } = &self.lease;
-        if held.is_kept() {
-            shared.queues.keep(held);
-        } else {
-            shared.queues.give_up(held);
-        }
+        shared.queues.give_up(held);
     }
 }
 

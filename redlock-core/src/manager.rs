@@ -152,10 +152,6 @@ impl LockManager {
         for held in keeper.all().into_iter().chain(queues.close()) {
             held.lose("its manager was shut down");
             keeper.remove(&held);
-            // Another guard may have asked to leave it on the nodes.
-            if held.is_kept() {
-                continue;
-            }
             ballot.release_in_background(Arc::clone(held.claim()), held.runs_out());
         }
         background.finish(*connect_timeout).await;

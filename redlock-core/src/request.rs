@@ -16,7 +16,7 @@ use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
 use crate::lease::Renewal;
 use crate::manager::Shared;
-use crate::node::Dialect;
+use crate::node::{Dialect, MinHold};
 use crate::telemetry::Acquisition;
 
 /// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
@@ -41,6 +41,7 @@ use crate::telemetry::Acquisition;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an option by itself")]
 #[must_use = "a request does nothing until `acquire` or `try_acquire` is awaited"]
 pub struct LockRequest {
     shared: Arc<Shared>,
@@ -49,7 +50,8 @@ pub struct LockRequest {
     expire: Option<Duration>,
     renew: bool,
     max_hold: Option<Duration>,
-    hold_at_least: Option<Duration>,
+    min_hold: Option<Duration>,
+    keep: bool,
     reentrant: bool,
     fenced: bool,
     wait: Wait,
@@ -72,7 +74,8 @@ impl LockRequest {
             expire: None,
             renew: false,
             max_hold: None,
-            hold_at_least: None,
+            min_hold: None,
+            keep: false,
             reentrant: false,
             fenced: false,
             wait: Wait::Not,
@@ -113,15 +116,25 @@ impl LockRequest {
     /// its clock runs. Where a lock is [shared](Self::reentrant), the latest end that one of its
     /// requests asks for counts. A crashed holder's lock still runs out after its lease. Not longer than the
     /// lease. Defaults to none.
-    pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
-        self.hold_at_least = Some(hold_at_least);
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.min_hold = Some(min_hold);
+        self
+    }
+
+    /// Leaves the lock on the nodes until its lease runs out, however its guard ends, as
+    /// [`LockGuard::keep_until_expiry`] does: releasing it sends nothing and succeeds. The request never
+    /// takes over a lock with less than its whole lease. Where a lock is [shared](Self::reentrant), one
+    /// request that asks for this is enough. An error together with [`min_hold`](Self::min_hold). Defaults
+    /// to releasing the lock.
+    pub fn keep(mut self) -> Self {
+        self.keep = true;
         self
     }
 
     /// Shares the lock if the same [scope](crate::scope()) holds it already, instead of failing with
     /// [`LockError::AlreadyHeld`]. The lock is then released with the last of its guards; nothing is
     /// sent, and the lease stays what it was, unless it is too short for
-    /// [`hold_at_least`](Self::hold_at_least): then it is extended. Defaults to not sharing.
+    /// [`min_hold`](Self::min_hold) or [`keep`](Self::keep): then it is extended. Defaults to not sharing.
     pub fn reentrant(mut self) -> Self {
         self.reentrant = true;
         self
@@ -187,8 +200,8 @@ impl LockRequest {
     /// nodes are silent, that takes up to the manager's
     /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) longer, and twice that for a
     /// [fenced](Self::fenced) lock, or for a shared one that has to be extended for
-    /// [`hold_at_least`](Self::hold_at_least). Where this process is late, it takes longer, but never longer
-    /// than the lease.
+    /// [`min_hold`](Self::min_hold) or [`keep`](Self::keep). Where this process is late, it takes longer, but
+    /// never longer than the lease.
     ///
     /// # Fairness
     ///
@@ -233,12 +246,7 @@ impl LockRequest {
             self.shared.check_fenced()?;
         }
         let renew = self.renew || self.expire.is_none();
-        let (max_hold, hold_at_least) = (self.max_hold, self.hold_at_least);
-        if let Some(at_least) = hold_at_least.filter(|at_least| *at_least > expire) {
-            let allowed = format!("at most the lease (expire) of {expire:?}");
-            let value = format!("{at_least:?}");
-            return Err(InvalidOption::new("hold_at_least", value, allowed).into());
-        }
+        let (max_hold, min_hold) = (self.max_hold, self.checked_min_hold(expire)?);
         if let Some(zero) = max_hold.filter(Duration::is_zero) {
             let value = format!("{zero:?}");
             return Err(InvalidOption::new("max_hold", value, "longer than zero").into());
@@ -247,7 +255,21 @@ impl LockRequest {
             let allowed = "used with renewal, which it bounds: add `renew`";
             return Err(InvalidOption::new("max_hold", format!("{max_hold:?}"), allowed).into());
         }
-        Ok(Terms { expire, renew, max_hold, hold_at_least })
+        Ok(Terms { expire, renew, max_hold, min_hold })
+    }
+
+    fn checked_min_hold(&self, expire: Duration) -> Result<Option<MinHold>, InvalidOption> {
+        let Some(min_hold) = self.min_hold else {
+            return Ok(self.keep.then_some(MinHold::UntilExpiry));
+        };
+        let allowed = if self.keep {
+            "left out with `keep`, which holds the lock for its whole lease".to_owned()
+        } else if min_hold > expire {
+            format!("at most the lease (expire) of {expire:?}")
+        } else {
+            return Ok(Some(MinHold::For(min_hold)));
+        };
+        Err(InvalidOption::new("min_hold", format!("{min_hold:?}"), allowed))
     }
 }
 
@@ -256,7 +278,7 @@ struct Terms {
     expire: Duration,
     renew: bool,
     max_hold: Option<Duration>,
-    hold_at_least: Option<Duration>,
+    min_hold: Option<MinHold>,
 }
 
 impl Terms {
@@ -283,7 +305,8 @@ impl fmt::Debug for LockRequest {
             .field("expire", &self.expire)
             .field("renew", &self.renew)
             .field("max_hold", &self.max_hold)
-            .field("hold_at_least", &self.hold_at_least)
+            .field("min_hold", &self.min_hold)
+            .field("keep", &self.keep)
             .field("reentrant", &self.reentrant)
             .field("fenced", &self.fenced)
             .field("wait", &self.wait)

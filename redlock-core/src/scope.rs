@@ -102,7 +102,7 @@ mod tests {
     use std::time::Duration;
 
     use futures_util::FutureExt;
-    use tokio::time::{Instant, sleep};
+    use tokio::time::Instant;
 
     use super::{SCOPE, scope};
     use crate::clock::fake::RuntimeClock;
@@ -169,61 +169,6 @@ mod tests {
         })
         .await;
         assert!(node.is_empty());
-    }
-
-    /// As long as was asked for by the one who shares it, and not only by the one who acquired it; the
-    /// lease is extended where it is too short for that.
-    #[tokio::test(start_paused = true)]
-    async fn what_is_shared_is_held_for_as_long_as_is_asked_for() {
-        const SECOND: Duration = Duration::from_secs(1);
-        for (lease, at_least) in [(30, None), (30, Some(10)), (12, None), (12, Some(10))] {
-            let clock = Arc::new(RuntimeClock::new());
-            let node = MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock));
-            let locks = LockManagerBuilder::over(vec![Arc::new(node.clone())], clock);
-            scope(async {
-                let one = locks.lock("a").expire(lease * SECOND);
-                let one = match at_least {
-                    Some(at_least) => one.hold_at_least(at_least * SECOND),
-                    None => one,
-                };
-                let one = one.try_acquire().await.unwrap();
-                sleep(SECOND).await;
-                let two = locks.lock("a").reentrant().hold_at_least(20 * SECOND);
-                two.try_acquire().await.unwrap().release().await.unwrap();
-                one.release().await.unwrap();
-            })
-            .await;
-            let left = node.time_to_live("a");
-            assert_eq!(left, Some(20 * SECOND), "{lease} s, {at_least:?}");
-        }
-    }
-
-    /// Nothing is held for longer because of a request that was refused.
-    #[tokio::test(start_paused = true)]
-    async fn what_cannot_be_held_for_as_long_as_is_asked_for_is_not_shared() {
-        let (clock, fake) = (Arc::new(RuntimeClock::new()), FakeNode::start("node"));
-        let memory = MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock));
-        let nodes = vec![Arc::new(memory.clone()) as Arc<dyn Node>, Arc::<FakeNode>::clone(&fake)];
-        let locks = LockManagerBuilder::over(nodes, clock);
-        scope(async {
-            let one = || locks.lock("a").expire(WAIT / 6).try_acquire();
-            let two = || locks.lock("a").reentrant().hold_at_least(WAIT / 3).try_acquire();
-            let held = one().await.unwrap();
-            fake.set(Mode::Broken);
-            let refused = two().await.unwrap_err();
-            assert!(matches!(refused, LockError::Unavailable { .. }), "{refused:?}");
-            assert!(held.is_valid());
-            fake.set(Mode::Up(Duration::ZERO));
-            held.release().await.unwrap();
-            assert!(memory.is_empty());
-            let held = one().await.unwrap();
-            fake.occupy(WAIT);
-            assert!(two().await.unwrap_err().is_contended());
-            assert!(!held.is_valid(), "the nodes have said so");
-            drop(held);
-            assert!(memory.is_empty());
-        })
-        .await;
     }
 
     /// Over nodes that take a moment to answer, so that both are under way at once.

@@ -10,7 +10,7 @@ use crate::options::{self, Options};
 use crate::value::{equals, once, value};
 
 const THERE_ARE: &str = "there are `key`, `expire`, `wait_time`, `time_unit`, `renew`, `max_hold`, \
-                         `hold_at_least`, `keep`, `reentrant`, `fenced`, `on_lost`, `manager`, `error` and \
+                         `min_hold`, `keep`, `reentrant`, `fenced`, `on_lost`, `manager`, `error` and \
                          `crate`";
 
 /// The arguments, checked.
@@ -123,7 +123,8 @@ fn error_path(value: Expr) -> syn::Result<ExprPath> {
     }
 }
 
-/// What a wrong name stands for: the names of the Spring annotation, and of other lock libraries.
+/// What a wrong name stands for: the names of the Spring annotation, and of other lock libraries. For any
+/// other name, such as `hold_at_least`, the message only lists the known ones.
 fn meant(name: &str) -> Option<&'static str> {
     Some(match name {
         "keys" | "name" | "value" => "key",
@@ -132,7 +133,7 @@ fn meant(name: &str) -> Option<&'static str> {
         "wait" | "waitTime" | "waittime" | "timeout" => "wait_time",
         "unit" | "timeUnit" | "timeunit" => "time_unit",
         "renewal" | "watchdog" | "auto_renew" => "renew",
-        "lockAtLeastFor" | "lock_at_least_for" => "hold_at_least",
+        "lockAtLeastFor" | "lock_at_least_for" => "min_hold",
         "autoRelease" | "auto_release" => "keep",
         "re_entrant" | "reenter" => "reentrant",
         "fencing" | "fencing_token" => "fenced",
@@ -163,7 +164,7 @@ mod tests {
             ("time_unit", quote!("seconds")),
             ("renew", quote!(true)),
             ("max_hold", quote!(1)),
-            ("hold_at_least", quote!(1)),
+            ("min_hold", quote!(1)),
             ("keep", quote!(true)),
             ("reentrant", quote!(true)),
             ("fenced", quote!(true)),
@@ -187,10 +188,13 @@ mod tests {
             message(quote!(key = "a", waitTime = 2)),
             format!("unknown argument `waitTime`, perhaps `wait_time`; {THERE_ARE}")
         );
-        assert_eq!(
-            message(quote!(key = "a", fair = true)),
-            format!("unknown argument `fair`; {THERE_ARE}")
-        );
+        for unknown in ["fair", "hold_at_least"] {
+            let ident = Ident::new(unknown, Span::call_site());
+            assert_eq!(
+                message(quote!(key = "a", #ident = 1)),
+                format!("unknown argument `{unknown}`; {THERE_ARE}")
+            );
+        }
         assert!(message(quote!("order")).starts_with("expected an argument such as `key"));
     }
 

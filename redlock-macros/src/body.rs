@@ -15,7 +15,7 @@ impl Expansion<'_> {
     pub(crate) fn handler_body(&self) -> syn::Result<TokenStream> {
         let Self { private, .. } = self;
         let (references, made) = (self.parameters.references(), self.key()?);
-        let (options, granted) = (self.options(), self.granted());
+        let options = self.options();
         let [lock, key, request] = ["lock", "key", "request"].map(local);
         let [hold, response, error] = ["hold", "response", "error"].map(local);
         let refusal = quote_spanned!(mixed()=> return #private::refuse(#error));
@@ -31,7 +31,7 @@ impl Expansion<'_> {
                     #key
                 };
                 let #hold = match #lock.acquire(#key, |#request| #request #options).await {
-                    ::core::result::Result::Ok(#hold) => #granted,
+                    ::core::result::Result::Ok(#hold) => #hold,
                     ::core::result::Result::Err(#error) => #refusal,
                 };
                 let #response = #answer;
@@ -45,7 +45,7 @@ impl Expansion<'_> {
     pub(crate) fn function_body(&self, manager: &Expr) -> syn::Result<TokenStream> {
         let Self { private, .. } = self;
         let (references, key) = (self.parameters.references(), self.key()?);
-        let (options, granted) = (self.options(), self.granted());
+        let options = self.options();
         let [request, hold, result, error] = ["request", "hold", "output", "error"].map(local);
         let made = Expr::MethodCall(ExprMethodCall {
             attrs: Vec::new(),
@@ -72,7 +72,7 @@ impl Expansion<'_> {
                 #request
             };
             let #hold = match #private::acquire(#request #options).await {
-                ::core::result::Result::Ok(#hold) => #granted,
+                ::core::result::Result::Ok(#hold) => #hold,
                 ::core::result::Result::Err(#error) => #refusal,
             };
             let #result = #output;
@@ -142,13 +142,6 @@ impl Expansion<'_> {
     /// The options, as calls of the request's methods.
     fn options(&self) -> TokenStream {
         self.arguments.options.calls()
-    }
-
-    /// What is done with the lock when it is there.
-    fn granted(&self) -> TokenStream {
-        let hold = local("hold");
-        let keep = self.arguments.options.keep.then(|| quote_spanned!(mixed()=> .keep()));
-        quote_spanned!(mixed()=> #hold #keep)
     }
 
     /// What the inner function gives, or `refusal` if it is stopped.

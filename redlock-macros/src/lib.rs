@@ -57,7 +57,7 @@ use proc_macro::TokenStream;
 /// | `time_unit` | `timeUnit = SECONDS` | the unit of whole numbers in times: `"milliseconds"`, `"seconds"`, `"minutes"`, `"hours"` or `"days"`, in any case | `"seconds"` |
 /// | `renew` | | extends the lease while the function runs, every third of it | not renewed |
 /// | `max_hold` | | with `renew`: after this time the lease is not extended any more, and runs out | no bound |
-/// | `hold_at_least` | | the key stays locked for this time from the acquisition on, even if the function ends before; at most `expire` | released at the end |
+/// | `min_hold` | | the key stays locked for this time from the acquisition on, even if the function ends before; at most `expire` | released at the end |
 /// | `keep` | | the lock is not released at all, but [left to run out](#release-and-cancellation) | released at the end |
 /// | `reentrant` | | [shares the lock](#a-lock-within-itself) if the same request holds it already | refused |
 /// | `fenced` | | numbers the holders, so that a database can refuse [one that comes late](#the-lock-in-the-function); for handlers | no numbers |
@@ -66,7 +66,7 @@ use proc_macro::TokenStream;
 /// | `error` | | with `manager`: a function from `LockError` to the function's own error, by its path | `From::from` |
 /// | `crate` | | where to find `redlock_axum`, if it is re-exported | `::redlock_axum` |
 ///
-/// Times (`expire`, `wait_time`, `max_hold`, `hold_at_least`) are whole numbers, or texts that bring
+/// Times (`expire`, `wait_time`, `max_hold`, `min_hold`) are whole numbers, or texts that bring
 /// their unit along: `"500ms"`, `"2s"`, `"1m"`, `"1h"`, `"1d"`. `renew`, `keep`, `reentrant` and
 /// `fenced` stand alone, or are `= true` or `= false`. All of them are read when the program is compiled; a wrong
 /// one does not compile.
@@ -220,7 +220,7 @@ use proc_macro::TokenStream;
 /// With `keep` the lock is not released, however the function ends: by a value, an error, a panic, or
 /// a client that goes away. It runs out when its lease is over, `expire` after it was taken (with
 /// `renew`: after it was last extended). Who asks for it before is refused. Choose it for work that is
-/// to be done once per period, and `hold_at_least` where the period is shorter than the lease.
+/// to be done once per period, and `min_hold` where the period is shorter than the lease.
 ///
 /// Dropping the future is safe at any point, waiting for the lock included; this is what axum does
 /// when the client goes away, and what a timeout layer does. The lock goes with it, released in the
@@ -297,8 +297,8 @@ use proc_macro::TokenStream;
 /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::post(recount));
 /// ```
 ///
-/// Of the options of the inner one, those that make a lease (`expire`, `renew`, `max_hold`,
-/// `hold_at_least`) have no effect then. What is spawned with `tokio::spawn` is outside of the scope:
+/// Of the options of the inner one, those that make a lease (`expire`, `renew`, `max_hold`) have no
+/// effect then, and `min_hold` and `keep` count for the shared lock. What is spawned with `tokio::spawn` is outside of the scope:
 /// it waits as a stranger does, `reentrant` or not. Futures that are joined in one task are one
 /// holder: of two that lock the same key, the second is refused, or shares. A function with `manager`
 /// opens no scope of its own; outside of a request, wrap the outermost call in [`scope`].

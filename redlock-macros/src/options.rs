@@ -18,12 +18,10 @@ pub(crate) struct Options {
     wait: Wait,
     renew: bool,
     max_hold_ms: Option<u64>,
-    hold_at_least_ms: Option<u64>,
+    min_hold: Option<MinHold>,
     reentrant: bool,
     /// Where `fenced` stands, if the lock is to be numbered.
     pub(crate) fenced: Option<Span>,
-    /// Whether the lock is left to run out instead of being released.
-    pub(crate) keep: bool,
     pub(crate) on_lost: OnLost,
 }
 
@@ -33,6 +31,14 @@ enum Wait {
     Not,
     ForMs(u64),
     Forever,
+}
+
+/// How long the lock stays although the function has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MinHold {
+    ForMs(u64),
+    /// Until its lease runs out.
+    UntilExpiry,
 }
 
 /// What becomes of the function when its lock is lost.
@@ -47,14 +53,17 @@ impl Options {
     /// The options as calls of a `LockRequest`'s methods; what is as it would be without a call has
     /// none.
     pub(crate) fn calls(&self) -> TokenStream {
-        let Self { expire_ms, wait, renew, max_hold_ms, hold_at_least_ms, reentrant, keep, .. } =
-            *self;
-        // A lock that another of this process hands on has not its whole lease left to be kept.
-        let hold_at_least_ms = if keep { Some(expire_ms) } else { hold_at_least_ms };
+        let Self { expire_ms, wait, renew, max_hold_ms, min_hold, reentrant, .. } = *self;
         let expire = duration(expire_ms);
         let renew = renew.then(|| quote!(.renew()));
         let max_hold = max_hold_ms.map(duration).map(|time| quote!(.max_hold(#time)));
-        let at_least = hold_at_least_ms.map(duration).map(|time| quote!(.hold_at_least(#time)));
+        let min_hold = min_hold.map(|min_hold| match min_hold {
+            MinHold::ForMs(time) => {
+                let time = duration(time);
+                quote!(.min_hold(#time))
+            }
+            MinHold::UntilExpiry => quote!(.keep()),
+        });
         let reentrant = reentrant.then(|| quote!(.reentrant()));
         let wait = match wait {
             Wait::Not => None,
@@ -64,7 +73,7 @@ impl Options {
             }
             Wait::Forever => Some(quote!(.wait_forever())),
         };
-        quote!(.expire(#expire) #renew #max_hold #at_least #reentrant #wait)
+        quote!(.expire(#expire) #renew #max_hold #min_hold #reentrant #wait)
     }
 }
 
@@ -80,7 +89,7 @@ pub(crate) struct Given {
     time_unit: Option<(Span, TimeUnit)>,
     renew: Option<bool>,
     max_hold: Option<(Span, Written)>,
-    hold_at_least: Option<(Span, Written)>,
+    min_hold: Option<(Span, Written)>,
     reentrant: Option<bool>,
     fenced: Option<(Span, bool)>,
     keep: Option<bool>,
@@ -110,8 +119,8 @@ impl Given {
             "renew" => flag(input, name).and_then(|flag| once(&mut self.renew, name, flag)),
             "max_hold" => time(input, name)
                 .and_then(|time| once(&mut self.max_hold, name, (name.span(), time))),
-            "hold_at_least" => time(input, name)
-                .and_then(|time| once(&mut self.hold_at_least, name, (name.span(), time))),
+            "min_hold" => time(input, name)
+                .and_then(|time| once(&mut self.min_hold, name, (name.span(), time))),
             "reentrant" => flag(input, name).and_then(|flag| once(&mut self.reentrant, name, flag)),
             "fenced" => {
                 flag(input, name).and_then(|flag| once(&mut self.fenced, name, (name.span(), flag)))
@@ -132,14 +141,14 @@ impl Given {
             time_unit: _,
             renew,
             max_hold,
-            hold_at_least,
+            min_hold,
             reentrant,
             fenced,
             keep,
             on_lost,
         } = self;
         let expire_ms = expire.map_or(Ok(DEFAULT_EXPIRE_MS), |expire| expire.expire_ms(unit))?;
-        let (renew, keep) = (renew.unwrap_or_default(), keep.unwrap_or_default());
+        let renew = renew.unwrap_or_default();
         Ok(Options {
             expire_ms,
             wait: match wait_time {
@@ -152,13 +161,9 @@ impl Given {
             },
             renew,
             max_hold_ms: max_hold.map(|given| max_hold_ms(given, unit, renew)).transpose()?,
-            hold_at_least_ms: hold_at_least
-                .map(|given| hold_at_least_ms(given, unit, expire_ms, keep))
-                .transpose()?
-                .filter(|&time| time > 0),
+            min_hold: check_min_hold(min_hold, keep.unwrap_or_default(), unit, expire_ms)?,
             reentrant: reentrant.unwrap_or_default(),
             fenced: fenced.and_then(|(span, fenced)| fenced.then_some(span)),
-            keep,
             on_lost: on_lost.unwrap_or_default(),
         })
     }
@@ -171,15 +176,15 @@ impl Given {
             Some(WaitTime::Forever) | None => None,
         };
         let max_hold = self.max_hold.as_ref().map(|(_, time)| time);
-        let hold_at_least = self.hold_at_least.as_ref().map(|(_, time)| time);
-        let times = [self.expire.as_ref(), wait_time, max_hold, hold_at_least];
+        let min_hold = self.min_hold.as_ref().map(|(_, time)| time);
+        let times = [self.expire.as_ref(), wait_time, max_hold, min_hold];
         if times.into_iter().flatten().any(Written::is_number) {
             return Ok(unit);
         }
         Err(syn::Error::new(
             span,
             "`time_unit` is the unit of whole numbers in `expire`, `wait_time`, `max_hold` and \
-             `hold_at_least`, and there is none",
+             `min_hold`, and there is none",
         ))
     }
 }
@@ -257,25 +262,25 @@ fn max_hold_ms((name, time): (Span, Written), unit: TimeUnit, renew: bool) -> sy
     }
 }
 
-fn hold_at_least_ms(
-    (name, time): (Span, Written),
+fn check_min_hold(
+    min_hold: Option<(Span, Written)>,
+    keep: bool,
     unit: TimeUnit,
     expire_ms: u64,
-    keep: bool,
-) -> syn::Result<u64> {
+) -> syn::Result<Option<MinHold>> {
+    let Some((name, time)) = min_hold else { return Ok(keep.then_some(MinHold::UntilExpiry)) };
     if keep {
         return Err(syn::Error::new(
             name,
-            "`keep` holds the lock for its whole lease, and so leaves nothing to `hold_at_least`",
+            "`keep` holds the lock for its whole lease, and so leaves nothing to `min_hold`",
         ));
     }
     match time.milliseconds(unit)? {
-        milliseconds if milliseconds <= expire_ms => Ok(milliseconds),
+        0 => Ok(None),
+        milliseconds if milliseconds <= expire_ms => Ok(Some(MinHold::ForMs(milliseconds))),
         _ => Err(syn::Error::new(
             time.span(),
-            format!(
-                "`hold_at_least` must not be longer than the lease: `expire` is {expire_ms} ms"
-            ),
+            format!("`min_hold` must not be longer than the lease: `expire` is {expire_ms} ms"),
         )),
     }
 }
@@ -307,24 +312,20 @@ mod tests {
     fn the_default_is_five_seconds_and_no_waiting() {
         assert_eq!(calls(quote!()), ".expire(from_millis(5000u64))");
         let options = options(quote!());
-        assert!(!options.keep);
         assert_eq!(options.on_lost, OnLost::KeepGoing);
     }
 
     #[test]
     fn every_option_is_one_call() {
         let written = quote! {
-            expire = 9, wait_time = "2s", renew, max_hold = "1m", hold_at_least = 3, reentrant,
+            expire = 9, wait_time = "2s", renew, max_hold = "1m", min_hold = 3, reentrant,
         };
         assert_eq!(
             calls(written),
             ".expire(from_millis(9000u64)).renew().max_hold(from_millis(60000u64))\
-             .hold_at_least(from_millis(3000u64)).reentrant().wait_time(from_millis(2000u64))"
+             .min_hold(from_millis(3000u64)).reentrant().wait_time(from_millis(2000u64))"
         );
-        assert_eq!(
-            calls(quote!(expire = 9, keep)),
-            ".expire(from_millis(9000u64)).hold_at_least(from_millis(9000u64))"
-        );
+        assert_eq!(calls(quote!(expire = 9, keep)), ".expire(from_millis(9000u64)).keep()");
         let forever = calls(quote!(wait_time = "forever"));
         assert_eq!(forever, ".expire(from_millis(5000u64)).wait_forever()");
     }
@@ -338,7 +339,8 @@ mod tests {
             (quote!(renew = false, keep = false, reentrant = false), false),
         ] {
             let options = options(written);
-            assert_eq!([options.renew, options.keep, options.reentrant], [expected; 3]);
+            let keep = options.min_hold == Some(MinHold::UntilExpiry);
+            assert_eq!([options.renew, keep, options.reentrant], [expected; 3]);
         }
         for value in [quote!(1), quote!("true"), quote!(yes)] {
             assert!(message(quote!(renew = #value)).starts_with("`renew` is `true` or `false`"));
@@ -358,12 +360,12 @@ mod tests {
     #[test]
     fn numbers_are_counted_in_the_unit_and_texts_in_their_own() {
         let options = options(quote! {
-            time_unit = "milliseconds", expire = 1500, wait_time = "2s", hold_at_least = 700,
+            time_unit = "milliseconds", expire = 1500, wait_time = "2s", min_hold = 700,
             renew, max_hold = 90,
         });
         assert_eq!(options.expire_ms, 1_500);
         assert_eq!(options.wait, Wait::ForMs(2_000));
-        assert_eq!(options.hold_at_least_ms, Some(700));
+        assert_eq!(options.min_hold, Some(MinHold::ForMs(700)));
         assert_eq!(options.max_hold_ms, Some(90));
     }
 
@@ -384,7 +386,7 @@ mod tests {
             assert!(message(tokens).starts_with("`time_unit` is the unit of whole numbers"));
         }
         for tokens in [
-            quote!(hold_at_least = 1, time_unit = "seconds"),
+            quote!(min_hold = 1, time_unit = "seconds"),
             quote!(renew, max_hold = 1, time_unit = "seconds"),
         ] {
             options(tokens);
@@ -395,9 +397,9 @@ mod tests {
 
     #[test]
     fn none_and_zero_are_the_same_where_zero_means_none() {
-        let options = options(quote!(wait_time = 0, hold_at_least = 0));
+        let options = options(quote!(wait_time = 0, min_hold = 0));
         assert_eq!(options.wait, Wait::Not);
-        assert_eq!(options.hold_at_least_ms, None);
+        assert_eq!(options.min_hold, None);
     }
 
     #[test]
@@ -406,8 +408,8 @@ mod tests {
             (quote!(max_hold = 60), "`max_hold` bounds the renewal"),
             (quote!(renew = false, max_hold = 60), "`max_hold` bounds the renewal"),
             (quote!(renew, max_hold = 0), "`max_hold` must be longer than zero"),
-            (quote!(keep, hold_at_least = 2), "`keep` holds the lock for its whole lease"),
-            (quote!(hold_at_least = "5001ms"), "`hold_at_least` must not be longer than the lease"),
+            (quote!(keep, min_hold = 2), "`keep` holds the lock for its whole lease"),
+            (quote!(min_hold = "5001ms"), "`min_hold` must not be longer than the lease"),
             (quote!(expire = "forever"), "a lock without an end would outlive a crashed holder"),
             (quote!(wait_time = "for ever"), "this is no duration"),
             (quote!(wait_time = "8d"), "`wait_time` must be at most 7 days"),
@@ -416,9 +418,9 @@ mod tests {
             let message = message(tokens);
             assert!(message.starts_with(start), "{message}");
         }
-        options(quote!(hold_at_least = 5));
+        options(quote!(min_hold = 5));
         options(quote!(wait_time = "7d"));
-        options(quote!(keep = false, hold_at_least = 2));
+        options(quote!(keep = false, min_hold = 2));
         assert!(
             message(quote!(wait_time = true))
                 .ends_with("`\"forever\"` waits for as long as it takes")

@@ -116,7 +116,7 @@ fn request(locks: &LockManager, variant: usize) -> LockRequest {
     match variant {
         0 => request.expire(LONG),
         1 => request.renew().max_hold(LONG),
-        2 => request.expire(LONG).hold_at_least(BRIEF),
+        2 => request.expire(LONG).min_hold(BRIEF),
         _ => request.expire(LONG).reentrant(),
     }
 }

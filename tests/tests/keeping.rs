@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use axum::routing::post;
 use axum::{Extension, Router};
 use redlock_axum::{HeldLock, LockLayer, redis_lock};
-use redlock_core::{ExtendError, LockManager, LockState, ReleaseError, scope};
+use redlock_core::{ExtendError, LockManager, LockState, ReleaseError};
 use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
 use tower::ServiceExt;
 
@@ -27,10 +27,7 @@ on_each_kind_of_nodes! {
         redis_x1_redisson: Nodes::redis(1).await.redisson(),
     ]
     [
-        a_lock_that_is_kept_stays_until_its_lease_is_over,
-        a_lock_that_is_held_at_least_for_a_time_stays_for_what_is_left_of_it,
-        the_inner_one_of_two_guards_keeps_the_lock_for_both,
-        a_renewed_lock_that_is_kept_is_renewed_no_more,
+        a_released_lock_stays_for_its_min_hold_or_its_lease,
         a_handler_that_keeps_the_lock_of_its_layer_keeps_it,
         a_lost_lock_is_lost_whatever_its_holder_does,
     ]
@@ -56,80 +53,28 @@ async fn is_free_after(nodes: &Nodes, until: Instant) {
     nodes.become_empty().await;
 }
 
-async fn a_lock_that_is_kept_stays_until_its_lease_is_over(nodes: Nodes) {
+async fn a_released_lock_stays_for_its_min_hold_or_its_lease(nodes: Nodes) {
     let locks = nodes.manager().await;
-    let begun = Instant::now();
-    let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
-    let lease = guard.lease();
-    nodes.all_hold(KEY).await;
-    guard.keep_until_expiry();
-    assert_eq!(lease.state(), LockState::Released);
-    is_kept(&nodes, SHORT).await;
-    is_free_after(&nodes, begun + SHORT).await;
-}
-
-async fn a_lock_that_is_held_at_least_for_a_time_stays_for_what_is_left_of_it(nodes: Nodes) {
-    let locks = nodes.manager().await;
-    let begun = Instant::now();
-    let request = locks.lock(KEY).expire(LONG).hold_at_least(SHORT);
-    let guard = request.clone().try_acquire().await.unwrap();
-    nodes.all_hold(KEY).await;
-    guard.release().await.unwrap();
-    eventually("each node has the shorter time", SOON, async || {
-        let times = nodes.times_to_live(KEY).await;
-        times.iter().all(|left| left.is_none_or(|left| left <= SHORT)).then_some(())
-    })
-    .await;
-    is_kept(&nodes, SHORT).await;
-    is_free_after(&nodes, begun + SHORT).await;
-
-    // Held for longer than that, it is released at once.
-    let guard = request.try_acquire().await.unwrap();
-    tokio::time::sleep(SHORT).await;
-    guard.release().await.unwrap();
-    nodes.become_empty().await;
-}
-
-async fn the_inner_one_of_two_guards_keeps_the_lock_for_both(nodes: Nodes) {
-    let locks = nodes.manager().await;
-    for inner_ends_first in [true, false] {
+    let min_hold = locks.lock(KEY).expire(LONG).min_hold(SHORT);
+    for request in [min_hold.clone(), locks.lock(KEY).expire(SHORT).keep()] {
         let begun = Instant::now();
-        scope(async {
-            let outer = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
-            let inner = locks.lock(KEY).reentrant().try_acquire().await.unwrap();
-            nodes.all_hold(KEY).await;
-            if inner_ends_first {
-                inner.keep_until_expiry();
-                assert!(outer.is_valid(), "the outer one still holds it");
-                outer.release().await.unwrap();
-            } else {
-                drop(outer);
-                assert!(inner.is_valid());
-                inner.keep_until_expiry();
-            }
+        let guard = request.try_acquire().await.unwrap();
+        nodes.all_hold(KEY).await;
+        guard.release().await.unwrap();
+        eventually("each node has the shorter time", SOON, async || {
+            let times = nodes.times_to_live(KEY).await;
+            times.iter().all(|left| left.is_none_or(|left| left <= SHORT)).then_some(())
         })
         .await;
         is_kept(&nodes, SHORT).await;
         is_free_after(&nodes, begun + SHORT).await;
     }
-}
 
-async fn a_renewed_lock_that_is_kept_is_renewed_no_more(nodes: Nodes) {
-    let locks = nodes.manager().await;
-    let guard = locks.lock(KEY).expire(SHORT).renew().try_acquire().await.unwrap();
-    let begun = Instant::now();
-    eventually("the lease is renewed", SOON, async || {
-        assert!(guard.is_valid());
-        (begun.elapsed() > SHORT * 2).then_some(())
-    })
-    .await;
-    let left = guard.remaining();
-    let kept = Instant::now();
-    guard.keep_until_expiry();
-    is_kept(&nodes, SHORT).await;
-    // What it knew to be left of it, and no new lease after that.
-    is_free_after(&nodes, kept + left).await;
-    assert!(kept.elapsed() < SHORT + SOON / 2);
+    // Held for longer than that, it is released at once.
+    let guard = min_hold.try_acquire().await.unwrap();
+    tokio::time::sleep(SHORT).await;
+    guard.release().await.unwrap();
+    nodes.become_empty().await;
 }
 
 #[redis_lock(key = KEY, expire = "700ms", reentrant, keep)]
@@ -269,12 +214,14 @@ async fn an_attempt_that_is_refused_leaves_nothing_for_the_time_it_would_have_he
             guards.push(locks.lock(KEY).expire(LONG).try_acquire().await.unwrap());
         }
         let locks = nodes.manager().await;
-        let request = locks.lock(KEY).expire(LONG).hold_at_least(LONG);
-        let refused = request.try_acquire().await.unwrap_err();
-        assert!(refused.is_contended(), "{refused}");
-        eventually("the minority's grant is given back", SOON, async || {
-            (nodes.locks().await == guards.len()).then_some(())
-        })
-        .await;
+        let request = || locks.lock(KEY).expire(LONG);
+        for request in [request().min_hold(LONG), request().keep()] {
+            let refused = request.try_acquire().await.unwrap_err();
+            assert!(refused.is_contended(), "{refused}");
+            eventually("the minority's grant is given back", SOON, async || {
+                (nodes.locks().await == guards.len()).then_some(())
+            })
+            .await;
+        }
     }
 }

@@ -42,7 +42,7 @@ enum Ability {
     Extend,
     /// `ReleaseError::Unavailable`, with `NotPermitted`; the lock stays until its lease is over.
     Release,
-    /// The same, of a lock with `hold_at_least`.
+    /// The same, of a lock with `min_hold`.
     ReleaseLater,
     /// Only warned of: waiting callers of this user ask now and then, and are not woken.
     Listen,
@@ -278,7 +278,7 @@ impl Restricted {
         }
         self.clear().await;
 
-        let guard = request(&locks).hold_at_least(SOON).try_acquire().await.unwrap();
+        let guard = request(&locks).min_hold(SOON).try_acquire().await.unwrap();
         match guard.release().await {
             Ok(()) => {
                 let left = self.probe.time_to_live(&format!("{PREFIX}{KEY}")).await;

@@ -66,7 +66,7 @@ async fn a_release_is_announced_where_redisson_listens() {
     let (servers, locks) = start(1).await;
     let mut monitor = Monitor::connect(&servers[0].url()).await.unwrap();
     redisson(&locks, KEY).try_acquire().await.unwrap().release().await.unwrap();
-    let early = redisson(&locks, KEY).hold_at_least(LONG).try_acquire().await.unwrap();
+    let early = redisson(&locks, KEY).min_hold(LONG).try_acquire().await.unwrap();
     early.release().await.unwrap();
     servers[0].probe().await.command::<()>(["SET", "the end", ""]).await;
     let lines = monitor.until(|line| line.contains("the end")).await;
@@ -205,13 +205,13 @@ async fn a_node_that_forgot_the_lock_gets_it_again() {
 async fn a_lock_that_is_held_at_least_so_long_runs_out_by_itself() {
     let (servers, locks) = start(1).await;
     let mut probe = servers[0].probe().await;
-    let at_least = Duration::from_secs(100);
-    let guard = redisson(&locks, KEY).hold_at_least(at_least).try_acquire().await.unwrap();
+    let min_hold = Duration::from_secs(100);
+    let guard = redisson(&locks, KEY).min_hold(min_hold).try_acquire().await.unwrap();
     let held = owners(&mut probe, KEY).await;
     guard.release().await.unwrap();
     assert_eq!(owners(&mut probe, KEY).await, held);
     let left = probe.time_to_live(KEY).await.unwrap();
-    assert!(left <= at_least && left + SOON > at_least, "{left:?}");
+    assert!(left <= min_hold && left + SOON > min_hold, "{left:?}");
 }
 
 /// A restart or an administrator's SCRIPT FLUSH.
@@ -221,9 +221,9 @@ async fn scripts_that_the_server_has_forgotten_are_sent_again() {
     let stranger = LockManager::connect(servers.urls()).await.unwrap();
     let mut probe = servers[0].probe().await;
     let mut flush = async || probe.command::<()>(["SCRIPT", "FLUSH"]).await;
-    for at_least in [Duration::ZERO, SOON] {
+    for min_hold in [Duration::ZERO, SOON] {
         flush().await;
-        let guard = redisson(&locks, KEY).hold_at_least(at_least).try_acquire().await.unwrap();
+        let guard = redisson(&locks, KEY).min_hold(min_hold).try_acquire().await.unwrap();
         flush().await;
         guard.extend(LONG * 2).await.unwrap();
         flush().await;

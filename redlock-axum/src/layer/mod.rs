@@ -120,9 +120,9 @@ impl LockLayer {
     /// Keeps the key locked for at least this time from the acquisition on, even if the handler ends
     /// before: for work that must not be repeated sooner. Not longer than the lease. Defaults to
     /// none, as does zero.
-    pub fn hold_at_least(self, hold_at_least: Duration) -> Self {
-        let hold_at_least = Some(hold_at_least).filter(|time| !time.is_zero());
-        self.with(|terms| terms.options.hold_at_least = hold_at_least)
+    pub fn min_hold(self, min_hold: Duration) -> Self {
+        let min_hold = Some(min_hold).filter(|time| !time.is_zero());
+        self.with(|terms| terms.options.min_hold = min_hold)
     }
 
     /// Leaves the lock to run out instead of releasing it, however the handler ends: one request per

@@ -33,7 +33,7 @@ struct Fields {
     #[serde(default)]
     renew: bool,
     max_hold: Option<Time>,
-    hold_at_least: Option<Time>,
+    min_hold: Option<Time>,
     #[serde(default)]
     keep: bool,
     #[serde(default)]
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for LockPolicy {
             expire,
             renew,
             max_hold,
-            hold_at_least,
+            min_hold,
             keep,
             reentrant,
             fenced,
@@ -79,8 +79,8 @@ impl<'de> Deserialize<'de> for LockPolicy {
         if let Some(Time(max_hold)) = max_hold {
             policy = policy.max_hold(max_hold);
         }
-        if let Some(Time(hold_at_least)) = hold_at_least {
-            policy = policy.hold_at_least(hold_at_least);
+        if let Some(Time(min_hold)) = min_hold {
+            policy = policy.min_hold(min_hold);
         }
         if keep {
             policy = policy.keep();

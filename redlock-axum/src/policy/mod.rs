@@ -89,9 +89,9 @@ impl LockPolicy {
     }
 
     /// Keeps the key locked for at least this time, see
-    /// [`LockLayer::hold_at_least`](crate::LockLayer::hold_at_least). Defaults to none.
-    pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
-        self.options.hold_at_least = Some(hold_at_least).filter(|time| !time.is_zero());
+    /// [`LockLayer::min_hold`](crate::LockLayer::min_hold). Defaults to none.
+    pub fn min_hold(mut self, min_hold: Duration) -> Self {
+        self.options.min_hold = Some(min_hold).filter(|time| !time.is_zero());
         self
     }
 

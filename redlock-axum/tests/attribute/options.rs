@@ -77,8 +77,8 @@ async fn a_renewal_ends_with_max_hold() {
 }
 
 #[tokio::test]
-async fn hold_at_least_keeps_the_key_for_its_time_after_the_handler() {
-    #[redis_lock(key = "a", expire = 60, hold_at_least = 30)]
+async fn min_hold_keeps_the_key_for_its_time_after_the_handler() {
+    #[redis_lock(key = "a", expire = 60, min_hold = 30)]
     async fn short() {}
 
     let (locks, node) = locks().await;

@@ -125,7 +125,7 @@ async fn a_function_releases_before_it_returns() {
     eventually("the lock is free", || node.is_empty()).await;
 }
 
-/// Although the client goes away after the first lease, to which `hold_at_least` would hold as well.
+/// Although the client goes away after the first lease, to which `min_hold` would hold as well.
 #[tokio::test]
 async fn a_kept_lock_of_a_dropped_request_stays_for_its_renewed_lease() {
     const LEASE: Duration = Duration::from_secs(2);

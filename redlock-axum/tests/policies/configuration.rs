@@ -63,7 +63,7 @@ async fn a_table_is_read_from_toml() {
         expire = 10
         renew = true
         max_hold = "1h"
-        hold_at_least = 0
+        min_hold = 0
         reentrant = true
         keep = false
         on_lost = "keep_going"
@@ -105,7 +105,7 @@ async fn the_options_of_holding_are_read() {
         r#"
         locks = [
             { route = "/waits", key = "waits", wait_time = "forever" },
-            { route = "/stays", key = "stays", expire = 60, hold_at_least = "30s" },
+            { route = "/stays", key = "stays", expire = 60, min_hold = "30s" },
             { route = "/keeps", key = "keeps", expire = 60, keep = true },
             { route = "/stops", key = "stops", expire = "100ms", on_lost = "abort" },
             { route = "/hangs", key = "hangs", expire = "100ms", renew = true, max_hold = "200ms" },
@@ -169,8 +169,8 @@ fn what_is_wrong_in_a_file_is_said_clearly() {
         ("wait_time = 'for ever'", "whole number of seconds, or \"forever\""),
         ("expire = 'forever'", "expected a time such as \"500ms\" or \"5s\""),
         ("max_hold = 5", "max_hold bounds the renewal of the lease, and needs renew"),
-        ("keep = true\nhold_at_least = 5", "keep holds the lock for its whole lease"),
-        ("hold_at_least = 6", "hold_at_least is 6s, but must be at most the lease"),
+        ("keep = true\nmin_hold = 5", "keep holds the lock for its whole lease"),
+        ("min_hold = 6", "min_hold is 6s, but must be at most the lease"),
         ("renew = 'yes'", "expected a boolean"),
         ("on_lost = 'panic'", "unknown variant `panic`, expected `keep_going` or `abort`"),
         ("contended_status = 42", "expected an HTTP status such as 409 or 423"),

@@ -139,9 +139,12 @@ impl Ballot {
     }
 
     /// Asks the nodes to release the claim, which runs out by itself at `until`. Dropping it moves
-    /// what is still to be done to the background.
+    /// what is still to be done to the background. A claim that stays until then is only given up.
     pub(crate) async fn release(&self, claim: Arc<Claim>, until: Moment) -> Release {
         claim.give_up();
+        if claim.stays_until_expiry() {
+            return Release::Released;
+        }
         let mut round = Round::new(&self.nodes);
         round.ask(&self.nodes, |index, node| {
             if claim.was_asked(index) { node.release(&claim) } else { Answer::Ready(Vote::Gone) }
@@ -178,9 +181,12 @@ impl Ballot {
         recovered.take(quorum(self.nodes.len())).collect::<()>().await;
     }
 
-    /// Releases the claim on all nodes without waiting for it.
+    /// Releases the claim on all nodes without waiting for it, as [`release`](Self::release) does.
     pub(crate) fn release_in_background(&self, claim: Arc<Claim>, until: Moment) {
         claim.give_up();
+        if claim.stays_until_expiry() {
+            return;
+        }
         let asked = self.nodes.iter().enumerate().filter(|(index, _)| claim.was_asked(*index));
         let nodes = asked.map(|(_, node)| (Arc::clone(node), UnderWay::Nothing)).collect();
         self.aftercare.release(Leftover { claim, until, nodes });

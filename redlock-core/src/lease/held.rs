@@ -1,6 +1,6 @@
 //! What a guard, its views and the keeper share.
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::ballot::{Ballot, Extension, validity};
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
-use crate::node::Claim;
+use crate::node::{Claim, MinHold};
 use crate::telemetry;
 
 use super::keeper::Due;
@@ -30,8 +30,6 @@ pub(crate) struct Held {
     changed: Notify,
     /// How many guards share it.
     guards: AtomicUsize,
-    /// Whether it is left on the nodes when the last guard goes.
-    kept: AtomicBool,
     /// Whom the lock was handed on to, with the same claim.
     next: Mutex<Option<Arc<Held>>>,
     /// Where it stands in the keeper's ledger; changed under the ledger's lock only.
@@ -80,7 +78,6 @@ impl Held {
             token: OnceLock::new(),
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
-            kept: AtomicBool::new(false),
             next: Mutex::default(),
             due: Mutex::default(),
         }
@@ -111,7 +108,6 @@ impl Held {
             token: OnceLock::new(),
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
-            kept: AtomicBool::new(false),
             next: Mutex::default(),
             due: Mutex::default(),
         });
@@ -139,13 +135,26 @@ impl Held {
         self.guards.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Notes that the lock is to be left on the nodes when the last guard goes.
-    pub(crate) fn keep(&self) {
-        self.kept.store(true, Ordering::Release);
+    /// Lets the lock stay on the nodes for so long from `since` on, although the last guard releases it
+    /// before. Never shortens that.
+    pub(crate) fn stay(&self, min_hold: MinHold, since: Moment) {
+        match min_hold {
+            MinHold::For(time) => self.claim.stay_until(since.after(time), &self.clock),
+            MinHold::UntilExpiry => self.claim.stay_until_expiry(),
+        }
     }
 
-    pub(crate) fn is_kept(&self) -> bool {
-        self.kept.load(Ordering::Acquire)
+    /// Whether the lock stays on the nodes until then, even if it is released at once.
+    pub(crate) fn stays_until(&self, moment: Moment) -> bool {
+        let Term { since, expire, .. } = *self.term.lock();
+        self.claim.stays_until(moment) && since.after(expire).until(moment).is_zero()
+    }
+
+    /// Whether its holder has released it and it stays on the nodes until its lease runs out.
+    pub(crate) fn is_left_to_expire(&self) -> bool {
+        // The claim may be kept by a later holder.
+        let is_last = self.next.lock().is_none();
+        is_last && self.state() == State::Released && self.claim.stays_until_expiry()
     }
 
     /// The lease that was asked for last.

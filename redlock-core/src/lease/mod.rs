@@ -15,7 +15,7 @@ pub(crate) use keeper::{Keeper, Renewal};
 #[cfg(test)]
 mod denial_tests;
 #[cfg(test)]
-mod kept_tests;
+mod min_hold_tests;
 #[cfg(test)]
 mod outage_tests;
 #[cfg(test)]

@@ -9,9 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
 use crate::node::fake::{FakeNode, Mode, Question};
-use crate::{
-    ExtendError, LockError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError,
-};
+use crate::{ExtendError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 pub(super) const UP: Mode = Mode::Up(Duration::ZERO);
@@ -247,31 +245,6 @@ async fn renewal_ends_at_its_bound() {
     guard.lost().await;
     let held = start.elapsed();
     assert!((20 * SECOND..=23 * SECOND).contains(&held), "{held:?}");
-}
-
-/// ShedLock's lockAtLeastFor.
-#[tokio::test(start_paused = true)]
-async fn a_lock_is_held_at_least_as_long_as_asked() {
-    let node = MemoryNode::with_clock(Arc::new(RuntimeClock::new()));
-    let locks =
-        LockManagerBuilder::over(vec![Arc::new(node.clone())], Arc::new(RuntimeClock::new()));
-    let request = || locks.lock("a").expire(30 * SECOND).hold_at_least(5 * SECOND);
-    let guard = request().try_acquire().await.unwrap();
-    sleep(2 * SECOND).await;
-    guard.release().await.unwrap();
-    assert_eq!(node.time_to_live("a"), Some(3 * SECOND));
-    assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
-    let start = Instant::now();
-    let waiter = locks.lock("a").wait_time(30 * SECOND).acquire().await.unwrap();
-    assert!((3000..=3005).contains(&start.elapsed().as_millis()), "{:?}", start.elapsed());
-    waiter.release().await.unwrap();
-
-    let guard = request().try_acquire().await.unwrap();
-    sleep(6 * SECOND).await;
-    drop(guard);
-    assert!(node.is_empty(), "held for longer than that");
-    let refused = locks.lock("a").expire(SECOND).hold_at_least(2 * SECOND).try_acquire().await;
-    assert!(matches!(refused, Err(LockError::InvalidOption(_))), "{refused:?}");
 }
 
 /// A process that was stopped for longer than its lease finds out by the clock, not by a flag.

@@ -21,9 +21,8 @@ pub(crate) struct Claim {
     name: LockName,
     token: Token,
     listeners: AtomicUsize,
-    /// How long it stays on the nodes at least, whenever it is released.
-    at_least: Mutex<Option<AtLeast>>,
-    granted: AtomicBool,
+    /// How long it stays on the nodes although it is released.
+    stay: Mutex<Option<Stay>>,
     given_up: AtomicBool,
     /// The nodes that were asked to set it, a bit for each.
     asked: AtomicU64,
@@ -41,10 +40,29 @@ struct Fence {
     number: AtomicI64,
 }
 
+/// How long a lock stays on the nodes although its holder releases it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MinHold {
+    /// For this time from the acquisition on.
+    For(Duration),
+    /// Until its lease runs out: the nodes are not asked to release it.
+    UntilExpiry,
+}
+
+/// A [`MinHold`] of a claim that is held.
 #[derive(Debug)]
-struct AtLeast {
-    clock: Arc<dyn Clock>,
-    until: Moment,
+enum Stay {
+    Until(Moment, Arc<dyn Clock>),
+    UntilExpiry,
+}
+
+impl Stay {
+    fn lasts_until(&self, moment: Moment) -> bool {
+        match self {
+            Self::Until(until, _) => until.until(moment).is_zero(),
+            Self::UntilExpiry => true,
+        }
+    }
 }
 
 impl Claim {
@@ -54,8 +72,7 @@ impl Claim {
             token: Token::random(name.dialect()),
             name,
             listeners: AtomicUsize::new(0),
-            at_least: Mutex::default(),
-            granted: AtomicBool::new(false),
+            stay: Mutex::default(),
             given_up: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             fence: None,
@@ -64,18 +81,41 @@ impl Claim {
         }
     }
 
-    /// Lets the claim stay on the nodes until then, however early it is released, if it is granted.
-    /// Never shortens that.
-    pub(crate) fn hold_until(&self, until: Moment, clock: &Arc<dyn Clock>) {
-        if !self.stays_until(until) {
-            *self.at_least.lock() = Some(AtLeast { clock: Arc::clone(clock), until });
+    /// Lets the claim stay on the nodes until then, however early it is released. Never shortens
+    /// that.
+    pub(crate) fn stay_until(&self, until: Moment, clock: &Arc<dyn Clock>) {
+        let mut stay = self.stay.lock();
+        if !stay.as_ref().is_some_and(|stay| stay.lasts_until(until)) {
+            *stay = Some(Stay::Until(until, Arc::clone(clock)));
         }
     }
 
-    /// Whether the claim has been asked to stay until then.
+    /// Lets the claim stay on the nodes until its lease runs out.
+    pub(crate) fn stay_until_expiry(&self) {
+        *self.stay.lock() = Some(Stay::UntilExpiry);
+    }
+
+    /// Lets a release remove the claim at once.
+    pub(crate) fn stay_no_longer(&self) {
+        *self.stay.lock() = None;
+    }
+
+    /// Whether the claim stays on the nodes until then, if its lease lasts that long.
     pub(crate) fn stays_until(&self, moment: Moment) -> bool {
-        let at_least = self.at_least.lock();
-        at_least.as_ref().is_some_and(|AtLeast { until, .. }| until.until(moment).is_zero())
+        self.stay.lock().as_ref().is_some_and(|stay| stay.lasts_until(moment))
+    }
+
+    /// How much longer the claim has to stay on a node that is asked to release it.
+    pub(crate) fn stays_for(&self) -> Option<Duration> {
+        let stay = self.stay.lock();
+        let Some(Stay::Until(until, clock)) = &*stay else { return None };
+        let left = clock.now().until(*until);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// Whether the claim stays until its lease runs out: the nodes are not asked to release it.
+    pub(crate) fn stays_until_expiry(&self) -> bool {
+        matches!(*self.stay.lock(), Some(Stay::UntilExpiry))
     }
 
     /// Lets the nodes number the claim by the counter of this name.
@@ -115,26 +155,8 @@ impl Claim {
 
     /// Notes that a quorum has granted the claim.
     pub(crate) fn note_granted(&self) {
-        self.granted.store(true, Ordering::SeqCst);
         // It may be held for long, and is not asked for again.
         self.command.forget();
-    }
-
-    /// Notes that nobody came to hold the claim after all.
-    pub(crate) fn take_grant_back(&self) {
-        self.granted.store(false, Ordering::SeqCst);
-    }
-
-    /// How much longer the claim has to stay although it is released. What was never held leaves
-    /// nothing behind (invariant 6).
-    pub(crate) fn stays_for(&self) -> Option<Duration> {
-        if !self.granted.load(Ordering::SeqCst) {
-            return None;
-        }
-        let at_least = self.at_least.lock();
-        let AtLeast { clock, until } = at_least.as_ref()?;
-        let left = clock.now().until(*until);
-        (!left.is_zero()).then_some(left)
     }
 
     /// Notes that a node is asked to set the lock.

@@ -99,6 +99,7 @@ fn suits(held: &Held, waiter: WaiterOptions, node_timeout: Duration) -> bool {
         && (!fenced || held.claim().counter().is_some())
         // A lock that has to stay on the nodes is free for nobody.
         && held.claim().stays_for().is_none()
+        && !held.claim().stays_until_expiry()
 }
 
 /// Whether the new holder's lease is extended after a hand-over.

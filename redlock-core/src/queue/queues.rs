@@ -120,12 +120,6 @@ impl Queues {
         }
     }
 
-    /// Notes that a lock is not held any more, and stays on the nodes until it runs out.
-    pub(crate) fn keep(&self, held: &Arc<Held>) {
-        held.claim().give_up();
-        drop(ReleasePermit { queues: self, held });
-    }
-
     /// Gives up a lock without waiting for it.
     pub(crate) fn give_up(&self, held: &Arc<Held>) {
         if let Some(permit) = self.pass_on(held) {

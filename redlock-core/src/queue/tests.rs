@@ -242,21 +242,6 @@ async fn a_longer_lease_than_asked_is_not_handed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_to_stay_is_not_handed_over_to() {
-    let (locks, _, nodes) = two_processes(1);
-    let first = locks.lock("a").expire(10 * SECOND).try_acquire().await.unwrap();
-    let next = locks.clone();
-    let second = tokio::spawn(async move {
-        let request = next.lock("a").expire(10 * SECOND).hold_at_least(3 * SECOND);
-        request.wait_time(60 * SECOND).acquire().await.unwrap()
-    });
-    settle().await;
-    first.release().await.unwrap();
-    second.await.unwrap().release().await.unwrap();
-    assert_eq!(nodes[0].time_to_live("a"), Some(3 * SECOND));
-}
-
-#[tokio::test(start_paused = true)]
 async fn a_loss_in_this_process_wakes_the_next_in_line() {
     let (locks, node) = one_node();
     let holder = locks.lock("a").expire(9 * SECOND).renew().try_acquire().await.unwrap();

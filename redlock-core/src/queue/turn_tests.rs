@@ -6,24 +6,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::tests::{SECOND, one_node, settle, two_processes, wait};
+use super::tests::{SECOND, one_node, two_processes, wait};
 use crate::LockManager;
 
 const MILLI: Duration = Duration::from_millis(1);
-
-/// The holder asked for that, and not only for other processes.
-#[tokio::test(start_paused = true)]
-async fn a_lock_that_its_holder_wants_to_stay_is_not_handed_to_the_next_waiter() {
-    let (locks, _, _) = two_processes(1);
-    let begun = Instant::now();
-    let first = locks.lock("a").expire(30 * SECOND).hold_at_least(3 * SECOND).acquire();
-    let first = first.await.unwrap();
-    let next = tokio::spawn(async move { wait(&locks, "a").await.map(|_| Instant::now()) });
-    settle().await;
-    first.release().await.unwrap();
-    let waited = next.await.unwrap().unwrap() - begun;
-    assert!((3 * SECOND..4 * SECOND).contains(&waited), "{waited:?}");
-}
 
 /// The process listens for releases because others held the lock before. It is not one of the others.
 #[tokio::test(start_paused = true)]

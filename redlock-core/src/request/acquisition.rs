@@ -11,7 +11,7 @@ use crate::error::{ExtendError, LockError, Vote, Votes};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::lease::Held;
-use crate::node::{Claim, LockName};
+use crate::node::{Claim, LockName, MinHold};
 use crate::queue::{
     Backoff, Patience, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause, wake_retry_delay,
 };
@@ -20,25 +20,32 @@ use crate::scope;
 impl LockRequest {
     /// Acquires the lock, or shares it, by the request's options.
     pub(super) async fn obtain(&self) -> Result<LockGuard, LockError> {
-        let Some(at_least) = self.hold_at_least else { return self.obtain_guard().await };
-        let begun = self.shared.ballot.clock.now();
-        let guard = self.obtain_guard().await?;
-        if guard.claim().stays_until(begun.after(at_least)) {
-            return Ok(guard);
+        let terms = self.terms()?;
+        let Some(min_hold) = terms.min_hold else { return self.obtain_guard(terms).await };
+        let clock = &self.shared.ballot.clock;
+        let mut since = clock.now();
+        let guard = self.obtain_guard(terms).await?;
+        let at_least = match min_hold {
+            MinHold::For(time) => time,
+            MinHold::UntilExpiry => terms.expire,
+        };
+        if !guard.held().stays_until(since.after(at_least)) {
+            // Only a shared lock, which was acquired for another request, does not stay that long. That is
+            // rare, and the future would be part of every acquisition's.
+            since = clock.now();
+            Box::pin(self.extend_shared(&guard, at_least, terms.expire)).await?;
         }
-        // Only what was acquired for another request does not: it is shared. That is rare, and its
-        // future would be part of every acquisition's.
-        Box::pin(self.hold_shared(guard, at_least)).await
+        guard.held().stay(min_hold, since);
+        Ok(guard)
     }
 
-    /// Lets a lock that was acquired for another request stay for as long as this one wants.
-    async fn hold_shared(
+    /// Extends a lock that was acquired for another request, if its lease is too short for this one.
+    async fn extend_shared(
         &self,
-        guard: LockGuard,
+        guard: &LockGuard,
         at_least: Duration,
-    ) -> Result<LockGuard, LockError> {
-        let (clock, expire) = (&self.shared.ballot.clock, self.terms()?.expire);
-        let until = clock.now().after(at_least);
+        expire: Duration,
+    ) -> Result<(), LockError> {
         if guard.remaining() < at_least
             && let Err(error) = guard.extend(expire).await
         {
@@ -51,13 +58,11 @@ impl LockRequest {
                 ExtendError::InvalidOption(error) => error.into(),
             });
         }
-        guard.claim().hold_until(until, clock);
-        Ok(guard)
+        Ok(())
     }
 
     /// Acquires the lock, or shares it as it is.
-    async fn obtain_guard(&self) -> Result<LockGuard, LockError> {
-        let terms = self.terms()?;
+    async fn obtain_guard(&self, terms: Terms) -> Result<LockGuard, LockError> {
         let key = self.key.clone()?;
         let deadline = match self.wait {
             Wait::Not => return self.attempt(&key, terms).await,
@@ -71,7 +76,7 @@ impl LockRequest {
         if let Some(guard) = self.re_enter(&key, &name)? {
             return Ok(guard);
         }
-        let (expire, takes_over) = (terms.expire, terms.hold_at_least.is_none());
+        let (expire, takes_over) = (terms.expire, terms.min_hold.is_none());
         let options =
             WaiterOptions { expire, takes_over, fenced: self.fenced, scope: scope::current() };
         let waiter = shared.queues.join(name, &key, options)?;
@@ -275,7 +280,7 @@ impl LockRequest {
         skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
         self.shared.check_open()?;
-        let claim = self.claim(key, terms, skip_ttl_lookup);
+        let claim = self.claim(key, skip_ttl_lookup);
         match self.shared.ballot.acquire(&claim, terms.expire).await {
             Ok(grant) => self.hold(&claim, &grant, terms),
             Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
@@ -283,13 +288,9 @@ impl LockRequest {
     }
 
     /// A claim of its own for each attempt. Not in the future, whose size it would add to.
-    fn claim(&self, key: &LockKey, terms: &Terms, skip_ttl_lookup: bool) -> Arc<Claim> {
+    fn claim(&self, key: &LockKey, skip_ttl_lookup: bool) -> Arc<Claim> {
         let shared = &self.shared;
         let mut claim = Claim::new(self.name(key), key.clone());
-        if let Some(at_least) = terms.hold_at_least {
-            let clock = &shared.ballot.clock;
-            claim.hold_until(clock.now().after(at_least), clock);
-        }
         if self.fenced {
             claim = claim.fenced(&shared.counter);
         }
@@ -312,12 +313,15 @@ impl LockRequest {
         if let Some(token) = grant.token {
             held.set_token(token);
         }
+        if let Some(min_hold) = terms.min_hold {
+            held.stay(min_hold, grant.since);
+        }
         shared.queues.hold(&held, scope::current());
         scope::hold(&shared.queues, &held);
         let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
         // A shutdown in between has not seen this guard; it releases as it is dropped, and at once,
         // although it may have been asked to stay (abandoned attempts leave nothing behind).
-        shared.check_open().inspect_err(|_| claim.take_grant_back())?;
+        shared.check_open().inspect_err(|_| claim.stay_no_longer())?;
         Ok(guard)
     }
 }

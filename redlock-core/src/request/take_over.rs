@@ -54,8 +54,8 @@ impl LockRequest {
             let (lease, expire, ballot) = (guard.lease(), terms.expire, ballot.clone());
             let log_limit = Arc::clone(&self.shared.log_limit);
             self.shared.background.spawn(async move {
-                if held.is_kept() && held.state() == State::Released {
-                    // It has no holder any more, and stays on the nodes for as long all the same.
+                if held.is_left_to_expire() {
+                    // It stays on the nodes for as long as if it were still held.
                     ballot.extend(held.claim(), expire).await;
                 } else if let Err(error) = lease.extend(expire).await
                     // It may have been released, or handed on, meanwhile.

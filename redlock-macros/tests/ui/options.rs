@@ -24,13 +24,13 @@ async fn bound_without_renewal() {}
 #[redis_lock(key = "a", renew, max_hold = 0)]
 async fn bound_of_zero() {}
 
-#[redis_lock(key = "a", keep, hold_at_least = 2)]
-async fn keep_and_at_least() {}
+#[redis_lock(key = "a", keep, min_hold = 2)]
+async fn keep_and_min_hold() {}
 
-#[redis_lock(key = "a", hold_at_least = 6)]
+#[redis_lock(key = "a", min_hold = 6)]
 async fn longer_than_the_lease() {}
 
-#[redis_lock(key = "a", hold_at_least)]
+#[redis_lock(key = "a", min_hold)]
 async fn no_time() {}
 
 #[redis_lock(key = "a", renew, renew = false)]
@@ -47,7 +47,7 @@ async fn the_name_in_shedlock() {}
 
 fn main() {
     let _ = (text_for_a_flag(), number_for_a_flag(), no_flag(), unknown_end(), quoted_end());
-    let _ = (no_end(), bound_without_renewal(), bound_of_zero(), keep_and_at_least(), twice());
+    let _ = (no_end(), bound_without_renewal(), bound_of_zero(), keep_and_min_hold(), twice());
     let _ = (longer_than_the_lease(), no_time(), endless_lease(), unquoted_wait());
     let _ = the_name_in_shedlock();
 }

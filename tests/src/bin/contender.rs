@@ -185,7 +185,7 @@ impl Contender {
             request = request.renew();
         }
         if self.one_in(10) {
-            request = request.hold_at_least(expire / 4);
+            request = request.min_hold(expire / 4);
         }
         let fenced = self.one_in(2);
         let patience = self.one_in(6).then(|| self.millis(0, 100));

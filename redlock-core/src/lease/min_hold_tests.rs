@@ -1,0 +1,323 @@
+//! Locks that stay on the nodes although they are released, in paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::yield_now;
+use tokio::time::{Instant, sleep};
+
+use super::tests::{SECOND, manager};
+use crate::clock::fake::RuntimeClock;
+use crate::node::Node;
+use crate::node::fake::{FakeNode, Mode};
+use crate::{
+    LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LockState, MemoryNode,
+    scope,
+};
+
+const LEASE: Duration = Duration::from_secs(30);
+const MIN_HOLD: Duration = Duration::from_secs(20);
+
+/// What lets a lock stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    /// The option `min_hold`.
+    MinHold,
+    /// The option `keep`.
+    Keep,
+    /// The guard's method.
+    KeepUntilExpiry,
+}
+use Way::{Keep, KeepUntilExpiry, MinHold};
+
+impl Way {
+    fn request(self, locks: &LockManager) -> LockRequest {
+        self.add_to(locks.lock("a").expire(LEASE))
+    }
+
+    fn add_to(self, request: LockRequest) -> LockRequest {
+        match self {
+            MinHold => request.min_hold(MIN_HOLD),
+            Keep => request.keep(),
+            KeepUntilExpiry => request,
+        }
+    }
+
+    async fn end(self, guard: LockGuard, is_dropped: bool) {
+        match self {
+            KeepUntilExpiry => guard.keep_until_expiry(),
+            MinHold | Keep if is_dropped => drop(guard),
+            MinHold | Keep => guard.release().await.unwrap(),
+        }
+    }
+
+    /// How long the lock stays from the acquisition on.
+    fn stays_for(self) -> Duration {
+        if self == MinHold { MIN_HOLD } else { LEASE }
+    }
+}
+
+/// Two managers on one node, as two copies of a service.
+fn two_processes() -> (LockManager, LockManager, MemoryNode) {
+    let clock = Arc::new(RuntimeClock::new());
+    let node = MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock));
+    let manager = || {
+        LockManagerBuilder::over(vec![Arc::new(node.clone())], Arc::<RuntimeClock>::clone(&clock))
+    };
+    (manager(), manager(), node)
+}
+
+/// `ShedLock`'s `lockAtLeastFor`. The lock is not handed over in its process either.
+#[tokio::test(start_paused = true)]
+async fn a_lock_stays_for_its_time_however_its_guard_ends() {
+    for (way, is_dropped, is_here) in [
+        (MinHold, false, true),
+        (MinHold, true, false),
+        (Keep, false, false),
+        (Keep, true, true),
+        (KeepUntilExpiry, false, true),
+        (KeepUntilExpiry, false, false),
+    ] {
+        let case = format!("{way:?}, dropped: {is_dropped}, waiter in the same process: {is_here}");
+        let (here, there, node) = two_processes();
+        let begun = Instant::now();
+        let guard = way.request(&here).try_acquire().await.unwrap();
+        let waiter = if is_here { &here } else { &there }.lock("a").expire(LEASE);
+        let waiter = tokio::spawn(waiter.wait_time(LEASE * 2).acquire());
+        sleep(2 * SECOND).await;
+        let lease = guard.lease();
+        way.end(guard, is_dropped).await;
+        assert_eq!(lease.state(), LockState::Released, "{case}");
+        assert_eq!(node.time_to_live("a"), Some(way.stays_for() - 2 * SECOND), "{case}");
+        let other = here.lock("a").try_acquire().await.unwrap_err();
+        assert!(other.is_contended(), "{case}: {other}");
+        let next = waiter.await.unwrap().unwrap();
+        let waited = begun.elapsed();
+        assert!(
+            (way.stays_for()..way.stays_for() + SECOND).contains(&waited),
+            "{case}: {waited:?}"
+        );
+        next.release().await.unwrap();
+        assert!(node.is_empty(), "{case}");
+    }
+}
+
+/// At the end a renewed lease has more than the time that a `min_hold` was for.
+#[tokio::test(start_paused = true)]
+async fn a_renewed_lock_stays_for_its_last_lease_or_is_released_after_its_min_hold() {
+    for way in [MinHold, Keep, KeepUntilExpiry] {
+        for is_dropped in [false, true] {
+            let (locks, _, node) = two_processes();
+            let guard = way.request(&locks).renew().try_acquire().await.unwrap();
+            sleep(2 * LEASE).await;
+            assert!(guard.is_valid());
+            let left = node.time_to_live("a").unwrap();
+            way.end(guard, is_dropped).await;
+            if way != MinHold {
+                assert_eq!(node.time_to_live("a"), Some(left), "{way:?}");
+                sleep(left - SECOND).await;
+                assert_eq!(node.time_to_live("a"), Some(SECOND), "{way:?}: renewed");
+                sleep(SECOND).await;
+            }
+            assert!(node.is_empty(), "{way:?}");
+        }
+    }
+}
+
+/// The lock that it is handed has not its whole lease left.
+#[tokio::test(start_paused = true)]
+async fn a_request_for_a_lock_that_stays_takes_over_none() {
+    for way in [MinHold, Keep] {
+        let (locks, _, node) = two_processes();
+        let first = locks.lock("a").expire(LEASE).try_acquire().await.unwrap();
+        let second = tokio::spawn(way.request(&locks).wait_time(LEASE).acquire());
+        sleep(SECOND).await;
+        first.release().await.unwrap();
+        second.await.unwrap().unwrap().release().await.unwrap();
+        assert_eq!(node.time_to_live("a"), Some(way.stays_for()), "{way:?}");
+    }
+}
+
+/// The middle one of three holders goes before the longer lease that it asked for has been sent.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_handed_over_and_kept_stays_no_longer_for_an_earlier_holder() {
+    let (locks, _, node) = two_processes();
+    let request = |seconds| locks.lock("a").expire(seconds * SECOND).wait_time(LEASE);
+    let first = request(8).try_acquire().await.unwrap();
+    let second = tokio::spawn(request(10).acquire());
+    yield_now().await;
+    let third = tokio::spawn(request(8).acquire());
+    yield_now().await;
+    drop(first);
+    drop(second.await.unwrap().unwrap());
+    third.await.unwrap().unwrap().keep_until_expiry();
+    sleep(SECOND).await;
+    assert_eq!(node.time_to_live("a"), Some(7 * SECOND));
+}
+
+/// The longest stay that one of the requests asks for counts. The lease is extended where it is too short.
+#[tokio::test(start_paused = true)]
+async fn a_shared_lock_stays_for_the_longest_time_of_its_requests() {
+    let outer = |request: LockRequest| request.min_hold(10 * SECOND);
+    type Add = fn(LockRequest) -> LockRequest;
+    let (none, ten): (Add, Add) = (|request| request, outer);
+    let (twenty, keep): (Add, Add) = (|request| MinHold.add_to(request), LockRequest::keep);
+    for (lease, outer, inner, expected) in [
+        (30, none, twenty, 20),
+        (30, ten, twenty, 20),
+        (12, none, twenty, 20),
+        (12, ten, twenty, 20),
+        (30, none, keep, 30),
+        (60, ten, keep, 59),
+        (30, keep, twenty, 29),
+        (12, keep, twenty, 30),
+        (12, keep, none, 11),
+        (12, ten, none, 9),
+    ] {
+        for inner_ends_first in [true, false] {
+            let (locks, _, node) = two_processes();
+            scope(async {
+                let one = outer(locks.lock("a").expire(lease * SECOND));
+                let one = one.try_acquire().await.unwrap();
+                sleep(SECOND).await;
+                let two = inner(locks.lock("a").expire(LEASE).reentrant());
+                let two = two.try_acquire().await.unwrap();
+                let (first, last) = if inner_ends_first { (two, one) } else { (one, two) };
+                drop(first);
+                assert!(last.is_valid());
+                last.release().await.unwrap();
+            })
+            .await;
+            let left = node.time_to_live("a");
+            assert_eq!(left, Some(expected * SECOND), "{lease} s, inner first: {inner_ends_first}");
+        }
+    }
+}
+
+/// Nothing is held for longer because of a request that was refused.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_cannot_be_extended_for_a_request_is_not_shared_with_it() {
+    for way in [MinHold, Keep] {
+        let (clock, fake) = (Arc::new(RuntimeClock::new()), FakeNode::start("node"));
+        let memory = MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock));
+        let nodes = vec![Arc::new(memory.clone()) as Arc<dyn Node>, Arc::<FakeNode>::clone(&fake)];
+        let locks = LockManagerBuilder::over(nodes, clock);
+        scope(async {
+            let one = || locks.lock("a").expire(10 * SECOND).try_acquire();
+            let two = || way.request(&locks).reentrant().try_acquire();
+            let held = one().await.unwrap();
+            fake.set(Mode::Broken);
+            let refused = two().await.unwrap_err();
+            assert!(matches!(refused, LockError::Unavailable { .. }), "{way:?}: {refused:?}");
+            assert!(held.is_valid());
+            fake.set(Mode::Up(Duration::ZERO));
+            held.release().await.unwrap();
+            assert!(memory.is_empty(), "{way:?}");
+            let held = one().await.unwrap();
+            fake.occupy(60 * SECOND);
+            assert!(two().await.unwrap_err().is_contended(), "{way:?}");
+            assert!(!held.is_valid(), "the nodes have said so");
+            drop(held);
+            assert!(memory.is_empty(), "{way:?}");
+        })
+        .await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_nodes_are_asked_once_for_a_lock_that_stays_until_its_lease_is_over() {
+    for way in [Keep, KeepUntilExpiry] {
+        for is_dropped in [false, true] {
+            let (locks, nodes) = manager(3);
+            way.end(way.request(&locks).try_acquire().await.unwrap(), is_dropped).await;
+            sleep(LEASE / 2).await;
+            locks.shutdown().await;
+            assert!(nodes.iter().all(|node| node.log().len() == 1), "{way:?}: {nodes:?}");
+        }
+    }
+}
+
+/// One of two guards of a scope lets the lock stay. Until the other one goes, it is held: one node after the
+/// other is restarted without its data, and gets it again. Afterwards it stays as it is.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_to_be_kept_is_set_again_on_a_node_only_while_it_is_held() {
+    for way in [Keep, KeepUntilExpiry] {
+        let (locks, nodes) = manager(3);
+        scope(async {
+            let request = || locks.lock("a").reentrant();
+            let held = request().try_acquire().await.unwrap();
+            way.end(way.add_to(request()).try_acquire().await.unwrap(), false).await;
+            for node in &nodes {
+                node.forget();
+                sleep(60 * SECOND).await;
+                assert!(node.is_held() && held.is_valid(), "{way:?}");
+            }
+            // The node answers the extension after the holder has gone.
+            nodes[2].forget();
+            nodes[2].set(Mode::Up(Duration::from_millis(5)));
+            held.extend(LEASE).await.unwrap();
+            drop(held);
+            nodes[0].forget();
+            sleep(10 * SECOND).await;
+            let held: Vec<_> = nodes.iter().map(|node| node.is_held()).collect();
+            assert_eq!(held, [false, true, false], "{way:?}");
+        })
+        .await;
+    }
+}
+
+/// The guard that asked for that may have gone; another guard of the same scope still shares the lock.
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_leaves_what_is_to_stay() {
+    for way in [MinHold, Keep, KeepUntilExpiry] {
+        let (locks, _, node) = two_processes();
+        scope(async {
+            let shared = way.request(&locks).try_acquire().await.unwrap();
+            if way == KeepUntilExpiry {
+                let kept = way.request(&locks).reentrant().try_acquire().await.unwrap();
+                kept.keep_until_expiry();
+            }
+            sleep(2 * SECOND).await;
+            locks.shutdown().await;
+            assert!(!shared.is_valid(), "nothing is held any more");
+            drop(shared);
+            assert_eq!(node.time_to_live("a"), Some(way.stays_for() - 2 * SECOND), "{way:?}");
+        })
+        .await;
+    }
+}
+
+/// Abandoned attempts leave nothing behind.
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_that_a_shutdown_overtakes_does_not_stay() {
+    for way in [MinHold, Keep] {
+        let memory = MemoryNode::with_clock(Arc::new(RuntimeClock::new()));
+        let slow = FakeNode::start("slow");
+        slow.set(Mode::Up(Duration::from_millis(20)));
+        let nodes = vec![Arc::new(memory.clone()) as Arc<dyn Node>, slow];
+        let locks = LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()));
+        let (acquired, ()) = tokio::join!(way.request(&locks).try_acquire(), locks.shutdown());
+        assert!(matches!(acquired, Err(LockError::ShutDown)), "{way:?}: {acquired:?}");
+        assert!(memory.is_empty(), "{way:?}: {:?}", memory.time_to_live("a"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_min_hold_beyond_the_lease_or_together_with_keep_is_an_invalid_option() {
+    let locks = LockManager::in_memory();
+    let request = || locks.lock("a").expire(LEASE);
+    for (request, expected) in [
+        (
+            request().min_hold(31 * SECOND),
+            "min_hold is 31s, but must be at most the lease (expire) of 30s",
+        ),
+        (
+            request().min_hold(SECOND).keep(),
+            "min_hold is 1s, but must be left out with `keep`, which holds the lock for its whole lease",
+        ),
+    ] {
+        let error = request.try_acquire().await.unwrap_err();
+        assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
+        assert_eq!(error.to_string(), expected);
+    }
+}
