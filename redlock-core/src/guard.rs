@@ -121,7 +121,7 @@ impl LockGuard {
     /// would come too early. Renewal ends. Where other guards of the same [scope](crate::scope())
     /// share the lock, all that begins when the last of them goes.
     pub fn keep_until_expiry(self) {
-        self.lease.held.claim().stay_until_expiry();
+        self.lease.held.attempt().stay_until_expiry();
         drop(self);
     }
 
@@ -162,20 +162,23 @@ impl LockGuard {
         if !self.end() {
             return Ok(());
         }
-        let Some(_freed) = shared.queues.pass_on(&held) else { return Ok(()) };
+        let Some(permit) = shared.queues.pass_on(&held) else { return Ok(()) };
         let runs_out = held.runs_out();
-        let mut release = shared.ballot.release(Arc::clone(held.claim()), runs_out).await;
+        let mut release = shared.ballot.release(Arc::clone(held.attempt()), runs_out).await;
         if matches!(release, Release::Unavailable(_)) && shared.runtimes.moves() != moves {
             shared.settle().await;
-            release = shared.ballot.release(Arc::clone(held.claim()), runs_out).await;
+            release = shared.ballot.release(Arc::clone(held.attempt()), runs_out).await;
             if matches!(release, Release::Expired(_)) && !held.lease_remaining().is_zero() {
                 // The first release goes on in the background, and was faster.
-                release = Release::Released;
+                release = Release::Released { listeners: 0 };
             }
         }
-        let key = || held.claim().key().clone();
+        let key = || held.attempt().key().clone();
         match release {
-            Release::Released => Ok(()),
+            Release::Released { listeners } => {
+                permit.released(listeners);
+                Ok(())
+            }
             Release::Expired(votes) => {
                 let key = key();
                 Err(ReleaseError::Expired { key, votes })
@@ -214,7 +217,7 @@ impl Drop for LockGuard {
 impl Lease {
     /// What is locked, without the manager's prefix.
     pub fn key(&self) -> &LockKey {
-        self.held.claim().key()
+        self.held.attempt().key()
     }
 
     /// How often like events of the manager's locks are logged. No public API.
@@ -270,7 +273,7 @@ impl Lease {
     pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
         let Self { shared, held } = self;
         shared.check_expire(expire)?;
-        let key = || held.claim().key().clone();
+        let key = || held.attempt().key().clone();
         if !held.is_valid() {
             return Err(ExtendError::Lost { key: key(), votes: Votes::default() });
         }

@@ -100,16 +100,19 @@ mod fencing_token;
 mod guard;
 mod key;
 mod lease;
+mod lock;
 mod log_limit;
 mod manager;
-mod node;
+pub mod node;
 mod queue;
+mod quorum;
 mod request;
 mod runtimes;
 mod scope;
 #[cfg(test)]
 mod simulation;
 mod telemetry;
+mod validity;
 
 pub use error::{
     ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, NodeError, ReleaseError,
@@ -119,8 +122,8 @@ pub use fenced::{FencedGuard, FencedRequest};
 pub use fencing_token::FencingToken;
 pub use guard::{Lease, LockGuard, LockState};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
+pub use lock::Dialect;
 pub use manager::{LockManager, LockManagerBuilder};
-pub use node::Dialect;
 pub use node::memory::MemoryNode;
 pub use request::LockRequest;
 pub use scope::scope;

@@ -1,6 +1,7 @@
 //! The one place where the parts are wired together.
 
 mod builder;
+mod connect;
 #[cfg(test)]
 mod flood_tests;
 #[cfg(test)]
@@ -15,8 +16,8 @@ use crate::ballot::Ballot;
 use crate::error::{ConnectError, InvalidOption, LockError};
 use crate::key::{KeyError, LockKey};
 use crate::lease::{Background, Keeper};
+use crate::lock::Dialect;
 use crate::log_limit::LogLimit;
-use crate::node::Dialect;
 use crate::queue::Queues;
 use crate::request::{LockRequest, check_expire};
 use crate::runtimes::Runtimes;
@@ -64,8 +65,6 @@ pub(crate) struct Shared {
     pub(crate) queues: Arc<Queues>,
     pub(crate) background: Arc<Background>,
     pub(crate) prefix: Box<str>,
-    /// The name of the fencing counter on the nodes.
-    pub(crate) counter: Arc<str>,
     pub(crate) dialect: Dialect,
     pub(crate) expire: Duration,
     /// How often like events are logged.
@@ -121,6 +120,21 @@ impl LockManager {
         LockRequest::new(Arc::clone(&self.shared), key)
     }
 
+    /// Whether a quorum of nodes can be asked now, as far as is known: for a readiness probe. Asks no node.
+    pub fn is_available(&self) -> bool {
+        self.shared.ballot.has_quorum()
+    }
+
+    /// Waits until a quorum of nodes can be asked, as far as is known: at once if that is so now.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn wait_available(&self) {
+        self.shared.runtimes.check_in();
+        self.shared.ballot.quorum_recovered().await;
+    }
+
     /// The names of the nodes, in the order of the configuration: host and port.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         self.shared.ballot.nodes.iter().map(|node| &**node.name())
@@ -152,7 +166,7 @@ impl LockManager {
         for held in keeper.all().into_iter().chain(queues.close()) {
             held.lose("its manager was shut down");
             keeper.remove(&held);
-            ballot.release_in_background(Arc::clone(held.claim()), held.runs_out());
+            ballot.release_in_background(Arc::clone(held.attempt()), held.runs_out());
         }
         background.finish(*connect_timeout).await;
     }
@@ -197,15 +211,19 @@ impl Shared {
         moves
     }
 
-    /// Refuses fenced locks where a server in cluster mode keeps the lock and its counter in two
-    /// slots.
+    /// Refuses fenced locks where a node cannot number holders, or where the prefix leaves no name for the
+    /// fencing counter in the slot of its lock.
     pub(crate) fn check_fenced(&self) -> Result<(), InvalidOption> {
-        if has_hash_tag(&self.prefix) || !self.ballot.nodes.iter().any(|node| node.is_cluster()) {
-            return Ok(());
+        if let Some(node) = self.ballot.nodes.iter().find(|node| !node.capabilities().fencing) {
+            let allowed =
+                format!("left out, because the node {} cannot number holders", node.name());
+            return Err(InvalidOption::new("fenced", "true", allowed));
         }
-        let allowed = "one with a hash tag where locks are fenced on a server in cluster mode, \
-            such as .prefix(\"{locks}:\")";
-        Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed))
+        if self.prefix.contains('{') && !has_hash_tag(&self.prefix) {
+            let allowed = "without { where locks are fenced, or with a hash tag, such as {locks}:";
+            return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed));
+        }
+        Ok(())
     }
 
     /// Refuses what comes after the shutdown.

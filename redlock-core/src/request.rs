@@ -9,15 +9,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::ballot::validity;
+use crate::ballot::MinHold;
 use crate::error::{InvalidOption, LockError};
 use crate::fenced::FencedRequest;
 use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
 use crate::lease::Renewal;
+use crate::lock::Dialect;
 use crate::manager::Shared;
-use crate::node::{Dialect, MinHold};
 use crate::telemetry::Acquisition;
+use crate::validity;
 
 /// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
 /// options, ended by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).

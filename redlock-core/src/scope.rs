@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use parking_lot::Mutex;
 
 use crate::lease::{Held, State};
-use crate::node::LockName;
+use crate::lock::LockSpec;
 use crate::queue::Queues;
 
 tokio::task_local! {
@@ -75,13 +75,13 @@ fn id(queues: &Arc<Queues>) -> usize {
     Arc::as_ptr(queues).addr()
 }
 
-/// The lock of this name that the current scope holds.
-pub(crate) fn held(queues: &Arc<Queues>, name: &LockName) -> Option<Arc<Held>> {
+/// The lock of this spec that the current scope holds.
+pub(crate) fn held(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
     let find = |scope: &Scope| {
         let all = scope.held.lock();
         let of_manager = all.iter().filter(|(manager, _)| *manager == id(queues));
         of_manager.filter_map(|(_, held)| held.upgrade()).find(|held| {
-            held.claim().name() == name && held.state() == State::Held && held.is_valid()
+            **held.attempt().spec() == *spec && held.state() == State::Held && held.is_valid()
         })
     };
     SCOPE.try_with(find).ok().flatten()

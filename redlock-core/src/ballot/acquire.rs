@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use super::round::Round;
 use super::tally::{Tally, Verdict};
-use super::{Ballot, Leftover, UnderWay, validity};
+use super::{Attempt, Ballot, Leftover, UnderWay};
 use crate::clock::Moment;
 use crate::error::{NodeError, Vote, Votes};
 use crate::fencing_token::FencingToken;
-use crate::node::{Answer, Claim};
+use crate::node::ReplyFuture;
+use crate::validity;
 
 /// What a ballot granted.
 #[derive(Debug)]
@@ -18,7 +19,7 @@ pub(crate) struct Grant {
     pub(crate) since: Moment,
     /// When it was decided.
     pub(crate) decided: Moment,
-    /// The holder's number, if the claim is to be numbered.
+    /// The holder's number, if the attempt is to be numbered.
     pub(crate) token: Option<FencingToken>,
 }
 
@@ -42,48 +43,48 @@ impl Ballot {
     /// to remove it, in the background and on the way that the question took (invariant 6).
     pub(crate) async fn acquire(
         &self,
-        claim: &Arc<Claim>,
+        attempt: &Arc<Attempt>,
         expire: Duration,
     ) -> Result<Grant, Refusal> {
         // Before the first byte (invariant 4): the servers' leases begin later.
         let since = self.clock.now();
         let round = Round::new(&self.nodes);
         // Armed before the first byte (invariant 6).
-        let mut attempt = Attempt { ballot: self, claim, expire, round, kept: false };
-        attempt.round.ask(&self.nodes, |index, node| {
-            let answer = node.acquire(claim, expire);
-            if !matches!(answer, Answer::Ready(Vote::Failed(_))) {
-                claim.note_asked(index);
+        let mut cleanup = CleanupGuard { ballot: self, attempt, expire, round, kept: false };
+        cleanup.round.ask(&self.nodes, |index, node| {
+            let reply = node.call(attempt.acquire(expire));
+            let vote = reply.as_ready().map(|reply| &reply.vote);
+            if !matches!(vote, Some(Vote::Failed(_))) {
+                attempt.note_asked(index);
             }
-            answer
+            reply
         });
 
         let limits = self.limits(validity::remaining(expire, Duration::ZERO));
-        match attempt.round.decide(&self.nodes, limits).await {
+        match cleanup.round.decide(&self.nodes, limits).await {
             Verdict::Carried => {}
-            Verdict::Rejected => return Err(self.refusal(&attempt.round)),
-            Verdict::OutOfTime => return Err(self.timed_out(since, &attempt.round)),
+            Verdict::Rejected => return Err(self.refusal(&cleanup.round)),
+            Verdict::OutOfTime => return Err(self.timed_out(since, &cleanup.round)),
         }
-        // As it is now: what later answers add is not confirmed.
-        let token = claim.first_token();
+        // The number as it is now: what later replies add is not confirmed.
+        let token = attempt.first_token(cleanup.round.number());
         if let Some(token) = token
             // The only node has counted it itself.
             && self.nodes.len() > 1
         {
             let remaining = validity::remaining(expire, self.clock.now().since(since));
-            self.confirm(claim, token, remaining, Some(attempt.round.tally())).await?;
+            self.confirm(attempt, token, remaining, Some(cleanup.round.tally())).await?;
         }
 
         let decided = self.clock.now();
         if validity::remaining(expire, decided.since(since)).is_zero() {
-            return Err(self.timed_out(since, &attempt.round));
+            return Err(self.timed_out(since, &cleanup.round));
         }
-        claim.note_granted();
-        attempt.keep();
+        cleanup.disarm();
         Ok(Grant { since, decided, token })
     }
 
-    /// Writes a number to a majority of nodes that hold the claim, as long as validity is left, so that
+    /// Writes a number to a majority of nodes that hold the attempt, as long as validity is left, so that
     /// every later majority has a node that counts on from there. The maximum of what a majority has
     /// counted would not do: of counters at 0, 0 and 2 one holder gets 3 from the last two, and the next
     /// one 2 from the first two.
@@ -91,7 +92,7 @@ impl Ballot {
     /// Nodes that have refused the acquisition are not asked: what they said stands.
     pub(crate) async fn confirm(
         &self,
-        claim: &Arc<Claim>,
+        attempt: &Arc<Attempt>,
         token: FencingToken,
         remaining: Duration,
         acquisition: Option<&Tally>,
@@ -99,8 +100,8 @@ impl Ballot {
         let mut round = Round::new(&self.nodes);
         round.ask(&self.nodes, |index, node| {
             match acquisition.and_then(|acquisition| acquisition.vote(index)) {
-                None | Some(Vote::Granted) => node.confirm(claim, token.number()),
-                Some(refused) => Answer::Ready(refused.clone()),
+                None | Some(Vote::Granted) => node.call(attempt.confirm(token.number())),
+                Some(refused) => ReplyFuture::ready(refused.clone()),
             }
         });
         let asked = self.clock.now();
@@ -140,34 +141,34 @@ impl Ballot {
     }
 }
 
-/// An attempt that gives back what it got, unless it is kept.
-struct Attempt<'a> {
+/// Gives back what an attempt got, unless it is disarmed.
+struct CleanupGuard<'a> {
     ballot: &'a Ballot,
-    claim: &'a Arc<Claim>,
+    attempt: &'a Arc<Attempt>,
     expire: Duration,
     round: Round,
     kept: bool,
 }
 
-impl Attempt<'_> {
-    fn keep(mut self) {
+impl CleanupGuard<'_> {
+    fn disarm(mut self) {
         self.kept = true;
         // Late grants are welcome: they are released with the others.
         self.ballot.await_rest(&mut self.round);
     }
 }
 
-impl Drop for Attempt<'_> {
+impl Drop for CleanupGuard<'_> {
     fn drop(&mut self) {
         if self.kept {
             return;
         }
-        self.claim.give_up();
+        self.attempt.abandon();
         let mut nodes = Vec::new();
         for (index, node) in self.ballot.nodes.iter().enumerate() {
             let under_way = match self.round.take_pending(index) {
                 Some(answer) => UnderWay::Acquiring(answer),
-                None if self.claim.was_asked(index)
+                None if self.attempt.was_asked(index)
                     && self.round.vote(index).is_some_and(may_hold) =>
                 {
                     UnderWay::Nothing
@@ -180,8 +181,8 @@ impl Drop for Attempt<'_> {
             // The lease on a node begins when the question gets there, which for an answer that is
             // under way may be later than now.
             let until = self.ballot.clock.now().after(self.expire);
-            let claim = Arc::clone(self.claim);
-            self.ballot.aftercare.release(Leftover { claim, until, nodes });
+            let attempt = Arc::clone(self.attempt);
+            self.ballot.aftercare.release(Leftover { attempt, until, nodes });
         }
     }
 }

@@ -8,7 +8,7 @@ use super::tests::Setup;
 use crate::error::{NodeError, Vote};
 use crate::key::LockKey;
 use crate::node::fake::Mode;
-use crate::node::{Claim, Dialect, LockName};
+use crate::node::{Attempt, Dialect, LockName};
 
 /// A server inside of a transaction answers `QUEUED`, and sets the lock afterwards.
 #[tokio::test(start_paused = true)]
@@ -17,8 +17,8 @@ async fn a_node_whose_answer_was_not_understood_is_cleaned_up() {
     let setup = Setup::new(3);
     setup.set(&[Mode::NotUnderstood, Mode::NotUnderstood, Mode::Up(Duration::ZERO)]);
     let key = LockKey::new("order:42").unwrap();
-    let claim = Arc::new(Claim::new(LockName::new("", &key, Dialect::Plain), key));
-    let Err(Refusal::Unavailable(votes)) = setup.ballot.acquire(&claim, EXPIRE).await else {
+    let attempt = Arc::new(Attempt::new(LockName::new("", &key, Dialect::Plain), key));
+    let Err(Refusal::Unavailable(votes)) = setup.ballot.acquire(&attempt, EXPIRE).await else {
         panic!("granted or contended")
     };
     let not_understood = Vote::Failed(NodeError::NotUnderstood);

@@ -13,17 +13,17 @@ use crate::error::{NodeError, Vote};
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::node::fake::{Mode, Question};
-use crate::node::{Claim, Dialect, LockName, Node};
+use crate::node::{Attempt, Dialect, LockName, Node};
 
 const EXPIRE: Duration = Duration::from_secs(5);
 const UP: Mode = Mode::Up(Duration::ZERO);
 const DOWN: Mode = Mode::Down;
 const FROZEN: Mode = Mode::Frozen;
 
-fn claim() -> Arc<Claim> {
+fn attempt() -> Arc<Attempt> {
     let key = LockKey::new("order:42").unwrap();
-    let claim = Claim::new(LockName::new("", &key, Dialect::Plain), key);
-    Arc::new(claim.fenced(&Arc::from("redlock:fencing")))
+    let attempt = Attempt::new(LockName::new("", &key, Dialect::Plain), key);
+    Arc::new(attempt.fenced(&Arc::from("redlock:fencing")))
 }
 
 fn setup(counters: &[i64]) -> Setup {
@@ -35,10 +35,10 @@ fn setup(counters: &[i64]) -> Setup {
 /// Acquires over the nodes that are up, and releases on all.
 async fn turn(setup: &Setup, modes: &[Mode]) -> FencingToken {
     setup.set(modes);
-    let claim = claim();
-    let Grant { since, token, .. } = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    let attempt = attempt();
+    let Grant { since, token, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.set(&vec![UP; modes.len()]);
-    setup.ballot.release(claim, since.after(EXPIRE)).await;
+    setup.ballot.release(attempt, since.after(EXPIRE)).await;
     assert!(setup.free().await);
     token.unwrap()
 }
@@ -47,10 +47,10 @@ async fn turn(setup: &Setup, modes: &[Mode]) -> FencingToken {
 /// confirmed.
 async fn acquire_until(
     setup: &Setup,
-    claim: &Arc<Claim>,
+    attempt: &Arc<Attempt>,
     strike: impl FnOnce(),
 ) -> Result<Grant, Refusal> {
-    let mut acquire = Box::pin(setup.ballot.acquire(claim, EXPIRE));
+    let mut acquire = Box::pin(setup.ballot.acquire(attempt, EXPIRE));
     assert!(acquire.as_mut().now_or_never().is_none());
     while setup.nodes[..2].iter().any(|node| !node.is_held()) {
         tokio::task::yield_now().await;
@@ -66,13 +66,13 @@ async fn the_maximum_of_the_counters_is_not_enough() {
     let setup = setup(&[0, 0, 2]);
     let mut maxima = Vec::new();
     for majority in [[1, 2], [0, 1]] {
-        let claim = claim();
+        let attempt = attempt();
         for node in majority {
-            assert_eq!(setup.nodes[node].acquire(&claim, EXPIRE).await, Vote::Granted);
+            assert_eq!(setup.nodes[node].acquire(&attempt, EXPIRE).await, Vote::Granted);
         }
-        maxima.push(claim.first_token().unwrap().number());
+        maxima.push(attempt.first_token().unwrap().number());
         for node in majority {
-            setup.nodes[node].release(&claim).await;
+            setup.nodes[node].release(&attempt).await;
         }
     }
     assert_eq!(maxima, [3, 2], "the later holder has the smaller one");
@@ -108,7 +108,7 @@ async fn numbers_grow_over_all_majorities() {
 #[tokio::test(start_paused = true)]
 async fn one_node_is_asked_once() {
     let setup = setup(&[41]);
-    let granted = setup.ballot.acquire(&claim(), EXPIRE).await.unwrap();
+    let granted = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap();
     assert_eq!(granted.token.unwrap().number(), 42);
     assert!(matches!(setup.nodes[0].log()[..], [Question::Acquire(..)]));
 }
@@ -120,13 +120,13 @@ async fn without_a_confirmed_number_nothing_is_granted_and_nothing_stays() {
         let setup = Setup::new(3);
         // The third answers after the others have granted and failed.
         setup.set(&[UP, UP, FROZEN]);
-        let claim = claim();
+        let attempt = attempt();
         let begun = Instant::now();
         let refused =
-            acquire_until(&setup, &claim, || setup.nodes[0].set(after)).await.unwrap_err();
+            acquire_until(&setup, &attempt, || setup.nodes[0].set(after)).await.unwrap_err();
         assert!(matches!(refused, Refusal::Unavailable(_)), "{refused:?}");
         assert!(begun.elapsed() < Duration::from_millis(200));
-        assert!(claim.is_given_up());
+        assert!(attempt.is_abandoned());
         setup.set(&[UP; 3]);
         assert!(setup.free().await);
     }
@@ -138,8 +138,8 @@ async fn a_node_that_did_not_grant_it_neither_confirms_nor_says_that_it_is_gone(
     for third in [DOWN, Mode::OnProbation, FROZEN] {
         let setup = Setup::new(3);
         setup.set(&[UP, UP, third]);
-        let claim = claim();
-        let refused = acquire_until(&setup, &claim, || setup.nodes[1].set(FROZEN)).await;
+        let attempt = attempt();
+        let refused = acquire_until(&setup, &attempt, || setup.nodes[1].set(FROZEN)).await;
         let Err(Refusal::Unavailable(votes)) = refused else { panic!("{third:?}: {refused:?}") };
         let failed = votes.iter().filter(|(_, vote)| matches!(vote, Some(Vote::Failed(_))));
         assert_eq!(failed.count(), 2, "{third:?}: {votes}");
@@ -155,8 +155,8 @@ async fn a_node_that_did_not_grant_it_neither_confirms_nor_says_that_it_is_gone(
 async fn a_number_that_is_not_confirmed_is_not_told_as_held_by_another() {
     let setup = Setup::new(3);
     setup.nodes[2].occupy(EXPIRE);
-    let claim = claim();
-    let refused = acquire_until(&setup, &claim, || setup.nodes[1].set(FROZEN)).await;
+    let attempt = attempt();
+    let refused = acquire_until(&setup, &attempt, || setup.nodes[1].set(FROZEN)).await;
     let Err(Refusal::Unavailable(votes)) = refused else { panic!("{refused:?}") };
     let third = votes.iter().nth(2).unwrap().1;
     assert!(matches!(third, Some(Vote::Held { .. })), "{votes}");
@@ -167,8 +167,8 @@ async fn a_number_that_is_not_confirmed_is_not_told_as_held_by_another() {
 async fn a_confirmation_that_comes_after_the_lease_grants_nothing() {
     let clock = FakeClock::default();
     let setup = Setup::with_clock(3, Arc::new(clock.clone()));
-    let claim = claim();
-    let attempt = setup.ballot.acquire(&claim, EXPIRE);
+    let attempt = attempt();
+    let attempt = setup.ballot.acquire(&attempt, EXPIRE);
     let suspend = async {
         while setup.nodes.iter().any(|node| !node.is_held()) {
             tokio::task::yield_now().await;
@@ -186,12 +186,12 @@ async fn a_confirmation_that_comes_after_the_lease_grants_nothing() {
 async fn a_lock_that_is_gone_is_not_confirmed() {
     let setup = Setup::new(3);
     setup.nodes.iter().for_each(|node| node.set(Mode::Up(Duration::from_millis(10))));
-    let claim = claim();
+    let attempt = attempt();
     let forget = async {
         sleep(Duration::from_millis(15)).await;
         setup.nodes[..2].iter().for_each(|node| node.forget());
     };
-    let (refused, ()) = tokio::join!(setup.ballot.acquire(&claim, EXPIRE), forget);
+    let (refused, ()) = tokio::join!(setup.ballot.acquire(&attempt, EXPIRE), forget);
     assert!(matches!(refused, Err(Refusal::Contended { .. })), "{refused:?}");
     assert!(setup.free().await);
 }
@@ -201,14 +201,14 @@ async fn a_lock_that_is_gone_is_not_confirmed() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_gone_is_not_told_as_unavailable() {
     let setup = Setup::new(4);
-    let claim = claim();
-    let granted = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    let attempt = attempt();
+    let granted = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.nodes[..2].iter().for_each(|node| node.forget());
     // All four answer before any is looked at.
     setup.set(&[UP, UP, Mode::AnswerLost, Mode::AnswerLost]);
-    let denied = setup.ballot.confirm(&claim, granted.token.unwrap(), EXPIRE, None).await;
+    let denied = setup.ballot.confirm(&attempt, granted.token.unwrap(), EXPIRE, None).await;
     assert!(matches!(denied, Err(Refusal::Contended { .. })), "{denied:?}");
-    let denied = setup.ballot.extend(&claim, EXPIRE).await;
+    let denied = setup.ballot.extend(&attempt, EXPIRE).await;
     assert!(matches!(denied, Extension::Lost(_)), "{denied:?}");
 }
 
@@ -218,8 +218,8 @@ async fn dropped_at_any_point_a_fenced_acquisition_leaves_nothing() {
     for polls in 0..20 {
         let setup = Setup::new(3);
         setup.nodes.iter().for_each(|node| node.set(Mode::Up(Duration::from_millis(1))));
-        let claim = claim();
-        let mut acquire = Box::pin(setup.ballot.acquire(&claim, EXPIRE));
+        let attempt = attempt();
+        let mut acquire = Box::pin(setup.ballot.acquire(&attempt, EXPIRE));
         for _ in 0..polls {
             if acquire.as_mut().now_or_never().is_some() {
                 return;
@@ -239,8 +239,8 @@ async fn a_confirmation_takes_no_longer_than_the_lease() {
     let mut setup = setup(&[0, 0, 0]);
     setup.ballot.node_timeout = EXPIRE;
     let begun = Instant::now();
-    let claim = claim();
-    let mut acquire = Box::pin(setup.ballot.acquire(&claim, LEASE));
+    let attempt = attempt();
+    let mut acquire = Box::pin(setup.ballot.acquire(&attempt, LEASE));
     assert!(acquire.as_mut().now_or_never().is_none());
     while setup.nodes.iter().any(|node| !node.is_held()) {
         tokio::task::yield_now().await;

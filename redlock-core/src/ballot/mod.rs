@@ -6,11 +6,10 @@
 //! lock it serves.
 
 mod acquire;
+pub(crate) mod attempt;
 mod fan_out;
-mod quorum;
 mod round;
 mod tally;
-pub(crate) mod validity;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,12 +19,13 @@ use futures_util::stream::FuturesUnordered;
 
 use crate::clock::{Clock, Moment};
 use crate::error::{Vote, Votes};
-use crate::node::{Answer, Claim, Node};
-use crate::telemetry;
+use crate::node::{Node, NodeStatus, ReplyFuture, StatusReceiver};
+use crate::quorum::quorum;
+use crate::{telemetry, validity};
 
 pub(crate) use acquire::{Grant, Refusal};
+pub(crate) use attempt::{Attempt, MinHold};
 pub(crate) use fan_out::FanOut;
-pub(crate) use quorum::quorum;
 use round::{Round, RoundLimits};
 use tally::Verdict;
 
@@ -33,6 +33,7 @@ use tally::Verdict;
 #[derive(Debug, Clone)]
 pub(crate) struct Ballot {
     pub(crate) nodes: Arc<[Arc<dyn Node>]>,
+    pub(crate) statuses: Arc<[StatusReceiver]>,
     /// How long a node may be silent before it counts as failed.
     pub(crate) node_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
@@ -48,7 +49,7 @@ pub(crate) trait Aftercare: std::fmt::Debug + Send + Sync + 'static {
     /// Sets the lock again on nodes that have forgotten it, as long as it is not given up.
     fn restore(&self, forgotten: Forgotten);
 
-    /// Releases the claim on the nodes that may hold it, again and again until each has confirmed
+    /// Releases the attempt on the nodes that may hold it, again and again until each has confirmed
     /// it or the lease has run out there.
     fn release(&self, leftover: Leftover);
 }
@@ -57,7 +58,7 @@ pub(crate) trait Aftercare: std::fmt::Debug + Send + Sync + 'static {
 /// were restarted, or could not be reached when it was acquired.
 #[derive(Debug)]
 pub(crate) struct Forgotten {
-    pub(crate) claim: Arc<Claim>,
+    pub(crate) attempt: Arc<Attempt>,
     pub(crate) expire: Duration,
     pub(crate) nodes: Arc<[Arc<dyn Node>]>,
     /// Those that have said so.
@@ -66,11 +67,11 @@ pub(crate) struct Forgotten {
     pub(crate) answers: FanOut,
 }
 
-/// A claim that may still stand on some nodes, although nobody wants it any more.
+/// A attempt that may still stand on some nodes, although nobody wants it any more.
 #[derive(Debug)]
 pub(crate) struct Leftover {
-    pub(crate) claim: Arc<Claim>,
-    /// When the claim runs out by itself on every node.
+    pub(crate) attempt: Arc<Attempt>,
+    /// When the attempt runs out by itself on every node.
     pub(crate) until: Moment,
     /// The nodes that may hold it, each with the answer that is still under way.
     pub(crate) nodes: Vec<(Arc<dyn Node>, UnderWay)>,
@@ -82,9 +83,9 @@ pub(crate) enum UnderWay {
     /// Nothing; it has to be asked to release.
     Nothing,
     /// Setting the lock; it has to be asked to release.
-    Acquiring(Answer),
+    Acquiring(ReplyFuture),
     /// Releasing it.
-    Releasing(Answer),
+    Releasing(ReplyFuture),
 }
 
 /// How an extension went.
@@ -101,8 +102,8 @@ pub(crate) enum Extension {
 /// How a release went.
 #[derive(Debug)]
 pub(crate) enum Release {
-    /// A quorum removed the lock.
-    Released,
+    /// A quorum removed the lock, and notified so many subscribers, on the node with the most.
+    Released { listeners: usize },
     /// So many nodes did not have it any more that no quorum held it.
     Expired(Votes),
     /// No quorum confirmed it.
@@ -110,19 +111,29 @@ pub(crate) enum Release {
 }
 
 impl Ballot {
-    /// Asks the nodes to extend the claim's lease. Cancel safe: dropping it leaves the lease as it
+    pub(crate) fn new(
+        nodes: Vec<Arc<dyn Node>>,
+        node_timeout: Duration,
+        clock: Arc<dyn Clock>,
+        aftercare: Arc<dyn Aftercare>,
+    ) -> Self {
+        let statuses = nodes.iter().map(|node| node.status()).collect();
+        Self { nodes: nodes.into(), statuses, node_timeout, clock, aftercare }
+    }
+
+    /// Asks the nodes to extend the attempt's lease. Cancel safe: dropping it leaves the lease as it
     /// is or extended.
-    pub(crate) async fn extend(&self, claim: &Arc<Claim>, expire: Duration) -> Extension {
+    pub(crate) async fn extend(&self, attempt: &Arc<Attempt>, expire: Duration) -> Extension {
         let since = self.clock.now();
         let mut round = Round::new(&self.nodes);
-        round.ask(&self.nodes, |_, node| node.extend(claim, expire));
+        round.ask(&self.nodes, |_, node| node.call(attempt.extend(expire)));
         // Later than this, the new lease would be over.
         let at_most = validity::remaining(expire, Duration::ZERO);
         let verdict = round.decide(&self.nodes, self.limits(at_most)).await;
         let extension = match verdict {
             Verdict::Carried => {
                 telemetry::extension("extended");
-                self.restore(claim, expire, &mut round);
+                self.restore(attempt, expire, &mut round);
                 return Extension::Extended { since };
             }
             Verdict::Rejected if round.tally().denied() => {
@@ -138,23 +149,30 @@ impl Ballot {
         extension
     }
 
-    /// Asks the nodes to release the claim, which runs out by itself at `until`. Dropping it moves
-    /// what is still to be done to the background. A claim that stays until then is only given up.
-    pub(crate) async fn release(&self, claim: Arc<Claim>, until: Moment) -> Release {
-        claim.give_up();
-        if claim.stays_until_expiry() {
-            return Release::Released;
+    /// Asks the nodes to release the attempt, which runs out by itself at `until`. Dropping it moves
+    /// what is still to be done to the background. A attempt that stays until then is only given up.
+    pub(crate) async fn release(&self, attempt: Arc<Attempt>, until: Moment) -> Release {
+        attempt.abandon();
+        if attempt.stays_until_expiry() {
+            return Release::Released { listeners: 0 };
         }
         let mut round = Round::new(&self.nodes);
         round.ask(&self.nodes, |index, node| {
-            if claim.was_asked(index) { node.release(&claim) } else { Answer::Ready(Vote::Gone) }
+            if attempt.was_asked(index) {
+                node.call(attempt.release())
+            } else {
+                ReplyFuture::ready(Vote::Gone)
+            }
         });
-        let mut releasing = Releasing { ballot: self, claim, until, round };
+        let mut releasing = Releasing { ballot: self, attempt, until, round };
         // Later than this, the lock has run out on every node.
         let at_most = self.clock.now().until(until).max(self.node_timeout);
         let verdict = releasing.round.decide(&self.nodes, self.limits(at_most)).await;
         match verdict {
-            Verdict::Carried => Release::Released,
+            Verdict::Carried => {
+                let listeners = releasing.round.listeners().unwrap_or_default();
+                Release::Released { listeners }
+            }
             Verdict::Rejected if releasing.round.tally().denied() => {
                 Release::Expired(releasing.round.votes(&self.nodes))
             }
@@ -170,37 +188,37 @@ impl Ballot {
 
     /// Whether a quorum of nodes can be asked now, as far as is known.
     pub(crate) fn has_quorum(&self) -> bool {
-        let up = self.nodes.iter().filter(|node| node.is_up()).count();
+        let up = self.statuses.iter().filter(|status| status.get().is_up()).count();
         up >= quorum(self.nodes.len())
     }
 
     /// Resolves when a quorum of nodes can be asked (again), as far as is known.
     pub(crate) async fn quorum_recovered(&self) {
         let recovered: FuturesUnordered<_> =
-            self.nodes.iter().map(|node| node.recovered()).collect();
-        recovered.take(quorum(self.nodes.len())).collect::<()>().await;
+            self.statuses.iter().map(|status| status.wait_for(NodeStatus::is_up)).collect();
+        recovered.take(quorum(self.nodes.len())).for_each(|_| async {}).await;
     }
 
-    /// Releases the claim on all nodes without waiting for it, as [`release`](Self::release) does.
-    pub(crate) fn release_in_background(&self, claim: Arc<Claim>, until: Moment) {
-        claim.give_up();
-        if claim.stays_until_expiry() {
+    /// Releases the attempt on all nodes without waiting for it, as [`release`](Self::release) does.
+    pub(crate) fn release_in_background(&self, attempt: Arc<Attempt>, until: Moment) {
+        attempt.abandon();
+        if attempt.stays_until_expiry() {
             return;
         }
-        let asked = self.nodes.iter().enumerate().filter(|(index, _)| claim.was_asked(*index));
+        let asked = self.nodes.iter().enumerate().filter(|(index, _)| attempt.was_asked(*index));
         let nodes = asked.map(|(_, node)| (Arc::clone(node), UnderWay::Nothing)).collect();
-        self.aftercare.release(Leftover { claim, until, nodes });
+        self.aftercare.release(Leftover { attempt, until, nodes });
     }
 
-    fn restore(&self, claim: &Arc<Claim>, expire: Duration, round: &mut Round) {
+    fn restore(&self, attempt: &Arc<Attempt>, expire: Duration, round: &mut Round) {
         let gone: Vec<usize> = (0..self.nodes.len())
             .filter(|index| matches!(round.vote(*index), Some(Vote::Gone)))
             .collect();
         let answers = round.take_rest();
         if !gone.is_empty() || answers.is_some() {
             let answers = answers.unwrap_or_default();
-            let (claim, nodes) = (Arc::clone(claim), Arc::clone(&self.nodes));
-            self.aftercare.restore(Forgotten { claim, expire, nodes, gone, answers });
+            let (attempt, nodes) = (Arc::clone(attempt), Arc::clone(&self.nodes));
+            self.aftercare.restore(Forgotten { attempt, expire, nodes, gone, answers });
         }
     }
 
@@ -214,7 +232,7 @@ impl Ballot {
 /// Hands over what is left of a release when it is decided or dropped.
 struct Releasing<'a> {
     ballot: &'a Ballot,
-    claim: Arc<Claim>,
+    attempt: Arc<Attempt>,
     until: Moment,
     round: Round,
 }
@@ -231,8 +249,8 @@ impl Drop for Releasing<'_> {
             nodes.push((Arc::clone(node), under_way));
         }
         if !nodes.is_empty() {
-            let claim = Arc::clone(&self.claim);
-            self.ballot.aftercare.release(Leftover { claim, until: self.until, nodes });
+            let attempt = Arc::clone(&self.attempt);
+            self.ballot.aftercare.release(Leftover { attempt, until: self.until, nodes });
         }
     }
 }

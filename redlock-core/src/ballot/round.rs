@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use super::fan_out::FanOut;
 use super::tally::{Tally, Verdict};
 use crate::error::{NodeError, Vote, Votes};
-use crate::node::{Answer, Node, Silence};
+use crate::node::{Node, ReplyFuture, Silence};
 
 /// The first look at nodes that have not answered comes after the limit of silence divided by this. A
 /// server that fell silent between two replies may owe an answer without the node's knowledge. The look
@@ -35,18 +35,23 @@ pub(crate) struct RoundLimits {
 pub(crate) struct Round {
     fan_out: FanOut,
     tally: Tally,
+    /// The greatest number that a node has given.
+    number: Option<i64>,
+    /// How many subscribers were notified, on the node with the most.
+    listeners: Option<usize>,
 }
 
 impl Round {
     pub(crate) fn new(nodes: &[Arc<dyn Node>]) -> Self {
-        Self { fan_out: FanOut::with_capacity(nodes.len()), tally: Tally::new(nodes.len()) }
+        let (fan_out, tally) = (FanOut::with_capacity(nodes.len()), Tally::new(nodes.len()));
+        Self { fan_out, tally, number: None, listeners: None }
     }
 
     /// Puts the question to every node.
     pub(crate) fn ask(
         &mut self,
         nodes: &[Arc<dyn Node>],
-        question: impl Fn(usize, &Arc<dyn Node>) -> Answer,
+        question: impl Fn(usize, &Arc<dyn Node>) -> ReplyFuture,
     ) {
         for (index, node) in nodes.iter().enumerate() {
             self.fan_out.push(question(index, node));
@@ -124,9 +129,23 @@ impl Round {
     }
 
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Option<Verdict> {
-        let Self { fan_out, tally } = self;
-        fan_out.poll_all(cx, |index, vote| tally.count(index, vote));
+        let Self { fan_out, tally, number, listeners } = self;
+        fan_out.poll_all(cx, |index, reply| {
+            *number = reply.number.max(*number);
+            *listeners = reply.listeners.max(*listeners);
+            tally.count(index, reply.vote);
+        });
         tally.verdict()
+    }
+
+    /// The greatest number that a node has given so far.
+    pub(crate) fn number(&self) -> Option<i64> {
+        self.number
+    }
+
+    /// How many subscribers were notified so far, on the node with the most.
+    pub(crate) fn listeners(&self) -> Option<usize> {
+        self.listeners
     }
 
     pub(crate) fn tally(&self) -> &Tally {
@@ -143,7 +162,7 @@ impl Round {
     }
 
     /// The answer of a node that is still under way.
-    pub(crate) fn take_pending(&mut self, index: usize) -> Option<Answer> {
+    pub(crate) fn take_pending(&mut self, index: usize) -> Option<ReplyFuture> {
         self.fan_out.take(index)
     }
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::quorum::quorum;
 use crate::error::Vote;
+use crate::quorum::quorum;
 
 /// The votes of one round, one place for each configured node.
 #[derive(Debug)]

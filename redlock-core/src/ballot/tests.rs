@@ -17,7 +17,7 @@ use crate::error::{NodeError, Vote};
 use crate::key::LockKey;
 use crate::lease::Background;
 use crate::node::fake::{FakeNode, Mode, Question};
-use crate::node::{Claim, Dialect, LockName, Node};
+use crate::node::{Attempt, Dialect, LockName, Node};
 use crate::runtimes::Runtimes;
 
 const EXPIRE: Duration = Duration::from_secs(5);
@@ -70,9 +70,9 @@ impl Setup {
     }
 }
 
-fn claim() -> Arc<Claim> {
+fn attempt() -> Arc<Attempt> {
     let key = LockKey::new("order:42").unwrap();
-    Arc::new(Claim::new(LockName::new("", &key, Dialect::Plain), key))
+    Arc::new(Attempt::new(LockName::new("", &key, Dialect::Plain), key))
 }
 
 const UP: Mode = Mode::Up(Duration::ZERO);
@@ -86,7 +86,7 @@ async fn a_quorum_grants_without_waiting_for_the_others() {
         let setup = Setup::new(5);
         setup.set(&modes);
         let start = Instant::now();
-        setup.ballot.acquire(&claim(), EXPIRE).await.unwrap();
+        setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap();
         assert_eq!(start.elapsed(), Duration::ZERO);
     }
 }
@@ -95,15 +95,15 @@ async fn a_quorum_grants_without_waiting_for_the_others() {
 #[tokio::test(start_paused = true)]
 async fn an_attempt_is_given_up_when_it_is_dropped_or_refused() {
     let setup = Setup::new(3);
-    let kept = claim();
+    let kept = attempt();
     setup.ballot.acquire(&kept, EXPIRE).await.unwrap();
-    assert!(!kept.is_given_up());
-    let refused = claim();
+    assert!(!kept.is_abandoned());
+    let refused = attempt();
     setup.ballot.acquire(&refused, EXPIRE).await.unwrap_err();
-    assert!(refused.is_given_up());
-    let dropped = claim();
+    assert!(refused.is_abandoned());
+    let dropped = attempt();
     drop(setup.ballot.acquire(&dropped, EXPIRE).now_or_never());
-    assert!(dropped.is_given_up());
+    assert!(dropped.is_abandoned());
 }
 
 #[tokio::test(start_paused = true)]
@@ -112,7 +112,7 @@ async fn every_size_of_a_ballot_grants_with_a_majority_only() {
         for down in 0..=nodes {
             let setup = Setup::new(nodes);
             setup.nodes[..down].iter().for_each(|node| node.set(DOWN));
-            let granted = setup.ballot.acquire(&claim(), EXPIRE).await.is_ok();
+            let granted = setup.ballot.acquire(&attempt(), EXPIRE).await.is_ok();
             assert_eq!(granted, down <= may_fail, "{down} of {nodes} down");
         }
     }
@@ -124,7 +124,7 @@ async fn a_refusal_does_not_wait_for_the_others_either() {
     setup.nodes[..3].iter().for_each(|node| node.occupy(Duration::from_secs(3)));
     setup.set(&[UP, UP, UP, FROZEN, FROZEN]);
     let start = Instant::now();
-    let refusal = setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert_eq!(start.elapsed(), Duration::ZERO);
     let Refusal::Contended { remaining, .. } = refusal else { panic!("{refusal:?}") };
     assert_eq!(remaining, Some(Duration::from_secs(3)));
@@ -135,7 +135,7 @@ async fn a_refusal_does_not_wait_for_the_others_either() {
 async fn a_split_vote_is_contended_and_given_back() {
     let setup = Setup::new(2);
     setup.nodes[0].occupy(Duration::from_secs(3));
-    let refusal = setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(matches!(refusal, Refusal::Contended { remaining: None, .. }), "{refusal:?}");
     setup.nodes[0].forget();
     assert!(setup.free().await);
@@ -146,7 +146,7 @@ async fn silent_nodes_cost_the_timeout_and_no_more() {
     let setup = Setup::new(3);
     setup.set(&[UP, FROZEN, FROZEN]);
     let start = Instant::now();
-    let refusal = setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(start.elapsed() <= NODE_TIMEOUT + Duration::from_millis(2), "{:?}", start.elapsed());
     let Refusal::Unavailable(votes) = refusal else { panic!("{refusal:?}") };
     let votes: Vec<_> = votes.iter().map(|(_, vote)| vote.cloned().unwrap()).collect();
@@ -159,7 +159,7 @@ async fn silent_nodes_cost_the_timeout_and_no_more() {
 async fn late_grants_of_a_refused_attempt_are_released() {
     let setup = Setup::new(3);
     setup.set(&[UP, FROZEN, FROZEN]);
-    setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     setup.set(&[UP, UP, UP]);
     assert!(setup.free().await);
     for node in &setup.nodes {
@@ -172,7 +172,7 @@ async fn late_grants_of_a_refused_attempt_are_released() {
 async fn a_lost_answer_is_cleaned_up_after() {
     let setup = Setup::new(1);
     setup.set(&[Mode::AnswerLost]);
-    setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(setup.nodes[0].is_held());
     setup.set(&[UP]);
     assert!(setup.free().await);
@@ -183,7 +183,7 @@ async fn a_lost_answer_is_cleaned_up_after() {
 async fn a_grant_that_does_not_count_is_cleaned_up_after() {
     let setup = Setup::new(1);
     setup.set(&[Mode::Stepped]);
-    setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(setup.free().await);
     assert_eq!(setup.nodes[0].releases(), 1);
 }
@@ -192,7 +192,7 @@ async fn a_grant_that_does_not_count_is_cleaned_up_after() {
 async fn a_node_that_was_not_asked_is_not_bothered_either() {
     let setup = Setup::new(1);
     setup.set(&[Mode::OnProbation]);
-    setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     setup.background.finish(Duration::from_secs(1)).await;
     assert_eq!(setup.nodes[0].log(), []);
 }
@@ -201,7 +201,7 @@ async fn a_node_that_was_not_asked_is_not_bothered_either() {
 async fn a_node_that_refused_is_not_bothered_again() {
     let setup = Setup::new(3);
     setup.nodes[..2].iter().for_each(|node| node.occupy(Duration::from_secs(3)));
-    setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     setup.background.finish(Duration::from_secs(1)).await;
     let releases: Vec<_> = setup.nodes.iter().map(|node| node.releases()).collect();
     assert_eq!(releases, [0, 0, 1]);
@@ -215,9 +215,9 @@ async fn an_attempt_that_is_dropped_at_any_poll_leaves_nothing() {
         for polls in 0.. {
             let setup = Setup::new(3);
             setup.set(&modes);
-            let claim = claim();
+            let attempt = attempt();
             let completed = {
-                let mut attempt = Box::pin(setup.ballot.acquire(&claim, EXPIRE));
+                let mut attempt = Box::pin(setup.ballot.acquire(&attempt, EXPIRE));
                 let mut polled = 0;
                 std::future::poll_fn(|cx| {
                     if polled == polls {
@@ -247,8 +247,8 @@ async fn a_grant_that_comes_too_late_is_given_back() {
     let clock = FakeClock::default();
     let setup = Setup::with_clock(3, Arc::new(clock.clone()));
     setup.set(&[Mode::Up(Duration::from_millis(10)); 3]);
-    let claim = claim();
-    let attempt = setup.ballot.acquire(&claim, EXPIRE);
+    let attempt = attempt();
+    let attempt = setup.ballot.acquire(&attempt, EXPIRE);
     let suspend = async {
         sleep(Duration::from_millis(5)).await;
         clock.suspend(Duration::from_secs(6));
@@ -266,13 +266,15 @@ async fn a_lease_counts_from_before_the_question() {
     const LATENCY: Duration = Duration::from_millis(20);
     let setup = Setup::new(3);
     setup.set(&[Mode::Up(LATENCY); 3]);
-    let claim = claim();
+    let attempt = attempt();
     let before = setup.ballot.clock.now();
-    let Grant { since, decided, .. } = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    let Grant { since, decided, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     assert!(decided.since(before) >= LATENCY);
     assert_eq!(since.since(before), Duration::ZERO);
     let before = setup.ballot.clock.now();
-    let Extension::Extended { since } = setup.ballot.extend(&claim, EXPIRE).await else { panic!() };
+    let Extension::Extended { since } = setup.ballot.extend(&attempt, EXPIRE).await else {
+        panic!()
+    };
     assert_eq!(since.since(before), Duration::ZERO);
 }
 
@@ -280,7 +282,7 @@ async fn a_lease_counts_from_before_the_question() {
 #[tokio::test(start_paused = true)]
 async fn a_release_never_takes_the_next_holders_lock() {
     let setup = Setup::new(3);
-    let (first, second) = (claim(), claim());
+    let (first, second) = (attempt(), attempt());
     let Grant { since, .. } = setup.ballot.acquire(&first, EXPIRE).await.unwrap();
     sleep(EXPIRE).await;
     setup.ballot.acquire(&second, EXPIRE).await.unwrap();
@@ -292,11 +294,11 @@ async fn a_release_never_takes_the_next_holders_lock() {
 #[tokio::test(start_paused = true)]
 async fn a_release_goes_to_nodes_that_were_late_or_away() {
     let setup = Setup::new(5);
-    let claim = claim();
-    let Grant { since, .. } = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    let attempt = attempt();
+    let Grant { since, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     sleep(Duration::from_millis(1)).await;
     setup.set(&[UP, UP, UP, FROZEN, DOWN]);
-    let release = setup.ballot.release(claim, since.after(EXPIRE)).await;
+    let release = setup.ballot.release(attempt, since.after(EXPIRE)).await;
     assert!(matches!(release, Release::Released), "{release:?}");
     assert!(setup.nodes[3].is_held() && setup.nodes[4].is_held());
     sleep(Duration::from_millis(300)).await;
@@ -308,10 +310,10 @@ async fn a_release_goes_to_nodes_that_were_late_or_away() {
 #[tokio::test(start_paused = true)]
 async fn a_release_is_repeated_until_the_lease_has_run_out() {
     let setup = Setup::new(1);
-    let claim = claim();
-    let Grant { since, .. } = setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    let attempt = attempt();
+    let Grant { since, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.set(&[DOWN]);
-    let release = setup.ballot.release(claim, since.after(EXPIRE)).await;
+    let release = setup.ballot.release(attempt, since.after(EXPIRE)).await;
     assert!(matches!(release, Release::Unavailable(_)), "{release:?}");
     let start = Instant::now();
     setup.background.finish(Duration::from_secs(60)).await;
@@ -322,28 +324,28 @@ async fn a_release_is_repeated_until_the_lease_has_run_out() {
 #[tokio::test(start_paused = true)]
 async fn a_failed_extension_is_no_release() {
     let setup = Setup::new(3);
-    let claim = claim();
-    setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    let attempt = attempt();
+    setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     sleep(Duration::from_millis(1)).await;
     setup.set(&[UP, DOWN, FROZEN]);
-    let extension = setup.ballot.extend(&claim, EXPIRE).await;
+    let extension = setup.ballot.extend(&attempt, EXPIRE).await;
     assert!(matches!(extension, Extension::Unavailable(_)), "{extension:?}");
     assert!(setup.nodes.iter().all(|node| node.is_held()));
     setup.set(&[UP; 3]);
-    let extension = setup.ballot.extend(&claim, EXPIRE).await;
+    let extension = setup.ballot.extend(&attempt, EXPIRE).await;
     assert!(matches!(extension, Extension::Extended { .. }), "{extension:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_extension_that_a_quorum_denies_is_a_loss() {
     let setup = Setup::new(3);
-    let claim = claim();
-    setup.ballot.acquire(&claim, EXPIRE).await.unwrap();
+    let attempt = attempt();
+    setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.nodes[0].forget();
-    let extension = setup.ballot.extend(&claim, EXPIRE).await;
+    let extension = setup.ballot.extend(&attempt, EXPIRE).await;
     assert!(matches!(extension, Extension::Extended { .. }), "{extension:?}");
     setup.nodes[1].forget();
-    let extension = setup.ballot.extend(&claim, EXPIRE).await;
+    let extension = setup.ballot.extend(&attempt, EXPIRE).await;
     assert!(matches!(extension, Extension::Lost(_)), "{extension:?}");
 }
 
@@ -354,12 +356,12 @@ async fn a_node_that_is_not_known_to_be_silent_is_waited_for() {
     let setup = Setup::new(3);
     setup.set(&[FROZEN; 3]);
     setup.nodes.iter().for_each(|node| node.set_silence_is_known(false));
-    let claim = claim();
+    let attempt = attempt();
     let thaw = async {
         sleep(NODE_TIMEOUT * 20).await;
         setup.set(&[UP; 3]);
     };
-    let (granted, ()) = tokio::join!(setup.ballot.acquire(&claim, EXPIRE), thaw);
+    let (granted, ()) = tokio::join!(setup.ballot.acquire(&attempt, EXPIRE), thaw);
     granted.unwrap();
 }
 
@@ -369,13 +371,13 @@ async fn a_silent_node_that_answers_before_the_decision_has_its_vote() {
     let setup = Setup::new(3);
     setup.set(&[FROZEN, FROZEN, UP]);
     setup.nodes[1].set_silence_is_known(false);
-    let claim = claim();
+    let attempt = attempt();
     let start = Instant::now();
     let thaw = async {
         sleep(NODE_TIMEOUT * 3).await;
         setup.nodes[0].set(UP);
     };
-    let (granted, ()) = tokio::join!(setup.ballot.acquire(&claim, EXPIRE), thaw);
+    let (granted, ()) = tokio::join!(setup.ballot.acquire(&attempt, EXPIRE), thaw);
     granted.unwrap();
     assert_eq!(start.elapsed(), NODE_TIMEOUT * 3);
 }
@@ -388,7 +390,7 @@ async fn a_node_has_the_time_to_find_out_that_it_is_silent() {
     setup.set(&[FROZEN; 3]);
     setup.nodes.iter().for_each(|node| node.ask_when_looked_at());
     let start = Instant::now();
-    let refusal = setup.ballot.acquire(&claim(), EXPIRE).await.unwrap_err();
+    let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(matches!(refusal, Refusal::Unavailable(_)), "{refusal:?}");
     assert!(start.elapsed() < NODE_TIMEOUT * 3 / 2, "{:?}", start.elapsed());
 }
@@ -401,7 +403,7 @@ async fn a_round_that_outlasts_its_lease_is_timed_out() {
         setup.set(&[FROZEN; 3]);
         setup.nodes.iter().for_each(|node| node.set_silence_is_known(is_known));
         let start = Instant::now();
-        let refusal = setup.ballot.acquire(&claim(), expire).await.unwrap_err();
+        let refusal = setup.ballot.acquire(&attempt(), expire).await.unwrap_err();
         let Refusal::TimedOut { elapsed, votes } = refusal else { panic!("{refusal:?}") };
         assert!(votes.iter().all(|(_, vote)| vote.is_none()), "no node is blamed: {votes}");
         assert_eq!(elapsed, start.elapsed());
@@ -438,7 +440,7 @@ async fn the_late_answers_of_a_granted_round_are_awaited() {
     let leftovers = Arc::new(Leftovers::default());
     setup.ballot.aftercare = Arc::<Leftovers>::clone(&leftovers);
     setup.set(&[UP, UP, FROZEN]);
-    setup.ballot.acquire(&claim(), EXPIRE).await.unwrap();
+    setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap();
     let awaited = std::mem::take(&mut *leftovers.awaited.lock());
     assert_eq!(awaited.len(), 1);
     setup.set(&[UP; 3]);

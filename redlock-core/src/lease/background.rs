@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::ballot::{Aftercare, FanOut, Forgotten, Leftover, UnderWay};
+use crate::ballot::{Aftercare, Attempt, FanOut, Forgotten, Leftover, UnderWay};
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeError, Vote};
-use crate::node::{Answer, Claim, Node, patiently};
+use crate::node::{Node, NodeStatus, Reply, ReplyFuture, poll_periodically};
 use crate::runtimes::{Runtimes, Service};
 
 /// The pause before a node that failed to release is asked again; it doubles.
@@ -48,9 +48,9 @@ struct Releases {
     next_id: u64,
 }
 
-/// A claim that is being released on the nodes that may hold it.
+/// A attempt that is being released on the nodes that may hold it.
 struct PendingRelease {
-    claim: Arc<Claim>,
+    attempt: Arc<Attempt>,
     until: Moment,
     nodes: Vec<NodeRelease>,
 }
@@ -155,10 +155,10 @@ impl Aftercare for Background {
 
     fn restore(&self, forgotten: Forgotten) {
         let Some((runtime, _)) = self.runtime() else { return };
-        let Forgotten { claim, expire, nodes, mut gone, answers } = forgotten;
+        let Forgotten { attempt, expire, nodes, mut gone, answers } = forgotten;
         runtime.spawn(async move {
-            let forgot = |index, vote| {
-                if vote == Vote::Gone {
+            let forgot = |index, reply: Reply| {
+                if reply.vote == Vote::Gone {
                     gone.push(index);
                 }
             };
@@ -166,34 +166,36 @@ impl Aftercare for Background {
             answers.finish(forgot).await;
             for index in gone {
                 // Not for a lease that is over soon, or a holder that has gone.
-                if claim.is_given_up() || begun.elapsed() > expire / 3 {
+                if attempt.is_abandoned() || begun.elapsed() > expire / 3 {
                     return;
                 }
-                claim.note_asked(index);
-                let vote = patiently(nodes[index].acquire(&claim, expire)).await;
+                attempt.note_asked(index);
+                let reply = poll_periodically(nodes[index].call(attempt.acquire(expire))).await;
                 tracing::debug!(
-                    key = %claim.key(), node = %nodes[index].name(), %vote,
+                    key = %attempt.key(), node = %nodes[index].name(), vote = %reply.vote,
                     "set a lock again that the node had forgotten"
                 );
-                if let Some(token) = claim.first_token() {
-                    let _ = patiently(nodes[index].confirm(&claim, token.number())).await;
+                if let Some(number) = attempt.number() {
+                    let _ = poll_periodically(nodes[index].call(attempt.confirm(number))).await;
                 }
                 // The release may have overtaken it.
-                if claim.is_given_up() {
-                    let _ = patiently(nodes[index].release(&claim)).await;
+                if attempt.is_abandoned() {
+                    let _ = poll_periodically(nodes[index].call(attempt.release())).await;
                 }
             }
         });
     }
 
     fn release(&self, leftover: Leftover) {
-        let Leftover { claim, until, nodes } = leftover;
+        let Leftover { attempt, until, nodes } = leftover;
         let mut nodes: Vec<NodeRelease> = nodes
             .into_iter()
             .map(|(node, under_way)| {
                 let (acquiring, answer) = match under_way {
-                    UnderWay::Nothing => (None, node.release(&claim)),
-                    UnderWay::Acquiring(acquiring) => (Some(acquiring), node.release(&claim)),
+                    UnderWay::Nothing => (None, node.call(attempt.release())),
+                    UnderWay::Acquiring(acquiring) => {
+                        (Some(acquiring), node.call(attempt.release()))
+                    }
                     UnderWay::Releasing(answer) => (None, answer),
                 };
                 NodeRelease { node, replies: Mutex::new(Replies { acquiring, answer }) }
@@ -208,7 +210,7 @@ impl Aftercare for Background {
         if nodes.is_empty() {
             return;
         }
-        let release = Arc::new(PendingRelease { claim, until, nodes });
+        let release = Arc::new(PendingRelease { attempt, until, nodes });
         let mut releases = self.releases.lock();
         let id = releases.next_id;
         releases.next_id += 1;
@@ -226,13 +228,13 @@ impl PendingRelease {
     /// Waits until every node has confirmed the release, or the lease has run out there.
     async fn finish(&self, clock: &dyn Clock) {
         let left = clock.now().until(self.until);
-        let nodes = self.nodes.iter().map(|node| node.finish(&self.claim, self.until, clock));
+        let nodes = self.nodes.iter().map(|node| node.finish(&self.attempt, self.until, clock));
         // What is sent by then takes effect whenever the node wakes up.
         let _ = tokio::time::timeout(left, futures_util::future::join_all(nodes)).await;
     }
 }
 
-/// The release of one claim on one node.
+/// The release of one attempt on one node.
 struct NodeRelease {
     node: Arc<dyn Node>,
     replies: Mutex<Replies>,
@@ -241,8 +243,8 @@ struct NodeRelease {
 struct Replies {
     /// The acquisition that comes before, if it is still under way: it is polled first, so that it is
     /// sent first.
-    acquiring: Option<Answer>,
-    answer: Answer,
+    acquiring: Option<ReplyFuture>,
+    answer: ReplyFuture,
 }
 
 impl NodeRelease {
@@ -253,25 +255,25 @@ impl NodeRelease {
         {
             replies.acquiring = None;
         }
-        let vote = std::task::ready!(Pin::new(&mut replies.answer).poll(cx));
+        let reply = std::task::ready!(Pin::new(&mut replies.answer).poll(cx));
         // It may be polled again: once when it is sent, once by each task that waits for it.
-        replies.answer = Answer::Ready(vote.clone());
-        Poll::Ready(vote)
+        replies.answer = ReplyFuture::ready(reply.clone());
+        Poll::Ready(reply.vote)
     }
 
-    /// Asks again until the node has confirmed that it does not hold the claim, or cannot hold it
+    /// Asks again until the node has confirmed that it does not hold the attempt, or cannot hold it
     /// any more because its lease has run out. A node that does not answer is waited for.
-    async fn finish(&self, claim: &Arc<Claim>, until: Moment, clock: &dyn Clock) {
+    async fn finish(&self, attempt: &Arc<Attempt>, until: Moment, clock: &dyn Clock) {
         let mut pause = FIRST_PAUSE;
         loop {
-            let vote = patiently(std::future::poll_fn(|cx| self.poll(cx))).await;
+            let vote = poll_periodically(std::future::poll_fn(|cx| self.poll(cx))).await;
             let Vote::Failed(error) = vote else { return };
             let left = clock.now().until(until);
             if left.is_zero() {
                 return;
             }
             tracing::debug!(
-                key = %claim.key(), node = %self.node.name(), %error,
+                key = %attempt.key(), node = %self.node.name(), %error,
                 "a release was not confirmed; it is repeated"
             );
             if matches!(error, NodeError::NotConnected(_)) {
@@ -280,12 +282,12 @@ impl NodeRelease {
                 tokio::time::sleep(pause.min(left)).await;
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
-            self.node.recovered().await;
+            self.node.status().wait_for(NodeStatus::is_up).await;
             if matches!(error, NodeError::NotConnected(_)) {
                 // Known to be up a moment before it is told apart from broken.
                 tokio::time::sleep(FIRST_PAUSE.min(left)).await;
             }
-            self.replies.lock().answer = self.node.release(claim);
+            self.replies.lock().answer = self.node.call(attempt.release());
         }
     }
 }
@@ -311,15 +313,15 @@ mod tests {
     async fn a_release_that_fails_at_its_first_poll_is_repeated() {
         let background = Background::new(Arc::new(SystemClock), &Runtimes::new());
         let key = LockKey::new("a").unwrap();
-        let claim = Arc::new(Claim::new(LockName::new("", &key, Dialect::Plain), key));
+        let attempt = Arc::new(Attempt::new(LockName::new("", &key, Dialect::Plain), key));
         let fake = FakeNode::start("node");
-        assert_eq!(fake.acquire(&claim, Duration::from_secs(30)).await, Vote::Granted);
+        assert_eq!(fake.acquire(&attempt, Duration::from_secs(30)).await, Vote::Granted);
         let node = Arc::clone(&fake) as Arc<dyn Node>;
         let failed =
             Answer::pending(async { Vote::Failed(NodeError::ConnectionBroke("closed".into())) });
         let until = background.clock.now().after(Duration::from_secs(30));
         let nodes = vec![(node, UnderWay::Releasing(failed))];
-        background.release(Leftover { claim, until, nodes });
+        background.release(Leftover { attempt, until, nodes });
         background.finish(Duration::from_secs(5)).await;
         assert!(!fake.is_held());
     }

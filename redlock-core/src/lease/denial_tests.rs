@@ -12,7 +12,7 @@ use super::tests::{SECOND, manager, set};
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::fake::{FakeNode, Mode};
-use crate::node::{Claim, Dialect, LockName, Node};
+use crate::node::{Attempt, Dialect, LockName, Node};
 use crate::{ExtendError, LockKey, LockManager, LockManagerBuilder, LockRequest};
 
 /// Slow enough that a hand-over comes between a question and its answer.
@@ -140,10 +140,10 @@ async fn what_is_denied_after_a_second_hand_over_is_lost_for_the_third() {
 fn what_the_nodes_have_denied_is_not_handed_on() {
     for denied in [false, true] {
         let key = LockKey::new("a").unwrap();
-        let claim = Arc::new(Claim::new(LockName::new("", &key, Dialect::Plain), key));
+        let attempt = Arc::new(Attempt::new(LockName::new("", &key, Dialect::Plain), key));
         let clock = FakeClock::default();
         let now = clock.now();
-        let held = Arc::new(Held::new(claim, Arc::new(clock), now, now, 30 * SECOND));
+        let held = Arc::new(Held::new(attempt, Arc::new(clock), now, now, 30 * SECOND));
         held.give_back();
         if denied {
             held.denied();

@@ -7,19 +7,18 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::ballot::{Ballot, Extension, validity};
+use crate::ballot::{Attempt, Ballot, Extension, MinHold};
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
-use crate::node::{Claim, MinHold};
-use crate::telemetry;
+use crate::{telemetry, validity};
 
 use super::keeper::Due;
 
 /// A lock that was acquired.
 #[derive(Debug)]
 pub(crate) struct Held {
-    claim: Arc<Claim>,
+    attempt: Arc<Attempt>,
     clock: Arc<dyn Clock>,
     /// How often losses are logged as warnings: each one where there is no limit.
     log_limit: Option<Arc<LogLimit>>,
@@ -30,7 +29,7 @@ pub(crate) struct Held {
     changed: Notify,
     /// How many guards share it.
     guards: AtomicUsize,
-    /// Whom the lock was handed on to, with the same claim.
+    /// Whom the lock was handed on to, with the same attempt.
     next: Mutex<Option<Arc<Held>>>,
     /// Where it stands in the keeper's ledger; changed under the ledger's lock only.
     due: Mutex<Option<Due>>,
@@ -61,7 +60,7 @@ pub(crate) enum State {
 
 impl Held {
     pub(crate) fn new(
-        claim: Arc<Claim>,
+        attempt: Arc<Attempt>,
         clock: Arc<dyn Clock>,
         since: Moment,
         decided: Moment,
@@ -71,7 +70,7 @@ impl Held {
         let runs_out = decided.after(expire);
         let term = Term { state: State::Held, since, expire, unconfirmed: false, runs_out };
         Self {
-            claim,
+            attempt,
             clock,
             log_limit: None,
             term: Mutex::new(term),
@@ -95,12 +94,12 @@ impl Held {
         let mut next = self.next.lock();
         let term = *self.term.lock();
         // What the nodes have denied since the holder ended is given up, and not lost for it.
-        if term.state == State::Lost || self.claim.is_given_up() {
+        if term.state == State::Lost || self.attempt.is_abandoned() {
             return None;
         }
         let term = Term { state: State::Held, ..term };
         let passed_on = Arc::new(Self {
-            claim: Arc::clone(&self.claim),
+            attempt: Arc::clone(&self.attempt),
             clock: Arc::clone(&self.clock),
             log_limit: self.log_limit.clone(),
             term: Mutex::new(term),
@@ -139,22 +138,22 @@ impl Held {
     /// before. Never shortens that.
     pub(crate) fn stay(&self, min_hold: MinHold, since: Moment) {
         match min_hold {
-            MinHold::For(time) => self.claim.stay_until(since.after(time), &self.clock),
-            MinHold::UntilExpiry => self.claim.stay_until_expiry(),
+            MinHold::For(time) => self.attempt.stay_until(since.after(time), &self.clock),
+            MinHold::UntilExpiry => self.attempt.stay_until_expiry(),
         }
     }
 
     /// Whether the lock stays on the nodes until then, even if it is released at once.
     pub(crate) fn stays_until(&self, moment: Moment) -> bool {
         let Term { since, expire, .. } = *self.term.lock();
-        self.claim.stays_until(moment) && since.after(expire).until(moment).is_zero()
+        self.attempt.stays_until(moment) && since.after(expire).until(moment).is_zero()
     }
 
     /// Whether its holder has released it and it stays on the nodes until its lease runs out.
     pub(crate) fn is_left_to_expire(&self) -> bool {
-        // The claim may be kept by a later holder.
+        // The attempt may be kept by a later holder.
         let is_last = self.next.lock().is_none();
-        is_last && self.state() == State::Released && self.claim.stays_until_expiry()
+        is_last && self.state() == State::Released && self.attempt.stays_until_expiry()
     }
 
     /// The lease that was asked for last.
@@ -168,8 +167,8 @@ impl Held {
         validity::remaining(term.expire, self.clock.now().since(term.since))
     }
 
-    pub(crate) fn claim(&self) -> &Arc<Claim> {
-        &self.claim
+    pub(crate) fn attempt(&self) -> &Arc<Attempt> {
+        &self.attempt
     }
 
     /// How long the holder may still believe in the lock. Compared with the clock at each use
@@ -190,12 +189,12 @@ impl Held {
         self.term.lock().state
     }
 
-    /// Until when a node may hold the claim.
+    /// Until when a node may hold the attempt.
     pub(crate) fn runs_out(&self) -> Moment {
         self.term.lock().runs_out
     }
 
-    /// Whether no node can hold the claim for longer than this time from now.
+    /// Whether no node can hold the attempt for longer than this time from now.
     pub(crate) fn runs_out_within(&self, time: Duration) -> bool {
         self.clock.now().after(time).until(self.runs_out()).is_zero()
     }
@@ -213,7 +212,7 @@ impl Held {
 
         self.may_run_out_at(self.clock.now().after(ballot.node_timeout).after(expire));
         let _extending = Extending(self, expire);
-        ballot.extend(&self.claim, expire).await
+        ballot.extend(&self.attempt, expire).await
     }
 
     fn may_run_out_at(&self, runs_out: Moment) {
@@ -267,10 +266,10 @@ impl Held {
     /// Ends the holding because the lock is lost, and says so, once (invariant 8).
     pub(crate) fn lose(&self, reason: &'static str) {
         if self.end(State::Lost) {
-            self.claim.give_up();
+            self.attempt.abandon();
             telemetry::lost();
             // One event per loss. When thousands of locks are lost at once, one warning stands for them.
-            let key = self.claim.key();
+            let key = self.attempt.key();
             let limit = self.log_limit.as_ref();
             if let Some(suppressed) = limit.map_or(Some(0), |limit| limit.pass("lost", "")) {
                 tracing::warn!(%key, reason, suppressed, "a lock was lost");
@@ -280,11 +279,11 @@ impl Held {
         }
     }
 
-    /// Ends the holding because a quorum of nodes has denied the claim. Whoever the lock was handed on
+    /// Ends the holding because a quorum of nodes has denied the attempt. Whoever the lock was handed on
     /// to has lost it as well, and is told (invariant 8).
     pub(crate) fn denied(self: &Arc<Self>) {
         // First, so that it is not handed on from now on.
-        self.claim.give_up();
+        self.attempt.abandon();
         let mut held = Arc::clone(self);
         loop {
             held.lose("a quorum of nodes does not hold it any more");
@@ -295,7 +294,7 @@ impl Held {
 
     /// Ends the holding of a lock that was handed over and never came to be held.
     pub(crate) fn discard(&self) {
-        self.claim.give_up();
+        self.attempt.abandon();
         self.end(State::Lost);
     }
 

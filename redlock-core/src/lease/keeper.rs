@@ -236,12 +236,12 @@ async fn renew(ledger: &Ledger, ballot: &Ballot, entry: Entry, lease: Duration) 
         }
         Extension::Lost(votes) => {
             ledger.remove(held);
-            tracing::debug!(key = %held.claim().key(), %votes, "a renewal was denied");
+            tracing::debug!(key = %held.attempt().key(), %votes, "a renewal was denied");
             held.denied();
         }
         // Not lost as long as validity is left (invariant 7).
         Extension::Unavailable(votes) => {
-            tracing::debug!(key = %held.claim().key(), %votes, "a renewal failed; it is repeated");
+            tracing::debug!(key = %held.attempt().key(), %votes, "a renewal failed; it is repeated");
             held.not_extended();
             let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
             let due = Instant::now() + retry.min(held.remaining());

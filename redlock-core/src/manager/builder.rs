@@ -5,32 +5,34 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use super::connect::wait_for_quorum;
 use super::{LockManager, Shared, check_guarded};
-use crate::ballot::{Aftercare, Ballot, validity};
+use crate::ballot::{Aftercare, Ballot};
 use crate::clock::{Clock, SystemClock};
 use crate::error::{ConnectError, InvalidOption};
 use crate::lease::{Background, Keeper};
+use crate::lock::Dialect;
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
 use crate::node::redis::{Endpoint, RedisNode, Servers};
-use crate::node::{Dialect, Node};
+use crate::node::{Node, Ordered};
 use crate::queue::Queues;
 use crate::request::check_expire;
 use crate::runtimes::Runtimes;
-use crate::telemetry;
+use crate::{telemetry, validity};
 
 const EXPIRE: Duration = Duration::from_secs(30);
 /// With a single node there is no other to decide: better late than never.
 const NODE_TIMEOUT_OF_ONE: Duration = Duration::from_secs(1);
 /// A quorum does not wait for a silent minority. A silent majority is noticed within half a second, also
-/// when it falls silent between two replies, which takes twice as long.
+/// when it falls silent between two replies, which takes a quarter longer.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 const LONGEST_PREFIX: usize = 100;
 const OUTAGE_GRACE: Duration = Duration::from_secs(2);
 const MAX_WAITERS: usize = 1000;
-/// More would not make it safer, only slower; a claim remembers the nodes it asked in 64 bits.
+/// More would not make it safer, only slower; a attempt remembers the nodes it asked in 64 bits.
 const MAX_NODES: usize = 63;
 
 /// The configuration of a [`LockManager`].
@@ -80,6 +82,7 @@ pub struct LockManagerBuilder {
 enum NodeConfig {
     Url(String),
     Memory(MemoryNode),
+    Node(Arc<dyn Node>),
     #[cfg(test)]
     Endpoint(Box<Endpoint>),
 }
@@ -122,6 +125,17 @@ impl LockManagerBuilder {
     /// [`MemoryNode`] exclude each other.
     pub fn memory_node(mut self, node: &MemoryNode) -> Self {
         self.nodes.push(NodeConfig::Memory(node.clone()));
+        self
+    }
+
+    /// Adds a node of another kind, see [`node`](crate::node). A node that is not
+    /// [ordered](crate::node::Capabilities::ordered) is wrapped by [`Ordered`].
+    pub fn node(mut self, node: impl Node + Clone) -> Self {
+        self.nodes.push(NodeConfig::Node(if node.capabilities().ordered {
+            Arc::new(node)
+        } else {
+            Arc::new(Ordered::new(node))
+        }));
         self
     }
 
@@ -288,48 +302,48 @@ impl LockManagerBuilder {
         let mut redis_nodes = Vec::new();
         let servers = Arc::default();
         for (index, config) in self.nodes.iter().enumerate() {
-            nodes.push(match config {
-                NodeConfig::Memory(node) => Arc::new(node.clone()),
-                NodeConfig::Url(url) => {
-                    let endpoint = Endpoint::parse(url).map_err(|reason| {
-                        ConnectError::InvalidUrl { position: index + 1, reason }
-                    })?;
-                    self.redis_node(endpoint, index, &clock, &servers, &mut redis_nodes)
+            let endpoint = match config {
+                NodeConfig::Memory(node) => {
+                    nodes.push(Arc::new(node.clone()));
+                    continue;
                 }
+                NodeConfig::Node(node) => {
+                    nodes.push(Arc::clone(node));
+                    continue;
+                }
+                NodeConfig::Url(url) => Endpoint::parse(url)
+                    .map_err(|reason| ConnectError::InvalidUrl { position: index + 1, reason })?,
                 #[cfg(test)]
-                NodeConfig::Endpoint(endpoint) => {
-                    let endpoint = Endpoint::clone(endpoint);
-                    self.redis_node(endpoint, index, &clock, &servers, &mut redis_nodes)
-                }
-            });
+                NodeConfig::Endpoint(endpoint) => Endpoint::clone(endpoint),
+            };
+            let node = self.redis_node(endpoint, &clock, &servers);
+            redis_nodes.push(Arc::clone(&node));
+            nodes.push(node);
         }
         check_memory_nodes(&self.nodes)?;
-        crate::node::redis::connect_all(&nodes, &redis_nodes).await?;
+        let connect_timeout = self.connect_timeout;
         let manager = self.wire(nodes, clock);
-        for (_, node) in redis_nodes {
-            manager.shared.runtimes.serve(&node);
+        for node in &redis_nodes {
+            manager.shared.runtimes.serve(node);
         }
+        wait_for_quorum(&manager.shared.ballot, connect_timeout).await?;
         Ok(manager)
     }
 
     fn redis_node(
         &self,
         endpoint: Endpoint,
-        index: usize,
         clock: &Arc<dyn Clock>,
         servers: &Arc<Servers>,
-        redis_nodes: &mut Vec<(usize, Arc<RedisNode>)>,
     ) -> Arc<RedisNode> {
-        let node = RedisNode::new(
+        RedisNode::new(
             endpoint,
             self.resolved_node_timeout(self.nodes.len()),
             self.connect_timeout,
             self.restart_guard,
             Arc::clone(clock),
             servers,
-        );
-        redis_nodes.push((index, Arc::clone(&node)));
-        node
+        )
     }
 
     pub(super) fn in_memory() -> LockManager {
@@ -368,7 +382,7 @@ impl LockManagerBuilder {
         let background = Background::new(Arc::clone(&clock), &runtimes);
         let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
-        let ballot = Ballot { nodes: nodes.into(), node_timeout, clock, aftercare };
+        let ballot = Ballot::new(nodes, node_timeout, clock, aftercare);
         let keeper = Arc::new(Keeper::new(ballot.clone()));
         runtimes.serve(&keeper);
         let shared = Shared {
@@ -377,7 +391,6 @@ impl LockManagerBuilder {
             queues: Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace)),
             ballot,
             background,
-            counter: format!("{prefix}redlock:fencing").into(),
             prefix: prefix.into(),
             dialect,
             expire,

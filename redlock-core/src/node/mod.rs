@@ -125,6 +125,7 @@ pub use ordered::Ordered;
 pub use reply_future::ReplyFuture;
 pub(crate) use reply_future::poll_periodically;
 pub use status::{NodeStatus, StatusReceiver, StatusSender};
+pub(crate) use subscription::Ready;
 pub use subscription::{Notify, Subscription};
 
 /// An independent store of locks, with one vote. See the [module](self) for how to write one.

@@ -7,11 +7,13 @@ use std::sync::Arc;
 /// What a node calls when a lock is released. It returns at once, and may be called from any thread.
 pub type Notify = Arc<dyn Fn() + Send + Sync>;
 
+pub(crate) type Ready = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
+
 /// A subscription to the releases of one lock on one node. It ends when it is dropped.
 #[must_use = "the subscription ends when it is dropped"]
 pub struct Subscription {
     unsubscribe: Option<Box<dyn FnOnce() + Send + Sync>>,
-    ready: Option<Pin<Box<dyn Future<Output = ()> + Send + Sync>>>,
+    ready: Option<Ready>,
 }
 
 impl Subscription {
@@ -22,16 +24,15 @@ impl Subscription {
 
     /// A subscription that comes into effect when `ready` completes. From then on no release is missed,
     /// or none will ever be heard of, because the store does not permit the subscription.
-    pub fn ready_after(self, ready: impl Future<Output = ()> + Send + Sync + 'static) -> Self {
-        Self { ready: Some(Box::pin(ready)), ..self }
+    pub fn ready_after(mut self, ready: impl Future<Output = ()> + Send + Sync + 'static) -> Self {
+        self.ready = Some(Box::pin(ready));
+        self
     }
 
-    /// Waits until the subscription is in effect, or will never be.
-    pub(crate) async fn ready(&mut self) {
-        if let Some(ready) = &mut self.ready {
-            ready.await;
-            self.ready = None;
-        }
+    /// Returns a future that completes when the subscription is in effect, or will never be. Later calls
+    /// return `None`, as does the first one where the subscription is in effect already.
+    pub(crate) fn take_ready(&mut self) -> Option<Ready> {
+        self.ready.take()
     }
 }
 

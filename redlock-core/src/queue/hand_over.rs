@@ -96,10 +96,10 @@ fn suits(held: &Held, waiter: WaiterOptions, node_timeout: Duration) -> bool {
         && held.expire() <= expire
         && held.runs_out_within(expire + node_timeout)
         // A fenced waiter needs a lock that the nodes have numbered.
-        && (!fenced || held.claim().counter().is_some())
+        && (!fenced || held.attempt().is_fenced())
         // A lock that has to stay on the nodes is free for nobody.
-        && held.claim().stays_for().is_none()
-        && !held.claim().stays_until_expiry()
+        && held.attempt().stays_for().is_none()
+        && !held.attempt().stays_until_expiry()
 }
 
 /// Whether the new holder's lease is extended after a hand-over.

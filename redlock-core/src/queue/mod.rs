@@ -9,6 +9,7 @@ mod backoff;
 mod entry;
 mod hand_over;
 mod outage;
+mod queue_key;
 mod queues;
 mod release_signal;
 mod wait_queue;

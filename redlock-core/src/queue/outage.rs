@@ -4,8 +4,8 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::backoff::Backoff;
 use super::waiter::Waiter;
-use crate::ballot::quorum;
 use crate::error::{LockError, NodeError, Vote, Votes};
+use crate::quorum::quorum;
 
 /// A time in which no quorum of nodes answers. The callers of one key share it, so that the grace
 /// is spent once per outage and not once per waiter.

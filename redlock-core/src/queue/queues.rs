@@ -9,15 +9,16 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::entry::{EntryState, QueueEntry};
+use super::queue_key::QueueKey;
 use super::wait_queue::{Holder, WaitQueue};
 use crate::ballot::Ballot;
 use crate::lease::Held;
-use crate::node::LockName;
+use crate::lock::LockSpec;
 
 /// Who holds and who waits in this process, for every key.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    pub(super) by_name: Mutex<HashMap<LockName, WaitQueue>>,
+    pub(super) by_key: Mutex<HashMap<QueueKey, WaitQueue>>,
     pub(super) ballot: Ballot,
     pub(super) max_waiters: usize,
     /// How long waiters keep their places while no quorum of nodes answers.
@@ -31,28 +32,37 @@ pub(crate) struct Queues {
 pub(crate) struct ReleasePermit<'a> {
     queues: &'a Queues,
     held: &'a Arc<Held>,
+    /// How many processes were notified of the release.
+    listeners: usize,
+}
+
+impl ReleasePermit<'_> {
+    /// Notes that the lock was released, and how many processes were notified.
+    pub(crate) fn released(mut self, listeners: usize) {
+        self.listeners = listeners;
+    }
 }
 
 impl Queues {
     pub(crate) fn new(ballot: Ballot, max_waiters: usize, outage_grace: Duration) -> Self {
-        let (by_name, closed) = (Mutex::default(), AtomicBool::new(false));
-        Self { by_name, ballot, max_waiters, outage_grace, closed }
+        let (by_key, closed) = (Mutex::default(), AtomicBool::new(false));
+        Self { by_key, ballot, max_waiters, outage_grace, closed }
     }
 
     /// What is left of the validity of a lock that this process holds.
-    pub(crate) fn held_for(&self, name: &LockName) -> Option<Duration> {
-        self.by_name.lock().get(name)?.held_for()
+    pub(crate) fn held_for(&self, spec: &Arc<LockSpec>) -> Option<Duration> {
+        self.by_key.lock().get(&QueueKey::new(spec))?.held_for()
     }
 
     /// Ends all waiting; returns what is held in this process, also what was handed over and has not
     /// been taken yet.
     pub(crate) fn close(&self) -> Vec<Arc<Held>> {
         self.closed.store(true, Ordering::SeqCst);
-        let by_name = self.by_name.lock();
-        for queue in by_name.values() {
+        let by_key = self.by_key.lock();
+        for queue in by_key.values() {
             queue.waiting.iter().for_each(|entry| entry.changed.notify_one());
         }
-        let holders = by_name.values().filter_map(|queue| queue.holder.as_ref());
+        let holders = by_key.values().filter_map(|queue| queue.holder.as_ref());
         holders.map(|holder| Arc::clone(&holder.held)).collect()
     }
 
@@ -62,8 +72,8 @@ impl Queues {
 
     /// Notes that this process holds a lock.
     pub(crate) fn hold(&self, held: &Arc<Held>, scope: Option<u64>) {
-        let mut by_name = self.by_name.lock();
-        let queue = by_name.entry(held.claim().name().clone()).or_default();
+        let mut by_key = self.by_key.lock();
+        let queue = by_key.entry(QueueKey::new(held.attempt().spec())).or_default();
         queue.holder = Some(Holder::new(Arc::clone(held), scope));
         // A quorum has granted it.
         queue.outage = None;
@@ -74,8 +84,8 @@ impl Queues {
     /// Notes that a lock that was handed over is held by now, and that its scope shares it from now
     /// on. Not before: whoever was handed it may go without having taken it.
     pub(crate) fn take_over(&self, held: &Arc<Held>, scope: Option<u64>) {
-        let mut by_name = self.by_name.lock();
-        let Some(queue) = by_name.get_mut(held.claim().name()) else { return };
+        let mut by_key = self.by_key.lock();
+        let Some(queue) = by_key.get_mut(&QueueKey::new(held.attempt().spec())) else { return };
         if let Some(holder) = queue.holder.as_mut().filter(|holder| holder.is(held)) {
             holder.scope = scope;
             queue.wake_scope();
@@ -83,28 +93,28 @@ impl Queues {
     }
 
     /// Puts a caller back to the head of the queue: what it was handed has turned out to be lost.
-    pub(super) fn rejoin(&self, name: &LockName, entry: &Arc<QueueEntry>) {
-        let mut by_name = self.by_name.lock();
-        by_name.entry(name.clone()).or_default().waiting.push_front(Arc::clone(entry));
+    pub(super) fn rejoin(&self, key: &QueueKey, entry: &Arc<QueueEntry>) {
+        let mut by_key = self.by_key.lock();
+        by_key.entry(key.clone()).or_default().waiting.push_front(Arc::clone(entry));
     }
 
     /// Gives a lock that is no longer held to the next waiter; `None` says that it was handed
     /// over and nothing is left to do.
     pub(crate) fn pass_on<'a>(&'a self, held: &'a Arc<Held>) -> Option<ReleasePermit<'a>> {
-        let mut by_name = self.by_name.lock();
-        if let Some(queue) = by_name.get_mut(held.claim().name()) {
+        let mut by_key = self.by_key.lock();
+        if let Some(queue) = by_key.get_mut(&QueueKey::new(held.attempt().spec())) {
             let is_holder = queue.holder.as_ref().is_some_and(|holder| holder.is(held));
             if is_holder && queue.hand_over(self.ballot.node_timeout) {
                 return None;
             }
         }
-        Some(ReleasePermit { queues: self, held })
+        Some(ReleasePermit { queues: self, held, listeners: 0 })
     }
 
     /// A caller leaves its place, with or without the lock.
-    pub(super) fn leave(&self, name: &LockName, entry: &Arc<QueueEntry>) {
-        let mut by_name = self.by_name.lock();
-        if let Entry::Occupied(mut occupied) = by_name.entry(name.clone()) {
+    pub(super) fn leave(&self, key: &QueueKey, entry: &Arc<QueueEntry>) {
+        let mut by_key = self.by_key.lock();
+        if let Entry::Occupied(mut occupied) = by_key.entry(key.clone()) {
             let queue = occupied.get_mut();
             let was_first = queue.waiting.front().is_some_and(|first| Arc::ptr_eq(first, entry));
             queue.waiting.retain(|other| !Arc::ptr_eq(other, entry));
@@ -113,7 +123,7 @@ impl Queues {
             }
             tidy(occupied);
         }
-        drop(by_name);
+        drop(by_key);
         let state = std::mem::replace(&mut *entry.state.lock(), EntryState::Waiting);
         if let EntryState::HandedOver(held) = state {
             self.give_up(&held);
@@ -123,7 +133,7 @@ impl Queues {
     /// Gives up a lock without waiting for it.
     pub(crate) fn give_up(&self, held: &Arc<Held>) {
         if let Some(permit) = self.pass_on(held) {
-            self.ballot.release_in_background(Arc::clone(held.claim()), held.runs_out());
+            self.ballot.release_in_background(Arc::clone(held.attempt()), held.runs_out());
             drop(permit);
         }
     }
@@ -135,12 +145,12 @@ impl Queues {
 
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
-        self.by_name.lock().len()
+        self.by_key.lock().len()
     }
 }
 
 /// Stops listening where nobody waits, and removes a queue without waiters and holder.
-fn tidy(mut entry: OccupiedEntry<'_, LockName, WaitQueue>) {
+fn tidy(mut entry: OccupiedEntry<'_, QueueKey, WaitQueue>) {
     let queue = entry.get_mut();
     if queue.waiting.is_empty() {
         queue.release_signal = None;
@@ -153,16 +163,16 @@ fn tidy(mut entry: OccupiedEntry<'_, LockName, WaitQueue>) {
 
 impl Drop for ReleasePermit<'_> {
     fn drop(&mut self) {
-        let name = self.held.claim().name();
-        let mut by_name = self.queues.by_name.lock();
-        let Entry::Occupied(mut entry) = by_name.entry(name.clone()) else { return };
+        let key = QueueKey::new(self.held.attempt().spec());
+        let mut by_key = self.queues.by_key.lock();
+        let Entry::Occupied(mut entry) = by_key.entry(key) else { return };
         let queue = entry.get_mut();
         let is_holder = queue.holder.as_ref().is_some_and(|holder| holder.is(self.held));
         if is_holder {
             queue.holder = None;
         }
         let this_process_listens = queue.release_signal.is_some();
-        queue.fairness.note_release(self.held.claim().listeners(), this_process_listens);
+        queue.fairness.note_release(self.listeners, this_process_listens);
         queue.wake_first();
         tidy(entry);
     }

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::ballot::quorum;
-use crate::node::{Listening, LockName, Node, Notify, Ready};
+use crate::lock::LockSpec;
+use crate::node::{Node, Notify, Ready, Subscription};
+use crate::quorum::quorum;
 
 /// Notifies a waiter when a quorum of nodes has announced the release of a lock.
 ///
@@ -15,7 +16,7 @@ use crate::node::{Listening, LockName, Node, Notify, Ready};
 pub(crate) struct ReleaseSignal {
     announcements: Arc<Announcements>,
     /// Ends the listening with the signal.
-    _listening: Vec<Listening>,
+    _subscriptions: Vec<Subscription>,
 }
 
 struct Announcements {
@@ -24,25 +25,26 @@ struct Announcements {
 }
 
 impl ReleaseSignal {
-    /// Begins to listen. The second value resolves when no later release is missed.
-    pub(super) fn listen(nodes: &[Arc<dyn Node>], name: &LockName) -> (Self, Vec<Ready>) {
+    /// Begins to listen. The second value completes when no later release is missed, node by node.
+    pub(super) fn listen(nodes: &[Arc<dyn Node>], spec: &Arc<LockSpec>) -> (Self, Vec<Ready>) {
         let announcements = Arc::new(Announcements {
             by_node: Mutex::new(vec![false; nodes.len()]),
             quorum_reached: tokio::sync::Notify::new(),
         });
         let mut ready = Vec::with_capacity(nodes.len());
-        let listening = nodes
+        let subscriptions = nodes
             .iter()
             .enumerate()
             .map(|(index, node)| {
                 let announcements = Arc::clone(&announcements);
                 let notify: Notify = Arc::new(move || announcements.announce(index));
-                let (listening, heard) = node.listen(name, notify);
-                ready.push(heard);
-                listening
+                let mut subscription = node.subscribe(spec, notify);
+                let in_effect = || Box::pin(std::future::ready(())) as Ready;
+                ready.push(subscription.take_ready().unwrap_or_else(in_effect));
+                subscription
             })
             .collect();
-        (Self { announcements, _listening: listening }, ready)
+        (Self { announcements, _subscriptions: subscriptions }, ready)
     }
 
     /// Forgets what was announced so far.

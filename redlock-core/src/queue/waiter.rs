@@ -7,6 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::entry::{EntryState, QueueEntry, WaiterOptions};
 use super::outage::Outage;
+use super::queue_key::QueueKey;
 use super::queues::Queues;
 use super::release_signal::{ReleaseSignal, quorum_ready};
 use super::wait_queue::WaitQueue;
@@ -14,7 +15,7 @@ use crate::ballot::Ballot;
 use crate::error::{LockError, Votes};
 use crate::key::LockKey;
 use crate::lease::Held;
-use crate::node::LockName;
+use crate::lock::LockSpec;
 
 /// A server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
@@ -24,7 +25,8 @@ const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub(crate) struct Waiter {
     queues: Arc<Queues>,
-    name: LockName,
+    spec: Arc<LockSpec>,
+    key: QueueKey,
     entry: Arc<QueueEntry>,
     /// How the caller found the queue.
     arrival: Arrival,
@@ -63,20 +65,22 @@ impl Queues {
     /// Puts a caller at the end of the queue.
     pub(crate) fn join(
         self: &Arc<Self>,
-        name: LockName,
+        spec: &Arc<LockSpec>,
         key: &LockKey,
         options: WaiterOptions,
     ) -> Result<Waiter, LockError> {
         let entry = Arc::new(QueueEntry::new(options));
-        let mut by_name = self.by_name.lock();
-        let queue = by_name.entry(name.clone()).or_default();
+        let queue_key = QueueKey::new(spec);
+        let mut by_key = self.by_key.lock();
+        let queue = by_key.entry(queue_key.clone()).or_default();
         if queue.waiting.len() >= self.max_waiters {
             return Err(LockError::TooManyWaiters { key: key.clone(), limit: self.max_waiters });
         }
         let arrival = self.arrival(queue);
         queue.waiting.push_back(Arc::clone(&entry));
-        drop(by_name);
-        Ok(Waiter { queues: Arc::clone(self), name, entry, arrival })
+        drop(by_key);
+        let (queues, spec) = (Arc::clone(self), Arc::clone(spec));
+        Ok(Waiter { queues, spec, key: queue_key, entry, arrival })
     }
 
     fn arrival(&self, queue: &WaitQueue) -> Arrival {
@@ -93,8 +97,8 @@ impl Queues {
 }
 
 impl Waiter {
-    pub(crate) fn name(&self) -> &LockName {
-        &self.name
+    pub(crate) fn spec(&self) -> &Arc<LockSpec> {
+        &self.spec
     }
 
     /// Waits until the caller is handed the lock, or has to act itself. Cancel safe.
@@ -128,7 +132,7 @@ impl Waiter {
     }
 
     fn look(&self) -> Result<WaitOutcome, Wait> {
-        let mut by_name = self.queues.by_name.lock();
+        let mut by_key = self.queues.by_key.lock();
         let mut state = self.entry.state.lock();
         if matches!(*state, EntryState::HandedOver(_)) {
             let taken = std::mem::replace(&mut *state, EntryState::Waiting);
@@ -139,7 +143,7 @@ impl Waiter {
         if self.queues.is_closed() {
             return Ok(WaitOutcome::AskNodes);
         }
-        let Some(queue) = by_name.get_mut(&self.name) else { return Err(Wait::UntilWoken) };
+        let Some(queue) = by_key.get_mut(&self.key) else { return Err(Wait::UntilWoken) };
         if let Some(own) = queue.held_by_scope_of(&self.entry) {
             return Ok(WaitOutcome::HeldByScope(Arc::clone(own)));
         }
@@ -160,7 +164,7 @@ impl Waiter {
 
     /// Goes back to the head of the queue, after what was handed over has turned out to be lost.
     pub(crate) fn rejoin(&self) {
-        self.queues.rejoin(&self.name, &self.entry);
+        self.queues.rejoin(&self.key, &self.entry);
     }
 
     /// When the caller came, if it had to wait behind another caller of this process.
@@ -191,8 +195,8 @@ impl Waiter {
 
     /// Notes that a ballot, which began at `begun`, had no quorum; returns since when that is so.
     pub(super) fn note_outage(&self, begun: Instant, votes: &Votes) -> Instant {
-        let mut by_name = self.queues.by_name.lock();
-        let Some(queue) = by_name.get_mut(&self.name) else { return begun };
+        let mut by_key = self.queues.by_key.lock();
+        let Some(queue) = by_key.get_mut(&self.key) else { return begun };
         let since = queue.outage.as_ref().map_or(begun, |outage| outage.since);
         queue.outage = Some(Outage { since, votes: votes.clone() });
         since
@@ -200,8 +204,8 @@ impl Waiter {
 
     /// Notes that a quorum of nodes answers. The first waiter need not pause any longer.
     pub(crate) fn note_quorum(&self) {
-        let mut by_name = self.queues.by_name.lock();
-        if let Some(queue) = by_name.get_mut(&self.name)
+        let mut by_key = self.queues.by_key.lock();
+        if let Some(queue) = by_key.get_mut(&self.key)
             && queue.outage.take().is_some()
         {
             queue.wake_first();
@@ -210,20 +214,20 @@ impl Waiter {
 
     /// The last votes of the outage that the callers of this key wait through, if they do.
     pub(crate) fn outage_votes(&self) -> Option<Votes> {
-        let by_name = self.queues.by_name.lock();
-        by_name.get(&self.name)?.outage.as_ref().map(|outage| outage.votes.clone())
+        let by_key = self.queues.by_key.lock();
+        by_key.get(&self.key)?.outage.as_ref().map(|outage| outage.votes.clone())
     }
 
     /// The release signal of this queue, if a waiter has begun to listen.
     pub(crate) fn release_signal(&self) -> Option<Arc<ReleaseSignal>> {
-        self.queues.by_name.lock().get(&self.name)?.release_signal.clone()
+        self.queues.by_key.lock().get(&self.key)?.release_signal.clone()
     }
 
     /// Begins to listen, and waits until no release is missed any more, at most for `timeout`.
     pub(crate) async fn listen(&self, timeout: Duration) -> Arc<ReleaseSignal> {
-        let (signal, ready) = ReleaseSignal::listen(&self.queues.ballot.nodes, &self.name);
+        let (signal, ready) = ReleaseSignal::listen(&self.queues.ballot.nodes, &self.spec);
         let signal = Arc::new(signal);
-        if let Some(queue) = self.queues.by_name.lock().get_mut(&self.name) {
+        if let Some(queue) = self.queues.by_key.lock().get_mut(&self.key) {
             queue.release_signal = Some(Arc::clone(&signal));
         }
         quorum_ready(ready, timeout).await;
@@ -233,6 +237,6 @@ impl Waiter {
 
 impl Drop for Waiter {
     fn drop(&mut self) {
-        self.queues.leave(&self.name, &self.entry);
+        self.queues.leave(&self.key, &self.entry);
     }
 }

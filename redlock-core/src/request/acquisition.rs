@@ -6,12 +6,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{LockRequest, Terms, Wait};
-use crate::ballot::{Grant, Refusal};
+use crate::ballot::{Attempt, Grant, MinHold, Refusal};
 use crate::error::{ExtendError, LockError, Vote, Votes};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::lease::Held;
-use crate::node::{Claim, LockName, MinHold};
+use crate::lock::{LockName, LockSpec, Mode};
 use crate::queue::{
     Backoff, Patience, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause, wake_retry_delay,
 };
@@ -72,14 +72,14 @@ impl LockRequest {
         };
         let shared = &self.shared;
         shared.check_open()?;
-        let name = self.name(&key);
-        if let Some(guard) = self.re_enter(&key, &name)? {
+        let spec = self.spec(&key);
+        if let Some(guard) = self.re_enter(&key, &spec)? {
             return Ok(guard);
         }
         let (expire, takes_over) = (terms.expire, terms.min_hold.is_none());
         let options =
             WaiterOptions { expire, takes_over, fenced: self.fenced, scope: scope::current() };
-        let waiter = shared.queues.join(name, &key, options)?;
+        let waiter = shared.queues.join(&spec, &key, options)?;
         let mut patience = Patience::new(&waiter);
         if waiter.came_in_outage() {
             // The waiters before it keep their places. A new caller learns of the outage at once. That
@@ -126,7 +126,7 @@ impl LockRequest {
                     if let Some(votes) = waiter.outage_votes() {
                         return Err(LockError::Unavailable { key, votes });
                     }
-                    let remaining = shared.queues.held_for(waiter.name());
+                    let remaining = shared.queues.held_for(waiter.spec());
                     return Err(LockError::Contended { key, remaining, votes: Votes::default() });
                 }
             }
@@ -155,7 +155,7 @@ impl LockRequest {
                 signal.reset();
             }
             let begun = Instant::now();
-            let refused = match self.ask(key, &terms, skip_ttl_lookup).await {
+            let refused = match self.ask(key, waiter.spec(), &terms, skip_ttl_lookup).await {
                 Ok(guard) => return Ok(guard),
                 Err(refused) => refused,
             };
@@ -175,7 +175,7 @@ impl LockRequest {
                 // The subscriptions may be gone with their connections.
                 signal = None;
             }
-            if let Some(guard) = self.re_enter(key, waiter.name())? {
+            if let Some(guard) = self.re_enter(key, waiter.spec())? {
                 return Ok(guard);
             }
             let left = deadline.map_or(Duration::MAX, |deadline| {
@@ -213,31 +213,32 @@ impl LockRequest {
         }
     }
 
-    fn name(&self, key: &LockKey) -> LockName {
-        LockName::new(&self.shared.prefix, key, self.dialect)
+    fn spec(&self, key: &LockKey) -> Arc<LockSpec> {
+        let name = LockName::new(&self.shared.prefix, key);
+        Arc::new(LockSpec::new(name, Mode::Exclusive, self.dialect))
     }
 
     /// One attempt. What this process holds itself is refused without a round trip.
     async fn attempt(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
         self.shared.check_open()?;
-        let name = self.name(key);
-        if let Some(guard) = self.re_enter(key, &name)? {
+        let spec = self.spec(key);
+        if let Some(guard) = self.re_enter(key, &spec)? {
             return Ok(guard);
         }
-        if let Some(remaining) = self.shared.queues.held_for(&name) {
+        if let Some(remaining) = self.shared.queues.held_for(&spec) {
             let (key, remaining) = (key.clone(), Some(remaining));
             return Err(LockError::Contended { key, remaining, votes: Votes::default() });
         }
-        match self.ask(key, &terms, false).await {
+        match self.ask(key, &spec, &terms, false).await {
             // Perhaps by what was joined with this in the same scope.
-            Err(refused @ LockError::Contended { .. }) => self.re_enter(key, &name)?.ok_or(refused),
+            Err(refused @ LockError::Contended { .. }) => self.re_enter(key, &spec)?.ok_or(refused),
             result => result,
         }
     }
 
     /// What this scope holds already is shared, or refused; it is never waited for.
-    fn re_enter(&self, key: &LockKey, name: &LockName) -> Result<Option<LockGuard>, LockError> {
-        match scope::held(&self.shared.queues, name) {
+    fn re_enter(&self, key: &LockKey, spec: &LockSpec) -> Result<Option<LockGuard>, LockError> {
+        match scope::held(&self.shared.queues, spec) {
             Some(held) => self.share(key, held),
             None => Ok(None),
         }
@@ -258,6 +259,7 @@ impl LockRequest {
     async fn ask(
         &self,
         key: &LockKey,
+        spec: &Arc<LockSpec>,
         terms: &Terms,
         skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
@@ -265,7 +267,7 @@ impl LockRequest {
         let _under_way = shared.background.under_way();
         loop {
             let moves = shared.settle().await;
-            let result = self.ask_once(key, terms, skip_ttl_lookup).await;
+            let result = self.ask_once(key, spec, terms, skip_ttl_lookup).await;
             let is_unavailable = matches!(result, Err(LockError::Unavailable { .. }));
             if !is_unavailable || shared.runtimes.moves() == moves {
                 return result;
@@ -276,39 +278,44 @@ impl LockRequest {
     async fn ask_once(
         &self,
         key: &LockKey,
+        spec: &Arc<LockSpec>,
         terms: &Terms,
         skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
         self.shared.check_open()?;
-        let claim = self.claim(key, skip_ttl_lookup);
-        match self.shared.ballot.acquire(&claim, terms.expire).await {
-            Ok(grant) => self.hold(&claim, &grant, terms),
+        let attempt = self.new_attempt(key, spec, skip_ttl_lookup);
+        match self.shared.ballot.acquire(&attempt, terms.expire).await {
+            Ok(grant) => self.hold(&attempt, &grant, terms),
             Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
         }
     }
 
-    /// A claim of its own for each attempt. Not in the future, whose size it would add to.
-    fn claim(&self, key: &LockKey, skip_ttl_lookup: bool) -> Arc<Claim> {
-        let shared = &self.shared;
-        let mut claim = Claim::new(self.name(key), key.clone());
+    /// The state of a new attempt. Not in the future, whose size it would add to.
+    fn new_attempt(
+        &self,
+        key: &LockKey,
+        spec: &Arc<LockSpec>,
+        skip_ttl_lookup: bool,
+    ) -> Arc<Attempt> {
+        let mut attempt = Attempt::new(spec, key.clone());
         if self.fenced {
-            claim = claim.fenced(&shared.counter);
+            attempt = attempt.fenced();
         }
         if skip_ttl_lookup {
-            claim = claim.skip_ttl_lookup();
+            attempt = attempt.without_lookup();
         }
-        Arc::new(claim)
+        Arc::new(attempt)
     }
 
     fn hold(
         &self,
-        claim: &Arc<Claim>,
+        attempt: &Arc<Attempt>,
         grant: &Grant,
         terms: &Terms,
     ) -> Result<LockGuard, LockError> {
         let shared = &self.shared;
         let clock = Arc::clone(&shared.ballot.clock);
-        let held = Held::new(Arc::clone(claim), clock, grant.since, grant.decided, terms.expire);
+        let held = Held::new(Arc::clone(attempt), clock, grant.since, grant.decided, terms.expire);
         let held = Arc::new(held.limited_by(&shared.log_limit));
         if let Some(token) = grant.token {
             held.set_token(token);
@@ -321,7 +328,7 @@ impl LockRequest {
         let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
         // A shutdown in between has not seen this guard; it releases as it is dropped, and at once,
         // although it may have been asked to stay (abandoned attempts leave nothing behind).
-        shared.check_open().inspect_err(|_| claim.stay_no_longer())?;
+        shared.check_open().inspect_err(|_| attempt.stay_no_longer())?;
         Ok(guard)
     }
 }

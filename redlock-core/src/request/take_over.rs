@@ -23,14 +23,14 @@ impl LockRequest {
         let guard = LockGuard::new(Arc::clone(&self.shared), Arc::clone(&held), terms.renewal());
         if self.fenced
             && guard.is_valid()
-            && let Some(token) = held.claim().next_token()
+            && let Some(token) = held.attempt().next_token()
         {
-            match ballot.confirm(held.claim(), token, held.remaining(), None).await {
+            match ballot.confirm(held.attempt(), token, held.remaining(), None).await {
                 Ok(()) => held.set_token(token),
                 Err(Refusal::Contended { .. } | Refusal::Foreign(_)) => held.discard(),
                 Err(refusal) => {
                     // The next in line could not confirm it either.
-                    held.claim().give_up();
+                    held.attempt().abandon();
                     return Err(error(refusal, guard.key().clone(), terms.expire));
                 }
             }
@@ -56,7 +56,7 @@ impl LockRequest {
             self.shared.background.spawn(async move {
                 if held.is_left_to_expire() {
                     // It stays on the nodes for as long as if it were still held.
-                    ballot.extend(held.claim(), expire).await;
+                    ballot.extend(held.attempt(), expire).await;
                 } else if let Err(error) = lease.extend(expire).await
                     // It may have been released, or handed on, meanwhile.
                     && held.state() == State::Held

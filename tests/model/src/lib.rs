@@ -51,9 +51,9 @@ mod symmetry;
 mod time;
 mod world;
 
-#[path = "../../../redlock-core/src/ballot/quorum.rs"]
+#[path = "../../../redlock-core/src/quorum.rs"]
 mod quorum;
-#[path = "../../../redlock-core/src/ballot/validity.rs"]
+#[path = "../../../redlock-core/src/validity.rs"]
 #[allow(dead_code, reason = "the library needs more of it than the model")]
 mod validity;
 

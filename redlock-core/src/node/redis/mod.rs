@@ -219,9 +219,9 @@ impl Node for RedisNode {
                 let round = self.node_timeout.min(validity::remaining(lease, Duration::ZERO));
                 let look_up_until = lookup.then(|| Instant::now() + round * 4 / 5);
                 let acquisition = Acquisition { lease, fenced, look_up_until };
-                ReplyFuture::new(async move {
-                    dialect::acquire(&connection, &op, acquisition).await
-                })
+                ReplyFuture::new(
+                    async move { dialect::acquire(&connection, &op, acquisition).await },
+                )
             }
             Action::Extend { lease } => {
                 connection.note_use();

@@ -8,11 +8,11 @@ use bb8_redis::redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, timeout};
 
+use super::connection::played_server::serve;
 use super::connection::pool::settings;
 use super::connection::socket::Socket;
 use super::connection::traffic::MeteredSocket;
 use super::connection::{Connection, Identity};
-use super::connection::played_server::serve;
 use super::script::Script;
 use super::subscriptions::{PAUSE, Subscriptions};
 use crate::log_limit::LogLimit;
@@ -53,7 +53,7 @@ async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
     let mut subscription = listen(&channels, "hot");
     let play = async {
         serve(&mut server, "SUBSCRIBE", BUSY, || {}).await;
-        subscription.ready().await;
+        subscription.take_ready().unwrap().await;
         for reply in [BUSY, &confirmed("subscribe", "hot")] {
             let refused = Instant::now();
             serve(&mut server, "SUBSCRIBE", reply, || {}).await;
@@ -86,8 +86,8 @@ async fn a_channel_that_is_not_permitted_does_not_hinder_the_others() {
         assert_eq!(asked.matches("SUBSCRIBE").count(), 2, "{asked}");
         let replies = DENIED.to_owned() + &confirmed("subscribe", "permitted");
         server.write_all(replies.as_bytes()).await.unwrap();
-        one.ready().await;
-        two.ready().await;
+        one.take_ready().unwrap().await;
+        two.take_ready().unwrap().await;
         let silence = timeout(LONG, server.read_u8()).await;
         assert!(silence.is_err(), "what is not permitted is not asked for again");
         drop((one, two));

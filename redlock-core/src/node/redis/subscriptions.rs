@@ -133,7 +133,9 @@ impl Subscriptions {
     /// A message came in.
     pub(super) fn announce(&self, name: &str) {
         let subscribers: Vec<Notification> = match self.registry.lock().by_name.get(name) {
-            Some(channel) => channel.subscribers.iter().map(|(_, notify)| Arc::clone(notify)).collect(),
+            Some(channel) => {
+                channel.subscribers.iter().map(|(_, notify)| Arc::clone(notify)).collect()
+            }
             None => return,
         };
         for notify in subscribers {
@@ -181,7 +183,11 @@ impl Subscriptions {
 
     /// Asks for all of them at once, and where that is not permitted for each by itself: the server
     /// refuses all for the sake of one. Returns an error if there was any.
-    async fn subscribe_to(&self, link: &Connection, names: Vec<Arc<str>>) -> Result<(), RedisError> {
+    async fn subscribe_to(
+        &self,
+        link: &Connection,
+        names: Vec<Arc<str>>,
+    ) -> Result<(), RedisError> {
         let answer = link.subscribe(&names).await;
         let state = State::after(&answer);
         if state != State::Refused || names.len() == 1 {

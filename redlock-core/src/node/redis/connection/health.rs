@@ -92,8 +92,8 @@ mod tests {
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
     use super::*;
-    use crate::node::redis::connection::pool::settings;
     use crate::node::redis::connection::played_server::link;
+    use crate::node::redis::connection::pool::settings;
 
     /// A socket that nothing can be written to, and that is not closed.
     struct Unwritable;

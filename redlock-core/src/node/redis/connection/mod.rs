@@ -315,7 +315,9 @@ mod tests {
         let link = Arc::new(link);
         let ask = || {
             let link = Arc::clone(&link);
-            tokio::spawn(async move { poll_periodically(link.ask(&bb8_redis::redis::cmd("PING"))).await })
+            tokio::spawn(async move {
+                poll_periodically(link.ask(&bb8_redis::redis::cmd("PING"))).await
+            })
         };
         let before = ask();
         let silent = tokio::time::timeout(LIMIT / 2, link.end_when_silent_for(LIMIT)).await;
@@ -430,7 +432,9 @@ mod tests {
         let link = Arc::new(link);
         let waiting = {
             let link = Arc::clone(&link);
-            tokio::spawn(async move { poll_periodically(link.ask(&bb8_redis::redis::cmd("PING"))).await })
+            tokio::spawn(async move {
+                poll_periodically(link.ask(&bb8_redis::redis::cmd("PING"))).await
+            })
         };
         tokio::task::yield_now().await;
         link.health.end("the server closed the connection");

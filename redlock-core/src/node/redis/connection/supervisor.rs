@@ -225,7 +225,8 @@ impl Supervisor {
         let (dropped, subscriptions, clock_watch, log_limit, silent_too_long) = {
             let node = self.node.upgrade()?;
             let silent_too_long = silent_too_long(node.node_timeout);
-            let (subscriptions, log_limit) = (Arc::clone(&node.subscriptions), Arc::clone(&node.log_limit));
+            let (subscriptions, log_limit) =
+                (Arc::clone(&node.subscriptions), Arc::clone(&node.log_limit));
             let clock_watch = Arc::clone(&node.clock_watch);
             (node.dropped.clone(), subscriptions, clock_watch, log_limit, silent_too_long)
         };

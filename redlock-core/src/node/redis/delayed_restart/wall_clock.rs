@@ -20,8 +20,8 @@ use std::time::Duration;
 
 use bb8_redis::redis::{ErrorKind, RedisError, Value};
 
-use crate::ballot::validity;
 use crate::clock::{Clock, Moment};
+use crate::validity;
 
 /// A smaller step is not told from a clock that is being corrected, as those that keep time do. It is
 /// the margin of a lease of 5 s; what a shorter lease loses by such a step is not made up for.

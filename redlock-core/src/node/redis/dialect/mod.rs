@@ -96,11 +96,7 @@ pub(crate) async fn confirm(connection: &Connection, op: &Op, number: i64) -> Re
 }
 
 /// Removes the lock, or shortens its time to live where it has to stay.
-pub(crate) async fn release(
-    connection: &Connection,
-    op: &Op,
-    min_hold: Option<Duration>,
-) -> Reply {
+pub(crate) async fn release(connection: &Connection, op: &Op, min_hold: Option<Duration>) -> Reply {
     let (name, token) = (op.spec.name().as_str(), op.token.as_str().as_bytes());
     let scripts = Scripts::of(op.spec.dialect());
     // A plain lock publishes on the channel that has the name of its key.

@@ -89,7 +89,8 @@ mod tests {
     #[tokio::test]
     async fn a_refusal_is_looked_up_only_on_request() {
         let (link, mut server) = link().await;
-        let acquisition = |look_up_until| Acquisition { lease: LEASE, fenced: false, look_up_until };
+        let acquisition =
+            |look_up_until| Acquisition { lease: LEASE, fenced: false, look_up_until };
         let op = op("");
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
         let (vote, ()) = tokio::join!(acquire(&link, &op, acquisition(None)), refuse);

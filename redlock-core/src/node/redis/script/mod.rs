@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use crate::node::Dialect;
+use crate::lock::Dialect;
 
 /// A script.
 #[derive(Clone, Copy, PartialEq, Eq)]
