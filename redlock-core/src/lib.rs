@@ -107,8 +107,9 @@ mod queue;
 mod request;
 mod runtimes;
 mod scope;
-#[cfg(test)]
-mod simulation;
+#[cfg(feature = "unstable-simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod telemetry;
 
 pub use error::{

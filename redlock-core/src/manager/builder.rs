@@ -80,8 +80,6 @@ pub struct LockManagerBuilder {
 enum NodeConfig {
     Url(String),
     Memory(MemoryNode),
-    #[cfg(test)]
-    Endpoint(Box<Endpoint>),
 }
 
 impl LockManagerBuilder {
@@ -275,13 +273,14 @@ impl LockManagerBuilder {
     ///
     /// Cancel safe: connections made so far are closed.
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
-        self.connect_by(Arc::new(SystemClock)).await
+        self.connect_by(Arc::new(SystemClock), Endpoint::parse).await
     }
 
-    /// Connects, and measures leases on a clock of a test's own.
+    /// Connects to the endpoints that `endpoint` makes of the URLs, and measures leases by `clock`.
     pub(crate) async fn connect_by(
         self,
         clock: Arc<dyn Clock>,
+        endpoint: impl Fn(&str) -> Result<Endpoint, String>,
     ) -> Result<LockManager, ConnectError> {
         self.check()?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
@@ -291,14 +290,9 @@ impl LockManagerBuilder {
             nodes.push(match config {
                 NodeConfig::Memory(node) => Arc::new(node.clone()),
                 NodeConfig::Url(url) => {
-                    let endpoint = Endpoint::parse(url).map_err(|reason| {
+                    let endpoint = endpoint(url).map_err(|reason| {
                         ConnectError::InvalidUrl { position: index + 1, reason }
                     })?;
-                    self.redis_node(endpoint, index, &clock, &servers, &mut redis_nodes)
-                }
-                #[cfg(test)]
-                NodeConfig::Endpoint(endpoint) => {
-                    let endpoint = Endpoint::clone(endpoint);
                     self.redis_node(endpoint, index, &clock, &servers, &mut redis_nodes)
                 }
             });
@@ -334,13 +328,6 @@ impl LockManagerBuilder {
 
     pub(super) fn in_memory() -> LockManager {
         Self::new().wire(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
-    }
-
-    /// Adds a server of a simulation.
-    #[cfg(test)]
-    pub(crate) fn endpoint(mut self, endpoint: Endpoint) -> Self {
-        self.nodes.push(NodeConfig::Endpoint(Box::new(endpoint)));
-        self
     }
 
     /// A manager over nodes and a clock of a test's own, with a `node_timeout` of 50 ms.

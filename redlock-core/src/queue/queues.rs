@@ -172,12 +172,12 @@ impl Queues {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-simulation"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.lines() == 0
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-simulation"))]
     pub(crate) fn lines(&self) -> usize {
         self.lines.lock().len()
     }

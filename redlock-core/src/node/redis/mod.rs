@@ -332,9 +332,9 @@ fn channel(name: &LockName) -> Arc<str> {
     }
 }
 
-/// What a server is asked to run, each by its name.
-#[cfg(test)]
-pub(crate) fn scripts() -> impl Iterator<Item = (String, &'static str)> {
+/// The scripts, each as its name and its text.
+#[cfg(feature = "unstable-simulation")]
+pub fn scripts() -> impl Iterator<Item = (String, &'static str)> {
     Script::ALL.into_iter().map(|script| (format!("{script:?}"), script.source()))
 }
 
