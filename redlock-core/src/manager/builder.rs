@@ -290,8 +290,9 @@ impl LockManagerBuilder {
             nodes.push(match config {
                 NodeConfig::Memory(node) => Arc::new(node.clone()),
                 NodeConfig::Url(url) => {
-                    let endpoint = endpoint(url).map_err(|reason| {
-                        ConnectError::InvalidUrl { position: index + 1, reason }
+                    let endpoint = endpoint(url).map_err(|reason| ConnectError::InvalidUrl {
+                        position: index + 1,
+                        reason,
                     })?;
                     self.redis_node(endpoint, index, &clock, &servers, &mut redis_nodes)
                 }
