@@ -123,4 +123,14 @@ mod tests {
         assert_eq!(pauses(), first);
         assert_ne!(after, first);
     }
+
+    #[tokio::test]
+    async fn a_manager_is_idle_when_it_holds_nothing_and_nobody_waits() {
+        let locks = LockManager::in_memory();
+        assert!(is_idle(&locks));
+        let guard = locks.lock("order:42").acquire().await.unwrap();
+        assert!(!is_idle(&locks));
+        guard.release().await.unwrap();
+        assert!(is_idle(&locks));
+    }
 }
