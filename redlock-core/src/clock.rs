@@ -14,7 +14,7 @@ pub(crate) trait Clock: fmt::Debug + Send + Sync + 'static {
 /// A monotonic clock stands still while the machine is suspended, the lease on the servers does
 /// not. The boot clock goes on. Whichever has advanced further counts (invariant 4: the deadline is
 /// the earlier one).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moment {
     monotonic: Duration,
     boot: Duration,
@@ -124,24 +124,17 @@ pub(crate) mod fake {
     #[derive(Debug)]
     pub(crate) struct RuntimeClock {
         start: tokio::time::Instant,
-        rate: f64,
     }
 
     impl RuntimeClock {
         pub(crate) fn new() -> Self {
-            Self::drifting(0)
-        }
-
-        /// One that runs faster than the time does, by so many millionths.
-        pub(crate) fn drifting(millionths: i32) -> Self {
-            let rate = 1.0 + f64::from(millionths) / 1e6;
-            Self { start: tokio::time::Instant::now(), rate }
+            Self { start: tokio::time::Instant::now() }
         }
     }
 
     impl Clock for RuntimeClock {
         fn now(&self) -> Moment {
-            let now = self.start.elapsed().mul_f64(self.rate);
+            let now = self.start.elapsed();
             Moment { monotonic: now, boot: now }
         }
     }

@@ -109,8 +109,9 @@ mod quorum;
 mod request;
 mod runtimes;
 mod scope;
-#[cfg(test)]
-mod simulation;
+#[cfg(feature = "unstable-simulation")]
+#[doc(hidden)]
+pub mod simulation;
 mod telemetry;
 mod validity;
 

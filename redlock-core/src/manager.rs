@@ -178,7 +178,10 @@ impl LockManager {
     pub(crate) fn moves(&self) -> u64 {
         self.shared.runtimes.moves()
     }
+}
 
+#[cfg(any(test, feature = "unstable-simulation"))]
+impl LockManager {
     pub(crate) fn queues(&self) -> &Arc<Queues> {
         &self.shared.queues
     }

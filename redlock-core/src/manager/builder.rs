@@ -83,8 +83,6 @@ enum NodeConfig {
     Url(String),
     Memory(MemoryNode),
     Node(Arc<dyn Node>),
-    #[cfg(test)]
-    Endpoint(Box<Endpoint>),
 }
 
 impl LockManagerBuilder {
@@ -289,13 +287,14 @@ impl LockManagerBuilder {
     ///
     /// Cancel safe: connections made so far are closed.
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
-        self.connect_by(Arc::new(SystemClock)).await
+        self.connect_by(Arc::new(SystemClock), Endpoint::parse).await
     }
 
-    /// Connects, and measures leases on a clock of a test's own.
+    /// Connects to the endpoints that `endpoint` makes of the URLs, and measures leases by `clock`.
     pub(crate) async fn connect_by(
         self,
         clock: Arc<dyn Clock>,
+        endpoint: impl Fn(&str) -> Result<Endpoint, String>,
     ) -> Result<LockManager, ConnectError> {
         self.check()?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
@@ -311,10 +310,8 @@ impl LockManagerBuilder {
                     nodes.push(Arc::clone(node));
                     continue;
                 }
-                NodeConfig::Url(url) => Endpoint::parse(url)
+                NodeConfig::Url(url) => endpoint(url)
                     .map_err(|reason| ConnectError::InvalidUrl { position: index + 1, reason })?,
-                #[cfg(test)]
-                NodeConfig::Endpoint(endpoint) => Endpoint::clone(endpoint),
             };
             let node = self.redis_node(endpoint, &clock, &servers);
             redis_nodes.push(Arc::clone(&node));
@@ -348,13 +345,6 @@ impl LockManagerBuilder {
 
     pub(super) fn in_memory() -> LockManager {
         Self::new().wire(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
-    }
-
-    /// Adds a server of a simulation.
-    #[cfg(test)]
-    pub(crate) fn endpoint(mut self, endpoint: Endpoint) -> Self {
-        self.nodes.push(NodeConfig::Endpoint(Box::new(endpoint)));
-        self
     }
 
     /// A manager over nodes and a clock of a test's own, with a `node_timeout` of 50 ms.

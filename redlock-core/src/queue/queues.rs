@@ -138,12 +138,12 @@ impl Queues {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-simulation"))]
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-simulation"))]
     pub(crate) fn len(&self) -> usize {
         self.by_key.lock().len()
     }

@@ -43,7 +43,7 @@ use connection::supervisor::Supervisor;
 use delayed_restart::clock_watch::ClockWatch;
 use delayed_restart::incarnation::Incarnations;
 use dialect::Acquisition;
-#[cfg(test)]
+#[cfg(feature = "unstable-simulation")]
 use script::Script;
 use subscriptions::Subscriptions;
 
@@ -254,9 +254,9 @@ impl Node for RedisNode {
     }
 }
 
-/// What a server is asked to run, each by its name.
-#[cfg(test)]
-pub(crate) fn scripts() -> impl Iterator<Item = (String, &'static str)> {
+/// The scripts, each as its name and its text.
+#[cfg(feature = "unstable-simulation")]
+pub fn scripts() -> impl Iterator<Item = (String, &'static str)> {
     Script::ALL.into_iter().map(|script| (script.name().to_owned(), script.source()))
 }
 

@@ -14,8 +14,8 @@ use bb8_redis::redis::{
 use super::rejection_reason;
 use super::socket::Socket;
 use super::traffic::{MeteredSocket, Traffic};
-#[cfg(test)]
-use crate::simulation::network::Dial;
+#[cfg(feature = "unstable-simulation")]
+use crate::simulation::Dial;
 
 /// How long a connection may be idle before the kernel asks whether the other side is there, how
 /// often it then asks, and how long sent data may stay unacknowledged: a server whose machine
@@ -32,9 +32,9 @@ const ALLOWED: &str =
 pub(crate) struct Endpoint {
     name: Arc<str>,
     client: Client,
-    /// The way to the server in a simulation, in place of the operating system's network.
-    #[cfg(test)]
-    dial: Option<Dial>,
+    /// Replaces the operating system's network.
+    #[cfg(feature = "unstable-simulation")]
+    dial: Option<Arc<dyn Dial>>,
 }
 
 impl Endpoint {
@@ -74,16 +74,15 @@ impl Endpoint {
         Ok(Self {
             name,
             client,
-            #[cfg(test)]
+            #[cfg(feature = "unstable-simulation")]
             dial: None,
         })
     }
 
-    /// A server of a simulation.
-    #[cfg(test)]
-    pub(crate) fn simulated(host: &str, dial: Dial) -> Self {
-        let parsed = Self::parse(&format!("redis://{host}")).expect("a host name");
-        Self { dial: Some(dial), ..parsed }
+    /// Replaces the operating system's network on the way to this server.
+    #[cfg(feature = "unstable-simulation")]
+    pub(crate) fn dialed_by(self, dial: Arc<dyn Dial>) -> Self {
+        Self { dial: Some(dial), ..self }
     }
 
     /// Host and port, or the path of the socket.
@@ -105,7 +104,7 @@ impl Endpoint {
     }
 
     async fn connect(&self) -> std::io::Result<Socket> {
-        #[cfg(test)]
+        #[cfg(feature = "unstable-simulation")]
         if let Some(dial) = &self.dial {
             return dial.open().await.map(Socket::Simulated);
         }
@@ -118,7 +117,7 @@ impl Endpoint {
 
     /// Asks a server that has closed a connection at once for its reason.
     pub(crate) async fn reason_for_turning_away(&self) -> Option<String> {
-        #[cfg(test)]
+        #[cfg(feature = "unstable-simulation")]
         if self.dial.is_some() {
             return None;
         }

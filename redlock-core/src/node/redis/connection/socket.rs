@@ -16,8 +16,8 @@ use tokio::net::UnixStream;
 
 #[cfg(feature = "tls")]
 use super::tls::{self, TlsStream};
-#[cfg(test)]
-use crate::simulation::network::Stream as SimulatedStream;
+#[cfg(feature = "unstable-simulation")]
+use crate::simulation::Stream;
 
 /// A socket that is connected to a server.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub(crate) enum Socket {
     Tls(Box<TlsStream>),
     #[cfg(unix)]
     Unix(UnixStream),
-    #[cfg(test)]
-    Simulated(SimulatedStream),
+    #[cfg(feature = "unstable-simulation")]
+    Simulated(Box<dyn Stream>),
     /// The client's end of a pipe inside a test.
     #[cfg(test)]
     Duplex(tokio::io::DuplexStream),
@@ -60,8 +60,10 @@ impl Socket {
             #[cfg(feature = "tls")]
             Self::Tls(stream) => stream.get_ref().0.as_fd(),
             Self::Unix(stream) => stream.as_fd(),
+            #[cfg(feature = "unstable-simulation")]
+            Self::Simulated(_) => return None,
             #[cfg(test)]
-            Self::Simulated(_) | Self::Duplex(_) => return None,
+            Self::Duplex(_) => return None,
         };
         descriptor.try_clone_to_owned().ok()
     }
@@ -99,7 +101,7 @@ macro_rules! delegate {
             Socket::Tls($stream) => $call,
             #[cfg(unix)]
             Socket::Unix($stream) => $call,
-            #[cfg(test)]
+            #[cfg(feature = "unstable-simulation")]
             Socket::Simulated($stream) => $call,
             #[cfg(test)]
             Socket::Duplex($stream) => $call,

@@ -133,7 +133,7 @@ impl Script {
     }
 
     /// The dialect and the operation.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "unstable-simulation"))]
     pub(super) const fn name(self) -> &'static str {
         self.name
     }

@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use redlock_core::simulation;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::pipe::{Packet, Receiver};
@@ -24,6 +25,8 @@ impl Stream {
         Self { sender, receiver, unread: Vec::new(), ended: false }
     }
 }
+
+impl simulation::Stream for Stream {}
 
 impl AsyncRead for Stream {
     fn poll_read(
@@ -87,11 +90,18 @@ pub(crate) struct Dial {
 
 impl Dial {
     /// Asks the server for a connection, and waits for its answer.
-    pub(crate) async fn open(&self) -> io::Result<Stream> {
+    async fn open(&self) -> io::Result<Stream> {
         let Self { network, client, server } = self;
         network.passes(*client, *server, Direction::ToServer).await;
         let accepted = network.accept(*client, *server);
         network.passes(*client, *server, Direction::ToClient).await;
         accepted
+    }
+}
+
+impl simulation::Dial for Dial {
+    fn open(&self) -> simulation::Dialing {
+        let dial = self.clone();
+        Box::pin(async move { dial.open().await.map(|stream| Box::new(stream) as _) })
     }
 }

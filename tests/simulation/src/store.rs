@@ -1,6 +1,6 @@
 //! What a simulated server keeps, and what it answers.
 //!
-//! The commands that this crate sends, and the few more that the [cases](super::cases) need. A script
+//! The commands that redlock-core sends, and the few more that the [cases](super::cases) need. A script
 //! is known by its text and executed here, all or nothing.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -10,7 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 
 /// What comes out of a pipe.
 #[derive(Debug)]
-pub(in crate::simulation) enum Packet {
+pub(crate) enum Packet {
     Data(Vec<u8>),
     /// The other side has closed the connection.
     End,
@@ -95,7 +95,7 @@ impl Content {
 
 /// The end of a pipe that things come out of.
 #[derive(Debug)]
-pub(in crate::simulation) struct Receiver {
+pub(crate) struct Receiver {
     pipe: Arc<Pipe>,
     timer: Pin<Box<Sleep>>,
 }
@@ -105,7 +105,7 @@ impl Receiver {
         Self { pipe, timer: Box::pin(sleep_until(Instant::now())) }
     }
 
-    pub(in crate::simulation) async fn next(&mut self) -> Packet {
+    pub(crate) async fn next(&mut self) -> Packet {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 

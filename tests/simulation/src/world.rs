@@ -6,6 +6,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use redlock_core::{LockError, LockManager, NodeError, Vote, Votes, simulation};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -16,10 +17,6 @@ use super::plan::{Fault, Plan, SLOW, Weakness};
 use super::server::Server;
 use super::trace::Trace;
 use super::worker::Worker;
-use crate::chance;
-use crate::clock::fake::RuntimeClock;
-use crate::node::redis::Endpoint;
-use crate::{LockError, LockManager, NodeError, Vote, Votes};
 
 pub(super) const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 /// No work takes longer, whatever goes wrong.
@@ -68,7 +65,7 @@ pub(super) fn run_plan(plan: Plan, traced: bool) -> Outcome {
     let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
     panics::watch();
     redlock_logs::watch();
-    let _seeded = chance::seeded::from(plan.seed);
+    let _seeded = simulation::seed(plan.seed);
     runtime.block_on(async {
         let world = World {
             plan,
@@ -135,12 +132,16 @@ impl World {
         if plan.restart_guard {
             builder = builder.restart_guard(plan.longest_lease());
         }
-        for server in 0..plan.servers.len() {
-            let dial = network.dial(number, server);
-            builder = builder.endpoint(Endpoint::simulated(&format!("server-{server}"), dial));
-        }
-        let clock = Arc::new(RuntimeClock::drifting(drift));
-        let locks = builder.connect_by(clock).await.expect("nothing has gone wrong yet");
+        let url = |server| format!("redis://server-{server}");
+        let urls: Vec<String> = (0..plan.servers.len()).map(url).collect();
+        let dial = |to: &str| -> Arc<dyn simulation::Dial> {
+            let server = urls.iter().position(|url| url == to).expect("one of them");
+            Arc::new(network.dial(number, server))
+        };
+        let (start, rate) = (Instant::now(), 1.0 + f64::from(drift) / 1e6);
+        let clock = move || start.elapsed().mul_f64(rate);
+        let connected = simulation::connect(builder.urls(&urls), clock, dial).await;
+        let locks = connected.expect("nothing has gone wrong yet");
         let spawn = |index: usize| {
             let seed = plan.seed ^ ((number as u64 + 1) << 32) ^ ((index as u64 + 1) << 48);
             let worker = Worker {
@@ -228,7 +229,7 @@ impl World {
             }
         }
         for (number, client) in clients.iter().enumerate() {
-            if !*client.has_vanished.lock() && !client.locks.queues().is_empty() {
+            if !*client.has_vanished.lock() && !simulation::is_idle(&client.locks) {
                 self.violation(format!("somebody is still in a queue of client {number}"));
             }
         }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::SmallRng;
+use redlock_core::{LockError, LockGuard, LockManager, LockRequest, scope};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::history::Span;
 use super::world::{NODE_TIMEOUT, World};
-use crate::{LockError, LockGuard, LockManager, LockRequest, scope};
 
 pub(super) struct Worker {
     pub(super) world: Arc<World>,

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use redlock_core::Dialect;
 
 use super::network::{Direction, Latency};
 use super::server::{Memory, WallClock};
-use crate::Dialect;
 
 /// A protection that is switched off, to show that what it protects from is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bb8_redis::redis::{Value, parse_redis_value};
+use redlock_core::simulation::scripts;
 
 use super::cases::CASES;
 use super::real::RealServer;
 use super::resp::{Request, show};
 use super::store::Store;
-use crate::node::redis::scripts;
 
 /// A server that is held to the cases.
 pub(super) trait Subject {

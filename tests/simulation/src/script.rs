@@ -1,12 +1,13 @@
-//! The scripts of this crate, executed without Lua.
+//! The scripts of redlock-core, executed without Lua.
 
 use std::sync::LazyLock;
 
+use redlock_core::simulation::scripts;
+
 use super::resp::Reply;
 use super::store::{Store, error, int};
-use crate::node::redis::scripts;
 
-/// A script of this crate.
+/// A script of redlock-core.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) name: String,

@@ -13,7 +13,7 @@
 //! and that in the end nothing is left on the servers, nobody waits, and whoever asks gets the lock.
 //!
 //! ```text
-//! cargo test -p redlock-core --lib simulation -- --nocapture
+//! cargo test -p redlock-simulation -- --nocapture
 //! REDLOCK_SIMULATION_SECONDS=3600  for how long seeds are tried; 15 by default
 //! REDLOCK_SIMULATION_SEED=42       this one alone, with all that happens in it
 //! ```
@@ -26,10 +26,12 @@
 //! milliseconds that it takes here. Besides, it drops for good what is sent over a connection while
 //! there is a partition, where TCP sends again.
 
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
+
 mod cases;
 mod comparison;
 mod history;
-pub(crate) mod network;
+mod network;
 mod panics;
 mod plan;
 mod promise;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
+use redlock_core::Dialect;
 
 use super::plan::{Fault, Plan, Weakness, drift_of_a_clock};
 use super::promise::UNNOTICED;
 use super::server::WallClock;
-use crate::Dialect;
 
 /// Longer than any lease, and than any answer is under way: it hides a step until the next one.
 const FORWARD: RangeInclusive<i64> = 1500..=10_000;

@@ -27,7 +27,7 @@ impl RealServer {
     /// to compare with, which is said, and is a failure in CI.
     pub(super) fn start() -> Option<Self> {
         let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
-        let name = format!("redlock-core-{}", std::process::id());
+        let name = format!("redlock-simulation-{}", std::process::id());
         let directory = std::env::temp_dir().join(name);
         std::fs::create_dir_all(&directory).expect("a directory for the server");
         let process = Command::new(&program)
