@@ -204,6 +204,7 @@ impl Attempt {
     }
 
     /// The value that proves the ownership.
+    #[cfg(test)]
     pub(crate) fn token(&self) -> Token {
         self.token
     }

@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Refusal;
+use super::attempt::tests::attempt;
 use super::tests::Setup;
 use crate::error::{NodeError, Vote};
-use crate::key::LockKey;
 use crate::node::fake::Mode;
-use crate::node::{Attempt, Dialect, LockName};
 
 /// A server inside of a transaction answers `QUEUED`, and sets the lock afterwards.
 #[tokio::test(start_paused = true)]
@@ -16,8 +15,7 @@ async fn a_node_whose_answer_was_not_understood_is_cleaned_up() {
     const EXPIRE: Duration = Duration::from_secs(30);
     let setup = Setup::new(3);
     setup.set(&[Mode::NotUnderstood, Mode::NotUnderstood, Mode::Up(Duration::ZERO)]);
-    let key = LockKey::new("order:42").unwrap();
-    let attempt = Arc::new(Attempt::new(LockName::new("", &key, Dialect::Plain), key));
+    let attempt = Arc::new(attempt("order:42"));
     let Err(Refusal::Unavailable(votes)) = setup.ballot.acquire(&attempt, EXPIRE).await else {
         panic!("granted or contended")
     };

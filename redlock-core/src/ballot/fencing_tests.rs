@@ -6,14 +6,15 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
+use super::attempt::Attempt;
+use super::attempt::tests::attempt as new_attempt;
 use super::tests::Setup;
 use super::{Extension, Grant, Refusal};
 use crate::clock::fake::FakeClock;
 use crate::error::{NodeError, Vote};
 use crate::fencing_token::FencingToken;
-use crate::key::LockKey;
+use crate::node::Node;
 use crate::node::fake::{Mode, Question};
-use crate::node::{Attempt, Dialect, LockName, Node};
 
 const EXPIRE: Duration = Duration::from_secs(5);
 const UP: Mode = Mode::Up(Duration::ZERO);
@@ -21,9 +22,8 @@ const DOWN: Mode = Mode::Down;
 const FROZEN: Mode = Mode::Frozen;
 
 fn attempt() -> Arc<Attempt> {
-    let key = LockKey::new("order:42").unwrap();
-    let attempt = Attempt::new(LockName::new("", &key, Dialect::Plain), key);
-    Arc::new(attempt.fenced(&Arc::from("redlock:fencing")))
+    let attempt = new_attempt("order:42");
+    Arc::new(attempt.fenced())
 }
 
 fn setup(counters: &[i64]) -> Setup {
@@ -66,13 +66,15 @@ async fn the_maximum_of_the_counters_is_not_enough() {
     let setup = setup(&[0, 0, 2]);
     let mut maxima = Vec::new();
     for majority in [[1, 2], [0, 1]] {
-        let attempt = attempt();
+        let (attempt, mut number) = (attempt(), None);
         for node in majority {
-            assert_eq!(setup.nodes[node].acquire(&attempt, EXPIRE).await, Vote::Granted);
+            let reply = setup.nodes[node].call(attempt.acquire(EXPIRE)).await;
+            assert_eq!(reply.vote, Vote::Granted);
+            number = number.max(reply.number);
         }
-        maxima.push(attempt.first_token().unwrap().number());
+        maxima.push(number.unwrap());
         for node in majority {
-            setup.nodes[node].release(&attempt).await;
+            setup.nodes[node].call(attempt.release()).await;
         }
     }
     assert_eq!(maxima, [3, 2], "the later holder has the smaller one");

@@ -8,16 +8,17 @@ use futures_util::FutureExt;
 use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
+use super::attempt::Attempt;
+use super::attempt::tests::attempt as new_attempt;
 use super::{
     Aftercare, Ballot, Extension, FanOut, Forgotten, Grant, Leftover, Refusal, Release, validity,
 };
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{NodeError, Vote};
-use crate::key::LockKey;
 use crate::lease::Background;
+use crate::node::Node;
 use crate::node::fake::{FakeNode, Mode, Question};
-use crate::node::{Attempt, Dialect, LockName, Node};
 use crate::runtimes::Runtimes;
 
 const EXPIRE: Duration = Duration::from_secs(5);
@@ -38,12 +39,9 @@ impl Setup {
         let nodes: Vec<_> =
             (1..=nodes).map(|number| FakeNode::start(&format!("node-{number}"))).collect();
         let background = Background::new(Arc::clone(&clock), &Runtimes::new());
-        let ballot = Ballot {
-            nodes: nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect(),
-            node_timeout: NODE_TIMEOUT,
-            clock,
-            aftercare: Arc::<Background>::clone(&background),
-        };
+        let dynamic = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
+        let aftercare = Arc::<Background>::clone(&background);
+        let ballot = Ballot::new(dynamic, NODE_TIMEOUT, clock, aftercare);
         Self { nodes, ballot, background }
     }
 
@@ -71,8 +69,7 @@ impl Setup {
 }
 
 fn attempt() -> Arc<Attempt> {
-    let key = LockKey::new("order:42").unwrap();
-    Arc::new(Attempt::new(LockName::new("", &key, Dialect::Plain), key))
+    Arc::new(new_attempt("order:42"))
 }
 
 const UP: Mode = Mode::Up(Duration::ZERO);
@@ -299,7 +296,7 @@ async fn a_release_goes_to_nodes_that_were_late_or_away() {
     sleep(Duration::from_millis(1)).await;
     setup.set(&[UP, UP, UP, FROZEN, DOWN]);
     let release = setup.ballot.release(attempt, since.after(EXPIRE)).await;
-    assert!(matches!(release, Release::Released), "{release:?}");
+    assert!(matches!(release, Release::Released { .. }), "{release:?}");
     assert!(setup.nodes[3].is_held() && setup.nodes[4].is_held());
     sleep(Duration::from_millis(300)).await;
     setup.set(&[UP; 5]);
@@ -446,7 +443,7 @@ async fn the_late_answers_of_a_granted_round_are_awaited() {
     setup.set(&[UP; 3]);
     for answers in awaited {
         let mut votes = Vec::new();
-        answers.finish(|index, vote| votes.push((index, vote))).await;
+        answers.finish(|index, reply| votes.push((index, reply.vote))).await;
         assert_eq!(votes, [(2, Vote::Granted)]);
     }
     assert_eq!(leftovers.released.load(Ordering::Relaxed), 0);

@@ -303,22 +303,21 @@ impl fmt::Debug for Background {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ballot::attempt::tests::attempt;
     use crate::clock::SystemClock;
-    use crate::key::LockKey;
     use crate::node::fake::FakeNode;
-    use crate::node::{Dialect, LockName};
 
     /// The connection has broken in the moment before, and not every part knows.
     #[tokio::test]
     async fn a_release_that_fails_at_its_first_poll_is_repeated() {
         let background = Background::new(Arc::new(SystemClock), &Runtimes::new());
-        let key = LockKey::new("a").unwrap();
-        let attempt = Arc::new(Attempt::new(LockName::new("", &key, Dialect::Plain), key));
+        let attempt = Arc::new(attempt("a"));
         let fake = FakeNode::start("node");
-        assert_eq!(fake.acquire(&attempt, Duration::from_secs(30)).await, Vote::Granted);
+        assert_eq!(fake.call(attempt.acquire(Duration::from_secs(30))).await.vote, Vote::Granted);
         let node = Arc::clone(&fake) as Arc<dyn Node>;
-        let failed =
-            Answer::pending(async { Vote::Failed(NodeError::ConnectionBroke("closed".into())) });
+        let failed = ReplyFuture::new(async {
+            Vote::Failed(NodeError::ConnectionBroke("closed".into())).into()
+        });
         let until = background.clock.now().after(Duration::from_secs(30));
         let nodes = vec![(node, UnderWay::Releasing(failed))];
         background.release(Leftover { attempt, until, nodes });

@@ -9,11 +9,12 @@ use tokio::time::sleep;
 
 use super::Held;
 use super::tests::{SECOND, manager, set};
+use crate::ballot::attempt::tests::attempt;
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
+use crate::node::Node;
 use crate::node::fake::{FakeNode, Mode};
-use crate::node::{Attempt, Dialect, LockName, Node};
-use crate::{ExtendError, LockKey, LockManager, LockManagerBuilder, LockRequest};
+use crate::{ExtendError, LockManager, LockManagerBuilder, LockRequest};
 
 /// Slow enough that a hand-over comes between a question and its answer.
 const SLOW: Mode = Mode::Up(Duration::from_millis(10));
@@ -139,8 +140,7 @@ async fn what_is_denied_after_a_second_hand_over_is_lost_for_the_third() {
 #[test]
 fn what_the_nodes_have_denied_is_not_handed_on() {
     for denied in [false, true] {
-        let key = LockKey::new("a").unwrap();
-        let attempt = Arc::new(Attempt::new(LockName::new("", &key, Dialect::Plain), key));
+        let attempt = Arc::new(attempt("a"));
         let clock = FakeClock::default();
         let now = clock.now();
         let held = Arc::new(Held::new(attempt, Arc::new(clock), now, now, 30 * SECOND));

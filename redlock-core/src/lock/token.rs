@@ -59,6 +59,7 @@ impl Token {
         self.len = end;
     }
 
+    /// The text, which consists of ASCII characters. It is a secret.
     pub fn as_str(&self) -> &str {
         // It holds ASCII only.
         std::str::from_utf8(&self.text[..self.len]).unwrap_or_default()

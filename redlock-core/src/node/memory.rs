@@ -113,13 +113,13 @@ impl MemoryNode {
 #[cfg(test)]
 impl MemoryNode {
     /// As if the lock had been released.
-    pub(crate) fn publish(&self, spec: &LockSpec) {
+    pub(crate) fn announce(&self, spec: &LockSpec) {
         let subscribers = self.store.locks.lock().subscribers(spec);
         subscribers.iter().for_each(|notify| notify());
     }
 
     /// How many are subscribed to the release of any lock.
-    pub(crate) fn subscriptions(&self) -> usize {
+    pub(crate) fn listeners(&self) -> usize {
         self.store.locks.lock().subscribers.values().map(Vec::len).sum()
     }
 }
@@ -365,7 +365,7 @@ mod tests {
             let spec = spec(Dialect::Plain, &format!("lock:{number}"));
             let [first, second] = [(), ()].map(|()| node.subscribe(&spec, Arc::new(|| {})));
             drop(first);
-            assert_eq!(node.subscriptions(), 1);
+            assert_eq!(node.listeners(), 1);
             drop(second);
         }
         assert!(node.store.locks.lock().subscribers.is_empty());

@@ -9,8 +9,9 @@ use tokio::time::{Instant, sleep};
 
 use super::WaiterOptions;
 use crate::clock::fake::RuntimeClock;
+use crate::lock::{LockName, LockSpec, Mode as LockMode};
+use crate::node::Node;
 use crate::node::fake::{FakeNode, Mode, Question};
-use crate::node::{LockName, Node};
 use crate::{Dialect, LockError, LockGuard, LockKey, LockManager, LockManagerBuilder, MemoryNode};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -414,16 +415,21 @@ async fn listening_ends_with_the_last_waiter() {
     drop(acquired);
 }
 
+fn spec(key: &LockKey) -> Arc<LockSpec> {
+    let name = LockName::new("", key);
+    Arc::new(LockSpec::new(name, LockMode::Exclusive, Dialect::Plain))
+}
+
 /// A few nodes announce also when somebody's partial grants are given back.
 #[tokio::test(start_paused = true)]
 async fn fewer_announcements_than_a_quorum_wake_nobody() {
     let (here, there, nodes) = two_processes(3);
     let _guard = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     let key = LockKey::new("a").unwrap();
-    let name = LockName::new("", &key, Dialect::Plain);
+    let spec = spec(&key);
     let signal = {
         let waiter = here.queues().join(
-            name.clone(),
+            &spec,
             &key,
             WaiterOptions { expire: SECOND, takes_over: true, fenced: false, scope: None },
         );
@@ -432,7 +438,7 @@ async fn fewer_announcements_than_a_quorum_wake_nobody() {
     };
     for (announced, expected) in [(1, 10), (2, 0), (3, 0)] {
         signal.reset();
-        nodes[..announced].iter().for_each(|node| node.announce(&name));
+        nodes[..announced].iter().for_each(|node| node.announce(&spec));
         let start = Instant::now();
         signal.notified(10 * SECOND).await;
         assert_eq!(start.elapsed(), expected * SECOND, "{announced} of 3");
@@ -454,10 +460,10 @@ async fn a_waiter_asks_again_when_a_quorum_of_nodes_listens() {
             node.set(mode);
         }
         let key = LockKey::new("a").unwrap();
-        let name = LockName::new("", &key, Dialect::Plain);
+        let spec = spec(&key);
         let options =
             WaiterOptions { expire: SECOND, takes_over: true, fenced: false, scope: None };
-        let waiter = locks.queues().join(name, &key, options).unwrap();
+        let waiter = locks.queues().join(&spec, &key, options).unwrap();
         let begun = Instant::now();
         waiter.listen(SECOND).await;
         assert_eq!(begun.elapsed(), ready_after, "{modes:?}");

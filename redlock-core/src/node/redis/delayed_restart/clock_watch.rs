@@ -136,15 +136,16 @@ mod tests {
     use std::sync::Mutex;
 
     use tokio::io::DuplexStream;
-    use tokio::time::{Instant, timeout};
+    use tokio::time::timeout;
 
     use super::*;
     use crate::clock::fake::RuntimeClock;
     use crate::error::Vote;
     use crate::key::LockKey;
+    use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
     use crate::node::redis::connection::played_server::{link, serve};
-    use crate::node::redis::set;
-    use crate::node::{Claim, Dialect, LockName};
+    use crate::node::redis::dialect::{Acquisition, acquire};
+    use crate::node::{Action, Op};
 
     const SECOND: Duration = Duration::from_secs(1);
     const LEASE: Duration = Duration::from_secs(30);
@@ -246,16 +247,18 @@ mod tests {
         let key = LockKey::new("order:42").unwrap();
         let (link, mut server) = link().await;
         for (stepped, granted) in [(false, true), (true, false)] {
-            let name = LockName::new("", &key, Dialect::Plain);
-            let claim = Claim::new(name, key.clone());
-            let acquire = set(&link, &claim, LEASE, Instant::now() + LEASE);
+            let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
+            let action = Action::Acquire { lease: LEASE, fenced: false, lookup: false };
+            let op = Op::new(&Arc::new(spec), Token::random(Dialect::Plain), action);
+            let acquisition = Acquisition { lease: LEASE, fenced: false, look_up_until: None };
+            let acquire = acquire(&link, &op, acquisition);
             let step = || {
                 if stepped {
                     link.put_on(Quarantine::of_stepped(LEASE, SECOND));
                 }
             };
-            let (vote, ()) = tokio::join!(acquire, serve(&mut server, "SET", "+OK\r\n", step));
-            assert_eq!(vote == Vote::Granted, granted, "{vote}");
+            let (reply, ()) = tokio::join!(acquire, serve(&mut server, "SET", "+OK\r\n", step));
+            assert_eq!(reply.vote == Vote::Granted, granted, "{reply:?}");
         }
     }
 }
