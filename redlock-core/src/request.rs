@@ -247,7 +247,17 @@ impl LockRequest {
             self.shared.check_fenced()?;
         }
         let renew = self.renew || self.expire.is_none();
-        let (max_hold, min_hold) = (self.max_hold, self.checked_min_hold(expire)?);
+        let max_hold = self.max_hold;
+        if let Some(min_hold) = self.min_hold.filter(|time| self.keep || *time > expire) {
+            let allowed = if self.keep {
+                "left out with keep, which holds the lock for its whole lease".to_owned()
+            } else {
+                format!("at most the lease (expire) of {expire:?}")
+            };
+            return Err(InvalidOption::new("min_hold", format!("{min_hold:?}"), allowed).into());
+        }
+        let keep = self.keep.then_some(MinHold::UntilExpiry);
+        let min_hold = keep.or(self.min_hold.map(MinHold::For));
         if let Some(zero) = max_hold.filter(Duration::is_zero) {
             let value = format!("{zero:?}");
             return Err(InvalidOption::new("max_hold", value, "longer than zero").into());
@@ -257,20 +267,6 @@ impl LockRequest {
             return Err(InvalidOption::new("max_hold", format!("{max_hold:?}"), allowed).into());
         }
         Ok(Terms { expire, renew, max_hold, min_hold })
-    }
-
-    fn checked_min_hold(&self, expire: Duration) -> Result<Option<MinHold>, InvalidOption> {
-        let Some(min_hold) = self.min_hold else {
-            return Ok(self.keep.then_some(MinHold::UntilExpiry));
-        };
-        let allowed = if self.keep {
-            "left out with `keep`, which holds the lock for its whole lease".to_owned()
-        } else if min_hold > expire {
-            format!("at most the lease (expire) of {expire:?}")
-        } else {
-            return Ok(Some(MinHold::For(min_hold)));
-        };
-        Err(InvalidOption::new("min_hold", format!("{min_hold:?}"), allowed))
     }
 }
 

@@ -9,7 +9,7 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Request, StatusCode};
 use axum::routing::get as on_get;
-use redlock_axum::{LockError, LockLayer, LockManager, MemoryNode, redis_lock};
+use redlock_axum::{LockError, LockManager, MemoryNode, redis_lock};
 use redlock_logs::Logs;
 use tower::ServiceExt;
 
@@ -123,33 +123,4 @@ async fn a_function_releases_before_it_returns() {
     assert_eq!(node.len(), 1);
     drop(dropped);
     eventually("the lock is free", || node.is_empty()).await;
-}
-
-/// Although the client goes away after the first lease, to which `min_hold` would hold as well.
-#[tokio::test]
-async fn a_kept_lock_of_a_dropped_request_stays_for_its_renewed_lease() {
-    const LEASE: Duration = Duration::from_secs(2);
-
-    #[redis_lock(key = "a", expire = 2, renew, keep)]
-    async fn hangs() {
-        std::future::pending::<()>().await;
-    }
-
-    let (locks, node) = locks().await;
-    let layer = LockLayer::new("b").expire(LEASE).renew().keep();
-    let router = Router::new()
-        .route("/attribute", on_get(hangs))
-        .route("/layer", on_get(std::future::pending::<()>).route_layer(layer));
-    let app = app(router, &locks);
-    let requests = ["/attribute", "/layer"].map(|path| {
-        let app = app.clone();
-        tokio::spawn(async move { get(&app, path).await })
-    });
-    tokio::time::sleep(LEASE + LEASE / 10).await;
-    assert_eq!(node.len(), 2, "not renewed");
-    for request in requests {
-        request.abort();
-        assert!(request.await.unwrap_err().is_cancelled());
-    }
-    assert_eq!(node.len(), 2);
 }

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::yield_now;
+use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use super::tests::{SECOND, manager};
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode};
+use crate::node::fake::{FakeNode, Mode, Question};
 use crate::{
     LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LockState, MemoryNode,
     scope,
@@ -17,6 +17,8 @@ use crate::{
 
 const LEASE: Duration = Duration::from_secs(30);
 const MIN_HOLD: Duration = Duration::from_secs(20);
+/// Short enough that a holder of so long hands its lock over.
+const BRIEFLY: Duration = Duration::from_millis(20);
 
 /// What lets a lock stay.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,7 @@ enum Way {
 use Way::{Keep, KeepUntilExpiry, MinHold};
 
 impl Way {
+    /// Gives the manager's request for the lock.
     fn request(self, locks: &LockManager) -> LockRequest {
         self.add_to(locks.lock("a").expire(LEASE))
     }
@@ -84,11 +87,11 @@ async fn a_lock_stays_for_its_time_however_its_guard_ends() {
         let guard = way.request(&here).try_acquire().await.unwrap();
         let waiter = if is_here { &here } else { &there }.lock("a").expire(LEASE);
         let waiter = tokio::spawn(waiter.wait_time(LEASE * 2).acquire());
-        sleep(2 * SECOND).await;
+        sleep(BRIEFLY).await;
         let lease = guard.lease();
         way.end(guard, is_dropped).await;
         assert_eq!(lease.state(), LockState::Released, "{case}");
-        assert_eq!(node.time_to_live("a"), Some(way.stays_for() - 2 * SECOND), "{case}");
+        assert_eq!(node.time_to_live("a"), Some(way.stays_for() - BRIEFLY), "{case}");
         let other = here.lock("a").try_acquire().await.unwrap_err();
         assert!(other.is_contended(), "{case}: {other}");
         let next = waiter.await.unwrap().unwrap();
@@ -128,13 +131,14 @@ async fn a_renewed_lock_stays_for_its_last_lease_or_is_released_after_its_min_ho
 #[tokio::test(start_paused = true)]
 async fn a_request_for_a_lock_that_stays_takes_over_none() {
     for way in [MinHold, Keep] {
-        let (locks, _, node) = two_processes();
+        let (locks, nodes) = manager(1);
         let first = locks.lock("a").expire(LEASE).try_acquire().await.unwrap();
         let second = tokio::spawn(way.request(&locks).wait_time(LEASE).acquire());
-        sleep(SECOND).await;
+        sleep(BRIEFLY).await;
         first.release().await.unwrap();
         second.await.unwrap().unwrap().release().await.unwrap();
-        assert_eq!(node.time_to_live("a"), Some(way.stays_for()), "{way:?}");
+        let log = nodes[0].log();
+        assert!(matches!(log[2], Question::Acquire(_, LEASE)), "{way:?}: {log:?}");
     }
 }
 
@@ -144,13 +148,12 @@ async fn a_lock_that_is_handed_over_and_kept_stays_no_longer_for_an_earlier_hold
     let (locks, _, node) = two_processes();
     let request = |seconds| locks.lock("a").expire(seconds * SECOND).wait_time(LEASE);
     let first = request(8).try_acquire().await.unwrap();
-    let second = tokio::spawn(request(10).acquire());
-    yield_now().await;
-    let third = tokio::spawn(request(8).acquire());
-    yield_now().await;
+    let mut second = Box::pin(request(10).acquire());
+    let mut third = Box::pin(request(8).acquire());
+    assert!(second.as_mut().now_or_never().is_none() && third.as_mut().now_or_never().is_none());
     drop(first);
-    drop(second.await.unwrap().unwrap());
-    third.await.unwrap().unwrap().keep_until_expiry();
+    drop(second.now_or_never().expect("handed over").unwrap());
+    third.now_or_never().expect("handed over").unwrap().keep_until_expiry();
     sleep(SECOND).await;
     assert_eq!(node.time_to_live("a"), Some(7 * SECOND));
 }
@@ -158,10 +161,10 @@ async fn a_lock_that_is_handed_over_and_kept_stays_no_longer_for_an_earlier_hold
 /// The longest stay that one of the requests asks for counts. The lease is extended where it is too short.
 #[tokio::test(start_paused = true)]
 async fn a_shared_lock_stays_for_the_longest_time_of_its_requests() {
-    let outer = |request: LockRequest| request.min_hold(10 * SECOND);
     type Add = fn(LockRequest) -> LockRequest;
-    let (none, ten): (Add, Add) = (|request| request, outer);
-    let (twenty, keep): (Add, Add) = (|request| MinHold.add_to(request), LockRequest::keep);
+    let (none, keep): (Add, Add) = (|request| request, LockRequest::keep);
+    let ten: Add = |request| request.min_hold(10 * SECOND);
+    let twenty: Add = |request| request.min_hold(20 * SECOND);
     for (lease, outer, inner, expected) in [
         (30, none, twenty, 20),
         (30, ten, twenty, 20),
@@ -313,7 +316,7 @@ async fn a_min_hold_beyond_the_lease_or_together_with_keep_is_an_invalid_option(
         ),
         (
             request().min_hold(SECOND).keep(),
-            "min_hold is 1s, but must be left out with `keep`, which holds the lock for its whole lease",
+            "min_hold is 1s, but must be left out with keep, which holds the lock for its whole lease",
         ),
     ] {
         let error = request.try_acquire().await.unwrap_err();
