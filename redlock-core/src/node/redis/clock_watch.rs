@@ -8,10 +8,11 @@ use tokio::time::sleep;
 
 use super::link::Link;
 use super::probation::Probation;
-use super::wall_clock::{Reading, Step, WallClock};
+use super::wall_clock::{Reading, Step};
 use super::{commands, reply};
 use crate::clock::Clock;
 use crate::error::NodeError;
+use crate::log_limit::LogLimit;
 use crate::telemetry;
 
 /// How often it is looked at: for so long, and the time of a round trip, a server may grant what it
@@ -24,6 +25,7 @@ pub(super) struct ClockWatch {
     node: Arc<str>,
     clock: Arc<dyn Clock>,
     restart_guard: Option<Duration>,
+    log_limit: Arc<LogLimit>,
     found: Mutex<Found>,
 }
 
@@ -31,7 +33,7 @@ pub(super) struct ClockWatch {
 struct Found {
     /// Of whichever server was there: that it is another one, or was started again, changes nothing for
     /// leases that it has kept or copied, which end at a time on the wall clock.
-    known: Option<WallClock>,
+    known: Option<Reading>,
     /// Because of the last step. It does not end with the connection.
     probation: Option<Probation>,
 }
@@ -41,9 +43,15 @@ impl ClockWatch {
         node: &Arc<str>,
         clock: &Arc<dyn Clock>,
         restart_guard: Option<Duration>,
+        log_limit: &Arc<LogLimit>,
     ) -> Self {
-        let (node, clock) = (Arc::clone(node), Arc::clone(clock));
-        Self { node, clock, restart_guard, found: Mutex::default() }
+        Self {
+            node: Arc::clone(node),
+            clock: Arc::clone(clock),
+            restart_guard,
+            log_limit: Arc::clone(log_limit),
+            found: Mutex::default(),
+        }
     }
 
     /// Goes on with a new connection, before anything is asked over it.
@@ -86,9 +94,9 @@ impl ClockWatch {
 
     fn compare(&self, link: &Link, reading: Reading) {
         let step = match &mut self.found.lock().known {
-            Some(known) => known.read_again(reading),
+            Some(known) => known.compare(reading),
             unknown => {
-                *unknown = Some(WallClock::new(reading));
+                *unknown = Some(reading);
                 return;
             }
         };
@@ -97,37 +105,46 @@ impl ClockWatch {
             Some(Step::Forward(by)) => self.stepped_forward(link, by),
             Some(Step::Back(by)) => {
                 telemetry::clock_stepped(&self.node, "back");
-                tracing::warn!(
-                    node = %self.node, ?by,
-                    "a node's wall clock was stepped back, or runs slow; leases last longer there"
-                );
+                if let Some(suppressed) = self.log_limit.pass("clock stepped back", &self.node) {
+                    tracing::warn!(
+                        node = %self.node, ?by, suppressed,
+                        "a node's wall clock was stepped back, or runs slow; leases last longer there"
+                    );
+                }
             }
         }
     }
 
     fn stepped_forward(&self, link: &Link, by: Duration) {
         telemetry::clock_stepped(&self.node, "forward");
-        let Some(longest_lease) = self.restart_guard else {
-            tracing::warn!(
-                node = %self.node, ?by,
-                "a node's wall clock was stepped forward, or runs fast; leases end early there, as if it had forgotten locks that are held"
-            );
+        if let Some(longest_lease) = self.restart_guard {
+            let probation = Probation::of_stepped(longest_lease, by);
+            link.put_on(probation);
+            self.found.lock().probation = Some(probation);
+        }
+        let Some(suppressed) = self.log_limit.pass("clock stepped forward", &self.node) else {
             return;
         };
-        let probation = Probation::of_stepped(longest_lease, by);
-        link.put_on(probation);
-        self.found.lock().probation = Some(probation);
-        tracing::warn!(
-            node = %self.node, ?by,
-            "a node's wall clock was stepped forward, or runs fast; leases end early there, so it grants no locks for {longest_lease:?}"
-        );
+        if let Some(longest_lease) = self.restart_guard {
+            tracing::warn!(
+                node = %self.node, ?by, suppressed,
+                "a node's wall clock was stepped forward, or runs fast; leases end early there, so it grants no locks for {longest_lease:?}"
+            );
+        } else {
+            tracing::warn!(
+                node = %self.node, ?by, suppressed,
+                "a node's wall clock was stepped forward, or runs fast; leases end early there, as if it had forgotten locks that are held"
+            );
+        }
     }
 
     fn warn_of_silence(&self) {
-        tracing::warn!(
-            node = %self.node,
-            "the server does not tell its time (TIME), so that steps of its wall clock go unnoticed"
-        );
+        if let Some(suppressed) = self.log_limit.pass("clock", &self.node) {
+            tracing::warn!(
+                node = %self.node, suppressed,
+                "the server does not tell its time (TIME), so that steps of its wall clock go unnoticed"
+            );
+        }
     }
 }
 
@@ -135,6 +152,8 @@ impl ClockWatch {
 mod tests {
     use std::sync::Mutex;
 
+    use bb8_redis::redis::Value;
+    use redlock_logs::Logs;
     use tokio::io::DuplexStream;
     use tokio::time::{Instant, timeout};
 
@@ -158,7 +177,8 @@ mod tests {
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
         link.identity.time = Some(reading.unwrap());
-        let watch = ClockWatch::new(&"node".into(), &clock, restart_guard);
+        let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
+        let watch = ClockWatch::new(&"node".into(), &clock, restart_guard, &log_limit);
         watch.begin(&link);
         (watch, link, server)
     }
@@ -237,6 +257,33 @@ mod tests {
             let reply = ahead.map_or_else(|| time(0).replace("179", "178"), time);
             assert!(count(&mut watched, &reply, PAUSE + PAUSE / 2).await > 0);
             assert_eq!(watched.1.may_grant(), Ok(()), "{guard:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_stepped_all_the_time_takes_one_line_of_each_kind_per_second() {
+        let logs = Logs::collect();
+        let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
+        let (mut link, _server) = link().await;
+        let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
+        let watch = ClockWatch::new(&"stepped:1".into(), &clock, Some(LEASE), &log_limit);
+        // Three seconds, in which one reading in three cannot be taken.
+        for look in 0..30 {
+            let seconds = ["1790000000", "1790000060"][look % 3 % 2];
+            let told = [seconds, "0"].map(|text| Value::BulkString(text.as_bytes().to_vec()));
+            let told = async { Ok(Value::Array(told.to_vec())) };
+            let reading = Reading::take(&*clock, told).await.unwrap();
+            link.identity.time = (look % 3 < 2).then_some(reading);
+            watch.begin(&link);
+            tokio::time::advance(SECOND / 10).await;
+        }
+        let lines = logs.lines();
+        let count = |words: &str| {
+            let is_one = |line: &&String| line.contains("stepped:1") && line.contains(words);
+            lines.iter().filter(is_one).count()
+        };
+        for words in ["stepped forward", "stepped back", "does not tell its time"] {
+            assert_eq!(count(words), 3, "{words}: {lines:?}");
         }
     }
 

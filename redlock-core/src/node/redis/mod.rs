@@ -110,7 +110,8 @@ impl RedisNode {
     ) -> Arc<Self> {
         let down = Connection::Down(NodeError::NotConnected("not connected yet".into()));
         let dropped = CancellationToken::new();
-        let clock_watch = ClockWatch::new(endpoint.name(), &clock, restart_guard);
+        let log_limit = Arc::default();
+        let clock_watch = ClockWatch::new(endpoint.name(), &clock, restart_guard, &log_limit);
         Arc::new_cyclic(|this| Self {
             endpoint,
             node_timeout,
@@ -125,7 +126,7 @@ impl RedisNode {
             servers: Arc::clone(servers),
             lives: Mutex::default(),
             clock_watch: Arc::new(clock_watch),
-            log_limit: Arc::default(),
+            log_limit,
             tenure: Mutex::default(),
             first_attempt: Mutex::default(),
             this: Weak::clone(this),
