@@ -102,38 +102,27 @@ impl ClockWatch {
         };
         match step {
             None => {}
-            Some(Step::Forward(by)) => self.stepped_forward(link, by),
-            Some(Step::Back(by)) => {
-                telemetry::clock_stepped(&self.node, "back");
-                if let Some(suppressed) = self.log_limit.pass("clock stepped back", &self.node) {
-                    tracing::warn!(
-                        node = %self.node, ?by, suppressed,
-                        "a node's wall clock was stepped back, or runs slow; leases last longer there"
-                    );
+            Some(Step::Back(by)) => self.note_step("back", by, "leases last longer there"),
+            Some(Step::Forward(by)) => {
+                let mut effect =
+                    "leases end early there, as if it had forgotten locks that are held";
+                if let Some(longest_lease) = self.restart_guard {
+                    let probation = Probation::of_stepped(longest_lease, by);
+                    link.put_on(probation);
+                    self.found.lock().probation = Some(probation);
+                    effect = "leases end early there, so it grants no locks for the longest lease";
                 }
+                self.note_step("forward", by, effect);
             }
         }
     }
 
-    fn stepped_forward(&self, link: &Link, by: Duration) {
-        telemetry::clock_stepped(&self.node, "forward");
-        if let Some(longest_lease) = self.restart_guard {
-            let probation = Probation::of_stepped(longest_lease, by);
-            link.put_on(probation);
-            self.found.lock().probation = Some(probation);
-        }
-        let Some(suppressed) = self.log_limit.pass("clock stepped forward", &self.node) else {
-            return;
-        };
-        if let Some(longest_lease) = self.restart_guard {
+    fn note_step(&self, direction: &'static str, by: Duration, effect: &str) {
+        telemetry::clock_stepped(&self.node, direction);
+        if let Some(suppressed) = self.log_limit.pass(direction, &self.node) {
             tracing::warn!(
                 node = %self.node, ?by, suppressed,
-                "a node's wall clock was stepped forward, or runs fast; leases end early there, so it grants no locks for {longest_lease:?}"
-            );
-        } else {
-            tracing::warn!(
-                node = %self.node, ?by, suppressed,
-                "a node's wall clock was stepped forward, or runs fast; leases end early there, as if it had forgotten locks that are held"
+                "a node's wall clock was stepped {direction}, or does not keep time; {effect}"
             );
         }
     }
