@@ -159,11 +159,14 @@ async fn a_step_back_is_told_and_hinders_nobody() {
 async fn without_the_guard_a_step_forward_is_told_while_locks_are_used() {
     let nodes = Stepped::start(1).await;
     let locks = nodes.builder().connect().await.unwrap();
-    for (ahead, times) in [(60, 1), (120, 2)] {
-        nodes.proxies[0].set_clock_ahead(ahead);
-        eventually("it is told", SOON, async || {
+    // The clock is stepped again and again, because a line per second stands for all such steps.
+    let mut ahead = 0;
+    for times in 1..=2 {
+        eventually("it is logged", SOON, async || {
+            ahead += 60;
+            nodes.proxies[0].set_clock_ahead(ahead);
             try_acquire(&locks, KEY).await.unwrap().release().await.unwrap();
-            (nodes.warnings("as if it had forgotten locks") == times).then_some(())
+            (nodes.warnings("as if it had forgotten locks") >= times).then_some(())
         })
         .await;
     }

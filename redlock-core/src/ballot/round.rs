@@ -12,10 +12,10 @@ use super::tally::{Tally, Verdict};
 use crate::error::{NodeError, Vote, Votes};
 use crate::node::{Node, ReplyFuture, Silence};
 
-/// The first look at nodes that have not answered comes after the limit of silence divided by this. A
-/// server that fell silent between two replies may owe an answer without the node's knowledge. The look
-/// lets the node find out while the limit runs ([`Node::silence`]).
-const FIRST_LOOK: u32 = 4;
+/// Nodes that have not answered are looked at so many times while the limit of silence runs. A server that
+/// fell silent between two replies may owe an answer without the node's knowledge: a look lets the node find
+/// out ([`Node::silence`]).
+const LOOKS: u32 = 4;
 
 /// The shortest pause between two looks at nodes that are not known to be silent.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -68,7 +68,7 @@ impl Round {
 
         let RoundLimits { silence, at_most } = limits;
         let begun = Instant::now();
-        let mut timer = pin!(sleep_until(begun + (silence / FIRST_LOOK).min(at_most)));
+        let mut timer = pin!(sleep_until(begun + (silence / LOOKS).min(at_most)));
         // The answers that were polled above will wake this task.
         let mut polled = true;
         std::future::poll_fn(|cx| {
@@ -115,7 +115,7 @@ impl Round {
         limit: Duration,
         waited: Duration,
     ) -> (Vec<(usize, Duration)>, Duration) {
-        let (mut silent, mut pause) = (Vec::new(), limit);
+        let (mut silent, mut pause) = (Vec::new(), limit / LOOKS);
         for (index, node) in nodes.iter().enumerate() {
             if self.tally.vote(index).is_some() {
                 continue;

@@ -247,11 +247,10 @@ impl LockManagerBuilder {
     /// * The server's clock (`TIME`) is compared with the one here twice a second, whether locks are
     ///   asked for or not, and at each connect. What a server grants after a step and before the next
     ///   look counts, so that steps of several servers must be further apart than that, and one alone
-    ///   can let a second caller in where the holder has no more than a quorum. A step is
-    ///   found if it is larger than 50 ms (less is taken for a correction), the time that asking takes,
-    ///   and what clocks may run apart since the look before, all together. That is 1 % (5 ms, unless the
-    ///   server was out of reach), and a thousandth of what a silence lasts beyond its first minute. A
-    ///   clock that runs faster than that is found when it has gained as much as a step.
+    ///   can let a second caller in where the holder has no more than a quorum.
+    /// * A step is noticed if it is larger than 50 ms, the mean of the two round trips and 0.1 % of the time
+    ///   between the two looks, all together. Smaller steps do not add up, and a clock that runs fast by up
+    ///   to a tenth is not noticed.
     /// * A step that is too small for that ends leases on that server early by its size. Leases of 5 s
     ///   and more have a margin of 50 ms, which also has to cover how far clocks run apart. The
     ///   holder of a shorter one can overlap with the next one by what is missing, and no longer than

@@ -94,7 +94,8 @@ impl RedisNode {
     ) -> Arc<Self> {
         let down = State::Down(NodeError::NotConnected("not connected yet".into()));
         let dropped = CancellationToken::new();
-        let clock_watch = ClockWatch::new(endpoint.name(), &clock, restart_guard);
+        let log_limit = Arc::default();
+        let clock_watch = ClockWatch::new(endpoint.name(), &clock, restart_guard, &log_limit);
         Arc::new_cyclic(|this| Self {
             endpoint,
             node_timeout,
@@ -109,7 +110,7 @@ impl RedisNode {
             servers: Arc::clone(servers),
             lives: Mutex::default(),
             clock_watch: Arc::new(clock_watch),
-            log_limit: Arc::default(),
+            log_limit,
             tenure: Mutex::default(),
             this: Weak::clone(this),
         })

@@ -7,9 +7,10 @@ use parking_lot::Mutex;
 use tokio::time::sleep;
 
 use super::quarantine::Quarantine;
-use super::wall_clock::{Reading, Step, WallClock};
+use super::wall_clock::{Reading, Step};
 use crate::clock::Clock;
 use crate::error::NodeError;
+use crate::log_limit::LogLimit;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::{encode, error};
 use crate::telemetry;
@@ -24,6 +25,7 @@ pub(crate) struct ClockWatch {
     node: Arc<str>,
     clock: Arc<dyn Clock>,
     restart_guard: Option<Duration>,
+    log_limit: Arc<LogLimit>,
     found: Mutex<Found>,
 }
 
@@ -31,7 +33,7 @@ pub(crate) struct ClockWatch {
 struct Found {
     /// Of whichever server was there: that it is another one, or was started again, changes nothing for
     /// leases that it has kept or copied, which end at a time on the wall clock.
-    known: Option<WallClock>,
+    known: Option<Reading>,
     /// Because of the last step. It does not end with the connection.
     probation: Option<Quarantine>,
 }
@@ -41,9 +43,15 @@ impl ClockWatch {
         node: &Arc<str>,
         clock: &Arc<dyn Clock>,
         restart_guard: Option<Duration>,
+        log_limit: &Arc<LogLimit>,
     ) -> Self {
-        let (node, clock) = (Arc::clone(node), Arc::clone(clock));
-        Self { node, clock, restart_guard, found: Mutex::default() }
+        Self {
+            node: Arc::clone(node),
+            clock: Arc::clone(clock),
+            restart_guard,
+            log_limit: Arc::clone(log_limit),
+            found: Mutex::default(),
+        }
     }
 
     /// Goes on with a new connection, before anything is asked over it.
@@ -86,48 +94,46 @@ impl ClockWatch {
 
     fn compare(&self, link: &Connection, reading: Reading) {
         let step = match &mut self.found.lock().known {
-            Some(known) => known.read_again(reading),
+            Some(known) => known.compare(reading),
             unknown => {
-                *unknown = Some(WallClock::new(reading));
+                *unknown = Some(reading);
                 return;
             }
         };
         match step {
             None => {}
-            Some(Step::Forward(by)) => self.stepped_forward(link, by),
-            Some(Step::Back(by)) => {
-                telemetry::clock_stepped(&self.node, "back");
-                tracing::warn!(
-                    node = %self.node, ?by,
-                    "a node's wall clock was stepped back, or runs slow; leases last longer there"
-                );
+            Some(Step::Back(by)) => self.note_step("back", by, "leases last longer there"),
+            Some(Step::Forward(by)) => {
+                let mut effect =
+                    "leases end early there, as if it had forgotten locks that are held";
+                if let Some(longest_lease) = self.restart_guard {
+                    let probation = Quarantine::of_stepped(longest_lease, by);
+                    link.put_on(probation);
+                    self.found.lock().probation = Some(probation);
+                    effect = "leases end early there, so it grants no locks for the longest lease";
+                }
+                self.note_step("forward", by, effect);
             }
         }
     }
 
-    fn stepped_forward(&self, link: &Connection, by: Duration) {
-        telemetry::clock_stepped(&self.node, "forward");
-        let Some(longest_lease) = self.restart_guard else {
+    fn note_step(&self, direction: &'static str, by: Duration, effect: &str) {
+        telemetry::clock_stepped(&self.node, direction);
+        if let Some(suppressed) = self.log_limit.pass(direction, &self.node) {
             tracing::warn!(
-                node = %self.node, ?by,
-                "a node's wall clock was stepped forward, or runs fast; leases end early there, as if it had forgotten locks that are held"
+                node = %self.node, ?by, suppressed,
+                "a node's wall clock was stepped {direction}, or does not keep time; {effect}"
             );
-            return;
-        };
-        let probation = Quarantine::of_stepped(longest_lease, by);
-        link.put_on(probation);
-        self.found.lock().probation = Some(probation);
-        tracing::warn!(
-            node = %self.node, ?by,
-            "a node's wall clock was stepped forward, or runs fast; leases end early there, so it grants no locks for {longest_lease:?}"
-        );
+        }
     }
 
     fn warn_of_silence(&self) {
-        tracing::warn!(
-            node = %self.node,
-            "the server does not tell its time (TIME), so that steps of its wall clock go unnoticed"
-        );
+        if let Some(suppressed) = self.log_limit.pass("clock", &self.node) {
+            tracing::warn!(
+                node = %self.node, suppressed,
+                "the server does not tell its time (TIME), so that steps of its wall clock go unnoticed"
+            );
+        }
     }
 }
 
@@ -135,6 +141,8 @@ impl ClockWatch {
 mod tests {
     use std::sync::Mutex;
 
+    use bb8_redis::redis::Value;
+    use redlock_logs::Logs;
     use tokio::io::DuplexStream;
     use tokio::time::timeout;
 
@@ -159,7 +167,8 @@ mod tests {
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
         link.identity.time = Some(reading.unwrap());
-        let watch = ClockWatch::new(&"node".into(), &clock, restart_guard);
+        let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
+        let watch = ClockWatch::new(&"node".into(), &clock, restart_guard, &log_limit);
         watch.begin(&link);
         (watch, link, server)
     }
@@ -238,6 +247,33 @@ mod tests {
             let reply = ahead.map_or_else(|| time(0).replace("179", "178"), time);
             assert!(count(&mut watched, &reply, PAUSE + PAUSE / 2).await > 0);
             assert_eq!(watched.1.may_grant(), Ok(()), "{guard:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_clock_that_is_stepped_all_the_time_takes_one_line_of_each_kind_per_second() {
+        let logs = Logs::collect();
+        let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
+        let (mut link, _server) = link().await;
+        let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
+        let watch = ClockWatch::new(&"stepped:1".into(), &clock, Some(LEASE), &log_limit);
+        // Three seconds, in which one reading in three cannot be taken.
+        for look in 0..30 {
+            let seconds = ["1790000000", "1790000060"][look % 3 % 2];
+            let told = [seconds, "0"].map(|text| Value::BulkString(text.as_bytes().to_vec()));
+            let told = async { Ok(Value::Array(told.to_vec())) };
+            let reading = Reading::take(&*clock, told).await.unwrap();
+            link.identity.time = (look % 3 < 2).then_some(reading);
+            watch.begin(&link);
+            tokio::time::advance(SECOND / 10).await;
+        }
+        let lines = logs.lines();
+        let count = |words: &str| {
+            let is_one = |line: &&String| line.contains("stepped:1") && line.contains(words);
+            lines.iter().filter(is_one).count()
+        };
+        for words in ["stepped forward", "stepped back", "does not tell its time"] {
+            assert_eq!(count(words), 3, "{words}: {lines:?}");
         }
     }
 

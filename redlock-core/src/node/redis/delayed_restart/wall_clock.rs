@@ -1,21 +1,29 @@
-//! What a server's wall clock does, compared with the clock that leases are measured on here.
+//! Notices steps of a server's wall clock.
 //!
-//! A Redis server counts a key's time to live by its wall clock. Stepped forward, it ends leases
-//! early, as if it had forgotten the locks; stepped back, it keeps them for longer.
+//! A Redis server counts a key's time to live by its wall clock. A forward step ends leases early, as if
+//! the server had forgotten the locks; a backward step makes them last longer.
 //!
-//! By how much the server's clock is ahead of ours is known up to the time that asking took: it was
-//! read at some point between the question and the answer. From one reading to the next that may
-//! change by what clocks [may run apart](validity::apart), and the two readings have to agree after
-//! that. In a long time they do not run apart as far as that, or nobody keeps them: otherwise a step of
-//! half a minute would go unseen after an hour in which nothing was asked. What one reading leaves open another narrows down, so that a slow answer neither looks like a
-//! step nor makes the next one harder to see. A clock that creeps away faster than it may is found
-//! when it has gained as much as a step has to.
+//! The rule: **a step is noticed when the offset between the server's wall clock (`TIME`) and the local
+//! clock has changed by more than 50 ms, the mean of the two round trips and 0.1 % of the time between
+//! the two readings.**
 //!
-//! Where it was our clock that stood still, as on a machine that is suspended and does not count that
-//! time, all servers seem to be stepped forward. That is right in effect: our leases have not aged
-//! meanwhile, and theirs have.
+//! A reading is compared with the last one before it that was not slow: one whose round trip is longer
+//! by more than 2 % of the time between them is compared, but not kept for the next comparison.
+//! Otherwise a slow answer would hide for good a step that is shorter than its round trip. Once a step is
+//! found, the reading that found it is kept.
+//!
+//! # What goes unnoticed
+//!
+//! * A smaller step. Leases of 5 s and more have a margin of 50 ms for one.
+//! * Small steps one after another: they do not add up.
+//! * A clock that creeps away by less than a tenth, read twice a second. Leases allow for 1 %.
+//! * A step forward that a step back makes up for before the next reading.
+//! * A step that is shorter than the round trip of a slow reading that has just found another step.
+//!
+//! Where the local clock stood still, as on a suspended machine whose clock does not count that time, all
+//! servers seem to be stepped forward. The effect is the same: the leases have aged on the servers, but
+//! not here.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use bb8_redis::redis::{ErrorKind, RedisError, Value};
@@ -23,14 +31,13 @@ use bb8_redis::redis::{ErrorKind, RedisError, Value};
 use crate::clock::{Clock, Moment};
 use crate::validity;
 
-/// A smaller step is not told from a clock that is being corrected, as those that keep time do. It is
-/// the margin of a lease of 5 s; what a shorter lease loses by such a step is not made up for.
-const SMALLEST_STEP: i64 = 50_000;
+/// The margin of a lease of 5 s.
+const SMALLEST_STEP: Duration = Duration::from_millis(50);
 
-/// For how long clocks are granted all of what they may run apart. After that it is one part in a
-/// thousand: operating systems slew a clock by half of that at most, on either side.
-const BRIEFLY: Duration = Duration::from_secs(60);
-const SLEWING: u32 = 1000;
+/// Of the time between two readings: kept clocks may run apart by one part in so many. Operating systems
+/// slew a clock by half of that at most, on either side. The 1 % that leases allow for would hide a step
+/// of half a minute after an hour without readings.
+const DRIFT: u32 = 1000;
 
 /// What a server's wall clock showed, at some point between two of ours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,15 +55,6 @@ pub(crate) enum Step {
     Back(Duration),
 }
 
-/// A server's wall clock, as far as it is known here.
-#[derive(Debug, Clone)]
-pub(crate) struct WallClock {
-    first: Reading,
-    last: Reading,
-    /// By how many microseconds it has gained on ours since the first reading, when it was read last.
-    gained: RangeInclusive<i64>,
-}
-
 impl Reading {
     /// Asks, and reads the answer.
     pub(crate) async fn take(
@@ -69,53 +67,34 @@ impl Reading {
         let told = read(&answer).ok_or((ErrorKind::UnexpectedReturnType, "this is no time"))?;
         Ok(Self { told, sent, received })
     }
-}
 
-impl WallClock {
-    pub(crate) fn new(first: Reading) -> Self {
-        let mut clock = Self { first, last: first, gained: 0..=0 };
-        clock.gained = clock.gained_by(&first);
-        clock
-    }
-
-    /// Compares with a later reading.
-    pub(crate) fn read_again(&mut self, reading: Reading) -> Option<Step> {
-        let apart = micros(apart(reading.received.since(self.last.sent)));
-        let least = self.gained.start().saturating_sub(apart);
-        let most = self.gained.end().saturating_add(apart);
-        let found = self.gained_by(&reading);
-        let forward = found.start().saturating_sub(most);
-        let back = least.saturating_sub(*found.end());
-        self.last = reading;
-        if forward > SMALLEST_STEP || back > SMALLEST_STEP {
-            self.gained = found;
-            let by = |micros: i64| Duration::from_micros(micros.unsigned_abs());
-            return Some(if forward > back {
-                Step::Forward(by(forward))
-            } else {
-                Step::Back(by(back))
-            });
+    /// Returns the step between this reading and the next one. The next one replaces this one, unless it
+    /// was slow.
+    pub(crate) fn compare(&mut self, next: Self) -> Option<Step> {
+        let pause = next.middle().since(self.middle());
+        let unsure = self.unsure() + next.unsure() + pause / DRIFT;
+        let expected = self.told.saturating_add(pause);
+        let forward = next.told.saturating_sub(expected).saturating_sub(unsure);
+        let back = expected.saturating_sub(next.told).saturating_sub(unsure);
+        let step = if forward > SMALLEST_STEP {
+            Some(Step::Forward(forward))
+        } else {
+            (back > SMALLEST_STEP).then_some(Step::Back(back))
+        };
+        if step.is_some() || next.unsure() <= self.unsure() + validity::apart(pause) {
+            *self = next;
         }
-        // What does not agree by less than a step is kept as it was, so that it adds up.
-        self.gained = *found.start().clamp(&least, &most)..=*found.end().clamp(&least, &most);
-        None
+        step
     }
 
-    fn gained_by(&self, reading: &Reading) -> RangeInclusive<i64> {
-        let theirs = micros(reading.told).saturating_sub(micros(self.first.told));
-        let ours = |moment: Moment| micros(moment.since(self.first.sent));
-        let (least, most) = (ours(reading.sent), ours(reading.received));
-        theirs.saturating_sub(most)..=theirs.saturating_sub(least)
+    /// When the server read its clock, give or take [`unsure`](Self::unsure).
+    fn middle(&self) -> Moment {
+        self.sent.after(self.unsure())
     }
-}
 
-/// How far clocks that are kept may run apart in the time between two readings.
-fn apart(time: Duration) -> Duration {
-    validity::apart(time.min(BRIEFLY)) + time.saturating_sub(BRIEFLY) / SLEWING
-}
-
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+    fn unsure(&self) -> Duration {
+        self.received.since(self.sent) / 2
+    }
 }
 
 /// The answer to `TIME`: seconds, and microseconds.
@@ -135,173 +114,70 @@ mod tests {
     use super::*;
     use crate::clock::fake::FakeClock;
 
-    const MILLI: Duration = Duration::from_millis(1);
-    const SECOND: Duration = Duration::from_secs(1);
-
-    /// A server whose clock a test moves, and the way to it.
-    struct Server {
-        ours: FakeClock,
-        theirs: Duration,
+    /// A reading of a server whose clock is ahead of ours by `ahead`: when it was asked, how long question
+    /// and answer took. All in milliseconds.
+    fn look(at: u64, there: u64, back: u64, ahead: i64) -> Reading {
+        let begun = FakeClock::default().now();
+        let after = |millis| begun.after(Duration::from_millis(millis));
+        let told = (at + there).checked_add_signed(1_790_000_000_000 + ahead).unwrap();
+        let told = Duration::from_millis(told);
+        Reading { told, sent: after(at), received: after(at + there + back) }
     }
 
-    impl Server {
-        fn new() -> Self {
-            Self { ours: FakeClock::default(), theirs: Duration::from_secs(1_790_000_000) }
-        }
-
-        fn pass(&mut self, time: Duration) {
-            self.pass_at(time, 1.0);
-        }
-
-        /// Its clock runs at another rate than ours.
-        fn pass_at(&mut self, time: Duration, rate: f64) {
-            self.ours.advance(time);
-            self.theirs += time.mul_f64(rate);
-        }
-
-        fn read(&mut self) -> Reading {
-            self.read_slowly(MILLI, MILLI)
-        }
-
-        fn read_slowly(&mut self, there: Duration, back: Duration) -> Reading {
-            let sent = self.ours.now();
-            self.pass(there);
-            let told = self.theirs;
-            self.pass(back);
-            Reading { told, sent, received: self.ours.now() }
-        }
-    }
-
-    fn is_about(step: Option<Step>, by: Duration) {
-        let least = by.mul_f64(0.98).saturating_sub(5 * MILLI);
+    /// The step that is found, in milliseconds, negative if it is one back.
+    fn found(step: Option<Step>) -> i64 {
+        let millis = |by: Duration| i64::try_from(by.as_millis()).unwrap();
         match step {
-            Some(Step::Forward(found) | Step::Back(found)) => {
-                assert!((least..=by).contains(&found), "{found:?} for {by:?}");
-            }
-            None => panic!("{by:?} was not found"),
+            Some(Step::Forward(by)) => millis(by),
+            Some(Step::Back(by)) => -millis(by),
+            None => 0,
         }
     }
 
-    #[test]
-    fn a_step_is_found_in_both_directions_and_told_once() {
-        let mut server = Server::new();
-        let mut clock = WallClock::new(server.read());
-        server.pass(SECOND / 2);
-        assert_eq!(clock.read_again(server.read()), None);
-        server.theirs += 60 * SECOND;
-        server.pass(SECOND / 2);
-        let step = clock.read_again(server.read());
-        is_about(step, 60 * SECOND);
-        assert!(matches!(step, Some(Step::Forward(_))));
-        server.pass(SECOND / 2);
-        assert_eq!(clock.read_again(server.read()), None, "told before");
-        server.theirs -= 3600 * SECOND;
-        let step = clock.read_again(server.read());
-        is_about(step, 3600 * SECOND);
-        assert!(matches!(step, Some(Step::Back(_))));
-    }
+    /// Looks at a clock, and the step that each of them finds, less what is unsure.
+    type Case = (&'static str, &'static [((u64, u64, u64, i64), i64)]);
+
+    #[rustfmt::skip]
+    const CASES: &[Case] = &[
+        ("a step is found in both directions and reported once", &[
+            ((500, 1, 1, 60_000), 59_997),
+            ((1000, 1, 1, 60_000), 0),
+            ((1500, 1, 1, -3_540_000), -3_599_997),
+            ((2000, 1, 1, -3_540_000), 0),
+        ]),
+        ("a step of 50 ms is not found", &[((500, 1, 1, 52), 0), ((1000, 1, 1, 0), 0)]),
+        ("a step of 60 ms is found", &[((500, 1, 1, 60), 57), ((1000, 1, 1, 0), -57)]),
+        ("half of a slow round trip explains so much", &[((500, 40, 40, 90), 0)]),
+        ("and no more", &[((500, 40, 40, 100), 58)]),
+        ("a slow answer is no step", &[((500, 1, 9999, 0), 0), ((11_000, 1, 1, 0), 0)]),
+        ("a slow question is no step", &[((500, 9999, 1, 0), 0), ((11_000, 1, 1, 0), 0)]),
+        ("a slow answer hides a step only until the next fast one", &[
+            ((500, 1, 9999, 1000), 0),
+            ((11_000, 1, 1, 1000), 987),
+        ]),
+        ("a server that stays slow is compared with slow readings", &[
+            ((500, 50, 50, 0), 0),
+            ((6000, 50, 50, 0), 0),
+            ((6500, 50, 50, 140), 0),
+            ((7000, 50, 50, 300), 159 - 100),
+        ]),
+        ("a minute explains 60 ms", &[((60_000, 1, 1, 110), 0)]),
+        ("and no more", &[((60_000, 1, 1, -120), -58)]),
+        ("an hour explains 3.6 s", &[((3_600_000, 1, 1, 3600), 0)]),
+        ("and no more", &[((3_600_000, 1, 1, 3700), 98)]),
+        ("small steps do not add up", &[((500, 1, 1, 45), 0), ((1000, 1, 1, 90), 0)]),
+        ("a clock may creep", &[((500, 1, 1, -45), 0), ((1000, 1, 1, -90), 0)]),
+    ];
 
     #[test]
-    fn a_small_step_is_found_soon_after_a_reading() {
-        for (by, found) in [(40 * MILLI, false), (80 * MILLI, true)] {
-            let mut server = Server::new();
-            let mut clock = WallClock::new(server.read());
-            server.pass(SECOND / 2);
-            server.theirs += by;
-            assert_eq!(clock.read_again(server.read()).is_some(), found, "{by:?}");
-        }
-    }
-
-    /// Steps that are too small to be told add up.
-    #[test]
-    fn many_small_steps_are_found() {
-        let mut server = Server::new();
-        let mut clock = WallClock::new(server.read());
-        let mut read = || {
-            server.pass(SECOND / 2);
-            server.theirs += 30 * MILLI;
-            clock.read_again(server.read())
-        };
-        assert_eq!(read(), None);
-        let step = std::iter::repeat_with(read).take(3).find_map(|step| step);
-        assert!(matches!(step, Some(Step::Forward(_))), "{step:?}");
-    }
-
-    /// The answer, or the question, was on its way for long: nothing is known of the time between.
-    #[test]
-    fn a_slow_round_trip_is_no_step() {
-        for (there, back) in [(10 * SECOND, MILLI), (MILLI, 10 * SECOND)] {
-            let mut server = Server::new();
-            let mut clock = WallClock::new(server.read_slowly(there, back));
-            assert_eq!(clock.read_again(server.read()), None);
-            assert_eq!(clock.read_again(server.read_slowly(back, there)), None);
-            assert_eq!(clock.read_again(server.read()), None);
-            // And hides none for longer than until the next.
-            server.theirs += SECOND;
-            assert_eq!(clock.read_again(server.read_slowly(MILLI, 10 * SECOND)), None, "may be");
-            assert!(matches!(clock.read_again(server.read()), Some(Step::Forward(_))));
-        }
-    }
-
-    #[test]
-    fn clocks_that_run_apart_as_they_may_are_steady() {
-        let (brief, long) = ([1, 1, 1, 60, 1, 120, 1, 1, 1], [1, 1, 1, 3600, 1, 60, 86_400, 1, 1]);
-        let at =
-            |rates: &[f64], pauses| rates.iter().map(|rate| (*rate, pauses)).collect::<Vec<_>>();
-        let all = [at(&[0.9905, 1.0095], brief), at(&[0.9991, 0.9995, 1.0, 1.0005, 1.0009], long)];
-        for (rate, pauses) in all.into_iter().flatten() {
-            let mut server = Server::new();
-            let mut clock = WallClock::new(server.read());
-            for seconds in pauses {
-                server.pass_at(seconds * SECOND / 2, rate);
-                let step = clock.read_again(server.read());
-                assert_eq!(step, None, "at {rate} after {seconds} s");
+    fn a_step_is_noticed_by_the_rule() {
+        for (case, looks) in CASES {
+            let mut kept = look(0, 1, 1, 0);
+            for ((at, there, back, ahead), step) in *looks {
+                let next = look(*at, *there, *back, *ahead);
+                assert_eq!(found(kept.compare(next)), *step, "{case}: at {at}");
             }
         }
-    }
-
-    /// Nobody asked meanwhile, or could.
-    #[test]
-    fn a_step_in_a_long_pause_is_found() {
-        for (pause, by) in [(600, 5), (3600, 30), (86_400, 120)] {
-            let mut server = Server::new();
-            let mut clock = WallClock::new(server.read());
-            server.pass_at(pause * SECOND / 2, 1.0005);
-            server.theirs += by * SECOND;
-            server.pass_at(pause * SECOND / 2, 1.0005);
-            let step = clock.read_again(server.read());
-            assert!(matches!(step, Some(Step::Forward(_))), "{by} s in {pause} s: {step:?}");
-        }
-    }
-
-    /// Each reading by itself looks right.
-    #[test]
-    fn a_clock_that_creeps_away_faster_is_found() {
-        for (rate, most) in [(1.02, 15), (1.1, 3), (0.98, 15)] {
-            let mut server = Server::new();
-            let mut clock = WallClock::new(server.read());
-            let step = (0..most).find_map(|_| {
-                server.pass_at(SECOND / 2, rate);
-                clock.read_again(server.read())
-            });
-            assert_eq!(matches!(step, Some(Step::Forward(_))), rate > 1.0, "at {rate}: {step:?}");
-            assert!(step.is_some(), "at {rate}");
-        }
-    }
-
-    /// Ours did not move, and the servers' leases ran on.
-    #[test]
-    fn a_clock_of_ours_that_stood_still_looks_like_a_step_forward() {
-        let mut server = Server::new();
-        let mut clock = WallClock::new(server.read());
-        server.theirs += 60 * SECOND;
-        assert!(matches!(clock.read_again(server.read()), Some(Step::Forward(_))));
-        // Where it counts the time asleep there is none.
-        let mut server = Server::new();
-        let mut clock = WallClock::new(server.read());
-        server.theirs += 60 * SECOND;
-        server.ours.suspend(60 * SECOND);
-        assert_eq!(clock.read_again(server.read()), None);
     }
 
     #[test]
@@ -320,11 +196,10 @@ mod tests {
             assert_eq!(read(&other), None, "{other:?}");
         }
         // Nonsense is a step, and no panic.
-        let mut server = Server::new();
-        let mut clock = WallClock::new(server.read());
         let most = Value::Array(vec![text(&u64::MAX.to_string()), text("0")]);
-        let reading = Reading { told: read(&most).unwrap(), ..server.read() };
-        assert!(matches!(clock.read_again(reading), Some(Step::Forward(_))));
-        assert!(matches!(clock.read_again(server.read()), Some(Step::Back(_))));
+        let mut kept = look(0, 1, 1, 0);
+        let nonsense = Reading { told: read(&most).unwrap(), ..look(500, 1, 1, 0) };
+        assert!(matches!(kept.compare(nonsense), Some(Step::Forward(_))));
+        assert!(matches!(kept.compare(look(1000, 1, 1, 0)), Some(Step::Back(_))));
     }
 }
