@@ -49,11 +49,23 @@ pub struct FencedGuard {
     token: FencingToken,
 }
 
-impl FencedRequest {
-    pub(crate) fn new(request: LockRequest) -> Self {
-        Self(request)
+impl LockRequest {
+    /// Numbers the holders of the lock, so that the resource can refuse one that comes late: the guard
+    /// has a [`FencingToken`](crate::FencingToken), which says what it promises. Call it last, the
+    /// other options come before.
+    ///
+    /// On several nodes it costs one more round trip. On a server in cluster mode the manager's
+    /// [`prefix`](crate::LockManagerBuilder::prefix) must contain a hash tag, as in `{locks}:`, so that
+    /// the lock and the counter lie in one slot; otherwise the request fails with
+    /// [`LockError::InvalidOption`]. The servers' users need the rights to `TIME`,
+    /// and to `GET` and `SET` the key `redlock:fencing` behind the manager's prefix.
+    pub fn fenced(mut self) -> FencedRequest {
+        self.fenced = true;
+        FencedRequest(self)
     }
+}
 
+impl FencedRequest {
     /// Makes one attempt to acquire the lock, as [`LockRequest::try_acquire`] does.
     ///
     /// # Errors

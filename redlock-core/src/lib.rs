@@ -94,6 +94,7 @@
 mod ballot;
 mod chance;
 mod clock;
+mod context;
 mod error;
 mod fenced;
 mod fencing_token;

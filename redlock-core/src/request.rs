@@ -10,15 +10,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use crate::ballot::MinHold;
+use crate::context::Context;
 use crate::error::{InvalidOption, LockError};
-use crate::fenced::FencedRequest;
 use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
 use crate::lease::Renewal;
 use crate::lock::Dialect;
-use crate::manager::Shared;
 use crate::telemetry::Acquisition;
-use crate::validity;
 
 /// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
 /// options, ended by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
@@ -45,7 +43,7 @@ use crate::validity;
 #[expect(clippy::struct_excessive_bools, reason = "each is an option by itself")]
 #[must_use = "a request does nothing until `acquire` or `try_acquire` is awaited"]
 pub struct LockRequest {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     key: Result<LockKey, KeyError>,
     dialect: Dialect,
     expire: Option<Duration>,
@@ -54,7 +52,7 @@ pub struct LockRequest {
     min_hold: Option<Duration>,
     keep: bool,
     reentrant: bool,
-    fenced: bool,
+    pub(crate) fenced: bool,
     wait: Wait,
 }
 
@@ -67,10 +65,10 @@ enum Wait {
 }
 
 impl LockRequest {
-    pub(crate) fn new(shared: Arc<Shared>, key: Result<LockKey, KeyError>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, key: Result<LockKey, KeyError>) -> Self {
         Self {
-            dialect: shared.dialect,
-            shared,
+            dialect: context.dialect,
+            context,
             key,
             expire: None,
             renew: false,
@@ -163,20 +161,6 @@ impl LockRequest {
         self
     }
 
-    /// Numbers the holders of the lock, so that the resource can refuse one that comes late: the guard
-    /// has a [`FencingToken`](crate::FencingToken), which says what it promises. Call it last, the
-    /// other options come before.
-    ///
-    /// On several nodes it costs one more round trip. On a server in cluster mode the manager's
-    /// [`prefix`](crate::LockManagerBuilder::prefix) must contain a hash tag, as in `{locks}:`, so that
-    /// the lock and the counter lie in one slot; otherwise the request fails with
-    /// [`LockError::InvalidOption`]. The servers' users need the rights to `TIME`,
-    /// and to `GET` and `SET` the key `redlock:fencing` behind the manager's prefix.
-    pub fn fenced(mut self) -> FencedRequest {
-        self.fenced = true;
-        FencedRequest::new(self)
-    }
-
     /// Makes one attempt to acquire the lock, whatever [`wait_time`](Self::wait_time) says.
     ///
     /// # Errors
@@ -241,10 +225,10 @@ impl LockRequest {
     }
 
     fn terms(&self) -> Result<Terms, LockError> {
-        let expire = self.expire.unwrap_or(self.shared.expire);
-        self.shared.check_expire(expire)?;
+        let expire = self.expire.unwrap_or(self.context.expire);
+        self.context.check_expire(expire)?;
         if self.fenced {
-            self.shared.check_fenced()?;
+            self.context.check_fenced()?;
         }
         let renew = self.renew || self.expire.is_none();
         let max_hold = self.max_hold;
@@ -282,15 +266,6 @@ impl Terms {
     fn renewal(self) -> Option<Renewal> {
         let until = self.max_hold.and_then(|max_hold| Instant::now().checked_add(max_hold));
         self.renew.then_some(Renewal { lease: self.expire, until })
-    }
-}
-
-/// Checks a lease.
-pub(crate) fn check_expire(option: &'static str, expire: Duration) -> Result<(), InvalidOption> {
-    if (validity::MIN_EXPIRE..=validity::MAX_EXPIRE).contains(&expire) {
-        Ok(())
-    } else {
-        Err(InvalidOption::new(option, format!("{expire:?}"), "from 10 ms to 7 days"))
     }
 }
 

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
+use super::LockManager;
 use super::connect::wait_for_quorum;
-use super::{LockManager, Shared, check_guarded};
 use crate::ballot::{Aftercare, Ballot};
 use crate::clock::{Clock, SystemClock};
+use crate::context::{Context, check_expire, check_guarded};
 use crate::error::{ConnectError, InvalidOption};
 use crate::lease::{Background, Keeper};
 use crate::lock::Dialect;
@@ -17,7 +18,6 @@ use crate::node::memory::MemoryNode;
 use crate::node::redis::{Endpoint, RedisNode, Servers};
 use crate::node::{Node, Ordered};
 use crate::queue::Queues;
-use crate::request::check_expire;
 use crate::runtimes::Runtimes;
 use crate::{telemetry, validity};
 
@@ -321,9 +321,9 @@ impl LockManagerBuilder {
         let connect_timeout = self.connect_timeout;
         let manager = self.wire(nodes, clock);
         for node in &redis_nodes {
-            manager.shared.runtimes.serve(node);
+            manager.context.runtimes.serve(node);
         }
-        wait_for_quorum(&manager.shared.ballot, connect_timeout).await?;
+        wait_for_quorum(&manager.context.ballot, connect_timeout).await?;
         Ok(manager)
     }
 
@@ -375,7 +375,7 @@ impl LockManagerBuilder {
         let ballot = Ballot::new(nodes, node_timeout, clock, aftercare);
         let keeper = Arc::new(Keeper::new(ballot.clone()));
         runtimes.serve(&keeper);
-        let shared = Shared {
+        let context = Context {
             keeper,
             runtimes,
             queues: Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace)),
@@ -390,7 +390,7 @@ impl LockManagerBuilder {
             closed: AtomicBool::new(false),
             settled_moves: AtomicU64::new(0),
         };
-        LockManager { shared: Arc::new(shared) }
+        LockManager { context: Arc::new(context) }
     }
 
     fn check(&self) -> Result<(), ConnectError> {
