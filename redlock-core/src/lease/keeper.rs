@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::held::{Held, State};
+use super::held::{Due, Held, State};
 use crate::ballot::{Ballot, Extension};
 use crate::chance;
 use crate::runtimes::Service;
@@ -50,9 +50,6 @@ struct Entries {
     /// may still wait for its own.
     wake: Arc<Notify>,
 }
-
-/// A time and a number that makes it unique.
-pub(crate) type Due = (Instant, u64);
 
 #[derive(Debug, Clone)]
 struct Entry {
