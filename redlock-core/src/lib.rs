@@ -92,13 +92,13 @@
 //! Redisson instead.
 
 mod ballot;
-mod chance;
 mod clock;
 mod context;
 mod error;
 mod fenced;
 mod fencing_token;
 mod guard;
+mod jitter;
 mod key;
 mod lease;
 mod lock;

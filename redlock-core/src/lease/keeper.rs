@@ -14,7 +14,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::held::{Due, Held, State};
 use crate::ballot::{Ballot, Extension};
-use crate::chance;
+use crate::jitter::jitter;
 use crate::runtimes::Service;
 
 /// A lease is renewed when a third of it is over, as Redisson's watchdog does.
@@ -113,7 +113,7 @@ impl Entry {
         match self.renewal {
             // Spread by a tenth, so that locks acquired together are not all renewed at once.
             Some(Renewal { lease, .. }) => {
-                now + (lease / RENEWALS_PER_LEASE).mul_f64(chance::one_of(0.9..1.0))
+                now + (lease / RENEWALS_PER_LEASE).mul_f64(jitter(0.9..1.0))
             }
             None => now + self.held.remaining(),
         }
