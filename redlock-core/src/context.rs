@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::ballot::Ballot;
 use crate::error::{InvalidOption, LockError};
-use crate::lease::{Background, Keeper};
+use crate::lease::{CleanupTasks, Keeper};
 use crate::lock::Dialect;
 use crate::log_limit::LogLimit;
 use crate::queue::Queues;
@@ -19,7 +19,7 @@ pub(crate) struct Context {
     pub(crate) keeper: Arc<Keeper>,
     pub(crate) runtimes: Arc<Runtimes>,
     pub(crate) queues: Arc<Queues>,
-    pub(crate) background: Arc<Background>,
+    pub(crate) cleanup_tasks: Arc<CleanupTasks>,
     pub(crate) prefix: Box<str>,
     pub(crate) dialect: Dialect,
     pub(crate) expire: Duration,

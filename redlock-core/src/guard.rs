@@ -154,7 +154,7 @@ impl LockGuard {
     /// Dropping the future releases in the background, as dropping the guard does.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let Lease { context, held } = self.lease.clone();
-        let _under_way = context.background.under_way();
+        let _under_way = context.cleanup_tasks.under_way();
         // Until here, dropping this future drops the guard.
         let moves = context.settle().await;
         // The ballot takes over from the first poll on; this future has been polled.

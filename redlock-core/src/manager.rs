@@ -137,7 +137,7 @@ impl LockManager {
     ///
     /// Cancel safe: dropping it stops the waiting only.
     pub async fn shutdown(&self) {
-        let Context { keeper, ballot, queues, background, closed, connect_timeout, .. } =
+        let Context { keeper, ballot, queues, cleanup_tasks, closed, connect_timeout, .. } =
             &*self.context;
         closed.store(true, Ordering::SeqCst);
         self.context.runtimes.check_in();
@@ -146,7 +146,7 @@ impl LockManager {
             keeper.remove(&held);
             ballot.release_in_background(Arc::clone(held.attempt()), held.runs_out());
         }
-        background.finish(*connect_timeout).await;
+        cleanup_tasks.finish(*connect_timeout).await;
     }
 }
 

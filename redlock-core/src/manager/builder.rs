@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use super::LockManager;
 use super::connect::wait_for_quorum;
-use crate::ballot::{Aftercare, Ballot};
+use crate::ballot::{Ballot, Cleanup};
 use crate::clock::{Clock, SystemClock};
 use crate::context::{Context, check_expire, check_guarded};
 use crate::error::{ConnectError, InvalidOption};
-use crate::lease::{Background, Keeper};
+use crate::lease::{CleanupTasks, Keeper};
 use crate::lock::Dialect;
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
@@ -369,10 +369,10 @@ impl LockManagerBuilder {
         telemetry::describe();
         let runtimes = Runtimes::new();
         runtimes.check_in();
-        let background = Background::new(Arc::clone(&clock), &runtimes);
-        let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
+        let cleanup_tasks = CleanupTasks::new(Arc::clone(&clock), &runtimes);
+        let cleanup: Arc<dyn Cleanup> = Arc::<CleanupTasks>::clone(&cleanup_tasks);
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
-        let ballot = Ballot::new(nodes, node_timeout, clock, aftercare);
+        let ballot = Ballot::new(nodes, node_timeout, clock, cleanup);
         let keeper = Arc::new(Keeper::new(ballot.clone()));
         runtimes.serve(&keeper);
         let context = Context {
@@ -380,7 +380,7 @@ impl LockManagerBuilder {
             runtimes,
             queues: Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace)),
             ballot,
-            background,
+            cleanup_tasks,
             prefix: prefix.into(),
             dialect,
             expire,

@@ -264,7 +264,7 @@ impl LockRequest {
         skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
         let context = &self.context;
-        let _under_way = context.background.under_way();
+        let _under_way = context.cleanup_tasks.under_way();
         loop {
             let moves = context.settle().await;
             let result = self.ask_once(key, spec, terms, skip_ttl_lookup).await;

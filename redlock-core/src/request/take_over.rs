@@ -53,7 +53,7 @@ impl LockRequest {
             // Until that is confirmed, the guard tells what is left of the old lease.
             let (lease, expire, ballot) = (guard.lease(), terms.expire, ballot.clone());
             let log_limit = Arc::clone(&self.context.log_limit);
-            self.context.background.spawn(async move {
+            self.context.cleanup_tasks.spawn(async move {
                 if held.is_left_to_expire() {
                     // It stays on the nodes for as long as if it were still held.
                     ballot.extend(held.attempt(), expire).await;
