@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::acquisition::error;
-use super::{LockRequest, Terms};
+use super::acquire::error;
+use super::terms::Terms;
+use super::{LockRequest, scope};
 use crate::ballot::Refusal;
 use crate::error::{ExtendError, LockError};
 use crate::guard::LockGuard;
 use crate::lease::{Held, State};
 use crate::log_limit::LogLimit;
 use crate::queue::needs_extension;
-use crate::scope;
 
 impl LockRequest {
     /// Takes over a lock that another caller of this process held; `None` if it is lost on the way.

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{LockRequest, Terms, Wait};
+use super::terms::Terms;
+use super::{LockRequest, Wait, scope};
 use crate::ballot::{Attempt, Grant, MinHold, Refusal};
 use crate::error::{ExtendError, LockError, Vote, Votes};
 use crate::guard::LockGuard;
@@ -15,7 +16,6 @@ use crate::lock::{LockName, LockSpec, Mode};
 use crate::queue::{
     Backoff, Patience, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause, wake_retry_delay,
 };
-use crate::scope;
 
 impl LockRequest {
     /// Acquires the lock, or shares it, by the request's options.

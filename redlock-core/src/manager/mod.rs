@@ -1,6 +1,7 @@
 //! The one place where the parts are wired together.
 
 mod builder;
+mod check;
 mod connect;
 #[cfg(test)]
 mod flood_tests;
@@ -87,7 +88,7 @@ impl LockManager {
     /// Begins the acquisition of a lock.
     ///
     /// A key that cannot be used is reported by the acquisition, as
-    /// [`LockError::InvalidKey`]; see [`LockKey::new`].
+    /// [`LockError::InvalidKey`](crate::LockError::InvalidKey); see [`LockKey::new`].
     pub fn lock(&self, key: impl AsRef<str>) -> LockRequest {
         self.lock_key(LockKey::new(key))
     }
