@@ -26,9 +26,11 @@ use std::ops::RangeInclusive;
 ///   wall clocks run apart, and have ever been ahead, by less than the time between the two: no number
 ///   is below the server's time in microseconds.
 ///
-/// Numbers have gaps, and those of different keys are not to be compared. The counter is one key for
-/// each node and prefix, `redlock:fencing`. It is the one key without a time to live that this crate
-/// writes; do not lock a key of this name.
+/// Numbers have gaps, and those of different keys are not to be compared. Each node has a
+/// counter `{prefix}redlock:fencing:{tag}` for each slot of a Redis Cluster that holds fenced locks: at most
+/// 16,384 keys per prefix. The tag is generated, so that the counter lies in the slot of its locks. A prefix
+/// with a hash tag of its own has one counter, `{prefix}redlock:fencing`. The counters are the only keys
+/// without a time to live that this crate writes. Do not lock keys of these names.
 ///
 /// # PostgreSQL
 ///

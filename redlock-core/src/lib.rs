@@ -34,6 +34,7 @@
 //!   tells when it is lost, and releases when it is dropped. [`Lease`] is a view of it to hand
 //!   around.
 //! * [`FencedGuard`] is one that is numbered, by a [`FencingToken`] that a database can check.
+//! * [`node`] is the protocol between a manager and its nodes: for stores of other kinds than Redis.
 //! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] make keys that no value can break out of.
 //! * [`LockError`], [`ReleaseError`], [`ExtendError`] and [`ConnectError`] say what went wrong, with
 //!   the [`Vote`] of each node.

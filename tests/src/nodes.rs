@@ -110,7 +110,7 @@ impl Nodes {
             Self::Redis(servers) => {
                 // The counter of fenced locks stays.
                 let keys = servers.keys().await;
-                keys.iter().filter(|key| !key.ends_with("redlock:fencing")).count()
+                keys.iter().filter(|key| !key.contains("redlock:fencing")).count()
             }
             Self::Redisson(nodes) => Box::pin(nodes.locks()).await,
         }

@@ -79,7 +79,7 @@ impl<'a> Traces<'a> {
         for probe in &mut self.probes {
             let keys = probe.keys().await;
             // The counter of fenced locks stays.
-            for key in keys.iter().filter(|key| !key.ends_with("redlock:fencing")) {
+            for key in keys.iter().filter(|key| !key.contains("redlock:fencing")) {
                 left.push(format!("the key {key}"));
             }
             let channels: Vec<String> = probe.command(["PUBSUB", "CHANNELS"]).await;

@@ -11,7 +11,8 @@ use redlock_tests::{Nodes, RedisServer, Servers, eventually};
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
-const COUNTER: &str = "redlock:fencing";
+/// The counter of the slot of `KEY`.
+const COUNTER: &str = "redlock:fencing:{633}";
 /// Above the time in microseconds for the next hundred years.
 const AHEAD: i64 = 1 << 52;
 
@@ -96,7 +97,7 @@ async fn numbers_grow_whichever_majority_grants() {
             servers[frozen].thaw();
             eventually("the lock is gone", SOON, async || {
                 let keys = servers.keys().await;
-                keys.iter().all(|key| key.ends_with(COUNTER)).then_some(())
+                keys.iter().all(|key| key.contains("redlock:fencing")).then_some(())
             })
             .await;
         }
@@ -147,19 +148,28 @@ async fn a_confirmation_never_lowers_a_counter() {
     }
 }
 
-/// One key for each node and prefix, however many locks there are: one for each lock would leak.
+/// A counter for each lock would stay for ever. So the locks of a slot share one, and so do all locks of a
+/// prefix with a hash tag of its own.
 #[tokio::test]
-async fn all_locks_of_a_prefix_share_one_counter() {
+async fn locks_of_one_slot_share_a_counter() {
+    let tagged = |number| format!("{{order}}:{number}");
+    let plain = |number| format!("order:{number}");
+    let kinds: [(&str, fn(usize) -> String, usize); 3] =
+        [("shop:", tagged, 1), ("{shop}:", plain, 1), ("shop:", plain, 10)];
     for dialect in [Dialect::Plain, Dialect::Redisson] {
-        let servers = Servers::start(1).await;
-        let builder = LockManager::builder().urls(servers.urls()).prefix("shop:");
-        let locks =
-            builder.node_timeout(Duration::from_secs(2)).dialect(dialect).connect().await.unwrap();
-        for number in 0..10 {
-            let guard = locks.lock(format!("order:{number}")).fenced().acquire().await.unwrap();
-            guard.release().await.unwrap();
+        for (prefix, key, expected) in kinds {
+            let servers = Servers::start(1).await;
+            let builder = LockManager::builder().urls(servers.urls()).prefix(prefix);
+            let builder = builder.node_timeout(Duration::from_secs(2)).dialect(dialect);
+            let locks = builder.connect().await.unwrap();
+            for number in 0..10 {
+                let guard = locks.lock(key(number)).fenced().acquire().await.unwrap();
+                guard.release().await.unwrap();
+            }
+            let counters = servers[0].probe().await.keys().await;
+            assert!(counters.iter().all(|key| key.contains("redlock:fencing")), "{counters:?}");
+            assert_eq!(counters.len(), expected, "{prefix}");
         }
-        assert_eq!(servers[0].probe().await.keys().await, ["shop:redlock:fencing"]);
     }
 }
 

@@ -235,7 +235,7 @@ impl Restricted {
             Ok(guard) => drop(guard),
             Err(LockError::Unavailable { votes, .. }) => {
                 self.is_told(&votes);
-                let counter = |key: &String| key.ends_with(":fencing");
+                let counter = |key: &String| key.contains(":fencing");
                 eventually("no lock is left", SOON, async || {
                     self.probe.keys().await.iter().all(counter).then_some(())
                 })
@@ -391,7 +391,7 @@ async fn nothing_is_set_that_can_neither_be_given_a_deadline_nor_be_removed() {
                 (_, Err(LockError::Unavailable { votes, .. })) => restricted.is_told(&votes),
                 (_, other) => panic!("{dialect:?}: {other:?}"),
             }
-            let counter = |key: &String| key.ends_with(":fencing");
+            let counter = |key: &String| key.contains(":fencing");
             let locks: Vec<_> =
                 restricted.probe.keys().await.into_iter().filter(|key| !counter(key)).collect();
             for lock in &locks {

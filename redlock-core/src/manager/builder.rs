@@ -123,9 +123,9 @@ impl LockManagerBuilder {
     /// Sets what stands before every key on the nodes, so that several applications can share them.
     /// Defaults to nothing, which is what other languages' libraries lock too.
     ///
-    /// On a server in cluster mode [fenced](crate::LockRequest::fenced) locks need a prefix with a hash
-    /// tag, such as `{locks}:`. By the rule of Redis Cluster this is the text between the first `{` and
-    /// the next `}`, and it must not be empty.
+    /// A prefix with a hash tag, such as `{locks}:`, puts all locks into one slot of a Redis Cluster. By the
+    /// rule of Redis Cluster the tag is the text between the first `{` and the next `}`, and it must not be
+    /// empty. [Fenced](crate::LockRequest::fenced) locks refuse a prefix with a `{` that begins no hash tag.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self

@@ -171,7 +171,10 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// which is what the provided method returns. A caller looks for the first time before that, so that
     /// a node which does not know whether it owes a reply has the time to find out.
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
-        if waited >= limit { Silence::Lasts(waited) } else { Silence::Unknown(limit - waited) }
+        match limit.checked_sub(waited) {
+            None | Some(Duration::ZERO) => Silence::Lasts(waited),
+            Some(rest) => Silence::Unknown(rest),
+        }
     }
 }
 

@@ -15,11 +15,11 @@ impl LockRequest {
     /// has a [`FencingToken`](crate::FencingToken), which says what it promises. Call it last, the
     /// other options come before.
     ///
-    /// On several nodes it costs one more round trip. On a server in cluster mode the manager's
-    /// [`prefix`](crate::LockManagerBuilder::prefix) must contain a hash tag, as in `{locks}:`, so that
-    /// the lock and the counter lie in one slot; otherwise the request fails with
-    /// [`LockError::InvalidOption`]. The servers' users need the rights to `TIME`,
-    /// and to `GET` and `SET` the key `redlock:fencing` behind the manager's prefix.
+    /// On several nodes it costs one more round trip. The counter lies in the slot of the lock, so that
+    /// fenced locks work on servers in cluster mode too. A [`prefix`](crate::LockManagerBuilder::prefix) with
+    /// a `{` that begins no hash tag leaves no such name, and is refused with
+    /// [`LockError::InvalidOption`], as is a node that cannot number holders. The servers' users need the
+    /// rights to `TIME`, and to `GET` and `SET` the keys `redlock:fencing*` behind the manager's prefix.
     pub fn fenced(mut self) -> FencedRequest {
         self.fenced = true;
         FencedRequest(self)

@@ -59,8 +59,8 @@ struct State {
 /// How long the servers have been running when a simulation begins.
 const RUNNING_FOR: Duration = Duration::from_secs(3600);
 
-/// The counter of fenced locks has no time to live.
-const COUNTER: &[u8] = b"redlock:fencing";
+/// The counters of fenced locks have no time to live.
+const COUNTERS: &[u8] = b"redlock:fencing:";
 
 impl Server {
     pub(super) fn start(
@@ -142,7 +142,7 @@ impl Server {
         let state = self.0.state.lock();
         let is_there = |until: Option<i64>| until.is_none_or(|until| until >= now);
         let keys = state.store.keys.iter().filter(|(_, entry)| is_there(entry.until));
-        let locks = keys.map(|(key, _)| key).filter(|key| *key != COUNTER);
+        let locks = keys.map(|(key, _)| key).filter(|key| !key.starts_with(COUNTERS));
         locks.map(|key| String::from_utf8_lossy(key).into_owned()).collect()
     }
 
@@ -202,7 +202,7 @@ impl Server {
             let time_to_live = state.store.time_to_live(key);
             // A step back lengthens them.
             let allowed = 0..=state.longest_lease + state.stepped_back;
-            if key != COUNTER && !allowed.contains(&time_to_live) {
+            if !key.starts_with(COUNTERS) && !allowed.contains(&time_to_live) {
                 let key = String::from_utf8_lossy(key);
                 let words =
                     format!("{key} has a time to live of {time_to_live} ms on server {number}");

@@ -90,7 +90,7 @@ impl Node {
             let owner =
                 key.strip_prefix(OWN_KEYS).and_then(|own| own.split(':').next()?.parse().ok());
             let excused = match owner {
-                None if key == "redlock:fencing" => true,
+                None if key.starts_with("redlock:fencing:") => true,
                 Some(owner) => killed.contains(&owner),
                 // Of a client that was killed, or kept on purpose: it runs out in time.
                 None => u128::try_from(left).is_ok_and(|left| left <= longest),

@@ -162,16 +162,16 @@ impl Subscriptions {
                 }
                 continue;
             }
-            if !wanted.is_empty() {
-                if let Err(error) = self.subscribe_to(link, wanted).await {
-                    if let Some(suppressed) = log_limit.pass("subscriptions", node) {
-                        tracing::warn!(
-                            node, error = %words(&error), suppressed,
-                            "releases cannot be listened for; waiters ask now and then instead"
-                        );
-                    }
-                    ask_again.get_or_insert_with(|| Instant::now() + PAUSE);
+            if !wanted.is_empty()
+                && let Err(error) = self.subscribe_to(link, wanted).await
+            {
+                if let Some(suppressed) = log_limit.pass("subscriptions", node) {
+                    tracing::warn!(
+                        node, error = %words(&error), suppressed,
+                        "releases cannot be listened for; waiters ask now and then instead"
+                    );
                 }
+                ask_again.get_or_insert_with(|| Instant::now() + PAUSE);
             }
             if !unwanted.is_empty() {
                 // If it fails, messages come in that nobody listens to.

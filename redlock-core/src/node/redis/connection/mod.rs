@@ -61,8 +61,6 @@ pub(crate) struct Identity {
     pub(crate) run_id: Option<String>,
     /// How long it has been running, in whole seconds; `None` where the server does not tell.
     pub(crate) uptime: Option<Duration>,
-    /// Whether it is in cluster mode; `false` where the server does not tell.
-    pub(crate) is_cluster: bool,
     /// What it does when its memory is full; `None` where the server does not tell.
     pub(crate) maxmemory_policy: Option<String>,
     /// What its wall clock showed; `None` where the server does not tell.

@@ -183,7 +183,6 @@ impl Identity {
                 Some(("uptime_in_seconds", value)) => {
                     self.uptime = value.trim().parse().ok().map(Duration::from_secs);
                 }
-                Some(("redis_mode", value)) => self.is_cluster = value.trim() == "cluster",
                 Some(("maxmemory_policy", value)) => {
                     self.maxmemory_policy = Some(value.trim().to_owned());
                 }
@@ -214,11 +213,6 @@ mod tests {
         identity.read("# Memory\r\nmaxmemory_policy:allkeys-lru\r\n");
         assert_eq!(identity.run_id.as_deref(), Some("abc"));
         assert_eq!(identity.uptime, Some(Duration::from_secs(42)));
-        assert!(!identity.is_cluster);
         assert_eq!(identity.maxmemory_policy.as_deref(), Some("allkeys-lru"));
-        identity.read("redis_mode:standalone\r\n");
-        assert!(!identity.is_cluster);
-        identity.read("redis_mode:cluster\r\n");
-        assert!(identity.is_cluster);
     }
 }
