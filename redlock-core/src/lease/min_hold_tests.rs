@@ -91,14 +91,14 @@ async fn a_lock_stays_for_its_time_however_its_guard_ends() {
         let lease = guard.lease();
         way.end(guard, is_dropped).await;
         assert_eq!(lease.state(), LockState::Released, "{case}");
-        assert_eq!(node.time_to_live("a"), Some(way.stays_for() - BRIEFLY), "{case}");
+        assert_eq!(node.time_to_live("a"), Some(way.stays_for().saturating_sub(BRIEFLY)), "{case}");
         let other = here.lock("a").try_acquire().await.unwrap_err();
         assert!(other.is_contended(), "{case}: {other}");
         let next = waiter.await.unwrap().unwrap();
-        let waited = begun.elapsed();
+        let elapsed = begun.elapsed();
         assert!(
-            (way.stays_for()..way.stays_for() + SECOND).contains(&waited),
-            "{case}: {waited:?}"
+            (way.stays_for()..way.stays_for() + SECOND).contains(&elapsed),
+            "{case}: {elapsed:?}"
         );
         next.release().await.unwrap();
         assert!(node.is_empty(), "{case}");
@@ -118,7 +118,7 @@ async fn a_renewed_lock_stays_for_its_last_lease_or_is_released_after_its_min_ho
             way.end(guard, is_dropped).await;
             if way != MinHold {
                 assert_eq!(node.time_to_live("a"), Some(left), "{way:?}");
-                sleep(left - SECOND).await;
+                sleep(left.saturating_sub(SECOND)).await;
                 assert_eq!(node.time_to_live("a"), Some(SECOND), "{way:?}: renewed");
                 sleep(SECOND).await;
             }
@@ -162,20 +162,20 @@ async fn a_lock_that_is_handed_over_and_kept_stays_no_longer_for_an_earlier_hold
 #[tokio::test(start_paused = true)]
 async fn a_shared_lock_stays_for_the_longest_time_of_its_requests() {
     type Add = fn(LockRequest) -> LockRequest;
-    let (none, keep): (Add, Add) = (|request| request, LockRequest::keep);
+    let (as_it_is, keep): (Add, Add) = (|request| request, LockRequest::keep);
     let ten: Add = |request| request.min_hold(10 * SECOND);
     let twenty: Add = |request| request.min_hold(20 * SECOND);
     for (lease, outer, inner, expected) in [
-        (30, none, twenty, 20),
+        (30, as_it_is, twenty, 20),
         (30, ten, twenty, 20),
-        (12, none, twenty, 20),
+        (12, as_it_is, twenty, 20),
         (12, ten, twenty, 20),
-        (30, none, keep, 30),
+        (30, as_it_is, keep, 30),
         (60, ten, keep, 59),
         (30, keep, twenty, 29),
         (12, keep, twenty, 30),
-        (12, keep, none, 11),
-        (12, ten, none, 9),
+        (12, keep, as_it_is, 11),
+        (12, ten, as_it_is, 9),
     ] {
         for inner_ends_first in [true, false] {
             let (locks, _, node) = two_processes();
@@ -284,7 +284,11 @@ async fn a_shutdown_leaves_what_is_to_stay() {
             locks.shutdown().await;
             assert!(!shared.is_valid(), "nothing is held any more");
             drop(shared);
-            assert_eq!(node.time_to_live("a"), Some(way.stays_for() - 2 * SECOND), "{way:?}");
+            assert_eq!(
+                node.time_to_live("a"),
+                Some(way.stays_for().saturating_sub(2 * SECOND)),
+                "{way:?}"
+            );
         })
         .await;
     }
