@@ -93,12 +93,12 @@
 //! Redisson instead.
 
 mod ballot;
-mod chance;
 mod clock;
+mod context;
 mod error;
-mod fenced;
 mod fencing_token;
 mod guard;
+mod jitter;
 mod key;
 mod lease;
 mod lock;
@@ -109,7 +109,6 @@ mod queue;
 mod quorum;
 mod request;
 mod runtimes;
-mod scope;
 #[cfg(feature = "unstable-simulation")]
 #[doc(hidden)]
 pub mod simulation;
@@ -120,15 +119,14 @@ pub use error::{
     ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, NodeError, ReleaseError,
     Vote, Votes,
 };
-pub use fenced::{FencedGuard, FencedRequest};
 pub use fencing_token::FencingToken;
-pub use guard::{Lease, LockGuard, LockState};
+pub use guard::{FencedGuard, Lease, LockGuard, LockState};
 pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::Dialect;
 pub use manager::{LockManager, LockManagerBuilder};
 pub use node::memory::MemoryNode;
-pub use request::LockRequest;
-pub use scope::scope;
+pub use request::scope::scope;
+pub use request::{FencedRequest, LockRequest};
 
 /// What the other crates of this workspace use. No public API.
 #[doc(hidden)]

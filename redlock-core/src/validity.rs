@@ -11,6 +11,11 @@ pub(crate) const MIN_EXPIRE: Duration = Duration::from_millis(10);
 /// The longest lease. A key that lives longer is not one of ours.
 pub(crate) const MAX_EXPIRE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// Whether a lock may be held for this time without an extension.
+pub(crate) fn is_allowed(expire: Duration) -> bool {
+    (MIN_EXPIRE..=MAX_EXPIRE).contains(&expire)
+}
+
 /// How far clocks may run apart in a time, those of the nodes and of this machine together: 1 %.
 pub(crate) fn apart(time: Duration) -> Duration {
     time / 100

@@ -7,7 +7,7 @@ use quote::quote_spanned;
 use syn::ext::IdentExt;
 use syn::{FieldPat, Pat, PatType};
 
-use crate::expand::local;
+use crate::hygiene::local;
 
 /// The parameters of a function, but `self`.
 pub(crate) struct Parameters<'a> {

@@ -7,7 +7,8 @@ use syn::{
 };
 
 use crate::bindings::Captured;
-use crate::expand::{Expansion, local, located, mixed};
+use crate::expand::Expansion;
+use crate::hygiene::{local, located, mixed};
 use crate::key::{Key, Template};
 use crate::options::OnLost;
 

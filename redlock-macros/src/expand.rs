@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, TokenStream};
 use quote::{ToTokens, format_ident, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
@@ -20,6 +20,7 @@ use crate::attr::Arguments;
 use crate::attributes;
 use crate::bindings::{Parameter, Parameters, is_spoken};
 use crate::function::Function;
+use crate::hygiene::{local, mixed};
 use crate::key::{Key, mentioned};
 
 /// Expands the attribute on an item.
@@ -235,22 +236,6 @@ fn is_held_lock(ty: &Type) -> bool {
         }),
         _ => false,
     }
-}
-
-/// A name for what the generated code binds. Hygiene hides it from the code around it, but not a
-/// constant or unit struct of that code from the pattern that binds it; the prefix does.
-pub(crate) fn local(name: impl std::fmt::Display) -> Ident {
-    format_ident!("__redis_lock_{}", name.to_string(), span = mixed())
-}
-
-/// For names that no code of the user can see.
-pub(crate) fn mixed() -> Span {
-    Span::mixed_site()
-}
-
-/// The same, for code whose errors belong to something of the user's.
-pub(crate) fn located(tokens: &impl Spanned) -> Span {
-    mixed().located_at(tokens.span())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod body;
 mod duration;
 mod expand;
 mod function;
+mod hygiene;
 mod key;
 mod options;
 mod value;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::round::Round;
-use super::tally::{Tally, Verdict};
-use super::{Attempt, Ballot, Leftover, UnderWay};
+use super::tally::{Decision, Tally};
+use super::{AbandonedAttempt, Attempt, Ballot, InFlight};
 use crate::clock::Moment;
 use crate::error::{NodeError, Vote, Votes};
 use crate::fencing_token::FencingToken;
@@ -62,9 +62,9 @@ impl Ballot {
 
         let limits = self.limits(validity::remaining(expire, Duration::ZERO));
         match cleanup.round.decide(&self.nodes, limits).await {
-            Verdict::Carried => {}
-            Verdict::Rejected => return Err(self.refusal(&cleanup.round)),
-            Verdict::OutOfTime => return Err(self.timed_out(since, &cleanup.round)),
+            Decision::Granted => {}
+            Decision::Denied => return Err(self.refusal(&cleanup.round)),
+            Decision::OutOfTime => return Err(self.timed_out(since, &cleanup.round)),
         }
         // The number as it is now: what later replies add is not confirmed.
         let token = attempt.first_token(cleanup.round.number());
@@ -106,11 +106,11 @@ impl Ballot {
         });
         let asked = self.clock.now();
         let confirmed = match round.decide(&self.nodes, self.limits(remaining)).await {
-            Verdict::Carried => Ok(()),
-            Verdict::OutOfTime => Err(self.timed_out(asked, &round)),
-            Verdict::Rejected if round.tally().denied() => Err(self.denial(&round)),
+            Decision::Granted => Ok(()),
+            Decision::OutOfTime => Err(self.timed_out(asked, &round)),
+            Decision::Denied if round.tally().said_no() => Err(self.denial(&round)),
             // Nobody else needs to hold it for that.
-            Verdict::Rejected => Err(Refusal::Unavailable(round.votes(&self.nodes))),
+            Decision::Denied => Err(Refusal::Unavailable(round.votes(&self.nodes))),
         };
         self.await_rest(&mut round);
         confirmed
@@ -166,23 +166,23 @@ impl Drop for CleanupGuard<'_> {
         self.attempt.abandon();
         let mut nodes = Vec::new();
         for (index, node) in self.ballot.nodes.iter().enumerate() {
-            let under_way = match self.round.take_pending(index) {
-                Some(answer) => UnderWay::Acquiring(answer),
+            let in_flight = match self.round.take_pending(index) {
+                Some(answer) => InFlight::Acquiring(answer),
                 None if self.attempt.was_asked(index)
                     && self.round.vote(index).is_some_and(may_hold) =>
                 {
-                    UnderWay::Nothing
+                    InFlight::Nothing
                 }
                 None => continue,
             };
-            nodes.push((Arc::clone(node), under_way));
+            nodes.push((Arc::clone(node), in_flight));
         }
         if !nodes.is_empty() {
             // The lease on a node begins when the question gets there, which for an answer that is
             // under way may be later than now.
             let until = self.ballot.clock.now().after(self.expire);
             let attempt = Arc::clone(self.attempt);
-            self.ballot.aftercare.release(Leftover { attempt, until, nodes });
+            self.ballot.cleanup.release(AbandonedAttempt { attempt, until, nodes });
         }
     }
 }

@@ -27,7 +27,7 @@ pub(crate) use acquire::{Grant, Refusal};
 pub(crate) use attempt::{Attempt, MinHold};
 pub(crate) use fan_out::FanOut;
 use round::{Round, RoundLimits};
-use tally::Verdict;
+use tally::Decision;
 
 /// The nodes that vote, and the rules they vote by.
 #[derive(Debug, Clone)]
@@ -37,27 +37,27 @@ pub(crate) struct Ballot {
     /// How long a node may be silent before it counts as failed.
     pub(crate) node_timeout: Duration,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) aftercare: Arc<dyn Aftercare>,
+    pub(crate) cleanup: Arc<dyn Cleanup>,
 }
 
 /// Looks after what a ballot leaves under way when it is decided, or when its future is dropped.
-pub(crate) trait Aftercare: std::fmt::Debug + Send + Sync + 'static {
+pub(crate) trait Cleanup: std::fmt::Debug + Send + Sync + 'static {
     /// Waits for answers that no decision depends on any more: a command whose reply nobody can receive
     /// may never be sent, and the node would not have the lock.
     fn await_answers(&self, answers: FanOut);
 
     /// Sets the lock again on nodes that have forgotten it, as long as it is not given up.
-    fn restore(&self, forgotten: Forgotten);
+    fn restore(&self, missing: MissingOn);
 
     /// Releases the attempt on the nodes that may hold it, again and again until each has confirmed
     /// it or the lease has run out there.
-    fn release(&self, leftover: Leftover);
+    fn release(&self, abandoned: AbandonedAttempt);
 }
 
 /// An extension that a quorum has confirmed, although some nodes may have forgotten the lock: they
 /// were restarted, or could not be reached when it was acquired.
 #[derive(Debug)]
-pub(crate) struct Forgotten {
+pub(crate) struct MissingOn {
     pub(crate) attempt: Arc<Attempt>,
     pub(crate) expire: Duration,
     pub(crate) nodes: Arc<[Arc<dyn Node>]>,
@@ -67,19 +67,19 @@ pub(crate) struct Forgotten {
     pub(crate) answers: FanOut,
 }
 
-/// A attempt that may still stand on some nodes, although nobody wants it any more.
+/// An abandoned attempt that some nodes may still hold.
 #[derive(Debug)]
-pub(crate) struct Leftover {
+pub(crate) struct AbandonedAttempt {
     pub(crate) attempt: Arc<Attempt>,
     /// When the attempt runs out by itself on every node.
     pub(crate) until: Moment,
-    /// The nodes that may hold it, each with the answer that is still under way.
-    pub(crate) nodes: Vec<(Arc<dyn Node>, UnderWay)>,
+    /// The nodes that may hold it, each with the command that is still in flight.
+    pub(crate) nodes: Vec<(Arc<dyn Node>, InFlight)>,
 }
 
 /// What a node is still busy with.
 #[derive(Debug)]
-pub(crate) enum UnderWay {
+pub(crate) enum InFlight {
     /// Nothing; it has to be asked to release.
     Nothing,
     /// Setting the lock; it has to be asked to release.
@@ -115,10 +115,10 @@ impl Ballot {
         nodes: Vec<Arc<dyn Node>>,
         node_timeout: Duration,
         clock: Arc<dyn Clock>,
-        aftercare: Arc<dyn Aftercare>,
+        cleanup: Arc<dyn Cleanup>,
     ) -> Self {
         let statuses = nodes.iter().map(|node| node.status()).collect();
-        Self { nodes: nodes.into(), statuses, node_timeout, clock, aftercare }
+        Self { nodes: nodes.into(), statuses, node_timeout, clock, cleanup }
     }
 
     /// Asks the nodes to extend the attempt's lease. Cancel safe: dropping it leaves the lease as it
@@ -129,18 +129,18 @@ impl Ballot {
         round.ask(&self.nodes, |_, node| node.call(attempt.extend(expire)));
         // Later than this, the new lease would be over.
         let at_most = validity::remaining(expire, Duration::ZERO);
-        let verdict = round.decide(&self.nodes, self.limits(at_most)).await;
-        let extension = match verdict {
-            Verdict::Carried => {
+        let decision = round.decide(&self.nodes, self.limits(at_most)).await;
+        let extension = match decision {
+            Decision::Granted => {
                 telemetry::extension("extended");
                 self.restore(attempt, expire, &mut round);
                 return Extension::Extended { since };
             }
-            Verdict::Rejected if round.tally().denied() => {
+            Decision::Denied if round.tally().said_no() => {
                 telemetry::extension("lost");
                 Extension::Lost(round.votes(&self.nodes))
             }
-            Verdict::Rejected | Verdict::OutOfTime => {
+            Decision::Denied | Decision::OutOfTime => {
                 telemetry::extension("unavailable");
                 Extension::Unavailable(round.votes(&self.nodes))
             }
@@ -167,16 +167,16 @@ impl Ballot {
         let mut releasing = Releasing { ballot: self, attempt, until, round };
         // Later than this, the lock has run out on every node.
         let at_most = self.clock.now().until(until).max(self.node_timeout);
-        let verdict = releasing.round.decide(&self.nodes, self.limits(at_most)).await;
-        match verdict {
-            Verdict::Carried => {
+        let decision = releasing.round.decide(&self.nodes, self.limits(at_most)).await;
+        match decision {
+            Decision::Granted => {
                 let listeners = releasing.round.listeners().unwrap_or_default();
                 Release::Released { listeners }
             }
-            Verdict::Rejected if releasing.round.tally().denied() => {
+            Decision::Denied if releasing.round.tally().said_no() => {
                 Release::Expired(releasing.round.votes(&self.nodes))
             }
-            Verdict::Rejected | Verdict::OutOfTime => {
+            Decision::Denied | Decision::OutOfTime => {
                 Release::Unavailable(releasing.round.votes(&self.nodes))
             }
         }
@@ -206,8 +206,8 @@ impl Ballot {
             return;
         }
         let asked = self.nodes.iter().enumerate().filter(|(index, _)| attempt.was_asked(*index));
-        let nodes = asked.map(|(_, node)| (Arc::clone(node), UnderWay::Nothing)).collect();
-        self.aftercare.release(Leftover { attempt, until, nodes });
+        let nodes = asked.map(|(_, node)| (Arc::clone(node), InFlight::Nothing)).collect();
+        self.cleanup.release(AbandonedAttempt { attempt, until, nodes });
     }
 
     fn restore(&self, attempt: &Arc<Attempt>, expire: Duration, round: &mut Round) {
@@ -218,13 +218,13 @@ impl Ballot {
         if !gone.is_empty() || answers.is_some() {
             let answers = answers.unwrap_or_default();
             let (attempt, nodes) = (Arc::clone(attempt), Arc::clone(&self.nodes));
-            self.aftercare.restore(Forgotten { attempt, expire, nodes, gone, answers });
+            self.cleanup.restore(MissingOn { attempt, expire, nodes, gone, answers });
         }
     }
 
     fn await_rest(&self, round: &mut Round) {
         if let Some(rest) = round.take_rest() {
-            self.aftercare.await_answers(rest);
+            self.cleanup.await_answers(rest);
         }
     }
 }
@@ -241,16 +241,16 @@ impl Drop for Releasing<'_> {
     fn drop(&mut self) {
         let mut nodes = Vec::new();
         for (index, node) in self.ballot.nodes.iter().enumerate() {
-            let under_way = match (self.round.take_pending(index), self.round.vote(index)) {
-                (Some(answer), _) => UnderWay::Releasing(answer),
-                (None, Some(Vote::Failed(_)) | None) => UnderWay::Nothing,
+            let in_flight = match (self.round.take_pending(index), self.round.vote(index)) {
+                (Some(answer), _) => InFlight::Releasing(answer),
+                (None, Some(Vote::Failed(_)) | None) => InFlight::Nothing,
                 (None, Some(_)) => continue,
             };
-            nodes.push((Arc::clone(node), under_way));
+            nodes.push((Arc::clone(node), in_flight));
         }
         if !nodes.is_empty() {
             let attempt = Arc::clone(&self.attempt);
-            self.ballot.aftercare.release(Leftover { attempt, until: self.until, nodes });
+            self.ballot.cleanup.release(AbandonedAttempt { attempt, until: self.until, nodes });
         }
     }
 }

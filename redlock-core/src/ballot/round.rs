@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep_until};
 
 use super::fan_out::FanOut;
-use super::tally::{Tally, Verdict};
+use super::tally::{Decision, Tally};
 use crate::error::{NodeError, Vote, Votes};
 use crate::node::{Node, ReplyFuture, Silence};
 
@@ -60,10 +60,14 @@ impl Round {
 
     /// Waits until the round is decided. A node that is silent for too long counts as failed; if it
     /// answers nevertheless before the decision, its vote counts. Cancel safe: the votes so far are kept.
-    pub(crate) async fn decide(&mut self, nodes: &[Arc<dyn Node>], limits: RoundLimits) -> Verdict {
+    pub(crate) async fn decide(
+        &mut self,
+        nodes: &[Arc<dyn Node>],
+        limits: RoundLimits,
+    ) -> Decision {
         // Without a timer first: nodes in memory, and nodes that are down, answer at once.
-        if let Some(verdict) = std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
-            return verdict;
+        if let Some(decision) = std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
+            return decision;
         }
 
         let RoundLimits { silence, at_most } = limits;
@@ -74,9 +78,9 @@ impl Round {
         std::future::poll_fn(|cx| {
             loop {
                 if !std::mem::take(&mut polled)
-                    && let Some(verdict) = self.poll(cx)
+                    && let Some(decision) = self.poll(cx)
                 {
-                    return Poll::Ready(verdict);
+                    return Poll::Ready(decision);
                 }
                 if timer.as_mut().poll(cx).is_pending() {
                     return Poll::Pending;
@@ -84,21 +88,21 @@ impl Round {
                 let waited = begun.elapsed();
                 if waited >= at_most {
                     // The others are not known to be silent, and have no vote.
-                    return Poll::Ready(Verdict::OutOfTime);
+                    return Poll::Ready(Decision::OutOfTime);
                 }
                 // Looked at before the answers are polled once more: a node that was silent until then
                 // may have answered meanwhile.
                 let (silent, pause) = self.silent(nodes, silence, waited);
-                if let Some(verdict) = self.poll(cx) {
-                    return Poll::Ready(verdict);
+                if let Some(decision) = self.poll(cx) {
+                    return Poll::Ready(decision);
                 }
                 for (index, waited) in silent {
                     if self.fan_out.is_pending(index) {
                         self.tally.count(index, Vote::Failed(NodeError::NoAnswer(waited)));
                     }
                 }
-                if let Some(verdict) = self.tally.verdict() {
-                    return Poll::Ready(verdict);
+                if let Some(decision) = self.tally.decision() {
+                    return Poll::Ready(decision);
                 }
                 let pause = pause.max(SHORTEST_PAUSE).min(at_most.saturating_sub(waited));
                 timer.as_mut().reset(Instant::now() + pause);
@@ -128,14 +132,14 @@ impl Round {
         (silent, pause)
     }
 
-    fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Option<Verdict> {
+    fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Option<Decision> {
         let Self { fan_out, tally, number, listeners } = self;
         fan_out.poll_all(cx, |index, reply| {
             *number = reply.number.max(*number);
             *listeners = reply.listeners.max(*listeners);
             tally.count(index, reply.vote);
         });
-        tally.verdict()
+        tally.decision()
     }
 
     /// The greatest number that a node has given so far.

@@ -20,11 +20,11 @@ pub(crate) struct Tally {
 
 /// What a round has decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Decision {
     /// A quorum said yes.
-    Carried,
+    Granted,
     /// No quorum can say yes any more.
-    Rejected,
+    Denied,
     /// The round's time was over before the votes decided.
     OutOfTime,
 }
@@ -66,21 +66,21 @@ impl Tally {
 
     /// A round that no quorum can carry is rejected as soon as it is known why: one that foreign keys
     /// are part of waits for the others' answers while these tell whether to wait for the lock helps.
-    pub(crate) fn verdict(&self) -> Option<Verdict> {
+    pub(crate) fn decision(&self) -> Option<Decision> {
         if self.granted >= self.quorum() {
-            Some(Verdict::Carried)
+            Some(Decision::Granted)
         } else if self.refused + self.failed >= self.blocking()
             || self.foreign()
             || self.undecided() == 0
         {
-            Some(Verdict::Rejected)
+            Some(Decision::Denied)
         } else {
             None
         }
     }
 
     /// Whether the nodes that said no prevent a quorum by themselves.
-    pub(crate) fn denied(&self) -> bool {
+    pub(crate) fn said_no(&self) -> bool {
         self.refused + self.foreign >= self.blocking()
     }
 
@@ -156,15 +156,15 @@ mod tests {
 
     #[test]
     fn a_round_is_decided_by_the_vote_that_decides_it() {
-        assert_eq!(tally(5, [GRANTED, GRANTED]).verdict(), None);
-        assert_eq!(tally(5, [GRANTED, GRANTED, GRANTED]).verdict(), Some(Verdict::Carried));
-        assert_eq!(tally(5, [HELD, HELD]).verdict(), None);
-        assert_eq!(tally(5, [HELD, HELD, failed()]).verdict(), Some(Verdict::Rejected));
-        assert_eq!(tally(4, [GRANTED, GRANTED]).verdict(), None);
-        assert_eq!(tally(4, [HELD, HELD]).verdict(), Some(Verdict::Rejected));
-        assert_eq!(tally(2, [HELD]).verdict(), Some(Verdict::Rejected));
+        assert_eq!(tally(5, [GRANTED, GRANTED]).decision(), None);
+        assert_eq!(tally(5, [GRANTED, GRANTED, GRANTED]).decision(), Some(Decision::Granted));
+        assert_eq!(tally(5, [HELD, HELD]).decision(), None);
+        assert_eq!(tally(5, [HELD, HELD, failed()]).decision(), Some(Decision::Denied));
+        assert_eq!(tally(4, [GRANTED, GRANTED]).decision(), None);
+        assert_eq!(tally(4, [HELD, HELD]).decision(), Some(Decision::Denied));
+        assert_eq!(tally(2, [HELD]).decision(), Some(Decision::Denied));
         // A peer never resolves on this one.
-        assert_eq!(tally(2, [GRANTED, HELD]).verdict(), Some(Verdict::Rejected));
+        assert_eq!(tally(2, [GRANTED, HELD]).decision(), Some(Decision::Denied));
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
         let mut tally = tally(3, [GRANTED]);
         tally.count(1, failed());
         tally.count(2, failed());
-        assert_eq!(tally.verdict(), Some(Verdict::Rejected));
+        assert_eq!(tally.decision(), Some(Decision::Denied));
         assert!(tally.unavailable());
     }
 
@@ -200,7 +200,7 @@ mod tests {
     fn a_foreign_key_is_named_only_where_to_wait_does_not_help() {
         let is_foreign = |nodes, votes: &[Vote]| {
             let tally = tally(nodes, votes.iter().cloned());
-            assert_eq!(tally.verdict(), Some(Verdict::Rejected), "{votes:?}");
+            assert_eq!(tally.decision(), Some(Decision::Denied), "{votes:?}");
             tally.foreign()
         };
         assert!(is_foreign(1, &[foreign()]));
@@ -216,9 +216,9 @@ mod tests {
         assert!(!is_foreign(5, &[foreign(), foreign(), HELD, HELD, GRANTED]));
         assert!(!is_foreign(5, &[foreign(), HELD, HELD, HELD]));
         // Two that are down must not hide what a third answer would tell.
-        assert_eq!(tally(5, [failed(), failed(), foreign()]).verdict(), None);
+        assert_eq!(tally(5, [failed(), failed(), foreign()]).decision(), None);
         // Before, the holder's second node was not waited for, and the wait was ended.
-        assert_eq!(tally(3, [foreign(), HELD]).verdict(), None);
+        assert_eq!(tally(3, [foreign(), HELD]).decision(), None);
     }
 
     #[test]
@@ -241,11 +241,11 @@ mod tests {
             let is_foreign = |votes: &[usize]| {
                 let mut tally = Tally::new(votes.len());
                 let mut votes = votes.iter().enumerate();
-                while tally.verdict().is_none() {
+                while tally.decision().is_none() {
                     let (index, vote) = votes.next().expect("all have answered");
                     tally.count(index, [GRANTED, HELD, foreign(), failed()][*vote].clone());
                 }
-                (tally.verdict() == Some(Verdict::Rejected)).then(|| tally.foreign())
+                (tally.decision() == Some(Decision::Denied)).then(|| tally.foreign())
             };
             proptest::prop_assert_eq!(is_foreign(&votes), is_foreign(&shuffled));
         }

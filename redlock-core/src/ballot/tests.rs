@@ -11,12 +11,13 @@ use tokio::time::{Instant, sleep};
 use super::attempt::Attempt;
 use super::attempt::tests::attempt as new_attempt;
 use super::{
-    Aftercare, Ballot, Extension, FanOut, Forgotten, Grant, Leftover, Refusal, Release, validity,
+    AbandonedAttempt, Ballot, Cleanup, Extension, FanOut, Grant, MissingOn, Refusal, Release,
+    validity,
 };
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{NodeError, Vote};
-use crate::lease::Background;
+use crate::lease::CleanupTasks;
 use crate::node::Node;
 use crate::node::fake::{FakeNode, Mode, Question};
 use crate::runtimes::Runtimes;
@@ -27,7 +28,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(50);
 pub(super) struct Setup {
     pub(super) nodes: Vec<Arc<FakeNode>>,
     pub(super) ballot: Ballot,
-    background: Arc<Background>,
+    cleanup_tasks: Arc<CleanupTasks>,
 }
 
 impl Setup {
@@ -38,11 +39,11 @@ impl Setup {
     pub(super) fn with_clock(nodes: usize, clock: Arc<dyn Clock>) -> Self {
         let nodes: Vec<_> =
             (1..=nodes).map(|number| FakeNode::start(&format!("node-{number}"))).collect();
-        let background = Background::new(Arc::clone(&clock), &Runtimes::new());
+        let cleanup_tasks = CleanupTasks::new(Arc::clone(&clock), &Runtimes::new());
         let dynamic = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
-        let aftercare = Arc::<Background>::clone(&background);
-        let ballot = Ballot::new(dynamic, NODE_TIMEOUT, clock, aftercare);
-        Self { nodes, ballot, background }
+        let cleanup = Arc::<CleanupTasks>::clone(&cleanup_tasks);
+        let ballot = Ballot::new(dynamic, NODE_TIMEOUT, clock, cleanup);
+        Self { nodes, ballot, cleanup_tasks }
     }
 
     pub(super) fn set(&self, modes: &[Mode]) {
@@ -190,7 +191,7 @@ async fn a_node_that_was_not_asked_is_not_bothered_either() {
     let setup = Setup::new(1);
     setup.set(&[Mode::OnProbation]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
-    setup.background.finish(Duration::from_secs(1)).await;
+    setup.cleanup_tasks.finish(Duration::from_secs(1)).await;
     assert_eq!(setup.nodes[0].log(), []);
 }
 
@@ -199,7 +200,7 @@ async fn a_node_that_refused_is_not_bothered_again() {
     let setup = Setup::new(3);
     setup.nodes[..2].iter().for_each(|node| node.occupy(Duration::from_secs(3)));
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
-    setup.background.finish(Duration::from_secs(1)).await;
+    setup.cleanup_tasks.finish(Duration::from_secs(1)).await;
     let releases: Vec<_> = setup.nodes.iter().map(|node| node.releases()).collect();
     assert_eq!(releases, [0, 0, 1]);
 }
@@ -313,7 +314,7 @@ async fn a_release_is_repeated_until_the_lease_has_run_out() {
     let release = setup.ballot.release(attempt, since.after(EXPIRE)).await;
     assert!(matches!(release, Release::Unavailable(_)), "{release:?}");
     let start = Instant::now();
-    setup.background.finish(Duration::from_secs(60)).await;
+    setup.cleanup_tasks.finish(Duration::from_secs(60)).await;
     assert!(start.elapsed() <= EXPIRE, "{:?}", start.elapsed());
 }
 
@@ -417,14 +418,14 @@ struct Leftovers {
     released: AtomicUsize,
 }
 
-impl Aftercare for Leftovers {
+impl Cleanup for Leftovers {
     fn await_answers(&self, answers: FanOut) {
         self.awaited.lock().push(answers);
     }
 
-    fn restore(&self, _: Forgotten) {}
+    fn restore(&self, _: MissingOn) {}
 
-    fn release(&self, _: Leftover) {
+    fn release(&self, _: AbandonedAttempt) {
         self.released.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -435,7 +436,7 @@ impl Aftercare for Leftovers {
 async fn the_late_answers_of_a_granted_round_are_awaited() {
     let mut setup = Setup::new(3);
     let leftovers = Arc::new(Leftovers::default());
-    setup.ballot.aftercare = Arc::<Leftovers>::clone(&leftovers);
+    setup.ballot.cleanup = Arc::<Leftovers>::clone(&leftovers);
     setup.set(&[UP, UP, FROZEN]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap();
     let awaited = std::mem::take(&mut *leftovers.awaited.lock());

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::ballot::{Attempt, Ballot, Extension, MinHold};
 use crate::clock::{Clock, Moment};
@@ -13,7 +14,8 @@ use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
 use crate::{telemetry, validity};
 
-use super::keeper::Due;
+/// Where a lock stands in the keeper's ledger: a time, and a number that makes it unique.
+pub(super) type Due = (Instant, u64);
 
 /// A lock that was acquired.
 #[derive(Debug)]

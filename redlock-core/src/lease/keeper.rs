@@ -12,9 +12,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::held::{Held, State};
+use super::held::{Due, Held, State};
 use crate::ballot::{Ballot, Extension};
-use crate::chance;
+use crate::jitter::jitter;
 use crate::runtimes::Service;
 
 /// A lease is renewed when a third of it is over, as Redisson's watchdog does.
@@ -50,9 +50,6 @@ struct Entries {
     /// may still wait for its own.
     wake: Arc<Notify>,
 }
-
-/// A time and a number that makes it unique.
-pub(crate) type Due = (Instant, u64);
 
 #[derive(Debug, Clone)]
 struct Entry {
@@ -116,7 +113,7 @@ impl Entry {
         match self.renewal {
             // Spread by a tenth, so that locks acquired together are not all renewed at once.
             Some(Renewal { lease, .. }) => {
-                now + (lease / RENEWALS_PER_LEASE).mul_f64(chance::one_of(0.9..1.0))
+                now + (lease / RENEWALS_PER_LEASE).mul_f64(jitter(0.9..1.0))
             }
             None => now + self.held.remaining(),
         }

@@ -1,14 +1,14 @@
 //! What happens while a lock is held, and afterwards.
 //!
 //! A [`Held`] is what a guard, its views and the [`Keeper`] share. The keeper renews what is to be
-//! renewed and notices what runs out; [`Background`] brings releases to an end that nobody waits
+//! renewed and notices what runs out; [`CleanupTasks`] brings releases to an end that nobody waits
 //! for.
 
-mod background;
+mod cleanup;
 mod held;
 mod keeper;
 
-pub(crate) use background::Background;
+pub(crate) use cleanup::CleanupTasks;
 pub(crate) use held::{Held, State};
 pub(crate) use keeper::{Keeper, Renewal};
 

@@ -2,24 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
-use super::connect::wait_for_quorum;
-use super::{LockManager, Shared, check_guarded};
-use crate::ballot::{Aftercare, Ballot};
-use crate::clock::{Clock, SystemClock};
-use crate::error::{ConnectError, InvalidOption};
-use crate::lease::{Background, Keeper};
 use crate::lock::Dialect;
-use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
-use crate::node::redis::{Endpoint, RedisNode, Servers};
 use crate::node::{Node, Ordered};
-use crate::queue::Queues;
-use crate::request::check_expire;
-use crate::runtimes::Runtimes;
-use crate::{telemetry, validity};
 
 const EXPIRE: Duration = Duration::from_secs(30);
 /// With a single node there is no other to decide: better late than never.
@@ -28,14 +15,10 @@ const NODE_TIMEOUT_OF_ONE: Duration = Duration::from_secs(1);
 /// when it falls silent between two replies, which takes a quarter longer.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
-const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
-const LONGEST_PREFIX: usize = 100;
 const OUTAGE_GRACE: Duration = Duration::from_secs(2);
 const MAX_WAITERS: usize = 1000;
-/// More would not make it safer, only slower; a attempt remembers the nodes it asked in 64 bits.
-const MAX_NODES: usize = 63;
 
-/// The configuration of a [`LockManager`].
+/// The configuration of a [`LockManager`](crate::LockManager).
 ///
 /// | option | default | allowed |
 /// |---|---|---|
@@ -68,18 +51,18 @@ const MAX_NODES: usize = 63;
 /// ```
 #[must_use = "a builder does nothing until `connect` is awaited"]
 pub struct LockManagerBuilder {
-    nodes: Vec<NodeConfig>,
-    prefix: String,
-    dialect: Dialect,
-    expire: Duration,
-    node_timeout: Option<Duration>,
-    connect_timeout: Duration,
-    max_waiters: usize,
-    outage_grace: Duration,
-    restart_guard: Option<Duration>,
+    pub(super) nodes: Vec<NodeConfig>,
+    pub(super) prefix: String,
+    pub(super) dialect: Dialect,
+    pub(super) expire: Duration,
+    pub(super) node_timeout: Option<Duration>,
+    pub(super) connect_timeout: Duration,
+    pub(super) max_waiters: usize,
+    pub(super) outage_grace: Duration,
+    pub(super) restart_guard: Option<Duration>,
 }
 
-enum NodeConfig {
+pub(super) enum NodeConfig {
     Url(String),
     Memory(MemoryNode),
     Node(Arc<dyn Node>),
@@ -180,7 +163,7 @@ impl LockManagerBuilder {
         self
     }
 
-    fn resolved_node_timeout(&self, nodes: usize) -> Duration {
+    pub(super) fn resolved_node_timeout(&self, nodes: usize) -> Duration {
         let default = if nodes > 1 { NODE_TIMEOUT } else { NODE_TIMEOUT_OF_ONE };
         self.node_timeout.unwrap_or(default.min(self.expire / 2))
     }
@@ -270,190 +253,6 @@ impl LockManagerBuilder {
         self.restart_guard = Some(longest_lease);
         self
     }
-
-    /// Connects to all nodes at once and makes the manager.
-    ///
-    /// Starts with a quorum: nodes that cannot be reached are logged, and tried again in the
-    /// background for as long as the manager lives. Has to be called in a Tokio runtime with its
-    /// I/O and time drivers enabled.
-    ///
-    /// # Errors
-    ///
-    /// A [`ConnectError`] for a wrong configuration, for two nodes that are the same server, and
-    /// where no quorum can be connected to.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe: connections made so far are closed.
-    pub async fn connect(self) -> Result<LockManager, ConnectError> {
-        self.connect_by(Arc::new(SystemClock), Endpoint::parse).await
-    }
-
-    /// Connects to the endpoints that `endpoint` makes of the URLs, and measures leases by `clock`.
-    pub(crate) async fn connect_by(
-        self,
-        clock: Arc<dyn Clock>,
-        endpoint: impl Fn(&str) -> Result<Endpoint, String>,
-    ) -> Result<LockManager, ConnectError> {
-        self.check()?;
-        let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
-        let mut redis_nodes = Vec::new();
-        let servers = Arc::default();
-        for (index, config) in self.nodes.iter().enumerate() {
-            let endpoint = match config {
-                NodeConfig::Memory(node) => {
-                    nodes.push(Arc::new(node.clone()));
-                    continue;
-                }
-                NodeConfig::Node(node) => {
-                    nodes.push(Arc::clone(node));
-                    continue;
-                }
-                NodeConfig::Url(url) => endpoint(url)
-                    .map_err(|reason| ConnectError::InvalidUrl { position: index + 1, reason })?,
-            };
-            let node = self.redis_node(endpoint, &clock, &servers);
-            redis_nodes.push(Arc::clone(&node));
-            nodes.push(node);
-        }
-        check_memory_nodes(&self.nodes)?;
-        let connect_timeout = self.connect_timeout;
-        let manager = self.wire(nodes, clock);
-        for node in &redis_nodes {
-            manager.shared.runtimes.serve(node);
-        }
-        wait_for_quorum(&manager.shared.ballot, connect_timeout).await?;
-        Ok(manager)
-    }
-
-    fn redis_node(
-        &self,
-        endpoint: Endpoint,
-        clock: &Arc<dyn Clock>,
-        servers: &Arc<Servers>,
-    ) -> Arc<RedisNode> {
-        RedisNode::new(
-            endpoint,
-            self.resolved_node_timeout(self.nodes.len()),
-            self.connect_timeout,
-            self.restart_guard,
-            Arc::clone(clock),
-            servers,
-        )
-    }
-
-    pub(super) fn in_memory() -> LockManager {
-        Self::new().wire(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
-    }
-
-    /// A manager over nodes and a clock of a test's own, with a `node_timeout` of 50 ms.
-    #[cfg(test)]
-    pub(crate) fn over(nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
-        Self::new().node_timeout(Duration::from_millis(50)).wire(nodes, clock)
-    }
-
-    pub(crate) fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
-        let node_timeout = self.resolved_node_timeout(nodes.len());
-        let Self {
-            nodes: _,
-            prefix,
-            dialect,
-            expire,
-            node_timeout: _,
-            connect_timeout,
-            max_waiters,
-            outage_grace,
-            restart_guard,
-        } = self;
-        telemetry::describe();
-        let runtimes = Runtimes::new();
-        runtimes.check_in();
-        let background = Background::new(Arc::clone(&clock), &runtimes);
-        let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
-        let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
-        let ballot = Ballot::new(nodes, node_timeout, clock, aftercare);
-        let keeper = Arc::new(Keeper::new(ballot.clone()));
-        runtimes.serve(&keeper);
-        let shared = Shared {
-            keeper,
-            runtimes,
-            queues: Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace)),
-            ballot,
-            background,
-            prefix: prefix.into(),
-            dialect,
-            expire,
-            log_limit,
-            restart_guard,
-            connect_timeout,
-            closed: AtomicBool::new(false),
-            settled_moves: AtomicU64::new(0),
-        };
-        LockManager { shared: Arc::new(shared) }
-    }
-
-    fn check(&self) -> Result<(), ConnectError> {
-        if self.nodes.is_empty() {
-            return Err(ConnectError::NoNodes);
-        }
-        check_expire("expire", self.expire)?;
-        if let Some(longest_lease) = self.restart_guard {
-            check_expire("restart_guard", longest_lease)?;
-            check_guarded(self.expire, self.restart_guard)?;
-        }
-        let node_timeout = self.resolved_node_timeout(self.nodes.len());
-        check_timeout("node_timeout", node_timeout)?;
-        check_timeout("connect_timeout", self.connect_timeout)?;
-        if self.nodes.len() > MAX_NODES {
-            let allowed = format!("at most {MAX_NODES}");
-            return Err(InvalidOption::new("nodes", self.nodes.len().to_string(), allowed).into());
-        }
-        if self.outage_grace > LONGEST_TIMEOUT {
-            let value = format!("{:?}", self.outage_grace);
-            return Err(InvalidOption::new("outage_grace", value, "from 0 to 60 s").into());
-        }
-        if self.max_waiters == 0 {
-            return Err(InvalidOption::new("max_waiters", "0", "at least 1").into());
-        }
-        if validity::remaining(self.expire, node_timeout).is_zero() {
-            return Err(InvalidOption::new(
-                "node_timeout",
-                format!("{node_timeout:?}"),
-                format!("shorter than the lease (expire) of {:?}", self.expire),
-            )
-            .into());
-        }
-        if self.prefix.len() > LONGEST_PREFIX || self.prefix.contains(char::is_control) {
-            let allowed = format!("at most {LONGEST_PREFIX} bytes without control characters");
-            return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed).into());
-        }
-        Ok(())
-    }
-}
-
-fn check_timeout(option: &'static str, timeout: Duration) -> Result<(), InvalidOption> {
-    if (Duration::from_millis(1)..=LONGEST_TIMEOUT).contains(&timeout) {
-        Ok(())
-    } else {
-        Err(InvalidOption::new(option, format!("{timeout:?}"), "from 1 ms to 60 s"))
-    }
-}
-
-fn check_memory_nodes(nodes: &[NodeConfig]) -> Result<(), ConnectError> {
-    let mut seen: Vec<&MemoryNode> = Vec::new();
-    for config in nodes {
-        let NodeConfig::Memory(node) = config else {
-            continue;
-        };
-        if let Some(first) = seen.iter().find(|first| first.is_same(node)) {
-            return Err(ConnectError::SameServer {
-                first: Arc::clone(first.name()),
-                second: Arc::clone(node.name()),
-            });
-        }
-        seen.push(node);
-    }
-    Ok(())
 }
 
 impl fmt::Debug for LockManagerBuilder {

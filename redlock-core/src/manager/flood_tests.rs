@@ -11,7 +11,7 @@ const LONG: Duration = Duration::from_secs(300);
 
 impl LockManager {
     fn remembers_nothing(&self) -> bool {
-        self.shared.queues.is_empty() && self.shared.keeper.all().is_empty()
+        self.context.queues.is_empty() && self.context.keeper.all().is_empty()
     }
 }
 
@@ -64,5 +64,5 @@ async fn a_flood_leaves_no_entry_anywhere() {
         assert_eq!(waiter.await.is_ok_and(|held| held.unwrap()), number % 2 == 1);
     }
     assert!(is_clean());
-    assert_eq!(Arc::strong_count(&locks.shared), 1, "a request or guard is still somewhere");
+    assert_eq!(Arc::strong_count(&locks.context), 1, "a request or guard is still somewhere");
 }

@@ -300,7 +300,7 @@ impl Node for FakeNode {
             known_for = self.asked.lock().get_or_insert_with(Instant::now).elapsed();
         }
         if known_for < limit {
-            Silence::Unknown(limit - known_for)
+            Silence::Unknown(limit.saturating_sub(known_for))
         } else if self.silence_is_known.load(Ordering::Relaxed) {
             Silence::Lasts(waited)
         } else {

@@ -115,7 +115,9 @@ impl MemoryNode {
     /// As if the lock had been released.
     pub(crate) fn announce(&self, spec: &LockSpec) {
         let subscribers = self.store.locks.lock().subscribers(spec);
-        subscribers.iter().for_each(|notify| notify());
+        for notify in subscribers {
+            notify();
+        }
     }
 
     /// How many are subscribed to the release of any lock.
@@ -263,7 +265,9 @@ impl Node for MemoryNode {
             }),
         };
         drop(locks);
-        notified.iter().for_each(|notify| notify());
+        for notify in notified {
+            notify();
+        }
         ReplyFuture::ready(reply)
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::chance;
+use crate::jitter::jitter;
 
 /// The first pause, before jitter; it grows by half each time.
 const FIRST: Duration = Duration::from_millis(4);
@@ -24,13 +24,13 @@ const LONGEST_WAKE_RETRY: Duration = Duration::from_millis(20);
 
 /// How long to wait for an announcement after a refusal without the holder's remaining time to live.
 pub(crate) fn wake_retry_delay() -> Duration {
-    chance::one_of(SHORTEST_WAKE_RETRY..LONGEST_WAKE_RETRY)
+    jitter(SHORTEST_WAKE_RETRY..LONGEST_WAKE_RETRY)
 }
 
 /// How long to sleep while another holds the lock, unless it is announced that it is free: not past
 /// the end of the other's lease, so that a crashed holder costs no more than that.
 pub(crate) fn poll_pause(remaining: Duration) -> Duration {
-    chance::one_of(SHORTEST_POLL..LONGEST_POLL).min(remaining + AFTER_EXPIRY)
+    jitter(SHORTEST_POLL..LONGEST_POLL).min(remaining + AFTER_EXPIRY)
 }
 
 /// The pauses between attempts that split the votes, while perhaps nobody holds the lock. They grow, and are jittered by half, so that the same callers do not meet again.
@@ -45,7 +45,7 @@ impl Backoff {
     }
 
     pub(crate) fn pause(&mut self) -> Duration {
-        let pause = self.next.mul_f64(chance::one_of(0.5..1.0));
+        let pause = self.next.mul_f64(jitter(0.5..1.0));
         self.next = (self.next * 3 / 2).min(LONGEST);
         pause
     }

@@ -9,6 +9,7 @@ mod backoff;
 mod entry;
 mod hand_over;
 mod outage;
+mod patience;
 mod queue_key;
 mod queues;
 mod release_signal;
@@ -18,7 +19,8 @@ mod waiter;
 pub(crate) use backoff::{Backoff, poll_pause, wake_retry_delay};
 pub(crate) use entry::WaiterOptions;
 pub(crate) use hand_over::needs_extension;
-pub(crate) use outage::{Patience, is_outage};
+pub(crate) use outage::is_outage;
+pub(crate) use patience::Patience;
 pub(crate) use queues::Queues;
 pub(crate) use waiter::{WaitOutcome, Waiter};
 

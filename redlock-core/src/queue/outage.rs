@@ -1,10 +1,8 @@
-//! Waiting through a time in which no quorum of nodes answers.
+//! A time in which no quorum of nodes answers.
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::Instant;
 
-use super::backoff::Backoff;
-use super::waiter::Waiter;
-use crate::error::{LockError, NodeError, Vote, Votes};
+use crate::error::{LockError, Vote, Votes};
 use crate::quorum::quorum;
 
 /// A time in which no quorum of nodes answers. The callers of one key share it, so that the grace
@@ -15,66 +13,6 @@ pub(super) struct Outage {
     pub(super) since: Instant,
     /// The votes of the last one.
     pub(super) votes: Votes,
-}
-
-/// Whether a waiter keeps its place through an outage, and how it pauses meanwhile.
-///
-/// Only a caller that waited before the outage began keeps its place. A new caller fails within one
-/// ballot.
-#[derive(Debug)]
-pub(crate) struct Patience {
-    waiting_since: Option<Instant>,
-    backoff: Option<Backoff>,
-}
-
-impl Patience {
-    pub(crate) fn new(waiter: &Waiter) -> Self {
-        Self { waiting_since: waiter.queued_since(), backoff: None }
-    }
-
-    /// Notes that a quorum has refused the lock. Returns whether this ended an outage: releases that
-    /// were announced during it have been missed.
-    pub(crate) fn refused(&mut self, waiter: &Waiter) -> bool {
-        self.waiting_since.get_or_insert_with(Instant::now);
-        waiter.note_quorum();
-        self.backoff.take().is_some()
-    }
-
-    /// Notes that a ballot, which began at `begun`, failed with `error` because of an outage, and waits
-    /// until it makes sense to ask again. Returns that error when the caller has to give up: the caller is
-    /// new, the grace or its waiting time is over, or the nodes' reasons do not pass by themselves.
-    ///
-    /// Returns early when the place is woken: by a shutdown, or by another caller that had a quorum.
-    pub(crate) async fn outlast(
-        &mut self,
-        waiter: &Waiter,
-        begun: Instant,
-        error: LockError,
-        deadline: Option<Instant>,
-    ) -> Result<(), LockError> {
-        let votes = error.votes().cloned().unwrap_or_default();
-        let since = waiter.note_outage(begun, &votes);
-        let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
-        let until = since + waiter.outage_grace();
-        let until = deadline.map_or(until, |deadline| deadline.min(until));
-        if !waited_before || !passes(&votes) {
-            return Err(error);
-        }
-        // First the pause: a node may seem to be up for a moment after its connection has broken, and
-        // a frozen one always does.
-        let pause = self.backoff.get_or_insert_with(Backoff::new).pause();
-        let ballot = waiter.ballot();
-        let back = async {
-            sleep(pause).await;
-            ballot.quorum_recovered().await;
-        };
-        tokio::select! {
-            biased;
-            () = sleep_until(until) => Err(error),
-            () = waiter.woken() => Ok(()),
-            () = back => Ok(()),
-        }
-    }
 }
 
 /// Whether an acquisition failed because no quorum of nodes answered: also where its lease was over
@@ -89,13 +27,4 @@ pub(crate) fn is_outage(error: &LockError) -> bool {
         }
         _ => false,
     }
-}
-
-/// Whether the nodes may answer soon. A missing right, or a server that is configured twice, does not
-/// change while a caller waits.
-fn passes(votes: &Votes) -> bool {
-    let lasting = votes.iter().filter(|(_, vote)| {
-        matches!(vote, Some(Vote::Failed(NodeError::NotPermitted(_) | NodeError::SameServer(_))))
-    });
-    lasting.count() + quorum(votes.len()) <= votes.len()
 }

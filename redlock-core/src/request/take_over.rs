@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use super::acquisition::error;
-use super::{LockRequest, Terms};
+use super::acquire::error;
+use super::terms::Terms;
+use super::{LockRequest, scope};
 use crate::ballot::Refusal;
 use crate::error::{ExtendError, LockError};
 use crate::guard::LockGuard;
 use crate::lease::{Held, State};
 use crate::log_limit::LogLimit;
 use crate::queue::needs_extension;
-use crate::scope;
 
 impl LockRequest {
     /// Takes over a lock that another caller of this process held; `None` if it is lost on the way.
@@ -19,8 +19,8 @@ impl LockRequest {
         held: Arc<Held>,
         terms: Terms,
     ) -> Result<Option<LockGuard>, LockError> {
-        let ballot = &self.shared.ballot;
-        let guard = LockGuard::new(Arc::clone(&self.shared), Arc::clone(&held), terms.renewal());
+        let ballot = &self.context.ballot;
+        let guard = LockGuard::new(Arc::clone(&self.context), Arc::clone(&held), terms.renewal());
         if self.fenced
             && guard.is_valid()
             && let Some(token) = held.attempt().next_token()
@@ -40,20 +40,20 @@ impl LockRequest {
             held.discard();
             return Ok(None);
         }
-        self.shared.queues.take_over(&held, scope::current());
-        scope::hold(&self.shared.queues, &held);
+        self.context.queues.take_over(&held, scope::current());
+        scope::hold(&self.context.queues, &held);
         self.extend_after_hand_over(&guard, held, terms);
         Ok(Some(guard))
     }
 
     /// Gives the new holder the lease that it asked for, in the background.
     fn extend_after_hand_over(&self, guard: &LockGuard, held: Arc<Held>, terms: Terms) {
-        let ballot = &self.shared.ballot;
+        let ballot = &self.context.ballot;
         if needs_extension(guard.remaining(), terms.expire) {
             // Until that is confirmed, the guard tells what is left of the old lease.
             let (lease, expire, ballot) = (guard.lease(), terms.expire, ballot.clone());
-            let log_limit = Arc::clone(&self.shared.log_limit);
-            self.shared.background.spawn(async move {
+            let log_limit = Arc::clone(&self.context.log_limit);
+            self.context.cleanup_tasks.spawn(async move {
                 if held.is_left_to_expire() {
                     // It stays on the nodes for as long as if it were still held.
                     ballot.extend(held.attempt(), expire).await;

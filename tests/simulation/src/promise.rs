@@ -208,7 +208,7 @@ fn earlier(at: Duration, so_long: Duration, in_the_way: &[Range<Duration>]) -> D
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simulation::network::Direction;
+    use crate::network::Direction;
 
     const MILLI: Duration = Duration::from_millis(1);
 

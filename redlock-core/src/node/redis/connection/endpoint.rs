@@ -15,7 +15,7 @@ use super::rejection_reason;
 use super::socket::Socket;
 use super::traffic::{MeteredSocket, Traffic};
 #[cfg(feature = "unstable-simulation")]
-use crate::simulation::Dial;
+use crate::simulation::dial::Dial;
 
 /// How long a connection may be idle before the kernel asks whether the other side is there, how
 /// often it then asks, and how long sent data may stay unacknowledged: a server whose machine

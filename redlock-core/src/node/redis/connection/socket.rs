@@ -17,7 +17,7 @@ use tokio::net::UnixStream;
 #[cfg(feature = "tls")]
 use super::tls::{self, TlsStream};
 #[cfg(feature = "unstable-simulation")]
-use crate::simulation::Stream;
+use crate::simulation::dial::Stream;
 
 /// A socket that is connected to a server.
 #[derive(Debug)]

@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 use super::Connection;
 use super::outage_log::OutageLog;
 use super::pool::{Connector, Failure};
-use crate::chance;
 use crate::error::NodeError;
+use crate::jitter::jitter;
 use crate::node::redis::delayed_restart::quarantine::Quarantine;
 use crate::node::redis::{RedisNode, State};
 
@@ -255,7 +255,7 @@ fn silent_too_long(node_timeout: Duration) -> Duration {
 }
 
 fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(chance::one_of(0.75..1.25))
+    pause.mul_f64(jitter(0.75..1.25))
 }
 
 /// Hands the pool's errors to the supervisor.

@@ -5,34 +5,20 @@
 //! feature switched on, a manager that was not connected by [`connect`] behaves as it does without the
 //! feature, and the pauses are random on every thread that has not called [`seed`].
 
-use std::cell::RefCell;
+pub(crate) mod dial;
+pub(crate) mod random;
+
 use std::fmt;
-use std::io;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-
-use rand::SeedableRng;
-use rand::rngs::SmallRng;
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::clock::{Clock, Moment};
 use crate::node::redis::Endpoint;
 use crate::{ConnectError, LockManager, LockManagerBuilder};
 
 pub use crate::node::redis::scripts;
-
-/// A connection to a simulated server, in place of a socket.
-pub trait Stream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static {}
-
-/// A connection that is being opened.
-pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
-
-/// Opens connections to one server, in place of the operating system's network.
-pub trait Dial: fmt::Debug + Send + Sync + 'static {
-    /// Opens a connection.
-    fn open(&self) -> Dialing;
-}
+pub use dial::{Dial, Dialing, Stream};
+pub use random::{Seeded, seed};
 
 /// Connects a manager to simulated servers.
 ///
@@ -70,56 +56,9 @@ pub fn is_idle(locks: &LockManager) -> bool {
     locks.queues().is_empty()
 }
 
-thread_local! {
-    static RANDOM: RefCell<Option<SmallRng>> = const { RefCell::new(None) };
-}
-
-/// Makes the random pauses of this thread follow from a seed, until the result is dropped.
-pub fn seed(seed: u64) -> Seeded {
-    RANDOM.set(Some(SmallRng::seed_from_u64(seed)));
-    Seeded(())
-}
-
-/// Ends the effect of [`seed`] when it is dropped.
-#[derive(Debug)]
-#[must_use = "the pauses follow from the seed until this is dropped"]
-pub struct Seeded(());
-
-impl Drop for Seeded {
-    fn drop(&mut self) {
-        RANDOM.set(None);
-    }
-}
-
-/// Calls `draw` with the random numbers of this thread, which are `None` without a [`seed`].
-pub(crate) fn with_random<T>(draw: impl FnOnce(Option<&mut SmallRng>) -> T) -> T {
-    RANDOM.with_borrow_mut(|random| draw(random.as_mut()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::chance::one_of;
-
-    fn pauses() -> [u64; 8] {
-        std::array::from_fn(|_| one_of(0..u64::MAX))
-    }
-
-    #[test]
-    fn only_the_thread_that_asked_for_it_has_pauses_from_a_seed() {
-        let alone = {
-            let _seeded = seed(42);
-            [pauses(), pauses(), pauses()]
-        };
-        let seeded = seed(42);
-        let first = pauses();
-        let elsewhere = std::thread::spawn(pauses).join().unwrap();
-        assert_eq!([first, pauses()], alone[..2], "another thread takes nothing from the seed");
-        drop(seeded);
-        for random in [elsewhere, pauses()] {
-            assert!(!alone.contains(&random));
-        }
-    }
 
     #[tokio::test]
     async fn a_manager_is_idle_when_it_holds_nothing_and_nobody_waits() {

@@ -1,24 +1,23 @@
 //! The options of one acquisition.
 
-mod acquisition;
+mod acquire;
+mod fenced;
+pub(crate) mod scope;
 mod take_over;
+mod terms;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
-use crate::ballot::MinHold;
-use crate::error::{InvalidOption, LockError};
-use crate::fenced::FencedRequest;
+use crate::context::Context;
+use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
-use crate::lease::Renewal;
 use crate::lock::Dialect;
-use crate::manager::Shared;
 use crate::telemetry::Acquisition;
-use crate::validity;
+
+pub use fenced::FencedRequest;
 
 /// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
 /// options, ended by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
@@ -45,7 +44,7 @@ use crate::validity;
 #[expect(clippy::struct_excessive_bools, reason = "each is an option by itself")]
 #[must_use = "a request does nothing until `acquire` or `try_acquire` is awaited"]
 pub struct LockRequest {
-    shared: Arc<Shared>,
+    context: Arc<Context>,
     key: Result<LockKey, KeyError>,
     dialect: Dialect,
     expire: Option<Duration>,
@@ -67,10 +66,10 @@ enum Wait {
 }
 
 impl LockRequest {
-    pub(crate) fn new(shared: Arc<Shared>, key: Result<LockKey, KeyError>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, key: Result<LockKey, KeyError>) -> Self {
         Self {
-            dialect: shared.dialect,
-            shared,
+            dialect: context.dialect,
+            context,
             key,
             expire: None,
             renew: false,
@@ -163,20 +162,6 @@ impl LockRequest {
         self
     }
 
-    /// Numbers the holders of the lock, so that the resource can refuse one that comes late: the guard
-    /// has a [`FencingToken`](crate::FencingToken), which says what it promises. Call it last, the
-    /// other options come before.
-    ///
-    /// On several nodes it costs one more round trip. The counter lies in the slot of the lock, so that
-    /// fenced locks work on servers in cluster mode too. A [`prefix`](crate::LockManagerBuilder::prefix) with
-    /// a `{` that begins no hash tag leaves no such name, and is refused with
-    /// [`LockError::InvalidOption`], as is a node that cannot number holders. The servers' users need the
-    /// rights to `TIME`, and to `GET` and `SET` the keys `redlock:fencing*` behind the manager's prefix.
-    pub fn fenced(mut self) -> FencedRequest {
-        self.fenced = true;
-        FencedRequest::new(self)
-    }
-
     /// Makes one attempt to acquire the lock, whatever [`wait_time`](Self::wait_time) says.
     ///
     /// # Errors
@@ -238,59 +223,6 @@ impl LockRequest {
         let result = self.obtain().await;
         acquisition.end(&result);
         result
-    }
-
-    fn terms(&self) -> Result<Terms, LockError> {
-        let expire = self.expire.unwrap_or(self.shared.expire);
-        self.shared.check_expire(expire)?;
-        if self.fenced {
-            self.shared.check_fenced()?;
-        }
-        let renew = self.renew || self.expire.is_none();
-        let max_hold = self.max_hold;
-        if let Some(min_hold) = self.min_hold.filter(|time| self.keep || *time > expire) {
-            let allowed = if self.keep {
-                "left out with keep, which holds the lock for its whole lease".to_owned()
-            } else {
-                format!("at most the lease (expire) of {expire:?}")
-            };
-            return Err(InvalidOption::new("min_hold", format!("{min_hold:?}"), allowed).into());
-        }
-        let keep = self.keep.then_some(MinHold::UntilExpiry);
-        let min_hold = keep.or(self.min_hold.map(MinHold::For));
-        if let Some(zero) = max_hold.filter(Duration::is_zero) {
-            let value = format!("{zero:?}");
-            return Err(InvalidOption::new("max_hold", value, "longer than zero").into());
-        }
-        if let Some(max_hold) = max_hold.filter(|_| !renew) {
-            let allowed = "used with renewal, which it bounds: add `renew`";
-            return Err(InvalidOption::new("max_hold", format!("{max_hold:?}"), allowed).into());
-        }
-        Ok(Terms { expire, renew, max_hold, min_hold })
-    }
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Terms {
-    expire: Duration,
-    renew: bool,
-    max_hold: Option<Duration>,
-    min_hold: Option<MinHold>,
-}
-
-impl Terms {
-    fn renewal(self) -> Option<Renewal> {
-        let until = self.max_hold.and_then(|max_hold| Instant::now().checked_add(max_hold));
-        self.renew.then_some(Renewal { lease: self.expire, until })
-    }
-}
-
-/// Checks a lease.
-pub(crate) fn check_expire(option: &'static str, expire: Duration) -> Result<(), InvalidOption> {
-    if (validity::MIN_EXPIRE..=validity::MAX_EXPIRE).contains(&expire) {
-        Ok(())
-    } else {
-        Err(InvalidOption::new(option, format!("{expire:?}"), "from 10 ms to 7 days"))
     }
 }
 

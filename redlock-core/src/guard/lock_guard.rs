@@ -1,16 +1,16 @@
-//! What holding a lock means.
+//! A lock that is held.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::ballot::{Extension, Release};
-use crate::error::{ExtendError, ReleaseError, Votes};
+use super::handle::{Lease, LockState};
+use crate::ballot::Release;
+use crate::context::Context;
+use crate::error::{ExtendError, ReleaseError};
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
-use crate::lease::{Held, Renewal, State};
-use crate::log_limit::LogLimit;
-use crate::manager::Shared;
+use crate::lease::{Held, Renewal};
 
 /// A lock that is held.
 ///
@@ -31,38 +31,15 @@ pub struct LockGuard {
     released: bool,
 }
 
-/// A view of a lock that somebody holds: the same lease as its guard's, without the right to
-/// release it. Cloning is cheap. Outlives the guard, and then says that nothing is held.
-#[derive(Clone)]
-pub struct Lease {
-    shared: Arc<Shared>,
-    held: Arc<Held>,
-}
-
-/// How a lock stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum LockState {
-    /// It is held.
-    Held,
-    /// It is held, but the last extension was not confirmed by a quorum of nodes, or no quorum can
-    /// be reached at the moment. It is lost when its validity ends before that changes.
-    Suspect,
-    /// It is lost. That never changes again.
-    Lost,
-    /// Its holder released it.
-    Released,
-}
-
 impl LockGuard {
-    pub(crate) fn new(shared: Arc<Shared>, held: Arc<Held>, renewal: Option<Renewal>) -> Self {
-        shared.keeper.add(&held, renewal);
-        Self { lease: Lease { shared, held }, released: false }
+    pub(crate) fn new(context: Arc<Context>, held: Arc<Held>, renewal: Option<Renewal>) -> Self {
+        context.keeper.add(&held, renewal);
+        Self { lease: Lease { context, held }, released: false }
     }
 
     /// One more guard of a lock that the same scope holds.
-    pub(crate) fn share(shared: &Arc<Shared>, held: Arc<Held>) -> Option<Self> {
-        let lease = Lease { shared: Arc::clone(shared), held };
+    pub(crate) fn share(context: &Arc<Context>, held: Arc<Held>) -> Option<Self> {
+        let lease = Lease { context: Arc::clone(context), held };
         lease.held.share().then_some(Self { lease, released: false })
     }
 
@@ -153,21 +130,21 @@ impl LockGuard {
     ///
     /// Dropping the future releases in the background, as dropping the guard does.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        let Lease { shared, held } = self.lease.clone();
-        let _under_way = shared.background.under_way();
+        let Lease { context, held } = self.lease.clone();
+        let _under_way = context.cleanup_tasks.under_way();
         // Until here, dropping this future drops the guard.
-        let moves = shared.settle().await;
+        let moves = context.settle().await;
         // The ballot takes over from the first poll on; this future has been polled.
         // Another guard of the same scope may share the lock.
         if !self.end() {
             return Ok(());
         }
-        let Some(permit) = shared.queues.pass_on(&held) else { return Ok(()) };
+        let Some(permit) = context.queues.pass_on(&held) else { return Ok(()) };
         let runs_out = held.runs_out();
-        let mut release = shared.ballot.release(Arc::clone(held.attempt()), runs_out).await;
-        if matches!(release, Release::Unavailable(_)) && shared.runtimes.moves() != moves {
-            shared.settle().await;
-            release = shared.ballot.release(Arc::clone(held.attempt()), runs_out).await;
+        let mut release = context.ballot.release(Arc::clone(held.attempt()), runs_out).await;
+        if matches!(release, Release::Unavailable(_)) && context.runtimes.moves() != moves {
+            context.settle().await;
+            release = context.ballot.release(Arc::clone(held.attempt()), runs_out).await;
             if matches!(release, Release::Expired(_)) && !held.lease_remaining().is_zero() {
                 // The first release goes on in the background, and was faster.
                 release = Release::Released { listeners: 0 };
@@ -193,13 +170,13 @@ impl LockGuard {
     /// Ends the holding in this process, and returns whether the nodes are to be told: not while
     /// another guard shares it.
     fn end(&mut self) -> bool {
-        let Lease { shared, held } = &self.lease;
+        let Lease { context, held } = &self.lease;
         self.released = true;
         if !held.unshare() {
             return false;
         }
         held.give_back();
-        shared.keeper.remove(held);
+        context.keeper.remove(held);
         true
     }
 }
@@ -209,110 +186,14 @@ impl Drop for LockGuard {
         if self.released || !self.end() {
             return;
         }
-        let Lease { shared, held } = &self.lease;
-        shared.queues.give_up(held);
-    }
-}
-
-impl Lease {
-    /// What is locked, without the manager's prefix.
-    pub fn key(&self) -> &LockKey {
-        self.held.attempt().key()
-    }
-
-    /// How often like events of the manager's locks are logged. No public API.
-    #[doc(hidden)]
-    pub fn log_limit(&self) -> &Arc<LogLimit> {
-        &self.shared.log_limit
-    }
-
-    /// How long the holder may still believe in the lock; zero once it may not, or has released it.
-    pub fn remaining(&self) -> Duration {
-        self.held.remaining()
-    }
-
-    /// Whether the lock is still held, as far as can be known without asking the nodes.
-    pub fn is_valid(&self) -> bool {
-        self.held.is_valid()
-    }
-
-    /// How the lock stands, see [`LockState`].
-    pub fn state(&self) -> LockState {
-        let Self { shared, held } = self;
-        match held.state() {
-            State::Released => LockState::Released,
-            State::Held if held.is_valid() => {
-                if held.is_unconfirmed() || !shared.ballot.has_quorum() {
-                    LockState::Suspect
-                } else {
-                    LockState::Held
-                }
-            }
-            State::Held | State::Lost => LockState::Lost,
-        }
-    }
-
-    /// Resolves when the lock is lost, as [`LockGuard::lost`] does.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
-        Arc::clone(&self.held).lost()
-    }
-
-    /// Makes the lease last at least `expire` from now, as [`LockGuard::extend`] does.
-    ///
-    /// # Errors
-    ///
-    /// As [`LockGuard::extend`]; [`ExtendError::Lost`] also where the holder has released the lock.
-    ///
-    /// # Cancel safety
-    ///
-    /// As [`LockGuard::extend`].
-    pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
-        let Self { shared, held } = self;
-        shared.check_expire(expire)?;
-        let key = || held.attempt().key().clone();
-        if !held.is_valid() {
-            return Err(ExtendError::Lost { key: key(), votes: Votes::default() });
-        }
-        let moves = shared.settle().await;
-        let mut extension = held.extend(&shared.ballot, expire).await;
-        if matches!(extension, Extension::Unavailable(_)) && shared.runtimes.moves() != moves {
-            shared.settle().await;
-            extension = held.extend(&shared.ballot, expire).await;
-        }
-        match extension {
-            Extension::Extended { since } if held.extended(since, expire) => Ok(()),
-            Extension::Extended { .. } => {
-                Err(ExtendError::Lost { key: key(), votes: Votes::default() })
-            }
-            Extension::Lost(votes) => {
-                held.denied();
-                shared.keeper.remove(held);
-                Err(ExtendError::Lost { key: key(), votes })
-            }
-            Extension::Unavailable(votes) => {
-                held.not_extended();
-                Err(ExtendError::Unavailable { key: key(), votes })
-            }
-        }
+        let Lease { context, held } = &self.lease;
+        context.queues.give_up(held);
     }
 }
 
 impl fmt::Debug for LockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockGuard")
-            .field("key", self.key())
-            .field("remaining", &self.remaining())
-            .finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Lease {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease")
             .field("key", self.key())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()

@@ -6,16 +6,16 @@ use rand::distr::uniform::{SampleRange, SampleUniform};
 
 /// A random value of the range.
 #[cfg(not(feature = "unstable-simulation"))]
-pub(crate) fn one_of<T: SampleUniform>(range: impl SampleRange<T>) -> T {
+pub(crate) fn jitter<T: SampleUniform>(range: impl SampleRange<T>) -> T {
     rand::random_range(range)
 }
 
 /// A random value of the range, from the seed of this thread if it has one.
 #[cfg(feature = "unstable-simulation")]
-pub(crate) fn one_of<T: SampleUniform>(range: impl SampleRange<T>) -> T {
+pub(crate) fn jitter<T: SampleUniform>(range: impl SampleRange<T>) -> T {
     use rand::RngExt;
 
-    crate::simulation::with_random(|random| match random {
+    crate::simulation::random::with_random(|random| match random {
         Some(random) => random.random_range(range),
         None => rand::random_range(range),
     })

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::{LockRequest, Terms, Wait};
+use super::terms::Terms;
+use super::{LockRequest, Wait, scope};
 use crate::ballot::{Attempt, Grant, MinHold, Refusal};
 use crate::error::{ExtendError, LockError, Vote, Votes};
 use crate::guard::LockGuard;
@@ -15,14 +16,13 @@ use crate::lock::{LockName, LockSpec, Mode};
 use crate::queue::{
     Backoff, Patience, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause, wake_retry_delay,
 };
-use crate::scope;
 
 impl LockRequest {
     /// Acquires the lock, or shares it, by the request's options.
     pub(super) async fn obtain(&self) -> Result<LockGuard, LockError> {
         let terms = self.terms()?;
         let Some(min_hold) = terms.min_hold else { return self.obtain_guard(terms).await };
-        let clock = &self.shared.ballot.clock;
+        let clock = &self.context.ballot.clock;
         let mut since = clock.now();
         let guard = self.obtain_guard(terms).await?;
         let at_least = match min_hold {
@@ -49,7 +49,7 @@ impl LockRequest {
         if guard.remaining() < at_least
             && let Err(error) = guard.extend(expire).await
         {
-            self.shared.check_open()?;
+            self.context.check_open()?;
             return Err(match error {
                 ExtendError::Lost { key, votes } => {
                     LockError::Contended { key, remaining: None, votes }
@@ -70,8 +70,8 @@ impl LockRequest {
             Wait::For(wait_time) => Instant::now().checked_add(wait_time),
             Wait::Forever => None,
         };
-        let shared = &self.shared;
-        shared.check_open()?;
+        let context = &self.context;
+        context.check_open()?;
         let spec = self.spec(&key);
         if let Some(guard) = self.re_enter(&key, &spec)? {
             return Ok(guard);
@@ -79,7 +79,7 @@ impl LockRequest {
         let (expire, takes_over) = (terms.expire, terms.min_hold.is_none());
         let options =
             WaiterOptions { expire, takes_over, fenced: self.fenced, scope: scope::current() };
-        let waiter = shared.queues.join(&spec, &key, options)?;
+        let waiter = context.queues.join(&spec, &key, options)?;
         let mut patience = Patience::new(&waiter);
         if waiter.came_in_outage() {
             // The waiters before it keep their places. A new caller learns of the outage at once. That
@@ -102,7 +102,7 @@ impl LockRequest {
                     let unconfirmed = match self.take_over(held, terms).await {
                         Ok(Some(guard)) => {
                             // A shutdown in between has released it already.
-                            shared.check_open()?;
+                            context.check_open()?;
                             return Ok(guard);
                         }
                         Ok(None) => None,
@@ -126,7 +126,7 @@ impl LockRequest {
                     if let Some(votes) = waiter.outage_votes() {
                         return Err(LockError::Unavailable { key, votes });
                     }
-                    let remaining = shared.queues.held_for(waiter.spec());
+                    let remaining = context.queues.held_for(waiter.spec());
                     return Err(LockError::Contended { key, remaining, votes: Votes::default() });
                 }
             }
@@ -142,13 +142,13 @@ impl LockRequest {
         patience: &mut Patience,
         deadline: Option<Instant>,
     ) -> Result<LockGuard, LockError> {
-        let node_timeout = self.shared.ballot.node_timeout;
+        let node_timeout = self.context.ballot.node_timeout;
         let mut signal = waiter.release_signal();
         let mut backoff = Backoff::new();
         // Of those that an announcement has woken one gets the lock, and its time is short: the others
         // leave the server alone. With several nodes a refusal may be a split vote, which nobody
         // announces the end of.
-        let one_node = self.shared.ballot.nodes.len() == 1;
+        let one_node = self.context.ballot.nodes.len() == 1;
         let mut skip_ttl_lookup = false;
         loop {
             if let Some(signal) = &signal {
@@ -214,18 +214,18 @@ impl LockRequest {
     }
 
     fn spec(&self, key: &LockKey) -> Arc<LockSpec> {
-        let name = LockName::new(&self.shared.prefix, key);
+        let name = LockName::new(&self.context.prefix, key);
         Arc::new(LockSpec::new(name, Mode::Exclusive, self.dialect))
     }
 
     /// One attempt. What this process holds itself is refused without a round trip.
     async fn attempt(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
-        self.shared.check_open()?;
+        self.context.check_open()?;
         let spec = self.spec(key);
         if let Some(guard) = self.re_enter(key, &spec)? {
             return Ok(guard);
         }
-        if let Some(remaining) = self.shared.queues.held_for(&spec) {
+        if let Some(remaining) = self.context.queues.held_for(&spec) {
             let (key, remaining) = (key.clone(), Some(remaining));
             return Err(LockError::Contended { key, remaining, votes: Votes::default() });
         }
@@ -238,7 +238,7 @@ impl LockRequest {
 
     /// What this scope holds already is shared, or refused; it is never waited for.
     fn re_enter(&self, key: &LockKey, spec: &LockSpec) -> Result<Option<LockGuard>, LockError> {
-        match scope::held(&self.shared.queues, spec) {
+        match scope::held(&self.context.queues, spec) {
             Some(held) => self.share(key, held),
             None => Ok(None),
         }
@@ -248,7 +248,7 @@ impl LockRequest {
     fn share(&self, key: &LockKey, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
         // A number cannot be made up for one that has none.
         if self.reentrant && (!self.fenced || held.token().is_some()) {
-            Ok(LockGuard::share(&self.shared, held))
+            Ok(LockGuard::share(&self.context, held))
         } else {
             Err(LockError::AlreadyHeld { key: key.clone() })
         }
@@ -263,13 +263,13 @@ impl LockRequest {
         terms: &Terms,
         skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
-        let shared = &self.shared;
-        let _under_way = shared.background.under_way();
+        let context = &self.context;
+        let _under_way = context.cleanup_tasks.under_way();
         loop {
-            let moves = shared.settle().await;
+            let moves = context.settle().await;
             let result = self.ask_once(key, spec, terms, skip_ttl_lookup).await;
             let is_unavailable = matches!(result, Err(LockError::Unavailable { .. }));
-            if !is_unavailable || shared.runtimes.moves() == moves {
+            if !is_unavailable || context.runtimes.moves() == moves {
                 return result;
             }
         }
@@ -282,9 +282,9 @@ impl LockRequest {
         terms: &Terms,
         skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
-        self.shared.check_open()?;
+        self.context.check_open()?;
         let attempt = self.new_attempt(key, spec, skip_ttl_lookup);
-        match self.shared.ballot.acquire(&attempt, terms.expire).await {
+        match self.context.ballot.acquire(&attempt, terms.expire).await {
             Ok(grant) => self.hold(&attempt, &grant, terms),
             Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
         }
@@ -313,22 +313,22 @@ impl LockRequest {
         grant: &Grant,
         terms: &Terms,
     ) -> Result<LockGuard, LockError> {
-        let shared = &self.shared;
-        let clock = Arc::clone(&shared.ballot.clock);
+        let context = &self.context;
+        let clock = Arc::clone(&context.ballot.clock);
         let held = Held::new(Arc::clone(attempt), clock, grant.since, grant.decided, terms.expire);
-        let held = Arc::new(held.limited_by(&shared.log_limit));
+        let held = Arc::new(held.limited_by(&context.log_limit));
         if let Some(token) = grant.token {
             held.set_token(token);
         }
         if let Some(min_hold) = terms.min_hold {
             held.stay(min_hold, grant.since);
         }
-        shared.queues.hold(&held, scope::current());
-        scope::hold(&shared.queues, &held);
-        let guard = LockGuard::new(Arc::clone(shared), held, terms.renewal());
+        context.queues.hold(&held, scope::current());
+        scope::hold(&context.queues, &held);
+        let guard = LockGuard::new(Arc::clone(context), held, terms.renewal());
         // A shutdown in between has not seen this guard; it releases as it is dropped, and at once,
         // although it may have been asked to stay (abandoned attempts leave nothing behind).
-        shared.check_open().inspect_err(|_| attempt.stay_no_longer())?;
+        context.check_open().inspect_err(|_| attempt.stay_no_longer())?;
         Ok(guard)
     }
 }

@@ -1,6 +1,7 @@
 //! The one place where the parts are wired together.
 
 mod builder;
+mod check;
 mod connect;
 #[cfg(test)]
 mod flood_tests;
@@ -9,18 +10,15 @@ mod log_tests;
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
-use crate::ballot::Ballot;
-use crate::error::{ConnectError, InvalidOption, LockError};
+use crate::context::Context;
+use crate::error::ConnectError;
 use crate::key::{KeyError, LockKey};
-use crate::lease::{Background, Keeper};
-use crate::lock::Dialect;
 use crate::log_limit::LogLimit;
+#[cfg(any(test, feature = "unstable-simulation"))]
 use crate::queue::Queues;
-use crate::request::{LockRequest, check_expire};
-use crate::runtimes::Runtimes;
+use crate::request::LockRequest;
 
 pub use builder::LockManagerBuilder;
 
@@ -54,26 +52,7 @@ pub use builder::LockManagerBuilder;
 /// ```
 #[derive(Clone)]
 pub struct LockManager {
-    shared: Arc<Shared>,
-}
-
-/// What a manager, its requests and its guards share.
-pub(crate) struct Shared {
-    pub(crate) ballot: Ballot,
-    pub(crate) keeper: Arc<Keeper>,
-    pub(crate) runtimes: Arc<Runtimes>,
-    pub(crate) queues: Arc<Queues>,
-    pub(crate) background: Arc<Background>,
-    pub(crate) prefix: Box<str>,
-    pub(crate) dialect: Dialect,
-    pub(crate) expire: Duration,
-    /// How often like events are logged.
-    pub(crate) log_limit: Arc<LogLimit>,
-    restart_guard: Option<Duration>,
-    connect_timeout: Duration,
-    closed: AtomicBool,
-    /// After how many moves to another runtime the nodes were waited for.
-    settled_moves: AtomicU64,
+    context: Arc<Context>,
 }
 
 impl LockManager {
@@ -109,7 +88,7 @@ impl LockManager {
     /// Begins the acquisition of a lock.
     ///
     /// A key that cannot be used is reported by the acquisition, as
-    /// [`LockError::InvalidKey`]; see [`LockKey::new`].
+    /// [`LockError::InvalidKey`](crate::LockError::InvalidKey); see [`LockKey::new`].
     pub fn lock(&self, key: impl AsRef<str>) -> LockRequest {
         self.lock_key(LockKey::new(key))
     }
@@ -117,12 +96,12 @@ impl LockManager {
     /// Begins the acquisition of a lock whose key was made before, or could not be made: the error
     /// is reported by the acquisition.
     pub fn lock_key(&self, key: Result<LockKey, KeyError>) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.shared), key)
+        LockRequest::new(Arc::clone(&self.context), key)
     }
 
     /// Whether a quorum of nodes can be asked now, as far as is known: for a readiness probe. Asks no node.
     pub fn is_available(&self) -> bool {
-        self.shared.ballot.has_quorum()
+        self.context.ballot.has_quorum()
     }
 
     /// Waits until a quorum of nodes can be asked, as far as is known: at once if that is so now.
@@ -131,19 +110,19 @@ impl LockManager {
     ///
     /// Cancel safe.
     pub async fn wait_available(&self) {
-        self.shared.runtimes.check_in();
-        self.shared.ballot.quorum_recovered().await;
+        self.context.runtimes.check_in();
+        self.context.ballot.quorum_recovered().await;
     }
 
     /// The names of the nodes, in the order of the configuration: host and port.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
-        self.shared.ballot.nodes.iter().map(|node| &**node.name())
+        self.context.ballot.nodes.iter().map(|node| &**node.name())
     }
 
     /// How often like events of this manager's locks are logged. No public API.
     #[doc(hidden)]
     pub fn log_limit(&self) -> &Arc<LogLimit> {
-        &self.shared.log_limit
+        &self.context.log_limit
     }
 
     /// Ends the work of this manager and of all its clones: no lock is acquired any more, what is
@@ -159,16 +138,16 @@ impl LockManager {
     ///
     /// Cancel safe: dropping it stops the waiting only.
     pub async fn shutdown(&self) {
-        let Shared { keeper, ballot, queues, background, closed, connect_timeout, .. } =
-            &*self.shared;
+        let Context { keeper, ballot, queues, cleanup_tasks, closed, connect_timeout, .. } =
+            &*self.context;
         closed.store(true, Ordering::SeqCst);
-        self.shared.runtimes.check_in();
+        self.context.runtimes.check_in();
         for held in keeper.all().into_iter().chain(queues.close()) {
             held.lose("its manager was shut down");
             keeper.remove(&held);
             ballot.release_in_background(Arc::clone(held.attempt()), held.runs_out());
         }
-        background.finish(*connect_timeout).await;
+        cleanup_tasks.finish(*connect_timeout).await;
     }
 }
 
@@ -176,80 +155,14 @@ impl LockManager {
 impl LockManager {
     /// How often the background work has moved to another runtime.
     pub(crate) fn moves(&self) -> u64 {
-        self.shared.runtimes.moves()
+        self.context.runtimes.moves()
     }
 }
 
 #[cfg(any(test, feature = "unstable-simulation"))]
 impl LockManager {
     pub(crate) fn queues(&self) -> &Arc<Queues> {
-        &self.shared.queues
-    }
-}
-
-impl Shared {
-    /// Checks the lease of a lock.
-    pub(crate) fn check_expire(&self, expire: Duration) -> Result<(), InvalidOption> {
-        check_expire("expire", expire)?;
-        check_guarded(expire, self.restart_guard)
-    }
-
-    /// Checks in with the runtime of this thread. If the background work has moved to another runtime,
-    /// waits until a quorum of nodes is connected there, at most for the connect timeout. Returns how
-    /// often the work has moved.
-    ///
-    /// Dropping the future changes nothing.
-    pub(crate) async fn settle(&self) -> u64 {
-        self.runtimes.check_in();
-        let moves = self.runtimes.moves();
-        if self.settled_moves.load(Ordering::Acquire) != moves {
-            // From then on the nodes are down until they are connected anew.
-            self.runtimes.finish_move();
-            // That is rare, and would be part of every acquisition's future.
-            let recovered = Box::pin(self.ballot.quorum_recovered());
-            // Without a quorum the next ballot says so.
-            let _ = tokio::time::timeout(self.connect_timeout, recovered).await;
-            self.settled_moves.fetch_max(moves, Ordering::Release);
-        }
-        moves
-    }
-
-    /// Refuses fenced locks where a node cannot number holders, or where the prefix leaves no name for the
-    /// fencing counter in the slot of its lock.
-    pub(crate) fn check_fenced(&self) -> Result<(), InvalidOption> {
-        if let Some(node) = self.ballot.nodes.iter().find(|node| !node.capabilities().fencing) {
-            let allowed =
-                format!("left out, because the node {} cannot number holders", node.name());
-            return Err(InvalidOption::new("fenced", "true", allowed));
-        }
-        if self.prefix.contains('{') && !has_hash_tag(&self.prefix) {
-            let allowed = "without { where locks are fenced, or with a hash tag, such as {locks}:";
-            return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed));
-        }
-        Ok(())
-    }
-
-    /// Refuses what comes after the shutdown.
-    pub(crate) fn check_open(&self) -> Result<(), LockError> {
-        if self.closed.load(Ordering::SeqCst) { Err(LockError::ShutDown) } else { Ok(()) }
-    }
-}
-
-/// Whether all keys with this prefix lie in one slot of a Redis Cluster: it contains a first `{`, a
-/// text that is not empty, and a `}`.
-fn has_hash_tag(prefix: &str) -> bool {
-    let tag = prefix.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
-    tag.is_some_and(|(tag, _)| !tag.is_empty())
-}
-
-/// Refuses a lease that a server which has forgotten it does not stay away for.
-fn check_guarded(expire: Duration, guard: Option<Duration>) -> Result<(), InvalidOption> {
-    match guard {
-        Some(longest) if expire > longest => {
-            let allowed = format!("at most {longest:?}, the longest lease of the restart_guard");
-            Err(InvalidOption::new("expire", format!("{expire:?}"), allowed))
-        }
-        _ => Ok(()),
+        &self.context.queues
     }
 }
 
@@ -257,7 +170,7 @@ impl fmt::Debug for LockManager {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockManager")
             .field("nodes", &self.nodes().collect::<Vec<_>>())
-            .field("prefix", &self.shared.prefix)
+            .field("prefix", &self.context.prefix)
             .finish_non_exhaustive()
     }
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::ballot::{Aftercare, Attempt, FanOut, Forgotten, Leftover, UnderWay};
+use crate::ballot::{AbandonedAttempt, Attempt, Cleanup, FanOut, InFlight, MissingOn};
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeError, Vote};
 use crate::node::{Node, NodeStatus, Reply, ReplyFuture, poll_periodically};
@@ -30,7 +30,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// a runtime; only the waiting is left to a task. The releases belong to this type and not to their
 /// tasks: the command of a reply that nobody can receive any more is not sent, and a runtime may end
 /// with its tasks right after it has dropped a guard.
-pub(crate) struct Background {
+pub(crate) struct CleanupTasks {
     clock: Arc<dyn Clock>,
     runtimes: Arc<Runtimes>,
     releases: Mutex<Releases>,
@@ -55,9 +55,9 @@ struct PendingRelease {
     nodes: Vec<NodeRelease>,
 }
 
-impl Background {
+impl CleanupTasks {
     pub(crate) fn new(clock: Arc<dyn Clock>, runtimes: &Arc<Runtimes>) -> Arc<Self> {
-        let background = Arc::new_cyclic(|this: &Weak<Self>| Self {
+        let cleanup_tasks = Arc::new_cyclic(|this: &Weak<Self>| Self {
             clock,
             runtimes: Arc::clone(runtimes),
             releases: Mutex::default(),
@@ -65,8 +65,8 @@ impl Background {
             give_up: CancellationToken::new(),
             this: Weak::clone(this),
         });
-        runtimes.serve(&background);
-        background
+        runtimes.serve(&cleanup_tasks);
+        cleanup_tasks
     }
 
     /// Waits for what is under way, at most for `patience`; what is not done by then is given up
@@ -119,21 +119,21 @@ impl Background {
     ) {
         // The manager may be dropped before the release is confirmed. The connections last as long as
         // the task.
-        let Some(background) = self.this.upgrade() else { return };
+        let Some(cleanup_tasks) = self.this.upgrade() else { return };
         runtime.spawn(async move {
             tokio::select! {
                 biased;
-                () = release.finish(&*background.clock) => {}
-                () = background.give_up.cancelled() => {}
+                () = release.finish(&*cleanup_tasks.clock) => {}
+                () = cleanup_tasks.give_up.cancelled() => {}
                 // Another task waits for it by now.
                 () = tenure.cancelled() => return,
             }
-            background.releases.lock().by_id.remove(&id);
+            cleanup_tasks.releases.lock().by_id.remove(&id);
         });
     }
 }
 
-impl Service for Background {
+impl Service for CleanupTasks {
     fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
         let releases = self.releases.lock();
         let pending: Vec<_> =
@@ -145,7 +145,7 @@ impl Service for Background {
     }
 }
 
-impl Aftercare for Background {
+impl Cleanup for CleanupTasks {
     fn await_answers(&self, answers: FanOut) {
         // Not tracked: nothing is lost if they never come.
         if let Some((runtime, _)) = self.runtime() {
@@ -153,9 +153,9 @@ impl Aftercare for Background {
         }
     }
 
-    fn restore(&self, forgotten: Forgotten) {
+    fn restore(&self, missing: MissingOn) {
         let Some((runtime, _)) = self.runtime() else { return };
-        let Forgotten { attempt, expire, nodes, mut gone, answers } = forgotten;
+        let MissingOn { attempt, expire, nodes, mut gone, answers } = missing;
         runtime.spawn(async move {
             let forgot = |index, reply: Reply| {
                 if reply.vote == Vote::Gone {
@@ -186,17 +186,17 @@ impl Aftercare for Background {
         });
     }
 
-    fn release(&self, leftover: Leftover) {
-        let Leftover { attempt, until, nodes } = leftover;
+    fn release(&self, abandoned: AbandonedAttempt) {
+        let AbandonedAttempt { attempt, until, nodes } = abandoned;
         let mut nodes: Vec<NodeRelease> = nodes
             .into_iter()
-            .map(|(node, under_way)| {
-                let (acquiring, answer) = match under_way {
-                    UnderWay::Nothing => (None, node.call(attempt.release())),
-                    UnderWay::Acquiring(acquiring) => {
+            .map(|(node, in_flight)| {
+                let (acquiring, answer) = match in_flight {
+                    InFlight::Nothing => (None, node.call(attempt.release())),
+                    InFlight::Acquiring(acquiring) => {
                         (Some(acquiring), node.call(attempt.release()))
                     }
-                    UnderWay::Releasing(answer) => (None, answer),
+                    InFlight::Releasing(answer) => (None, answer),
                 };
                 NodeRelease { node, replies: Mutex::new(Replies { acquiring, answer }) }
             })
@@ -292,9 +292,9 @@ impl NodeRelease {
     }
 }
 
-impl fmt::Debug for Background {
+impl fmt::Debug for CleanupTasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Background")
+        f.debug_struct("CleanupTasks")
             .field("releases", &self.releases.lock().by_id.len())
             .finish_non_exhaustive()
     }
@@ -310,7 +310,7 @@ mod tests {
     /// The connection has broken in the moment before, and not every part knows.
     #[tokio::test]
     async fn a_release_that_fails_at_its_first_poll_is_repeated() {
-        let background = Background::new(Arc::new(SystemClock), &Runtimes::new());
+        let cleanup_tasks = CleanupTasks::new(Arc::new(SystemClock), &Runtimes::new());
         let attempt = Arc::new(attempt("a"));
         let fake = FakeNode::start("node");
         assert_eq!(fake.call(attempt.acquire(Duration::from_secs(30))).await.vote, Vote::Granted);
@@ -318,10 +318,10 @@ mod tests {
         let failed = ReplyFuture::new(async {
             Vote::Failed(NodeError::ConnectionBroke("closed".into())).into()
         });
-        let until = background.clock.now().after(Duration::from_secs(30));
-        let nodes = vec![(node, UnderWay::Releasing(failed))];
-        background.release(Leftover { attempt, until, nodes });
-        background.finish(Duration::from_secs(5)).await;
+        let until = cleanup_tasks.clock.now().after(Duration::from_secs(30));
+        let nodes = vec![(node, InFlight::Releasing(failed))];
+        cleanup_tasks.release(AbandonedAttempt { attempt, until, nodes });
+        cleanup_tasks.finish(Duration::from_secs(5)).await;
         assert!(!fake.is_held());
     }
 }

@@ -1,0 +1,111 @@
+//! The parts that a manager, its requests and its guards have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crate::ballot::Ballot;
+use crate::error::{InvalidOption, LockError};
+use crate::lease::{CleanupTasks, Keeper};
+use crate::lock::Dialect;
+use crate::log_limit::LogLimit;
+use crate::queue::Queues;
+use crate::runtimes::Runtimes;
+use crate::validity;
+
+/// What a manager, its requests and its guards share.
+pub(crate) struct Context {
+    pub(crate) ballot: Ballot,
+    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) runtimes: Arc<Runtimes>,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) cleanup_tasks: Arc<CleanupTasks>,
+    pub(crate) prefix: Box<str>,
+    pub(crate) dialect: Dialect,
+    pub(crate) expire: Duration,
+    /// How often like events are logged.
+    pub(crate) log_limit: Arc<LogLimit>,
+    pub(crate) restart_guard: Option<Duration>,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) closed: AtomicBool,
+    /// After how many moves to another runtime the nodes were waited for.
+    pub(crate) settled_moves: AtomicU64,
+}
+
+impl Context {
+    /// Checks the lease of a lock.
+    pub(crate) fn check_expire(&self, expire: Duration) -> Result<(), InvalidOption> {
+        check_expire("expire", expire)?;
+        check_guarded(expire, self.restart_guard)
+    }
+
+    /// Checks in with the runtime of this thread. If the background work has moved to another runtime,
+    /// waits until a quorum of nodes is connected there, at most for the connect timeout. Returns how
+    /// often the work has moved.
+    ///
+    /// Dropping the future changes nothing.
+    pub(crate) async fn settle(&self) -> u64 {
+        self.runtimes.check_in();
+        let moves = self.runtimes.moves();
+        if self.settled_moves.load(Ordering::Acquire) != moves {
+            // From then on the nodes are down until they are connected anew.
+            self.runtimes.finish_move();
+            // That is rare, and would be part of every acquisition's future.
+            let recovered = Box::pin(self.ballot.quorum_recovered());
+            // Without a quorum the next ballot says so.
+            let _ = tokio::time::timeout(self.connect_timeout, recovered).await;
+            self.settled_moves.fetch_max(moves, Ordering::Release);
+        }
+        moves
+    }
+
+    /// Refuses fenced locks where a node cannot number holders, or where the prefix leaves no name for the
+    /// fencing counter in the slot of its lock.
+    pub(crate) fn check_fenced(&self) -> Result<(), InvalidOption> {
+        if let Some(node) = self.ballot.nodes.iter().find(|node| !node.capabilities().fencing) {
+            let allowed =
+                format!("left out, because the node {} cannot number holders", node.name());
+            return Err(InvalidOption::new("fenced", "true", allowed));
+        }
+        if self.prefix.contains('{') && !has_hash_tag(&self.prefix) {
+            let allowed = "without { where locks are fenced, or with a hash tag, such as {locks}:";
+            return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed));
+        }
+        Ok(())
+    }
+
+    /// Refuses what comes after the shutdown.
+    pub(crate) fn check_open(&self) -> Result<(), LockError> {
+        if self.closed.load(Ordering::SeqCst) { Err(LockError::ShutDown) } else { Ok(()) }
+    }
+}
+
+/// Checks that an option is a lease that the servers can keep.
+pub(crate) fn check_expire(option: &'static str, expire: Duration) -> Result<(), InvalidOption> {
+    if validity::is_allowed(expire) {
+        Ok(())
+    } else {
+        Err(InvalidOption::new(option, format!("{expire:?}"), "from 10 ms to 7 days"))
+    }
+}
+
+/// Whether all keys with this prefix lie in one slot of a Redis Cluster: it contains a first `{`, a
+/// text that is not empty, and a `}`.
+fn has_hash_tag(prefix: &str) -> bool {
+    let tag = prefix.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    tag.is_some_and(|(tag, _)| !tag.is_empty())
+}
+
+/// Refuses a lease that a server which has forgotten it does not stay away for.
+pub(crate) fn check_guarded(
+    expire: Duration,
+    guard: Option<Duration>,
+) -> Result<(), InvalidOption> {
+    match guard {
+        Some(longest) if expire > longest => {
+            let allowed = format!("at most {longest:?}, the longest lease of the restart_guard");
+            Err(InvalidOption::new("expire", format!("{expire:?}"), allowed))
+        }
+        _ => Ok(()),
+    }
+}

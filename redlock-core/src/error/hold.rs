@@ -1,0 +1,65 @@
+//! Errors of extending and releasing a lock that is held.
+
+use super::{InvalidOption, Votes};
+use crate::key::LockKey;
+
+/// Why [`LockGuard::release`](crate::LockGuard::release) could not confirm that the lock was
+/// released. In no case did it remove somebody else's lock.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock was not held any more when the release arrived: its lease had run out, or a quorum
+    /// of nodes had lost it. Somebody else may have held it since.
+    #[error("the lock {key} had already expired when it was released; {votes}")]
+    Expired {
+        /// What was locked.
+        key: LockKey,
+        /// What each node said.
+        votes: Votes,
+    },
+    /// No quorum of nodes confirmed the release in time. It goes on in the background; at the
+    /// latest the lock frees itself when its lease runs out.
+    #[error("no quorum of nodes confirmed the release of the lock {key} yet; {votes}")]
+    Unavailable {
+        /// What was locked.
+        key: LockKey,
+        /// What each node said.
+        votes: Votes,
+    },
+}
+
+impl ReleaseError {
+    /// What each node said.
+    pub fn votes(&self) -> &Votes {
+        match self {
+            Self::Expired { votes, .. } | Self::Unavailable { votes, .. } => votes,
+        }
+    }
+}
+
+/// Why a lease was not extended.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExtendError {
+    /// The lock is lost: its lease has run out, or a quorum of nodes says that somebody else holds
+    /// it or nobody does. The guarded work must stop.
+    #[error("the lock {key} is lost; {votes}")]
+    Lost {
+        /// What was locked.
+        key: LockKey,
+        /// What each node said; empty where the lease had run out before any was asked.
+        votes: Votes,
+    },
+    /// No quorum of nodes confirmed the extension. The lock is still held for what
+    /// [`LockGuard::remaining`](crate::LockGuard::remaining) says; trying again makes sense.
+    #[error("no quorum of nodes confirmed the extension of the lock {key}; {votes}")]
+    Unavailable {
+        /// What is locked.
+        key: LockKey,
+        /// What each node said.
+        votes: Votes,
+    },
+    /// The new lease is out of range. No node was asked.
+    #[error(transparent)]
+    InvalidOption(#[from] InvalidOption),
+}

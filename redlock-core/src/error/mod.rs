@@ -1,0 +1,13 @@
+//! Everything that can go wrong, by the stage at which it goes wrong.
+
+mod acquire;
+mod connect;
+mod hold;
+mod invalid_option;
+mod vote;
+
+pub use acquire::LockError;
+pub use connect::ConnectError;
+pub use hold::{ExtendError, ReleaseError};
+pub use invalid_option::InvalidOption;
+pub use vote::{ForeignKind, NodeError, Vote, Votes};

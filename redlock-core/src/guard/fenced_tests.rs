@@ -1,0 +1,226 @@
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use crate::clock::fake::RuntimeClock;
+use crate::node::Node;
+use crate::node::fake::{FakeNode, Mode, Question};
+use crate::{Dialect, LockError, LockManager, LockManagerBuilder, MemoryNode, scope};
+
+const WAIT: Duration = Duration::from_secs(60);
+
+async fn over(nodes: &[MemoryNode]) -> LockManager {
+    let nodes = nodes.iter().fold(LockManager::builder(), LockManagerBuilder::memory_node);
+    nodes.connect().await.unwrap()
+}
+
+/// Over nodes that can be stopped.
+fn over_fakes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
+    let fakes: Vec<_> = (0..count).map(|number| FakeNode::start(&number.to_string())).collect();
+    let nodes = fakes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
+    (LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new())), fakes)
+}
+
+fn confirmations(node: &FakeNode) -> usize {
+    node.log().iter().filter(|question| matches!(question, Question::Confirm(..))).count()
+}
+
+/// Each turn of two processes with ten callers each, handed over or not.
+#[tokio::test]
+async fn every_turn_has_a_greater_number_than_the_one_before() {
+    for (nodes, dialect) in [(1, Dialect::Plain), (3, Dialect::Plain), (1, Dialect::Redisson)] {
+        let nodes: Vec<_> = (0..nodes).map(|_| MemoryNode::new()).collect();
+        let processes = [over(&nodes).await, over(&nodes).await];
+        let turns = Arc::new(Mutex::new(Vec::new()));
+        let tasks: Vec<_> = (0..20)
+            .map(|number| {
+                let (locks, turns) = (processes[number % 2].clone(), Arc::clone(&turns));
+                tokio::spawn(async move {
+                    for _ in 0..20 {
+                        let request = locks.lock("a").dialect(dialect).wait_time(WAIT);
+                        let guard = request.fenced().acquire().await.unwrap();
+                        turns.lock().push(guard.fencing_token());
+                        tokio::task::yield_now().await;
+                        guard.release().await.unwrap();
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await.unwrap();
+        }
+        let turns = turns.lock();
+        assert_eq!(turns.len(), 400);
+        assert!(turns.is_sorted_by(|one, next| one.number() < next.number()), "{turns:?}");
+        assert!(nodes.iter().all(MemoryNode::is_empty));
+    }
+}
+
+/// Each hand-over has its own number, and it is written down before it is given out.
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_is_numbered_and_confirmed() {
+    let (locks, nodes) = over_fakes(3);
+    let fenced = || locks.lock("a").wait_time(WAIT).fenced().acquire();
+    let first = fenced().await.unwrap();
+    let token = first.fencing_token();
+    let acquired = nodes[0].log().len();
+    let next = async { fenced().await.unwrap() };
+    let (next, released) = tokio::join!(next, first.release());
+    released.unwrap();
+    assert!(next.fencing_token() > token);
+    assert_eq!(next.fencing_token().holder(), token.holder(), "it was handed over");
+    assert_eq!(nodes[0].log().len(), acquired + 1);
+    assert_eq!(confirmations(&nodes[0]), 2);
+}
+
+/// The waiter goes on waiting for what is left of its time, and the next one is not handed it too.
+#[tokio::test(start_paused = true)]
+async fn a_lock_that_is_lost_in_a_hand_over_is_acquired_anew() {
+    let (locks, nodes) = over_fakes(3);
+    let acquire = || locks.lock("a").wait_time(WAIT).fenced().acquire();
+    let first = acquire().await.unwrap();
+    let token = first.fencing_token();
+    let next = || async {
+        let guard = acquire().await.unwrap();
+        assert!(guard.is_valid() && guard.fencing_token() > token);
+        assert_ne!(guard.fencing_token().holder(), token.holder());
+        guard.release().await.unwrap();
+    };
+    let release = async {
+        for node in &nodes {
+            node.forget();
+        }
+        first.release().await
+    };
+    let ((), (), released) = tokio::join!(next(), next(), release);
+    assert!(released.is_ok(), "it was handed over");
+    // Those of the first, the hand-over that failed, the second and the one after it.
+    assert_eq!(confirmations(&nodes[0]), 4);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_that_no_quorum_confirms_fails() {
+    let (locks, nodes) = over_fakes(3);
+    let first = locks.lock("a").wait_time(WAIT).fenced().acquire().await.unwrap();
+    let next = async { locks.lock("a").wait_time(WAIT).fenced().acquire().await };
+    let release = async {
+        for node in &nodes {
+            node.set(Mode::Frozen);
+        }
+        first.release().await
+    };
+    let (next, _) = tokio::join!(next, release);
+    assert!(matches!(next, Err(LockError::Unavailable { .. })), "{next:?}");
+    for node in &nodes {
+        node.set(Mode::Up(Duration::ZERO));
+    }
+    while nodes.iter().any(|node| node.is_held()) {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert!(locks.queues().is_empty());
+}
+
+/// Both wait in line, so both keep their places, and the nodes are soon back.
+#[tokio::test(start_paused = true)]
+async fn a_hand_over_that_is_not_confirmed_in_a_short_outage_keeps_its_place() {
+    for mode in [Mode::Frozen, Mode::Down] {
+        let (locks, nodes) = over_fakes(3);
+        let acquire = || locks.lock("a").wait_time(WAIT).fenced().acquire();
+        let first = acquire().await.unwrap();
+        let token = first.fencing_token();
+        let order = parking_lot::Mutex::new(Vec::new());
+        let turn = async |number| {
+            let guard = acquire().await.unwrap();
+            assert!(guard.is_valid() && guard.fencing_token() > token);
+            order.lock().push(number);
+            guard.release().await.unwrap();
+        };
+        let outage = async {
+            for node in &nodes {
+                node.set(mode);
+            }
+            first.release().await.unwrap();
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            for node in &nodes {
+                node.set(Mode::Up(Duration::ZERO));
+            }
+        };
+        tokio::join!(turn(2), turn(3), outage);
+        assert_eq!(*order.lock(), [2, 3], "{mode:?}");
+        assert!(locks.queues().is_empty());
+    }
+}
+
+/// It has nothing that counts on from it.
+#[tokio::test(start_paused = true)]
+async fn a_lock_without_a_number_is_not_handed_to_one_who_wants_it() {
+    let (locks, nodes) = over_fakes(1);
+    let first = locks.lock("a").wait_time(WAIT).acquire().await.unwrap();
+    let next = async { locks.lock("a").wait_time(WAIT).fenced().acquire().await.unwrap() };
+    let (next, released) = tokio::join!(next, first.release());
+    released.unwrap();
+    assert_eq!(nodes[0].releases(), 1);
+    // The other way round it is: who does not ask for it need not have one.
+    let (plain, released) = tokio::join!(locks.lock("a").wait_time(WAIT).acquire(), next.release());
+    released.unwrap();
+    assert_eq!(nodes[0].releases(), 1);
+    drop(plain.unwrap());
+}
+
+#[tokio::test]
+async fn extending_and_sharing_keep_the_number() {
+    let locks = over(&[MemoryNode::new()]).await;
+    scope(async {
+        let guard = locks.lock("a").fenced().acquire().await.unwrap();
+        let token = guard.fencing_token();
+        guard.extend(WAIT).await.unwrap();
+        let shared = locks.lock("a").reentrant().fenced().try_acquire().await.unwrap();
+        assert_eq!(shared.fencing_token(), token);
+        drop(guard);
+        assert_eq!(shared.fencing_token(), token);
+        shared.release().await.unwrap();
+        assert!(locks.lock("a").fenced().acquire().await.unwrap().fencing_token() > token);
+    })
+    .await;
+}
+
+/// A number cannot be made up.
+#[tokio::test]
+async fn a_lock_without_a_number_is_not_shared_as_a_fenced_one() {
+    let node = MemoryNode::new();
+    let locks = over(std::slice::from_ref(&node)).await;
+    scope(async {
+        let guard = locks.lock("a").acquire().await.unwrap();
+        let refused = locks.lock("a").reentrant().fenced().acquire().await;
+        assert!(matches!(refused, Err(LockError::AlreadyHeld { .. })), "{refused:?}");
+        assert!(guard.is_valid() && node.len() == 1);
+        guard.release().await.unwrap();
+        assert!(node.is_empty());
+    })
+    .await;
+}
+
+/// As after a restart: the counter is gone, the time goes on.
+#[tokio::test]
+async fn the_number_is_not_below_the_time() {
+    let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let guard = LockManager::in_memory().lock("a").fenced().acquire().await.unwrap();
+    assert!(
+        i128::from(guard.fencing_token().number()) > i128::try_from(before.as_micros()).unwrap()
+    );
+}
+
+#[tokio::test]
+async fn a_fenced_guard_is_a_guard() {
+    let node = MemoryNode::new();
+    let locks = over(std::slice::from_ref(&node)).await;
+    let guard = locks.lock("a").fenced().try_acquire().await.unwrap();
+    assert!(guard.is_valid() && guard.lease().is_valid());
+    let shown = format!("{guard:?}");
+    assert!(shown.contains(&guard.fencing_token().number().to_string()), "{shown}");
+    drop(guard.into_guard());
+    assert!(node.is_empty());
+    locks.lock("a").fenced().try_acquire().await.unwrap().keep_until_expiry();
+    assert_eq!(node.len(), 1);
+}

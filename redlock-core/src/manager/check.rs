@@ -1,0 +1,82 @@
+//! Checking the configuration of a manager.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::builder::{LockManagerBuilder, NodeConfig};
+use crate::context::{check_expire, check_guarded};
+use crate::error::{ConnectError, InvalidOption};
+use crate::node::Node;
+use crate::node::memory::MemoryNode;
+use crate::validity;
+
+const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
+const LONGEST_PREFIX: usize = 100;
+/// More would not make it safer, only slower; a attempt remembers the nodes it asked in 64 bits.
+const MAX_NODES: usize = 63;
+
+impl LockManagerBuilder {
+    pub(super) fn check(&self) -> Result<(), ConnectError> {
+        if self.nodes.is_empty() {
+            return Err(ConnectError::NoNodes);
+        }
+        check_expire("expire", self.expire)?;
+        if let Some(longest_lease) = self.restart_guard {
+            check_expire("restart_guard", longest_lease)?;
+            check_guarded(self.expire, self.restart_guard)?;
+        }
+        let node_timeout = self.resolved_node_timeout(self.nodes.len());
+        check_timeout("node_timeout", node_timeout)?;
+        check_timeout("connect_timeout", self.connect_timeout)?;
+        if self.nodes.len() > MAX_NODES {
+            let allowed = format!("at most {MAX_NODES}");
+            return Err(InvalidOption::new("nodes", self.nodes.len().to_string(), allowed).into());
+        }
+        if self.outage_grace > LONGEST_TIMEOUT {
+            let value = format!("{:?}", self.outage_grace);
+            return Err(InvalidOption::new("outage_grace", value, "from 0 to 60 s").into());
+        }
+        if self.max_waiters == 0 {
+            return Err(InvalidOption::new("max_waiters", "0", "at least 1").into());
+        }
+        if validity::remaining(self.expire, node_timeout).is_zero() {
+            return Err(InvalidOption::new(
+                "node_timeout",
+                format!("{node_timeout:?}"),
+                format!("shorter than the lease (expire) of {:?}", self.expire),
+            )
+            .into());
+        }
+        if self.prefix.len() > LONGEST_PREFIX || self.prefix.contains(char::is_control) {
+            let allowed = format!("at most {LONGEST_PREFIX} bytes without control characters");
+            return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed).into());
+        }
+        Ok(())
+    }
+}
+
+fn check_timeout(option: &'static str, timeout: Duration) -> Result<(), InvalidOption> {
+    if (Duration::from_millis(1)..=LONGEST_TIMEOUT).contains(&timeout) {
+        Ok(())
+    } else {
+        Err(InvalidOption::new(option, format!("{timeout:?}"), "from 1 ms to 60 s"))
+    }
+}
+
+/// Checks that no node in memory is given twice.
+pub(super) fn check_memory_nodes(nodes: &[NodeConfig]) -> Result<(), ConnectError> {
+    let mut seen: Vec<&MemoryNode> = Vec::new();
+    for config in nodes {
+        let NodeConfig::Memory(node) = config else {
+            continue;
+        };
+        if let Some(first) = seen.iter().find(|first| first.is_same(node)) {
+            return Err(ConnectError::SameServer {
+                first: Arc::clone(first.name()),
+                second: Arc::clone(node.name()),
+            });
+        }
+        seen.push(node);
+    }
+    Ok(())
+}

@@ -1,0 +1,186 @@
+//! Which runtime runs the background work of a manager.
+//!
+//! Connections, renewal and releases run in one runtime, the *home* of the manager: the first runtime
+//! that used the manager. Their state belongs to the manager and not to their tasks, so that another runtime can go on
+//! with them when the home ends, or when nobody drives it any more (a `current_thread` runtime outside
+//! of `block_on`).
+//!
+//! Every runtime that uses the manager is a member. As soon as there are two, each has a steward: a task
+//! that shows a sign of life every [`steward::BEAT`]. When the home has ended, or has shown no sign of life for
+//! [`steward::LATE`] while this member's steward has shown [`steward::BEATS`] of them, the work moves to this member. A
+//! process that is stopped or throttled as a whole moves nothing: the signs of all members stay away.
+
+mod member;
+mod steward;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use arc_swap::ArcSwapOption;
+use parking_lot::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use member::Member;
+use steward::attend;
+
+/// Background work that can go on in another runtime.
+pub(crate) trait Service: Send + Sync {
+    /// Starts the work in a runtime, until `tenure` is cancelled because the work moves again. Work that
+    /// was begun in another runtime is begun anew.
+    fn start(&self, runtime: &Handle, tenure: &CancellationToken);
+}
+
+/// The runtimes that use a manager.
+pub(crate) struct Runtimes {
+    home: ArcSwapOption<Member>,
+    state: Mutex<State>,
+    /// Held while the work moves, so that two moves cannot cross each other.
+    moving: Mutex<()>,
+    /// How often the work has moved.
+    moves: AtomicU64,
+    /// Wakes the stewards.
+    news: Arc<Notify>,
+}
+
+#[derive(Default)]
+struct State {
+    members: Vec<Arc<Member>>,
+    services: Vec<Weak<dyn Service>>,
+    /// Changes together with the home.
+    tenure: CancellationToken,
+}
+
+impl Runtimes {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            home: ArcSwapOption::empty(),
+            state: Mutex::default(),
+            moving: Mutex::default(),
+            moves: AtomicU64::new(0),
+            news: Arc::default(),
+        })
+    }
+
+    /// Adds work, which starts in the home as soon as there is one.
+    pub(crate) fn serve<S: Service + 'static>(&self, service: &Arc<S>) {
+        let _moving = self.moving.lock();
+        let weak: Weak<S> = Arc::downgrade(service);
+        self.state.lock().services.push(weak);
+        if let Some((home, tenure)) = self.home() {
+            service.start(&home, &tenure);
+        }
+    }
+
+    /// Notes that the runtime of this thread uses the manager. The runtime becomes the home if there is
+    /// none, or if the home has ended.
+    pub(crate) fn check_in(self: &Arc<Self>) {
+        let Ok(current) = Handle::try_current() else { return };
+        let home = self.home.load();
+        let is_home = |home: &Arc<Member>| home.id == current.id() && !home.is_gone();
+        if !home.as_ref().is_some_and(is_home) {
+            self.check_in_elsewhere(current);
+        }
+    }
+
+    #[cold]
+    fn check_in_elsewhere(self: &Arc<Self>, current: Handle) {
+        let member = self.member(current);
+        // A guard may be dropped in a runtime that is just ending.
+        if !member.is_gone() {
+            self.move_if(Member::is_gone, &member);
+        }
+    }
+
+    /// The member that a runtime is, from now on.
+    fn member(self: &Arc<Self>, current: Handle) -> Arc<Member> {
+        let mut state = self.state.lock();
+        state.members.retain(|member| !member.is_gone());
+        let known = state.members.iter().find(|member| member.id == current.id());
+        if let Some(member) = known {
+            return Arc::clone(member);
+        }
+        let member = Arc::new(Member::new(current));
+        state.members.push(Arc::clone(&member));
+        if let [first, _] = &*state.members {
+            // A steward that is alone shows no signs of life.
+            first.begin();
+        }
+        drop(state);
+        member.handle.spawn(attend(Arc::downgrade(self), Arc::clone(&member)));
+        self.news.notify_waiters();
+        member
+    }
+
+    /// Moves the work to a member if there is no home, or one that is to be left.
+    fn move_if(&self, is_left: impl FnOnce(&Member) -> bool, member: &Arc<Member>) {
+        let _moving = self.moving.lock();
+        let before = self.home.load_full();
+        if before.as_ref().is_some_and(|home| Arc::ptr_eq(home, member) || !is_left(home)) {
+            return;
+        }
+        let mut state = self.state.lock();
+        std::mem::take(&mut state.tenure).cancel();
+        let tenure = state.tenure.clone();
+        self.home.store(Some(Arc::clone(member)));
+        state.services.retain(|service| service.strong_count() > 0);
+        let services: Vec<_> = state.services.iter().filter_map(Weak::upgrade).collect();
+        drop(state);
+        if before.is_some() {
+            self.moves.fetch_add(1, Ordering::Release);
+            tracing::info!(
+                "the runtime of a lock manager's connections and renewals has ended or stands still; \
+                 they move to another runtime"
+            );
+        }
+        for service in services {
+            service.start(&member.handle, &tenure);
+        }
+    }
+
+    /// The runtime that does the background work, and the token that is cancelled when the work moves;
+    /// `None` where no runtime has used the manager.
+    pub(crate) fn home(&self) -> Option<(Handle, CancellationToken)> {
+        let state = self.state.lock();
+        let home = self.home.load();
+        home.as_ref().map(|home| (home.handle.clone(), state.tenure.clone()))
+    }
+
+    /// How often the work has moved to another runtime.
+    pub(crate) fn moves(&self) -> u64 {
+        self.moves.load(Ordering::Acquire)
+    }
+
+    /// Waits until every service has started where it has moved to. That takes no longer than a few
+    /// calls of `spawn`.
+    pub(crate) fn finish_move(&self) {
+        drop(self.moving.lock());
+    }
+
+    /// Returns how many members are left.
+    fn members(&self) -> usize {
+        let mut state = self.state.lock();
+        state.members.retain(|member| !member.is_gone());
+        state.members.len()
+    }
+}
+
+impl Drop for Runtimes {
+    fn drop(&mut self) {
+        self.state.get_mut().tenure.cancel();
+        self.news.notify_waiters();
+    }
+}
+
+impl fmt::Debug for Runtimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Runtimes")
+            .field("members", &self.state.lock().members.len())
+            .field("moves", &self.moves())
+            .finish_non_exhaustive()
+    }
+}

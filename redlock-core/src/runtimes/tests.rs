@@ -1,0 +1,185 @@
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Id, Runtime};
+
+use super::steward::{BEAT, BEATS, LATE, Watch};
+use super::*;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Notes in which runtimes it was started, and whether it may go on there.
+#[derive(Default)]
+struct Work(Mutex<Vec<(Id, CancellationToken)>>);
+
+impl Service for Work {
+    fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
+        self.0.lock().push((runtime.id(), tenure.clone()));
+    }
+}
+
+impl Work {
+    /// The runtimes that it was started in; only the last one may do the work.
+    fn starts(&self) -> Vec<Id> {
+        let starts = self.0.lock();
+        for (index, (_, tenure)) in starts.iter().enumerate() {
+            assert_eq!(tenure.is_cancelled(), index + 1 < starts.len());
+        }
+        starts.iter().map(|(id, _)| *id).collect()
+    }
+}
+
+fn runtime() -> Runtime {
+    Builder::new_current_thread().enable_all().build().unwrap()
+}
+
+fn work() -> (Arc<Runtimes>, Arc<Work>) {
+    let (runtimes, work) = (Runtimes::new(), Arc::new(Work::default()));
+    runtimes.serve(&work);
+    (runtimes, work)
+}
+
+#[test]
+fn work_starts_in_the_first_runtime_and_stays_there() {
+    let (runtimes, work) = work();
+    runtimes.check_in();
+    assert!(work.starts().is_empty(), "there is no runtime here");
+    let (home, other) = (runtime(), runtime());
+    home.block_on(async { runtimes.check_in() });
+    other.block_on(async { runtimes.check_in() });
+    home.block_on(async { runtimes.check_in() });
+    assert_eq!(work.starts(), [home.handle().id()]);
+    let late = Arc::new(Work::default());
+    runtimes.serve(&late);
+    assert_eq!(late.starts(), [home.handle().id()], "added afterwards");
+    assert_eq!(runtimes.moves(), 0);
+}
+
+#[test]
+fn work_moves_to_the_next_caller_when_the_home_has_ended() {
+    let (runtimes, work) = work();
+    let (home, other) = (runtime(), runtime());
+    home.block_on(async { runtimes.check_in() });
+    let first = home.handle().id();
+    drop(home);
+    other.block_on(async { runtimes.check_in() });
+    assert_eq!(work.starts(), [first, other.handle().id()]);
+    assert_eq!(runtimes.moves(), 1);
+}
+
+/// No further call is needed: a holder may do its work without one.
+#[test]
+fn work_moves_to_a_known_runtime_when_the_home_ends_or_stands_still() {
+    for is_dropped in [true, false] {
+        let (runtimes, work) = work();
+        let (home, other) = (runtime(), runtime());
+        home.block_on(async { runtimes.check_in() });
+        let first = home.handle().id();
+        let still = (!is_dropped).then_some(home);
+        other.block_on(async {
+            runtimes.check_in();
+            let deadline = Instant::now() + SOON;
+            while runtimes.moves() == 0 {
+                assert!(Instant::now() < deadline, "the work has not moved");
+                tokio::time::sleep(BEAT).await;
+            }
+        });
+        assert_eq!(work.starts(), [first, other.handle().id()]);
+        drop(still);
+    }
+}
+
+/// A process that was stopped as a whole, or has no processor, would otherwise move its work to and
+/// fro, and break its connections each time.
+#[test]
+fn a_steward_judges_the_home_by_several_looks() {
+    let home = Member::new(runtime().handle().clone());
+    let mut watch = Watch::default();
+    let long_ago = Instant::now().checked_sub(10 * LATE).unwrap();
+    let stopped = || home.life.lock().last_sign = long_ago;
+    stopped();
+    for _ in 0..BEATS {
+        assert!(!watch.stands_still(&home), "the process was stopped");
+    }
+    assert!(watch.stands_still(&home));
+    home.beat();
+    assert!(!watch.stands_still(&home), "it shows signs of life");
+    for _ in 0..10 * BEATS {
+        assert!(!watch.stands_still(&home), "not for long enough");
+    }
+    stopped();
+    assert!(watch.stands_still(&home));
+}
+
+/// The work would otherwise start last where it moved first, and be cancelled there.
+#[test]
+fn two_moves_do_not_cross_each_other() {
+    struct Slow {
+        starts: Mutex<Vec<(Id, CancellationToken)>>,
+        /// Holds up the start of the first move.
+        gate: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
+    }
+
+    impl Service for Slow {
+        fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
+            let gate = self.gate.lock().take();
+            if let Some(gate) = gate {
+                gate.recv().unwrap();
+            }
+            self.starts.lock().push((runtime.id(), tenure.clone()));
+        }
+    }
+
+    let (open, gate) = std::sync::mpsc::channel();
+    let runtimes = Runtimes::new();
+    let slow = Arc::new(Slow { starts: Mutex::default(), gate: Mutex::default() });
+    runtimes.serve(&slow);
+    let [first, second, third] = [runtime(), runtime(), runtime()];
+    first.block_on(async { runtimes.check_in() });
+    *slow.gate.lock() = Some(gate);
+    drop(first);
+    std::thread::scope(|scope| {
+        let (runtimes, slow, next) = (&runtimes, &slow, third.handle().clone());
+        let handle = second.handle().clone();
+        let moving = scope.spawn(move || {
+            let _entered = handle.enter();
+            runtimes.check_in();
+        });
+        while slow.gate.lock().is_some() {
+            std::thread::yield_now();
+        }
+        // The second runtime ends while the work still moves to it.
+        drop(second);
+        let moving_on = scope.spawn(move || {
+            let _entered = next.enter();
+            runtimes.check_in();
+        });
+        // Long enough for the third one to be faster, if it did not wait.
+        std::thread::sleep(2 * BEAT);
+        open.send(()).unwrap();
+        moving.join().unwrap();
+        moving_on.join().unwrap();
+    });
+    let starts = slow.starts.lock();
+    let (last, tenure) = starts.last().unwrap();
+    assert_eq!(*last, third.handle().id());
+    assert!(!tenure.is_cancelled());
+    assert!(starts[..starts.len() - 1].iter().all(|(_, tenure)| tenure.is_cancelled()));
+}
+
+#[test]
+fn stewards_end_with_the_manager() {
+    let (runtimes, _work) = work();
+    let (home, other) = (runtime(), runtime());
+    home.block_on(async { runtimes.check_in() });
+    other.block_on(async { runtimes.check_in() });
+    drop(runtimes);
+    for runtime in [home, other] {
+        runtime.block_on(async {
+            let deadline = Instant::now() + SOON;
+            while Handle::current().metrics().num_alive_tasks() > 0 {
+                assert!(Instant::now() < deadline, "a steward is left");
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+}

@@ -1,0 +1,19 @@
+//! Connections to simulated servers.
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+/// A connection to a simulated server, in place of a socket.
+pub trait Stream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static {}
+
+/// A connection that is being opened.
+pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
+
+/// Opens connections to one server, in place of the operating system's network.
+pub trait Dial: fmt::Debug + Send + Sync + 'static {
+    /// Opens a connection.
+    fn open(&self) -> Dialing;
+}
