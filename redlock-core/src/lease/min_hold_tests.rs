@@ -95,17 +95,10 @@ async fn a_lock_stays_for_its_time_however_its_guard_ends() {
         let other = here.lock("a").try_acquire().await.unwrap_err();
         assert!(other.is_contended(), "{case}: {other}");
         let next = waiter.await.unwrap().unwrap();
-<<<<<<< HEAD
         let free_after = begun.elapsed();
         assert!(
             (way.stays_for()..way.stays_for() + SECOND).contains(&free_after),
             "{case}: {free_after:?}"
-=======
-        let elapsed = begun.elapsed();
-        assert!(
-            (way.stays_for()..way.stays_for() + SECOND).contains(&elapsed),
-            "{case}: {elapsed:?}"
->>>>>>> h-cuts
         );
         next.release().await.unwrap();
         assert!(node.is_empty(), "{case}");
@@ -169,7 +162,6 @@ async fn a_lock_that_is_handed_over_and_kept_stays_no_longer_for_an_earlier_hold
 #[tokio::test(start_paused = true)]
 async fn a_shared_lock_stays_for_the_longest_time_of_its_requests() {
     type Add = fn(LockRequest) -> LockRequest;
-<<<<<<< HEAD
     let (plain, keep): (Add, Add) = (|request| request, LockRequest::keep);
     let ten: Add = |request| request.min_hold(10 * SECOND);
     let twenty: Add = |request| request.min_hold(20 * SECOND);
@@ -184,22 +176,6 @@ async fn a_shared_lock_stays_for_the_longest_time_of_its_requests() {
         (12, keep, twenty, 30),
         (12, keep, plain, 11),
         (12, ten, plain, 9),
-=======
-    let (as_it_is, keep): (Add, Add) = (|request| request, LockRequest::keep);
-    let ten: Add = |request| request.min_hold(10 * SECOND);
-    let twenty: Add = |request| request.min_hold(20 * SECOND);
-    for (lease, outer, inner, expected) in [
-        (30, as_it_is, twenty, 20),
-        (30, ten, twenty, 20),
-        (12, as_it_is, twenty, 20),
-        (12, ten, twenty, 20),
-        (30, as_it_is, keep, 30),
-        (60, ten, keep, 59),
-        (30, keep, twenty, 29),
-        (12, keep, twenty, 30),
-        (12, keep, as_it_is, 11),
-        (12, ten, as_it_is, 9),
->>>>>>> h-cuts
     ] {
         for inner_ends_first in [true, false] {
             let (locks, _, node) = two_processes();
