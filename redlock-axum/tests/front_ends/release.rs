@@ -20,9 +20,7 @@ on_each_front_end![
 
 async fn an_error_of_the_handler_releases_the_lock(front_end: FrontEnd) {
     let app = app!(
-        front_end,
-        [],
-        [],
+        front_end, [expire = 60], [.expire(MINUTE)],
         async fn handler() -> Result<(), StatusCode> {
             Err(StatusCode::IM_A_TEAPOT)
         }
@@ -33,9 +31,7 @@ async fn an_error_of_the_handler_releases_the_lock(front_end: FrontEnd) {
 
 async fn a_panic_of_the_handler_releases_the_lock(front_end: FrontEnd) {
     let app = app!(
-        front_end,
-        [],
-        [],
+        front_end, [expire = 60], [.expire(MINUTE)],
         async fn handler(Extension(node): Extension<MemoryNode>) {
             tokio::task::yield_now().await;
             panic!("{} key is held", node.len());
@@ -50,9 +46,7 @@ async fn a_panic_of_the_handler_releases_the_lock(front_end: FrontEnd) {
 /// A client that goes away, a timeout around the lock (invariant 6). rslock leaves the key.
 async fn a_request_dropped_at_any_point_leaves_nothing_behind(front_end: FrontEnd) {
     let app = app!(
-        front_end,
-        [],
-        [],
+        front_end, [expire = 60], [.expire(MINUTE)],
         async fn handler() {
             for _ in 0..3 {
                 tokio::task::yield_now().await;
