@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
 use redlock_axum::LockLayer;
 use redlock_core::{KeyTemplate, LockError, LockManager, MemoryNode};
-use redlock_tests::{Nodes, eventually};
+use redlock_tests::{Nodes, Servers, eventually};
 use tokio::runtime::Builder;
 use tower::ServiceExt;
 
@@ -25,9 +25,13 @@ const MIB: u64 = 1024 * 1024;
 
 /// One after another: they measure the memory of the whole process.
 fn alone(test: impl Future<Output = ()>) {
+    alone_on(Builder::new_current_thread(), test);
+}
+
+fn alone_on(mut runtime: Builder, test: impl Future<Output = ()>) {
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    Builder::new_current_thread().enable_all().build().unwrap().block_on(test);
+    runtime.enable_all().build().unwrap().block_on(test);
 }
 
 /// The memory that is in use, from the kernel: in bytes, resident.
@@ -262,5 +266,40 @@ fn of_values_of_a_megabyte_little_stays_while_they_are_locked() {
         })
         .await;
         assert_eq!(guards.len(), 30);
+    });
+}
+
+/// More at once than the nodes answer in time: some attempts are given up, and commands queue. None
+/// may be overtaken by the release that follows it.
+#[test]
+fn an_overload_leaves_no_key() {
+    alone_on(Builder::new_multi_thread(), async {
+        let servers = Servers::start(3).await;
+        let locks = LockManager::connect(servers.urls()).await.unwrap();
+        let end = Instant::now() + Duration::from_secs(2);
+        let callers: Vec<_> = (0..64)
+            .map(|caller| {
+                let locks = locks.clone();
+                tokio::spawn(async move {
+                    let mut granted = 0_u32;
+                    while Instant::now() < end {
+                        let key = format!("caller:{caller}:{granted}");
+                        let request = locks.lock(key).expire(LONG);
+                        if let Ok(guard) = request.try_acquire().await {
+                            granted += 1;
+                            let _ = guard.release().await;
+                        }
+                    }
+                    granted
+                })
+            })
+            .collect();
+        let mut granted = 0;
+        for caller in callers {
+            granted += caller.await.unwrap();
+        }
+        assert!(granted > 100, "{granted}");
+        locks.shutdown().await;
+        assert_eq!(servers.keys().await, [""; 0]);
     });
 }

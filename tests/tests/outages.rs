@@ -178,7 +178,7 @@ async fn a_waiter_outlasts_a_server_that_is_frozen_for_a_moment() {
 #[tokio::test]
 async fn an_outage_beyond_the_grace_ends_the_waiting() {
     const GRACE: Duration = Duration::from_secs(1);
-    for frozen in [false, true] {
+    let outage = async |frozen| {
         let mut servers = start(1).await;
         let here = connect(&servers, GRACE).await;
         let there = connect(&servers, GRACE).await;
@@ -194,13 +194,14 @@ async fn an_outage_beyond_the_grace_ends_the_waiting() {
         if frozen {
             servers[0].thaw();
         }
-    }
+    };
+    tokio::join!(outage(false), outage(true));
 }
 
 /// One after another they would take ten minutes.
 #[tokio::test]
 async fn the_waiters_of_a_lock_share_the_grace() {
-    for frozen in [false, true] {
+    let outage = async |frozen| {
         let mut servers = start(1).await;
         let here = connect(&servers, Duration::from_secs(2)).await;
         let there = connect(&servers, Duration::from_secs(2)).await;
@@ -216,7 +217,8 @@ async fn the_waiters_of_a_lock_share_the_grace() {
         if frozen {
             servers[0].thaw();
         }
-    }
+    };
+    tokio::join!(outage(false), outage(true));
 }
 
 #[tokio::test]
@@ -242,7 +244,8 @@ async fn only_a_waiter_outlasts_an_outage() {
     // A waiter asks after half a second at the latest.
     sleep(RESTART).await;
     assert!(!waiter.is_finished());
-    here.shutdown().await;
-    let ended = timeout(SOON, waiter).await.unwrap().unwrap().unwrap_err();
+    // The waiter ends at once. The shutdown itself would wait for the server until the connect timeout.
+    let (ended, _) = tokio::join!(timeout(SOON, waiter), timeout(RESTART, here.shutdown()));
+    let ended = ended.unwrap().unwrap().unwrap_err();
     assert!(matches!(ended, LockError::ShutDown), "{ended}");
 }

@@ -8,26 +8,7 @@ use axum::{Extension, Router};
 use redlock_axum::{FencedLock, LockLayer, redis_lock};
 use redlock_logs::Logs;
 
-use crate::support::{app, get, locks, until_logged};
-
-#[tokio::test]
-async fn a_fenced_handler_has_a_greater_number_each_time() {
-    #[redis_lock(key = "a", fenced)]
-    async fn number(lock: FencedLock, perhaps: Option<FencedLock>) -> String {
-        assert!(lock.is_valid());
-        assert_eq!(perhaps.unwrap().fencing_token(), lock.fencing_token());
-        lock.fencing_token().number().to_string()
-    }
-
-    let (locks, node) = locks().await;
-    let app = app(Router::new().route("/", on_get(number)), &locks);
-    let mut numbers = Vec::new();
-    for _ in 0..3 {
-        numbers.push(get(&app, "/").await.body.parse::<i64>().unwrap());
-    }
-    assert!(numbers.is_sorted_by(|one, next| one < next), "{numbers:?}");
-    assert!(node.is_empty());
-}
+use crate::support::{app, get, memory, until_logged};
 
 /// What is extracted before the lock is taken must not pass for a holder's number.
 #[tokio::test]
@@ -37,23 +18,9 @@ async fn before_the_lock_is_taken_the_number_is_less_than_any() {
         lock.key().to_string()
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     let app = app(Router::new().route("/", on_get(early)), &locks);
     assert_eq!(get(&app, "/").await.body, "a:0");
-}
-
-#[tokio::test]
-async fn a_handler_without_fenced_has_no_number() {
-    #[redis_lock(key = "a")]
-    async fn asks(_lock: FencedLock) {}
-
-    let (locks, _) = locks().await;
-    let app = app(Router::new().route("/", on_get(asks)), &locks);
-    let logs = Logs::collect();
-    until_logged(&logs, "ERROR", "add `fenced`", async || {
-        assert_eq!(get(&app, "/").await.status, 500);
-    })
-    .await;
 }
 
 /// The number of another lock must not be taken for the handler's own.
@@ -77,7 +44,7 @@ async fn the_number_is_that_of_the_innermost_lock() {
         next.run(request).await
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     let router = Router::new()
         .route("/shares", on_get(shares))
         .route("/another", on_get(another))

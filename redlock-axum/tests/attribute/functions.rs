@@ -11,7 +11,7 @@ use redlock_axum::{
     HeldLock, LockError, LockManager, LockRejection, Locks, MemoryNode, redis_lock,
 };
 
-use crate::support::{app, get, held_by_another, locks};
+use crate::support::{app, get, held_by_another, memory};
 
 #[derive(Debug)]
 enum ShopError {
@@ -47,7 +47,7 @@ struct Shop {
 
 impl Shop {
     async fn open(stock: u32) -> Self {
-        let (locks, node) = locks().await;
+        let (locks, node) = memory().await;
         Self { locks, node, stock }
     }
 
@@ -184,7 +184,7 @@ async fn the_error_is_mapped_by_a_path() {
         Ok(())
     }
 
-    let (locks, node) = locks().await;
+    let (locks, node) = memory().await;
     let _other = held_by_another(&node, "a").await;
     assert!(matches!(by_variant(&locks).await, Err(ShopError::Busy(_))));
     assert_eq!(by_function(Arc::new(locks)).await.unwrap_err(), "refused: true");
@@ -247,7 +247,7 @@ async fn a_type_in_the_body_may_name_itself() {
         Ok(nodes.map(u8::from).iter().sum())
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     assert_eq!(nodes(&locks, "value").await.unwrap(), 3);
 }
 
@@ -266,7 +266,7 @@ async fn a_function_with_a_manager_may_have_anothers_lock() {
         Ok(borrows(&locks, &lock).await?)
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     assert_eq!(get(&app(Router::new().route("/", on_get(two)), &locks), "/").await.body, "first");
 }
 
@@ -284,7 +284,7 @@ async fn a_function_may_take_two_locks() {
         Ok(node.len().to_string())
     }
 
-    let (locks, node) = locks().await;
+    let (locks, node) = memory().await;
     let router = Router::new().route("/{id}", on_get(handler)).with_state(node.clone());
     assert_eq!(get(&app(router, &locks), "/7").await.body, "2");
     assert!(node.is_empty());

@@ -13,90 +13,11 @@ use redlock_logs::Logs;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use crate::support::{app, get, held_by_another, locks, post_json, until_logged};
+use crate::support::{app, get, memory, post_json, until_logged};
 
 #[redis_lock(key = "redis_lock")]
 async fn index() -> &'static str {
     "index"
-}
-
-#[tokio::test]
-async fn a_handler_runs_under_its_lock_and_gives_it_back_before_it_answers() {
-    #[redis_lock(key = "redis_lock")]
-    async fn locked(State(node): State<MemoryNode>) -> String {
-        assert!(node.time_to_live("redis_lock").unwrap() > Duration::from_millis(4_500));
-        assert!(node.time_to_live("redis_lock").unwrap() <= Duration::from_secs(5));
-        "ran".to_owned()
-    }
-
-    let (locks, node) = locks().await;
-    let router = Router::new().route("/", on_get(locked)).with_state(node.clone());
-    let answer = get(&app(router, &locks), "/").await;
-    assert_eq!((answer.status, answer.body.as_str()), (StatusCode::OK, "ran"));
-    assert!(node.is_empty());
-}
-
-/// Invariant 1: never run the body without the lock.
-#[tokio::test]
-async fn a_handler_whose_lock_another_holds_does_not_run() {
-    #[redis_lock(key = "redis_lock")]
-    async fn never() {
-        unreachable!("the body ran without the lock");
-    }
-
-    let (locks, node) = locks().await;
-    let other = held_by_another(&node, "redis_lock").await;
-    let app = app(Router::new().route("/", on_get(index)).route("/never", on_get(never)), &locks);
-    let answer = get(&app, "/never").await;
-    assert_eq!(answer.status, StatusCode::CONFLICT);
-    assert_eq!(answer.headers["content-type"], "application/problem+json");
-    assert!(!answer.body.contains("redis_lock"));
-
-    other.release().await.unwrap();
-    assert_eq!(get(&app, "/").await.status, StatusCode::OK);
-}
-
-#[tokio::test]
-async fn a_handler_whose_manager_is_shut_down_does_not_run() {
-    let (locks, _) = locks().await;
-    locks.shutdown().await;
-    let answer = get(&app(Router::new().route("/", on_get(index)), &locks), "/").await;
-    assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);
-}
-
-#[tokio::test]
-async fn a_forgotten_manager_is_a_500_and_the_log_names_the_line() {
-    let logs = Logs::collect();
-    let app = Router::new().route("/", on_get(index));
-    until_logged(&logs, "ERROR", ".layer(axum::Extension(locks))", async || {
-        assert_eq!(get(&app, "/").await.status, StatusCode::INTERNAL_SERVER_ERROR);
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_handler_waits_for_its_lock_as_long_as_it_says() {
-    #[redis_lock(key = "a", wait_time = "10s")]
-    async fn patient() -> &'static str {
-        "patient"
-    }
-
-    #[redis_lock(key = "a", wait_time = 20, time_unit = "milliseconds")]
-    async fn hasty() {}
-
-    let (locks, node) = locks().await;
-    let router = Router::new().route("/patient", on_get(patient)).route("/hasty", on_get(hasty));
-    let app = app(router, &locks);
-    let other = held_by_another(&node, "a").await;
-
-    assert_eq!(get(&app, "/hasty").await.status, StatusCode::CONFLICT);
-
-    let waiting = get(&app, "/patient");
-    tokio::pin!(waiting);
-    // Polled, so that it has seen the lock in the other's hands.
-    assert!(tokio::time::timeout(Duration::from_millis(20), &mut waiting).await.is_err());
-    other.release().await.unwrap();
-    assert_eq!(waiting.await.body, "patient");
 }
 
 #[tokio::test]
@@ -111,7 +32,7 @@ async fn the_lease_is_what_the_attribute_says() {
         node.time_to_live("a").unwrap().as_secs_f64().ceil().to_string()
     }
 
-    let (locks, node) = locks().await;
+    let (locks, node) = memory().await;
     let router = Router::new().route("/seconds", on_get(seconds)).route("/text", on_get(text));
     let app = app(router.with_state(node), &locks);
     assert_eq!(get(&app, "/seconds").await.body, "90");
@@ -124,7 +45,7 @@ async fn a_request_that_an_extractor_refuses_takes_no_lock() {
     #[redis_lock(key = "order:{id}")]
     async fn pay(Path(id): Path<u64>, Json(_body): Json<Pay>) {}
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     locks.shutdown().await;
     let app = app(Router::new().route("/{id}", on_post(pay)), &locks);
     assert_eq!(post_json(&app, "/x", "{}").await.status, StatusCode::BAD_REQUEST);
@@ -155,7 +76,7 @@ async fn patterns_are_bound_in_the_body_and_in_the_key() {
         format!("{shop} {id} {amount} {name}")
     }
 
-    let (locks, node) = locks().await;
+    let (locks, node) = memory().await;
     let router = Router::new().route("/{id}/{shop}", on_post(pay)).with_state(node);
     let answer = post_json(&app(router, &locks), "/7/north", r#"{"amount":3,"to":"ann"}"#).await;
     assert_eq!(answer.body, "north 8 3 ann!");
@@ -169,7 +90,7 @@ async fn what_only_the_key_uses_needs_no_underscore() {
         "touched"
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     let router = Router::new().route("/{id}/{shop}", on_get(touch));
     assert_eq!(get(&app(router, &locks), "/7/north").await.body, "touched");
 }
@@ -199,7 +120,7 @@ async fn every_shape_of_answer_works() {
         method.to_string().into_response()
     }
 
-    let (locks, node) = locks().await;
+    let (locks, node) = memory().await;
     let router = Router::new()
         .route("/nothing", on_get(nothing))
         .route("/opaque", on_get(opaque))
@@ -238,7 +159,7 @@ async fn an_extractor_that_takes_the_request_may_stand_alone() {
         body
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     let router = Router::new()
         .route("/json", on_post(json))
         .route("/request", on_get(request))
@@ -263,7 +184,7 @@ async fn a_payload_need_not_be_sync() {
         payload.id.get().to_string()
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     let app = app(Router::new().route("/", on_post(handler)), &locks);
     assert_eq!(post_json(&app, "/", r#"{"id":1}"#).await.body, "2");
 }
@@ -293,7 +214,7 @@ async fn debug_handler_stands_above_or_below() {
         "none"
     }
 
-    let (locks, node) = locks().await;
+    let (locks, node) = memory().await;
     let router = Router::new()
         .route("/above/{id}", on_get(above))
         .route("/below/{id}", on_get(below))
@@ -314,7 +235,7 @@ async fn instrument_below_is_entered_under_the_lock_and_keeps_the_name() {
     }
 
     let logs = Logs::collect();
-    let (locks, node) = locks().await;
+    let (locks, node) = memory().await;
     let router = Router::new().route("/{id}", on_get(pay)).with_state(node);
     get(&app(router, &locks), "/7").await;
     let text = logs.lines().join("\n");
@@ -341,32 +262,21 @@ async fn a_handler_may_be_generic() {
         format!("{} {N} {id}", S::NAME)
     }
 
-    let (locks, node) = locks().await;
+    let (locks, node) = memory().await;
     let router = Router::new().route("/{id}", on_get(handler::<MemoryNode, 3>)).with_state(node);
     assert_eq!(get(&app(router, &locks), "/7").await.body, "memory 3 7");
 }
 
 #[tokio::test]
-async fn the_handler_sees_its_own_lock() {
-    #[redis_lock(key = "a", expire = 5)]
-    async fn first(lock: HeldLock, State(node): State<MemoryNode>) -> String {
-        assert!(lock.is_valid());
-        lock.extend(Duration::from_secs(60)).await.unwrap();
-        assert!(lock.remaining() > Duration::from_secs(50));
-        assert!(node.time_to_live("a").unwrap() > Duration::from_secs(50));
-        lock.key().to_string()
-    }
-
+async fn the_lock_of_a_handler_may_be_its_last_parameter() {
     #[redis_lock(key = "order:{id}")]
     async fn last(Path(id): Path<u64>, lock: HeldLock) -> String {
         assert_eq!(lock.key().as_str(), format!("order:{id}"));
         lock.key().to_string()
     }
 
-    let (locks, node) = locks().await;
-    let router = Router::new().route("/first", on_get(first)).route("/last/{id}", on_get(last));
-    let app = app(router.with_state(node), &locks);
-    assert_eq!(get(&app, "/first").await.body, "a");
+    let (locks, _) = memory().await;
+    let app = app(Router::new().route("/last/{id}", on_get(last)), &locks);
     assert_eq!(get(&app, "/last/7").await.body, "order:7");
 }
 
@@ -377,7 +287,7 @@ async fn a_handler_that_asks_for_its_lock_and_has_none_does_not_run() {
     }
 
     let logs = Logs::collect();
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     let app = app(Router::new().route("/", on_get(unlocked)), &locks);
     until_logged(&logs, "ERROR", "#[redis_lock(key = ..)]", async || {
         let answer = get(&app, "/").await;
@@ -400,7 +310,7 @@ async fn the_handler_may_use_the_manager_as_well() {
         "both".to_owned()
     }
 
-    let (locks, node) = locks().await;
+    let (locks, node) = memory().await;
     assert_eq!(get(&app(Router::new().route("/", on_get(both)), &locks), "/").await.body, "both");
     assert!(node.is_empty());
 }
@@ -415,7 +325,7 @@ async fn requests_for_one_key_do_not_run_together_and_for_two_keys_do() {
         finished.recv().await;
     }
 
-    let (locks, node) = locks().await;
+    let (locks, node) = memory().await;
     let (started, mut starts) = mpsc::channel(2);
     let router = Router::new().route("/{id}", on_get(work)).with_state(started);
     let app = app(router, &locks);

@@ -2,7 +2,7 @@
 
 use redlock_axum::{LockError, LockManager, redis_lock};
 
-use crate::support::locks;
+use crate::support::memory;
 
 #[tokio::test]
 async fn parameters_may_have_any_name() {
@@ -21,7 +21,7 @@ async fn parameters_may_have_any_name() {
         Ok(format!("{key}{request}{guard}{lock}{error}{arg0}{type}"))
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     assert_eq!(names((1, 2), 3, 4, 5, 6, 7, &locks).await.unwrap(), "1234567");
 }
 
@@ -61,7 +61,7 @@ async fn lower_case_structs_may_be_in_scope() {
         }
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     let _: axum::routing::MethodRouter = axum::routing::get(odd::handler);
     assert_eq!(odd::function(&locks, (7, 8)).await.unwrap(), 7);
 }
@@ -81,7 +81,7 @@ async fn a_function_may_have_any_name() {
         Ok(2)
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     assert_eq!(hold(&locks).await.unwrap() + request(&locks).await.unwrap(), 3);
 }
 
@@ -118,7 +118,7 @@ async fn the_prelude_may_be_shadowed() {
         pub(super) async fn handler() {}
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     odd::format!();
     let _: axum::routing::MethodRouter = axum::routing::get(odd::handler);
     assert_eq!(odd::function(&locks, 7).await.unwrap(), 7);
@@ -139,7 +139,7 @@ async fn a_macro_may_write_the_function() {
 
     locked!(pay, "order:{id}", 5, id, id.to_string());
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     assert_eq!(pay(&locks, 7).await.unwrap(), "7");
 }
 
@@ -157,7 +157,7 @@ async fn the_crate_may_be_reexported() {
         Ok(())
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     through(&locks).await.unwrap();
 }
 
@@ -185,7 +185,7 @@ async fn lints_may_be_forbidden() {
         }
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     let _: axum::routing::MethodRouter = axum::routing::get(strict::handler);
     assert_eq!(strict::function(&locks, (7, 8)).await.unwrap(), 8);
 }
@@ -232,7 +232,7 @@ async fn other_attributes_find_their_place() {
         Ok(2)
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     #[expect(deprecated)]
     let counted = Till(locks.clone()).count(3).await;
     assert_eq!(counted.unwrap(), 3);
@@ -254,6 +254,6 @@ async fn futures_are_send() {
         Ok(cell.get())
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     assert_eq!(is_send(unshared(&locks, std::cell::Cell::new(1))).await.unwrap(), 1);
 }

@@ -7,7 +7,7 @@ use axum::routing::get as on_get;
 use redlock_axum::{HeldLock, KeyError, LockError, LockManager, redis_lock};
 use serde::Deserialize;
 
-use crate::support::{app, get, locks};
+use crate::support::{app, get, memory};
 
 const TENANT: &str = "north:1";
 
@@ -81,7 +81,7 @@ fn router() -> Router {
 
 #[tokio::test]
 async fn each_form_makes_the_key_that_it_reads_as() {
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     let app = app(router(), &locks);
     for (path, key) in [
         ("/template?sku=shoe&size=42", "{item}:shoe:42"),
@@ -100,7 +100,7 @@ async fn each_form_makes_the_key_that_it_reads_as() {
 /// Invariant 10: different inputs, different keys.
 #[tokio::test]
 async fn a_value_cannot_leave_its_place_in_the_key() {
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     let app = app(router(), &locks);
     for (path, key) in [
         ("/template?sku=a:b%7Bc%7D&size=1", "{item}:a%3Ab%7Bc%7D:1"),
@@ -115,7 +115,7 @@ async fn a_value_cannot_leave_its_place_in_the_key() {
 
 #[tokio::test]
 async fn an_empty_value_is_a_400() {
-    let (locks, node) = locks().await;
+    let (locks, node) = memory().await;
     let app = app(router(), &locks);
     for path in ["/template?sku=&size=1", "/values/7?sku=&size=1"] {
         assert_eq!(get(&app, path).await.status, StatusCode::BAD_REQUEST, "{path}");
@@ -136,7 +136,7 @@ async fn an_expression_that_gives_no_key_is_an_error() {
         unreachable!("the body ran without the lock of {name}");
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     named(&locks, "two words").await.unwrap();
     assert!(matches!(named(&locks, "").await, Err(LockError::InvalidKey(KeyError::Empty))));
     assert!(matches!(
@@ -163,7 +163,7 @@ async fn the_key_is_made_once_and_before_the_body() {
         Ok(counter.load(Ordering::Relaxed))
     }
 
-    let (locks, _) = locks().await;
+    let (locks, _) = memory().await;
     assert_eq!(counted(&locks, &AtomicU32::new(0)).await.unwrap(), 1);
 
     #[redis_lock(key = next(counter))]

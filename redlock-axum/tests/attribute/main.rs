@@ -4,12 +4,10 @@
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
 mod fenced;
+mod function_locks;
 mod functions;
 mod handlers;
 mod hygiene;
 mod keys;
-mod options;
-mod release;
-#[path = "../support/renewal.rs"]
-mod renewal;
+#[path = "../support/mod.rs"]
 mod support;

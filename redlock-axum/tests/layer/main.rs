@@ -9,10 +9,6 @@ mod locking;
 mod nesting;
 mod places;
 mod refusals;
-mod release;
-
-use std::pin::Pin;
-use std::task::{Context, Poll, Waker};
 
 use axum::routing::post as on_post;
 use axum::{Extension, Router};
@@ -25,8 +21,4 @@ fn app(layer: LockLayer, locks: LockManager, node: &MemoryNode) -> Router {
     Router::new()
         .route("/orders/{id}/pay", on_post(pay.clone()).get(pay).route_layer(layer))
         .layer(Extension(locks))
-}
-
-fn poll_once<F: Future>(future: &mut Pin<&mut F>) -> Poll<F::Output> {
-    future.as_mut().poll(&mut Context::from_waker(Waker::noop()))
 }

@@ -216,3 +216,14 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
         assert_eq!(ready.call(request(method, "/")).await.unwrap().status(), 200);
     }
 }
+
+#[tokio::test]
+async fn the_lock_is_released_when_the_inner_service_fails() {
+    let (locks, node) = memory().await;
+    let failing = service_fn(async |_: Request<Body>| Err::<Response, _>("broken"));
+    let service = LockLayer::new("k").manager(locks).layer(failing);
+
+    let result = service.oneshot(request(Method::POST, "/")).await;
+    assert_eq!(node.len(), 0);
+    assert_eq!(result.unwrap_err(), "broken");
+}

@@ -1,11 +1,13 @@
 //! What a client is told that does not get the lock, and an application that is set up wrongly.
 
+use std::future::pending;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::IntoResponse;
 use axum::routing::post as on_post;
 use http::{Method, StatusCode};
-use redlock_axum::{LockLayer, LockRejection, SetupError};
+use redlock_axum::{LockLayer, LockRejection, OnLost, SetupError};
 use redlock_logs::Logs;
 
 use crate::app;
@@ -21,16 +23,6 @@ async fn contention_answers_with_the_chosen_status() {
     let response = send(&app, Method::POST, "/orders/42/pay").await;
     assert_eq!(response.status(), 423);
     assert!(text(response).await.contains(r#""title":"Locked","status":423"#));
-}
-
-#[tokio::test]
-async fn after_the_shutdown_requests_are_refused_as_unavailable() {
-    let (locks, node) = memory().await;
-    let app = app(LockLayer::new("order:{id}"), locks.clone(), &node);
-    locks.shutdown().await;
-    let response = send(&app, Method::POST, "/orders/42/pay").await;
-    assert_eq!(response.status(), 503);
-    assert_eq!(response.headers()["retry-after"], "1");
 }
 
 #[tokio::test]
@@ -109,4 +101,31 @@ async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
         assert_eq!(logs.count("ERROR", "a lock layer is set up wrongly"), 1);
         assert_eq!(post(&app, "/orders/42/pay").await, 500);
     }
+}
+
+#[tokio::test]
+async fn the_application_can_answer_a_lost_lock_itself() {
+    let layer = LockLayer::new("k")
+        .expire(Duration::from_millis(100))
+        .on_lost(OnLost::Abort)
+        .on_reject(|rejection| format!("{:?}", rejection.kind()).into_response());
+    let (locks, _node) = memory().await;
+    let app = Router::new().route("/", on_post(pending::<()>)).layer(layer.manager(locks));
+    assert_eq!(text(send(&app, Method::POST, "/").await).await, "Lost");
+}
+
+/// A layer is built step by step: only the finished layer is judged.
+#[tokio::test]
+async fn a_layer_that_is_not_complete_yet_is_not_called_wrong() {
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    let (locks, node) = memory().await;
+    let logs = Logs::collect();
+    let good = LockLayer::new("k").max_hold(HOUR).renew().min_hold(HOUR / 60).expire(HOUR);
+    assert_eq!(logs.lines(), Vec::<String>::new());
+    assert_eq!(post(&app(good, locks.clone(), &node), "/orders/42/pay").await, 200);
+
+    let wrong = LockLayer::new("k").max_hold(HOUR);
+    assert_eq!(post(&app(wrong, locks, &node), "/orders/42/pay").await, 500);
+    assert_eq!(logs.count("ERROR", "max_hold bounds the renewal of the lease, and needs renew"), 1);
 }

@@ -6,7 +6,7 @@ use axum::response::Response;
 use axum::routing::{any, post as on_post};
 use axum::{Extension, Router};
 use http::{Method, StatusCode};
-use redlock_axum::{LockPolicies, LockPolicy, PolicyError, SetupError};
+use redlock_axum::{LockLayer, LockPolicies, LockPolicy, PolicyError, SetupError};
 use redlock_logs::Logs;
 use tower::{Layer, ServiceExt};
 
@@ -204,4 +204,38 @@ async fn a_forgotten_prefix_is_named_in_the_log_once() {
             1
         );
     }
+}
+
+#[test]
+fn options_that_do_not_go_together_are_the_same_mistakes_as_in_a_layer() {
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    let check = |layer: fn(LockLayer) -> LockLayer, policy: fn(LockPolicy) -> LockPolicy| {
+        let of_layer = layer(LockLayer::new("k")).checked().map(drop);
+        let of_policy = LockPolicies::new([policy(LockPolicy::new("/", "k"))]);
+        let of_policy = of_policy.map(drop).map_err(|error| error.reason().clone());
+        assert_eq!(of_layer, of_policy);
+        of_layer
+    };
+    assert_eq!(
+        check(|l| l.max_hold(MINUTE), |p| p.max_hold(MINUTE)),
+        Err(SetupError::MaxHoldWithoutRenew)
+    );
+    assert_eq!(
+        check(|l| l.min_hold(MINUTE).keep(), |p| p.min_hold(MINUTE).keep()),
+        Err(SetupError::KeepAndMinHold)
+    );
+    let message = |result: Result<(), SetupError>| result.unwrap_err().to_string();
+    assert_eq!(
+        message(check(|l| l.min_hold(MINUTE), |p| p.min_hold(MINUTE))),
+        "min_hold is 60s, but must be at most the lease, expire"
+    );
+    assert_eq!(
+        message(check(
+            |l| l.renew().max_hold(Duration::ZERO),
+            |p| p.renew().max_hold(Duration::ZERO)
+        )),
+        "max_hold is 0ns, but must be longer than zero"
+    );
+    assert_eq!(check(|l| l.max_hold(MINUTE).renew(), |p| p.max_hold(MINUTE).renew()), Ok(()));
 }

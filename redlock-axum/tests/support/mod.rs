@@ -2,20 +2,19 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
-pub(crate) mod renewal;
-
 use std::convert::Infallible;
 use std::future::Ready;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
-use http::{Method, Request};
+use axum::{Extension, Router};
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
 use redlock_axum::{LockGuard, LockManager, MemoryNode};
 use redlock_logs::Logs;
+use tokio::time::timeout;
 use tower::{Service, ServiceExt};
 
 /// A manager on one in-memory node, and the node to look at.
@@ -26,9 +25,20 @@ pub(crate) async fn memory() -> (LockManager, MemoryNode) {
     (locks, node)
 }
 
+/// The router with the manager installed, as the documentation says.
+pub(crate) fn app(router: Router, locks: &LockManager) -> Router {
+    router.layer(Extension(locks.clone()))
+}
+
 /// Holds a key for longer than any test takes.
 pub(crate) async fn hold(locks: &LockManager, key: &str) -> LockGuard {
     locks.lock(key).expire(Duration::from_secs(60)).try_acquire().await.unwrap()
+}
+
+/// Holds a lock as another copy of the service would.
+pub(crate) async fn held_by_another(node: &MemoryNode, key: &str) -> LockGuard {
+    let other = LockManager::builder().memory_node(node).connect().await.unwrap();
+    hold(&other, key).await
 }
 
 pub(crate) fn request(method: Method, path: &str) -> Request<Body> {
@@ -47,6 +57,31 @@ pub(crate) async fn post(app: &Router, path: &str) -> u16 {
 pub(crate) async fn text(response: Response) -> String {
     let bytes = response.into_body().collect().await.unwrap().to_bytes();
     String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A response with its whole body.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: String,
+}
+
+/// Sends a request that has to be answered soon.
+pub(crate) async fn answer(app: &Router, request: Request<Body>) -> Answer {
+    let response = app.clone().oneshot(request);
+    let response = timeout(Duration::from_secs(10), response).await.unwrap().unwrap();
+    let (status, headers) = (response.status(), response.headers().clone());
+    Answer { status, headers, body: text(response).await }
+}
+
+pub(crate) async fn get(app: &Router, path: &str) -> Answer {
+    answer(app, request(Method::GET, path)).await
+}
+
+pub(crate) async fn post_json(app: &Router, path: &str, json: &'static str) -> Answer {
+    let request = Request::post(path).header("content-type", "application/json");
+    answer(app, request.body(Body::from(json)).unwrap()).await
 }
 
 /// Waits for what happens in the background.

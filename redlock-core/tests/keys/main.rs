@@ -9,3 +9,7 @@
 mod limits;
 mod model;
 mod reading_back;
+mod templates;
+
+/// The fuzz target asks libFuzzer for its macro, and finds that of [`templates`].
+extern crate self as libfuzzer_sys;

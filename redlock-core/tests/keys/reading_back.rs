@@ -9,7 +9,7 @@ use redlock_core::{KeyPart, KeyTemplate, LockKey, TemplateError};
 
 use crate::model::{InPieces, decode, encode, is_unreserved, render, shortened};
 
-fn config(cases: u32) -> ProptestConfig {
+pub(crate) fn config(cases: u32) -> ProptestConfig {
     // Asked for by the environment, there may be more, or fewer.
     let asked = std::env::var_os("PROPTEST_CASES").map(|_| ProptestConfig::default().cases);
     let cases = asked.unwrap_or(cases);
@@ -22,7 +22,7 @@ const PIECES: [&str; 28] = [
     "%2F", "%3A", "%3a", "{", "}", "\0", "\n", " ", "é", "e\u{301}", "日🦀",
 ];
 
-fn value() -> impl Strategy<Value = String> {
+pub(crate) fn value() -> impl Strategy<Value = String> {
     let pieces = prop::collection::vec(select(&PIECES[..]), 1..6).prop_map(|all| all.concat());
     prop_oneof![8 => pieces, 2 => ".{1,12}", 1 => "[a-zé:#]{60,200}"]
 }
@@ -62,29 +62,31 @@ proptest! {
     }
 }
 
+/// What templates are put together from.
+pub(crate) const PIECES_OF_TEMPLATES: [&str; 18] = [
+    "{a}",
+    "{b}",
+    "{n:u64}",
+    "{i:i64}",
+    "{u:uuid}",
+    "{l:lower}",
+    ":",
+    "::",
+    "/",
+    "#",
+    "{{",
+    "}}",
+    "-",
+    "x",
+    "7",
+    "%",
+    "é",
+    "x:-",
+];
+
 /// Templates, most of them right.
 fn template() -> impl Strategy<Value = String> {
-    const PIECES: [&str; 18] = [
-        "{a}",
-        "{b}",
-        "{n:u64}",
-        "{i:i64}",
-        "{u:uuid}",
-        "{l:lower}",
-        ":",
-        "::",
-        "/",
-        "#",
-        "{{",
-        "}}",
-        "-",
-        "x",
-        "7",
-        "%",
-        "é",
-        "x:-",
-    ];
-    prop::collection::vec(select(&PIECES[..]), 1..9).prop_map(|all| all.concat())
+    prop::collection::vec(select(&PIECES_OF_TEMPLATES[..]), 1..9).prop_map(|all| all.concat())
 }
 
 #[derive(Debug, Clone)]

@@ -1,8 +1,6 @@
 //! A request, dropped after every poll, from the first to the last piece of its response's body:
 //! nothing is left behind (invariants 6 and 9), whatever has taken the lock, with whatever options.
 
-#![allow(clippy::unwrap_used, reason = "tests")]
-
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, to_bytes};
@@ -12,17 +10,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
 use axum::{Extension, Router};
 use futures_util::stream;
-use redlock_axum::{
-    HoldUntil, LockLayer, LockManager, LockPolicies, LockPolicy, OnLost, redis_lock,
-};
+use redlock_axum::{HoldUntil, LockLayer, LockManager, OnLost, redis_lock};
 use redlock_tests::{Moment, Nodes, Traces, drop_after};
 use tower::ServiceExt;
 
-/// Longer than any test: what is gone before was released.
-const LONG: Duration = Duration::from_secs(300);
-const SOON: Duration = Duration::from_secs(20);
+use crate::{KEY, LONG, SOON, layer, policies};
+
 const BRIEF: Duration = Duration::from_millis(40);
-const KEY: &str = "order:42";
 
 /// Awaits a few times, and so does its body.
 async fn work(body: String) -> Response {
@@ -59,10 +53,6 @@ handlers! {
     fenced: [expire = "5m", fenced, wait_time = "5m"],
     aborted: [expire = "5m", on_lost = abort],
     shared: [expire = "5m", reentrant],
-}
-
-fn layer() -> LockLayer {
-    LockLayer::new("order:{id:u64}").expire(LONG)
 }
 
 fn by(layer: LockLayer) -> MethodRouter {
@@ -106,15 +96,12 @@ async fn every_request_at_every_poll(nodes: Nodes) {
     is_free(&locks).await;
     let mut traces = Traces::look(&nodes).await;
     for (name, method) in routes() {
-        let policy = LockPolicy::new("/policy/{id}", "order:{id:u64}").expire(LONG);
-        let app = Router::new()
-            .route(if name == "policy" { "/policy/{id}" } else { "/{id}" }, method)
-            .layer(LockPolicies::new([policy]).unwrap())
-            .layer(Extension(locks.clone()));
-        let uri = if name == "policy" { "/policy/42" } else { "/42" };
+        let app = Router::new().route("/{id}", method);
+        let app = if name == "policy" { app.layer(policies("/{id}")) } else { app };
+        let app = app.layer(Extension(locks.clone()));
         for moment in [Moment::AtOnce, Moment::WhenWoken] {
             for polls in 0.. {
-                let request = Request::post(uri).body(Body::from("body")).unwrap();
+                let request = Request::post("/42").body(Body::from("body")).unwrap();
                 let whole = async {
                     let response = app.clone().oneshot(request).await.unwrap();
                     assert_eq!(response.status(), StatusCode::OK, "{name}");

@@ -1,0 +1,113 @@
+//! Locks that stay after their handler: `min_hold` and `keep`.
+
+use std::future::pending;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::http::StatusCode;
+use tokio::time::timeout;
+
+use crate::{FrontEnd, MINUTE, SHORT};
+
+on_each_front_end![
+    min_hold_keeps_the_key_for_its_time_after_the_handler,
+    min_hold_of_zero_is_none,
+    keep_leaves_the_lock_to_run_out_however_the_handler_ends,
+    a_kept_lock_that_was_handed_over_has_a_whole_lease,
+    a_kept_lock_of_a_dropped_request_stays_for_its_renewed_lease,
+];
+
+async fn min_hold_keeps_the_key_for_its_time_after_the_handler(front_end: FrontEnd) {
+    let app = app!(
+        front_end, [expire = 60, min_hold = 30], [.expire(MINUTE).min_hold(MINUTE / 2)],
+        async fn handler() {}
+    );
+    assert_eq!(app.post().await.status, 200);
+    let left = app.time_to_live().unwrap();
+    assert!((MINUTE / 3..=MINUTE / 2).contains(&left), "{left:?}");
+    assert_eq!(app.post().await.status, 409);
+}
+
+async fn min_hold_of_zero_is_none(front_end: FrontEnd) {
+    let app = app!(
+        front_end, [min_hold = 0], [.min_hold(Duration::ZERO)],
+        async fn handler() {}
+    );
+    assert_eq!(app.post().await.status, 200);
+    assert!(app.node.is_empty());
+}
+
+/// A client that goes away and comes back does not get a second turn, either.
+async fn keep_leaves_the_lock_to_run_out_however_the_handler_ends(front_end: FrontEnd) {
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum End {
+        Success,
+        Error,
+        Panic,
+        Dropped,
+    }
+
+    for end in [End::Success, End::Error, End::Panic, End::Dropped] {
+        let app = app!(
+            front_end, [expire = 60, keep], [.expire(MINUTE).keep()],
+            async fn handler(Extension(end): Extension<End>) -> Result<(), StatusCode> {
+                match end {
+                    End::Success => Ok(()),
+                    End::Error => Err(StatusCode::IM_A_TEAPOT),
+                    End::Panic => panic!("the panic of this test"),
+                    End::Dropped => pending().await,
+                }
+            }
+        );
+        let app = app.with(end);
+        let first = app.clone();
+        let mut first = tokio::spawn(async move { first.post().await.status.as_u16() });
+        match end {
+            End::Success => assert_eq!(first.await.unwrap(), 200),
+            End::Error => assert_eq!(first.await.unwrap(), 418),
+            End::Panic => assert!(first.await.unwrap_err().is_panic()),
+            End::Dropped => {
+                assert!(timeout(SHORT / 5, &mut first).await.is_err());
+                first.abort();
+                assert!(first.await.unwrap_err().is_cancelled());
+            }
+        }
+        assert_eq!(app.post().await.status, 409, "{end:?}");
+        // A release in the background is over after this.
+        app.locks.shutdown().await;
+        let left = app.time_to_live().unwrap();
+        assert!(left > MINUTE * 5 / 6, "{end:?}: {left:?}");
+    }
+}
+
+/// A lock that is handed over inside the process has only a part of its lease left.
+async fn a_kept_lock_that_was_handed_over_has_a_whole_lease(front_end: FrontEnd) {
+    let app = app!(
+        front_end,
+        [expire = 60, wait_time = 60, keep],
+        [.expire(MINUTE).wait_time(MINUTE).keep()],
+        async fn handler() {}
+    );
+    let guard = app.locks.lock(crate::KEY).expire(MINUTE * 5 / 6).try_acquire().await.unwrap();
+    let (waited, released) = tokio::join!(app.post(), guard.release());
+    released.unwrap();
+    assert_eq!(waited.status, 200);
+    let left = app.time_to_live().unwrap();
+    assert!(left > MINUTE * 11 / 12, "{left:?}");
+}
+
+/// Although the client goes away after the first lease, to which `min_hold` would hold as well.
+async fn a_kept_lock_of_a_dropped_request_stays_for_its_renewed_lease(front_end: FrontEnd) {
+    let lease = MINUTE / 30;
+    let app = app!(
+        front_end, [expire = 2, renew, keep], [.expire(lease).renew().keep()],
+        async fn handler() {
+            pending::<()>().await;
+        }
+    );
+    let mut request = Box::pin(app.post());
+    assert!(timeout(lease + lease / 10, &mut request).await.is_err());
+    assert_eq!(app.node.len(), 1, "not renewed");
+    drop(request);
+    assert_eq!(app.node.len(), 1);
+}

@@ -1,0 +1,152 @@
+//! Which requests get the lock, and how long they wait for it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use axum::Extension;
+use axum::http::Method;
+use redlock_axum::{HeldLock, LockManager, MemoryNode};
+use redlock_logs::Logs;
+use tokio::time::timeout;
+
+use crate::support::{answer, held_by_another, hold, request, until_logged};
+use crate::{FrontEnd, KEY, MINUTE, SHORT};
+
+on_each_front_end![
+    the_handler_runs_under_its_lock_which_is_free_when_the_response_leaves,
+    the_lease_is_what_the_options_say,
+    the_handler_sees_its_own_lock,
+    a_contended_request_is_refused_and_its_handler_never_called,
+    a_request_waits_for_the_lock_as_long_as_its_wait_time,
+    a_request_that_waits_for_ever_gets_the_lock_at_last,
+    after_the_shutdown_requests_are_refused_as_unavailable,
+    without_a_manager_requests_are_refused_and_the_log_names_the_line_to_add,
+];
+
+async fn the_handler_runs_under_its_lock_which_is_free_when_the_response_leaves(
+    front_end: FrontEnd,
+) {
+    let app = app!(
+        front_end,
+        [],
+        [],
+        async fn handler(Extension(node): Extension<MemoryNode>) -> String {
+            node.time_to_live(KEY).unwrap().as_millis().to_string()
+        }
+    );
+    let answer = app.post().await;
+    assert!(app.node.is_empty());
+    assert_eq!(answer.status, 200);
+    let default: u64 = answer.body.parse().unwrap();
+    assert!((4000..=5000).contains(&default), "{default}");
+}
+
+async fn the_lease_is_what_the_options_say(front_end: FrontEnd) {
+    let app = app!(
+        front_end, [expire = 90], [.expire(MINUTE * 3 / 2)],
+        async fn handler(Extension(node): Extension<MemoryNode>) -> String {
+            node.time_to_live(KEY).unwrap().as_millis().to_string()
+        }
+    );
+    let chosen: u64 = app.post().await.body.parse().unwrap();
+    assert!((85_000..=90_000).contains(&chosen), "{chosen}");
+}
+
+async fn the_handler_sees_its_own_lock(front_end: FrontEnd) {
+    let app = app!(
+        front_end, [expire = 5], [.expire(MINUTE / 12)],
+        async fn handler(lock: HeldLock, Extension(node): Extension<MemoryNode>) -> String {
+            assert!(lock.is_valid());
+            lock.extend(MINUTE).await.unwrap();
+            assert!(lock.remaining() > MINUTE * 5 / 6);
+            assert!(node.time_to_live(KEY).unwrap() > MINUTE * 5 / 6);
+            lock.key().to_string()
+        }
+    );
+    assert_eq!(app.post().await.body, KEY);
+}
+
+/// klock runs the body without the lock when the wait is over (invariant 1).
+async fn a_contended_request_is_refused_and_its_handler_never_called(front_end: FrontEnd) {
+    let calls = Arc::new(AtomicUsize::new(0));
+    let app = app!(
+        front_end,
+        [],
+        [],
+        async fn handler(Extension(calls): Extension<Arc<AtomicUsize>>) {
+            calls.fetch_add(1, Ordering::Relaxed);
+        }
+    );
+    let app = app.with(Arc::clone(&calls));
+    let guard = held_by_another(&app.node, KEY).await;
+    let answer = app.post().await;
+    assert_eq!(answer.status, 409);
+    assert_eq!(answer.headers["content-type"], "application/problem+json");
+    assert!(!answer.body.contains("4711"), "{}", answer.body);
+    assert_eq!(calls.load(Ordering::Relaxed), 0);
+
+    guard.release().await.unwrap();
+    assert_eq!(app.post().await.status, 200);
+    assert_eq!(calls.load(Ordering::Relaxed), 1);
+}
+
+async fn a_request_waits_for_the_lock_as_long_as_its_wait_time(front_end: FrontEnd) {
+    let patient = app!(
+        front_end, [wait_time = 30], [.wait_time(MINUTE / 2)],
+        async fn handler() {}
+    );
+    let guard = held_by_another(&patient.node, KEY).await;
+    let mut waiting = pin!(patient.post());
+    assert!(timeout(SHORT / 5, &mut waiting).await.is_err());
+    guard.release().await.unwrap();
+    assert_eq!(waiting.await.status, 200);
+
+    let hasty = app!(
+        front_end, [wait_time = 50, time_unit = "milliseconds"], [.wait_time(SHORT / 2)],
+        async fn handler() {}
+    );
+    let _guard = hold(&hasty.locks, KEY).await;
+    let start = Instant::now();
+    assert_eq!(hasty.post().await.status, 409);
+    assert!(start.elapsed() >= Duration::from_millis(50));
+}
+
+async fn a_request_that_waits_for_ever_gets_the_lock_at_last(front_end: FrontEnd) {
+    let app = app!(
+        front_end, [wait_time = "forever"], [.wait_forever()],
+        async fn handler() -> &'static str {
+            "at last"
+        }
+    );
+    let other_process = LockManager::builder().memory_node(&app.node).connect().await.unwrap();
+    for locks in [&app.locks, &other_process] {
+        let guard = hold(locks, KEY).await;
+        let mut waiting = pin!(app.post());
+        assert!(timeout(SHORT / 2, &mut waiting).await.is_err());
+        guard.release().await.unwrap();
+        assert_eq!(waiting.await.body, "at last");
+    }
+}
+
+async fn after_the_shutdown_requests_are_refused_as_unavailable(front_end: FrontEnd) {
+    let app = app!(front_end, [], [], async fn handler() {});
+    app.locks.shutdown().await;
+    let answer = app.post().await;
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.headers["retry-after"], "1");
+}
+
+async fn without_a_manager_requests_are_refused_and_the_log_names_the_line_to_add(
+    front_end: FrontEnd,
+) {
+    let app = app!(front_end, [], [], async fn handler() {});
+    let logs = Logs::collect();
+    until_logged(&logs, "ERROR", ".layer(axum::Extension(locks))", async || {
+        let answer = answer(&app.router, request(Method::POST, "/")).await;
+        assert_eq!(answer.status, 500);
+        assert!(!answer.body.contains("Extension"), "{}", answer.body);
+    })
+    .await;
+}

@@ -1,0 +1,106 @@
+//! A handler whose lock is lost while it runs.
+
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::Extension;
+use redlock_axum::{HeldLock, MemoryNode, OnLost};
+use redlock_logs::Logs;
+
+use crate::support::eventually;
+use crate::{FrontEnd, KEY, SHORT};
+
+on_each_front_end![
+    abort_drops_the_handler_with_its_lock_and_answers_503,
+    work_that_is_ready_when_its_lock_is_lost_is_not_resumed,
+    a_handler_that_keeps_going_answers_for_itself,
+    a_handler_that_could_be_aborted_and_is_not_is_served_as_ever,
+];
+
+/// Notes that it was dropped.
+#[derive(Clone, Default)]
+struct DropFlag(Arc<AtomicBool>);
+
+struct SetOnDrop(DropFlag);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.0.store(true, Ordering::Relaxed);
+    }
+}
+
+async fn abort_drops_the_handler_with_its_lock_and_answers_503(front_end: FrontEnd) {
+    let dropped = DropFlag::default();
+    let app = app!(
+        front_end, [expire = "100ms", on_lost = abort], [.expire(SHORT).on_lost(OnLost::Abort)],
+        async fn handler(Extension(dropped): Extension<DropFlag>) {
+            let _set_on_drop = SetOnDrop(dropped);
+            pending::<()>().await;
+        }
+    );
+    let app = app.with(dropped.clone());
+    let logs = Logs::collect();
+    let answer = app.post().await;
+    assert!(dropped.0.load(Ordering::Relaxed));
+    assert_eq!(answer.status, 503);
+    assert_eq!(answer.headers["retry-after"], "1");
+    assert!(answer.body.contains("stopped half-way"), "{}", answer.body);
+    assert!(!answer.body.contains("4711"), "{}", answer.body);
+    assert_eq!(logs.count("WARN", "a lock was lost"), 1);
+    let stopped = format!("a request was stopped half-way: the lock {KEY} was lost");
+    assert_eq!(logs.count("WARN", &stopped), 1);
+    eventually("the lease runs out", || app.node.is_empty()).await;
+}
+
+/// A frozen process: the handler wakes up after its lease, and takes not one more step.
+async fn work_that_is_ready_when_its_lock_is_lost_is_not_resumed(front_end: FrontEnd) {
+    let app = app!(
+        front_end, [expire = "100ms", on_lost = abort], [.expire(SHORT).on_lost(OnLost::Abort)],
+        async fn handler() {
+            // Blocks the whole runtime, and its timers, past the lease.
+            std::thread::sleep(SHORT * 2);
+            tokio::task::yield_now().await;
+            unreachable!("resumed without its lock");
+        }
+    );
+    assert_eq!(app.post().await.status, 503);
+}
+
+/// The default, and the same said aloud.
+async fn a_handler_that_keeps_going_answers_for_itself(front_end: FrontEnd) {
+    let default = app!(
+        front_end, [expire = "100ms"], [.expire(SHORT)],
+        async fn handler(lock: HeldLock) -> &'static str {
+            lock.lost().await;
+            tokio::task::yield_now().await;
+            "done"
+        }
+    );
+    let aloud = app!(
+        front_end,
+        [expire = "100ms", on_lost = keep_going],
+        [.expire(SHORT).on_lost(OnLost::KeepGoing)],
+        async fn handler(lock: HeldLock) -> &'static str {
+            lock.lost().await;
+            tokio::task::yield_now().await;
+            "done"
+        }
+    );
+    for app in [default, aloud] {
+        let answer = app.post().await;
+        assert_eq!((answer.status.as_u16(), &*answer.body), (200, "done"));
+    }
+}
+
+async fn a_handler_that_could_be_aborted_and_is_not_is_served_as_ever(front_end: FrontEnd) {
+    let app = app!(
+        front_end, [on_lost = abort], [.on_lost(OnLost::Abort)],
+        async fn handler(Extension(node): Extension<MemoryNode>) -> String {
+            tokio::task::yield_now().await;
+            node.len().to_string()
+        }
+    );
+    assert_eq!(app.post().await.body, "1");
+    assert!(app.node.is_empty());
+}

@@ -1,0 +1,122 @@
+//! The behaviours that are the same for the three front ends: the attribute on a handler, `LockLayer`
+//! and `LockPolicies`. Each behaviour is written once; the path of a test names the front end that it
+//! ran for, such as `lost::layer::a_handler_that_keeps_going_answers_for_itself`.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+#[path = "../support/mod.rs"]
+mod support;
+
+/// Makes a test of each behaviour for each front end, in a module that is named after the front end.
+macro_rules! on_each_front_end {
+    ($($behaviour:ident,)+) => {
+        on_each_front_end! { @one attribute: Attribute, $($behaviour)+ }
+        on_each_front_end! { @one layer: Layer, $($behaviour)+ }
+        on_each_front_end! { @one policies: Policies, $($behaviour)+ }
+    };
+    (@one $module:ident: $front_end:ident, $($behaviour:ident)+) => {
+        mod $module {
+            $(#[tokio::test]
+            async fn $behaviour() {
+                super::$behaviour(crate::FrontEnd::$front_end).await;
+            })+
+        }
+    };
+}
+
+/// An application whose handler for `POST /` is locked by [`KEY`]. The options are written twice: as the
+/// attribute takes them, and as a layer and a policy do.
+macro_rules! app {
+    (
+        $front_end:expr, [$($options:tt)*], [$($calls:tt)*],
+        async fn handler($($parameters:tt)*) $(-> $returned:ty)? $body:block
+    ) => {{
+        #[redlock_axum::redis_lock(key = "order:4711", $($options)*)]
+        async fn attribute($($parameters)*) $(-> $returned)? $body
+
+        async fn plain($($parameters)*) $(-> $returned)? $body
+
+        let layer = redlock_axum::LockLayer::new(crate::KEY)$($calls)*;
+        let policy = redlock_axum::LockPolicy::new("/", crate::KEY)$($calls)*;
+        let [attribute, plain] = [axum::routing::post(attribute), axum::routing::post(plain)];
+        crate::App::new($front_end, attribute, plain, layer, policy).await
+    }};
+}
+
+mod fenced;
+mod keeping;
+mod locking;
+mod lost;
+mod release;
+mod renewal;
+mod within_itself;
+
+use std::time::Duration;
+
+use axum::routing::MethodRouter;
+use axum::{Extension, Router};
+use http::Method;
+use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, MemoryNode};
+use support::{Answer, answer, memory, request};
+
+/// The key of the macro `app`.
+const KEY: &str = "order:4711";
+
+const SHORT: Duration = Duration::from_millis(100);
+const MINUTE: Duration = Duration::from_secs(60);
+const HOUR: Duration = Duration::from_secs(3600);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum FrontEnd {
+    Attribute,
+    Layer,
+    Policies,
+}
+
+/// Made by the macro `app`, on a node of its own.
+#[derive(Clone)]
+struct App {
+    router: Router,
+    locks: LockManager,
+    node: MemoryNode,
+}
+
+impl App {
+    async fn new(
+        front_end: FrontEnd,
+        attribute: MethodRouter,
+        plain: MethodRouter,
+        layer: LockLayer,
+        policy: LockPolicy,
+    ) -> Self {
+        let (locks, node) = memory().await;
+        let router = match front_end {
+            FrontEnd::Attribute => Router::new().route("/", attribute),
+            FrontEnd::Layer => Router::new().route("/", plain).layer(layer),
+            FrontEnd::Policies => {
+                Router::new().route("/", plain).layer(LockPolicies::new([policy]).unwrap())
+            }
+        };
+        Self { router, locks, node }
+    }
+
+    /// With something around what the front end has locked.
+    fn around(self, outer: impl FnOnce(Router) -> Router) -> Self {
+        Self { router: outer(self.router), ..self }
+    }
+
+    /// What a handler can ask for by `Extension`, beside the [`MemoryNode`].
+    fn with<T: Clone + Send + Sync + 'static>(self, extension: T) -> Self {
+        self.around(|router| router.layer(Extension(extension)))
+    }
+
+    /// Sends `POST /`, which has to be answered soon.
+    async fn post(&self) -> Answer {
+        let router = self.router.clone().layer(Extension(self.node.clone()));
+        answer(&router.layer(Extension(self.locks.clone())), request(Method::POST, "/")).await
+    }
+
+    /// What is left of the lock's lease.
+    fn time_to_live(&self) -> Option<Duration> {
+        self.node.time_to_live(KEY)
+    }
+}

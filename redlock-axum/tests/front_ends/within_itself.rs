@@ -1,0 +1,93 @@
+//! A request that asks for a lock that it holds already.
+
+use axum::{Extension, Router};
+use redlock_axum::{
+    HeldLock, LockError, LockLayer, LockPolicies, LockPolicy, LockRejection, Locks, MemoryNode,
+};
+use redlock_logs::Logs;
+use tokio::time::timeout;
+
+use crate::{FrontEnd, HOUR, KEY, MINUTE};
+
+on_each_front_end![
+    a_lock_within_itself_fails_at_once_and_the_log_says_what_to_do,
+    a_reentrant_lock_is_shared_with_the_one_around_it,
+    a_handler_that_asks_for_its_own_lock_again_is_refused_at_once_or_shares,
+    two_requests_on_one_connection_do_not_share_a_reentrant_lock,
+];
+
+/// A lock around what the front end has locked, by the same key.
+const AROUND: [fn(Router) -> Router; 2] = [
+    |router| router.layer(LockLayer::new(KEY).expire(MINUTE)),
+    |router| router.layer(LockPolicies::new([LockPolicy::new("/", KEY).expire(MINUTE)]).unwrap()),
+];
+
+/// Not after the waiting time, and not with the words that it is somebody else's.
+async fn a_lock_within_itself_fails_at_once_and_the_log_says_what_to_do(front_end: FrontEnd) {
+    for around in AROUND {
+        let app = app!(
+            front_end, [wait_time = "1h"], [.wait_time(HOUR)],
+            async fn handler() {
+                unreachable!("the body ran, although its lock was held");
+            }
+        );
+        let app = app.around(around);
+        let logs = Logs::collect();
+        let answer = app.post().await;
+        assert_eq!(answer.status, 500);
+        assert!(!answer.body.contains("reentrant"), "{}", answer.body);
+        let held = format!("the lock {KEY} is held by the same request already");
+        for text in [&*held, "`reentrant`", "another key"] {
+            assert_eq!(logs.count("ERROR", text), 1, "{text}");
+        }
+        assert!(app.node.is_empty());
+    }
+}
+
+async fn a_reentrant_lock_is_shared_with_the_one_around_it(front_end: FrontEnd) {
+    for around in AROUND {
+        let app = app!(
+            front_end, [expire = 1, reentrant], [.expire(MINUTE / 60).reentrant()],
+            async fn handler(lock: HeldLock, Extension(node): Extension<MemoryNode>) -> String {
+                assert!(lock.is_valid());
+                assert!(node.time_to_live(KEY).unwrap() > MINUTE * 5 / 6, "never shortened");
+                node.len().to_string()
+            }
+        );
+        let app = app.around(around);
+        let answer = app.post().await;
+        assert_eq!((answer.status.as_u16(), &*answer.body), (200, "1"));
+        assert!(app.node.is_empty());
+    }
+}
+
+async fn a_handler_that_asks_for_its_own_lock_again_is_refused_at_once_or_shares(
+    front_end: FrontEnd,
+) {
+    let app = app!(
+        front_end,
+        [],
+        [],
+        async fn handler(locks: Locks) -> Result<(), LockRejection> {
+            let again = timeout(MINUTE / 6, locks.lock(KEY).wait_time(HOUR).acquire()).await;
+            let refused = again.unwrap().unwrap_err();
+            assert!(matches!(refused, LockError::AlreadyHeld { .. }), "{refused:?}");
+            locks.lock(KEY).reentrant().try_acquire().await?.release().await.unwrap();
+            Ok(())
+        }
+    );
+    assert_eq!(app.post().await.status, 200);
+    assert!(app.node.is_empty());
+}
+
+/// Two requests are two holders, although one task serves them both.
+async fn two_requests_on_one_connection_do_not_share_a_reentrant_lock(front_end: FrontEnd) {
+    let app = app!(
+        front_end, [reentrant], [.reentrant()],
+        async fn handler() {
+            tokio::task::yield_now().await;
+        }
+    );
+    let (one, other) = tokio::join!(app.post(), app.post());
+    assert_eq!((one.status.as_u16(), other.status.as_u16()), (200, 409));
+}

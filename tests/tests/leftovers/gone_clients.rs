@@ -1,0 +1,152 @@
+//! Clients of a real connection that go away in the middle of their request.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::{StatusCode, header};
+use axum::routing::post;
+use redlock_axum::redis_lock;
+use redlock_tests::{Nodes, eventually};
+use tokio::io::AsyncWriteExt;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, mpsc};
+
+use crate::{FRONTS, KEY, LONG, SOON, Service, three_fronts};
+
+async fn serve(router: Router) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(axum::serve(listener, router).into_future());
+    address
+}
+
+/// With the lock seen on the servers in between.
+#[tokio::test]
+async fn after_a_client_that_goes_away_and_after_a_panic_that_nobody_catches() {
+    let service = Service::start().await;
+    let address = serve(service.router.clone()).await;
+    let client = reqwest::Client::new();
+    let post = |front: &str, body: &'static str| {
+        let json = (header::CONTENT_TYPE.as_str(), "application/json");
+        client.post(format!("http://{address}{front}")).header(json.0, json.1).body(body).send()
+    };
+
+    for front in FRONTS {
+        let held = {
+            let mut gone = Box::pin(post(front, r#""never""#));
+            tokio::select! {
+                response = &mut gone => panic!("{response:?}"),
+                () = service.inside.entered.notified() => {}
+            }
+            service.nodes.all_hold(KEY).await;
+            // The client is still there: another one is refused.
+            post(front, r#""success""#).await.unwrap().status()
+        };
+        assert_eq!(held, StatusCode::CONFLICT);
+        service.is_clean(front).await;
+
+        post(front, r#""panic""#).await.unwrap_err();
+        service.is_clean(front).await;
+        // Forget that it was entered.
+        service.inside.entered.notify_one();
+        service.inside.entered.notified().await;
+    }
+}
+
+/// How a handler's run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Returned,
+    Dropped,
+}
+
+/// What a handler that does not read its body does.
+#[derive(Debug, Clone)]
+struct Unread {
+    entered: Arc<Notify>,
+    may_return: Arc<Notify>,
+    ended: mpsc::UnboundedSender<Ended>,
+}
+
+/// Tells how a run ends, when it does.
+struct Run(mpsc::UnboundedSender<Ended>, Ended);
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // The test may be over.
+        let _ = self.0.send(self.1);
+    }
+}
+
+impl Unread {
+    async fn work(&self) -> &'static str {
+        let mut run = Run(self.ended.clone(), Ended::Dropped);
+        self.entered.notify_one();
+        self.may_return.notified().await;
+        run.1 = Ended::Returned;
+        "done"
+    }
+}
+
+#[redis_lock(key = "order:{id}", expire = "5m")]
+async fn unread_attribute(Path(id): Path<u64>, State(unread): State<Unread>) -> &'static str {
+    unread.work().await
+}
+
+async fn unread_plain(State(unread): State<Unread>) -> &'static str {
+    unread.work().await
+}
+
+/// With a body that nobody reads, more than fits into the sockets, the server does not look at the
+/// connection until the handler has returned: it runs to its end under its lock, which then goes.
+/// With a small one the client's going away is noticed at once.
+#[tokio::test]
+async fn after_a_client_that_goes_away_while_its_body_is_unread() {
+    const LARGE: usize = 64 << 20;
+    let nodes = Nodes::redis(3).await;
+    let locks = nodes.manager().await;
+    let (ended, mut ends) = mpsc::unbounded_channel();
+    let unread = Unread { entered: Arc::default(), may_return: Arc::default(), ended };
+    let router = three_fronts(post(unread_attribute), post(unread_plain), &locks);
+    let address = serve(router.with_state(unread.clone())).await;
+
+    let enter = async |path: String, length: usize| {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        let head =
+            format!("POST {path} HTTP/1.1\r\nhost: {address}\r\ncontent-length: {length}\r\n\r\n");
+        client.write_all(head.as_bytes()).await.unwrap();
+        let body = vec![b'x'; length];
+        tokio::select! {
+            biased;
+            () = unread.entered.notified() => {}
+            () = async {
+                client.write_all(&body).await.unwrap();
+                assert!(length < LARGE, "somebody has read it all");
+                std::future::pending::<()>().await;
+            } => {}
+        }
+        client
+    };
+    let mut ended = async || tokio::time::timeout(SOON, ends.recv()).await.unwrap().unwrap();
+
+    for front in FRONTS {
+        let large = enter(front.to_owned(), LARGE).await;
+        nodes.all_hold(KEY).await;
+        drop(large);
+        let small = enter(front.replace("42", "43"), 16).await;
+        nodes.all_hold("order:43").await;
+        drop(small);
+        assert_eq!(ended().await, Ended::Dropped, "{front}: the second one, by then");
+        let error = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
+        assert!(error.is_contended(), "{front}: {error}");
+        eventually("the small one's lock is gone", SOON, async || {
+            (nodes.locks().await == nodes.count()).then_some(())
+        })
+        .await;
+        unread.may_return.notify_one();
+        assert_eq!(ended().await, Ended::Returned, "{front}");
+        nodes.become_empty().await;
+    }
+}

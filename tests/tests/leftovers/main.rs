@@ -1,0 +1,208 @@
+//! However a request ends, its lock does not stay: neither under the attribute, nor under the
+//! layer, nor under a policy.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod dropped;
+mod gone_clients;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, State};
+use axum::http::{Request, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, post};
+use axum::{Extension, Json, Router};
+use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, redis_lock};
+use redlock_tests::Nodes;
+use serde::Deserialize;
+use tokio::sync::Notify;
+use tower::ServiceExt;
+use tower_http::catch_panic::CatchPanicLayer;
+use tower_http::timeout::TimeoutLayer;
+
+/// Longer than any test: what is gone before was released.
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(20);
+const KEY: &str = "order:42";
+const FRONTS: [&str; 3] = ["/attribute/42", "/layer/42", "/policy/42"];
+
+fn layer() -> LockLayer {
+    LockLayer::new("order:{id:u64}").expire(LONG)
+}
+
+fn policies(route: &str) -> LockPolicies {
+    LockPolicies::new([LockPolicy::new(route, "order:{id:u64}").expire(LONG)]).unwrap()
+}
+
+/// The routes of [`FRONTS`].
+fn three_fronts<S>(
+    attribute: MethodRouter<S>,
+    plain: MethodRouter<S>,
+    locks: &LockManager,
+) -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+{
+    Router::new()
+        .route("/attribute/{id}", attribute)
+        .route("/layer/{id}", plain.clone().route_layer(layer()))
+        .route("/policy/{id}", plain)
+        .layer(policies("/policy/{id}"))
+        .layer(Extension(locks.clone()))
+}
+
+#[derive(Debug, Clone, Default)]
+struct Inside {
+    entered: Arc<Notify>,
+    entries: Arc<AtomicUsize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum End {
+    Success,
+    Error,
+    Panic,
+    Never,
+}
+
+struct Failed;
+
+impl IntoResponse for Failed {
+    fn into_response(self) -> Response {
+        StatusCode::IM_A_TEAPOT.into_response()
+    }
+}
+
+impl Inside {
+    async fn work(&self, end: End) -> Result<&'static str, Failed> {
+        self.entries.fetch_add(1, Ordering::SeqCst);
+        self.entered.notify_one();
+        tokio::task::yield_now().await;
+        match end {
+            End::Success => Ok("done"),
+            End::Error => Err(Failed),
+            End::Panic => panic!("on purpose"),
+            End::Never => std::future::pending().await,
+        }
+    }
+}
+
+#[redis_lock(key = "order:{id}", expire = "5m")]
+async fn attribute(
+    Path(id): Path<u64>,
+    State(inside): State<Inside>,
+    Json(end): Json<End>,
+) -> Result<&'static str, Failed> {
+    inside.work(end).await
+}
+
+async fn plain(State(inside): State<Inside>, Json(end): Json<End>) -> Result<&'static str, Failed> {
+    inside.work(end).await
+}
+
+struct Service {
+    nodes: Nodes,
+    locks: LockManager,
+    inside: Inside,
+    router: Router,
+}
+
+impl Service {
+    async fn start() -> Self {
+        let nodes = Nodes::redis(5).await;
+        let locks = nodes.manager().await;
+        let inside = Inside::default();
+        let router = three_fronts(post(attribute), post(plain), &locks);
+        Self { nodes, locks, router: router.with_state(inside.clone()), inside }
+    }
+
+    async fn send(&self, front: &str, body: &'static str) -> StatusCode {
+        self.router.clone().oneshot(request(front, body)).await.unwrap().status()
+    }
+
+    fn entries(&self) -> usize {
+        self.inside.entries.load(Ordering::SeqCst)
+    }
+
+    /// The end of each test: nothing is left, and the next caller gets the lock.
+    async fn is_clean(&self, front: &str) {
+        self.nodes.become_empty().await;
+        let guard = self.locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        guard.release().await.unwrap();
+        self.nodes.become_empty().await;
+        assert_eq!(self.send(front, r#""success""#).await, StatusCode::OK, "{front}");
+        self.nodes.become_empty().await;
+    }
+}
+
+fn request(front: &str, body: &'static str) -> Request<Body> {
+    Request::post(front)
+        .header(header::CONTENT_TYPE, "application/json")
+        .body(Body::from(body))
+        .unwrap()
+}
+
+/// What a client sees of each way in which a handler may end, or does not even begin.
+#[tokio::test]
+async fn nothing_is_left_however_a_handler_ends() {
+    let service = Service::start().await;
+    let catching = service.router.clone().layer(CatchPanicLayer::new());
+    let impatient = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, SOON / 100);
+    let impatient = service.router.clone().layer(impatient);
+    for (router, body, status, entries) in [
+        (&service.router, r#""success""#, StatusCode::OK, 1),
+        (&service.router, r#""error""#, StatusCode::IM_A_TEAPOT, 1),
+        (&catching, r#""panic""#, StatusCode::INTERNAL_SERVER_ERROR, 1),
+        (&impatient, r#""never""#, StatusCode::GATEWAY_TIMEOUT, 1),
+        (&service.router, "an extractor rejects it", StatusCode::BAD_REQUEST, 0),
+    ] {
+        for front in FRONTS {
+            let before = service.entries();
+            let response = router.clone().oneshot(request(front, body)).await.unwrap();
+            assert_eq!(response.status(), status, "{front}: {body}");
+            assert_eq!(service.entries(), before + entries, "{front}: {body}");
+            service.is_clean(front).await;
+        }
+    }
+}
+
+/// Released before the response leaves, so that the client's next request does not meet its own
+/// lock.
+#[tokio::test]
+async fn requests_one_after_another_do_not_meet_their_own_lock() {
+    let service = Service::start().await;
+    for _ in 0..50 {
+        for front in FRONTS {
+            assert_eq!(service.send(front, r#""success""#).await, StatusCode::OK, "{front}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_left_after_a_refusal() {
+    let service = Service::start().await;
+    for front in FRONTS {
+        let before = service.entries();
+        let guard = service.locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        assert_eq!(service.send(front, r#""success""#).await, StatusCode::CONFLICT, "{front}");
+        assert_eq!(service.entries(), before, "{front} ran without its lock");
+        assert!(guard.is_valid());
+        guard.release().await.unwrap();
+        service.is_clean(front).await;
+    }
+}
+
+/// Extract first, lock second: with the attribute, a wrong request takes no lock.
+#[tokio::test]
+async fn an_extractors_rejection_under_the_attribute_takes_no_lock() {
+    let service = Service::start().await;
+    let guard = service.locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    assert_eq!(service.send("/attribute/42", "no json").await, StatusCode::BAD_REQUEST);
+    assert_eq!(service.send("/layer/42", "no json").await, StatusCode::CONFLICT);
+    drop(guard);
+}
