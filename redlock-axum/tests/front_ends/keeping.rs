@@ -98,9 +98,9 @@ async fn a_kept_lock_that_was_handed_over_has_a_whole_lease(front_end: FrontEnd)
 
 /// Although the client goes away after the first lease, to which `min_hold` would hold as well.
 async fn a_kept_lock_of_a_dropped_request_stays_for_its_renewed_lease(front_end: FrontEnd) {
-    let lease = MINUTE / 30;
+    let lease = MINUTE / 60;
     let app = app!(
-        front_end, [expire = 2, renew, keep], [.expire(lease).renew().keep()],
+        front_end, [expire = 1, renew, keep], [.expire(lease).renew().keep()],
         async fn handler() {
             pending::<()>().await;
         }
