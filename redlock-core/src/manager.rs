@@ -6,6 +6,8 @@ mod connect;
 mod flood_tests;
 #[cfg(test)]
 mod log_tests;
+#[cfg(test)]
+mod node_tests;
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,6 +20,7 @@ use crate::key::{KeyError, LockKey};
 use crate::lease::{Background, Keeper};
 use crate::lock::Dialect;
 use crate::log_limit::LogLimit;
+use crate::node::LeaseRange;
 use crate::queue::Queues;
 use crate::request::{LockRequest, check_expire};
 use crate::runtimes::Runtimes;
@@ -69,6 +72,7 @@ pub(crate) struct Shared {
     pub(crate) expire: Duration,
     /// How often like events are logged.
     pub(crate) log_limit: Arc<LogLimit>,
+    leases: LeaseRange,
     restart_guard: Option<Duration>,
     connect_timeout: Duration,
     closed: AtomicBool,
@@ -191,6 +195,7 @@ impl Shared {
     /// Checks the lease of a lock.
     pub(crate) fn check_expire(&self, expire: Duration) -> Result<(), InvalidOption> {
         check_expire("expire", expire)?;
+        self.leases.check(expire)?;
         check_guarded(expire, self.restart_guard)
     }
 

@@ -15,7 +15,7 @@ use crate::lock::Dialect;
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
 use crate::node::redis::{Endpoint, RedisNode, Servers};
-use crate::node::{Node, Ordered};
+use crate::node::{LeaseRange, Node, Ordered};
 use crate::queue::Queues;
 use crate::request::check_expire;
 use crate::runtimes::Runtimes;
@@ -39,7 +39,7 @@ const MAX_NODES: usize = 63;
 ///
 /// | option | default | allowed |
 /// |---|---|---|
-/// | [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node) | none | 1 to 63 nodes |
+/// | [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node), [`node`](Self::node) | none | 1 to 63 nodes |
 /// | [`prefix`](Self::prefix) | none | up to 100 bytes without control characters |
 /// | [`dialect`](Self::dialect) | [`Plain`](Dialect::Plain) | |
 /// | [`expire`](Self::expire) | 30 s | 10 ms to 7 days |
@@ -128,7 +128,10 @@ impl LockManagerBuilder {
 
     /// Adds a node of another kind, see [`node`](crate::node). A node that is not
     /// [ordered](crate::node::Capabilities::ordered) is wrapped by [`Ordered`].
-    pub fn node(mut self, node: impl Node + Clone) -> Self {
+    ///
+    /// A store must not be added twice, because its vote would count twice. The manager cannot find that
+    /// out by itself.
+    pub fn node(mut self, node: impl Node) -> Self {
         self.nodes.push(NodeConfig::Node(if node.capabilities().ordered {
             Arc::new(node)
         } else {
@@ -320,6 +323,7 @@ impl LockManagerBuilder {
         check_memory_nodes(&self.nodes)?;
         let connect_timeout = self.connect_timeout;
         let manager = self.wire(nodes, clock);
+        manager.shared.check_expire(manager.shared.expire)?;
         for node in &redis_nodes {
             manager.shared.runtimes.serve(node);
         }
@@ -372,6 +376,7 @@ impl LockManagerBuilder {
         let background = Background::new(Arc::clone(&clock), &runtimes);
         let aftercare: Arc<dyn Aftercare> = Arc::<Background>::clone(&background);
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
+        let leases = LeaseRange::of(&nodes);
         let ballot = Ballot::new(nodes, node_timeout, clock, aftercare);
         let keeper = Arc::new(Keeper::new(ballot.clone()));
         runtimes.serve(&keeper);
@@ -385,6 +390,7 @@ impl LockManagerBuilder {
             dialect,
             expire,
             log_limit,
+            leases,
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),

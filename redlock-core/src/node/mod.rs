@@ -105,6 +105,8 @@
 
 mod capabilities;
 #[cfg(test)]
+pub(crate) mod deferring;
+#[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
 mod op;
@@ -120,6 +122,7 @@ use std::time::Duration;
 
 pub use crate::lock::{LockName, LockSpec, Mode, Token};
 pub use capabilities::Capabilities;
+pub(crate) use capabilities::LeaseRange;
 pub use op::{Action, Op, Reply};
 pub use ordered::Ordered;
 pub use reply_future::ReplyFuture;
