@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redlock_core::node::{
-    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ReplyFuture, StatusReceiver, StatusSender,
-    Subscription,
+    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ReplyFuture, StatusReceiver,
+    StatusSender, Subscription,
 };
 use redlock_core::{NodeError, Vote};
 use tokio::sync::{mpsc, oneshot};

@@ -65,8 +65,8 @@ impl Store {
             return Vote::Gone.into();
         };
         match op.action {
-            Action::Extend { lease } => own.end = own.end.max(now + lease),
-            Action::Confirm { number } => self.number = self.number.max(number),
+            Action::Extend { lease, .. } => own.end = own.end.max(now + lease),
+            Action::Confirm { number, .. } => self.number = self.number.max(number),
             Action::Release { min_hold, .. } => {
                 match min_hold {
                     Some(time) => own.end = own.end.min(now + time),
