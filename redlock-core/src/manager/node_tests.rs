@@ -102,3 +102,26 @@ async fn connect_refuses_a_default_lease_that_a_node_does_not_grant() {
         builder().expire(expire).connect().await.unwrap();
     }
 }
+
+/// Without the order the extension prolongs a lock that was released, and stays for its `min_hold`.
+#[tokio::test]
+async fn a_release_waits_for_an_extension_whose_caller_has_gone() {
+    let [min_hold, long] = [60, 300].map(Duration::from_secs);
+    let (node, mut sent) = DeferringNode::new();
+    let store = node.store.clone();
+    let locks = LockManager::builder().node(node).connect().await.unwrap();
+    let request = locks.lock("order:42").expire(min_hold).min_hold(min_hold);
+    let acquisition = tokio::spawn(request.try_acquire());
+    tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap().execute();
+    let guard = acquisition.await.unwrap().unwrap();
+
+    assert!(guard.extend(long).now_or_never().is_none());
+    drop(guard);
+    let extend = sent.try_recv().unwrap();
+    sent.try_recv().unwrap_err();
+    extend.execute();
+    let release = tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap();
+    assert!(release.is_release());
+    release.execute();
+    assert!(store.time_to_live("order:42").unwrap() <= min_hold);
+}

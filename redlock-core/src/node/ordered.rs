@@ -6,8 +6,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{Shared, WeakShared, join_all};
 use parking_lot::Mutex;
-use tokio::sync::Notify as Wake;
 
 use super::{
     Action, Capabilities, Node, Notify, Op, ReplyFuture, Silence, StatusReceiver, Subscription,
@@ -15,10 +16,13 @@ use super::{
 use crate::lock::{LockSpec, Token};
 
 /// Makes a node of a store that does not execute operations in the order of their first polls, such as a
-/// pool of connections to a database: a release is sent only when the acquisitions with the same token
-/// have been answered.
+/// pool of connections to a database: a release is sent only when the acquisitions and extensions with the
+/// same token have been answered. An extension may not come after a release either, because a release
+/// with [`min_hold`](Action::Release) leaves the lock in place, for the extension to prolong.
 ///
-/// An acquisition whose future is dropped before the answer counts as answered.
+/// An operation whose future is dropped before the release is called counts as answered. If the store
+/// executes it after the release, the lock stays until its lease runs out. The manager drops such a future
+/// only when it is shut down, or when its last runtime ends.
 ///
 /// [`LockManagerBuilder::node`](crate::LockManagerBuilder::node) wraps a node that is not
 /// [ordered](Capabilities::ordered) by itself.
@@ -28,22 +32,15 @@ pub struct Ordered<N> {
     in_flight: InFlight,
 }
 
-/// The acquisitions that have not been answered.
+/// The acquisitions and extensions that have not been answered.
 #[derive(Clone, Default)]
-struct InFlight(Arc<Mutex<HashMap<Token, Acquisitions>>>);
+struct InFlight(Arc<Mutex<HashMap<Token, Vec<WeakShared<ReplyFuture>>>>>);
 
-/// The acquisitions with one token that have not been answered. There may be two: a lock is set again on
-/// a node that does not have it, while the node is late with its first acquisition.
-#[derive(Default)]
-struct Acquisitions {
-    count: usize,
-    all_answered: Arc<Wake>,
-}
-
-/// Ends an acquisition.
-struct Answered {
+/// An operation that has not been answered. A release with the same token polls the reply, too.
+struct Unanswered {
     in_flight: InFlight,
     token: Token,
+    reply: Shared<ReplyFuture>,
 }
 
 impl<N: Node> Ordered<N> {
@@ -54,36 +51,29 @@ impl<N: Node> Ordered<N> {
 }
 
 impl InFlight {
-    fn begin(&self, token: Token) -> Answered {
-        self.0.lock().entry(token).or_default().count += 1;
-        Answered { in_flight: self.clone(), token }
+    fn begin(&self, token: Token, reply: ReplyFuture) -> Unanswered {
+        let reply = reply.shared();
+        self.0.lock().entry(token).or_default().extend(reply.downgrade());
+        Unanswered { in_flight: self.clone(), token, reply }
     }
 
+    /// Waits until the operations that are under way now have been answered.
     async fn answered(&self, token: &Token) {
-        loop {
-            let Some(wake) = self.0.lock().get(token).map(|own| Arc::clone(&own.all_answered))
-            else {
-                return;
-            };
-            let answered = wake.notified();
-            tokio::pin!(answered);
-            answered.as_mut().enable();
-            // Answered in between.
-            if !self.0.lock().contains_key(token) {
-                return;
-            }
-            answered.await;
-        }
+        let earlier = self.0.lock().get(token).cloned().unwrap_or_default();
+        let replies: Vec<_> = earlier.iter().filter_map(WeakShared::upgrade).collect();
+        join_all(replies).await;
     }
 }
 
-impl Drop for Answered {
+impl Drop for Unanswered {
     fn drop(&mut self) {
         let mut in_flight = self.in_flight.0.lock();
-        let Entry::Occupied(mut acquisitions) = in_flight.entry(self.token) else { return };
-        acquisitions.get_mut().count -= 1;
-        if acquisitions.get().count == 0 {
-            acquisitions.remove().all_answered.notify_waiters();
+        let Entry::Occupied(mut operations) = in_flight.entry(self.token) else { return };
+        operations
+            .get_mut()
+            .retain(|other| !other.upgrade().is_none_or(|other| other.ptr_eq(&self.reply)));
+        if operations.get().is_empty() {
+            operations.remove();
         }
     }
 }
@@ -100,11 +90,15 @@ impl<N: Node> Node for Ordered<N> {
     fn call(&self, op: Op) -> ReplyFuture {
         let (in_flight, token) = (self.in_flight.clone(), op.token);
         match op.action {
-            Action::Acquire { .. } => {
+            Action::Acquire { .. } | Action::Extend { .. } => {
                 let reply = self.node.call(op);
+                // A failure that is there already was not sent.
+                if reply.as_ready().is_some() {
+                    return reply;
+                }
                 ReplyFuture::new(async move {
-                    let _answered = in_flight.begin(token);
-                    reply.await
+                    let unanswered = in_flight.begin(token, reply);
+                    unanswered.reply.clone().await
                 })
             }
             Action::Release { .. } => {
@@ -114,7 +108,7 @@ impl<N: Node> Node for Ordered<N> {
                     node.call(op).await
                 })
             }
-            Action::Extend { .. } | Action::Confirm { .. } => self.node.call(op),
+            Action::Confirm { .. } => self.node.call(op),
         }
     }
 
@@ -139,8 +133,6 @@ impl fmt::Debug for InFlight {
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockName, Mode};
@@ -210,7 +202,7 @@ mod tests {
         assert!(node.in_flight.0.lock().is_empty());
     }
 
-    /// The manager is shut down, or its last runtime ends: nobody polls the acquisition any more.
+    /// The manager is shut down, or its last runtime ends: no task polls the acquisition any more.
     #[test]
     fn a_dropped_acquisition_does_not_block_the_release() {
         let (node, mut sent) = DeferringNode::new();
@@ -218,11 +210,49 @@ mod tests {
         let attempt = Attempt::new("a");
         let acquisition = attempt.acquire(&node);
         assert!(!sent.try_recv().unwrap().is_release());
-        let mut release = attempt.release(&node);
-        sent.try_recv().unwrap_err();
         drop(acquisition);
-        assert!(is_under_way(&mut release));
+        let _release = attempt.release(&node);
         assert!(sent.try_recv().unwrap().is_release());
+        assert!(node.in_flight.0.lock().is_empty());
+    }
+
+    #[test]
+    fn a_release_polls_an_acquisition_that_is_dropped_or_not_polled_meanwhile() {
+        for is_dropped in [false, true] {
+            let (node, mut sent) = DeferringNode::new();
+            let node = Ordered::new(node);
+            let attempt = Attempt::new("a");
+            let acquisition = attempt.acquire(&node);
+            let on_the_way = sent.try_recv().unwrap();
+            let mut release = attempt.release(&node);
+            let _not_polled = (!is_dropped).then_some(acquisition);
+            assert!(is_under_way(&mut release));
+            sent.try_recv().unwrap_err();
+            on_the_way.execute();
+            assert!(is_under_way(&mut release));
+            assert!(sent.try_recv().unwrap().is_release());
+        }
+    }
+
+    /// The extension would prolong a lock that stays for its `min_hold`.
+    #[test]
+    fn a_release_waits_for_the_extension_before_it() {
+        let (node, mut sent) = DeferringNode::new();
+        let (store, node) = (node.store.clone(), Ordered::new(node));
+        let attempt = Attempt::new("a");
+        let mut acquisition = attempt.acquire(&node);
+        sent.try_recv().unwrap().execute();
+        assert!(!is_under_way(&mut acquisition));
+        let [short, long] = [10, 300].map(Duration::from_secs);
+        let _extension = attempt.send(&node, Action::Extend { lease: long });
+        let extend = sent.try_recv().unwrap();
+        let mut release = attempt.send(&node, Action::Release { min_hold: Some(short) });
+        sent.try_recv().unwrap_err();
+        extend.execute();
+        assert!(is_under_way(&mut release));
+        sent.try_recv().unwrap().execute();
+        assert!(!is_under_way(&mut release));
+        assert!(store.time_to_live("a").unwrap() <= short);
     }
 
     /// The node is late with the acquisition, has denied an extension, and gets the lock once more.
