@@ -9,6 +9,7 @@ use crate::error::{InvalidOption, LockError};
 use crate::lease::{CleanupTasks, Keeper};
 use crate::lock::Dialect;
 use crate::log_limit::LogLimit;
+use crate::node::LeaseRange;
 use crate::queue::Queues;
 use crate::runtimes::Runtimes;
 use crate::validity;
@@ -25,6 +26,10 @@ pub(crate) struct Context {
     pub(crate) expire: Duration,
     /// How often like events are logged.
     pub(crate) log_limit: Arc<LogLimit>,
+    /// The leases that all nodes grant.
+    pub(crate) leases: LeaseRange,
+    /// The first node that cannot number holders.
+    pub(crate) cannot_fence: Option<Arc<str>>,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) closed: AtomicBool,
@@ -36,6 +41,7 @@ impl Context {
     /// Checks the lease of a lock.
     pub(crate) fn check_expire(&self, expire: Duration) -> Result<(), InvalidOption> {
         check_expire("expire", expire)?;
+        self.leases.check(expire)?;
         check_guarded(expire, self.restart_guard)
     }
 
@@ -62,9 +68,8 @@ impl Context {
     /// Refuses fenced locks where a node cannot number holders, or where the prefix leaves no name for the
     /// fencing counter in the slot of its lock.
     pub(crate) fn check_fenced(&self) -> Result<(), InvalidOption> {
-        if let Some(node) = self.ballot.nodes.iter().find(|node| !node.capabilities().fencing) {
-            let allowed =
-                format!("left out, because the node {} cannot number holders", node.name());
+        if let Some(node) = &self.cannot_fence {
+            let allowed = format!("left out, because the node {node} cannot number holders");
             return Err(InvalidOption::new("fenced", "true", allowed));
         }
         if self.prefix.contains('{') && !has_hash_tag(&self.prefix) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use redlock_actor_node::{ActorNode, UnorderedNode};
 use redlock_core::{Dialect, LockManager, LockManagerBuilder, MemoryNode};
 
 use crate::eventually::eventually;
@@ -12,6 +13,10 @@ use crate::servers::Servers;
 pub enum Nodes {
     /// Nodes in the memory of this process.
     Memory(Vec<MemoryNode>),
+    /// Nodes that are written against the public trait.
+    Actor(Vec<ActorNode>),
+    /// The same nodes, reached in any order.
+    Unordered(Vec<ActorNode>),
     /// Real servers.
     Redis(Servers),
     /// Any of them, locked on in the dialect of Redisson.
@@ -23,6 +28,22 @@ impl Nodes {
     pub fn memory(count: usize) -> Self {
         redlock_logs::watch();
         Self::Memory((0..count).map(|_| MemoryNode::new()).collect())
+    }
+
+    /// Starts nodes that are written against the public trait.
+    pub fn actor(count: usize) -> Self {
+        redlock_logs::watch();
+        Self::Actor(
+            (1..=count).map(|number| ActorNode::start(&format!("actor-{number}"))).collect(),
+        )
+    }
+
+    /// Starts such nodes, to be reached in any order.
+    pub fn unordered(count: usize) -> Self {
+        match Self::actor(count) {
+            Self::Actor(nodes) => Self::Unordered(nodes),
+            other => other,
+        }
     }
 
     /// Starts servers.
@@ -43,7 +64,7 @@ impl Nodes {
     /// The servers, if they are real.
     pub fn servers(&self) -> Option<&Servers> {
         match self {
-            Self::Memory(_) => None,
+            Self::Memory(_) | Self::Actor(_) | Self::Unordered(_) => None,
             Self::Redis(servers) => Some(servers),
             Self::Redisson(nodes) => nodes.servers(),
         }
@@ -53,6 +74,7 @@ impl Nodes {
     pub fn count(&self) -> usize {
         match self {
             Self::Memory(nodes) => nodes.len(),
+            Self::Actor(nodes) | Self::Unordered(nodes) => nodes.len(),
             Self::Redis(servers) => servers.len(),
             Self::Redisson(nodes) => nodes.count(),
         }
@@ -66,6 +88,10 @@ impl Nodes {
             .connect_timeout(Duration::from_secs(10));
         match self {
             Self::Memory(nodes) => nodes.iter().fold(builder, LockManagerBuilder::memory_node),
+            Self::Actor(nodes) => nodes.iter().cloned().fold(builder, LockManagerBuilder::node),
+            Self::Unordered(nodes) => {
+                nodes.iter().map(UnorderedNode::new).fold(builder, LockManagerBuilder::node)
+            }
             Self::Redis(servers) => builder.urls(servers.urls()),
             Self::Redisson(nodes) => nodes.builder().dialect(Dialect::Redisson),
         }
@@ -88,6 +114,10 @@ impl Nodes {
     pub async fn times_to_live(&self, name: &str) -> Vec<Option<Duration>> {
         match self {
             Self::Memory(nodes) => nodes.iter().map(|node| node.time_to_live(name)).collect(),
+            Self::Actor(nodes) | Self::Unordered(nodes) => {
+                let times = nodes.iter().map(|node| node.time_to_live(name));
+                futures_util::future::join_all(times).await
+            }
             Self::Redis(servers) => {
                 let mut times = Vec::with_capacity(servers.len());
                 for server in servers.iter() {
@@ -107,6 +137,9 @@ impl Nodes {
     pub async fn locks(&self) -> usize {
         match self {
             Self::Memory(nodes) => nodes.iter().map(MemoryNode::len).sum(),
+            Self::Actor(nodes) | Self::Unordered(nodes) => {
+                futures_util::future::join_all(nodes.iter().map(ActorNode::len)).await.iter().sum()
+            }
             Self::Redis(servers) => {
                 // The counter of fenced locks stays.
                 let keys = servers.keys().await;

@@ -22,6 +22,8 @@ on_each_kind_of_nodes! {
     [
         memory_x1: Nodes::memory(1),
         memory_x5: Nodes::memory(5),
+        actor_x1: Nodes::actor(1),
+        unordered_x3: Nodes::unordered(3),
         redis_x1: Nodes::redis(1).await,
         redis_x5: Nodes::redis(5).await,
         redis_x1_redisson: Nodes::redis(1).await.redisson(),

@@ -1,5 +1,6 @@
-//! What every kind of nodes has to do alike. Each behaviour runs on one node and on five, in memory
-//! and on real servers, in the plain dialect and in that of Redisson.
+//! What every kind of nodes has to do alike. Each behaviour runs on one node and on five, in memory,
+//! on nodes that are written against the public trait, and on real servers, in the plain dialect and in
+//! that of Redisson.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -23,6 +24,12 @@ on_each_kind_of_nodes! {
     [
         memory_x1: Nodes::memory(1),
         memory_x5: Nodes::memory(5),
+        actor_x1: Nodes::actor(1),
+        actor_x3: Nodes::actor(3),
+        actor_x5: Nodes::actor(5),
+        unordered_x1: Nodes::unordered(1),
+        unordered_x3: Nodes::unordered(3),
+        unordered_x5: Nodes::unordered(5),
         redis_x1: Nodes::redis(1).await,
         redis_x5: Nodes::redis(5).await,
         memory_x1_redisson: Nodes::memory(1).redisson(),

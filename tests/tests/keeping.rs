@@ -116,7 +116,9 @@ async fn a_handler_that_keeps_the_lock_of_its_layer_keeps_it(nodes: Nodes) {
 /// Deletes a lock as an operator would, or a server that forgets.
 async fn delete(nodes: &Nodes) {
     match nodes {
-        Nodes::Memory(_) => unreachable!("a node in memory does not forget"),
+        Nodes::Memory(_) | Nodes::Actor(_) | Nodes::Unordered(_) => {
+            unreachable!("a node in memory does not forget")
+        }
         Nodes::Redis(servers) => {
             for server in servers.iter() {
                 let _: i64 = server.probe().await.command(["DEL", KEY]).await;
@@ -203,7 +205,7 @@ async fn an_attempt_that_is_refused_leaves_nothing_for_the_time_it_would_have_he
                 let builder = match &nodes {
                     Nodes::Memory(nodes) => builder.memory_node(&nodes[index]),
                     Nodes::Redis(servers) => builder.url(servers[index].url()),
-                    Nodes::Redisson(_) => unreachable!("in the plain dialect"),
+                    _ => unreachable!("no other nodes"),
                 };
                 managers.push(builder.connect().await.unwrap());
             }

@@ -194,6 +194,7 @@ fn may_hold(vote: &Vote) -> bool {
         | Vote::Failed(
             // What came of the question is not known.
             NodeError::ConnectionBroke(_)
+            | NodeError::NoAnswer(_)
             | NodeError::NotUnderstood
             // Set, but it does not count.
             | NodeError::Restarted { .. }

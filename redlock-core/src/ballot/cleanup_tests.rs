@@ -12,15 +12,27 @@ use crate::node::fake::Mode;
 /// A server inside of a transaction answers `QUEUED`, and sets the lock afterwards.
 #[tokio::test(start_paused = true)]
 async fn a_node_whose_answer_was_not_understood_is_cleaned_up() {
+    is_cleaned_up_after(Mode::NotUnderstood, NodeError::NotUnderstood).await;
+}
+
+/// A node may have a limit of its own for how long it waits for its store.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_gave_up_waiting_for_its_store_is_cleaned_up() {
+    let no_answer = NodeError::NoAnswer(Duration::from_millis(20));
+    is_cleaned_up_after(Mode::TimedOut, no_answer).await;
+}
+
+/// Two of three nodes set the lock, and reply with an error.
+async fn is_cleaned_up_after(mode: Mode, error: NodeError) {
     const EXPIRE: Duration = Duration::from_secs(30);
     let setup = Setup::new(3);
-    setup.set(&[Mode::NotUnderstood, Mode::NotUnderstood, Mode::Up(Duration::ZERO)]);
+    setup.set(&[mode, mode, Mode::Up(Duration::ZERO)]);
     let attempt = Arc::new(attempt("order:42"));
     let Err(Refusal::Unavailable(votes)) = setup.ballot.acquire(&attempt, EXPIRE).await else {
         panic!("granted or contended")
     };
-    let not_understood = Vote::Failed(NodeError::NotUnderstood);
-    let count = votes.iter().filter(|(_, vote)| *vote == Some(&not_understood)).count();
+    let failed = Vote::Failed(error);
+    let count = votes.iter().filter(|(_, vote)| *vote == Some(&failed)).count();
     assert_eq!(count, 2, "{votes}");
     assert!(setup.nodes[0].is_held() && setup.nodes[1].is_held());
     setup.set(&[Mode::Up(Duration::ZERO); 3]);

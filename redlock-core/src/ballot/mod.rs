@@ -125,16 +125,17 @@ impl Ballot {
     /// is or extended.
     pub(crate) async fn extend(&self, attempt: &Arc<Attempt>, expire: Duration) -> Extension {
         let since = self.clock.now();
-        let mut round = Round::new(&self.nodes);
+        let mut extending = Extending { ballot: self, round: Round::new(&self.nodes) };
+        let round = &mut extending.round;
         round.ask(&self.nodes, |_, node| node.call(attempt.extend(expire)));
         // Later than this, the new lease would be over.
         let at_most = validity::remaining(expire, Duration::ZERO);
         let decision = round.decide(&self.nodes, self.limits(at_most)).await;
-        let extension = match decision {
+        match decision {
             Decision::Granted => {
                 telemetry::extension("extended");
-                self.restore(attempt, expire, &mut round);
-                return Extension::Extended { since };
+                self.restore(attempt, expire, round);
+                Extension::Extended { since }
             }
             Decision::Denied if round.tally().said_no() => {
                 telemetry::extension("lost");
@@ -144,9 +145,7 @@ impl Ballot {
                 telemetry::extension("unavailable");
                 Extension::Unavailable(round.votes(&self.nodes))
             }
-        };
-        self.await_rest(&mut round);
-        extension
+        }
     }
 
     /// Asks the nodes to release the attempt, which runs out by itself at `until`. Dropping it moves
@@ -226,6 +225,19 @@ impl Ballot {
         if let Some(rest) = round.take_rest() {
             self.cleanup.await_answers(rest);
         }
+    }
+}
+
+/// Awaits the replies that are missing when an extension is decided or dropped. A release may follow, and a
+/// node that does not keep the order by itself has to wait for the extension's reply before it.
+struct Extending<'a> {
+    ballot: &'a Ballot,
+    round: Round,
+}
+
+impl Drop for Extending<'_> {
+    fn drop(&mut self) {
+        self.ballot.await_rest(&mut self.round);
     }
 }
 

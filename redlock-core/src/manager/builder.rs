@@ -22,7 +22,7 @@ const MAX_WAITERS: usize = 1000;
 ///
 /// | option | default | allowed |
 /// |---|---|---|
-/// | [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node) | none | 1 to 63 nodes |
+/// | [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node), [`node`](Self::node) | none | 1 to 63 nodes |
 /// | [`prefix`](Self::prefix) | none | up to 100 bytes without control characters |
 /// | [`dialect`](Self::dialect) | [`Plain`](Dialect::Plain) | |
 /// | [`expire`](Self::expire) | 30 s | 10 ms to 7 days |
@@ -111,7 +111,10 @@ impl LockManagerBuilder {
 
     /// Adds a node of another kind, see [`node`](crate::node). A node that is not
     /// [ordered](crate::node::Capabilities::ordered) is wrapped by [`Ordered`].
-    pub fn node(mut self, node: impl Node + Clone) -> Self {
+    ///
+    /// A store must not be added twice, because its vote would count twice. The manager cannot find that
+    /// out by itself.
+    pub fn node(mut self, node: impl Node) -> Self {
         self.nodes.push(NodeConfig::Node(if node.capabilities().ordered {
             Arc::new(node)
         } else {

@@ -19,7 +19,7 @@ use crate::lease::{CleanupTasks, Keeper};
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
 use crate::node::redis::{Endpoint, RedisNode, Servers};
-use crate::node::{Node, NodeStatus, StatusReceiver};
+use crate::node::{LeaseRange, Node, NodeStatus, StatusReceiver};
 use crate::queue::Queues;
 use crate::quorum::quorum;
 use crate::runtimes::Runtimes;
@@ -78,6 +78,7 @@ impl LockManagerBuilder {
         check_memory_nodes(&self.nodes)?;
         let connect_timeout = self.connect_timeout;
         let manager = self.wire(nodes, clock);
+        manager.context.check_expire(manager.context.expire)?;
         for node in &redis_nodes {
             manager.context.runtimes.serve(node);
         }
@@ -130,6 +131,9 @@ impl LockManagerBuilder {
         let cleanup_tasks = CleanupTasks::new(Arc::clone(&clock), &runtimes);
         let cleanup: Arc<dyn Cleanup> = Arc::<CleanupTasks>::clone(&cleanup_tasks);
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
+        let leases = LeaseRange::of(&nodes);
+        let cannot_fence = nodes.iter().find(|node| !node.capabilities().fencing);
+        let cannot_fence = cannot_fence.map(|node| Arc::clone(node.name()));
         let ballot = Ballot::new(nodes, node_timeout, clock, cleanup);
         let keeper = Arc::new(Keeper::new(ballot.clone()));
         runtimes.serve(&keeper);
@@ -143,6 +147,8 @@ impl LockManagerBuilder {
             dialect,
             expire,
             log_limit,
+            leases,
+            cannot_fence,
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),

@@ -7,6 +7,8 @@ mod connect;
 mod flood_tests;
 #[cfg(test)]
 mod log_tests;
+#[cfg(test)]
+mod node_tests;
 
 use std::fmt;
 use std::sync::Arc;

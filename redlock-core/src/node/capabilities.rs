@@ -1,7 +1,10 @@
 //! What a node can do.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::Node;
+use crate::error::InvalidOption;
 use crate::validity;
 
 /// What a node can do. A request that needs more is refused before any node is asked.
@@ -10,9 +13,11 @@ use crate::validity;
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// The shortest lease. Defaults to 10 ms, which is also the shortest lease of a request.
+    /// The shortest lease that the node grants. Defaults to 10 ms, which is also the shortest lease of a
+    /// request.
     pub shortest_lease: Duration,
-    /// The longest lease. Defaults to 7 days, which is also the longest lease of a request.
+    /// The longest lease that the node grants. Defaults to 7 days, which is also the longest lease of a
+    /// request.
     pub longest_lease: Duration,
     /// Whether the node can number holders, see [`Reply::number`](super::Reply::number). Defaults to
     /// `true`.
@@ -32,5 +37,33 @@ impl Default for Capabilities {
             fencing: true,
             ordered: true,
         }
+    }
+}
+
+/// The leases that all nodes of a manager grant.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeaseRange {
+    shortest: Duration,
+    longest: Duration,
+}
+
+impl LeaseRange {
+    pub(crate) fn of(nodes: &[Arc<dyn Node>]) -> Self {
+        let Capabilities { shortest_lease, longest_lease, .. } = Capabilities::default();
+        let all = Self { shortest: shortest_lease, longest: longest_lease };
+        nodes.iter().map(|node| node.capabilities()).fold(all, |range, node| Self {
+            shortest: range.shortest.max(node.shortest_lease),
+            longest: range.longest.min(node.longest_lease),
+        })
+    }
+
+    /// Refuses a lease that a node does not grant.
+    pub(crate) fn check(self, expire: Duration) -> Result<(), InvalidOption> {
+        let Self { shortest, longest } = self;
+        if (shortest..=longest).contains(&expire) {
+            return Ok(());
+        }
+        let allowed = format!("from {shortest:?} to {longest:?}, the leases that all nodes grant");
+        Err(InvalidOption::new("expire", format!("{expire:?}"), allowed))
     }
 }

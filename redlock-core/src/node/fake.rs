@@ -42,6 +42,8 @@ pub(crate) enum Mode {
     Down,
     /// Executes, but the connection breaks before the answer.
     AnswerLost,
+    /// Executes, and gives up waiting for its store.
+    TimedOut,
     /// Sets the lock, and answers something that is not understood.
     NotUnderstood,
     /// Executes, but what it grants does not count.
@@ -129,6 +131,7 @@ impl FakeNode {
                 };
                 let vote = match mode {
                     Mode::AnswerLost => Vote::Failed(NodeError::ConnectionBroke("reset".into())),
+                    Mode::TimedOut => Vote::Failed(NodeError::NoAnswer(Duration::from_millis(20))),
                     Mode::NotUnderstood if matches!(question, Question::Acquire(..)) => {
                         Vote::Failed(NodeError::NotUnderstood)
                     }

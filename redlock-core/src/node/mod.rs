@@ -16,9 +16,69 @@
 //! A store that also notifies [subscribers](Node::subscribe) of releases lets waiters begin without
 //! delay. Otherwise they poll.
 //!
-//! What else a node must keep is said where it belongs: the meaning of each vote at [`Action`], the order
-//! of execution at [`Node::call`], numbers at [`Reply::number`], the meaning of failures at
-//! [`NodeError`](crate::NodeError).
+//! The page of each item says what it means: [`Action`] the votes, [`Reply::number`] the fencing numbers.
+//! All locks are exclusive locks of one key, so that a node may read [`LockSpec::name`] alone. A node may
+//! ignore the [dialect](LockSpec::dialect) if no other library uses its store.
+//!
+//! ## Order
+//!
+//! A caller may go away, and a quorum of other nodes may decide, while a node has not answered an
+//! acquisition yet. The manager then calls the release without waiting for the answer. If the release
+//! overtook the acquisition, the node would answer [`Vote::Gone`](crate::Vote::Gone) first and set the lock
+//! afterwards: a lock without a holder, until its lease runs out. An extension that is overtaken by a
+//! release with a `min_hold` has the same effect. Therefore:
+//!
+//! * A node executes operations in the order in which their [futures](ReplyFuture) were first polled, from
+//!   whichever tasks and threads. One connection or one channel keeps this order by itself. A store in
+//!   memory may execute the operation inside of [`call`](Node::call).
+//! * A pool of connections, or a client that sends each request in a task of its own, does not keep it.
+//!   Such a node sets [`Capabilities::ordered`] to `false`, and the manager wraps it by [`Ordered`].
+//!
+//! ## Dropped futures
+//!
+//! An operation whose future is dropped before its first poll must not be sent. If the future is dropped
+//! later, the operation may be executed or not: the manager releases what it may have acquired. Even then it
+//! must not be executed after an operation that was polled later.
+//!
+//! ## Threads and runtimes
+//!
+//! `call`, [`subscribe`](Node::subscribe), and the first poll of a future happen in any thread, also outside
+//! of every Tokio runtime: a guard may be dropped there. They must not block. A node that spawns tasks or
+//! uses timers keeps the [`Handle`](tokio::runtime::Handle) of a runtime, instead of asking for the current
+//! one. The first poll has to send the operation, as there may be no other for a while.
+//!
+//! ## Failures
+//!
+//! A node that cannot say how an operation ended votes [`Vote::Failed`](crate::Vote::Failed). For an
+//! acquisition the [`NodeError`](crate::NodeError) decides whether the manager has to release it. A lock
+//! that was set by an acquisition that counts as *not executed* stays until its lease runs out. If in doubt,
+//! a node replies with `ConnectionBroke`.
+//!
+//! | failure | for a node that | the operation |
+//! |---|---|---|
+//! | `NotConnected` | cannot reach its store, and has sent nothing | was not executed |
+//! | `Server` | got an error from its store instead of an answer | was not executed |
+//! | `NotPermitted` | lacks a right; waiters do not expect this to end soon | was not executed |
+//! | `SameServer` | found that another node of the manager has the same store; as a [status](NodeStatus::Down) it makes `connect` fail | was not executed |
+//! | `ConnectionBroke` | has sent the operation, and cannot receive the answer any more | may have been executed, or still be |
+//! | `NoAnswer` | has sent the operation, and has waited for the answer for too long | may have been executed, or still be |
+//! | `NotUnderstood` | got an answer that it does not understand | may have been executed |
+//! | `Restarted`, `ClockStepped` | has a store that may have forgotten locks, so that its grants do not count | may have been executed |
+//!
+//! A failure by [`ReplyFuture::ready`] always means that the operation was not sent.
+//!
+//! A release that failed is called again until the node confirms it or the lease has run out, but only
+//! while the [status](Node::status) is [`Up`](NodeStatus::Up). A failed extension is no denial: the holder
+//! keeps its lock for the rest of the lease.
+//!
+//! ## Secrets
+//!
+//! Whoever knows a [token](Op::token) can release or extend the lock. A node writes it to its store and
+//! nowhere else: not to logs, errors, metrics, or the `Debug` text of the node. The texts inside of a
+//! [`NodeError`](crate::NodeError) and the [name](Node::name) of a node reach logs: they must not contain
+//! passwords.
+//!
+//! ## Example
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -105,6 +165,8 @@
 
 mod capabilities;
 #[cfg(test)]
+pub(crate) mod deferring;
+#[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
 mod op;
@@ -120,6 +182,7 @@ use std::time::Duration;
 
 pub use crate::lock::{LockName, LockSpec, Mode, Token};
 pub use capabilities::Capabilities;
+pub(crate) use capabilities::LeaseRange;
 pub use op::{Action, Op, Reply};
 pub use ordered::Ordered;
 pub use reply_future::ReplyFuture;
@@ -138,22 +201,23 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Executes an operation.
     ///
-    /// A node must execute operations in the order in which their futures were first polled, whoever
-    /// polls them, so that a release never overtakes the acquisition that it cleans up after. A store
-    /// that cannot keep this order says so in its [capabilities](Capabilities::ordered).
+    /// A node must execute operations in the [order](self#order) in which their futures were first polled,
+    /// so that a release never overtakes the acquisition that it cleans up after. A store that cannot keep
+    /// this order says so in its [capabilities](Capabilities::ordered).
     ///
-    /// The manager polls the future of an acquisition until it completes, even if the caller has gone,
-    /// unless the manager is shut down or its last runtime ends. It does not repeat an operation that
+    /// The manager polls the future of an acquisition or an extension until it completes, even if the caller
+    /// has gone, unless the manager is shut down or its last runtime ends. It does not repeat an operation that
     /// failed; only a release that was not confirmed is called again, until the lease has run out.
     ///
-    /// A node without a connection should reply at once, by [`Vote::Failed`](crate::Vote::Failed): nobody
-    /// waits for it then.
+    /// A node without a connection should reply at once, by [`Vote::Failed`](crate::Vote::Failed): no caller
+    /// waits for it then. See [there](self#failures) for which failure means what.
     fn call(&self, op: Op) -> ReplyFuture;
 
     /// Calls `notify` whenever a lock of this spec is released, until the subscription is dropped.
     ///
     /// Notifications may get lost, and may come too often: a waiter polls beside them, and asks again. A
-    /// store that has none returns `Subscription::new(|| {})`.
+    /// store that has none returns `Subscription::new(|| {})`. A lock whose lease runs out needs no
+    /// notification: waiters know [when](crate::Vote::Held) that will be.
     fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription;
 
     /// Returns the status of the node.

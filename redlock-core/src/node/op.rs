@@ -30,11 +30,12 @@ impl Op {
 ///
 /// | action | [`Vote::Granted`] | other votes |
 /// |---|---|---|
-/// | `Acquire` | the lock was free, and is now held by the token | [`Vote::Held`]: another token holds it |
+/// | `Acquire` | the lock was free, and is now held by the token | [`Vote::Held`]: another token holds it, or this one already; nothing was changed |
 /// | `Extend`, `Confirm`, `Release` | the token holds the lock, and it was done | [`Vote::Gone`]: the token does not hold it; nothing was changed |
 ///
 /// Every action may also vote [`Vote::Foreign`], where something that is no lock stands at a key, and
-/// [`Vote::Failed`].
+/// [`Vote::Failed`]. A node replies to an action that it does not know by
+/// [`NodeError::Server`](crate::NodeError::Server).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
@@ -46,8 +47,10 @@ pub enum Action {
         lease: Duration,
         /// Whether to number the holder: see [`Reply::number`].
         fenced: bool,
-        /// Whether a refusal should say for how long another holds the lock. Finding out may cost the
-        /// node another round trip.
+        /// Whether a refusal should say for how long another holds the lock, which may cost the node
+        /// another round trip. If this is `false`, the caller does not need the time, and the node replies
+        /// without that round trip. A node that learns the time together with the refusal always tells
+        /// it. One that never does (`Held { remaining: None }`) makes its waiters poll.
         lookup: bool,
     },
     /// Let the lease last for at least this time from now. Never shorten it.
@@ -65,7 +68,8 @@ pub enum Action {
     /// Remove the lock, and notify its [subscribers](super::Node::subscribe).
     #[non_exhaustive]
     Release {
-        /// Instead of removing the lock, let its lease end after this time, if it lasts longer.
+        /// Instead of removing the lock, let its lease end after this time, if it lasts longer. The
+        /// subscribers are notified nevertheless: the lock ends sooner than they were told.
         min_hold: Option<Duration>,
     },
 }
@@ -81,7 +85,8 @@ pub struct Reply {
     /// for any lock or at least for a lock with these keys. A node that may lose its data should not
     /// count below the time in microseconds since 1970, so that its numbers grow even then.
     pub number: Option<i64>,
-    /// After a granted `Release`: how many subscribers were notified, as far as the node knows.
+    /// After a granted `Release`: how many subscribers were notified, as far as the node knows. If there
+    /// are more than this process has, the next waiter of this process gives the others a turn.
     pub listeners: Option<usize>,
 }
 

@@ -1,12 +1,14 @@
 //! Order for stores that do not keep it.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{Shared, WeakShared, join_all};
 use parking_lot::Mutex;
-use tokio::sync::Notify as Wake;
 
 use super::{
     Action, Capabilities, Node, Notify, Op, ReplyFuture, Silence, StatusReceiver, Subscription,
@@ -14,64 +16,69 @@ use super::{
 use crate::lock::{LockSpec, Token};
 
 /// Makes a node of a store that does not execute operations in the order of their first polls, such as a
-/// pool of connections to a database: a release is sent only when the acquisition with the same token has
-/// been answered.
+/// pool of connections to a database: a release is sent only when the acquisitions and extensions with the
+/// same token have been answered. An extension may not come after a release either, because a release
+/// with [`min_hold`](Action::Release) leaves the lock in place, for the extension to prolong.
 ///
-/// An acquisition whose future is dropped before the answer counts as answered.
+/// An operation whose future is dropped before the release is called counts as answered. If the store
+/// executes it after the release, the lock stays until its lease runs out. The manager drops such a future
+/// only when it is shut down, or when its last runtime ends.
+///
+/// [`LockManagerBuilder::node`](crate::LockManagerBuilder::node) wraps a node that is not
+/// [ordered](Capabilities::ordered) by itself.
 #[derive(Debug)]
 pub struct Ordered<N> {
-    node: N,
+    node: Arc<N>,
     in_flight: InFlight,
 }
 
-/// The acquisitions that have not been answered.
+/// The acquisitions and extensions that have not been answered.
 #[derive(Clone, Default)]
-struct InFlight(Arc<Mutex<HashMap<Token, Arc<Wake>>>>);
+struct InFlight(Arc<Mutex<HashMap<Token, Vec<WeakShared<ReplyFuture>>>>>);
 
-/// Ends an acquisition.
-struct Answered {
+/// An operation that has not been answered. A release with the same token polls the reply, too.
+struct Unanswered {
     in_flight: InFlight,
     token: Token,
+    reply: Shared<ReplyFuture>,
 }
 
 impl<N: Node> Ordered<N> {
     /// Wraps a node.
     pub fn new(node: N) -> Self {
-        Self { node, in_flight: InFlight::default() }
+        Self { node: Arc::new(node), in_flight: InFlight::default() }
     }
 }
 
 impl InFlight {
-    fn begin(&self, token: Token) -> Answered {
-        self.0.lock().entry(token).or_default();
-        Answered { in_flight: self.clone(), token }
+    fn begin(&self, token: Token, reply: ReplyFuture) -> Unanswered {
+        let reply = reply.shared();
+        self.0.lock().entry(token).or_default().extend(reply.downgrade());
+        Unanswered { in_flight: self.clone(), token, reply }
     }
 
+    /// Waits until the operations that are under way now have been answered.
     async fn answered(&self, token: &Token) {
-        loop {
-            let Some(wake) = self.0.lock().get(token).cloned() else { return };
-            let answered = wake.notified();
-            tokio::pin!(answered);
-            answered.as_mut().enable();
-            // Answered in between.
-            if !self.0.lock().contains_key(token) {
-                return;
-            }
-            answered.await;
-        }
+        let earlier = self.0.lock().get(token).cloned().unwrap_or_default();
+        let replies: Vec<_> = earlier.iter().filter_map(WeakShared::upgrade).collect();
+        join_all(replies).await;
     }
 }
 
-impl Drop for Answered {
+impl Drop for Unanswered {
     fn drop(&mut self) {
-        let wake = self.in_flight.0.lock().remove(&self.token);
-        if let Some(wake) = wake {
-            wake.notify_waiters();
+        let mut in_flight = self.in_flight.0.lock();
+        let Entry::Occupied(mut operations) = in_flight.entry(self.token) else { return };
+        operations
+            .get_mut()
+            .retain(|other| !other.upgrade().is_none_or(|other| other.ptr_eq(&self.reply)));
+        if operations.get().is_empty() {
+            operations.remove();
         }
     }
 }
 
-impl<N: Node + Clone> Node for Ordered<N> {
+impl<N: Node> Node for Ordered<N> {
     fn name(&self) -> &Arc<str> {
         self.node.name()
     }
@@ -83,21 +90,25 @@ impl<N: Node + Clone> Node for Ordered<N> {
     fn call(&self, op: Op) -> ReplyFuture {
         let (in_flight, token) = (self.in_flight.clone(), op.token);
         match op.action {
-            Action::Acquire { .. } => {
+            Action::Acquire { .. } | Action::Extend { .. } => {
                 let reply = self.node.call(op);
+                // A failure that is there already was not sent.
+                if reply.as_ready().is_some() {
+                    return reply;
+                }
                 ReplyFuture::new(async move {
-                    let _answered = in_flight.begin(token);
-                    reply.await
+                    let unanswered = in_flight.begin(token, reply);
+                    unanswered.reply.clone().await
                 })
             }
             Action::Release { .. } => {
-                let node = self.node.clone();
+                let node = Arc::clone(&self.node);
                 ReplyFuture::new(async move {
                     in_flight.answered(&token).await;
                     node.call(op).await
                 })
             }
-            Action::Extend { .. } | Action::Confirm { .. } => self.node.call(op),
+            Action::Confirm { .. } => self.node.call(op),
         }
     }
 
@@ -117,5 +128,165 @@ impl<N: Node + Clone> Node for Ordered<N> {
 impl fmt::Debug for InFlight {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("InFlight").field(&self.0.lock().len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::key::LockKey;
+    use crate::lock::{Dialect, LockName, Mode};
+    use crate::node::deferring::DeferringNode;
+
+    /// The operations of one attempt to hold a lock.
+    struct Attempt(Arc<LockSpec>, Token);
+
+    impl Attempt {
+        fn new(key: &str) -> Self {
+            let name = LockName::new("", &LockKey::new(key).unwrap());
+            let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+            Self(Arc::new(spec), Token::random(Dialect::Plain))
+        }
+
+        /// Calls the node, and polls the future once.
+        fn send(&self, node: &impl Node, action: Action) -> ReplyFuture {
+            let mut reply = node.call(Op::new(&self.0, self.1, action));
+            assert!((&mut reply).now_or_never().is_none());
+            reply
+        }
+
+        fn acquire(&self, node: &impl Node) -> ReplyFuture {
+            let lease = Duration::from_secs(5);
+            self.send(node, Action::Acquire { lease, fenced: false, lookup: true })
+        }
+
+        fn release(&self, node: &impl Node) -> ReplyFuture {
+            self.send(node, Action::Release { min_hold: None })
+        }
+    }
+
+    fn is_under_way(reply: &mut ReplyFuture) -> bool {
+        reply.now_or_never().is_none()
+    }
+
+    #[test]
+    fn a_release_waits_for_its_own_acquisition_and_for_no_other() {
+        let (node, mut sent) = DeferringNode::new();
+        let (store, node) = (node.store.clone(), Ordered::new(node));
+        let [slow, fast, idle] = ["slow", "fast", "idle"].map(Attempt::new);
+        let mut slow_acquisition = slow.acquire(&node);
+        let mut fast_acquisition = fast.acquire(&node);
+        let (slow_sent, fast_sent) = (sent.try_recv().unwrap(), sent.try_recv().unwrap());
+        let mut slow_release = slow.release(&node);
+        let mut fast_release = fast.release(&node);
+        sent.try_recv().unwrap_err();
+
+        // Nothing of this attempt is under way.
+        let _idle_release = idle.release(&node);
+        assert!(sent.try_recv().unwrap().is_release());
+
+        fast_sent.execute();
+        assert!(!is_under_way(&mut fast_acquisition));
+        assert!(is_under_way(&mut slow_release) && is_under_way(&mut fast_release));
+        assert_eq!(sent.try_recv().unwrap().op.token, fast.1);
+        sent.try_recv().unwrap_err();
+
+        slow_sent.execute();
+        assert!(!is_under_way(&mut slow_acquisition));
+        assert!(is_under_way(&mut slow_release));
+        let release = sent.try_recv().unwrap();
+        assert_eq!(release.op.token, slow.1);
+        release.execute();
+        assert!(!is_under_way(&mut slow_release));
+        assert_eq!(store.time_to_live("slow"), None);
+        assert!(node.in_flight.0.lock().is_empty());
+    }
+
+    /// The manager is shut down, or its last runtime ends: no task polls the acquisition any more.
+    #[test]
+    fn a_dropped_acquisition_does_not_block_the_release() {
+        let (node, mut sent) = DeferringNode::new();
+        let node = Ordered::new(node);
+        let attempt = Attempt::new("a");
+        let acquisition = attempt.acquire(&node);
+        assert!(!sent.try_recv().unwrap().is_release());
+        drop(acquisition);
+        let _release = attempt.release(&node);
+        assert!(sent.try_recv().unwrap().is_release());
+        assert!(node.in_flight.0.lock().is_empty());
+    }
+
+    #[test]
+    fn a_release_polls_an_acquisition_that_is_dropped_or_not_polled_meanwhile() {
+        for is_dropped in [false, true] {
+            let (node, mut sent) = DeferringNode::new();
+            let node = Ordered::new(node);
+            let attempt = Attempt::new("a");
+            let acquisition = attempt.acquire(&node);
+            let on_the_way = sent.try_recv().unwrap();
+            let mut release = attempt.release(&node);
+            let _not_polled = (!is_dropped).then_some(acquisition);
+            assert!(is_under_way(&mut release));
+            sent.try_recv().unwrap_err();
+            on_the_way.execute();
+            assert!(is_under_way(&mut release));
+            assert!(sent.try_recv().unwrap().is_release());
+        }
+    }
+
+    /// The extension would prolong a lock that stays for its `min_hold`.
+    #[test]
+    fn a_release_waits_for_the_extension_before_it() {
+        let (node, mut sent) = DeferringNode::new();
+        let (store, node) = (node.store.clone(), Ordered::new(node));
+        let attempt = Attempt::new("a");
+        let mut acquisition = attempt.acquire(&node);
+        sent.try_recv().unwrap().execute();
+        assert!(!is_under_way(&mut acquisition));
+        let [short, long] = [10, 300].map(Duration::from_secs);
+        let _extension = attempt.send(&node, Action::Extend { lease: long });
+        let extend = sent.try_recv().unwrap();
+        let mut release = attempt.send(&node, Action::Release { min_hold: Some(short) });
+        sent.try_recv().unwrap_err();
+        extend.execute();
+        assert!(is_under_way(&mut release));
+        sent.try_recv().unwrap().execute();
+        assert!(!is_under_way(&mut release));
+        assert!(store.time_to_live("a").unwrap() <= short);
+    }
+
+    /// The node is late with the acquisition, has denied an extension, and gets the lock once more.
+    #[test]
+    fn a_release_waits_for_both_acquisitions_with_its_token() {
+        let (node, mut sent) = DeferringNode::new();
+        let node = Ordered::new(node);
+        let attempt = Attempt::new("a");
+        let mut acquisitions = [attempt.acquire(&node), attempt.acquire(&node)];
+        let on_the_way = [sent.try_recv().unwrap(), sent.try_recv().unwrap()];
+        let mut release = attempt.release(&node);
+        for (acquisition, on_the_way) in acquisitions.iter_mut().zip(on_the_way) {
+            assert!(is_under_way(&mut release));
+            sent.try_recv().unwrap_err();
+            on_the_way.execute();
+            assert!(!is_under_way(acquisition));
+        }
+        assert!(is_under_way(&mut release));
+        assert!(sent.try_recv().unwrap().is_release());
+    }
+
+    /// The two futures belong to different tasks.
+    #[tokio::test]
+    async fn the_answer_of_the_acquisition_wakes_the_release() {
+        let (node, mut sent) = DeferringNode::new();
+        let node = Ordered::new(node);
+        let attempt = Attempt::new("a");
+        let acquisition = tokio::spawn(attempt.acquire(&node));
+        let on_the_way = sent.recv().await.unwrap();
+        let release = tokio::spawn(attempt.release(&node));
+        on_the_way.execute();
+        acquisition.await.unwrap();
+        let patience = Duration::from_secs(10);
+        tokio::time::timeout(patience, sent.recv()).await.unwrap().unwrap().execute();
+        release.await.unwrap();
     }
 }

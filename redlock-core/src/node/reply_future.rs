@@ -28,7 +28,8 @@ impl ReplyFuture {
         Self(State::Pending(Box::pin(future)))
     }
 
-    /// A reply that is there already.
+    /// A reply that is there already. A [failure](crate::Vote::Failed) means that the operation was not sent,
+    /// whatever the error is.
     pub fn ready(reply: impl Into<Reply>) -> Self {
         Self(State::Ready(Some(reply.into())))
     }

@@ -16,7 +16,8 @@ pub enum NodeStatus {
     Connecting,
     /// The node can be asked.
     Up,
-    /// The node cannot be asked, for this reason. A node that can recover keeps trying.
+    /// The node cannot be asked, for this reason. A node that can recover keeps trying, and is
+    /// [`Up`](Self::Up) again when it has: releases wait for that.
     Down(NodeError),
 }
 

@@ -4,7 +4,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// What a node calls when a lock is released. It returns at once, and may be called from any thread.
+/// What a node calls when a lock is released. It returns at once, does not call the node, and may be called
+/// from any thread.
 pub type Notify = Arc<dyn Fn() + Send + Sync>;
 
 pub(crate) type Ready = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;

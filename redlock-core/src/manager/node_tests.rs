@@ -1,0 +1,127 @@
+//! Nodes of a service's own, as a manager uses them.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+
+use super::LockManager;
+use crate::error::{ConnectError, ExtendError, LockError};
+use crate::node::Node;
+use crate::node::deferring::DeferringNode;
+
+const SOON: Duration = Duration::from_secs(10);
+
+/// Without the order the release comes first, and the lock stays until its lease runs out.
+#[tokio::test]
+async fn a_release_waits_for_the_acquisition_on_a_node_that_does_not_keep_the_order() {
+    let (node, mut sent) = DeferringNode::new();
+    let store = node.store.clone();
+    let locks = LockManager::builder().node(node).connect().await.unwrap();
+    let mut acquisition = Box::pin(locks.lock("order:42").try_acquire());
+    assert!(acquisition.as_mut().now_or_never().is_none());
+    let acquire = sent.try_recv().unwrap();
+    drop(acquisition);
+    sent.try_recv().unwrap_err();
+
+    acquire.execute();
+    assert_eq!(store.len(), 1);
+    let release = tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap();
+    assert!(release.is_release());
+    release.execute();
+    assert!(store.is_empty());
+}
+
+#[tokio::test]
+async fn an_ordered_node_is_sent_operations_as_they_come() {
+    let (mut node, mut sent) = DeferringNode::new();
+    node.capabilities.ordered = true;
+    let locks = LockManager::builder().node(node).connect().await.unwrap();
+    let mut acquisition = Box::pin(locks.lock("order:42").try_acquire());
+    assert!(acquisition.as_mut().now_or_never().is_none());
+    drop(acquisition);
+    assert!(!sent.try_recv().unwrap().is_release());
+    assert!(sent.try_recv().unwrap().is_release());
+}
+
+#[tokio::test]
+async fn fenced_locks_need_nodes_that_can_number_holders() {
+    let (mut node, mut sent) = DeferringNode::new();
+    node.capabilities.fencing = false;
+    let name = node.name().to_string();
+    let locks = LockManager::builder().node(node).connect().await.unwrap();
+    let error = locks.lock("order:42").fenced().try_acquire().await.unwrap_err();
+    let LockError::InvalidOption(invalid) = &error else { panic!("{error:?}") };
+    assert_eq!(invalid.option(), "fenced");
+    assert!(error.to_string().contains(&name), "{error}");
+    sent.try_recv().unwrap_err();
+}
+
+#[tokio::test]
+async fn a_lease_that_a_node_does_not_grant_is_an_invalid_option() {
+    let [short, long, longer] = [1, 5, 6].map(Duration::from_secs);
+    let (mut node, mut sent) = DeferringNode::new();
+    node.capabilities.shortest_lease = short;
+    node.capabilities.longest_lease = long;
+    let locks = LockManager::builder().node(node).expire(long).connect().await.unwrap();
+    let too_short = short - Duration::from_millis(1);
+    for (expire, expected) in [
+        (longer, "expire is 6s, but must be from 1s to 5s, the leases that all nodes grant"),
+        (too_short, "expire is 999ms, but must be from 1s to 5s, the leases that all nodes grant"),
+    ] {
+        let error = locks.lock("order:42").expire(expire).try_acquire().await.unwrap_err();
+        assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
+        assert_eq!(error.to_string(), expected);
+    }
+    sent.try_recv().unwrap_err();
+
+    let acquisition = tokio::spawn(locks.lock("order:42").expire(short).try_acquire());
+    tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap().execute();
+    let guard = acquisition.await.unwrap().unwrap();
+    let error = guard.extend(longer).await.unwrap_err();
+    assert!(matches!(error, ExtendError::InvalidOption(_)), "{error:?}");
+    sent.try_recv().unwrap_err();
+}
+
+/// The range of a manager is what its nodes have in common.
+#[tokio::test]
+async fn connect_refuses_a_default_lease_that_a_node_does_not_grant() {
+    let [short, long, longer] = [1, 5, 6].map(Duration::from_secs);
+    let builder = || {
+        let nodes = [(); 3].map(|()| DeferringNode::new().0);
+        let [mut first, mut second, third] = nodes;
+        first.capabilities.shortest_lease = short;
+        second.capabilities.longest_lease = long;
+        LockManager::builder().node(first).node(second).node(third)
+    };
+    for expire in [short / 2, longer] {
+        let error = builder().expire(expire).connect().await.unwrap_err();
+        assert!(matches!(error, ConnectError::InvalidOption(_)), "{error:?}");
+        assert!(error.to_string().contains("from 1s to 5s"), "{error}");
+    }
+    for expire in [short, long] {
+        builder().expire(expire).connect().await.unwrap();
+    }
+}
+
+/// Without the order the extension prolongs a lock that was released, and stays for its `min_hold`.
+#[tokio::test]
+async fn a_release_waits_for_an_extension_whose_caller_has_gone() {
+    let [min_hold, long] = [60, 300].map(Duration::from_secs);
+    let (node, mut sent) = DeferringNode::new();
+    let store = node.store.clone();
+    let locks = LockManager::builder().node(node).connect().await.unwrap();
+    let request = locks.lock("order:42").expire(min_hold).min_hold(min_hold);
+    let acquisition = tokio::spawn(request.try_acquire());
+    tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap().execute();
+    let guard = acquisition.await.unwrap().unwrap();
+
+    assert!(guard.extend(long).now_or_never().is_none());
+    drop(guard);
+    let extend = sent.try_recv().unwrap();
+    sent.try_recv().unwrap_err();
+    extend.execute();
+    let release = tokio::time::timeout(SOON, sent.recv()).await.unwrap().unwrap();
+    assert!(release.is_release());
+    release.execute();
+    assert!(store.time_to_live("order:42").unwrap() <= min_hold);
+}

@@ -1,0 +1,80 @@
+//! A node whose store executes an operation when the test says so.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+use tokio::sync::{mpsc, oneshot};
+
+use super::memory::MemoryNode;
+use super::{
+    Action, Capabilities, Node, NodeStatus, Notify, Op, Reply, ReplyFuture, StatusReceiver,
+    StatusSender, Subscription,
+};
+use crate::lock::LockSpec;
+
+/// A node whose store executes an operation when the test says so, in any order.
+#[derive(Debug)]
+pub(crate) struct DeferringNode {
+    pub(crate) store: MemoryNode,
+    pub(crate) capabilities: Capabilities,
+    sent: mpsc::UnboundedSender<Sent>,
+    status: StatusSender,
+}
+
+/// An operation that is on its way to the store.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub(crate) op: Op,
+    store: MemoryNode,
+    reply: oneshot::Sender<Reply>,
+}
+
+impl DeferringNode {
+    /// A node that does not keep the order, and the operations that are sent to its store.
+    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Sent>) {
+        let (sent, operations) = mpsc::unbounded_channel();
+        let capabilities = Capabilities { ordered: false, ..Capabilities::default() };
+        let (store, status) = (MemoryNode::new(), StatusSender::new(NodeStatus::Up));
+        (Self { store, capabilities, sent, status }, operations)
+    }
+}
+
+impl Sent {
+    pub(crate) fn is_release(&self) -> bool {
+        matches!(self.op.action, Action::Release { .. })
+    }
+
+    /// Executes the operation, and replies.
+    pub(crate) fn execute(self) {
+        let reply = self.store.call(self.op).now_or_never().unwrap();
+        // Executed even if the future of the reply was dropped.
+        let _ = self.reply.send(reply);
+    }
+}
+
+impl Node for DeferringNode {
+    fn name(&self) -> &Arc<str> {
+        self.store.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.capabilities.clone()
+    }
+
+    fn call(&self, op: Op) -> ReplyFuture {
+        let (store, sent) = (self.store.clone(), self.sent.clone());
+        ReplyFuture::new(async move {
+            let (reply, replied) = oneshot::channel();
+            sent.send(Sent { op, store, reply }).unwrap();
+            replied.await.unwrap()
+        })
+    }
+
+    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+        self.store.subscribe(spec, notify)
+    }
+
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+}

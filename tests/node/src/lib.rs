@@ -1,0 +1,147 @@
+//! A node that is written against the public trait, as one outside of this workspace would be.
+//!
+//! Its store is a task that owns the locks and is reached over a channel, as a server is reached over a
+//! connection. [`ActorNode`] keeps the order of operations. [`UnorderedNode`] reaches the same store in
+//! any order, as a pool of connections does.
+
+mod store;
+mod unordered;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use redlock_core::node::{
+    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ReplyFuture, StatusReceiver,
+    StatusSender, Subscription,
+};
+use redlock_core::{NodeError, Vote};
+use tokio::sync::{mpsc, oneshot};
+
+use store::{Message, Store};
+pub use unordered::UnorderedNode;
+
+/// A node whose store is a task. Clones reach the same store.
+#[derive(Debug, Clone)]
+pub struct ActorNode(Arc<Connection>);
+
+/// The way to the store.
+#[derive(Debug)]
+struct Connection {
+    name: Arc<str>,
+    messages: mpsc::UnboundedSender<Message>,
+    status: StatusSender,
+    next_subscriber: AtomicU64,
+}
+
+impl ActorNode {
+    /// Starts an empty store in the current Tokio runtime. The node is up at once.
+    pub fn start(name: &str) -> Self {
+        let node = Self::start_unconnected(name);
+        node.bring_up();
+        node
+    }
+
+    /// Starts an empty store that cannot be reached before [`bring_up`](Self::bring_up).
+    pub fn start_unconnected(name: &str) -> Self {
+        let (messages, inbox) = mpsc::unbounded_channel();
+        tokio::spawn(Store::default().run(inbox));
+        Self(Arc::new(Connection {
+            name: name.into(),
+            messages,
+            status: StatusSender::new(NodeStatus::Connecting),
+            next_subscriber: AtomicU64::new(0),
+        }))
+    }
+
+    /// Makes the store unreachable. Its locks stay, and run out.
+    pub fn take_down(&self, reason: &str) {
+        self.0.status.send(NodeStatus::Down(NodeError::NotConnected(reason.into())));
+    }
+
+    /// Makes the store reachable (again).
+    pub fn bring_up(&self) {
+        self.0.status.send(NodeStatus::Up);
+    }
+
+    /// What is left of the lease of a lock, by its full name. `None` if it is free.
+    pub async fn time_to_live(&self, name: &str) -> Option<Duration> {
+        let name = name.to_owned();
+        self.look(move |store| store.time_to_live(&name)).await.flatten()
+    }
+
+    /// How many locks are held.
+    pub async fn len(&self) -> usize {
+        self.look(Store::len).await.unwrap_or_default()
+    }
+
+    /// Whether no lock is held.
+    pub async fn is_empty(&self) -> bool {
+        self.len().await == 0
+    }
+
+    /// How many subscriptions there are.
+    pub async fn subscribers(&self) -> usize {
+        self.look(Store::subscribers).await.unwrap_or_default()
+    }
+
+    /// Looks at the store, also while the node is down.
+    async fn look<T: Send + 'static>(
+        &self,
+        look: impl FnOnce(&Store) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (sender, seen) = oneshot::channel();
+        let look = Box::new(move |store: &Store| drop(sender.send(look(store))));
+        self.0.messages.send(Message::Look(look)).ok()?;
+        seen.await.ok()
+    }
+}
+
+impl Node for ActorNode {
+    fn name(&self) -> &Arc<str> {
+        &self.0.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn call(&self, op: Op) -> ReplyFuture {
+        match self.status().get() {
+            NodeStatus::Up => {}
+            NodeStatus::Down(reason) => return ReplyFuture::ready(Vote::Failed(reason)),
+            _ => {
+                let reason = NodeError::NotConnected("not connected yet".into());
+                return ReplyFuture::ready(Vote::Failed(reason));
+            }
+        }
+        let node = self.clone();
+        ReplyFuture::new(async move {
+            let (sender, reply) = oneshot::channel();
+            // From here on the channel keeps the order.
+            if node.0.messages.send(Message::Call(op, sender)).is_err() {
+                node.take_down("the store has ended");
+                return Vote::Failed(NodeError::NotConnected("the store has ended".into())).into();
+            }
+            // The store may have executed the operation before it ended.
+            let broke = |_| Vote::Failed(NodeError::ConnectionBroke("the store has ended".into()));
+            reply.await.unwrap_or_else(|error| broke(error).into())
+        })
+    }
+
+    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+        let id = self.0.next_subscriber.fetch_add(1, Ordering::Relaxed);
+        let (name, messages) = (spec.name().clone(), self.0.messages.clone());
+        let (sender, subscribed) = oneshot::channel();
+        // A store that has ended notifies nobody: the waiters poll.
+        let _ = messages.send(Message::Subscribe { name: name.clone(), id, notify, done: sender });
+        let unsubscribe = move || drop(messages.send(Message::Unsubscribe { name, id }));
+        Subscription::new(unsubscribe).ready_after(async move {
+            let _ = subscribed.await;
+        })
+    }
+
+    fn status(&self) -> StatusReceiver {
+        self.0.status.subscribe()
+    }
+}

@@ -1,0 +1,124 @@
+//! The store: a task that owns the locks.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use redlock_core::node::{Action, LockName, Notify, Op, Reply, Token};
+use redlock_core::{NodeError, Vote};
+use tokio::sync::{mpsc, oneshot};
+
+/// A message to the store.
+pub(crate) enum Message {
+    Call(Op, oneshot::Sender<Reply>),
+    Subscribe { name: LockName, id: u64, notify: Notify, done: oneshot::Sender<()> },
+    Unsubscribe { name: LockName, id: u64 },
+    Look(Box<dyn FnOnce(&Store) + Send>),
+}
+
+#[derive(Default)]
+pub(crate) struct Store {
+    locks: HashMap<LockName, Lock>,
+    subscribers: HashMap<LockName, Vec<(u64, Notify)>>,
+    /// The greatest number that was given or confirmed, for any lock.
+    number: i64,
+}
+
+struct Lock {
+    token: Token,
+    end: Instant,
+}
+
+impl Store {
+    /// Handles messages in the order in which they were sent, until all nodes are gone.
+    pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
+        while let Some(message) = inbox.recv().await {
+            match message {
+                Message::Call(op, reply) => {
+                    // Executed although its caller has gone: a release comes after it.
+                    let _ = reply.send(self.execute(&op));
+                }
+                Message::Subscribe { name, id, notify, done } => {
+                    self.subscribers.entry(name).or_default().push((id, notify));
+                    let _ = done.send(());
+                }
+                Message::Unsubscribe { name, id } => self.unsubscribe(&name, id),
+                Message::Look(look) => look(&self),
+            }
+        }
+    }
+
+    fn execute(&mut self, op: &Op) -> Reply {
+        let now = Instant::now();
+        self.locks.retain(|_, lock| lock.end > now);
+        let name = op.spec.name();
+        let holder = self.locks.get_mut(name);
+        if let Action::Acquire { lease, fenced, .. } = op.action {
+            if let Some(holder) = holder {
+                return Vote::Held { remaining: Some(holder.end - now) }.into();
+            }
+            self.locks.insert(name.clone(), Lock { token: op.token, end: now + lease });
+            let granted = Reply::new(Vote::Granted);
+            return if fenced { granted.with_number(self.next_number()) } else { granted };
+        }
+        let Some(own) = holder.filter(|holder| holder.token == op.token) else {
+            return Vote::Gone.into();
+        };
+        match op.action {
+            Action::Extend { lease, .. } => own.end = own.end.max(now + lease),
+            Action::Confirm { number, .. } => self.number = self.number.max(number),
+            Action::Release { min_hold, .. } => {
+                match min_hold {
+                    Some(time) => own.end = own.end.min(now + time),
+                    None => drop(self.locks.remove(name)),
+                }
+                return Reply::new(Vote::Granted).with_listeners(self.notify(name));
+            }
+            _ => return Vote::Failed(NodeError::Server("unknown action".into())).into(),
+        }
+        Vote::Granted.into()
+    }
+
+    /// Greater than every number before, also than those of a store that was here before this one.
+    fn next_number(&mut self) -> i64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
+        self.number = (self.number + 1).max(i64::try_from(now).unwrap_or_default());
+        self.number
+    }
+
+    /// Notifies the subscribers of a lock, and returns how many there are.
+    fn notify(&self, name: &LockName) -> usize {
+        let subscribers = self.subscribers.get(name).map_or(&[][..], Vec::as_slice);
+        subscribers.iter().for_each(|(_, notify)| notify());
+        subscribers.len()
+    }
+
+    fn unsubscribe(&mut self, name: &LockName, id: u64) {
+        if let Some(subscribers) = self.subscribers.get_mut(name) {
+            subscribers.retain(|(other, _)| *other != id);
+            if subscribers.is_empty() {
+                self.subscribers.remove(name);
+            }
+        }
+    }
+
+    pub(crate) fn time_to_live(&self, name: &str) -> Option<Duration> {
+        let left = self.locks.get(name)?.end.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        let now = Instant::now();
+        self.locks.values().filter(|lock| lock.end > now).count()
+    }
+
+    pub(crate) fn subscribers(&self) -> usize {
+        self.subscribers.values().map(Vec::len).sum()
+    }
+}
+
+impl fmt::Debug for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Message")
+    }
+}

@@ -1,0 +1,65 @@
+//! The same store, reached in any order.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redlock_core::node::{
+    Capabilities, LockSpec, Node, Notify, Op, ReplyFuture, StatusReceiver, Subscription,
+};
+use redlock_core::{NodeError, Vote};
+use tokio::runtime::Handle;
+
+use crate::ActorNode;
+
+/// The longest time that an operation takes to the store.
+const LONGEST_DELAY: Duration = Duration::from_millis(2);
+
+/// A node that reaches its store in any order, as over a pool of connections: each operation goes its way
+/// in a task of its own.
+#[derive(Debug, Clone)]
+pub struct UnorderedNode {
+    node: ActorNode,
+    /// Operations may come from threads that are in no runtime.
+    runtime: Handle,
+}
+
+impl UnorderedNode {
+    /// Makes a node that reaches the store of `node` by tasks of the current Tokio runtime.
+    pub fn new(node: &ActorNode) -> Self {
+        Self { node: node.clone(), runtime: Handle::current() }
+    }
+}
+
+impl Node for UnorderedNode {
+    fn name(&self) -> &Arc<str> {
+        self.node.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        let mut capabilities = self.node.capabilities();
+        capabilities.ordered = false;
+        capabilities
+    }
+
+    fn call(&self, op: Op) -> ReplyFuture {
+        let (reply, runtime) = (self.node.call(op), self.runtime.clone());
+        ReplyFuture::new(async move {
+            let delay = LONGEST_DELAY.mul_f64(rand::random());
+            let call = runtime.spawn(async move {
+                tokio::time::sleep(delay).await;
+                reply.await
+            });
+            // The task may have sent the operation before its runtime ended.
+            let broke = || Vote::Failed(NodeError::ConnectionBroke("the runtime has ended".into()));
+            call.await.unwrap_or_else(|_| broke().into())
+        })
+    }
+
+    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+        self.node.subscribe(spec, notify)
+    }
+
+    fn status(&self) -> StatusReceiver {
+        self.node.status()
+    }
+}
