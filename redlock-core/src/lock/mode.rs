@@ -8,3 +8,12 @@ pub enum Mode {
     #[default]
     Exclusive,
 }
+
+impl Mode {
+    /// Whether two locks with equal keys may be held at the same time in these modes.
+    pub(crate) fn compatible(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Exclusive, Self::Exclusive) => false,
+        }
+    }
+}

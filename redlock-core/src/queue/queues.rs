@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use super::entry::{EntryState, QueueEntry};
 use super::queue_key::QueueKey;
-use super::wait_queue::{Holder, WaitQueue};
+use super::wait_queue::WaitQueue;
 use crate::ballot::Ballot;
 use crate::lease::Held;
 use crate::lock::LockSpec;
@@ -51,7 +51,7 @@ impl Queues {
 
     /// What is left of the validity of a lock that this process holds.
     pub(crate) fn held_for(&self, spec: &Arc<LockSpec>) -> Option<Duration> {
-        self.by_key.lock().get(&QueueKey::new(spec))?.held_for()
+        self.by_key.lock().get(&QueueKey::new(spec))?.held_for(spec.mode())
     }
 
     /// Ends all waiting; returns what is held in this process, also what was handed over and has not
@@ -62,7 +62,7 @@ impl Queues {
         for queue in by_key.values() {
             queue.waiting.iter().for_each(|entry| entry.changed.notify_one());
         }
-        let holders = by_key.values().filter_map(|queue| queue.holder.as_ref());
+        let holders = by_key.values().flat_map(|queue| &queue.holders);
         holders.map(|holder| Arc::clone(&holder.held)).collect()
     }
 
@@ -74,11 +74,11 @@ impl Queues {
     pub(crate) fn hold(&self, held: &Arc<Held>, scope: Option<u64>) {
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(QueueKey::new(held.attempt().spec())).or_default();
-        queue.holder = Some(Holder::new(Arc::clone(held), scope));
+        queue.hold(held, scope);
         // A quorum has granted it.
         queue.outage = None;
         queue.wake_first();
-        queue.wake_scope();
+        queue.wake_scopes();
     }
 
     /// Notes that a lock that was handed over is held by now, and that its scope shares it from now
@@ -86,9 +86,9 @@ impl Queues {
     pub(crate) fn take_over(&self, held: &Arc<Held>, scope: Option<u64>) {
         let mut by_key = self.by_key.lock();
         let Some(queue) = by_key.get_mut(&QueueKey::new(held.attempt().spec())) else { return };
-        if let Some(holder) = queue.holder.as_mut().filter(|holder| holder.is(held)) {
+        if let Some(holder) = queue.holder(held) {
             holder.scope = scope;
-            queue.wake_scope();
+            queue.wake_scopes();
         }
     }
 
@@ -103,8 +103,7 @@ impl Queues {
     pub(crate) fn pass_on<'a>(&'a self, held: &'a Arc<Held>) -> Option<ReleasePermit<'a>> {
         let mut by_key = self.by_key.lock();
         if let Some(queue) = by_key.get_mut(&QueueKey::new(held.attempt().spec())) {
-            let is_holder = queue.holder.as_ref().is_some_and(|holder| holder.is(held));
-            if is_holder && queue.hand_over(self.ballot.node_timeout) {
+            if queue.hand_over(held, self.ballot.node_timeout) {
                 return None;
             }
         }
@@ -167,10 +166,7 @@ impl Drop for ReleasePermit<'_> {
         let mut by_key = self.queues.by_key.lock();
         let Entry::Occupied(mut entry) = by_key.entry(key) else { return };
         let queue = entry.get_mut();
-        let is_holder = queue.holder.as_ref().is_some_and(|holder| holder.is(self.held));
-        if is_holder {
-            queue.holder = None;
-        }
+        queue.holders.retain(|holder| !holder.is(self.held));
         let this_process_listens = queue.release_signal.is_some();
         queue.fairness.note_release(self.listeners, this_process_listens);
         queue.wake_first();

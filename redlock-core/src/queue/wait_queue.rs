@@ -9,11 +9,13 @@ use super::hand_over::{Fairness, HandOverStreak};
 use super::outage::Outage;
 use super::release_signal::ReleaseSignal;
 use crate::lease::Held;
+use crate::lock::Mode;
 
 /// Who holds one lock in this process, and who waits for it, first come first served.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
-    pub(super) holder: Option<Holder>,
+    /// Several where the modes of their locks are compatible.
+    pub(super) holders: Vec<Holder>,
     pub(super) waiting: VecDeque<Arc<QueueEntry>>,
     /// Kept for as long as somebody waits.
     pub(super) release_signal: Option<Arc<ReleaseSignal>>,
@@ -43,13 +45,35 @@ impl Holder {
 
 impl WaitQueue {
     pub(super) fn is_empty(&self) -> bool {
-        self.holder.is_none() && self.waiting.is_empty()
+        self.holders.is_empty() && self.waiting.is_empty()
     }
 
-    /// What is left of the validity of this process's own lock.
-    pub(super) fn held_for(&self) -> Option<Duration> {
-        let remaining = self.holder.as_ref()?.held.remaining();
+    /// Of the holders of this process that a lock of this mode has to wait for, the one that may hold its
+    /// lock for the longest time.
+    pub(super) fn conflicting(&self, mode: Mode) -> Option<&Arc<Held>> {
+        let holders = self.holders.iter().map(|holder| &holder.held);
+        let conflicting = holders
+            .filter(|held| held.is_valid() && !held.attempt().spec().mode().compatible(mode));
+        conflicting.max_by_key(|held| held.remaining())
+    }
+
+    /// How long a lock of this mode has to wait for this process's own locks.
+    pub(super) fn held_for(&self, mode: Mode) -> Option<Duration> {
+        let remaining = self.conflicting(mode)?.remaining();
         (!remaining.is_zero()).then_some(remaining)
+    }
+
+    /// Adds a holder. Holders whose locks conflict with it have lost theirs: the nodes have granted this one.
+    pub(super) fn hold(&mut self, held: &Arc<Held>, scope: Option<u64>) {
+        let mode = held.attempt().spec().mode();
+        let is_compatible =
+            |holder: &mut Holder| holder.held.attempt().spec().mode().compatible(mode);
+        self.holders.retain_mut(is_compatible);
+        self.holders.push(Holder::new(Arc::clone(held), scope));
+    }
+
+    pub(super) fn holder(&mut self, held: &Arc<Held>) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|holder| holder.is(held))
     }
 
     pub(super) fn wake_first(&self) {
@@ -58,26 +82,35 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes those who wait for what their own scope holds now: they would wait for themselves.
-    pub(super) fn wake_scope(&self) {
-        let Some(Holder { scope: Some(scope), .. }) = self.holder else { return };
-        let own = self.waiting.iter().filter(|entry| entry.options.scope == Some(scope));
+    /// Wakes waiters whose own scope holds the lock now: they would wait for themselves.
+    pub(super) fn wake_scopes(&self) {
+        let holds = |scope| self.holders.iter().any(|holder| holder.scope == scope);
+        let own = self.waiting.iter().filter(|entry| {
+            let scope = entry.options.scope;
+            scope.is_some() && holds(scope)
+        });
         own.for_each(|entry| entry.changed.notify_one());
     }
 
-    /// What the scope of a caller holds.
+    /// The lock that the scope of a caller holds.
     pub(super) fn held_by_scope_of(&self, entry: &QueueEntry) -> Option<&Arc<Held>> {
-        let holder = self.holder.as_ref()?;
-        let own = holder.scope.is_some() && holder.scope == entry.options.scope;
-        (own && holder.held.is_valid()).then_some(&holder.held)
+        let scope = entry.options.scope;
+        let mut own = self.holders.iter().filter(|holder| holder.scope == scope);
+        own.find(|holder| scope.is_some() && holder.held.is_valid()).map(|holder| &holder.held)
     }
 
-    /// Ends the holding in this process. Returns whether the lock was handed over to the next waiter.
-    pub(super) fn hand_over(&mut self, node_timeout: Duration) -> bool {
-        let Some(Holder { held, streak, .. }) = self.holder.take() else { return false };
+    /// Ends a holding in this process. Returns whether the lock was handed over to the next waiter.
+    pub(super) fn hand_over(&mut self, held: &Arc<Held>, node_timeout: Duration) -> bool {
+        let Some(index) = self.holders.iter().position(|holder| holder.is(held)) else {
+            return false;
+        };
+        let Holder { held, streak, .. } = self.holders.remove(index);
+        if !self.holders.is_empty() {
+            return false;
+        }
         let next = streak.hand_over(&held, &mut self.waiting, &self.fairness, node_timeout);
         let Some((held, streak)) = next else { return false };
-        self.holder = Some(Holder { held, scope: None, streak });
+        self.holders.push(Holder { held, scope: None, streak });
         // The waiter behind the new holder is the first now, and has to watch the new holder.
         self.wake_first();
         true

@@ -15,7 +15,7 @@ use crate::ballot::Ballot;
 use crate::error::{LockError, Votes};
 use crate::key::LockKey;
 use crate::lease::Held;
-use crate::lock::LockSpec;
+use crate::lock::{LockSpec, Mode};
 
 /// A server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
@@ -76,15 +76,15 @@ impl Queues {
         if queue.waiting.len() >= self.max_waiters {
             return Err(LockError::TooManyWaiters { key: key.clone(), limit: self.max_waiters });
         }
-        let arrival = self.arrival(queue);
+        let arrival = self.arrival(queue, spec.mode());
         queue.waiting.push_back(Arc::clone(&entry));
         drop(by_key);
         let (queues, spec) = (Arc::clone(self), Arc::clone(spec));
         Ok(Waiter { queues, spec, key: queue_key, entry, arrival })
     }
 
-    fn arrival(&self, queue: &WaitQueue) -> Arrival {
-        if queue.held_for().is_some() {
+    fn arrival(&self, queue: &WaitQueue, mode: Mode) -> Arrival {
+        if queue.held_for(mode).is_some() {
             Arrival::Queued(Instant::now())
         } else if queue.waiting.is_empty() {
             Arrival::First
@@ -152,8 +152,8 @@ impl Waiter {
             return Err(Wait::UntilWoken);
         }
         // A holder of this process may overrun its lease.
-        if let Some(holder) = queue.holder.as_ref().filter(|holder| holder.held.is_valid()) {
-            return Err(Wait::Behind(Arc::clone(&holder.held)));
+        if let Some(held) = queue.conflicting(self.spec.mode()) {
+            return Err(Wait::Behind(Arc::clone(held)));
         }
         if let Some(left) = queue.fairness.yields_for() {
             return Err(Wait::For(left));
