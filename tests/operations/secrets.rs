@@ -417,7 +417,7 @@ async fn a_response_says_nothing_of_the_lock() {
 /// What the whole suite relies on: each of its processes searches all that is logged.
 #[test]
 fn a_secret_in_a_log_ends_the_process() {
-    const TEST: &str = "a_secret_in_a_log_ends_the_process";
+    const TEST: &str = "secrets::a_secret_in_a_log_ends_the_process";
     const SECRET: &str = "REDLOCK_TEST_LOG_A_SECRET";
     if let Ok(secret) = std::env::var(SECRET) {
         // Any of these begins the watch.
