@@ -147,7 +147,7 @@ prepare_redisson() {
     fi
     if ! has_jdk || ! has mvn; then
         skip Redisson "a JDK or Maven is missing"
-    elif ! tests/redisson/prepare.sh "$target/redisson"; then
+    elif ! tests/interop/java/prepare.sh "$target/redisson"; then
         skip Redisson "Redisson could not be downloaded"
     fi
 }

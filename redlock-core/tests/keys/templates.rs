@@ -19,7 +19,7 @@ macro_rules! fuzz_target {
 }
 
 #[allow(unused_attributes, reason = "`no_main` is for the fuzzer")]
-#[path = "../../fuzz/template.rs"]
+#[path = "../../../tests/fuzz/template.rs"]
 mod template;
 
 /// What is no template, or makes one of what stands around it.

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Puts Redisson and the program that the tests give orders to into a directory:
 #
-#     tests/redisson/prepare.sh <directory>
+#     tests/interop/java/prepare.sh <directory>
 #
 # Needs Maven and a JDK. Does nothing where that is done already.
 set -eu

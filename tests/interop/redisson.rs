@@ -22,7 +22,7 @@ fn prepared() -> Result<&'static Path, String> {
     static PREPARED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let prepare = || {
         let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("redisson");
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("redisson/prepare.sh");
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("interop/java/prepare.sh");
         match Command::new(script).arg(&directory).output() {
             Ok(output) if output.status.success() => Ok(directory.join("lib")),
             Ok(output) => Err(String::from_utf8_lossy(&output.stderr).into_owned()),

@@ -2,7 +2,7 @@
 
 use redlock_tests::{Probe, RedisServer, eventually};
 
-use crate::{KEY, SOON};
+use super::{KEY, SOON};
 
 /// What a server can be in beside up and down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
