@@ -106,6 +106,7 @@ pub(crate) fn describe() {
 
 #[cfg(all(test, feature = "metrics"))]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use futures_util::FutureExt;
@@ -115,8 +116,6 @@ mod tests {
     use crate::node::Node;
     use crate::node::fake::{FakeNode, Mode};
     use crate::{LockManager, LockManagerBuilder};
-
-    use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -199,7 +198,7 @@ mod tests {
         let snapshotter = recorder.snapshotter();
         metrics::with_local_recorder(&recorder, || {
             for direction in ["forward", "back", "forward"] {
-                clock_stepped(&Arc::from("10.0.0.1:6379"), direction);
+                super::clock_stepped(&Arc::from("10.0.0.1:6379"), direction);
             }
         });
         let expected = [("10.0.0.1:6379 back", 1), ("10.0.0.1:6379 forward", 2)]
