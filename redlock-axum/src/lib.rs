@@ -23,6 +23,7 @@
 //!     format!("order {id} is paid")
 //! }
 //!
+//! # #[cfg(feature = "redis")]
 //! # async fn connect() -> Result<LockManager, Box<dyn std::error::Error>> {
 //! // One URL makes a lock on one Redis, several make a Redlock on their majority.
 //! let locks = LockManager::connect(["redis://10.0.0.1"]).await?;
@@ -142,6 +143,7 @@
 //! | feature | default | adds |
 //! |---|---|---|
 //! | `metrics` | no | counts and measures, by the facade of the crate `metrics`; the names are on the page of `redlock-core` |
+//! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs |
 //! | `serde` | no | [`LockPolicies`] and [`LockPolicy`] from TOML, JSON and the like |
 //! | `tls` | no | `rediss://` URLs |
 
@@ -179,6 +181,6 @@ pub use redlock_macros::redis_lock;
 pub use rejection::{LockRejection, RejectionKind};
 
 /// The examples of the README compile.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "redis"))]
 #[doc = include_str!("../../README.md")]
 struct Readme;

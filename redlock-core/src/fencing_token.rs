@@ -1,6 +1,7 @@
 //! The number by which a resource tells a present holder from a late one.
 
 use std::fmt;
+#[cfg(feature = "redis")]
 use std::ops::RangeInclusive;
 
 /// Says which of two holders of a lock came later: the greater one. Made by
@@ -62,6 +63,7 @@ impl FencingToken {
     pub const ZERO: Self = Self { number: 0, holder: 0 };
 
     /// What numbers there are.
+    #[cfg(feature = "redis")]
     pub(crate) const NUMBERS: RangeInclusive<i64> = 1..=LIMIT;
 
     /// Makes a token again of what was stored of it.

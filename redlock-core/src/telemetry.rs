@@ -3,6 +3,7 @@
 //! No name holds a key: there may be millions. Those who want to know which lock it was find it in the
 //! events of `tracing`.
 
+#[cfg(feature = "redis")]
 use std::sync::Arc;
 
 use crate::error::LockError;
@@ -69,6 +70,7 @@ pub(crate) fn extension(outcome: &'static str) {
 }
 
 /// Tells whether a node can be asked.
+#[cfg(feature = "redis")]
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is measured"))]
 pub(crate) fn node_up(node: &Arc<str>, up: bool) {
     #[cfg(feature = "metrics")]
@@ -76,6 +78,7 @@ pub(crate) fn node_up(node: &Arc<str>, up: bool) {
 }
 
 /// Counts a wall clock of a node that was stepped.
+#[cfg(feature = "redis")]
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn clock_stepped(node: &Arc<str>, direction: &'static str) {
     #[cfg(feature = "metrics")]
@@ -103,6 +106,7 @@ pub(crate) fn describe() {
 
 #[cfg(all(test, feature = "metrics"))]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use futures_util::FutureExt;
@@ -112,8 +116,6 @@ mod tests {
     use crate::node::Node;
     use crate::node::fake::{FakeNode, Mode};
     use crate::{LockManager, LockManagerBuilder};
-
-    use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
@@ -189,13 +191,14 @@ mod tests {
         assert_eq!(counted(&snapshotter), expected.map(|(name, count)| (name.to_owned(), count)));
     }
 
+    #[cfg(feature = "redis")]
     #[test]
     fn steps_of_a_clock_are_counted_by_node_and_direction() {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();
         metrics::with_local_recorder(&recorder, || {
             for direction in ["forward", "back", "forward"] {
-                clock_stepped(&Arc::from("10.0.0.1:6379"), direction);
+                super::clock_stepped(&Arc::from("10.0.0.1:6379"), direction);
             }
         });
         let expected = [("10.0.0.1:6379 back", 1), ("10.0.0.1:6379 forward", 2)]

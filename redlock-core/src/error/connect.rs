@@ -9,7 +9,11 @@ use super::{InvalidOption, Votes};
 #[non_exhaustive]
 pub enum ConnectError {
     /// No node was configured.
-    #[error("no node is configured; give at least one URL, such as redis://127.0.0.1:6379")]
+    #[cfg_attr(
+        feature = "redis",
+        error("no node is configured; give at least one URL, such as redis://127.0.0.1:6379")
+    )]
+    #[cfg_attr(not(feature = "redis"), error("no node is configured"))]
     NoNodes,
     /// A URL cannot be used. The message does not repeat the URL, because it may hold a password.
     #[error("the URL of node {position} cannot be used: {reason}")]

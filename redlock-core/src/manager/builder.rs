@@ -22,7 +22,14 @@ const MAX_WAITERS: usize = 1000;
 ///
 /// | option | default | allowed |
 /// |---|---|---|
-/// | [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node), [`node`](Self::node) | none | 1 to 63 nodes |
+#[cfg_attr(
+    feature = "redis",
+    doc = "| [`url`](Self::url), [`urls`](Self::urls), [`memory_node`](Self::memory_node), [`node`](Self::node) | none | 1 to 63 nodes |"
+)]
+#[cfg_attr(
+    not(feature = "redis"),
+    doc = "| [`memory_node`](Self::memory_node), [`node`](Self::node) | none | 1 to 63 nodes |"
+)]
 /// | [`prefix`](Self::prefix) | none | up to 100 bytes without control characters |
 /// | [`dialect`](Self::dialect) | [`Plain`](Dialect::Plain) | |
 /// | [`expire`](Self::expire) | 30 s | 10 ms to 7 days |
@@ -38,6 +45,7 @@ const MAX_WAITERS: usize = 1000;
 /// use std::time::Duration;
 /// use redlock_core::LockManager;
 ///
+/// # #[cfg(feature = "redis")]
 /// # async fn run() -> Result<(), redlock_core::ConnectError> {
 /// let locks = LockManager::builder()
 ///     .url("redis://:secret@10.0.0.1:6379/3")
@@ -63,6 +71,7 @@ pub struct LockManagerBuilder {
 }
 
 pub(super) enum NodeConfig {
+    #[cfg(feature = "redis")]
     Url(String),
     Memory(MemoryNode),
     Node(Arc<dyn Node>),
@@ -81,25 +90,6 @@ impl LockManagerBuilder {
             outage_grace: OUTAGE_GRACE,
             restart_guard: None,
         }
-    }
-
-    /// Adds a node: an independent Redis or Valkey server.
-    ///
-    /// `redis://[user][:password@]host[:port][/database]`, `rediss://...` for TLS (feature `tls`),
-    /// or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
-    /// replicate each other.
-    pub fn url(mut self, url: impl AsRef<str>) -> Self {
-        self.nodes.push(NodeConfig::Url(url.as_ref().to_owned()));
-        self
-    }
-
-    /// Adds several nodes, see [`url`](Self::url).
-    pub fn urls<I>(self, urls: I) -> Self
-    where
-        I: IntoIterator,
-        I::Item: AsRef<str>,
-    {
-        urls.into_iter().fold(self, Self::url)
     }
 
     /// Adds a node in the memory of this process. Managers that are given clones of one

@@ -9,7 +9,9 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::sleep;
 
 use super::LockManager;
-use super::builder::{LockManagerBuilder, NodeConfig};
+use super::builder::LockManagerBuilder;
+#[cfg(not(feature = "redis"))]
+use super::builder::NodeConfig;
 use super::check::check_memory_nodes;
 use crate::ballot::{Ballot, Cleanup};
 use crate::clock::{Clock, SystemClock};
@@ -18,7 +20,8 @@ use crate::error::{ConnectError, NodeError, Vote, Votes};
 use crate::lease::{CleanupTasks, Keeper};
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
-use crate::node::redis::{Endpoint, RedisNode, Servers};
+#[cfg(feature = "redis")]
+use crate::node::redis::Endpoint;
 use crate::node::{LeaseRange, Node, NodeStatus, StatusReceiver};
 use crate::queue::Queues;
 use crate::quorum::quorum;
@@ -45,61 +48,43 @@ impl LockManagerBuilder {
     ///
     /// Cancel safe: connections made so far are closed.
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
-        self.connect_by(Arc::new(SystemClock), Endpoint::parse).await
+        #[cfg(feature = "redis")]
+        let connecting = self.connect_by(Arc::new(SystemClock), Endpoint::parse);
+        #[cfg(not(feature = "redis"))]
+        let connecting = self.connect_without_urls(Arc::new(SystemClock));
+        connecting.await
     }
 
-    /// Connects to the endpoints that `endpoint` makes of the URLs, and measures leases by `clock`.
-    pub(crate) async fn connect_by(
+    #[cfg(not(feature = "redis"))]
+    async fn connect_without_urls(
         self,
         clock: Arc<dyn Clock>,
-        endpoint: impl Fn(&str) -> Result<Endpoint, String>,
     ) -> Result<LockManager, ConnectError> {
         self.check()?;
-        let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
-        let mut redis_nodes = Vec::new();
-        let servers = Arc::default();
-        for (index, config) in self.nodes.iter().enumerate() {
-            let endpoint = match config {
-                NodeConfig::Memory(node) => {
-                    nodes.push(Arc::new(node.clone()));
-                    continue;
-                }
-                NodeConfig::Node(node) => {
-                    nodes.push(Arc::clone(node));
-                    continue;
-                }
-                NodeConfig::Url(url) => endpoint(url)
-                    .map_err(|reason| ConnectError::InvalidUrl { position: index + 1, reason })?,
-            };
-            let node = self.redis_node(endpoint, &clock, &servers);
-            redis_nodes.push(Arc::clone(&node));
-            nodes.push(node);
-        }
+        let node = |config: &NodeConfig| -> Arc<dyn Node> {
+            match config {
+                NodeConfig::Memory(node) => Arc::new(node.clone()),
+                NodeConfig::Node(node) => Arc::clone(node),
+            }
+        };
+        let nodes = self.nodes.iter().map(node).collect();
+        self.start(nodes, |_| {}, clock).await
+    }
+
+    /// Makes the manager, and waits for its nodes. `serve` starts the background work of the nodes.
+    pub(super) async fn start(
+        self,
+        nodes: Vec<Arc<dyn Node>>,
+        serve: impl FnOnce(&Runtimes),
+        clock: Arc<dyn Clock>,
+    ) -> Result<LockManager, ConnectError> {
         check_memory_nodes(&self.nodes)?;
         let connect_timeout = self.connect_timeout;
         let manager = self.wire(nodes, clock);
         manager.context.check_expire(manager.context.expire)?;
-        for node in &redis_nodes {
-            manager.context.runtimes.serve(node);
-        }
+        serve(&manager.context.runtimes);
         wait_for_quorum(&manager.context.ballot, connect_timeout).await?;
         Ok(manager)
-    }
-
-    fn redis_node(
-        &self,
-        endpoint: Endpoint,
-        clock: &Arc<dyn Clock>,
-        servers: &Arc<Servers>,
-    ) -> Arc<RedisNode> {
-        RedisNode::new(
-            endpoint,
-            self.resolved_node_timeout(self.nodes.len()),
-            self.connect_timeout,
-            self.restart_guard,
-            Arc::clone(clock),
-            servers,
-        )
     }
 
     pub(super) fn in_memory() -> LockManager {
@@ -206,4 +191,35 @@ fn votes(ballot: &Ballot, statuses: Vec<NodeStatus>) -> Votes {
     };
     let names = ballot.nodes.iter().map(|node| Arc::clone(node.name()));
     names.zip(statuses.into_iter().map(vote)).collect()
+}
+
+/// With the feature `redis` and without.
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nodes_in_memory_and_of_other_kinds_vote_together() {
+        let [first, second, third] = [(); 3].map(|()| MemoryNode::new());
+        let builder = LockManager::builder().memory_node(&first).node(second.clone());
+        let locks = builder.memory_node(&third).connect().await.unwrap();
+        let names = [&first, &second, &third].map(|node| node.name().to_string());
+        assert_eq!(locks.nodes().collect::<Vec<_>>(), names);
+        let guard = locks.lock("order:42").acquire().await.unwrap();
+        assert_eq!([&first, &second, &third].map(MemoryNode::len), [1; 3]);
+        guard.release().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn wrong_configurations_are_refused() {
+        let error = LockManager::builder().connect().await.unwrap_err();
+        assert!(matches!(error, ConnectError::NoNodes), "{error}");
+        let node = MemoryNode::new();
+        let twice = LockManager::builder().memory_node(&node).memory_node(&node);
+        let error = twice.connect().await.unwrap_err();
+        assert!(matches!(error, ConnectError::SameServer { .. }), "{error}");
+        let options = LockManager::builder().memory_node(&node).max_waiters(0);
+        let error = options.connect().await.unwrap_err();
+        assert!(matches!(error, ConnectError::InvalidOption(_)), "{error}");
+    }
 }

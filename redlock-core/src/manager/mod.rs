@@ -9,13 +9,14 @@ mod flood_tests;
 mod log_tests;
 #[cfg(test)]
 mod node_tests;
+#[cfg(feature = "redis")]
+mod urls;
 
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::context::Context;
-use crate::error::ConnectError;
 use crate::key::{KeyError, LockKey};
 use crate::log_limit::LogLimit;
 #[cfg(any(test, feature = "unstable-simulation"))]
@@ -46,6 +47,7 @@ pub use builder::LockManagerBuilder;
 /// ```no_run
 /// use redlock_core::LockManager;
 ///
+/// # #[cfg(feature = "redis")]
 /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
 /// let locks =
 ///     LockManager::connect(["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"]).await?;
@@ -61,24 +63,6 @@ impl LockManager {
     /// Starts the configuration of a manager.
     pub fn builder() -> LockManagerBuilder {
         LockManagerBuilder::new()
-    }
-
-    /// Connects to the given nodes, with the defaults of [`LockManagerBuilder`]. One URL makes a
-    /// lock on one server, several make a Redlock on their majority.
-    ///
-    /// # Errors
-    ///
-    /// As [`LockManagerBuilder::connect`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel safe.
-    pub async fn connect<I>(urls: I) -> Result<Self, ConnectError>
-    where
-        I: IntoIterator,
-        I::Item: AsRef<str>,
-    {
-        Self::builder().urls(urls).connect().await
     }
 
     /// Makes a manager whose locks live in the memory of this process: for examples, tests, and

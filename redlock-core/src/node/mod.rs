@@ -171,6 +171,7 @@ pub(crate) mod fake;
 pub(crate) mod memory;
 mod op;
 mod ordered;
+#[cfg(feature = "redis")]
 pub(crate) mod redis;
 mod reply_future;
 mod status;
@@ -252,6 +253,7 @@ pub enum Silence {
     Unknown(Duration),
 }
 
+#[cfg(feature = "redis")]
 impl Silence {
     pub(crate) fn lasts(self) -> bool {
         matches!(self, Self::Lasts(_))

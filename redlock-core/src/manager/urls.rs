@@ -1,0 +1,97 @@
+//! Nodes that are given by URLs: Redis and Valkey servers.
+
+use std::sync::Arc;
+
+use super::LockManager;
+use super::builder::{LockManagerBuilder, NodeConfig};
+use crate::clock::Clock;
+use crate::error::ConnectError;
+use crate::node::Node;
+use crate::node::redis::{Endpoint, RedisNode, Servers};
+use crate::runtimes::Runtimes;
+
+impl LockManager {
+    /// Connects to the given nodes, with the defaults of [`LockManagerBuilder`]. One URL makes a
+    /// lock on one server, several make a Redlock on their majority.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManagerBuilder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub async fn connect<I>(urls: I) -> Result<Self, ConnectError>
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        Self::builder().urls(urls).connect().await
+    }
+}
+
+impl LockManagerBuilder {
+    /// Adds a node: an independent Redis or Valkey server.
+    ///
+    /// `redis://[user][:password@]host[:port][/database]`, `rediss://...` for TLS (feature `tls`),
+    /// or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
+    /// replicate each other.
+    pub fn url(mut self, url: impl AsRef<str>) -> Self {
+        self.nodes.push(NodeConfig::Url(url.as_ref().to_owned()));
+        self
+    }
+
+    /// Adds several nodes, see [`url`](Self::url).
+    pub fn urls<I>(self, urls: I) -> Self
+    where
+        I: IntoIterator,
+        I::Item: AsRef<str>,
+    {
+        urls.into_iter().fold(self, Self::url)
+    }
+
+    /// Connects to the endpoints that `endpoint` makes of the URLs, and measures leases by `clock`.
+    pub(crate) async fn connect_by(
+        self,
+        clock: Arc<dyn Clock>,
+        endpoint: impl Fn(&str) -> Result<Endpoint, String>,
+    ) -> Result<LockManager, ConnectError> {
+        self.check()?;
+        let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
+        let mut redis_nodes = Vec::new();
+        let servers = Arc::default();
+        for (index, config) in self.nodes.iter().enumerate() {
+            nodes.push(match config {
+                NodeConfig::Memory(node) => Arc::new(node.clone()),
+                NodeConfig::Node(node) => Arc::clone(node),
+                NodeConfig::Url(url) => {
+                    let endpoint = endpoint(url).map_err(|reason| ConnectError::InvalidUrl {
+                        position: index + 1,
+                        reason,
+                    })?;
+                    let node = self.redis_node(endpoint, &clock, &servers);
+                    redis_nodes.push(Arc::clone(&node));
+                    node
+                }
+            });
+        }
+        let serve = |runtimes: &Runtimes| redis_nodes.iter().for_each(|node| runtimes.serve(node));
+        self.start(nodes, serve, clock).await
+    }
+
+    fn redis_node(
+        &self,
+        endpoint: Endpoint,
+        clock: &Arc<dyn Clock>,
+        servers: &Arc<Servers>,
+    ) -> Arc<RedisNode> {
+        RedisNode::new(
+            endpoint,
+            self.resolved_node_timeout(self.nodes.len()),
+            self.connect_timeout,
+            self.restart_guard,
+            Arc::clone(clock),
+            servers,
+        )
+    }
+}
