@@ -63,7 +63,7 @@ async fn a_lease_that_a_node_does_not_grant_is_an_invalid_option() {
     node.capabilities.shortest_lease = short;
     node.capabilities.longest_lease = long;
     let locks = LockManager::builder().node(node).expire(long).connect().await.unwrap();
-    let too_short = short - Duration::from_millis(1);
+    let too_short = Duration::from_millis(999);
     for (expire, expected) in [
         (longer, "expire is 6s, but must be from 1s to 5s, the leases that all nodes grant"),
         (too_short, "expire is 999ms, but must be from 1s to 5s, the leases that all nodes grant"),

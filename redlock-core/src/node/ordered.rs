@@ -258,20 +258,26 @@ mod tests {
     /// The node is late with the acquisition, has denied an extension, and gets the lock once more.
     #[test]
     fn a_release_waits_for_both_acquisitions_with_its_token() {
-        let (node, mut sent) = DeferringNode::new();
-        let node = Ordered::new(node);
-        let attempt = Attempt::new("a");
-        let mut acquisitions = [attempt.acquire(&node), attempt.acquire(&node)];
-        let on_the_way = [sent.try_recv().unwrap(), sent.try_recv().unwrap()];
-        let mut release = attempt.release(&node);
-        for (acquisition, on_the_way) in acquisitions.iter_mut().zip(on_the_way) {
+        for (answered_first, is_released_between) in [(0, false), (1, false), (0, true), (1, true)]
+        {
+            let (node, mut sent) = DeferringNode::new();
+            let node = Ordered::new(node);
+            let attempt = Attempt::new("a");
+            let mut acquisitions = vec![attempt.acquire(&node), attempt.acquire(&node)];
+            let mut on_the_way = vec![sent.try_recv().unwrap(), sent.try_recv().unwrap()];
+            let early_release = (!is_released_between).then(|| attempt.release(&node));
+
+            on_the_way.remove(answered_first).execute();
+            assert!(!is_under_way(&mut acquisitions.remove(answered_first)));
+            let mut release = early_release.unwrap_or_else(|| attempt.release(&node));
             assert!(is_under_way(&mut release));
             sent.try_recv().unwrap_err();
-            on_the_way.execute();
-            assert!(!is_under_way(acquisition));
+
+            on_the_way.remove(0).execute();
+            assert!(!is_under_way(&mut acquisitions[0]));
+            assert!(is_under_way(&mut release));
+            assert!(sent.try_recv().unwrap().is_release());
         }
-        assert!(is_under_way(&mut release));
-        assert!(sent.try_recv().unwrap().is_release());
     }
 
     /// The two futures belong to different tasks.

@@ -89,7 +89,9 @@ impl Store {
     /// Notifies the subscribers of a lock, and returns how many there are.
     fn notify(&self, name: &LockName) -> usize {
         let subscribers = self.subscribers.get(name).map_or(&[][..], Vec::as_slice);
-        subscribers.iter().for_each(|(_, notify)| notify());
+        for (_, notify) in subscribers {
+            notify();
+        }
         subscribers.len()
     }
 
