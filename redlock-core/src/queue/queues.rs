@@ -102,10 +102,10 @@ impl Queues {
     /// over and nothing is left to do.
     pub(crate) fn pass_on<'a>(&'a self, held: &'a Arc<Held>) -> Option<ReleasePermit<'a>> {
         let mut by_key = self.by_key.lock();
-        if let Some(queue) = by_key.get_mut(&QueueKey::new(held.attempt().spec())) {
-            if queue.hand_over(held, self.ballot.node_timeout) {
-                return None;
-            }
+        if let Some(queue) = by_key.get_mut(&QueueKey::new(held.attempt().spec()))
+            && queue.hand_over(held, self.ballot.node_timeout)
+        {
+            return None;
         }
         Some(ReleasePermit { queues: self, held, listeners: 0 })
     }
