@@ -240,7 +240,7 @@ fn acquire_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> 
 fn acquire_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.other, 0).await;
-        behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire()).await
+        Box::pin(behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire())).await
     })
 }
 
@@ -249,7 +249,7 @@ fn acquire_fenced_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Do
     Box::pin(async move {
         let holder = request(&scene.locks, 0).fenced().try_acquire().await.unwrap();
         let holder = holder.into_guard();
-        behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire()).await
+        Box::pin(behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire())).await
     })
 }
 
