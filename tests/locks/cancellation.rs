@@ -238,7 +238,8 @@ fn acquire_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> 
 fn acquire_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.other, 0).await;
-        behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire()).await
+        let acquire = Box::pin(request(&scene.locks, cut.variant).fenced().acquire());
+        behind(holder, cut, acquire).await
     })
 }
 
@@ -247,7 +248,8 @@ fn acquire_fenced_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Do
     Box::pin(async move {
         let holder = request(&scene.locks, 0).fenced().try_acquire().await.unwrap();
         let holder = holder.into_guard();
-        behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire()).await
+        let acquire = Box::pin(request(&scene.locks, cut.variant).fenced().acquire());
+        behind(holder, cut, acquire).await
     })
 }
 
