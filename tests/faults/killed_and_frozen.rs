@@ -202,7 +202,8 @@ async fn a_freeze_is_noticed(servers: usize, frozen: usize, within: Duration) {
                             Err(LockError::Contended { .. }) => continue,
                             Err(error) => error,
                         };
-                        let took = begun.elapsed().saturating_sub(lateness.so_far() - late);
+                        let took =
+                            begun.elapsed().saturating_sub(lateness.so_far().saturating_sub(late));
                         assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
                         break took;
                     }
@@ -223,7 +224,7 @@ async fn a_freeze_is_noticed(servers: usize, frozen: usize, within: Duration) {
         }
         let (begun, late) = (Instant::now(), lateness.so_far());
         let refused = locks.lock(KEY).try_acquire().await.unwrap_err();
-        let took = begun.elapsed().saturating_sub(lateness.so_far() - late);
+        let took = begun.elapsed().saturating_sub(lateness.so_far().saturating_sub(late));
         assert!(matches!(refused, LockError::Unavailable { .. }), "{refused}");
         assert!(took < within, "round {round}: a later request was refused after {took:?}");
     }

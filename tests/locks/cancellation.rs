@@ -22,8 +22,6 @@ on_each_kind_of_nodes! {
     [
         memory_x1: Nodes::memory(1),
         memory_x5: Nodes::memory(5),
-        actor_x1: Nodes::actor(1),
-        unordered_x3: Nodes::unordered(3),
         redis_x1: Nodes::redis(1).await,
         redis_x5: Nodes::redis(5).await,
         redis_x1_redisson: Nodes::redis(1).await.redisson(),
@@ -240,7 +238,8 @@ fn acquire_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> 
 fn acquire_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = held(&scene.other, 0).await;
-        Box::pin(behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire())).await
+        let acquire = Box::pin(request(&scene.locks, cut.variant).fenced().acquire());
+        behind(holder, cut, acquire).await
     })
 }
 
@@ -249,7 +248,8 @@ fn acquire_fenced_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Do
     Box::pin(async move {
         let holder = request(&scene.locks, 0).fenced().try_acquire().await.unwrap();
         let holder = holder.into_guard();
-        Box::pin(behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire())).await
+        let acquire = Box::pin(request(&scene.locks, cut.variant).fenced().acquire());
+        behind(holder, cut, acquire).await
     })
 }
 

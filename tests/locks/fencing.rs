@@ -152,9 +152,10 @@ async fn a_confirmation_never_lowers_a_counter() {
 /// prefix with a hash tag of its own.
 #[tokio::test]
 async fn locks_of_one_slot_share_a_counter() {
+    type Key = fn(usize) -> String;
     let tagged = |number| format!("{{order}}:{number}");
     let plain = |number| format!("order:{number}");
-    let kinds: [(&str, fn(usize) -> String, usize); 3] =
+    let kinds: [(&str, Key, usize); 3] =
         [("shop:", tagged, 1), ("{shop}:", plain, 1), ("shop:", plain, 10)];
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         for (prefix, key, expected) in kinds {
