@@ -15,6 +15,7 @@ mod subscription_tests;
 mod subscriptions;
 
 use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -62,6 +63,8 @@ pub(crate) struct RedisNode {
     /// Beside the pool, so that a command takes no lock to find its connection.
     current: ArcSwap<State>,
     status: StatusSender,
+    /// Whether a supervisor was started, in whichever runtime.
+    is_started: AtomicBool,
     /// Tells the task that keeps it connected that nobody needs it any more.
     dropped: CancellationToken,
     _cancel_on_drop: DropGuard,
@@ -104,6 +107,7 @@ impl RedisNode {
             clock,
             current: ArcSwap::from_pointee(down),
             status: StatusSender::new(NodeStatus::Connecting),
+            is_started: AtomicBool::new(false),
             _cancel_on_drop: dropped.clone().drop_guard(),
             dropped,
             subscriptions: Arc::default(),
@@ -165,7 +169,7 @@ impl RedisNode {
 impl Service for RedisNode {
     /// Keeps the node connected. A connection that was driven by another runtime is replaced.
     fn start(&self, runtime: &Handle, _: &CancellationToken) {
-        if self.status.subscribe().get() != NodeStatus::Connecting {
+        if self.is_started.swap(true, Ordering::SeqCst) {
             self.leave_connection("its runtime has ended or stands still");
         }
         let tenure = self.tenure.lock().clone();
@@ -315,6 +319,21 @@ mod tests {
         serve(&mut server, "plain/acquire_fenced", "$1\r\n7\r\n", || {}).await;
         assert_eq!(first.await, crate::node::Reply::new(Vote::Granted).with_number(7));
         assert!(node.call(op(extend)).as_ready().is_none());
+    }
+
+    /// Otherwise two supervisors would connect, and there would be two connections.
+    #[tokio::test(start_paused = true)]
+    async fn a_supervisor_ends_when_the_node_is_started_again_before_it_has_connected() {
+        let endpoint = Endpoint::parse("redis://localhost").unwrap();
+        let clock = Arc::new(RuntimeClock::new());
+        let node = RedisNode::new(endpoint, LEASE, LEASE, None, clock, &Arc::default());
+        let (runtime, tenure) = (Handle::current(), CancellationToken::new());
+        node.start(&runtime, &tenure);
+        let first = node.tenure.lock().clone();
+        assert!(!first.is_cancelled());
+        node.start(&runtime, &tenure);
+        assert!(first.is_cancelled());
+        assert!(!node.tenure.lock().is_cancelled());
     }
 
     /// That another holds the lock is known. To find out for how long must not let the vote come too late.
