@@ -63,7 +63,6 @@ impl FencingToken {
     pub const ZERO: Self = Self { number: 0, holder: 0 };
 
     /// What numbers there are.
-    #[cfg(feature = "redis")]
     pub(crate) const NUMBERS: RangeInclusive<i64> = 1..=LIMIT;
 
     /// Makes a token again of what was stored of it.

@@ -48,7 +48,7 @@ impl Ballot {
     ) -> Result<Grant, Refusal> {
         // Before the first byte (invariant 4): the servers' leases begin later.
         let since = self.clock.now();
-        let round = Round::new(&self.nodes);
+        let round = Round::new(&self.nodes).fenced(attempt.is_fenced());
         // Armed before the first byte (invariant 6).
         let mut cleanup = CleanupGuard { ballot: self, attempt, expire, round, kept: false };
         cleanup.round.ask(&self.nodes, |index, node| {
@@ -84,7 +84,7 @@ impl Ballot {
         Ok(Grant { since, decided, token })
     }
 
-    /// Writes a number to a majority of nodes that hold the attempt, as long as validity is left, so that
+    /// Writes a number to a majority of nodes that hold the lock, as long as validity is left, so that
     /// every later majority has a node that counts on from there. The maximum of what a majority has
     /// counted would not do: of counters at 0, 0 and 2 one holder gets 3 from the last two, and the next
     /// one 2 from the first two.

@@ -164,6 +164,17 @@ async fn a_number_that_is_not_confirmed_is_not_told_as_held_by_another() {
     assert!(matches!(third, Some(Vote::Held { .. })), "{votes}");
 }
 
+/// A node of another kind may forget the number, or give one that tells no holders apart.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_grants_a_fenced_lock_without_a_number_does_not_count() {
+    let setup = setup(&[-10, i64::MAX - 1, 0]);
+    let refused = setup.ballot.acquire(&attempt(), EXPIRE).await;
+    let Err(Refusal::Unavailable(votes)) = refused else { panic!("{refused:?}") };
+    let failed = Vote::Failed(NodeError::NotUnderstood);
+    assert_eq!(votes.iter().filter(|(_, vote)| *vote == Some(&failed)).count(), 2, "{votes}");
+    assert!(setup.free().await);
+}
+
 /// The second round trip counts, too, and so does the time that the machine slept meanwhile.
 #[tokio::test(start_paused = true)]
 async fn a_confirmation_that_comes_after_the_lease_grants_nothing() {

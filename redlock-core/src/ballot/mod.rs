@@ -148,8 +148,8 @@ impl Ballot {
         }
     }
 
-    /// Asks the nodes to release the attempt, which runs out by itself at `until`. Dropping it moves
-    /// what is still to be done to the background. A attempt that stays until then is only given up.
+    /// Asks the nodes to release the lock, which runs out by itself at `until`. Dropping it moves
+    /// what is still to be done to the background. A lock that stays until then is only given up.
     pub(crate) async fn release(&self, attempt: Arc<Attempt>, until: Moment) -> Release {
         attempt.abandon();
         if attempt.stays_until_expiry() {

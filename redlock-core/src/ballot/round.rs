@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep_until};
 use super::fan_out::FanOut;
 use super::tally::{Decision, Tally};
 use crate::error::{NodeError, Vote, Votes};
+use crate::fencing_token::FencingToken;
 use crate::node::{Node, ReplyFuture, Silence};
 
 /// Nodes that have not answered are looked at so many times while the limit of silence runs. A server that
@@ -35,6 +36,8 @@ pub(crate) struct RoundLimits {
 pub(crate) struct Round {
     fan_out: FanOut,
     tally: Tally,
+    /// Whether a vote only grants together with a number.
+    is_fenced: bool,
     /// The greatest number that a node has given.
     number: Option<i64>,
     /// How many subscribers were notified, on the node with the most.
@@ -44,7 +47,12 @@ pub(crate) struct Round {
 impl Round {
     pub(crate) fn new(nodes: &[Arc<dyn Node>]) -> Self {
         let (fan_out, tally) = (FanOut::with_capacity(nodes.len()), Tally::new(nodes.len()));
-        Self { fan_out, tally, number: None, listeners: None }
+        Self { fan_out, tally, is_fenced: false, number: None, listeners: None }
+    }
+
+    /// Counts no grant without a number: its holder could not be told from the one before.
+    pub(crate) fn fenced(self, is_fenced: bool) -> Self {
+        Self { is_fenced, ..self }
     }
 
     /// Puts the question to every node.
@@ -133,8 +141,14 @@ impl Round {
     }
 
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Option<Decision> {
-        let Self { fan_out, tally, number, listeners } = self;
+        let Self { fan_out, tally, is_fenced, number, listeners } = self;
         fan_out.poll_all(cx, |index, reply| {
+            let is_numbered =
+                reply.number.is_some_and(|number| FencingToken::NUMBERS.contains(&number));
+            if *is_fenced && reply.vote == Vote::Granted && !is_numbered {
+                tally.count(index, Vote::Failed(NodeError::NotUnderstood));
+                return;
+            }
             *number = reply.number.max(*number);
             *listeners = reply.listeners.max(*listeners);
             tally.count(index, reply.vote);

@@ -48,7 +48,7 @@ struct Releases {
     next_id: u64,
 }
 
-/// A attempt that is being released on the nodes that may hold it.
+/// An attempt whose lock is being released on the nodes that may hold it.
 struct PendingRelease {
     attempt: Arc<Attempt>,
     until: Moment,
@@ -261,7 +261,7 @@ impl NodeRelease {
         Poll::Ready(reply.vote)
     }
 
-    /// Asks again until the node has confirmed that it does not hold the attempt, or cannot hold it
+    /// Asks again until the node has confirmed that it does not hold the lock, or cannot hold it
     /// any more because its lease has run out. A node that does not answer is waited for.
     async fn finish(&self, attempt: &Arc<Attempt>, until: Moment, clock: &dyn Clock) {
         let mut pause = FIRST_PAUSE;

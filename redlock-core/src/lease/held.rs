@@ -191,12 +191,12 @@ impl Held {
         self.term.lock().state
     }
 
-    /// Until when a node may hold the attempt.
+    /// Until when a node may hold the lock for it.
     pub(crate) fn runs_out(&self) -> Moment {
         self.term.lock().runs_out
     }
 
-    /// Whether no node can hold the attempt for longer than this time from now.
+    /// Whether no node can hold the lock for it for longer than this time from now.
     pub(crate) fn runs_out_within(&self, time: Duration) -> bool {
         self.clock.now().after(time).until(self.runs_out()).is_zero()
     }

@@ -126,7 +126,7 @@ mod tests {
 
     /// Without its number a holder could not be told from its predecessor.
     #[test]
-    fn a_claim_that_is_to_be_numbered_is_granted_with_a_number_only() {
+    fn a_fenced_lock_is_granted_with_a_number_only() {
         let text = |text: &str| Ok(Value::BulkString(text.as_bytes().to_vec()));
         for reply in [
             Ok(Value::Okay),
