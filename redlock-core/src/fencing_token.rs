@@ -1,7 +1,6 @@
 //! The number by which a resource tells a present holder from a late one.
 
 use std::fmt;
-#[cfg(feature = "redis")]
 use std::ops::RangeInclusive;
 
 /// Says which of two holders of a lock came later: the greater one. Made by
