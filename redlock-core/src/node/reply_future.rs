@@ -18,7 +18,7 @@ use super::Reply;
 pub struct ReplyFuture(State);
 
 enum State {
-    Ready(Option<Reply>),
+    Ready(Reply),
     Pending(Pin<Box<dyn Future<Output = Reply> + Send>>),
 }
 
@@ -31,13 +31,13 @@ impl ReplyFuture {
     /// A reply that is there already. A [failure](crate::Vote::Failed) means that the operation was not sent,
     /// whatever the error is.
     pub fn ready(reply: impl Into<Reply>) -> Self {
-        Self(State::Ready(Some(reply.into())))
+        Self(State::Ready(reply.into()))
     }
 
     /// The reply, if it was there from the beginning.
     pub(crate) fn as_ready(&self) -> Option<&Reply> {
         match &self.0 {
-            State::Ready(reply) => reply.as_ref(),
+            State::Ready(reply) => Some(reply),
             State::Pending(_) => None,
         }
     }
@@ -46,15 +46,11 @@ impl ReplyFuture {
 impl Future for ReplyFuture {
     type Output = Reply;
 
-    /// # Panics
-    ///
-    /// When it is polled again after it has completed.
+    /// A reply that was there from the beginning may be polled again. Otherwise the future that was given to
+    /// [`new`](ReplyFuture::new) decides what a poll after its completion does.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
         match &mut self.0 {
-            State::Ready(reply) => match reply.take() {
-                Some(reply) => Poll::Ready(reply),
-                None => panic!("`ReplyFuture` was polled after it had completed"),
-            },
+            State::Ready(reply) => Poll::Ready(reply.clone()),
             State::Pending(future) => future.as_mut().poll(cx),
         }
     }
