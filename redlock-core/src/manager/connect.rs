@@ -1,12 +1,13 @@
 //! Making a manager, and waiting for its nodes at the start.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::LockManager;
 use super::builder::LockManagerBuilder;
@@ -31,6 +32,10 @@ use crate::telemetry;
 /// Once a quorum is up, the other nodes are waited for no longer than the connect timeout divided by this:
 /// a node that hangs must not hold up a start.
 const LAGGARDS: u32 = 4;
+
+/// A node that has neither been reached nor failed after so many connect timeouts counts as failed. A Redis
+/// node fails after one; nothing bounds the nodes of other kinds.
+const LONGEST_WAIT: u32 = 2;
 
 impl LockManagerBuilder {
     /// Connects to all nodes at once and makes the manager.
@@ -149,7 +154,9 @@ async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(
     let is_decided = |status: &NodeStatus| !matches!(status, NodeStatus::Connecting);
     let mut connecting: FuturesUnordered<_> =
         ballot.statuses.iter().map(|status| status.wait_for(is_decided)).collect();
-    let mut laggards = std::pin::pin!(None);
+    let longest_wait = connect_timeout * LONGEST_WAIT;
+    let mut timer = pin!(sleep(longest_wait));
+    let (mut waits_for_laggards, mut is_over) = (false, false);
     loop {
         let statuses: Vec<_> = ballot.statuses.iter().map(StatusReceiver::get).collect();
         for (node, status) in ballot.nodes.iter().zip(&statuses) {
@@ -160,37 +167,34 @@ async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(
         }
         let connected = statuses.iter().filter(|status| status.is_up()).count();
         let quorum = quorum(statuses.len());
-        if connecting.is_empty() {
+        if connecting.is_empty() || is_over {
             return if connected >= quorum {
                 Ok(())
             } else {
-                Err(ConnectError::Unavailable { connected, quorum, votes: votes(ballot, statuses) })
+                let votes = votes(ballot, statuses, longest_wait);
+                Err(ConnectError::Unavailable { connected, quorum, votes })
             };
         }
-        if connected >= quorum && laggards.is_none() {
-            laggards.set(Some(sleep(connect_timeout / LAGGARDS)));
+        if connected >= quorum && !waits_for_laggards {
+            waits_for_laggards = true;
+            timer.as_mut().reset(Instant::now() + connect_timeout / LAGGARDS);
         }
-        match laggards.as_mut().as_pin_mut() {
-            None => drop(connecting.next().await),
-            Some(timeout) => {
-                tokio::select! {
-                    biased;
-                    _ = connecting.next() => {}
-                    () = timeout => return Ok(()),
-                }
-            }
+        tokio::select! {
+            biased;
+            _ = connecting.next() => {}
+            () = &mut timer => is_over = true,
         }
     }
 }
 
-fn votes(ballot: &Ballot, statuses: Vec<NodeStatus>) -> Votes {
+fn votes(ballot: &Ballot, statuses: Vec<NodeStatus>, waited: Duration) -> Votes {
     let vote = |status| match status {
-        NodeStatus::Up => Some(Vote::Granted),
-        NodeStatus::Down(reason) => Some(Vote::Failed(reason)),
-        NodeStatus::Connecting => None,
+        NodeStatus::Up => Vote::Granted,
+        NodeStatus::Down(reason) => Vote::Failed(reason),
+        NodeStatus::Connecting => Vote::Failed(NodeError::NoAnswer(waited)),
     };
     let names = ballot.nodes.iter().map(|node| Arc::clone(node.name()));
-    names.zip(statuses.into_iter().map(vote)).collect()
+    names.zip(statuses.into_iter().map(vote).map(Some)).collect()
 }
 
 /// With the feature `redis` and without.

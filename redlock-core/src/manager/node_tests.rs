@@ -5,9 +5,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::LockManager;
-use crate::error::{ConnectError, ExtendError, LockError};
-use crate::node::Node;
+use crate::error::{ConnectError, ExtendError, LockError, NodeError, Vote};
 use crate::node::deferring::DeferringNode;
+use crate::node::{Node, NodeStatus};
 
 const SOON: Duration = Duration::from_secs(10);
 
@@ -29,6 +29,18 @@ async fn a_release_waits_for_the_acquisition_on_a_node_that_does_not_keep_the_or
     assert!(release.is_release());
     release.execute();
     assert!(store.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_never_decides_whether_it_is_up_does_not_hold_up_a_start_for_ever() {
+    let (node, _sent) = DeferringNode::new();
+    node.status.send(NodeStatus::Connecting);
+    let connect = LockManager::builder().node(node).connect();
+    let error = tokio::time::timeout(SOON, connect).await.unwrap().unwrap_err();
+    let ConnectError::Unavailable { connected: 0, votes, .. } = &error else { panic!("{error}") };
+    let waited = Duration::from_secs(2);
+    let vote = votes.iter().next().unwrap().1;
+    assert_eq!(vote, Some(&Vote::Failed(NodeError::NoAnswer(waited))));
 }
 
 #[tokio::test]

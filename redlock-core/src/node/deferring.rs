@@ -18,7 +18,7 @@ pub(crate) struct DeferringNode {
     pub(crate) store: MemoryNode,
     pub(crate) capabilities: Capabilities,
     sent: mpsc::UnboundedSender<Sent>,
-    status: StatusSender,
+    pub(crate) status: StatusSender,
 }
 
 /// An operation that is on its way to the store.
