@@ -5,11 +5,13 @@ use axum::http::request::Parts;
 use redlock_core::{KeyError, LockError, LockManager, LockRequest};
 
 pub use axum::response::{IntoResponse, Response};
-pub use redlock_core::{KeyPart, LockKey, scope};
+pub use redlock_core::__private::assert_valid;
+pub use redlock_core::{Dialect, KeyPart, LockKey, LockOptions, RunError, scope};
 
 use crate::held_slot::HeldSlot;
 use crate::hold::Hold;
 use crate::locks::Locks;
+use crate::options::with_default_expire;
 use crate::rejection::LockRejection;
 
 /// The hidden extractor of a handler: finds the manager, and puts an empty slot where the other
@@ -37,9 +39,9 @@ impl<const FENCED: bool> HandlerLock<FENCED> {
     pub async fn acquire(
         self,
         key: Result<LockKey, KeyError>,
-        options: impl FnOnce(LockRequest) -> LockRequest,
+        options: LockOptions,
     ) -> Result<Hold, LockRejection> {
-        let request = options(self.manager.lock_key(key));
+        let request = self.manager.lock(key).options(options);
         let hold = Hold::acquire(request, FENCED)
             .await
             .map_err(|error| LockRejection::from(error).limited_by(self.manager.log_limit()))?;
@@ -54,8 +56,13 @@ pub fn key(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
 }
 
 /// Takes the lock of a function.
-pub async fn acquire(request: LockRequest) -> Result<Hold, LockError> {
-    Hold::acquire(request, false).await
+pub async fn acquire(request: LockRequest, options: LockOptions) -> Result<Hold, LockError> {
+    Hold::acquire(request.options(options), false).await
+}
+
+/// The options of an attribute, with the default lease.
+pub const fn attribute_options(options: LockOptions) -> LockOptions {
+    with_default_expire(options)
 }
 
 /// A handler's answer without its lock.

@@ -1,7 +1,7 @@
 //! Mistakes in the set-up of a layer or a policy.
 
 use http::{Method, StatusCode};
-use redlock_core::TemplateError;
+use redlock_core::{InvalidOption, TemplateError};
 
 /// Says what is wrong with the set-up of a [`LockLayer`](crate::LockLayer) or a
 /// [`LockPolicy`](crate::LockPolicy).
@@ -11,22 +11,9 @@ pub enum SetupError {
     /// The key template cannot be read.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// An option is out of its range.
-    #[error("{option} is {value}, but must be {allowed}")]
-    OutOfRange {
-        /// The option's name.
-        option: &'static str,
-        /// Its value.
-        value: String,
-        /// What is allowed.
-        allowed: &'static str,
-    },
-    /// A bound on the renewal of a lease that is not renewed.
-    #[error("max_hold bounds the renewal of the lease, and needs renew")]
-    MaxHoldWithoutRenew,
-    /// Two options of which one makes the other void.
-    #[error("keep holds the lock for its whole lease, and so leaves nothing to min_hold")]
-    KeepAndMinHold,
+    /// An option of the lock is out of its range, or does not go together with another one.
+    #[error(transparent)]
+    Option(#[from] InvalidOption),
     /// The status for contention would look like a success.
     #[error("contended_status is {0}, but must be a client or server error such as 409 or 423")]
     ContendedStatus(StatusCode),

@@ -1,20 +1,20 @@
 //! The extractor of a lock that is numbered.
 
 use std::convert::Infallible;
-use std::ops::Deref;
+use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use redlock_core::FencingToken;
+use redlock_core::{ExtendError, FencingToken, LockKey, Lost};
 
 use crate::held_slot::HeldSlot;
 use crate::locks::HeldLock;
 use crate::rejection::misconfigured;
 
-/// Extracts the lock that the request holds, with the number of its holder: a [`HeldLock`] in all other
-/// respects. For routes whose layer or policy is `fenced()`, and handlers with
-/// `#[redis_lock(fenced)]`.
+/// Extracts the lock that the request holds, with the number of its holder. It does what a [`HeldLock`] does,
+/// and has a [`fencing_token`](Self::fencing_token). For routes whose layer or policy is `fenced`, and
+/// handlers with `#[redis_lock(fenced)]`.
 ///
 /// Give the [token](Self::fencing_token) to the database with each write, and let it refuse what is
 /// less than the greatest that it has seen: see [`FencingToken`] for what it promises, and for the
@@ -60,17 +60,51 @@ impl FencedLock {
         self.slot.token().unwrap_or(FencingToken::ZERO)
     }
 
+    /// What is locked, without the manager's prefix.
+    pub fn key(&self) -> &LockKey {
+        self.lock.key()
+    }
+
+    /// How long the handler may still believe in the lock; zero once it may not.
+    pub fn remaining(&self) -> Duration {
+        self.lock.remaining()
+    }
+
+    /// Whether the lock is still held, as far as can be known without asking the nodes.
+    pub fn is_valid(&self) -> bool {
+        self.lock.is_valid()
+    }
+
+    /// Makes the lease last at least `expire` from now, as [`HeldLock::extend`] does. The number stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`HeldLock::extend`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`HeldLock::extend`].
+    pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
+        self.lock.extend(expire).await
+    }
+
+    /// Resolves when the lock is lost, as [`HeldLock::lost`] does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub fn lost(&self) -> Lost {
+        self.lock.lost()
+    }
+
+    /// The same lock without the number.
+    pub fn into_held_lock(self) -> HeldLock {
+        self.lock
+    }
+
     fn of(parts: &Parts) -> Option<Self> {
         let slot = HeldSlot::of(parts).filter(HeldSlot::is_fenced)?;
         Some(Self { lock: HeldLock::new(slot.clone()), slot })
-    }
-}
-
-impl Deref for FencedLock {
-    type Target = HeldLock;
-
-    fn deref(&self) -> &HeldLock {
-        &self.lock
     }
 }
 
@@ -100,7 +134,7 @@ impl std::fmt::Display for NotFenced {
         f.write_str(
             "a handler asks for a `FencedLock`, but the request holds no lock, or its innermost one has \
              no number; add `fenced` to the handler's `#[redis_lock(..)]`, even if it shares a numbered lock by \
-             `reentrant`, or `.fenced()` to the innermost lock layer or policy",
+             `reentrant`, or `.fenced(true)` to the innermost lock layer or policy",
         )
     }
 }

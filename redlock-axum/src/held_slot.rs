@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use axum::http::request::Parts;
-use redlock_core::{FencingToken, Lease};
+use redlock_core::{FencingToken, LockHandle};
 
 /// A place in the request's extensions for the lock that it holds.
 #[derive(Debug, Clone)]
@@ -20,7 +20,7 @@ pub(crate) enum HeldSlot {
 /// What extractors see of a lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
-    pub(crate) lease: Lease,
+    pub(crate) handle: LockHandle,
     pub(crate) token: Option<FencingToken>,
 }
 
@@ -48,8 +48,8 @@ impl HeldSlot {
         }
     }
 
-    pub(crate) fn lease(&self) -> Option<&Lease> {
-        self.held().map(|held| &held.lease)
+    pub(crate) fn handle(&self) -> Option<&LockHandle> {
+        self.held().map(|held| &held.handle)
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {

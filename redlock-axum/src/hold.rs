@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use redlock_core::__private::LogLimit;
-use redlock_core::{FencedGuard, FencingToken, Lease, LockError, LockGuard, LockRequest};
+use redlock_core::{
+    FencedGuard, FencingToken, LockError, LockGuard, LockHandle, LockRequest, LostError,
+};
 
 use crate::held_slot::Held;
 use crate::rejection::log_limited;
@@ -12,7 +14,7 @@ use crate::until_lost::{UntilLost, Watch};
 /// A lock that is held until its work has ended.
 #[derive(Debug)]
 pub struct Hold {
-    lease: Lease,
+    handle: LockHandle,
     token: Option<FencingToken>,
     guard: LockGuard,
 }
@@ -28,7 +30,7 @@ impl Hold {
     }
 
     fn new(guard: LockGuard) -> Self {
-        Self { lease: guard.lease(), token: None, guard }
+        Self { handle: guard.handle(), token: None, guard }
     }
 
     fn fenced(guard: FencedGuard) -> Self {
@@ -40,24 +42,24 @@ impl Hold {
 
     /// What extractors are to see of it.
     pub(crate) fn held(&self) -> Held {
-        Held { lease: self.lease.clone(), token: self.token }
+        Held { handle: self.handle.clone(), token: self.token }
     }
 
     /// How often like events of the manager's locks are logged.
     pub(crate) fn log_limit(&self) -> &Arc<LogLimit> {
-        self.lease.log_limit()
+        self.handle.log_limit()
     }
 
     /// Looks out for the loss of the lock.
     pub(crate) fn watch(&self) -> Watch {
-        Watch::new(self.lease.clone())
+        Watch::new(self.handle.clone())
     }
 
     /// Does the work as long as the lock is held. When it is lost, the work is dropped.
     ///
     /// # Errors
     ///
-    /// [`LockError::Lost`], and the work is not finished.
+    /// A [`LostError`], and the work is not finished.
     ///
     /// # Cancel safety
     ///
@@ -65,7 +67,7 @@ impl Hold {
     pub fn until_lost<F: Future>(
         &self,
         work: F,
-    ) -> impl Future<Output = Result<F::Output, LockError>> + use<F> {
+    ) -> impl Future<Output = Result<F::Output, LostError>> + use<F> {
         UntilLost::new(Some(self.watch()), work)
     }
 
@@ -76,10 +78,10 @@ impl Hold {
     ///
     /// Dropping the future gives the lock back in the background.
     pub async fn release(self) {
-        let Self { lease, guard, .. } = self;
+        let Self { handle, guard, .. } = self;
         if let Err(error) = guard.release().await {
             log_limited!(
-                lease.log_limit(),
+                handle.log_limit(),
                 "not released",
                 LogLimit::failed_node(error.votes()),
                 warn,

@@ -85,6 +85,9 @@
 //! The same words everywhere: as an argument of the attribute, a method of [`LockLayer`] and
 //! [`LockPolicy`], and, with the feature `serde`, a field of a policy.
 //!
+//! The options of the lock are [`LockOptions`], whose page has their ranges and rules; a whole `LockOptions`
+//! can be set at once.
+//!
 //! | option | what it does | default |
 //! |---|---|---|
 //! | `expire` | the lease: the lock frees itself after this time | 5 s |
@@ -94,6 +97,7 @@
 //! | `min_hold` | keeps the key locked for this time, even if the work ends before | released at the end |
 //! | `keep` | leaves the lock to run out, however the work ends | released at the end |
 //! | `reentrant` | shares a lock that the request holds already | refused with 500 |
+//! | `dialect` | how the lock is written on the nodes: [`Dialect`] | the manager's |
 //! | `fenced` | numbers the holders, so that a database can refuse one that comes late: [`FencedLock`] | no numbers |
 //! | `on_lost` | stops the work when its lock is lost, or does not: [`OnLost`] | goes on |
 //!
@@ -174,8 +178,15 @@ pub use layer::{LockLayer, LockService};
 pub use locks::{HeldLock, Locks, NotLocked};
 pub use options::{HoldUntil, OnLost};
 pub use policy::{LockPolicies, LockPolicy, PolicyService};
+/// The crate that the locks come from, with what this crate does not re-export by name.
+pub use redlock_core;
 #[doc(inline)]
-pub use redlock_core::*;
+pub use redlock_core::{
+    ConnectError, Dialect, ExtendError, FencedGuard, FencingToken, ForeignKind, IntoLockKey,
+    InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle, LockKey,
+    LockManager, LockManagerBuilder, LockOptions, LockRequest, LockState, Lost, LostError,
+    MemoryNode, NodeError, ReleaseError, RunError, TemplateError, Vote, Votes, WaitTime, scope,
+};
 #[doc(inline)]
 pub use redlock_macros::redis_lock;
 pub use rejection::{LockRejection, RejectionKind};

@@ -109,7 +109,7 @@ async fn acquire(terms: &Terms, setup: &Setup, parts: &mut Parts) -> Result<Hold
     let key = route_key::render(template, parts).await?;
     let manager = setup.manager(&parts.extensions)?;
     let options = &terms.options;
-    let request = options.apply(manager.lock_key(Ok(key)));
+    let request = manager.lock(key).options(options.resolved());
     Hold::acquire(request, options.fenced)
         .await
         .map_err(|error| LockRejection::from(error).with_contended_status(options.contended_status))

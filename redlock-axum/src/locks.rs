@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use redlock_core::{ExtendError, Lease, LockKey, LockManager, Votes};
+use redlock_core::{ExtendError, LockHandle, LockKey, LockManager, Lost, Votes};
 
 use crate::held_slot::HeldSlot;
 use crate::rejection::{LockRejection, misconfigured};
@@ -120,17 +120,17 @@ pub struct HeldLock(HeldSlot);
 impl HeldLock {
     /// What is locked, without the manager's prefix.
     pub fn key(&self) -> &LockKey {
-        self.0.lease().map_or(&NOT_LOCKED_YET, Lease::key)
+        self.0.handle().map_or(&NOT_LOCKED_YET, LockHandle::key)
     }
 
     /// How long the handler may still believe in the lock; zero once it may not.
     pub fn remaining(&self) -> Duration {
-        self.0.lease().map_or(Duration::ZERO, Lease::remaining)
+        self.0.handle().map_or(Duration::ZERO, LockHandle::remaining)
     }
 
     /// Whether the lock is still held, as far as can be known without asking the nodes.
     pub fn is_valid(&self) -> bool {
-        self.0.lease().is_some_and(Lease::is_valid)
+        self.0.handle().is_some_and(LockHandle::is_valid)
     }
 
     /// Makes the lease last at least `expire` from now. Never shortens it.
@@ -146,8 +146,8 @@ impl HeldLock {
     /// Dropping the future leaves the lease as it was for this handler; on the servers it may last
     /// longer.
     pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
-        match self.0.lease() {
-            Some(lease) => lease.extend(expire).await,
+        match self.0.handle() {
+            Some(handle) => handle.extend(expire).await,
             None => Err(ExtendError::Lost { key: self.key().clone(), votes: Votes::default() }),
         }
     }
@@ -158,13 +158,8 @@ impl HeldLock {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
-        let lease = self.0.lease().cloned();
-        async move {
-            if let Some(lease) = lease {
-                lease.lost().await;
-            }
-        }
+    pub fn lost(&self) -> Lost {
+        self.0.handle().map_or_else(Lost::ready, LockHandle::lost)
     }
 
     pub(crate) fn new(slot: HeldSlot) -> Self {
@@ -232,7 +227,7 @@ mod tests {
     }
 
     fn held(guard: &LockGuard) -> Held {
-        Held { lease: guard.lease(), token: None }
+        Held { handle: guard.handle(), token: None }
     }
 
     async fn held_lock(parts: &mut Parts) -> Result<HeldLock, NotLocked> {

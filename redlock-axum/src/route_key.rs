@@ -1,6 +1,5 @@
 //! The key of a request, made from the parameters of the route that it matched.
 
-use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use axum::Router;
@@ -22,7 +21,7 @@ pub(crate) async fn render(
     parts: &mut Parts,
 ) -> Result<LockKey, LockRejection> {
     if template.placeholders().next().is_none() {
-        return Ok(template.render(|_| None, Vec::new)?);
+        return Ok(template.render([])?);
     }
     let params = match RawPathParams::from_request_parts(parts, &()).await {
         Ok(params) => params,
@@ -36,11 +35,7 @@ pub(crate) async fn render(
             return Err(LockRejection::ambiguous_placeholder(name));
         }
     }
-    let key = template.render(
-        |name| params.iter().find(|(known, _)| *known == name).map(|(_, v)| Cow::Borrowed(v)),
-        || params.iter().map(|(name, _)| name.to_owned()).collect(),
-    )?;
-    Ok(key)
+    Ok(template.render(&params)?)
 }
 
 /// Whether the request went through a router that has no route for it, so that there is nothing to

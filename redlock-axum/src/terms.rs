@@ -9,7 +9,7 @@ use redlock_core::KeyTemplate;
 
 use crate::error::SetupError;
 use crate::methods::Methods;
-use crate::options::LockOptions;
+use crate::options::RouteOptions;
 
 /// Which requests are locked, by which key, for how long. Mistakes are kept, because a layer is
 /// built without errors; `check` finds them.
@@ -17,7 +17,7 @@ use crate::options::LockOptions;
 pub(crate) struct Terms {
     pub(crate) template: Result<KeyTemplate, SetupError>,
     pub(crate) methods: Methods,
-    pub(crate) options: LockOptions,
+    pub(crate) options: RouteOptions,
     pub(crate) lock_fallback: bool,
     fallback_reported: Arc<AtomicBool>,
 }
@@ -27,7 +27,7 @@ impl Terms {
         Self {
             template,
             methods: Methods::default(),
-            options: LockOptions::default(),
+            options: RouteOptions::default(),
             lock_fallback: false,
             fallback_reported: Arc::default(),
         }

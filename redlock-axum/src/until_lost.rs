@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
-use redlock_core::{Lease, LockError};
+use redlock_core::{LockHandle, Lost, LostError};
 
 pin_project! {
     /// Does work until it is done, or until its lock is lost, where anybody looks out for that.
@@ -23,7 +23,7 @@ impl<F> UntilLost<F> {
 }
 
 impl<F: Future> Future for UntilLost<F> {
-    type Output = Result<F::Output, LockError>;
+    type Output = Result<F::Output, LostError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
@@ -39,30 +39,30 @@ impl<F: Future> Future for UntilLost<F> {
 
 /// Looks out for the loss of a lock.
 pub(crate) struct Watch {
-    lease: Lease,
-    lost: Pin<Box<dyn Future<Output = ()> + Send>>,
+    handle: LockHandle,
+    lost: Lost,
 }
 
 impl Watch {
-    pub(crate) fn new(lease: Lease) -> Self {
-        let lost = Box::pin(lease.lost());
-        Self { lease, lost }
+    pub(crate) fn new(handle: LockHandle) -> Self {
+        let lost = handle.lost();
+        Self { handle, lost }
     }
 
-    /// Ready with [`LockError::Lost`] as soon as the lock is lost.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LockError> {
+    /// Ready with a [`LostError`] as soon as the lock is lost.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LostError> {
         // The clock is asked each time (invariant 4), because the timers of the runtime stand still
         // while the machine is suspended.
-        if self.lease.is_valid() && self.lost.as_mut().poll(cx).is_pending() {
+        if self.handle.is_valid() && Pin::new(&mut self.lost).poll(cx).is_pending() {
             return Poll::Pending;
         }
-        Poll::Ready(LockError::Lost { key: self.lease.key().clone() })
+        Poll::Ready(LostError::new(self.handle.key().clone()))
     }
 }
 
 impl fmt::Debug for Watch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("lease", &self.lease).finish_non_exhaustive()
+        f.debug_struct("Watch").field("handle", &self.handle).finish_non_exhaustive()
     }
 }
 
@@ -88,14 +88,14 @@ mod tests {
             if polls == 1 { Poll::Pending } else { Poll::Ready(()) }
         });
         {
-            let mut work = pin!(UntilLost::new(Some(Watch::new(guard.lease())), work));
+            let mut work = pin!(UntilLost::new(Some(Watch::new(guard.handle())), work));
             let mut context = Context::from_waker(Waker::noop());
             assert!(work.as_mut().poll(&mut context).is_pending());
             while guard.is_valid() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
             let end = work.as_mut().poll(&mut context);
-            assert!(matches!(end, Poll::Ready(Err(LockError::Lost { .. }))), "{end:?}");
+            assert!(matches!(end, Poll::Ready(Err(_))), "{end:?}");
         }
         assert_eq!(polls, 1);
     }

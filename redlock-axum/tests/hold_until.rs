@@ -167,7 +167,7 @@ async fn a_body_that_is_to_end_with_its_lock_ends_with_an_error() {
 #[tokio::test]
 async fn a_lock_that_is_kept_until_the_end_of_the_body_is_kept_after_it() {
     let (locks, node) = memory().await;
-    let layer = until_end_of_body().expire(Duration::from_secs(60)).keep();
+    let layer = until_end_of_body().expire(Duration::from_secs(60)).keep(true);
     let (frames, app) = streaming(layer, locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
     drop(frames);

@@ -12,8 +12,8 @@ use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use http::{Method, StatusCode, header};
 use redlock_axum::{
-    KeyError, KeyTemplate, LockError, LockKey, LockLayer, LockManager, LockRejection, NodeError,
-    RejectionKind, Vote, Votes,
+    KeyError, KeyTemplate, LockError, LockKey, LockLayer, LockManager, LockRejection, LostError,
+    NodeError, RejectionKind, Vote, Votes,
 };
 use redlock_logs::Logs;
 use serde_json::{Value, json};
@@ -129,7 +129,7 @@ async fn a_misconfiguration_is_told_to_the_log_and_not_to_the_client() {
     let foreign = LockError::ForeignKey { key: key(), votes: Votes::default() };
     let out_of_range =
         LockManager::in_memory().lock("k").expire(Duration::ZERO).try_acquire().await.unwrap_err();
-    let unknown = KeyTemplate::new("{id}").unwrap().render(|_| None, Vec::new).unwrap_err();
+    let unknown = KeyTemplate::new("{id}").unwrap().render([]).unwrap_err();
     for rejection in [
         LockRejection::missing_manager(),
         foreign.into(),
@@ -201,7 +201,7 @@ async fn a_lock_within_itself_is_a_server_error_and_the_log_says_what_to_do() {
 #[tokio::test]
 async fn a_lost_lock_is_an_unavailable_service_that_says_that_it_had_begun() {
     let logs = Logs::collect();
-    let rejection = LockRejection::from(LockError::Lost { key: key() });
+    let rejection = LockRejection::from(LostError::new(key()));
     assert_eq!(rejection.kind(), RejectionKind::Lost);
     assert_eq!(rejection.retry_after(), Some(Duration::from_secs(1)));
     assert_eq!(

@@ -90,7 +90,7 @@ pub(crate) fn check_expire(option: &'static str, expire: Duration) -> Result<(),
     if validity::is_allowed(expire) {
         Ok(())
     } else {
-        Err(InvalidOption::new(option, format!("{expire:?}"), "from 10 ms to 7 days"))
+        Err(InvalidOption::new(option, format!("{expire:?}"), validity::allowed_leases!()))
     }
 }
 

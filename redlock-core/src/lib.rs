@@ -31,7 +31,7 @@
 //!   [`acquire`](LockRequest::acquire) or [`try_acquire`](LockRequest::try_acquire).
 //! * [`scope()`] makes what one request does one holder, which does not wait for itself.
 //! * [`LockGuard`] is the lock that is held: it knows how long it may be believed, can be extended,
-//!   tells when it is lost, and releases when it is dropped. [`Lease`] is a view of it to hand
+//!   tells when it is lost, and releases when it is dropped. [`LockHandle`] is a view of it to hand
 //!   around.
 //! * [`FencedGuard`] is one that is numbered, by a [`FencingToken`] that a database can check.
 //! * [`node`] is the protocol between a manager and its nodes: for stores of other kinds than Redis.
@@ -106,6 +106,7 @@ mod lock;
 mod log_limit;
 mod manager;
 pub mod node;
+mod options;
 mod queue;
 mod quorum;
 mod request;
@@ -117,20 +118,22 @@ mod telemetry;
 mod validity;
 
 pub use error::{
-    ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, NodeError, ReleaseError,
-    Vote, Votes,
+    ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, LostError, NodeError,
+    ReleaseError, RunError, Vote, Votes,
 };
 pub use fencing_token::FencingToken;
-pub use guard::{FencedGuard, Lease, LockGuard, LockState};
-pub use key::{KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
+pub use guard::{FencedGuard, LockGuard, LockHandle, LockState, Lost};
+pub use key::{IntoLockKey, KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::Dialect;
 pub use manager::{LockManager, LockManagerBuilder};
 pub use node::memory::MemoryNode;
+pub use options::{LockOptions, WaitTime};
+pub use request::LockRequest;
 pub use request::scope::scope;
-pub use request::{FencedRequest, LockRequest};
 
 /// What the other crates of this workspace use. No public API.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::log_limit::LogLimit;
+    pub use crate::options::assert_valid;
 }

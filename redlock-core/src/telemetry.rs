@@ -39,7 +39,6 @@ impl Acquisition {
             Err(LockError::ForeignKey { .. }) => "foreign_key",
             Err(LockError::InvalidKey(_) | LockError::InvalidOption(_)) => "invalid",
             Err(LockError::ShutDown) => "shut_down",
-            Err(LockError::Lost { .. }) => "lost",
         };
     }
 

@@ -11,6 +11,14 @@ pub(crate) const MIN_EXPIRE: Duration = Duration::from_millis(10);
 /// The longest lease. A key that lives longer is not one of ours.
 pub(crate) const MAX_EXPIRE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// The leases that are allowed, for messages.
+macro_rules! allowed_leases {
+    () => {
+        "from 10 ms to 7 days"
+    };
+}
+pub(crate) use allowed_leases;
+
 /// Whether a lock may be held for this time without an extension.
 pub(crate) fn is_allowed(expire: Duration) -> bool {
     (MIN_EXPIRE..=MAX_EXPIRE).contains(&expire)

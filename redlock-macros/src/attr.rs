@@ -9,9 +9,10 @@ use crate::key::Key;
 use crate::options::{self, Options};
 use crate::value::{equals, once, value};
 
-const THERE_ARE: &str = "there are `key`, `expire`, `wait_time`, `time_unit`, `renew`, `max_hold`, \
-                         `min_hold`, `keep`, `reentrant`, `fenced`, `on_lost`, `manager`, `error` and \
-                         `crate`";
+/// All arguments, for messages.
+fn known_arguments() -> String {
+    format!("there are `key`, {}, `manager`, `error` and `crate`", options::NAMES)
+}
 
 /// The arguments, checked.
 pub(crate) struct Arguments {
@@ -48,9 +49,9 @@ struct Given {
 impl Given {
     fn argument(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {
-            return Err(input.error(format!(
-                "expected an argument such as `key = \"order:{{id}}\"`; {THERE_ARE}"
-            )));
+            let known = known_arguments();
+            return Err(input
+                .error(format!("expected an argument such as `key = \"order:{{id}}\"`; {known}")));
         }
         let name = input.call(Ident::parse_any)?;
         if let Some(read) = self.options.argument(&name, input) {
@@ -72,15 +73,13 @@ impl Given {
                 equals(input, &name)?;
                 once(&mut self.crate_path, &name, input.call(Path::parse_mod_style)?)
             }
-            unknown => Err(syn::Error::new(
-                name.span(),
-                match meant(unknown) {
-                    Some(meant) => {
-                        format!("unknown argument `{unknown}`, perhaps `{meant}`; {THERE_ARE}")
-                    }
-                    None => format!("unknown argument `{unknown}`; {THERE_ARE}"),
-                },
-            )),
+            unknown => {
+                let perhaps =
+                    meant(unknown).map_or_else(String::new, |meant| format!(", perhaps `{meant}`"));
+                let known = known_arguments();
+                let message = format!("unknown argument `{unknown}`{perhaps}; {known}");
+                Err(syn::Error::new(name.span(), message))
+            }
         }
     }
 
@@ -167,6 +166,7 @@ mod tests {
             ("min_hold", quote!(1)),
             ("keep", quote!(true)),
             ("reentrant", quote!(true)),
+            ("dialect", quote!(redisson)),
             ("fenced", quote!(true)),
             ("on_lost", quote!(abort)),
             ("manager", quote!(locks)),
@@ -186,13 +186,13 @@ mod tests {
     fn an_unknown_argument_is_told_the_known_ones() {
         assert_eq!(
             message(quote!(key = "a", waitTime = 2)),
-            format!("unknown argument `waitTime`, perhaps `wait_time`; {THERE_ARE}")
+            format!("unknown argument `waitTime`, perhaps `wait_time`; {}", known_arguments())
         );
         for unknown in ["fair", "hold_at_least"] {
             let ident = Ident::new(unknown, Span::call_site());
             assert_eq!(
                 message(quote!(key = "a", #ident = 1)),
-                format!("unknown argument `{unknown}`; {THERE_ARE}")
+                format!("unknown argument `{unknown}`; {}", known_arguments())
             );
         }
         assert!(message(quote!("order")).starts_with("expected an argument such as `key"));

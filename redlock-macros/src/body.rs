@@ -17,7 +17,7 @@ impl Expansion<'_> {
         let Self { private, .. } = self;
         let (references, made) = (self.parameters.references(), self.key()?);
         let options = self.options();
-        let [lock, key, request] = ["lock", "key", "request"].map(local);
+        let [lock, key] = ["lock", "key"].map(local);
         let [hold, response, error] = ["hold", "response", "error"].map(local);
         let refusal = quote_spanned!(mixed()=> return #private::refuse(#error));
         let output = self.output(&refusal);
@@ -31,7 +31,7 @@ impl Expansion<'_> {
                     let #key = #made;
                     #key
                 };
-                let #hold = match #lock.acquire(#key, |#request| #request #options).await {
+                let #hold = match #lock.acquire(#key, #options).await {
                     ::core::result::Result::Ok(#hold) => #hold,
                     ::core::result::Result::Err(#error) => #refusal,
                 };
@@ -52,7 +52,7 @@ impl Expansion<'_> {
             attrs: Vec::new(),
             receiver: Box::new(manager.clone()),
             dot_token: Token![.](located(manager)),
-            method: Ident::new("lock_key", located(manager)),
+            method: Ident::new("lock", located(manager)),
             turbofish: None,
             paren_token: token::Paren(located(manager)),
             args: [Expr::Verbatim(key)].into_iter().collect(),
@@ -62,8 +62,13 @@ impl Expansion<'_> {
             .error
             .as_ref()
             .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
+        // A function that may be stopped has one error for both ends.
+        let cause = match self.arguments.options.on_lost {
+            OnLost::KeepGoing => quote!(#error),
+            OnLost::Abort => quote!(#private::RunError::from(#error)),
+        };
         let refusal = quote_spanned! {self.output_span()=>
-            return ::core::result::Result::Err(#map(#error))
+            return ::core::result::Result::Err(#map(#cause))
         };
         let output = self.output(&refusal);
         Ok(quote_spanned! {mixed()=>
@@ -72,7 +77,7 @@ impl Expansion<'_> {
                 let #request = #made;
                 #request
             };
-            let #hold = match #private::acquire(#request #options).await {
+            let #hold = match #private::acquire(#request, #options).await {
                 ::core::result::Result::Ok(#hold) => #hold,
                 ::core::result::Result::Err(#error) => #refusal,
             };
@@ -140,9 +145,9 @@ impl Expansion<'_> {
         quote_spanned!(located(value)=> #private::KeyPart(#reference))
     }
 
-    /// The options, as calls of the request's methods.
+    /// An expression for the options of the lock.
     fn options(&self) -> TokenStream {
-        self.arguments.options.calls()
+        self.arguments.options.expression(&self.private)
     }
 
     /// What the inner function gives, or `refusal` if it is stopped.

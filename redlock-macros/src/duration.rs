@@ -1,7 +1,5 @@
 //! Durations in the attribute: whole numbers in `time_unit`, or text such as `"500ms"`.
 
-use std::ops::RangeInclusive;
-
 use proc_macro2::Span;
 use syn::{Expr, ExprLit, Lit, LitInt, LitStr};
 
@@ -11,9 +9,6 @@ const SECOND: u64 = 1_000;
 const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
-
-/// The leases that `redlock-core` takes.
-const EXPIRE_MS: RangeInclusive<u64> = 10..=7 * DAY;
 
 /// What a duration may look like, for messages.
 const ALLOWED: &str = "a whole number, such as `5`, or a text with its unit, such as `\"500ms\"`, \
@@ -111,32 +106,6 @@ impl Written {
         }
     }
 
-    /// The lease in milliseconds, if it is one that can be had.
-    pub(crate) fn expire_ms(&self, unit: TimeUnit) -> syn::Result<u64> {
-        let milliseconds = self.milliseconds(unit)?;
-        let error = |message| Err(syn::Error::new(self.span(), message));
-        if milliseconds == 0 {
-            error("a lock that expires at once locks nothing; `expire` must be at least 10 ms")
-        } else if milliseconds < *EXPIRE_MS.start() {
-            error("`expire` must be at least 10 ms")
-        } else if milliseconds > *EXPIRE_MS.end() {
-            error("`expire` must be at most 7 days")
-        } else {
-            Ok(milliseconds)
-        }
-    }
-
-    /// The longest wait in milliseconds, if it is one that the layer and the policies take as well.
-    pub(crate) fn wait_ms(&self, unit: TimeUnit) -> syn::Result<u64> {
-        match self.milliseconds(unit)? {
-            milliseconds if milliseconds <= *EXPIRE_MS.end() => Ok(milliseconds),
-            _ => Err(syn::Error::new(
-                self.span(),
-                "`wait_time` must be at most 7 days; `\"forever\"` waits for as long as it takes",
-            )),
-        }
-    }
-
     /// The duration in milliseconds.
     pub(crate) fn milliseconds(&self, unit: TimeUnit) -> syn::Result<u64> {
         match self {
@@ -206,20 +175,6 @@ mod tests {
             let message = milliseconds(text, TimeUnit::SECONDS).unwrap_err();
             assert!(message.starts_with("`expire` must be a whole number"), "{text}");
         }
-    }
-
-    #[test]
-    fn a_lease_out_of_range_is_an_error() {
-        let expire_ms = |text| {
-            let value = syn::parse_str(text).unwrap();
-            let written = Written::parse("expire", &value).unwrap();
-            written.expire_ms(TimeUnit::SECONDS).map_err(|error| error.to_string())
-        };
-        assert_eq!(expire_ms("\"10ms\""), Ok(10));
-        assert_eq!(expire_ms("\"7d\""), Ok(604_800_000));
-        assert!(expire_ms("0").unwrap_err().contains("locks nothing"));
-        assert!(expire_ms("\"9ms\"").unwrap_err().contains("at least 10 ms"));
-        assert!(expire_ms("604801").unwrap_err().contains("at most 7 days"));
     }
 
     #[test]

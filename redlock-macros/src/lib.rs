@@ -61,10 +61,11 @@ use proc_macro::TokenStream;
 /// | `min_hold` | | the key stays locked for this time from the acquisition on, even if the function ends before; at most `expire` | released at the end |
 /// | `keep` | | the lock is not released at all, but [left to run out](#release-and-cancellation) | released at the end |
 /// | `reentrant` | | [shares the lock](#a-lock-within-itself) if the same request holds it already | refused |
+/// | `dialect` | | how the lock is written on the nodes: `plain`, or `redisson`, to share it with Redisson's `RLock` | the manager's |
 /// | `fenced` | | numbers the holders, so that a database can refuse [one that comes late](#the-lock-in-the-function); for handlers | no numbers |
 /// | `on_lost` | | when the lock is lost while the function runs: `keep_going`, or [`abort`](#when-the-lock-is-lost) | `keep_going` |
 /// | `manager` | a bean | the `LockManager` to use, [for any function or method](#functions-and-methods) | the one that the router hands over |
-/// | `error` | | with `manager`: a function from `LockError` to the function's own error, by its path | `From::from` |
+/// | `error` | | with `manager`: a function from `LockError` (with `on_lost = abort`, from [`RunError`](#when-the-lock-is-lost)) to the function's own error, by its path | `From::from` |
 /// | `crate` | | where to find `redlock_axum`, if it is re-exported | `::redlock_axum` |
 ///
 /// Times (`expire`, `wait_time`, `max_hold`, `min_hold`) are whole numbers, or texts that bring
@@ -269,8 +270,10 @@ use proc_macro::TokenStream;
 /// A lock is lost when its lease runs out or could not be renewed, or when a quorum of nodes does not
 /// have it any more. Another call may then run. With `on_lost = keep_going`, the default, the function
 /// runs on, and may find out by [`HeldLock`]. With `on_lost = abort` it is dropped at the `.await`
-/// where it stands. A handler then answers with 503; with `manager` the result is the error that
-/// becomes of [`LockError::Lost`]. Either way a warning is logged.
+/// where it stands. A handler then answers with 503; a function with `manager` returns an
+/// error. Its error type, or the function that `error` names, then takes a [`RunError`] instead of a
+/// [`LockError`], because the function has two ends: the lock was not acquired, or it was lost. Either way a
+/// warning is logged.
 ///
 /// What was done by then is done: the caller must expect half of it. What the function has spawned
 /// goes on, and a function that does not await is not stopped.
@@ -340,7 +343,7 @@ use proc_macro::TokenStream;
 /// [`FencedLock`]: ../redlock_axum/struct.FencedLock.html
 /// [`FencingToken`]: ../redlock_axum/struct.FencingToken.html
 /// [`LockError::AlreadyHeld`]: ../redlock_axum/enum.LockError.html#variant.AlreadyHeld
-/// [`LockError::Lost`]: ../redlock_axum/enum.LockError.html#variant.Lost
+/// [`RunError`]: ../redlock_axum/enum.RunError.html
 /// [`scope`]: ../redlock_axum/fn.scope.html
 /// [`KeyPart`]: ../redlock_axum/struct.KeyPart.html
 /// [`LockRejection`]: ../redlock_axum/struct.LockRejection.html

@@ -92,7 +92,7 @@ fn stepped(error: &LockError) -> Vec<NodeError> {
 async fn a_majority_that_is_stepped_forward_grants_nothing_for_the_longest_lease() {
     let nodes = Stepped::start(3).await;
     let locks = nodes.guarded().await;
-    let holder = locks.lock(KEY).expire(LEASE).renew().try_acquire().await.unwrap();
+    let holder = locks.lock(KEY).expire(LEASE).renew(true).try_acquire().await.unwrap();
     let before = Instant::now();
     for proxy in &nodes.proxies[..2] {
         proxy.set_clock_ahead(60);

@@ -386,7 +386,7 @@ async fn a_holder_is_lost_before_another_can_hold(cut: impl Fn(&Proxy), mend: im
     const LEASE: Duration = Duration::from_millis(1500);
     let network = Network::start(3).await;
     let (here, there) = (network.manager().await, network.elsewhere().await);
-    let holder = here.lock(KEY).expire(LEASE).renew().try_acquire().await.unwrap();
+    let holder = here.lock(KEY).expire(LEASE).renew(true).try_acquire().await.unwrap();
     let lost = tokio::spawn(holder.lost());
     network.proxies[..2].iter().for_each(&cut);
     let waiting = tokio::spawn({

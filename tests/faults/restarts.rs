@@ -39,7 +39,7 @@ async fn granted(locks: &LockManager) -> LockGuard {
 /// As soon as all servers vote: they were not started in the same second.
 async fn granted_by_all(locks: &LockManager, servers: &Servers) -> LockGuard {
     eventually("all grant the lock", SOON, async || {
-        let guard = locks.lock(KEY).expire(LEASE).renew().try_acquire().await.ok()?;
+        let guard = locks.lock(KEY).expire(LEASE).renew(true).try_acquire().await.ok()?;
         if servers.keys().await.len() == servers.len() {
             return Some(guard);
         }

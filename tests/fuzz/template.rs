@@ -84,12 +84,8 @@ fn shifted([first, second, third]: &Values) -> Values {
 }
 
 fn render(template: &KeyTemplate, names: &[&str], values: &Values) -> Result<LockKey, KeyError> {
-    let value = |name: &str| {
-        let index = names.iter().position(|known| *known == name)?;
-        values.get(index).map(|value| value.as_str().into())
-    };
-    let available = || names.iter().map(|name| (*name).to_owned()).collect();
-    let key = template.render(value, available)?;
+    let values = names.iter().copied().zip(values.iter().map(String::as_str));
+    let key = template.render(values)?;
     assert!(!key.as_str().is_empty() && key.as_str().len() <= 200);
     assert!(!key.as_str().contains(char::is_control));
     assert_eq!(LockKey::new(&key).as_ref(), Ok(&key));

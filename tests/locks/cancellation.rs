@@ -8,7 +8,7 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use redlock_axum::redis_lock;
-use redlock_core::{FencedGuard, LockError, LockGuard, LockManager, LockRequest, scope};
+use redlock_core::{FencedGuard, LockError, LockGuard, LockManager, LockRequest, RunError, scope};
 use redlock_tests::{Moment, Nodes, Traces, drop_after, on_each_kind_of_nodes};
 
 /// Longer than any test: what is gone before was released.
@@ -115,9 +115,9 @@ fn request(locks: &LockManager, variant: usize) -> LockRequest {
     let request = locks.lock(KEY).wait_time(LONG);
     match variant {
         0 => request.expire(LONG),
-        1 => request.renew().max_hold(LONG),
+        1 => request.renew(true).max_hold(LONG),
         2 => request.expire(LONG).min_hold(BRIEF),
-        _ => request.expire(LONG).reentrant(),
+        _ => request.expire(LONG).reentrant(true),
     }
 }
 
@@ -182,7 +182,7 @@ fn acquire_fenced(scene: &Scene, cut: Cut) -> Done<'_> {
 fn acquire_in_a_scope(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(scope(async move {
         let outer = held(&scene.locks, cut.variant).await;
-        let again = request(&scene.locks, cut.variant).reentrant().acquire();
+        let again = request(&scene.locks, cut.variant).reentrant(true).acquire();
         let shared = cut.off(again).await.map(Result::unwrap);
         assert!(outer.is_valid() && shared.as_ref().is_none_or(LockGuard::is_valid));
         drop(outer);
@@ -299,7 +299,7 @@ fn extend(scene: &Scene, cut: Cut) -> Done<'_> {
 fn extend_by_a_lease(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let guard = held(&scene.locks, cut.variant).await;
-        let lease = guard.lease();
+        let lease = guard.handle();
         let extension = lease.extend(LONG);
         if cut.moment == Moment::AtOnce {
             // Under way while the lock is released.
@@ -323,7 +323,7 @@ fn lost(scene: &Scene, cut: Cut) -> Done<'_> {
         if cut.variant < 2 {
             cut.off(guard.lost()).await.is_some()
         } else {
-            cut.off(guard.lease().lost()).await.is_some()
+            cut.off(guard.handle().lost()).await.is_some()
         }
     })
 }
@@ -367,9 +367,10 @@ async fn locked(locks: &LockManager) -> Result<(), LockError> {
 }
 
 #[redis_lock(key = "order:42", manager = locks, renew, on_lost = abort)]
-async fn stopped(locks: &LockManager) -> Result<(), LockError> {
+async fn stopped(locks: &LockManager) -> Result<(), RunError> {
     tokio::task::yield_now().await;
-    locks.lock("other").try_acquire().await?.release().await.map_err(|_| LockError::ShutDown)
+    let released = locks.lock("other").try_acquire().await?.release().await;
+    released.map_err(|_| LockError::ShutDown.into())
 }
 
 fn a_locked_function(scene: &Scene, cut: Cut) -> Done<'_> {

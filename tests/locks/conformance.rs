@@ -214,7 +214,7 @@ async fn an_expire_of_its_own_is_renewed_on_request_only(nodes: Nodes) {
     let locks = nodes.manager().await;
     let expire = SHORT * 4;
     let plain = locks.lock("plain").expire(expire).try_acquire().await.unwrap();
-    let renewed = locks.lock("renewed").expire(expire).renew().try_acquire().await.unwrap();
+    let renewed = locks.lock("renewed").expire(expire).renew(true).try_acquire().await.unwrap();
     tokio::time::timeout(SOON, plain.lost()).await.unwrap();
     assert!(renewed.is_valid());
     renewed.release().await.unwrap();
@@ -224,7 +224,7 @@ async fn an_expire_of_its_own_is_renewed_on_request_only(nodes: Nodes) {
 async fn a_lost_lock_says_so(nodes: Nodes) {
     let locks = nodes.manager().await;
     let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
-    let (lease, lost) = (guard.lease(), guard.lost());
+    let (lease, lost) = (guard.handle(), guard.lost());
     assert!(lease.is_valid());
     tokio::time::timeout(SOON, lost).await.unwrap();
     assert!(!guard.is_valid() && !lease.is_valid());
@@ -236,7 +236,7 @@ async fn a_lost_lock_says_so(nodes: Nodes) {
 async fn a_released_lock_is_not_lost(nodes: Nodes) {
     let locks = nodes.manager().await;
     let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
-    let (lease, lost) = (guard.lease(), guard.lost());
+    let (lease, lost) = (guard.handle(), guard.lost());
     guard.release().await.unwrap();
     assert!(!lease.is_valid(), "the view of a released lock says that it is held");
     // Longer than the lease would have lasted, by another lock that is lost.

@@ -88,7 +88,7 @@ fn of_distinct_keys_at_once_nothing_stays() {
             let mut floods = 0;
             needs_no_more_each_time(3 * MIB, async || {
                 floods += 1;
-                let acquire = |number| locks.lock(key(floods, number)).renew().acquire();
+                let acquire = |number| locks.lock(key(floods, number)).renew(true).acquire();
                 let guards = join_all((0..20_000).map(acquire)).await;
                 assert!(guards.iter().all(Result::is_ok));
                 assert_eq!(nodes.locks().await, 20_000);
@@ -260,8 +260,8 @@ fn of_values_of_a_megabyte_little_stays_while_they_are_locked() {
         needs_no_more_each_time(8 * MIB, async || {
             for _ in 0..10 {
                 let name = format!("{}%{}", "x".repeat(1024 * 1024), guards.len());
-                let key = template.render(|_| Some(name.as_str().into()), Vec::new);
-                guards.push(locks.lock_key(key).expire(LONG).try_acquire().await.unwrap());
+                let key = template.render([("name", name.as_str())]);
+                guards.push(locks.lock(key).expire(LONG).try_acquire().await.unwrap());
             }
         })
         .await;

@@ -39,7 +39,7 @@ async fn each_of_ten_thousand_locks_is_renewed_every_third_of_its_lease() {
     let (_, before) = usage();
     let mut guards = Vec::with_capacity(LOCKS);
     for number in 0..LOCKS {
-        let request = locks.lock(format!("lock:{number}")).expire(LEASE).renew();
+        let request = locks.lock(format!("lock:{number}")).expire(LEASE).renew(true);
         guards.push(request.try_acquire().await.unwrap());
     }
     let (cpu_before, held) = usage();
@@ -136,7 +136,7 @@ async fn a_majority_that_freezes_for_a_while_loses_no_lock() {
     let mut servers = Servers::start(3).await;
     let locks = LockManager::connect(servers.urls()).await.unwrap();
     let lease = Duration::from_secs(3);
-    let guard = locks.lock("a").expire(lease).renew().try_acquire().await.unwrap();
+    let guard = locks.lock("a").expire(lease).renew(true).try_acquire().await.unwrap();
     servers[..2].iter_mut().for_each(redlock_tests::RedisServer::freeze);
     eventually("a renewal fails", SOON, async || {
         (guard.state() == LockState::Suspect).then_some(())
@@ -156,7 +156,7 @@ async fn a_majority_that_freezes_past_the_lease_loses_the_lock_once() {
     let logs = Logs::collect();
     let mut servers = Servers::start(3).await;
     let locks = LockManager::connect(servers.urls()).await.unwrap();
-    let request = locks.lock("a").expire(Duration::from_millis(900)).renew();
+    let request = locks.lock("a").expire(Duration::from_millis(900)).renew(true);
     let guard = request.try_acquire().await.unwrap();
     servers[..2].iter_mut().for_each(redlock_tests::RedisServer::freeze);
     let frozen = Instant::now();
@@ -179,7 +179,7 @@ async fn shut_out(strike: &[&[&str]]) {
     let server = RedisServer::options().user("app", "out-in-the-cold").start().await;
     let locks = LockManager::connect([server.url_at("app:out-in-the-cold@127.0.0.1")]);
     let locks = locks.await.unwrap();
-    let guard = locks.lock("a").expire(lease).renew().try_acquire().await.unwrap();
+    let guard = locks.lock("a").expire(lease).renew(true).try_acquire().await.unwrap();
     assert_eq!(guard.state(), LockState::Held);
     let mut probe = server.probe().await;
     for command in strike {

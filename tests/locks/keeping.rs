@@ -56,7 +56,7 @@ async fn is_free_after(nodes: &Nodes, until: Instant) {
 async fn a_released_lock_stays_for_its_min_hold_or_its_lease(nodes: Nodes) {
     let locks = nodes.manager().await;
     let min_hold = locks.lock(KEY).expire(LONG).min_hold(SHORT);
-    for request in [min_hold.clone(), locks.lock(KEY).expire(SHORT).keep()] {
+    for request in [min_hold.clone(), locks.lock(KEY).expire(SHORT).keep(true)] {
         let begun = Instant::now();
         let guard = request.try_acquire().await.unwrap();
         nodes.all_hold(KEY).await;
@@ -92,8 +92,8 @@ async fn a_handler_that_keeps_the_lock_of_its_layer_keeps_it(nodes: Nodes) {
     let layer = || LockLayer::new(KEY).expire(SHORT);
     let app = Router::new()
         .route("/inner", post(keeps).route_layer(layer()))
-        .route("/renewed", post(async || "done").route_layer(layer().renew().keep()))
-        .route("/extended", post(extends).route_layer(layer().expire(BRIEF * 2).keep()))
+        .route("/renewed", post(async || "done").route_layer(layer().renew(true).keep(true)))
+        .route("/extended", post(extends).route_layer(layer().expire(BRIEF * 2).keep(true)))
         .layer(Extension(locks));
     for path in ["/inner", "/renewed"] {
         let request = || axum::http::Request::post(path).body(axum::body::Body::empty()).unwrap();
@@ -164,7 +164,7 @@ async fn a_lost_lock_is_lost_whatever_its_holder_does(nodes: Nodes) {
         };
 
         let (guard, next) = acquire().await;
-        let lease = guard.lease();
+        let lease = guard.handle();
         for _ in 0..2 {
             let error = guard.extend(LONG).await.unwrap_err();
             assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
@@ -217,7 +217,7 @@ async fn an_attempt_that_is_refused_leaves_nothing_for_the_time_it_would_have_he
         }
         let locks = nodes.manager().await;
         let request = || locks.lock(KEY).expire(LONG);
-        for request in [request().min_hold(LONG), request().keep()] {
+        for request in [request().min_hold(LONG), request().keep(true)] {
             let refused = request.try_acquire().await.unwrap_err();
             assert!(refused.is_contended(), "{refused}");
             eventually("the minority's grant is given back", SOON, async || {

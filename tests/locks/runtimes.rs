@@ -50,7 +50,7 @@ async fn nodes(kind: &str) -> Nodes {
 }
 
 async fn renewed(locks: &LockManager, key: &str) -> LockGuard {
-    locks.lock(key).expire(LEASE).renew().acquire().await.unwrap()
+    locks.lock(key).expire(LEASE).renew(true).acquire().await.unwrap()
 }
 
 /// Runs a test over all kinds of nodes, and both ways of going away, at once.

@@ -100,7 +100,7 @@ async fn live(said: &mut Said, servers: &Servers, request: &dyn Fn() -> LockRequ
     said.debug(&request().fenced());
     let guard = request().try_acquire().await.unwrap();
     said.overhear(servers).await;
-    let lease = guard.lease();
+    let lease = guard.handle();
     said.debug(&(&guard, &lease, guard.state(), guard.key()));
     said.result(request().try_acquire().await);
     said.result(request().wait_time(BRIEF).acquire().await);
@@ -134,7 +134,7 @@ async fn live(said: &mut Said, servers: &Servers, request: &dyn Fn() -> LockRequ
     for server in servers.iter() {
         let _: i64 = server.probe().await.command(["DEL", KEY]).await;
     }
-    drop(request().expire(BRIEF).renew().acquire().await.unwrap());
+    drop(request().expire(BRIEF).renew(true).acquire().await.unwrap());
     eventually("released", SOON, async || servers_are_free(servers).await.then_some(())).await;
 }
 
@@ -312,7 +312,7 @@ async fn a_connection_that_breaks_says_nothing_of_what_it_carried() {
     let mut said = Said::default();
     let mut servers = Servers::from(vec![guarded().start().await]);
     let locks = builder(&servers).connect().await.unwrap();
-    let request = || locks.lock(KEY).expire(LONG).renew();
+    let request = || locks.lock(KEY).expire(LONG).renew(true);
     let guard = request().acquire().await.unwrap();
     said.overhear(&servers).await;
     let mut probe = servers[0].probe().await;

@@ -197,7 +197,7 @@ async fn a_renewed_lock_whose_key_was_deleted_is_lost() {
     let nodes = Nodes::redis(3).await;
     let locks = nodes.manager().await;
     let lease = Duration::from_secs(3);
-    let guard = locks.lock(KEY).expire(lease).renew().try_acquire().await.unwrap();
+    let guard = locks.lock(KEY).expire(lease).renew(true).try_acquire().await.unwrap();
     nodes.all_hold(KEY).await;
     let Nodes::Redis(servers) = &nodes else { unreachable!() };
     for server in servers.iter() {
@@ -234,7 +234,7 @@ async fn neither_password_nor_token_is_shown_anywhere() {
     let request = locks.lock(KEY).expire(LONG);
     shown.push(format!("{locks:?} {request:?}"));
     let guard = request.try_acquire().await.unwrap();
-    shown.push(format!("{guard:?} {:?}", guard.lease()));
+    shown.push(format!("{guard:?} {:?}", guard.handle()));
     let token = servers[0].probe().await.get(KEY).await.unwrap();
     let token = String::from_utf8(token).unwrap();
     let contended = locks.lock(KEY).try_acquire().await.unwrap_err();

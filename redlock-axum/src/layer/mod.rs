@@ -3,10 +3,9 @@
 mod service;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::response::IntoResponse;
-use http::{Method, StatusCode};
+use http::Method;
 use redlock_core::{KeyTemplate, LockManager};
 use tower_layer::Layer;
 
@@ -14,7 +13,7 @@ pub use service::LockService;
 
 use crate::error::SetupError;
 use crate::methods::Methods;
-use crate::options::{HoldUntil, OnLost, Wait};
+use crate::options::route_option_setters;
 use crate::rejection::LockRejection;
 use crate::setup::Setup;
 use crate::terms::Terms;
@@ -66,8 +65,7 @@ use crate::terms::Terms;
 /// # Examples
 ///
 /// ```
-/// use std::time::Duration;
-///
+/// ///
 /// use axum::{Extension, Router, routing::post};
 /// use redlock_axum::{LockLayer, LockManager};
 ///
@@ -94,92 +92,16 @@ impl LockLayer {
     /// See [mistakes](#mistakes) for what a wrong template does.
     pub fn new(template: &str) -> Self {
         let terms = Terms::new(KeyTemplate::new(template).map_err(SetupError::from));
-        Self { terms: Arc::new(terms), setup: Arc::default(), reported: None }.with(|_| ())
+        Self { terms: Arc::new(terms), setup: Arc::default(), reported: None }.report_mistake()
     }
 
-    /// Sets the lease: the lock frees itself after this time, even if this process dies. From 10 ms
-    /// to 7 days. Defaults to 5 s.
-    ///
-    /// Choose it longer than the handler takes, or add [`renew`](Self::renew): the handler is not
-    /// stopped when the lease runs out, unless [`on_lost`](Self::on_lost) says so.
-    pub fn expire(self, expire: Duration) -> Self {
-        self.with(|terms| terms.options.expire = expire)
-    }
-
-    /// Extends the lease for as long as the lock is held, every third of it. Defaults to not doing so.
-    pub fn renew(self) -> Self {
-        self.with(|terms| terms.options.renew = true)
-    }
-
-    /// Ends the renewal after this time, so that a handler that hangs does not hold its lock for
-    /// ever: the lease then runs out. Needs [`renew`](Self::renew). Defaults to no bound.
-    pub fn max_hold(self, max_hold: Duration) -> Self {
-        self.with(|terms| terms.options.max_hold = Some(max_hold))
-    }
-
-    /// Keeps the key locked for at least this time from the acquisition on, even if the handler ends
-    /// before: for work that must not be repeated sooner. Not longer than the lease. Defaults to
-    /// none, as does zero.
-    pub fn min_hold(self, min_hold: Duration) -> Self {
-        let min_hold = Some(min_hold).filter(|time| !time.is_zero());
-        self.with(|terms| terms.options.min_hold = min_hold)
-    }
-
-    /// Leaves the lock to run out instead of releasing it, however the handler ends: one request per
-    /// key and lease. Defaults to releasing it.
-    pub fn keep(self) -> Self {
-        self.with(|terms| terms.options.keep = true)
-    }
-
-    /// Shares a lock of the same key that the request holds already, by a layer further out, instead
-    /// of refusing the request with [`RejectionKind::AlreadyHeld`](crate::RejectionKind::AlreadyHeld).
-    /// It is released with the last of its holders, and keeps the lease of the first. A
-    /// [fenced](Self::fenced) layer shares only a lock that is fenced too. Defaults to not sharing.
-    pub fn reentrant(self) -> Self {
-        self.with(|terms| terms.options.reentrant = true)
-    }
-
-    /// Numbers the holders of the lock, so that a database can refuse one that comes late: the handler
-    /// gets its number from the extractor [`FencedLock`](crate::FencedLock), unless it stands behind
-    /// [another lock](crate::FencedLock#several-locks). On several nodes it costs one more round trip.
-    /// Defaults to no numbers.
-    pub fn fenced(self) -> Self {
-        self.with(|terms| terms.options.fenced = true)
-    }
-
-    /// Sets what becomes of a handler whose lock is lost. Defaults to [`OnLost::KeepGoing`].
-    pub fn on_lost(self, on_lost: OnLost) -> Self {
-        self.with(|terms| terms.options.on_lost = on_lost)
-    }
-
-    /// Sets how long a request waits for a lock that somebody else holds, at most 7 days. Defaults
-    /// to not waiting: one attempt.
-    pub fn wait_time(self, wait_time: Duration) -> Self {
-        self.with(|terms| terms.options.wait = Wait::For(wait_time))
-    }
-
-    /// Lets a request wait for as long as it takes. Mind that its client, or a timeout, may lose
-    /// patience long before: then the request is dropped, and leaves the line.
-    pub fn wait_forever(self) -> Self {
-        self.with(|terms| terms.options.wait = Wait::Forever)
-    }
+    route_option_setters!(self => Arc::make_mut(&mut self.terms).options; self.report_mistake());
 
     /// Locks only requests with these methods; others pass unlocked. Defaults to all methods.
     ///
     /// GET includes HEAD, because axum answers HEAD with the handler for GET.
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.with(|terms| terms.methods = Methods::only(methods))
-    }
-
-    /// Sets the status for a lock that somebody else holds. Defaults to 409 Conflict; 423 Locked is
-    /// the usual other choice.
-    pub fn contended_status(self, status: StatusCode) -> Self {
-        self.with(|terms| terms.options.contended_status = status)
-    }
-
-    /// Sets how long the lock is held. Defaults to [`HoldUntil::Response`].
-    pub fn hold_until(self, hold_until: HoldUntil) -> Self {
-        self.with(|terms| terms.options.hold_until = hold_until)
     }
 
     /// Locks requests that no route of the router matched, too. Defaults to letting them pass
@@ -232,6 +154,11 @@ impl LockLayer {
 
     fn with(mut self, change: impl FnOnce(&mut Terms)) -> Self {
         change(Arc::make_mut(&mut self.terms));
+        self.report_mistake()
+    }
+
+    /// Logs a mistake that no further option can mend, once.
+    fn report_mistake(mut self) -> Self {
         let mistake = self.terms.check_each().err();
         if let Some(mistake) = &mistake
             && self.reported.as_ref() != Some(mistake)

@@ -1,10 +1,10 @@
 //! Policies out of the application's configuration.
 
 use std::fmt;
-use std::time::Duration;
 
 use http::{Method, StatusCode};
-use serde::de::{self, Deserialize, Deserializer, SeqAccess, Unexpected, Visitor};
+use redlock_core::LockOptions;
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 
 use super::{LockPolicies, LockPolicy};
 use crate::options::{HoldUntil, OnLost};
@@ -22,82 +22,106 @@ const METHODS: [Method; 9] = [
     Method::CONNECT,
 ];
 
-#[derive(serde::Deserialize)]
-#[serde(deny_unknown_fields)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option by itself")]
+/// The fields of a policy beside the [options of its lock](LockOptions::FIELDS).
+const OWN_FIELDS: [&str; 7] =
+    ["route", "key", "methods", "fenced", "on_lost", "contended_status", "hold_until"];
+
+/// All fields of a policy, for messages.
+const FIELDS: [&str; OWN_FIELDS.len() + LockOptions::FIELDS.len()] = {
+    let mut fields = [""; OWN_FIELDS.len() + LockOptions::FIELDS.len()];
+    let mut index = 0;
+    while index < fields.len() {
+        fields[index] = if index < OWN_FIELDS.len() {
+            OWN_FIELDS[index]
+        } else {
+            LockOptions::FIELDS[index - OWN_FIELDS.len()]
+        };
+        index += 1;
+    }
+    fields
+};
+
+/// The name of a field. Any other name is an error, which a configuration's reader reports with the line and
+/// column of the name.
+struct FieldName(&'static str);
+
+impl<'de> Deserialize<'de> for FieldName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let known = FIELDS.iter().find(|known| **known == name);
+        known.map(|known| Self(known)).ok_or_else(|| de::Error::unknown_field(&name, &FIELDS))
+    }
+}
+
+/// The fields that were read so far.
+#[derive(Default)]
 struct Fields {
-    route: String,
-    key: String,
+    route: Option<String>,
+    key: Option<String>,
     methods: Option<MethodList>,
-    expire: Option<Time>,
-    #[serde(default)]
-    renew: bool,
-    max_hold: Option<Time>,
-    min_hold: Option<Time>,
-    #[serde(default)]
-    keep: bool,
-    #[serde(default)]
-    reentrant: bool,
-    #[serde(default)]
-    fenced: bool,
+    lock: LockOptions,
+    fenced: Option<bool>,
     on_lost: Option<OnLost>,
-    wait_time: Option<WaitTime>,
     contended_status: Option<Status>,
     hold_until: Option<HoldUntil>,
 }
 
 impl<'de> Deserialize<'de> for LockPolicy {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let fields = Fields::deserialize(deserializer)?;
-        let Fields {
-            route,
-            key,
-            methods,
-            expire,
-            renew,
-            max_hold,
-            min_hold,
-            keep,
-            reentrant,
-            fenced,
-            on_lost,
-            wait_time,
-            contended_status,
-            hold_until,
-        } = fields;
+        struct PolicyVisitor;
 
-        let mut policy = LockPolicy::new(route, key);
+        impl<'de> Visitor<'de> for PolicyVisitor {
+            type Value = LockPolicy;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a lock policy, with at least a `route` and a `key`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LockPolicy, A::Error> {
+                let mut fields = Fields::default();
+                while let Some(FieldName(name)) = map.next_key()? {
+                    fields.read(name, &mut map)?;
+                }
+                fields.policy()
+            }
+        }
+
+        deserializer.deserialize_map(PolicyVisitor)
+    }
+}
+
+impl Fields {
+    fn read<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &'static str,
+        map: &mut A,
+    ) -> Result<(), A::Error> {
+        match name {
+            "route" => once(&mut self.route, name, map),
+            "key" => once(&mut self.key, name, map),
+            "methods" => once(&mut self.methods, name, map),
+            "fenced" => once(&mut self.fenced, name, map),
+            "on_lost" => once(&mut self.on_lost, name, map),
+            "contended_status" => once(&mut self.contended_status, name, map),
+            "hold_until" => once(&mut self.hold_until, name, map),
+            _ => self.lock.read_field(name, map).map(|_| ()),
+        }
+    }
+
+    fn policy<E: de::Error>(self) -> Result<LockPolicy, E> {
+        let Self { route, key, methods, lock, fenced, on_lost, contended_status, hold_until } =
+            self;
+        let route = route.ok_or_else(|| E::missing_field("route"))?;
+        let key = key.ok_or_else(|| E::missing_field("key"))?;
+        let mut policy = LockPolicy::new(route, key).options(lock);
         if let Some(MethodList(methods)) = methods {
             policy = policy.methods(methods);
         }
-        if let Some(Time(expire)) = expire {
-            policy = policy.expire(expire);
-        }
-        if renew {
-            policy = policy.renew();
-        }
-        if let Some(Time(max_hold)) = max_hold {
-            policy = policy.max_hold(max_hold);
-        }
-        if let Some(Time(min_hold)) = min_hold {
-            policy = policy.min_hold(min_hold);
-        }
-        if keep {
-            policy = policy.keep();
-        }
-        if reentrant {
-            policy = policy.reentrant();
-        }
-        if fenced {
-            policy = policy.fenced();
+        if let Some(fenced) = fenced {
+            policy = policy.fenced(fenced);
         }
         if let Some(on_lost) = on_lost {
             policy = policy.on_lost(on_lost);
-        }
-        match wait_time {
-            None => {}
-            Some(WaitTime::For(wait_time)) => policy = policy.wait_time(wait_time),
-            Some(WaitTime::Forever) => policy = policy.wait_forever(),
         }
         if let Some(Status(status)) = contended_status {
             policy = policy.contended_status(status);
@@ -107,6 +131,19 @@ impl<'de> Deserialize<'de> for LockPolicy {
         }
         Ok(policy)
     }
+}
+
+/// Reads the value of a field that stands once at most. `null` leaves the default.
+fn once<'de, T, A>(field: &mut Option<T>, name: &'static str, map: &mut A) -> Result<(), A::Error>
+where
+    T: Deserialize<'de>,
+    A: MapAccess<'de>,
+{
+    if field.is_some() {
+        return Err(de::Error::duplicate_field(name));
+    }
+    *field = map.next_value()?;
+    Ok(())
 }
 
 impl<'de> Deserialize<'de> for LockPolicies {
@@ -152,80 +189,6 @@ fn method<E: de::Error>(name: &str) -> Result<Method, E> {
         let known = METHODS.map(|method| method.to_string()).join(", ");
         E::custom(format_args!("`{name}` is not a method; there are {known}"))
     })
-}
-
-struct Time(Duration);
-
-impl<'de> Deserialize<'de> for Time {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(TimeVisitor { or: "" }).map(Self)
-    }
-}
-
-enum WaitTime {
-    For(Duration),
-    Forever,
-}
-
-impl<'de> Deserialize<'de> for WaitTime {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct WaitTimeVisitor(TimeVisitor);
-
-        impl Visitor<'_> for WaitTimeVisitor {
-            type Value = WaitTime;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                self.0.expecting(f)
-            }
-
-            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<WaitTime, E> {
-                self.0.visit_u64(seconds).map(WaitTime::For)
-            }
-
-            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<WaitTime, E> {
-                self.0.visit_i64(seconds).map(WaitTime::For)
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<WaitTime, E> {
-                match text {
-                    "forever" => Ok(WaitTime::Forever),
-                    text => self.0.visit_str(text).map(WaitTime::For),
-                }
-            }
-        }
-
-        deserializer.deserialize_any(WaitTimeVisitor(TimeVisitor { or: ", or \"forever\"" }))
-    }
-}
-
-/// Reads a duration.
-struct TimeVisitor {
-    /// What else is taken where it is used, for messages.
-    or: &'static str,
-}
-
-impl Visitor<'_> for TimeVisitor {
-    type Value = Duration;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { or } = self;
-        write!(f, "a time such as \"500ms\" or \"5s\", or a whole number of seconds{or}")
-    }
-
-    fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Duration, E> {
-        Ok(Duration::from_secs(seconds))
-    }
-
-    fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Duration, E> {
-        match u64::try_from(seconds) {
-            Ok(seconds) => self.visit_u64(seconds),
-            Err(_) => Err(E::invalid_value(Unexpected::Signed(seconds), &self)),
-        }
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
-        humantime::parse_duration(text).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
-    }
 }
 
 struct Status(StatusCode);

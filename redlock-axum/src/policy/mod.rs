@@ -9,15 +9,14 @@ mod table;
 mod de;
 
 use std::fmt;
-use std::time::Duration;
 
-use http::{Method, StatusCode};
+use http::Method;
 
 pub use policies::LockPolicies;
 pub use service::PolicyService;
 
 use crate::methods::Methods;
-use crate::options::{HoldUntil, LockOptions, OnLost, Wait};
+use crate::options::{RouteOptions, route_option_setters};
 
 /// Says by which key the requests of one route are locked: one line of a [`LockPolicies`] table.
 ///
@@ -42,7 +41,7 @@ pub struct LockPolicy {
     route: String,
     key: String,
     methods: Methods,
-    options: LockOptions,
+    options: RouteOptions,
 }
 
 impl LockPolicy {
@@ -56,7 +55,7 @@ impl LockPolicy {
             route: route.into(),
             key: key.into(),
             methods: Methods::default(),
-            options: LockOptions::default(),
+            options: RouteOptions::default(),
         }
     }
 
@@ -69,84 +68,7 @@ impl LockPolicy {
         self
     }
 
-    /// Sets the lease, see [`LockLayer::expire`](crate::LockLayer::expire). Defaults to 5 s.
-    pub fn expire(mut self, expire: Duration) -> Self {
-        self.options.expire = expire;
-        self
-    }
-
-    /// Extends the lease for as long as the lock is held. Defaults to not doing so.
-    pub fn renew(mut self) -> Self {
-        self.options.renew = true;
-        self
-    }
-
-    /// Ends the renewal after this time, see [`LockLayer::max_hold`](crate::LockLayer::max_hold).
-    /// Defaults to no bound.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.options.max_hold = Some(max_hold);
-        self
-    }
-
-    /// Keeps the key locked for at least this time, see
-    /// [`LockLayer::min_hold`](crate::LockLayer::min_hold). Defaults to none.
-    pub fn min_hold(mut self, min_hold: Duration) -> Self {
-        self.options.min_hold = Some(min_hold).filter(|time| !time.is_zero());
-        self
-    }
-
-    /// Leaves the lock to run out, see [`LockLayer::keep`](crate::LockLayer::keep). Defaults to
-    /// releasing it.
-    pub fn keep(mut self) -> Self {
-        self.options.keep = true;
-        self
-    }
-
-    /// Shares a lock that the request holds already, see
-    /// [`LockLayer::reentrant`](crate::LockLayer::reentrant). Defaults to refusing the request.
-    pub fn reentrant(mut self) -> Self {
-        self.options.reentrant = true;
-        self
-    }
-
-    /// Numbers the holders of the lock, see [`LockLayer::fenced`](crate::LockLayer::fenced). Defaults to
-    /// no numbers.
-    pub fn fenced(mut self) -> Self {
-        self.options.fenced = true;
-        self
-    }
-
-    /// Sets what becomes of a handler whose lock is lost. Defaults to [`OnLost::KeepGoing`].
-    pub fn on_lost(mut self, on_lost: OnLost) -> Self {
-        self.options.on_lost = on_lost;
-        self
-    }
-
-    /// Sets how long a request waits for a lock that somebody else holds. Defaults to not waiting:
-    /// one attempt.
-    pub fn wait_time(mut self, wait_time: Duration) -> Self {
-        self.options.wait = Wait::For(wait_time);
-        self
-    }
-
-    /// Lets a request wait for as long as it takes, see
-    /// [`LockLayer::wait_forever`](crate::LockLayer::wait_forever).
-    pub fn wait_forever(mut self) -> Self {
-        self.options.wait = Wait::Forever;
-        self
-    }
-
-    /// Sets the status for a lock that somebody else holds. Defaults to 409 Conflict.
-    pub fn contended_status(mut self, status: StatusCode) -> Self {
-        self.options.contended_status = status;
-        self
-    }
-
-    /// Sets how long the lock is held. Defaults to [`HoldUntil::Response`].
-    pub fn hold_until(mut self, hold_until: HoldUntil) -> Self {
-        self.options.hold_until = hold_until;
-        self
-    }
+    route_option_setters!(self => self.options; self);
 
     /// Gives the route's pattern as it was written.
     pub fn route(&self) -> &str {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use redlock_core::__private::LogLimit;
-use redlock_core::{KeyError, LockError};
+use redlock_core::{KeyError, LockError, LostError, RunError};
 
 use crate::error::SetupError;
 
@@ -89,6 +89,7 @@ pub enum RejectionKind {
 #[derive(Debug, Clone)]
 enum Cause {
     Lock(LockError),
+    Lost(LostError),
     NotUtf8(String),
     AmbiguousPlaceholder { name: String },
     MissingManager,
@@ -134,7 +135,6 @@ impl LockRejection {
                 | LockError::TimedOut { .. }
                 | LockError::TooManyWaiters { .. }
                 | LockError::ShutDown => RejectionKind::Unavailable,
-                LockError::Lost { .. } => RejectionKind::Lost,
                 LockError::AlreadyHeld { .. } => RejectionKind::AlreadyHeld,
                 LockError::InvalidKey(KeyError::UnknownPlaceholder { .. }) => {
                     RejectionKind::Misconfigured
@@ -143,6 +143,7 @@ impl LockRejection {
                 // A foreign key, an option out of range, and what core may add later.
                 _ => RejectionKind::Misconfigured,
             },
+            Cause::Lost(_) => RejectionKind::Lost,
             Cause::NotUtf8(_) => RejectionKind::InvalidKey,
             Cause::AmbiguousPlaceholder { .. }
             | Cause::MissingManager
@@ -210,6 +211,21 @@ impl From<LockError> for LockRejection {
     }
 }
 
+impl From<LostError> for LockRejection {
+    fn from(error: LostError) -> Self {
+        Self::new(Cause::Lost(error))
+    }
+}
+
+impl From<RunError> for LockRejection {
+    fn from(error: RunError) -> Self {
+        match error {
+            RunError::Acquire(error) => error.into(),
+            RunError::Lost(error) => error.into(),
+        }
+    }
+}
+
 impl From<KeyError> for LockRejection {
     fn from(error: KeyError) -> Self {
         LockError::from(error).into()
@@ -232,6 +248,7 @@ impl fmt::Display for LockRejection {
                  lock by another key there"
             ),
             Cause::Lock(error) => fmt::Display::fmt(error, f),
+            Cause::Lost(error) => fmt::Display::fmt(error, f),
             Cause::NotUtf8(error) => write!(f, "a path parameter cannot be used: {error}"),
             Cause::AmbiguousPlaceholder { name } => write!(
                 f,
@@ -257,6 +274,7 @@ impl Error for LockRejection {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.cause {
             Cause::Lock(error) => Some(error),
+            Cause::Lost(error) => Some(error),
             Cause::Setup(error) => Some(error),
             _ => None,
         }

@@ -51,7 +51,7 @@ async fn the_number_is_that_of_the_innermost_lock() {
         .route("/shares-without", on_get(shares_without))
         .route("/another-without", on_get(another_without))
         .route_layer(from_fn(show))
-        .route_layer(LockLayer::new("a").fenced());
+        .route_layer(LockLayer::new("a").fenced(true));
     let app = app(router, &locks);
     assert_eq!(get(&app, "/shares").await.body, "a true");
     assert_eq!(get(&app, "/another").await.body, "b true");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get as on_get;
-use redlock_axum::{LockError, LockManager, Locks, MemoryNode, redis_lock};
+use redlock_axum::{LockError, LockManager, Locks, MemoryNode, RunError, redis_lock};
 use tokio::time::timeout;
 
 use crate::support::{app, eventually, get, memory};
@@ -95,7 +95,7 @@ async fn a_function_that_aborts_gives_its_own_error() {
 
     impl Job {
         #[redis_lock(key = "job", expire = "50ms", on_lost = abort, manager = self.locks)]
-        async fn run(&mut self, _dropped: Arc<()>) -> Result<&u32, LockError> {
+        async fn run(&mut self, _dropped: Arc<()>) -> Result<&u32, RunError> {
             self.steps += 1;
             pending().await
         }
@@ -109,7 +109,7 @@ async fn a_function_that_aborts_gives_its_own_error() {
     }
 
     #[expect(clippy::needless_pass_by_value, reason = "the attribute passes a value")]
-    fn describe(error: LockError) -> String {
+    fn describe(error: RunError) -> String {
         error.to_string()
     }
 
@@ -117,7 +117,7 @@ async fn a_function_that_aborts_gives_its_own_error() {
     let dropped = Arc::new(());
     let mut job = Job { locks, steps: 0 };
     let error = job.run(Arc::clone(&dropped)).await.unwrap_err();
-    assert!(matches!(error, LockError::Lost { .. }), "{error:?}");
+    assert!(matches!(error, RunError::Lost(_)), "{error:?}");
     assert!(Arc::strong_count(&dropped) == 1 && node.is_empty());
     assert_eq!(job.steps, 1);
     let text = job.described().await.unwrap_err();

@@ -1,6 +1,6 @@
 //! Generated code neither sees nor shadows the names of the code around it.
 
-use redlock_axum::{LockError, LockManager, redis_lock};
+use redlock_axum::{LockError, LockManager, RunError, redis_lock};
 
 use crate::support::memory;
 
@@ -33,7 +33,7 @@ async fn lower_case_structs_may_be_in_scope() {
         #![allow(dead_code, non_camel_case_types)]
 
         use axum::extract::Path;
-        use redlock_axum::{LockError, LockManager, Locks, redis_lock};
+        use redlock_axum::{LockManager, Locks, RunError, redis_lock};
 
         struct arg0;
         struct arg1;
@@ -56,7 +56,7 @@ async fn lower_case_structs_may_be_in_scope() {
         pub(super) async fn function(
             manager: &LockManager,
             (number, _): (u64, u64),
-        ) -> Result<u64, LockError> {
+        ) -> Result<u64, RunError> {
             Ok(number)
         }
     }
@@ -70,7 +70,7 @@ async fn lower_case_structs_may_be_in_scope() {
 #[tokio::test]
 async fn a_function_may_have_any_name() {
     #[redis_lock(key = "a", manager = locks, on_lost = abort)]
-    async fn hold(locks: &LockManager) -> Result<u8, LockError> {
+    async fn hold(locks: &LockManager) -> Result<u8, RunError> {
         assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
         Ok(1)
     }

@@ -13,7 +13,7 @@ on_each_front_end![
 
 async fn a_fenced_lock_has_a_greater_number_each_time(front_end: FrontEnd) {
     let app = app!(
-        front_end, [fenced], [.fenced()],
+        front_end, [fenced], [.fenced(true)],
         async fn handler(lock: FencedLock, perhaps: Option<FencedLock>) -> String {
             assert!(lock.is_valid());
             assert_eq!(perhaps.unwrap().fencing_token(), lock.fencing_token());
@@ -37,7 +37,7 @@ async fn a_lock_without_a_number_is_no_fenced_lock(front_end: FrontEnd) {
         assert_eq!(needs_it.post().await.status, 500);
     })
     .await;
-    assert_eq!(logs.count("ERROR", "or `.fenced()` to"), 1);
+    assert_eq!(logs.count("ERROR", "or `.fenced(true)` to"), 1);
     let asks_for_it = app!(
         front_end,
         [],

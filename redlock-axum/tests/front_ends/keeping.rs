@@ -49,7 +49,7 @@ async fn keep_leaves_the_lock_to_run_out_however_the_handler_ends(front_end: Fro
 
     for end in [End::Success, End::Error, End::Panic, End::Dropped] {
         let app = app!(
-            front_end, [expire = 60, keep], [.expire(MINUTE).keep()],
+            front_end, [expire = 60, keep], [.expire(MINUTE).keep(true)],
             async fn handler(Extension(end): Extension<End>) -> Result<(), StatusCode> {
                 match end {
                     End::Success => Ok(()),
@@ -85,7 +85,7 @@ async fn a_kept_lock_that_was_handed_over_has_a_whole_lease(front_end: FrontEnd)
     let app = app!(
         front_end,
         [expire = 60, wait_time = 60, keep],
-        [.expire(MINUTE).wait_time(MINUTE).keep()],
+        [.expire(MINUTE).wait_time(MINUTE).keep(true)],
         async fn handler() {}
     );
     let guard = app.locks.lock(crate::KEY).expire(MINUTE * 5 / 6).try_acquire().await.unwrap();
@@ -100,7 +100,7 @@ async fn a_kept_lock_that_was_handed_over_has_a_whole_lease(front_end: FrontEnd)
 async fn a_kept_lock_of_a_dropped_request_stays_for_its_renewed_lease(front_end: FrontEnd) {
     let lease = MINUTE / 60;
     let app = app!(
-        front_end, [expire = 1, renew, keep], [.expire(lease).renew().keep()],
+        front_end, [expire = 1, renew, keep], [.expire(lease).renew(true).keep(true)],
         async fn handler() {
             pending::<()>().await;
         }

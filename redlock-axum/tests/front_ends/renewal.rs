@@ -18,7 +18,7 @@ const LEASE: Duration = Duration::from_millis(400);
 
 async fn a_renewed_lease_outlives_its_first_time(front_end: FrontEnd) {
     let app = app!(
-        front_end, [expire = "400ms", renew], [.expire(LEASE).renew()],
+        front_end, [expire = "400ms", renew], [.expire(LEASE).renew(true)],
         async fn handler(lock: HeldLock, Extension(node): Extension<MemoryNode>) -> String {
             tokio::time::sleep(2 * LEASE).await;
             (lock.is_valid() && node.len() == 1).to_string()
@@ -33,7 +33,7 @@ async fn a_renewal_ends_with_max_hold(front_end: FrontEnd) {
     let app = app!(
         front_end,
         [expire = "400ms", renew = true, max_hold = "400ms"],
-        [.max_hold(LEASE).expire(LEASE).renew()],
+        [.max_hold(LEASE).expire(LEASE).renew(true)],
         async fn handler(lock: HeldLock, Extension(node): Extension<MemoryNode>) -> String {
             let ended = has_ended(&node, KEY, LEASE).await;
             if ended != Some(false) {

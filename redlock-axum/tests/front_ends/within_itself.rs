@@ -47,7 +47,7 @@ async fn a_lock_within_itself_fails_at_once_and_the_log_says_what_to_do(front_en
 async fn a_reentrant_lock_is_shared_with_the_one_around_it(front_end: FrontEnd) {
     for around in AROUND {
         let app = app!(
-            front_end, [expire = 1, reentrant], [.expire(MINUTE / 60).reentrant()],
+            front_end, [expire = 1, reentrant], [.expire(MINUTE / 60).reentrant(true)],
             async fn handler(lock: HeldLock, Extension(node): Extension<MemoryNode>) -> String {
                 assert!(lock.is_valid());
                 assert!(node.time_to_live(KEY).unwrap() > MINUTE * 5 / 6, "never shortened");
@@ -72,7 +72,7 @@ async fn a_handler_that_asks_for_its_own_lock_again_is_refused_at_once_or_shares
             let again = timeout(MINUTE / 6, locks.lock(KEY).wait_time(HOUR).acquire()).await;
             let refused = again.unwrap().unwrap_err();
             assert!(matches!(refused, LockError::AlreadyHeld { .. }), "{refused:?}");
-            locks.lock(KEY).reentrant().try_acquire().await?.release().await.unwrap();
+            locks.lock(KEY).reentrant(true).try_acquire().await?.release().await.unwrap();
             Ok(())
         }
     );
@@ -83,7 +83,7 @@ async fn a_handler_that_asks_for_its_own_lock_again_is_refused_at_once_or_shares
 /// Two requests are two holders, although one task serves them both.
 async fn two_requests_on_one_connection_do_not_share_a_reentrant_lock(front_end: FrontEnd) {
     let app = app!(
-        front_end, [reentrant], [.reentrant()],
+        front_end, [reentrant], [.reentrant(true)],
         async fn handler() {
             tokio::task::yield_now().await;
         }

@@ -90,8 +90,8 @@ fn mistakes_are_errors_when_checked() {
 async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
     let (locks, node) = memory().await;
     let mistakes: [fn() -> LockLayer; 4] = [
-        || LockLayer::new("order:{id").renew(),
-        || LockLayer::new("k").expire(Duration::ZERO).renew(),
+        || LockLayer::new("order:{id").renew(true),
+        || LockLayer::new("k").expire(Duration::ZERO).renew(true),
         || LockLayer::new("k").methods([]),
         || LockLayer::new("k").contended_status(StatusCode::OK),
     ];
@@ -121,7 +121,7 @@ async fn a_layer_that_is_not_complete_yet_is_not_called_wrong() {
 
     let (locks, node) = memory().await;
     let logs = Logs::collect();
-    let good = LockLayer::new("k").max_hold(HOUR).renew().min_hold(HOUR / 60).expire(HOUR);
+    let good = LockLayer::new("k").max_hold(HOUR).renew(true).min_hold(HOUR / 60).expire(HOUR);
     assert_eq!(logs.lines(), Vec::<String>::new());
     assert_eq!(post(&app(good, locks.clone(), &node), "/orders/42/pay").await, 200);
 

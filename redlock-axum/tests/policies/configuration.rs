@@ -168,10 +168,12 @@ fn what_is_wrong_in_a_file_is_said_clearly() {
         ("wait_time = '8days'", "wait_time is 691200s, but must be at most 7 days"),
         ("wait_time = 'for ever'", "whole number of seconds, or \"forever\""),
         ("expire = 'forever'", "expected a time such as \"500ms\" or \"5s\""),
-        ("max_hold = 5", "max_hold bounds the renewal of the lease, and needs renew"),
-        ("keep = true\nmin_hold = 5", "keep holds the lock for its whole lease"),
+        ("max_hold = 5", "max_hold requires renew"),
+        ("keep = true\nmin_hold = 5", "min_hold cannot be combined with keep"),
         ("min_hold = 6", "min_hold is 6s, but must be at most the lease"),
         ("renew = 'yes'", "expected a boolean"),
+        ("keep = true\nkeep = true", "duplicate key"),
+        ("dialect = 'redis'", "unknown variant `redis`, expected `plain` or `redisson`"),
         ("on_lost = 'panic'", "unknown variant `panic`, expected `keep_going` or `abort`"),
         ("contended_status = 42", "expected an HTTP status such as 409 or 423"),
         ("contended_status = 200", "contended_status is 200 OK"),
@@ -181,5 +183,29 @@ fn what_is_wrong_in_a_file_is_said_clearly() {
     ] {
         let message = message(fields);
         assert!(message.contains(part), "{fields}: {message}");
+    }
+}
+
+/// `serde(flatten)` would take a misspelt option for one that is somebody else's.
+#[test]
+fn a_misspelt_option_is_an_error_with_line_and_column() {
+    let policy = "[[locks]]\nroute = '/a'\nkey = 'a'\n";
+    for (field, column) in
+        [("wait_tmie = 2", 1), ("wait_time = 'soon'", 13), ("hold_untill = 'x'", 1)]
+    {
+        let error = toml::from_str::<Config>(&format!("{policy}{field}")).unwrap_err().to_string();
+        assert!(error.contains(&format!("line 4, column {column}")), "{error}");
+    }
+    let json = "{\"locks\": [{\n\"route\": \"/a\",\n\"key\": \"a\",\n\"renw\": true}]}";
+    let error = serde_json::from_str::<Config>(json).unwrap_err();
+    assert_eq!((error.line(), error.column()), (4, 6), "{error}");
+    let json = "{\"locks\": [{\n\"route\": \"/a\",\n\"key\": \"a\",\n\"expire\": \"x\"}]}";
+    let error = serde_json::from_str::<Config>(json).unwrap_err();
+    assert_eq!(error.line(), 4, "{error}");
+    for field in ["\"keep\": true", "\"fenced\": true"] {
+        let json =
+            format!("{{\"locks\": [{{\"route\": \"/a\", \"key\": \"a\", {field}, {field}}}]}}");
+        let error = serde_json::from_str::<Config>(&json).unwrap_err();
+        assert!(error.to_string().starts_with("duplicate field"), "{error}");
     }
 }

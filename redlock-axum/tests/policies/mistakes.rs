@@ -217,25 +217,28 @@ fn options_that_do_not_go_together_are_the_same_mistakes_as_in_a_layer() {
         assert_eq!(of_layer, of_policy);
         of_layer
     };
-    assert_eq!(
-        check(|l| l.max_hold(MINUTE), |p| p.max_hold(MINUTE)),
-        Err(SetupError::MaxHoldWithoutRenew)
-    );
-    assert_eq!(
-        check(|l| l.min_hold(MINUTE).keep(), |p| p.min_hold(MINUTE).keep()),
-        Err(SetupError::KeepAndMinHold)
-    );
     let message = |result: Result<(), SetupError>| result.unwrap_err().to_string();
+    assert_eq!(
+        message(check(|l| l.max_hold(MINUTE), |p| p.max_hold(MINUTE))),
+        "max_hold requires renew"
+    );
+    assert_eq!(
+        message(check(|l| l.min_hold(MINUTE).keep(true), |p| p.min_hold(MINUTE).keep(true))),
+        "min_hold cannot be combined with keep, which holds the lock for its whole lease"
+    );
     assert_eq!(
         message(check(|l| l.min_hold(MINUTE), |p| p.min_hold(MINUTE))),
         "min_hold is 60s, but must be at most the lease, expire"
     );
     assert_eq!(
         message(check(
-            |l| l.renew().max_hold(Duration::ZERO),
-            |p| p.renew().max_hold(Duration::ZERO)
+            |l| l.renew(true).max_hold(Duration::ZERO),
+            |p| p.renew(true).max_hold(Duration::ZERO)
         )),
         "max_hold is 0ns, but must be longer than zero"
     );
-    assert_eq!(check(|l| l.max_hold(MINUTE).renew(), |p| p.max_hold(MINUTE).renew()), Ok(()));
+    assert_eq!(
+        check(|l| l.max_hold(MINUTE).renew(true), |p| p.max_hold(MINUTE).renew(true)),
+        Ok(())
+    );
 }

@@ -5,9 +5,8 @@ use std::time::Duration;
 use super::{InvalidOption, Votes};
 use crate::key::{KeyError, LockKey};
 
-/// Why a lock was not acquired, or was lost by work that could not go on without it. In every case
-/// the caller does not hold it, and nothing of the attempt stays behind on the nodes beyond a
-/// clean-up that is under way.
+/// Why a lock was not acquired. In every case the caller does not hold it, and nothing of the attempt stays
+/// behind on the nodes beyond a clean-up that is under way.
 ///
 /// | variant | means | worth another try |
 /// |---|---|---|
@@ -19,7 +18,6 @@ use crate::key::{KeyError, LockKey};
 /// | [`InvalidOption`](Self::InvalidOption) | an option is out of its range | no |
 /// | [`AlreadyHeld`](Self::AlreadyHeld) | the same request holds the lock already | no |
 /// | [`TooManyWaiters`](Self::TooManyWaiters) | too many callers of this process wait for the lock | yes, later |
-/// | [`Lost`](Self::Lost) | the lock was lost, and the work that it guarded was stopped half-way | only if the work may be done again |
 /// | [`ShutDown`](Self::ShutDown) | the manager was shut down | no |
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -93,14 +91,6 @@ pub enum LockError {
         /// How many may wait.
         limit: usize,
     },
-    /// The lock was acquired, and lost while the work that it guards was running; the work was
-    /// stopped, and may have been done in part. No acquisition fails with this. It is for those who
-    /// run work under a lock and report all that can go wrong with it as one error.
-    #[error("the lock {key} was lost, and the work under it was stopped")]
-    Lost {
-        /// What was locked.
-        key: LockKey,
-    },
     /// [`LockManager::shutdown`](crate::LockManager::shutdown) was called. No node was asked.
     #[error("the lock manager was shut down")]
     ShutDown,
@@ -118,7 +108,6 @@ impl LockError {
             | Self::InvalidOption(_)
             | Self::AlreadyHeld { .. }
             | Self::TooManyWaiters { .. }
-            | Self::Lost { .. }
             | Self::ShutDown => None,
         }
     }

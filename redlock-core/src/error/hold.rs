@@ -1,6 +1,6 @@
 //! Errors of extending and releasing a lock that is held.
 
-use super::{InvalidOption, Votes};
+use super::{InvalidOption, LockError, Votes};
 use crate::key::LockKey;
 
 /// Why [`LockGuard::release`](crate::LockGuard::release) could not confirm that the lock was
@@ -62,4 +62,38 @@ pub enum ExtendError {
     /// The new lease is out of range. No node was asked.
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
+}
+
+/// The lock was lost while the work that it guards was running, and the work was stopped. It may have been
+/// done in part.
+///
+/// No acquisition fails with this. It is the error of code that runs work under a lock, such as
+/// `#[redis_lock(on_lost = abort)]` and `OnLost::Abort` of `redlock-axum`.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("the lock {key} was lost, and the work under it was stopped")]
+pub struct LostError {
+    key: LockKey,
+}
+
+impl LostError {
+    /// The work under the lock with this key was stopped.
+    pub fn new(key: LockKey) -> Self {
+        Self { key }
+    }
+
+    /// What was locked.
+    pub fn key(&self) -> &LockKey {
+        &self.key
+    }
+}
+
+/// Why work under a lock was not done, or not to its end. There is no third way, so the enum is exhaustive.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum RunError {
+    /// The lock was not acquired, and the work was not begun.
+    #[error(transparent)]
+    Acquire(#[from] LockError),
+    /// The lock was lost, and the work was stopped. It may have been done in part.
+    #[error(transparent)]
+    Lost(#[from] LostError),
 }

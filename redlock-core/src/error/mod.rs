@@ -8,6 +8,6 @@ mod vote;
 
 pub use acquire::LockError;
 pub use connect::ConnectError;
-pub use hold::{ExtendError, ReleaseError};
+pub use hold::{ExtendError, LostError, ReleaseError, RunError};
 pub use invalid_option::InvalidOption;
 pub use vote::{ForeignKind, NodeError, Vote, Votes};

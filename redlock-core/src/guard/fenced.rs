@@ -1,13 +1,17 @@
 //! A lock that is held, with the number of its holder.
 
 use std::fmt;
-use std::ops::Deref;
+use std::time::Duration;
 
+use super::handle::{LockHandle, LockState};
 use super::lock_guard::LockGuard;
-use crate::error::{LockError, ReleaseError};
+use super::lost::Lost;
+use crate::error::{ExtendError, LockError, ReleaseError};
 use crate::fencing_token::FencingToken;
+use crate::key::LockKey;
 
-/// A lock that is held, with the number of its holder: a [`LockGuard`] in all other respects.
+/// A lock that is held, with the number of its holder. It does what a [`LockGuard`] does, and has a
+/// [`fencing_token`](Self::fencing_token).
 ///
 /// # Examples
 ///
@@ -58,6 +62,53 @@ impl FencedGuard {
         self.token
     }
 
+    /// What is locked, without the manager's prefix.
+    pub fn key(&self) -> &LockKey {
+        self.guard.key()
+    }
+
+    /// How long the holder may still believe in the lock; see [`LockGuard::remaining`].
+    pub fn remaining(&self) -> Duration {
+        self.guard.remaining()
+    }
+
+    /// Whether the lock is still held, as far as can be known without asking the nodes.
+    pub fn is_valid(&self) -> bool {
+        self.guard.is_valid()
+    }
+
+    /// The state of the lock, see [`LockState`].
+    pub fn state(&self) -> LockState {
+        self.guard.state()
+    }
+
+    /// Resolves when the lock is lost, as [`LockGuard::lost`] does.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel safe.
+    pub fn lost(&self) -> Lost {
+        self.guard.lost()
+    }
+
+    /// Makes the lease last at least `expire` from now, as [`LockGuard::extend`] does. The number stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::extend`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`LockGuard::extend`].
+    pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
+        self.guard.extend(expire).await
+    }
+
+    /// A view of this lock to hand around.
+    pub fn handle(&self) -> LockHandle {
+        self.guard.handle()
+    }
+
     /// Ends the holding without releasing, as [`LockGuard::keep_until_expiry`] does.
     pub fn keep_until_expiry(self) {
         self.guard.keep_until_expiry();
@@ -76,17 +127,9 @@ impl FencedGuard {
         self.guard.release().await
     }
 
-    /// The guard alone, for those who do not ask for the number.
+    /// The same guard without the number.
     pub fn into_guard(self) -> LockGuard {
         self.guard
-    }
-}
-
-impl Deref for FencedGuard {
-    type Target = LockGuard;
-
-    fn deref(&self) -> &LockGuard {
-        &self.guard
     }
 }
 

@@ -175,7 +175,7 @@ async fn extending_and_sharing_keep_the_number() {
         let guard = locks.lock("a").fenced().acquire().await.unwrap();
         let token = guard.fencing_token();
         guard.extend(WAIT).await.unwrap();
-        let shared = locks.lock("a").reentrant().fenced().try_acquire().await.unwrap();
+        let shared = locks.lock("a").reentrant(true).fenced().try_acquire().await.unwrap();
         assert_eq!(shared.fencing_token(), token);
         drop(guard);
         assert_eq!(shared.fencing_token(), token);
@@ -192,7 +192,7 @@ async fn a_lock_without_a_number_is_not_shared_as_a_fenced_one() {
     let locks = over(std::slice::from_ref(&node)).await;
     scope(async {
         let guard = locks.lock("a").acquire().await.unwrap();
-        let refused = locks.lock("a").reentrant().fenced().acquire().await;
+        let refused = locks.lock("a").reentrant(true).fenced().acquire().await;
         assert!(matches!(refused, Err(LockError::AlreadyHeld { .. })), "{refused:?}");
         assert!(guard.is_valid() && node.len() == 1);
         guard.release().await.unwrap();
@@ -216,7 +216,7 @@ async fn a_fenced_guard_is_a_guard() {
     let node = MemoryNode::new();
     let locks = over(std::slice::from_ref(&node)).await;
     let guard = locks.lock("a").fenced().try_acquire().await.unwrap();
-    assert!(guard.is_valid() && guard.lease().is_valid());
+    assert!(guard.is_valid() && guard.handle().is_valid());
     let shown = format!("{guard:?}");
     assert!(shown.contains(&guard.fencing_token().number().to_string()), "{shown}");
     drop(guard.into_guard());

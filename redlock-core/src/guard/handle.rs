@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::lost::Lost;
 use crate::ballot::Extension;
 use crate::context::Context;
 use crate::error::{ExtendError, Votes};
@@ -14,7 +15,7 @@ use crate::log_limit::LogLimit;
 /// A view of a lock that somebody holds: the same lease as its guard's, without the right to
 /// release it. Cloning is cheap. Outlives the guard, and then says that nothing is held.
 #[derive(Clone)]
-pub struct Lease {
+pub struct LockHandle {
     pub(super) context: Arc<Context>,
     pub(super) held: Arc<Held>,
 }
@@ -34,7 +35,18 @@ pub enum LockState {
     Released,
 }
 
-impl Lease {
+impl fmt::Display for LockState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Held => "held",
+            Self::Suspect => "suspect",
+            Self::Lost => "lost",
+            Self::Released => "released",
+        })
+    }
+}
+
+impl LockHandle {
     /// What is locked, without the manager's prefix.
     pub fn key(&self) -> &LockKey {
         self.held.attempt().key()
@@ -77,8 +89,8 @@ impl Lease {
     /// # Cancel safety
     ///
     /// Cancel safe.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
-        Arc::clone(&self.held).lost()
+    pub fn lost(&self) -> Lost {
+        Lost::new(Arc::clone(&self.held))
     }
 
     /// Makes the lease last at least `expire` from now, as [`LockGuard::extend`](crate::LockGuard::extend) does.
@@ -121,9 +133,9 @@ impl Lease {
     }
 }
 
-impl fmt::Debug for Lease {
+impl fmt::Debug for LockHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lease")
+        f.debug_struct("LockHandle")
             .field("key", self.key())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()

@@ -4,7 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::handle::{Lease, LockState};
+use super::handle::{LockHandle, LockState};
+use super::lost::Lost;
 use crate::ballot::Release;
 use crate::context::Context;
 use crate::error::{ExtendError, ReleaseError};
@@ -26,7 +27,7 @@ use crate::lease::{Held, Renewal};
 /// release.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct LockGuard {
-    lease: Lease,
+    handle: LockHandle,
     /// Whether `release` has taken over from `drop`.
     released: bool,
 }
@@ -34,18 +35,18 @@ pub struct LockGuard {
 impl LockGuard {
     pub(crate) fn new(context: Arc<Context>, held: Arc<Held>, renewal: Option<Renewal>) -> Self {
         context.keeper.add(&held, renewal);
-        Self { lease: Lease { context, held }, released: false }
+        Self { handle: LockHandle { context, held }, released: false }
     }
 
     /// One more guard of a lock that the same scope holds.
     pub(crate) fn share(context: &Arc<Context>, held: Arc<Held>) -> Option<Self> {
-        let lease = Lease { context: Arc::clone(context), held };
-        lease.held.share().then_some(Self { lease, released: false })
+        let handle = LockHandle { context: Arc::clone(context), held };
+        handle.held.share().then_some(Self { handle, released: false })
     }
 
     /// What is locked, without the manager's prefix.
     pub fn key(&self) -> &LockKey {
-        self.lease.key()
+        self.handle.key()
     }
 
     /// How long the holder may still believe in the lock; zero once it may not.
@@ -53,17 +54,17 @@ impl LockGuard {
     /// Counted from before the first command was sent and compared with the clock at each call, on
     /// the earlier of the monotonic clock and the clock that goes on while the machine sleeps.
     pub fn remaining(&self) -> Duration {
-        self.lease.remaining()
+        self.handle.remaining()
     }
 
     /// Whether the lock is still held, as far as can be known without asking the nodes.
     pub fn is_valid(&self) -> bool {
-        self.lease.is_valid()
+        self.handle.is_valid()
     }
 
     /// How the lock stands, see [`LockState`].
     pub fn state(&self) -> LockState {
-        self.lease.state()
+        self.handle.state()
     }
 
     /// Resolves when the lock is lost: its lease ran out, could not be renewed in time, or a quorum
@@ -73,8 +74,8 @@ impl LockGuard {
     ///
     /// Cancel safe; any number of these futures may wait, and each call sees a loss that has
     /// happened before it.
-    pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static {
-        self.lease.lost()
+    pub fn lost(&self) -> Lost {
+        self.handle.lost()
     }
 
     /// Makes the lease last at least `expire` from now. Never shortens it.
@@ -90,7 +91,7 @@ impl LockGuard {
     /// Dropping the future leaves the lease as it was for this guard; on the servers it may last
     /// longer.
     pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
-        self.lease.extend(expire).await
+        self.handle.extend(expire).await
     }
 
     /// Ends the holding without releasing: the lock stays on the nodes until its lease runs out, and
@@ -98,22 +99,22 @@ impl LockGuard {
     /// would come too early. Renewal ends. Where other guards of the same [scope](crate::scope())
     /// share the lock, all that begins when the last of them goes.
     pub fn keep_until_expiry(self) {
-        self.lease.held.attempt().stay_until_expiry();
+        self.handle.held.attempt().stay_until_expiry();
         drop(self);
     }
 
     pub(crate) fn held(&self) -> &Held {
-        &self.lease.held
+        &self.handle.held
     }
 
     /// The holder's number, if it asked for one.
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
-        self.lease.held.token()
+        self.handle.held.token()
     }
 
     /// A view of this lock to hand around.
-    pub fn lease(&self) -> Lease {
-        self.lease.clone()
+    pub fn handle(&self) -> LockHandle {
+        self.handle.clone()
     }
 
     /// Releases the lock and waits until a quorum of nodes has confirmed it, or so many nodes are silent
@@ -130,7 +131,7 @@ impl LockGuard {
     ///
     /// Dropping the future releases in the background, as dropping the guard does.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        let Lease { context, held } = self.lease.clone();
+        let LockHandle { context, held } = self.handle.clone();
         let _under_way = context.cleanup_tasks.under_way();
         // Until here, dropping this future drops the guard.
         let moves = context.settle().await;
@@ -170,7 +171,7 @@ impl LockGuard {
     /// Ends the holding in this process, and returns whether the nodes are to be told: not while
     /// another guard shares it.
     fn end(&mut self) -> bool {
-        let Lease { context, held } = &self.lease;
+        let LockHandle { context, held } = &self.handle;
         self.released = true;
         if !held.unshare() {
             return false;
@@ -186,7 +187,7 @@ impl Drop for LockGuard {
         if self.released || !self.end() {
             return;
         }
-        let Lease { context, held } = &self.lease;
+        let LockHandle { context, held } = &self.handle;
         context.queues.give_up(held);
     }
 }

@@ -5,7 +5,9 @@ mod fenced;
 mod fenced_tests;
 mod handle;
 mod lock_guard;
+mod lost;
 
 pub use fenced::FencedGuard;
-pub use handle::{Lease, LockState};
+pub use handle::{LockHandle, LockState};
 pub use lock_guard::LockGuard;
+pub use lost::Lost;

@@ -1,13 +1,19 @@
 //! What is locked: [`LockKey`], the escaping of values ([`KeyPart`]) and templates ([`KeyTemplate`]).
 
+mod into_lock_key;
 mod part;
+#[cfg(feature = "serde")]
+mod serde;
 mod template;
 
+use std::borrow::Borrow;
 use std::fmt;
+use std::str::FromStr;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 
+pub use into_lock_key::IntoLockKey;
 pub use part::KeyPart;
 pub use template::{KeyTemplate, TemplateError};
 
@@ -76,6 +82,37 @@ impl LockKey {
 impl AsRef<str> for LockKey {
     fn as_ref(&self) -> &str {
         &self.0
+    }
+}
+
+/// Equal, ordered and hashed as the text of the key.
+impl Borrow<str> for LockKey {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for LockKey {
+    type Err = KeyError;
+
+    fn from_str(key: &str) -> Result<Self, KeyError> {
+        Self::new(key)
+    }
+}
+
+impl TryFrom<&str> for LockKey {
+    type Error = KeyError;
+
+    fn try_from(key: &str) -> Result<Self, KeyError> {
+        Self::new(key)
+    }
+}
+
+impl TryFrom<String> for LockKey {
+    type Error = KeyError;
+
+    fn try_from(key: String) -> Result<Self, KeyError> {
+        Self::new(key)
     }
 }
 
@@ -197,10 +234,7 @@ mod tests {
     fn nobody_can_name_the_shortened_key_of_another() {
         for (template, before) in [("{a}#{b}", 0), ("{a}/{b}", 0), ("{{{a}#{b}", 1)] {
             let template = KeyTemplate::new(template).unwrap();
-            let key = |a: &str, b: &str| {
-                let value = |name: &str| Some(if name == "a" { a } else { b }.to_owned().into());
-                template.render(value, Vec::new).unwrap()
-            };
+            let key = |a: &str, b: &str| template.render([("a", a), ("b", b)]).unwrap();
             let victim = key(&"a".repeat(300), "b");
             let (head, digest) = victim.as_str().rsplit_once('#').unwrap();
             for head in [head, head.trim_end_matches('%')] {

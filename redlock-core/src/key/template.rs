@@ -1,6 +1,5 @@
 //! Key templates: `order:{id:u64}`.
 
-use std::borrow::Cow;
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
@@ -27,7 +26,7 @@ use super::{KeyError, KeyPart, LockKey, part};
 /// use redlock_core::KeyTemplate;
 ///
 /// let template: KeyTemplate = "order:{id:u64}".parse()?;
-/// let key = template.render(|name| (name == "id").then(|| "042".into()), || vec!["id".into()])?;
+/// let key = template.render([("id", "042")])?;
 /// assert_eq!(key.as_str(), "order:42");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
@@ -77,20 +76,19 @@ impl KeyTemplate {
         })
     }
 
-    /// Puts values into the placeholders.
-    ///
-    /// `value` gives the value of a name; `available` lists the names for the error message and is
-    /// called only for that.
+    /// Puts values into the placeholders: pairs of a name and a value. Of two values with one name the first
+    /// counts. Values that the template does not name are left out.
     ///
     /// # Errors
     ///
-    /// [`KeyError::UnknownPlaceholder`] where `value` has none, [`KeyError::EmptyPart`] for an empty
+    /// [`KeyError::UnknownPlaceholder`] for a placeholder without a value, [`KeyError::EmptyPart`] for an empty
     /// value, [`KeyError::WrongType`] for one that does not fit the placeholder's type.
-    pub fn render<'v>(
-        &self,
-        value: impl Fn(&str) -> Option<Cow<'v, str>>,
-        available: impl FnOnce() -> Vec<String>,
-    ) -> Result<LockKey, KeyError> {
+    #[expect(clippy::needless_pass_by_value, reason = "as functions take iterators")]
+    pub fn render<'v, V>(&self, values: V) -> Result<LockKey, KeyError>
+    where
+        V: IntoIterator<Item = (&'v str, &'v str)> + Clone,
+    {
+        let values = || values.clone().into_iter();
         let mut key = String::with_capacity(self.source.len() + 16);
         for segment in &self.segments {
             let (name, kind) = match segment {
@@ -100,16 +98,16 @@ impl KeyTemplate {
                 }
                 Segment::Placeholder { name, kind } => (name, *kind),
             };
-            let Some(value) = value(name) else {
+            let Some((_, value)) = values().find(|(known, _)| known == name) else {
                 return Err(KeyError::UnknownPlaceholder {
                     name: name.clone(),
-                    available: available(),
+                    available: values().map(|(name, _)| name.to_owned()).collect(),
                 });
             };
             if value.is_empty() {
                 return Err(KeyError::EmptyPart { name: Some(name.clone()) });
             }
-            kind.write(&value, &mut key).ok_or_else(|| KeyError::WrongType {
+            kind.write(value, &mut key).ok_or_else(|| KeyError::WrongType {
                 name: name.clone(),
                 expected: kind.expected(),
             })?;
@@ -328,13 +326,7 @@ mod tests {
     fn render(template: &str, values: &[(&str, &str)]) -> Result<String, KeyError> {
         KeyTemplate::new(template)
             .unwrap()
-            .render(
-                |name| {
-                    let found = values.iter().find(|(known, _)| *known == name);
-                    found.map(|(_, value)| Cow::Owned((*value).to_owned()))
-                },
-                || values.iter().map(|(name, _)| (*name).to_owned()).collect(),
-            )
+            .render(values.iter().copied())
             .map(|key| key.as_str().to_owned())
     }
 

@@ -51,7 +51,7 @@ async fn what_the_nodes_deny_to_the_former_holder_is_lost_for_the_present_one() 
         let mut held = request(&locks).acquire().await.unwrap();
         forget(&nodes);
         set(&nodes, &[SLOW; 3]);
-        let view = held.lease();
+        let view = held.handle();
         let extend = tokio::spawn(async move { view.extend(30 * SECOND).await });
         settle().await;
         for _ in 0..hand_overs {
@@ -74,7 +74,7 @@ async fn what_the_nodes_deny_to_the_former_holder_is_lost_for_the_present_one() 
 async fn a_renewal_that_is_denied_to_the_former_holder_is_lost_for_the_present_one() {
     const LEASE: Duration = Duration::from_millis(240);
     let (locks, nodes) = manager(3);
-    let request = || request(&locks).expire(LEASE).renew();
+    let request = || request(&locks).expire(LEASE).renew(true);
     let first = request().acquire().await.unwrap();
     let mut second = Box::pin(request().acquire());
     assert!(second.as_mut().now_or_never().is_none());
@@ -102,7 +102,7 @@ async fn what_the_nodes_deny_before_it_is_taken_is_not_taken() {
     forget(&nodes);
     let other = another_over(&nodes).lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
     set(&nodes, &[SLOW; 3]);
-    let view = first.lease();
+    let view = first.handle();
     let extend = tokio::spawn(async move { view.extend(30 * SECOND).await });
     settle().await;
     first.release().await.unwrap();

@@ -41,7 +41,7 @@ impl Way {
     fn add_to(self, request: LockRequest) -> LockRequest {
         match self {
             MinHold => request.min_hold(MIN_HOLD),
-            Keep => request.keep(),
+            Keep => request.keep(true),
             KeepUntilExpiry => request,
         }
     }
@@ -88,7 +88,7 @@ async fn a_lock_stays_for_its_time_however_its_guard_ends() {
         let waiter = if is_here { &here } else { &there }.lock("a").expire(LEASE);
         let waiter = tokio::spawn(waiter.wait_time(LEASE * 2).acquire());
         sleep(BRIEFLY).await;
-        let lease = guard.lease();
+        let lease = guard.handle();
         way.end(guard, is_dropped).await;
         assert_eq!(lease.state(), LockState::Released, "{case}");
         assert_eq!(node.time_to_live("a"), Some(way.stays_for().saturating_sub(BRIEFLY)), "{case}");
@@ -111,7 +111,7 @@ async fn a_renewed_lock_stays_for_its_last_lease_or_is_released_after_its_min_ho
     for way in [MinHold, Keep, KeepUntilExpiry] {
         for is_dropped in [false, true] {
             let (locks, _, node) = two_processes();
-            let guard = way.request(&locks).renew().try_acquire().await.unwrap();
+            let guard = way.request(&locks).renew(true).try_acquire().await.unwrap();
             sleep(2 * LEASE).await;
             assert!(guard.is_valid());
             let left = node.time_to_live("a").unwrap();
@@ -162,7 +162,7 @@ async fn a_lock_that_is_handed_over_and_kept_stays_no_longer_for_an_earlier_hold
 #[tokio::test(start_paused = true)]
 async fn a_shared_lock_stays_for_the_longest_time_of_its_requests() {
     type Add = fn(LockRequest) -> LockRequest;
-    let (plain, keep): (Add, Add) = (|request| request, LockRequest::keep);
+    let (plain, keep): (Add, Add) = (|request| request, |request| request.keep(true));
     let ten: Add = |request| request.min_hold(10 * SECOND);
     let twenty: Add = |request| request.min_hold(20 * SECOND);
     for (lease, outer, inner, expected) in [
@@ -183,7 +183,7 @@ async fn a_shared_lock_stays_for_the_longest_time_of_its_requests() {
                 let one = outer(locks.lock("a").expire(lease * SECOND));
                 let one = one.try_acquire().await.unwrap();
                 sleep(SECOND).await;
-                let two = inner(locks.lock("a").expire(LEASE).reentrant());
+                let two = inner(locks.lock("a").expire(LEASE).reentrant(true));
                 let two = two.try_acquire().await.unwrap();
                 let (first, last) = if inner_ends_first { (two, one) } else { (one, two) };
                 drop(first);
@@ -207,7 +207,7 @@ async fn a_lock_that_cannot_be_extended_for_a_request_is_not_shared_with_it() {
         let locks = LockManagerBuilder::over(nodes, clock);
         scope(async {
             let one = || locks.lock("a").expire(10 * SECOND).try_acquire();
-            let two = || way.request(&locks).reentrant().try_acquire();
+            let two = || way.request(&locks).reentrant(true).try_acquire();
             let held = one().await.unwrap();
             fake.set(Mode::Broken);
             let refused = two().await.unwrap_err();
@@ -247,7 +247,7 @@ async fn a_lock_that_is_to_be_kept_is_set_again_on_a_node_only_while_it_is_held(
     for way in [Keep, KeepUntilExpiry] {
         let (locks, nodes) = manager(3);
         scope(async {
-            let request = || locks.lock("a").reentrant();
+            let request = || locks.lock("a").reentrant(true);
             let held = request().try_acquire().await.unwrap();
             way.end(way.add_to(request()).try_acquire().await.unwrap(), false).await;
             for node in &nodes {
@@ -277,7 +277,7 @@ async fn a_shutdown_leaves_what_is_to_stay() {
         scope(async {
             let shared = way.request(&locks).try_acquire().await.unwrap();
             if way == KeepUntilExpiry {
-                let kept = way.request(&locks).reentrant().try_acquire().await.unwrap();
+                let kept = way.request(&locks).reentrant(true).try_acquire().await.unwrap();
                 kept.keep_until_expiry();
             }
             sleep(2 * SECOND).await;
@@ -319,7 +319,7 @@ async fn a_min_hold_beyond_the_lease_or_together_with_keep_is_an_invalid_option(
             "min_hold is 31s, but must be at most the lease (expire) of 30s",
         ),
         (
-            request().min_hold(SECOND).keep(),
+            request().min_hold(SECOND).keep(true),
             "min_hold is 1s, but must be left out with keep, which holds the lock for its whole lease",
         ),
     ] {

@@ -22,7 +22,7 @@ fn extensions(node: &FakeNode) -> usize {
 #[tokio::test(start_paused = true)]
 async fn renewals_do_not_multiply_while_a_quorum_is_away() {
     let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").expire(60 * SECOND).renew().try_acquire().await.unwrap();
+    let guard = locks.lock("a").expire(60 * SECOND).renew(true).try_acquire().await.unwrap();
     set(&nodes, &[UP, Mode::Down, Mode::Down]);
     sleep(55 * SECOND).await;
     // The first renewal is due after 18 to 20 s, and is repeated once a second.
@@ -43,7 +43,7 @@ async fn a_node_that_gets_a_fenced_lock_again_counts_on_from_its_number() {
     for node in &nodes {
         node.set_counter(41);
     }
-    let request = || locks.lock("a").expire(3 * SECOND).renew().fenced();
+    let request = || locks.lock("a").expire(3 * SECOND).renew(true).fenced();
     let guard = request().try_acquire().await.unwrap();
     let first = guard.fencing_token();
     assert_eq!(first.number(), 42);
@@ -124,7 +124,7 @@ async fn an_extension_that_is_confirmed_after_a_suspension_past_the_lease_is_los
     let locks = LockManagerBuilder::over(nodes, Arc::new(clock.clone()));
     let guard = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
     node.set(Mode::Up(Duration::from_millis(10)));
-    let lease = guard.lease();
+    let lease = guard.handle();
     let extension = tokio::spawn(async move { lease.extend(60 * SECOND).await });
     while !node.is_busy() || extensions(&node) > 0 {
         yield_now().await;

@@ -31,7 +31,7 @@ fn extensions(node: &FakeNode) -> usize {
 #[tokio::test(start_paused = true)]
 async fn a_renewed_lock_outlives_its_lease_and_ends_with_its_guard() {
     let (locks, nodes) = manager(3);
-    let guard = locks.lock("order:42").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    let guard = locks.lock("order:42").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
     sleep(60 * SECOND).await;
     assert!(guard.is_valid());
     assert!(nodes.iter().all(|node| node.is_held()));
@@ -82,7 +82,7 @@ async fn a_lock_that_runs_out_is_lost_at_the_end_of_its_validity() {
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_fails_is_repeated_while_validity_is_left() {
     let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
     set(&nodes, &[UP, Mode::Frozen, Mode::Frozen]);
     sleep(Duration::from_millis(2500)).await;
     assert!(guard.is_valid());
@@ -95,7 +95,7 @@ async fn a_renewal_that_fails_is_repeated_while_validity_is_left() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_cannot_be_renewed_in_time_is_lost() {
     let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
     set(&nodes, &[UP, Mode::Down, Mode::Frozen]);
     let start = Instant::now();
     guard.lost().await;
@@ -108,7 +108,7 @@ async fn a_lock_that_cannot_be_renewed_in_time_is_lost() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_a_quorum_forgot_is_lost_at_the_next_renewal() {
     let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").expire(30 * SECOND).renew().try_acquire().await.unwrap();
+    let guard = locks.lock("a").expire(30 * SECOND).renew(true).try_acquire().await.unwrap();
     nodes[..2].iter().for_each(|node| node.forget());
     let start = Instant::now();
     guard.lost().await;
@@ -150,7 +150,7 @@ async fn an_extension_that_is_confirmed_too_late_brings_nothing_back() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_suspect_while_a_quorum_does_not_confirm_it() {
     let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
     assert_eq!(guard.state(), LockState::Held);
     set(&nodes, &[UP, Mode::Frozen, Mode::Frozen]);
     sleep(Duration::from_millis(1500)).await;
@@ -163,11 +163,11 @@ async fn a_lock_is_suspect_while_a_quorum_does_not_confirm_it() {
     guard.lost().await;
     assert_eq!(guard.state(), LockState::Lost);
     set(&nodes, &[UP; 3]);
-    let lease = guard.lease();
+    let lease = guard.handle();
     drop(guard);
     assert_eq!(lease.state(), LockState::Lost);
     let guard = locks.lock("b").expire(SECOND).try_acquire().await.unwrap();
-    let lease = guard.lease();
+    let lease = guard.handle();
     guard.release().await.unwrap();
     assert_eq!(lease.state(), LockState::Released);
 }
@@ -175,7 +175,7 @@ async fn a_lock_is_suspect_while_a_quorum_does_not_confirm_it() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_forgot_the_lock_gets_it_again_while_the_quorum_stands() {
     let (locks, nodes) = manager(3);
-    let renewed = locks.lock("a").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    let renewed = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
     nodes[2].forget();
     sleep(Duration::from_millis(1100)).await;
     assert!(nodes[2].is_held());
@@ -210,7 +210,7 @@ async fn a_node_that_says_late_that_it_forgot_the_lock_does_not_get_it_again() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_a_quorum_forgot_is_not_set_again() {
     let (locks, nodes) = manager(3);
-    let guard = locks.lock("a").expire(3 * SECOND).renew().try_acquire().await.unwrap();
+    let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
     nodes[..2].iter().for_each(|node| node.forget());
     guard.lost().await;
     sleep(SECOND).await;
@@ -238,7 +238,7 @@ async fn a_lock_that_is_released_is_not_set_again() {
 async fn renewal_ends_at_its_bound() {
     let (locks, _nodes) = manager(3);
     let start = Instant::now();
-    let request = locks.lock("a").expire(3 * SECOND).renew().max_hold(20 * SECOND);
+    let request = locks.lock("a").expire(3 * SECOND).renew(true).max_hold(20 * SECOND);
     let guard = request.try_acquire().await.unwrap();
     sleep(19 * SECOND).await;
     assert!(guard.is_valid());
@@ -277,7 +277,7 @@ async fn who_waits_for_the_loss_looks_at_the_clock_now_and_then() {
 async fn a_lock_that_is_released_is_not_lost() {
     let (locks, _nodes) = manager(1);
     let guard = locks.lock("a").expire(SECOND).try_acquire().await.unwrap();
-    let (lease, lost) = (guard.lease(), guard.lost());
+    let (lease, lost) = (guard.handle(), guard.lost());
     guard.release().await.unwrap();
     assert!(!lease.is_valid());
     assert!(tokio::time::timeout(60 * SECOND, lost).await.is_err());
@@ -354,7 +354,7 @@ fn a_lock_that_is_acquired_after_the_work_has_moved_is_renewed() {
             sleep(Duration::from_millis(10)).await;
         }
         sleep(LEASE / 10).await;
-        let guard = locks.lock("after").expire(LEASE).renew().try_acquire().await.unwrap();
+        let guard = locks.lock("after").expire(LEASE).renew(true).try_acquire().await.unwrap();
         assert!(tokio::time::timeout(2 * LEASE, guard.lost()).await.is_err(), "not renewed");
     });
 }
@@ -398,7 +398,7 @@ async fn the_release_of_an_extended_lease_is_repeated() {
     for renewed in [true, false] {
         let (locks, nodes) = manager(1);
         let request = locks.lock("a").expire(3 * SECOND);
-        let request = if renewed { request.renew() } else { request };
+        let request = if renewed { request.renew(true) } else { request };
         let guard = request.try_acquire().await.unwrap();
         if renewed {
             sleep(10 * SECOND).await;

@@ -29,7 +29,7 @@ async fn a_flood_leaves_no_entry_anywhere() {
             && locks.remembers_nothing()
             && other.remembers_nothing()
     };
-    let request = |number: usize| locks.lock(format!("key:{number}")).expire(LONG).renew();
+    let request = |number: usize| locks.lock(format!("key:{number}")).expire(LONG).renew(true);
 
     let guards = join_all((0..2000).map(|number| request(number).acquire())).await;
     assert_eq!(node.len(), 2000);

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::context::Context;
-use crate::key::{KeyError, LockKey};
+use crate::key::IntoLockKey;
 use crate::log_limit::LogLimit;
 #[cfg(any(test, feature = "unstable-simulation"))]
 use crate::queue::Queues;
@@ -74,15 +74,9 @@ impl LockManager {
     /// Begins the acquisition of a lock.
     ///
     /// A key that cannot be used is reported by the acquisition, as
-    /// [`LockError::InvalidKey`](crate::LockError::InvalidKey); see [`LockKey::new`].
-    pub fn lock(&self, key: impl AsRef<str>) -> LockRequest {
-        self.lock_key(LockKey::new(key))
-    }
-
-    /// Begins the acquisition of a lock whose key was made before, or could not be made: the error
-    /// is reported by the acquisition.
-    pub fn lock_key(&self, key: Result<LockKey, KeyError>) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.context), key)
+    /// [`LockError::InvalidKey`](crate::LockError::InvalidKey); see [`LockKey::new`](crate::LockKey::new).
+    pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
+        LockRequest::new(Arc::clone(&self.context), key.into_lock_key())
     }
 
     /// Whether a quorum of nodes can be asked now, as far as is known: for a readiness probe. Asks no node.

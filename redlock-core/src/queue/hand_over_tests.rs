@@ -78,7 +78,7 @@ async fn a_lease_that_may_have_been_extended_beyond_what_is_asked_for_is_not_han
         let second = tokio::spawn(request().acquire());
         settle().await;
         node.set(if answered { Mode::Up(BRIEFLY / 2) } else { Mode::AnswerLost });
-        let view = first.lease();
+        let view = first.handle();
         let extend = tokio::spawn(async move { view.extend(3600 * SECOND).await });
         settle().await;
         node.set(Mode::Up(Duration::ZERO));
@@ -139,7 +139,7 @@ async fn a_streak_has_at_most_16_holders_and_ends_after_100_ms() {
 #[tokio::test(start_paused = true)]
 async fn the_bound_of_the_renewal_is_the_new_holders() {
     let (locks, node) = one_node();
-    let request = || request(&locks).expire(SECOND).renew().max_hold(5 * SECOND);
+    let request = || request(&locks).expire(SECOND).renew(true).max_hold(5 * SECOND);
     let first = request().acquire().await.unwrap();
     let second = tokio::spawn(request().acquire());
     sleep(BRIEFLY).await;
@@ -183,7 +183,7 @@ async fn what_is_handed_to_a_scope_is_not_waited_for_in_it() {
             let third = async {
                 sleep(BRIEFLY / 2).await;
                 let request = request(&locks);
-                if reentrant { request.reentrant() } else { request }.acquire().await
+                if reentrant { request.reentrant(true) } else { request }.acquire().await
             };
             let release = async {
                 sleep(BRIEFLY).await;
@@ -221,8 +221,8 @@ async fn who_is_handed_a_lock_and_goes_takes_it_from_nobody() {
             || if renewed { here.lock("a").wait_time(60 * SECOND) } else { request(&here) };
         let first = request().acquire().await.unwrap();
         scope(async {
-            let mut goes = Box::pin(request().reentrant().acquire());
-            let mut stays = Box::pin(request().reentrant().acquire());
+            let mut goes = Box::pin(request().reentrant(true).acquire());
+            let mut stays = Box::pin(request().reentrant(true).acquire());
             assert!(goes.as_mut().now_or_never().is_none());
             assert!(stays.as_mut().now_or_never().is_none());
             let stranger = tokio::spawn(request().acquire());
@@ -257,7 +257,7 @@ async fn whoever_goes_of_a_scope_leaves_the_lock_to_the_others() {
             LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()))
         };
         let (here, there) = (manager(), manager());
-        let request = || request(&here).reentrant();
+        let request = || request(&here).reentrant(true);
         let first = request().fenced().acquire().await.unwrap();
         for node in &nodes {
             node.set(Mode::Up(Duration::from_millis(1)));
@@ -312,7 +312,7 @@ async fn whoever_goes_of_a_scope_leaves_the_lock_to_the_others() {
 #[tokio::test(start_paused = true)]
 async fn of_two_that_are_selected_the_one_that_is_left_holds_the_lock_alone() {
     let (here, there, _) = two_processes(1);
-    let request = || request(&here).reentrant();
+    let request = || request(&here).reentrant(true);
     let first = wait(&here, "a").await.unwrap();
     tokio::spawn(async move {
         sleep(2 * BRIEFLY).await;

@@ -245,7 +245,7 @@ async fn a_longer_lease_than_asked_is_not_handed_over() {
 #[tokio::test(start_paused = true)]
 async fn a_loss_in_this_process_wakes_the_next_in_line() {
     let (locks, node) = one_node();
-    let holder = locks.lock("a").expire(9 * SECOND).renew().try_acquire().await.unwrap();
+    let holder = locks.lock("a").expire(9 * SECOND).renew(true).try_acquire().await.unwrap();
     let waiter = locks.clone();
     let waiter = tokio::spawn(async move { wait(&waiter, "a").await.unwrap() });
     sleep(SECOND).await;

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::terms::Terms;
-use super::{LockRequest, Wait, scope};
+use super::{LockRequest, scope};
 use crate::ballot::{Attempt, Grant, MinHold, Refusal};
 use crate::error::{ExtendError, LockError, Vote, Votes};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::{LockName, LockSpec, Mode};
+use crate::options::{ResolvedOptions, WaitTime};
 use crate::queue::{
     Backoff, Patience, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause, wake_retry_delay,
 };
@@ -20,20 +20,23 @@ use crate::queue::{
 impl LockRequest {
     /// Acquires the lock, or shares it, by the request's options.
     pub(super) async fn obtain(&self) -> Result<LockGuard, LockError> {
-        let terms = self.terms()?;
-        let Some(min_hold) = terms.min_hold else { return self.obtain_guard(terms).await };
+        let options = &self.options.resolve(&self.context)?;
+        if self.fenced {
+            self.context.check_fenced()?;
+        }
+        let Some(min_hold) = options.min_hold else { return self.obtain_guard(options).await };
         let clock = &self.context.ballot.clock;
         let mut since = clock.now();
-        let guard = self.obtain_guard(terms).await?;
+        let guard = self.obtain_guard(options).await?;
         let at_least = match min_hold {
             MinHold::For(time) => time,
-            MinHold::UntilExpiry => terms.expire,
+            MinHold::UntilExpiry => options.expire,
         };
         if !guard.held().stays_until(since.after(at_least)) {
             // Only a shared lock, which was acquired for another request, does not stay that long. That is
             // rare, and the future would be part of every acquisition's.
             since = clock.now();
-            Box::pin(self.extend_shared(&guard, at_least, terms.expire)).await?;
+            Box::pin(self.extend_shared(&guard, at_least, options.expire)).await?;
         }
         guard.held().stay(min_hold, since);
         Ok(guard)
@@ -62,29 +65,32 @@ impl LockRequest {
     }
 
     /// Acquires the lock, or shares it as it is.
-    async fn obtain_guard(&self, terms: Terms) -> Result<LockGuard, LockError> {
+    async fn obtain_guard(&self, options: &ResolvedOptions) -> Result<LockGuard, LockError> {
         let key = self.key.clone()?;
-        let deadline = match self.wait {
-            Wait::Not => return self.attempt(&key, terms).await,
+        let deadline = match options.wait_time {
+            None => return self.attempt(&key, options).await,
             // A deadline past the end of the clock is none.
-            Wait::For(wait_time) => Instant::now().checked_add(wait_time),
-            Wait::Forever => None,
+            Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),
+            Some(WaitTime::Forever) => None,
         };
         let context = &self.context;
         context.check_open()?;
-        let spec = self.spec(&key);
-        if let Some(guard) = self.re_enter(&key, &spec)? {
+        let spec = self.spec(&key, options);
+        if let Some(guard) = self.re_enter(&key, &spec, options)? {
             return Ok(guard);
         }
-        let (expire, takes_over) = (terms.expire, terms.min_hold.is_none());
-        let options =
-            WaiterOptions { expire, takes_over, fenced: self.fenced, scope: scope::current() };
-        let waiter = context.queues.join(&spec, &key, options)?;
+        let waiter_options = WaiterOptions {
+            expire: options.expire,
+            takes_over: options.min_hold.is_none(),
+            fenced: self.fenced,
+            scope: scope::current(),
+        };
+        let waiter = context.queues.join(&spec, &key, waiter_options)?;
         let mut patience = Patience::new(&waiter);
         if waiter.came_in_outage() {
             // The waiters before it keep their places. A new caller learns of the outage at once. That
             // is rare, and its future would be part of every acquisition's.
-            match Box::pin(self.attempt(&key, terms)).await {
+            match Box::pin(self.attempt(&key, options)).await {
                 Err(LockError::Contended { .. }) => {
                     patience.refused(&waiter);
                 }
@@ -99,7 +105,7 @@ impl LockRequest {
             match outcome {
                 Ok(WaitOutcome::HandedOver(held)) => {
                     let begun = Instant::now();
-                    let unconfirmed = match self.take_over(held, terms).await {
+                    let unconfirmed = match self.take_over(held, options).await {
                         Ok(Some(guard)) => {
                             // A shutdown in between has released it already.
                             context.check_open()?;
@@ -115,12 +121,12 @@ impl LockRequest {
                     }
                 }
                 Ok(WaitOutcome::HeldByScope(held)) => {
-                    if let Some(guard) = self.share(&key, held)? {
+                    if let Some(guard) = self.share(&key, held, options)? {
                         return Ok(guard);
                     }
                 }
                 Ok(WaitOutcome::AskNodes) => {
-                    return self.ask_until(&key, terms, &waiter, &mut patience, deadline).await;
+                    return self.ask_until(&key, options, &waiter, &mut patience, deadline).await;
                 }
                 Err(_) => {
                     if let Some(votes) = waiter.outage_votes() {
@@ -137,7 +143,7 @@ impl LockRequest {
     async fn ask_until(
         &self,
         key: &LockKey,
-        terms: Terms,
+        options: &ResolvedOptions,
         waiter: &Waiter,
         patience: &mut Patience,
         deadline: Option<Instant>,
@@ -155,7 +161,7 @@ impl LockRequest {
                 signal.reset();
             }
             let begun = Instant::now();
-            let refused = match self.ask(key, waiter.spec(), &terms, skip_ttl_lookup).await {
+            let refused = match self.ask(key, waiter.spec(), options, skip_ttl_lookup).await {
                 Ok(guard) => return Ok(guard),
                 Err(refused) => refused,
             };
@@ -175,7 +181,7 @@ impl LockRequest {
                 // The subscriptions may be gone with their connections.
                 signal = None;
             }
-            if let Some(guard) = self.re_enter(key, waiter.spec())? {
+            if let Some(guard) = self.re_enter(key, waiter.spec(), options)? {
                 return Ok(guard);
             }
             let left = deadline.map_or(Duration::MAX, |deadline| {
@@ -213,41 +219,57 @@ impl LockRequest {
         }
     }
 
-    fn spec(&self, key: &LockKey) -> Arc<LockSpec> {
+    fn spec(&self, key: &LockKey, options: &ResolvedOptions) -> Arc<LockSpec> {
         let name = LockName::new(&self.context.prefix, key);
-        Arc::new(LockSpec::new(name, Mode::Exclusive, self.dialect))
+        Arc::new(LockSpec::new(name, Mode::Exclusive, options.dialect))
     }
 
     /// One attempt. What this process holds itself is refused without a round trip.
-    async fn attempt(&self, key: &LockKey, terms: Terms) -> Result<LockGuard, LockError> {
+    async fn attempt(
+        &self,
+        key: &LockKey,
+        options: &ResolvedOptions,
+    ) -> Result<LockGuard, LockError> {
         self.context.check_open()?;
-        let spec = self.spec(key);
-        if let Some(guard) = self.re_enter(key, &spec)? {
+        let spec = self.spec(key, options);
+        if let Some(guard) = self.re_enter(key, &spec, options)? {
             return Ok(guard);
         }
         if let Some(remaining) = self.context.queues.held_for(&spec) {
             let (key, remaining) = (key.clone(), Some(remaining));
             return Err(LockError::Contended { key, remaining, votes: Votes::default() });
         }
-        match self.ask(key, &spec, &terms, false).await {
+        match self.ask(key, &spec, options, false).await {
             // Perhaps by what was joined with this in the same scope.
-            Err(refused @ LockError::Contended { .. }) => self.re_enter(key, &spec)?.ok_or(refused),
+            Err(refused @ LockError::Contended { .. }) => {
+                self.re_enter(key, &spec, options)?.ok_or(refused)
+            }
             result => result,
         }
     }
 
     /// What this scope holds already is shared, or refused; it is never waited for.
-    fn re_enter(&self, key: &LockKey, spec: &LockSpec) -> Result<Option<LockGuard>, LockError> {
+    fn re_enter(
+        &self,
+        key: &LockKey,
+        spec: &LockSpec,
+        options: &ResolvedOptions,
+    ) -> Result<Option<LockGuard>, LockError> {
         match scope::held(&self.context.queues, spec) {
-            Some(held) => self.share(key, held),
+            Some(held) => self.share(key, held, options),
             None => Ok(None),
         }
     }
 
     /// Shares what this scope holds, if it is wanted so; `None` if it is being released.
-    fn share(&self, key: &LockKey, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
+    fn share(
+        &self,
+        key: &LockKey,
+        held: Arc<Held>,
+        options: &ResolvedOptions,
+    ) -> Result<Option<LockGuard>, LockError> {
         // A number cannot be made up for one that has none.
-        if self.reentrant && (!self.fenced || held.token().is_some()) {
+        if options.reentrant && (!self.fenced || held.token().is_some()) {
             Ok(LockGuard::share(&self.context, held))
         } else {
             Err(LockError::AlreadyHeld { key: key.clone() })
@@ -260,14 +282,14 @@ impl LockRequest {
         &self,
         key: &LockKey,
         spec: &Arc<LockSpec>,
-        terms: &Terms,
+        options: &ResolvedOptions,
         skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
         let context = &self.context;
         let _under_way = context.cleanup_tasks.under_way();
         loop {
             let moves = context.settle().await;
-            let result = self.ask_once(key, spec, terms, skip_ttl_lookup).await;
+            let result = self.ask_once(key, spec, options, skip_ttl_lookup).await;
             let is_unavailable = matches!(result, Err(LockError::Unavailable { .. }));
             if !is_unavailable || context.runtimes.moves() == moves {
                 return result;
@@ -279,14 +301,14 @@ impl LockRequest {
         &self,
         key: &LockKey,
         spec: &Arc<LockSpec>,
-        terms: &Terms,
+        options: &ResolvedOptions,
         skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
         self.context.check_open()?;
         let attempt = self.new_attempt(key, spec, skip_ttl_lookup);
-        match self.context.ballot.acquire(&attempt, terms.expire).await {
-            Ok(grant) => self.hold(&attempt, &grant, terms),
-            Err(refusal) => Err(error(refusal, key.clone(), terms.expire)),
+        match self.context.ballot.acquire(&attempt, options.expire).await {
+            Ok(grant) => self.hold(&attempt, &grant, options),
+            Err(refusal) => Err(error(refusal, key.clone(), options.expire)),
         }
     }
 
@@ -311,21 +333,22 @@ impl LockRequest {
         &self,
         attempt: &Arc<Attempt>,
         grant: &Grant,
-        terms: &Terms,
+        options: &ResolvedOptions,
     ) -> Result<LockGuard, LockError> {
         let context = &self.context;
         let clock = Arc::clone(&context.ballot.clock);
-        let held = Held::new(Arc::clone(attempt), clock, grant.since, grant.decided, terms.expire);
+        let held =
+            Held::new(Arc::clone(attempt), clock, grant.since, grant.decided, options.expire);
         let held = Arc::new(held.limited_by(&context.log_limit));
         if let Some(token) = grant.token {
             held.set_token(token);
         }
-        if let Some(min_hold) = terms.min_hold {
+        if let Some(min_hold) = options.min_hold {
             held.stay(min_hold, grant.since);
         }
         context.queues.hold(&held, scope::current());
         scope::hold(&context.queues, &held);
-        let guard = LockGuard::new(Arc::clone(context), held, terms.renewal());
+        let guard = LockGuard::new(Arc::clone(context), held, options.renewal());
         // A shutdown in between has not seen this guard; it releases as it is dropped, and at once,
         // although it may have been asked to stay (abandoned attempts leave nothing behind).
         context.check_open().inspect_err(|_| attempt.stay_no_longer())?;

@@ -2,31 +2,23 @@
 
 use super::LockRequest;
 use crate::error::LockError;
-use crate::guard::FencedGuard;
-
-/// One acquisition of a lock that is numbered: made by
-/// [`LockRequest::fenced`](crate::LockRequest::fenced).
-#[derive(Debug, Clone)]
-#[must_use = "a request does nothing until `acquire` or `try_acquire` is awaited"]
-pub struct FencedRequest(LockRequest);
+use crate::guard::{FencedGuard, LockGuard};
 
 impl LockRequest {
     /// Numbers the holders of the lock, so that the resource can refuse one that comes late: the guard
-    /// has a [`FencingToken`](crate::FencingToken), which says what it promises. Call it last, the
-    /// other options come before.
+    /// has a [`FencingToken`](crate::FencingToken), which says what it promises.
     ///
     /// On several nodes it costs one more round trip. The counter lies in the slot of the lock, so that
     /// fenced locks work on servers in cluster mode too. A [`prefix`](crate::LockManagerBuilder::prefix) with
     /// a `{` that begins no hash tag leaves no such name, and is refused with
     /// [`LockError::InvalidOption`], as is a node that cannot number holders. The servers' users need the
     /// rights to `TIME`, and to `GET` and `SET` the keys `redlock:fencing*` behind the manager's prefix.
-    pub fn fenced(mut self) -> FencedRequest {
-        self.fenced = true;
-        FencedRequest(self)
+    pub fn fenced(self) -> LockRequest<FencedGuard> {
+        self.with_guard(true)
     }
 }
 
-impl FencedRequest {
+impl LockRequest<FencedGuard> {
     /// Makes one attempt to acquire the lock, as [`LockRequest::try_acquire`] does.
     ///
     /// # Errors
@@ -38,7 +30,7 @@ impl FencedRequest {
     ///
     /// As [`LockRequest::try_acquire`].
     pub async fn try_acquire(self) -> Result<FencedGuard, LockError> {
-        FencedGuard::new(self.0.try_acquire().await?)
+        FencedGuard::new(self.with_guard::<LockGuard>(true).try_acquire().await?)
     }
 
     /// Acquires the lock, waiting as [`LockRequest::acquire`] does.
@@ -52,6 +44,6 @@ impl FencedRequest {
     ///
     /// As [`LockRequest::acquire`].
     pub async fn acquire(self) -> Result<FencedGuard, LockError> {
-        FencedGuard::new(self.0.acquire().await?)
+        FencedGuard::new(self.with_guard::<LockGuard>(true).acquire().await?)
     }
 }

@@ -4,23 +4,27 @@ mod acquire;
 mod fenced;
 pub(crate) mod scope;
 mod take_over;
-mod terms;
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::Duration;
 
 use crate::context::Context;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
-use crate::lock::Dialect;
+use crate::options::LockOptions;
 use crate::telemetry::Acquisition;
 
-pub use fenced::FencedRequest;
-
 /// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
-/// options, ended by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
+/// [options](LockOptions), ended by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
+///
+/// `G` is the guard that the acquisition returns: a [`LockGuard`], or, after [`fenced`](Self::fenced), a
+/// [`FencedGuard`](crate::FencedGuard).
+///
+/// A request that sets no [`expire`](Self::expire) has the manager's
+/// [`expire`](crate::LockManagerBuilder::expire) of 30 s, and is [renewed](Self::renew). A lease that the
+/// request sets itself is not renewed by default.
 ///
 /// # Examples
 ///
@@ -40,139 +44,50 @@ pub use fenced::FencedRequest;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[derive(Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "each is an option by itself")]
 #[must_use = "a request does nothing until `acquire` or `try_acquire` is awaited"]
-pub struct LockRequest {
+pub struct LockRequest<G = LockGuard> {
     context: Arc<Context>,
     key: Result<LockKey, KeyError>,
-    dialect: Dialect,
-    expire: Option<Duration>,
-    renew: bool,
-    max_hold: Option<Duration>,
-    min_hold: Option<Duration>,
-    keep: bool,
-    reentrant: bool,
+    options: LockOptions,
+    /// Whether the holder gets a number.
     fenced: bool,
-    wait: Wait,
-}
-
-/// How long an acquisition waits.
-#[derive(Debug, Clone, Copy)]
-enum Wait {
-    Not,
-    For(Duration),
-    Forever,
+    guard: PhantomData<fn() -> G>,
 }
 
 impl LockRequest {
     pub(crate) fn new(context: Arc<Context>, key: Result<LockKey, KeyError>) -> Self {
-        Self {
-            dialect: context.dialect,
-            context,
-            key,
-            expire: None,
-            renew: false,
-            max_hold: None,
-            min_hold: None,
-            keep: false,
-            reentrant: false,
-            fenced: false,
-            wait: Wait::Not,
-        }
+        Self { context, key, options: LockOptions::new(), fenced: false, guard: PhantomData }
     }
+}
 
-    /// Sets the lease: how long the lock is held at most, unless it is extended or renewed. It
-    /// frees itself afterwards, so that a crashed holder blocks nobody for ever.
-    ///
-    /// From 10 ms to 7 days; the servers count in whole milliseconds, a fraction is rounded up. A
-    /// lease that is set here is not renewed unless [`renew`](Self::renew) is called. Defaults to
-    /// the manager's [`expire`](crate::LockManagerBuilder::expire), 30 s, renewed.
-    pub fn expire(mut self, expire: Duration) -> Self {
-        self.expire = Some(expire);
+impl<G> LockRequest<G> {
+    /// Sets all options at once. Options that were set before are forgotten.
+    pub fn options(mut self, options: LockOptions) -> Self {
+        self.options = options;
         self
     }
 
-    /// Renews the lease while the guard lives: every third of it, it is extended to its full length
-    /// again. Renewal ends with the guard, and a failure never goes unnoticed, see
-    /// [`LockGuard::lost`].
-    ///
-    /// Defaults to no renewal where [`expire`](Self::expire) is set, and to renewal otherwise.
-    pub fn renew(mut self) -> Self {
-        self.renew = true;
-        self
-    }
+    crate::lock_option_setters!(self => self.options; self);
 
-    /// Bounds the renewal: after this time since the acquisition the lease is not extended any more
-    /// and runs out, so that work that hangs does not hold its lock for ever. Must be longer than zero.
-    /// An error where the lease is not renewed. Defaults to no bound.
-    pub fn max_hold(mut self, max_hold: Duration) -> Self {
-        self.max_hold = Some(max_hold);
-        self
+    /// The same request for another type of guard.
+    fn with_guard<T>(self, fenced: bool) -> LockRequest<T> {
+        let Self { context, key, options, fenced: _, guard: _ } = self;
+        LockRequest { context, key, options, fenced, guard: PhantomData }
     }
+}
 
-    /// Keeps the lock on the nodes for at least this time since the acquisition, even if it is
-    /// released before: for work that must not be repeated sooner, on whichever machine and however
-    /// its clock runs. Where a lock is [shared](Self::reentrant), the latest end that one of its
-    /// requests asks for counts. A crashed holder's lock still runs out after its lease. Not longer than the
-    /// lease. Defaults to none.
-    pub fn min_hold(mut self, min_hold: Duration) -> Self {
-        self.min_hold = Some(min_hold);
-        self
-    }
-
-    /// Leaves the lock on the nodes until its lease runs out, however its guard ends, as
-    /// [`LockGuard::keep_until_expiry`] does: releasing it sends nothing and succeeds. The request never
-    /// takes over a lock with less than its whole lease. Where a lock is [shared](Self::reentrant), one
-    /// request that asks for this is enough. An error together with [`min_hold`](Self::min_hold). Defaults
-    /// to releasing the lock.
-    pub fn keep(mut self) -> Self {
-        self.keep = true;
-        self
-    }
-
-    /// Shares the lock if the same [scope](crate::scope()) holds it already, instead of failing with
-    /// [`LockError::AlreadyHeld`]. The lock is then released with the last of its guards; nothing is
-    /// sent, and the lease stays what it was, unless it is too short for
-    /// [`min_hold`](Self::min_hold) or [`keep`](Self::keep): then it is extended. Defaults to not sharing.
-    pub fn reentrant(mut self) -> Self {
-        self.reentrant = true;
-        self
-    }
-
-    /// Sets how the lock is written down on the nodes, so that it is shared with services in other
-    /// languages. Defaults to the manager's [`dialect`](crate::LockManagerBuilder::dialect).
-    pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.dialect = dialect;
-        self
-    }
-
-    /// Sets the longest time that [`acquire`](Self::acquire) waits while another holds the lock.
-    /// Defaults to none: one attempt. An outage of the nodes may end the waiting earlier, see
-    /// [`outage_grace`](crate::LockManagerBuilder::outage_grace).
-    pub fn wait_time(mut self, wait_time: Duration) -> Self {
-        self.wait = Wait::For(wait_time);
-        self
-    }
-
-    /// Makes [`acquire`](Self::acquire) wait for as long as it takes. Mind that its caller may have
-    /// lost its patience, or its client, long before.
-    pub fn wait_forever(mut self) -> Self {
-        self.wait = Wait::Forever;
-        self
-    }
-
+impl LockRequest {
     /// Makes one attempt to acquire the lock, whatever [`wait_time`](Self::wait_time) says.
     ///
     /// # Errors
     ///
-    /// Every variant of [`LockError`] but [`Lost`](LockError::Lost). In each case the lock is not held.
+    /// Every variant of [`LockError`]. In each case the lock is not held.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future at any point gives back whatever it acquired, in the background.
     pub async fn try_acquire(mut self) -> Result<LockGuard, LockError> {
-        self.wait = Wait::Not;
+        self.options.wait_time = None;
         self.acquire().await
     }
 
@@ -212,7 +127,7 @@ impl LockRequest {
     ///
     /// # Errors
     ///
-    /// Every variant of [`LockError`] but [`Lost`](LockError::Lost). In each case the lock is not held.
+    /// Every variant of [`LockError`]. In each case the lock is not held.
     ///
     /// # Cancel safety
     ///
@@ -226,32 +141,34 @@ impl LockRequest {
     }
 }
 
-impl fmt::Debug for LockRequest {
+impl<G> Clone for LockRequest<G> {
+    fn clone(&self) -> Self {
+        let (context, key) = (Arc::clone(&self.context), self.key.clone());
+        Self { context, key, options: self.options, fenced: self.fenced, guard: PhantomData }
+    }
+}
+
+impl<G> fmt::Debug for LockRequest<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockRequest")
             .field("key", &self.key)
-            .field("dialect", &self.dialect)
-            .field("expire", &self.expire)
-            .field("renew", &self.renew)
-            .field("max_hold", &self.max_hold)
-            .field("min_hold", &self.min_hold)
-            .field("keep", &self.keep)
-            .field("reentrant", &self.reentrant)
+            .field("options", &self.options)
             .field("fenced", &self.fenced)
-            .field("wait", &self.wait)
             .finish_non_exhaustive()
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::LockManager;
 
     #[tokio::test]
     async fn a_renewal_that_is_bounded_by_zero_is_an_invalid_option() {
         let locks = LockManager::in_memory();
-        let bounded = |max_hold| locks.lock("a").renew().max_hold(max_hold);
+        let bounded = |max_hold| locks.lock("a").renew(true).max_hold(max_hold);
         for request in [bounded(Duration::ZERO), locks.lock("a").max_hold(Duration::ZERO)] {
             let error = request.clone().try_acquire().await.unwrap_err();
             assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");

@@ -36,7 +36,7 @@ tokio::task_local! {
 ///     let guard = locks.lock("order:42").try_acquire().await?;
 ///     let again = locks.lock("order:42").try_acquire().await;
 ///     assert!(matches!(again, Err(LockError::AlreadyHeld { .. })));
-///     let shared = locks.lock("order:42").reentrant().try_acquire().await?;
+///     let shared = locks.lock("order:42").reentrant(true).try_acquire().await?;
 ///     drop(guard);
 ///     assert!(shared.is_valid());
 ///     Ok(())
@@ -157,14 +157,14 @@ mod tests {
         scope(async {
             let one = locks.lock("a").try_acquire().await.unwrap();
             let short = Duration::from_secs(1);
-            let two = locks.lock("a").expire(short).reentrant().acquire().await.unwrap();
+            let two = locks.lock("a").expire(short).reentrant(true).acquire().await.unwrap();
             assert!(node.time_to_live("a").unwrap() > short, "never shortened");
             one.release().await.unwrap();
             assert!(two.is_valid() && node.len() == 1);
             two.release().await.unwrap();
             assert!(node.is_empty());
             // Not held any more: acquired anew, reentrant or not.
-            locks.lock("a").reentrant().try_acquire().await.unwrap().release().await.unwrap();
+            locks.lock("a").reentrant(true).try_acquire().await.unwrap().release().await.unwrap();
             drop(locks.lock("a").try_acquire().await.unwrap());
         })
         .await;
@@ -189,7 +189,7 @@ mod tests {
         // A stranger stands between them.
         let stranger = tokio::spawn(request().wait_time(WAIT).acquire());
         scope(async {
-            let wait = || request().wait_forever().reentrant();
+            let wait = || request().wait_forever().reentrant(true);
             let (one, two) = tokio::join!(wait().acquire(), async {
                 tokio::task::yield_now().await;
                 wait().acquire().await
@@ -215,14 +215,14 @@ mod tests {
         scope(async {
             let _guard = locks.lock("a").try_acquire().await.unwrap();
             let stranger = locks.clone();
-            let stranger = async move { stranger.lock("a").reentrant().try_acquire().await };
+            let stranger = async move { stranger.lock("a").reentrant(true).try_acquire().await };
             let refused = tokio::spawn(stranger).await.unwrap().unwrap_err();
             assert!(refused.is_contended(), "{refused:?}");
             others.lock("a").try_acquire().await.unwrap().release().await.unwrap();
         })
         .await;
         let outside = locks.lock("b").try_acquire().await.unwrap();
-        let refused = locks.lock("b").reentrant().try_acquire().await.unwrap_err();
+        let refused = locks.lock("b").reentrant(true).try_acquire().await.unwrap_err();
         assert!(refused.is_contended(), "outside of a scope: {refused:?}");
         drop(outside);
     }

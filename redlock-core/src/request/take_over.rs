@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use super::acquire::error;
-use super::terms::Terms;
 use super::{LockRequest, scope};
 use crate::ballot::Refusal;
 use crate::error::{ExtendError, LockError};
 use crate::guard::LockGuard;
 use crate::lease::{Held, State};
 use crate::log_limit::LogLimit;
+use crate::options::ResolvedOptions;
 use crate::queue::needs_extension;
 
 impl LockRequest {
@@ -17,10 +17,10 @@ impl LockRequest {
     pub(super) async fn take_over(
         &self,
         held: Arc<Held>,
-        terms: Terms,
+        options: &ResolvedOptions,
     ) -> Result<Option<LockGuard>, LockError> {
         let ballot = &self.context.ballot;
-        let guard = LockGuard::new(Arc::clone(&self.context), Arc::clone(&held), terms.renewal());
+        let guard = LockGuard::new(Arc::clone(&self.context), Arc::clone(&held), options.renewal());
         if self.fenced
             && guard.is_valid()
             && let Some(token) = held.attempt().next_token()
@@ -31,7 +31,7 @@ impl LockRequest {
                 Err(refusal) => {
                     // The next in line could not confirm it either.
                     held.attempt().abandon();
-                    return Err(error(refusal, guard.key().clone(), terms.expire));
+                    return Err(error(refusal, guard.key().clone(), options.expire));
                 }
             }
         }
@@ -42,16 +42,21 @@ impl LockRequest {
         }
         self.context.queues.take_over(&held, scope::current());
         scope::hold(&self.context.queues, &held);
-        self.extend_after_hand_over(&guard, held, terms);
+        self.extend_after_hand_over(&guard, held, options);
         Ok(Some(guard))
     }
 
     /// Gives the new holder the lease that it asked for, in the background.
-    fn extend_after_hand_over(&self, guard: &LockGuard, held: Arc<Held>, terms: Terms) {
+    fn extend_after_hand_over(
+        &self,
+        guard: &LockGuard,
+        held: Arc<Held>,
+        options: &ResolvedOptions,
+    ) {
         let ballot = &self.context.ballot;
-        if needs_extension(guard.remaining(), terms.expire) {
+        if needs_extension(guard.remaining(), options.expire) {
             // Until that is confirmed, the guard tells what is left of the old lease.
-            let (lease, expire, ballot) = (guard.lease(), terms.expire, ballot.clone());
+            let (lease, expire, ballot) = (guard.handle(), options.expire, ballot.clone());
             let log_limit = Arc::clone(&self.context.log_limit);
             self.context.cleanup_tasks.spawn(async move {
                 if held.is_left_to_expire() {

@@ -54,9 +54,5 @@ impl fmt::Display for InPieces<'_> {
 
 /// A key with these values.
 pub(crate) fn render(template: &str, values: &[(&str, &str)]) -> Result<LockKey, KeyError> {
-    let value = |name: &str| {
-        let (_, value) = *values.iter().find(|(known, _)| *known == name)?;
-        Some(value.to_owned().into())
-    };
-    KeyTemplate::new(template).unwrap().render(value, Vec::new)
+    KeyTemplate::new(template).unwrap().render(values.iter().copied())
 }

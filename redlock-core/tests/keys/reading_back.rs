@@ -200,8 +200,9 @@ fn values_can_be_read_back_out_of_what_a_template_makes_of_them() {
                 return Ok(());
             }
         };
-        let value = |name: &str| Some(values.spelled(name, spelling).into());
-        let key = template.render(value, Vec::new).unwrap();
+        let spelled: Vec<_> =
+            template.placeholders().map(|name| (name, values.spelled(name, spelling))).collect();
+        let key = template.render(spelled.iter().map(|(name, value)| (*name, &**value))).unwrap();
 
         let pieces = pieces(&source);
         let canonical = |name: &str| values.spelled(name, Spelling::Canonical);

@@ -182,7 +182,7 @@ impl Contender {
         let mut request =
             self.locks.lock(&key).expire(expire).wait_time(wait_time).dialect(dialect);
         if renewed {
-            request = request.renew();
+            request = request.renew(true);
         }
         if self.one_in(10) {
             request = request.min_hold(expire / 4);

@@ -15,7 +15,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let urls = std::env::var("REDIS_URLS")?;
     let expire = Duration::from_millis(std::env::var("EXPIRE_MS")?.parse()?);
     let locks = LockManager::connect(urls.split(',')).await?;
-    let guard = locks.lock(std::env::var("KEY")?).expire(expire).renew().try_acquire().await?;
+    let guard = locks.lock(std::env::var("KEY")?).expire(expire).renew(true).try_acquire().await?;
     println!("held");
     BufReader::new(stdin()).read_line(&mut String::new()).await?;
     println!("valid: {}", guard.is_valid());

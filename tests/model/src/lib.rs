@@ -54,7 +54,12 @@ mod world;
 #[path = "../../../redlock-core/src/quorum.rs"]
 mod quorum;
 #[path = "../../../redlock-core/src/validity.rs"]
-#[allow(dead_code, reason = "the library needs more of it than the model")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unused_macros,
+    reason = "the library needs more of it than the model"
+)]
 mod validity;
 
 pub use action::Action;

@@ -54,7 +54,7 @@ impl Worker {
         let renewed = self.random.random_ratio(1, 4);
         let mut request = self.locks.lock(&key).expire(lease);
         if renewed {
-            request = request.renew();
+            request = request.renew(true);
         }
         let wait =
             if self.random.random_ratio(1, 2) { self.millis(1, 500) } else { Duration::ZERO };
@@ -66,7 +66,7 @@ impl Worker {
         let acquire = async {
             match again {
                 None => acquire(request, fenced).await,
-                Some(pause) => acquire_twice(&request.reentrant(), fenced, pause).await,
+                Some(pause) => acquire_twice(&request.reentrant(true), fenced, pause).await,
             }
         };
         // Some lose their patience.

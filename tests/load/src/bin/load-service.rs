@@ -89,7 +89,10 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let app = Router::new()
         .route("/try/{id}", locked(LockLayer::new("try-{id:u64}")))
         .route("/wait/{id}", locked(LockLayer::new("wait-{id:u64}").wait_time(WAIT)))
-        .route("/fenced/{id}", locked(LockLayer::new("fenced-{id:u64}").fenced().wait_time(WAIT)))
+        .route(
+            "/fenced/{id}",
+            locked(LockLayer::new("fenced-{id:u64}").fenced(true).wait_time(WAIT)),
+        )
         .layer(Extension(locks.clone()))
         .with_state(markers);
     let listener = TcpListener::bind(std::env::var("LISTEN")?).await?;

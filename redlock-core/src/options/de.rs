@@ -1,0 +1,175 @@
+//! Options from the application's configuration.
+//!
+//! `serde(flatten)` could read the options as a part of a policy, but it disables `deny_unknown_fields`, and
+//! its errors have no column. So a type that contains options reads its fields one by one, and passes those
+//! of the options on to [`LockOptions::read_field`].
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, Unexpected, Visitor};
+
+use super::{LockOptions, WaitTime};
+
+impl LockOptions {
+    /// The names of the options. No public API.
+    #[doc(hidden)]
+    pub const FIELDS: &[&str] =
+        &["expire", "wait_time", "renew", "max_hold", "min_hold", "keep", "reentrant", "dialect"];
+
+    /// Reads the value of the field `name`, if it is an option. Returns whether it is. No public API.
+    ///
+    /// # Errors
+    ///
+    /// If the option was read before, or its value has a wrong type.
+    #[doc(hidden)]
+    pub fn read_field<'de, A: MapAccess<'de>>(
+        &mut self,
+        name: &str,
+        map: &mut A,
+    ) -> Result<bool, A::Error> {
+        let Self { expire, wait_time, renew, max_hold, min_hold, keep, reentrant, dialect } = self;
+        match name {
+            "expire" => read::<Time, _, _>(expire, "expire", map)?,
+            "wait_time" => read::<WaitTime, _, _>(wait_time, "wait_time", map)?,
+            "renew" => read::<bool, _, _>(renew, "renew", map)?,
+            "max_hold" => read::<Time, _, _>(max_hold, "max_hold", map)?,
+            "min_hold" => read::<Time, _, _>(min_hold, "min_hold", map)?,
+            "keep" => read::<bool, _, _>(keep, "keep", map)?,
+            "reentrant" => read::<bool, _, _>(reentrant, "reentrant", map)?,
+            "dialect" => read::<crate::Dialect, _, _>(dialect, "dialect", map)?,
+            _ => return Ok(false),
+        }
+        Ok(true)
+    }
+}
+
+/// Reads the value of a field that stands once at most. `null` leaves the default.
+fn read<'de, V, T, A>(
+    field: &mut Option<T>,
+    name: &'static str,
+    map: &mut A,
+) -> Result<(), A::Error>
+where
+    V: Deserialize<'de> + Into<T>,
+    A: MapAccess<'de>,
+{
+    if field.is_some() {
+        return Err(de::Error::duplicate_field(name));
+    }
+    *field = map.next_value::<Option<V>>()?.map(Into::into);
+    Ok(())
+}
+
+impl<'de> Deserialize<'de> for LockOptions {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OptionsVisitor;
+
+        impl<'de> Visitor<'de> for OptionsVisitor {
+            type Value = LockOptions;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("the options of a lock")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LockOptions, A::Error> {
+                let mut options = LockOptions::new();
+                while let Some(FieldName(name)) = map.next_key()? {
+                    options.read_field(name, &mut map)?;
+                }
+                Ok(options)
+            }
+        }
+
+        deserializer.deserialize_map(OptionsVisitor)
+    }
+}
+
+/// The name of an option. Any other name is an error, which a configuration's reader reports with the line
+/// and column of the name.
+struct FieldName(&'static str);
+
+impl<'de> Deserialize<'de> for FieldName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        let known = LockOptions::FIELDS.iter().find(|known| **known == name);
+        known
+            .map(|known| Self(known))
+            .ok_or_else(|| de::Error::unknown_field(&name, LockOptions::FIELDS))
+    }
+}
+
+/// A duration: `"500ms"`, `"1m 30s"`, or a whole number of seconds.
+struct Time(Duration);
+
+impl From<Time> for Duration {
+    fn from(time: Time) -> Self {
+        time.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TimeVisitor { or: "" }).map(Self)
+    }
+}
+
+impl<'de> Deserialize<'de> for WaitTime {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct WaitTimeVisitor(TimeVisitor);
+
+        impl Visitor<'_> for WaitTimeVisitor {
+            type Value = WaitTime;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.expecting(f)
+            }
+
+            fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<WaitTime, E> {
+                self.0.visit_u64(seconds).map(WaitTime::UpTo)
+            }
+
+            fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<WaitTime, E> {
+                self.0.visit_i64(seconds).map(WaitTime::UpTo)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<WaitTime, E> {
+                match text {
+                    "forever" => Ok(WaitTime::Forever),
+                    text => self.0.visit_str(text).map(WaitTime::UpTo),
+                }
+            }
+        }
+
+        deserializer.deserialize_any(WaitTimeVisitor(TimeVisitor { or: ", or \"forever\"" }))
+    }
+}
+
+struct TimeVisitor {
+    /// Another value that the field takes, for messages.
+    or: &'static str,
+}
+
+impl Visitor<'_> for TimeVisitor {
+    type Value = Duration;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { or } = self;
+        write!(f, "a time such as \"500ms\" or \"5s\", or a whole number of seconds{or}")
+    }
+
+    fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Duration, E> {
+        Ok(Duration::from_secs(seconds))
+    }
+
+    fn visit_i64<E: de::Error>(self, seconds: i64) -> Result<Duration, E> {
+        match u64::try_from(seconds) {
+            Ok(seconds) => self.visit_u64(seconds),
+            Err(_) => Err(E::invalid_value(Unexpected::Signed(seconds), &self)),
+        }
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
+        humantime::parse_duration(text).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+    }
+}

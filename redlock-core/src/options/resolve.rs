@@ -1,0 +1,217 @@
+//! From the options that a caller sets to those of one acquisition: checked, and with the defaults.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{LockOptions, WaitTime};
+use crate::ballot::MinHold;
+use crate::context::Context;
+use crate::error::InvalidOption;
+use crate::lease::Renewal;
+use crate::lock::Dialect;
+use crate::validity::{MAX_EXPIRE, MIN_EXPIRE, allowed_leases};
+
+/// The options of one acquisition, checked and with the manager's defaults.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ResolvedOptions {
+    pub(crate) expire: Duration,
+    /// `None` makes one attempt.
+    pub(crate) wait_time: Option<WaitTime>,
+    pub(crate) min_hold: Option<MinHold>,
+    pub(crate) reentrant: bool,
+    pub(crate) dialect: Dialect,
+    is_renewed: bool,
+    max_hold: Option<Duration>,
+}
+
+impl ResolvedOptions {
+    /// The renewal of a lock that is acquired now.
+    pub(crate) fn renewal(&self) -> Option<Renewal> {
+        let until = self.max_hold.and_then(|max_hold| Instant::now().checked_add(max_hold));
+        self.is_renewed.then_some(Renewal { lease: self.expire, until })
+    }
+}
+
+impl LockOptions {
+    /// Checks the options and adds the manager's defaults.
+    pub(crate) fn resolve(&self, context: &Context) -> Result<ResolvedOptions, InvalidOption> {
+        // Whether the lease is renewed depends on who set it.
+        let is_renewed = self.is_renewed();
+        let expire = self.expire.unwrap_or(context.expire);
+        let Self { expire: _, wait_time, renew: _, max_hold, min_hold, keep, reentrant, dialect } =
+            *self;
+        Self { expire: Some(expire), renew: Some(is_renewed), ..*self }.check()?;
+        context.check_expire(expire)?;
+        let is_kept = keep.unwrap_or_default();
+        let min_hold = min_hold.filter(|min_hold| !min_hold.is_zero());
+        Ok(ResolvedOptions {
+            expire,
+            wait_time: wait_time.filter(|&wait_time| wait_time != Duration::ZERO.into()),
+            min_hold: if is_kept { Some(MinHold::UntilExpiry) } else { min_hold.map(MinHold::For) },
+            reentrant: reentrant.unwrap_or_default(),
+            dialect: dialect.unwrap_or(context.dialect),
+            is_renewed,
+            max_hold,
+        })
+    }
+}
+
+/// A rule that some options break. The checks are `const`, so that the attribute can make them at compile time.
+#[derive(Debug, Clone, Copy)]
+struct BrokenRule {
+    option: &'static str,
+    value: Duration,
+    /// The range of the option; `None` if its value does not go together with another option.
+    allowed: Option<&'static str>,
+    /// The rule, without the value.
+    message: &'static str,
+}
+
+macro_rules! out_of_range {
+    ($option:literal, $value:expr, $allowed:expr) => {
+        Some(BrokenRule {
+            option: $option,
+            value: $value,
+            allowed: Some($allowed),
+            message: concat!($option, " must be ", $allowed),
+        })
+    };
+}
+
+macro_rules! conflict {
+    ($option:literal, $value:expr, $rule:literal) => {
+        Some(BrokenRule {
+            option: $option,
+            value: $value,
+            allowed: None,
+            message: concat!($option, " ", $rule),
+        })
+    };
+}
+
+impl LockOptions {
+    /// Checks the options by themselves. The nodes, and the manager's
+    /// [`restart_guard`](crate::LockManagerBuilder::restart_guard), may limit the lease further.
+    ///
+    /// # Errors
+    ///
+    /// An [`InvalidOption`] for the first option that is out of its range, or does not go together with
+    /// another one.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redlock_core::LockOptions;
+    ///
+    /// let options = LockOptions::new().expire(Duration::from_millis(5));
+    /// let error = options.check().unwrap_err();
+    /// assert_eq!(error.to_string(), "expire is 5ms, but must be from 10 ms to 7 days");
+    /// ```
+    pub fn check(&self) -> Result<(), InvalidOption> {
+        self.check_ranges()?;
+        self.conflict().map_or(Ok(()), |rule| Err(rule.into()))
+    }
+
+    /// Checks each option for itself: no other option can mend what this finds. No public API.
+    ///
+    /// # Errors
+    ///
+    /// As [`check`](Self::check).
+    #[doc(hidden)]
+    pub fn check_ranges(&self) -> Result<(), InvalidOption> {
+        self.out_of_range().map_or(Ok(()), |rule| Err(rule.into()))
+    }
+
+    const fn out_of_range(&self) -> Option<BrokenRule> {
+        if let Some(expire) = self.expire
+            && (is_shorter(expire, MIN_EXPIRE) || is_shorter(MAX_EXPIRE, expire))
+        {
+            return out_of_range!("expire", expire, allowed_leases!());
+        }
+        if let Some(WaitTime::UpTo(wait_time)) = self.wait_time
+            && is_shorter(MAX_EXPIRE, wait_time)
+        {
+            return out_of_range!("wait_time", wait_time, "at most 7 days, or forever");
+        }
+        if let Some(Duration::ZERO) = self.max_hold {
+            return out_of_range!("max_hold", Duration::ZERO, "longer than zero");
+        }
+        None
+    }
+
+    const fn conflict(&self) -> Option<BrokenRule> {
+        if let Some(max_hold) = self.max_hold
+            && !self.is_renewed()
+        {
+            return conflict!("max_hold", max_hold, "requires renew");
+        }
+        if let Some(min_hold) = self.min_hold
+            && !min_hold.is_zero()
+        {
+            if let Some(true) = self.keep {
+                let rule = conflict!(
+                    "min_hold",
+                    min_hold,
+                    "cannot be combined with keep, which holds the lock for its whole lease"
+                );
+                return rule;
+            }
+            if let Some(expire) = self.expire
+                && is_shorter(expire, min_hold)
+            {
+                return out_of_range!("min_hold", min_hold, "at most the lease, expire");
+            }
+        }
+        None
+    }
+
+    /// Whether the lease is renewed.
+    pub(super) const fn is_renewed(&self) -> bool {
+        match self.renew {
+            Some(renew) => renew,
+            None => self.expire.is_none(),
+        }
+    }
+}
+
+impl From<BrokenRule> for InvalidOption {
+    fn from(rule: BrokenRule) -> Self {
+        let BrokenRule { option, value, allowed, message } = rule;
+        match allowed {
+            Some(allowed) => Self::new(option, format!("{value:?}"), allowed),
+            None => Self::conflict(option, message),
+        }
+    }
+}
+
+/// Fails to compile if the options break a rule about this option: for the attribute, which calls it in a
+/// constant, once for each option, at the place where the option is written.
+#[track_caller]
+pub const fn assert_valid(options: &LockOptions, option: &str) {
+    let rule = match options.out_of_range() {
+        Some(rule) => Some(rule),
+        None => options.conflict(),
+    };
+    if let Some(rule) = rule
+        && is_same(rule.option.as_bytes(), option.as_bytes())
+    {
+        panic!("{}", rule.message);
+    }
+}
+
+/// `Duration` has no comparison that a constant can use.
+const fn is_shorter(one: Duration, other: Duration) -> bool {
+    one.as_nanos() < other.as_nanos()
+}
+
+const fn is_same(mut one: &[u8], mut other: &[u8]) -> bool {
+    while let ([first, rest @ ..], [others_first, others_rest @ ..]) = (one, other) {
+        if *first != *others_first {
+            return false;
+        }
+        (one, other) = (rest, others_rest);
+    }
+    one.is_empty() && other.is_empty()
+}
