@@ -73,10 +73,10 @@ fn mistakes_are_errors_when_checked() {
         "expire is 0ns, but must be from 10 ms to 7 days"
     );
     let eight_days = Duration::from_secs(8 * 24 * 3600);
-    assert!(matches!(
-        mistake(LockLayer::new("k").wait_time(eight_days)),
-        SetupError::OutOfRange { option: "wait_time", .. }
-    ));
+    let SetupError::Option(error) = mistake(LockLayer::new("k").wait_time(eight_days)) else {
+        panic!("no invalid option");
+    };
+    assert_eq!(error.option(), "wait_time");
     assert_eq!(
         mistake(LockLayer::new("k").contended_status(StatusCode::OK)),
         SetupError::ContendedStatus(StatusCode::OK)
