@@ -127,5 +127,5 @@ async fn a_layer_that_is_not_complete_yet_is_not_called_wrong() {
 
     let wrong = LockLayer::new("k").max_hold(HOUR);
     assert_eq!(post(&app(wrong, locks, &node), "/orders/42/pay").await, 500);
-    assert_eq!(logs.count("ERROR", "max_hold bounds the renewal of the lease, and needs renew"), 1);
+    assert_eq!(logs.count("ERROR", "max_hold requires renew"), 1);
 }

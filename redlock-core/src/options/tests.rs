@@ -74,7 +74,7 @@ fn options_that_do_not_go_together_are_named() {
         (
             NONE.expire(SECOND).min_hold(SECOND + NANOSECOND),
             "min_hold",
-            "min_hold is 1.000000001s, but must be at most the lease, expire",
+            "min_hold is 1.000000001s, but must be at most the lease (expire) of 1s",
         ),
     ] {
         let error = options.check().unwrap_err();
@@ -123,7 +123,7 @@ async fn an_acquisition_checks_its_options() {
     ] {
         let error = locks.lock("a").options(options).acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidOption(_)), "{options:?}: {error}");
-        let error = locks.lock("a").options(options).fenced().try_acquire().await.unwrap_err();
+        let error = locks.lock("a").options(options).fenced().acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidOption(_)), "{options:?}: {error}");
     }
 }
