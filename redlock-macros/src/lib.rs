@@ -343,6 +343,7 @@ use proc_macro::TokenStream;
 /// [`FencedLock`]: ../redlock_axum/struct.FencedLock.html
 /// [`FencingToken`]: ../redlock_axum/struct.FencingToken.html
 /// [`LockError::AlreadyHeld`]: ../redlock_axum/enum.LockError.html#variant.AlreadyHeld
+/// [`LockError`]: ../redlock_axum/enum.LockError.html
 /// [`RunError`]: ../redlock_axum/enum.RunError.html
 /// [`scope`]: ../redlock_axum/fn.scope.html
 /// [`KeyPart`]: ../redlock_axum/struct.KeyPart.html
