@@ -93,6 +93,8 @@
 //! RedLock.net) do, so that they exclude each other. With [`Dialect::Redisson`] it is the `RLock` of
 //! Redisson instead.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod ballot;
 mod clock;
 mod context;
@@ -137,3 +139,8 @@ pub mod __private {
     pub use crate::log_limit::LogLimit;
     pub use crate::options::assert_valid;
 }
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
