@@ -92,7 +92,8 @@
 //! lock libraries of other languages (Jedis, spring-data-redis, redis-py, redsync, node-redlock,
 //! RedLock.net) do, so that they exclude each other. With [`Dialect::Redisson`] it is the `RLock` of
 //! Redisson instead.
-
+//!
+#![doc = include_str!("wire.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod ballot;
