@@ -71,6 +71,7 @@
 //! |---|---|---|
 //! | `metrics` | no | counts and measures, by the facade of the crate [`metrics`](https://docs.rs/metrics): see [below](#metrics) |
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs; without it the nodes are those in memory and [your own](node) |
+//! | `serde` | no | [`LockOptions`] and [`LockKey`] from TOML, JSON and the like |
 //! | `tls` | no | `rediss://` URLs, by rustls with the system's root certificates |
 //!
 //! # Metrics
