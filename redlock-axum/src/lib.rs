@@ -151,6 +151,8 @@
 //! | `serde` | no | [`LockPolicies`] and [`LockPolicy`] from TOML, JSON and the like |
 //! | `tls` | no | `rediss://` URLs |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 #[doc(hidden)]
 pub mod __private;
 mod body;
@@ -193,5 +195,5 @@ pub use rejection::{LockRejection, RejectionKind};
 
 /// The examples of the README compile.
 #[cfg(all(doctest, feature = "redis"))]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

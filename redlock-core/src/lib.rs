@@ -71,6 +71,7 @@
 //! |---|---|---|
 //! | `metrics` | no | counts and measures, by the facade of the crate [`metrics`](https://docs.rs/metrics): see [below](#metrics) |
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs; without it the nodes are those in memory and [your own](node) |
+//! | `serde` | no | [`LockOptions`] and [`LockKey`] from TOML, JSON and the like |
 //! | `tls` | no | `rediss://` URLs, by rustls with the system's root certificates |
 //!
 //! # Metrics
@@ -92,6 +93,9 @@
 //! lock libraries of other languages (Jedis, spring-data-redis, redis-py, redsync, node-redlock,
 //! RedLock.net) do, so that they exclude each other. With [`Dialect::Redisson`] it is the `RLock` of
 //! Redisson instead.
+//!
+#![doc = include_str!("wire.md")]
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod ballot;
 mod clock;
@@ -137,3 +141,8 @@ pub mod __private {
     pub use crate::log_limit::LogLimit;
     pub use crate::options::assert_valid;
 }
+
+/// The example of the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -3,6 +3,8 @@
 //! Depend on `redlock-axum`, and read about the attribute there or [here](macro@redis_lock): the
 //! code that it generates calls into that crate.
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 mod attr;
 mod attributes;
 mod bindings;
@@ -342,6 +344,7 @@ use proc_macro::TokenStream;
 /// [`HeldLock`]: ../redlock_axum/struct.HeldLock.html
 /// [`FencedLock`]: ../redlock_axum/struct.FencedLock.html
 /// [`FencingToken`]: ../redlock_axum/struct.FencingToken.html
+/// [`LockError`]: ../redlock_axum/enum.LockError.html
 /// [`LockError::AlreadyHeld`]: ../redlock_axum/enum.LockError.html#variant.AlreadyHeld
 /// [`LockError`]: ../redlock_axum/enum.LockError.html
 /// [`RunError`]: ../redlock_axum/enum.RunError.html
@@ -352,3 +355,8 @@ use proc_macro::TokenStream;
 pub fn redis_lock(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(arguments.into(), &item.into()).into()
 }
+
+/// The example of the README compiles.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

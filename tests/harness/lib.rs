@@ -64,3 +64,8 @@ pub use storm::{
     CONTENDED_KEYS, Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike, Target, Totals,
 };
 pub use traces::Traces;
+
+/// The examples of the workspace's README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;

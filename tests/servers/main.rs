@@ -5,3 +5,4 @@ mod connect;
 mod redisson_wire;
 mod server_states;
 mod wire;
+mod wire_names;

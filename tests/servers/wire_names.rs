@@ -1,0 +1,278 @@
+//! The table of `redlock-core/src/wire.md`, compared with what servers see.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::collections::{BTreeSet, HashMap};
+use std::time::Duration;
+
+use redlock_core::{Dialect, LockManager, LockRequest};
+use redlock_tests::{Monitor, Probe, Servers, eventually};
+
+const LONG: Duration = Duration::from_secs(300);
+const SOON: Duration = Duration::from_secs(20);
+const KEY: &str = "order:42";
+const DIALECTS: [Dialect; 2] = [Dialect::Plain, Dialect::Redisson];
+const PAGE: &str = include_str!("../../redlock-core/src/wire.md");
+
+/// A row of the table.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Row {
+    is_channel: bool,
+    pattern: &'static str,
+}
+
+fn rows() -> Vec<Row> {
+    let rows = PAGE.lines().filter_map(|line| line.strip_prefix("| `"));
+    let rows = rows.map(|row| {
+        let (pattern, rest) = row.split_once("` | ").unwrap();
+        let (what, _) = rest.split_once(" | ").unwrap();
+        Row { is_channel: what.contains("channel"), pattern }
+    });
+    rows.collect()
+}
+
+impl Row {
+    /// Whether the row is about locks with this prefix and key: two rows name conditions.
+    fn applies_to(&self, prefix: &str, key: &str) -> bool {
+        let has_brace = prefix.contains('{') || key.contains('{');
+        match self.pattern {
+            pattern if pattern.contains("channel:{") => !has_brace,
+            pattern if pattern.contains("channel:") => has_brace,
+            pattern if pattern.contains("{<tag>}") => !prefix.contains('{'),
+            pattern if pattern.contains("redlock:") => prefix.contains('{'),
+            _ => true,
+        }
+    }
+
+    fn describes(&self, prefix: &str, key: &str, name: &Name) -> bool {
+        let pattern = self.pattern.replace("<prefix>", prefix).replace("<key>", key);
+        let is_number = |text: &str| text.parse().is_ok_and(|tag: u32| tag.to_string() == text);
+        let fits = match pattern.split_once("<tag>") {
+            None => name.text == pattern,
+            Some((before, after)) => {
+                let tag = name.text.strip_prefix(before);
+                tag.and_then(|rest| rest.strip_suffix(after)).is_some_and(is_number)
+            }
+        };
+        fits && name.is_channel == self.is_channel && self.applies_to(prefix, key)
+    }
+}
+
+/// A key or a channel that a server was asked for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Name {
+    is_channel: bool,
+    text: String,
+}
+
+/// The words of a command as `MONITOR` shows it.
+fn words(line: &str) -> Vec<String> {
+    let (_, mut rest) = line.split_once("] ").unwrap();
+    let mut words = Vec::new();
+    while let Some((_, quoted)) = rest.split_once('"') {
+        let mut word = String::new();
+        let mut characters = quoted.char_indices();
+        let end = loop {
+            match characters.next().unwrap() {
+                (end, '"') => break end,
+                (_, '\\') => word.push(characters.next().unwrap().1),
+                (_, character) => word.push(character),
+            }
+        };
+        words.push(word);
+        rest = &quoted[end + 1..];
+    }
+    words
+}
+
+/// The keys and channels of a command. Which of its words are keys, the server itself says.
+async fn names(probe: &mut Probe, words: &[String]) -> Vec<Name> {
+    let channels = match words[0].to_ascii_lowercase().as_str() {
+        "publish" => &words[1..2],
+        command if command.ends_with("subscribe") => &words[1..],
+        _ => &[],
+    };
+    if !channels.is_empty() {
+        let channels = channels.iter().cloned();
+        return channels.map(|text| Name { is_channel: true, text }).collect();
+    }
+    // A word alone has no keys, and the server takes no question about one.
+    if words.len() == 1 {
+        return Vec::new();
+    }
+    let question = ["COMMAND", "GETKEYS"].into_iter().chain(words.iter().map(String::as_str));
+    match probe.try_command::<Vec<String>>(question.collect::<Vec<_>>()).await {
+        Ok(keys) => keys.into_iter().map(|text| Name { is_channel: false, text }).collect(),
+        Err(error) => {
+            assert!(error.to_string().contains("no key arguments"), "{words:?}: {error}");
+            Vec::new()
+        }
+    }
+}
+
+async fn manager(servers: &Servers, prefix: &str) -> LockManager {
+    let builder = LockManager::builder().urls(servers.urls()).prefix(prefix);
+    builder.node_timeout(SOON).connect_timeout(SOON).connect().await.unwrap()
+}
+
+/// Waits until `count` returns more than zero for each server.
+async fn on_each(servers: &Servers, what: &str, count: impl AsyncFn(&mut Probe) -> u64) {
+    for server in servers.iter() {
+        let mut probe = server.probe().await;
+        eventually(what, SOON, async || (count(&mut probe).await > 0).then_some(())).await;
+    }
+}
+
+/// Acquires, extends, renews and releases locks of every kind, with a waiter.
+async fn use_every_kind(servers: &Servers, prefix: &str, key: &str) {
+    let (one, other) = (manager(servers, prefix).await, manager(servers, prefix).await);
+    for dialect in DIALECTS {
+        let request = |locks: &LockManager| locks.lock(key).expire(LONG).dialect(dialect);
+        let held = request(&one).try_acquire().await.unwrap();
+        held.extend(LONG * 2).await.unwrap();
+        assert!(request(&other).try_acquire().await.unwrap_err().is_contended());
+        let waiter = tokio::spawn(request(&other).wait_time(LONG).acquire());
+        on_each(servers, "the waiter subscribes", async |probe| {
+            probe.command::<Vec<String>>(["PUBSUB", "CHANNELS"]).await.len() as u64
+        })
+        .await;
+        held.release().await.unwrap();
+        let next = tokio::time::timeout(SOON, waiter).await.unwrap().unwrap().unwrap();
+        next.release().await.unwrap();
+
+        let fenced = request(&one).fenced().acquire().await.unwrap();
+        fenced.extend(LONG * 2).await.unwrap();
+        assert!(request(&other).fenced().try_acquire().await.unwrap_err().is_contended());
+        fenced.release().await.unwrap();
+
+        for server in servers.iter() {
+            server.probe().await.reset_calls().await;
+        }
+        let renewed = request(&one).expire(Duration::from_secs(3)).renew(true);
+        let renewed = renewed.acquire().await.unwrap();
+        on_each(servers, "the lease is renewed", async |probe| {
+            // The dialect of Redisson sets the first lease by this command, too.
+            let calls = probe.calls().await.get("pexpire").copied().unwrap_or_default();
+            calls.saturating_sub(u64::from(dialect == Dialect::Redisson))
+        })
+        .await;
+        renewed.release().await.unwrap();
+
+        let staying: [fn(LockRequest) -> LockRequest; 2] =
+            [|request| request.min_hold(LONG / 2), |request| request.keep(true)];
+        for stays in staying {
+            let guard = stays(request(&one)).acquire().await.unwrap();
+            on_each(servers, "each node has the lock", async |probe| {
+                let keys = probe.keys().await;
+                keys.iter().filter(|key| !key.contains("redlock:fencing")).count() as u64
+            })
+            .await;
+            guard.release().await.unwrap();
+            // Names no key, because the servers are watched.
+            for server in servers.iter() {
+                server.probe().await.command::<()>(["FLUSHALL"]).await;
+            }
+        }
+    }
+    one.shutdown().await;
+    other.shutdown().await;
+}
+
+/// The wire is final from the first release on: a new name needs a row of the table.
+#[tokio::test]
+async fn the_table_lists_every_key_and_channel_that_a_server_sees() {
+    let mut unseen: BTreeSet<Row> = rows().into_iter().collect();
+    for count in [1, 3] {
+        for (prefix, key) in [("shop:", KEY), ("{locks}:", KEY), ("", "{cart}:7")] {
+            let servers = Servers::start(count).await;
+            let mut monitors = Vec::new();
+            for server in servers.iter() {
+                monitors.push(Monitor::connect(&server.url()).await.unwrap());
+            }
+            use_every_kind(&servers, prefix, key).await;
+            for (server, monitor) in servers.iter().zip(&mut monitors) {
+                let mut probe = server.probe().await;
+                probe.command::<()>(["ECHO", "the end"]).await;
+                let lines = monitor.until(|line| line.contains("the end")).await;
+                let commands: BTreeSet<_> = lines.iter().map(|line| words(line)).collect();
+                for command in commands {
+                    for name in names(&mut probe, &command).await {
+                        let row = rows().into_iter().find(|row| row.describes(prefix, key, &name));
+                        let row =
+                            row.unwrap_or_else(|| panic!("{name:?} of {} has no row", command[0]));
+                        unseen.remove(&row);
+                    }
+                }
+            }
+        }
+    }
+    assert!(unseen.is_empty(), "no server sees {unseen:#?}");
+}
+
+/// Other libraries and the tools of operators rely on the forms of the values.
+#[tokio::test]
+async fn values_and_times_to_live_are_those_of_the_table() {
+    let is_hex = |text: &str| {
+        text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) && !text.is_empty()
+    };
+    let servers = Servers::start(1).await;
+    let (locks, mut probe) = (manager(&servers, "shop:").await, servers[0].probe().await);
+    let mut monitor = Monitor::connect(&servers[0].url()).await.unwrap();
+    let mut last = 0;
+    for dialect in DIALECTS {
+        for _ in 0..2 {
+            let guard = locks.lock(KEY).expire(LONG).dialect(dialect).fenced().acquire().await;
+            let guard = guard.unwrap();
+            let name = "shop:order:42";
+            if dialect == Dialect::Redisson {
+                let owners: HashMap<String, String> = probe.command(["HGETALL", name]).await;
+                let [(owner, count)] = owners.iter().collect::<Vec<_>>()[..] else {
+                    panic!("{} owners", owners.len())
+                };
+                let uuid = owner.strip_suffix(":1").unwrap();
+                assert_eq!((uuid.len(), count.as_str()), (36, "1"));
+                assert!(is_hex(&uuid.replace('-', "")));
+            } else {
+                let token = String::from_utf8(probe.get(name).await.unwrap()).unwrap();
+                assert!(token.len() == 32 && is_hex(&token), "{} bytes", token.len());
+            }
+            let left = probe.time_to_live(name).await.unwrap();
+            assert!(left <= LONG && left + SOON > LONG, "{left:?}");
+
+            let counter = "shop:redlock:fencing:{9208}";
+            let number: i64 = probe.command(["GET", counter]).await;
+            assert_eq!(i128::from(number), i128::from(guard.fencing_token().number()));
+            let time: (i64, i64) = probe.command(["TIME"]).await;
+            let micros = time.0 * 1_000_000 + time.1;
+            assert!(number > last && number < (1 << 53), "{number} {last}");
+            assert!((micros - number).unsigned_abs() < 60_000_000, "{number} {micros}");
+            last = number;
+            let lives_for_ever: i64 = probe.command(["PTTL", counter]).await;
+            assert_eq!(lives_for_ever, -1);
+            guard.release().await.unwrap();
+        }
+    }
+    probe.command::<()>(["ECHO", "the end"]).await;
+    let lines = monitor.until(|line| line.contains("the end")).await;
+    let published: Vec<_> =
+        lines.iter().map(|line| words(line)).filter(|words| words[0] == "PUBLISH").collect();
+    let message = |channel: &str| ["PUBLISH", channel, "0"].map(str::to_owned).to_vec();
+    let plain = message("shop:order:42");
+    let redisson = message("redisson_lock__channel:{shop:order:42}");
+    assert_eq!(published, [plain.clone(), plain, redisson.clone(), redisson]);
+}
+
+/// Old and new copies of a service must shorten a long key in the same way.
+#[tokio::test]
+async fn a_long_key_is_its_beginning_and_a_digest() {
+    let servers = Servers::start(1).await;
+    let (locks, mut probe) = (manager(&servers, "shop:").await, servers[0].probe().await);
+    let guard = locks.lock("k".repeat(201)).expire(LONG).try_acquire().await.unwrap();
+    // The output of sha256sum.
+    let digest = "ebf0ead0a3b837bc388d6a36c93833fff64a0a8bc8198fc0f1b7b5031dddd254";
+    assert_eq!(probe.keys().await, [format!("shop:{}%#{digest}", "k".repeat(128))]);
+    guard.release().await.unwrap();
+    let longest = "k".repeat(200);
+    let _guard = locks.lock(&longest).expire(LONG).try_acquire().await.unwrap();
+    assert_eq!(probe.keys().await, [format!("shop:{longest}")]);
+}
