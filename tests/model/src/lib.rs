@@ -21,7 +21,7 @@
 //! An orphan is a key of an abandoned attempt on a node that has already executed the clean-up of that
 //! attempt. Before the clean-up arrives, a key may be left behind, but never for longer than its lease.
 //!
-//! # Events without a step of their own
+//! # Left out
 //!
 //! * A crash of a client: it is the same as a client whose clean-ups never arrive.
 //! * A node that is down: it is the same as a node whose messages never arrive.

@@ -101,8 +101,8 @@ pub(crate) enum Answer {
     Sent(u8),
     /// The client has counted the yes.
     Counted(u8),
-    /// The connection broke. Recorded only if [`QuorumOfAll`](crate::Rule::QuorumOfAll) is broken: the client
-    /// then leaves unreachable nodes out of the quorum.
+    /// The connection broke. Recorded only if [`QuorumOfAll`](crate::Rule::QuorumOfAll) is broken: the
+    /// client then leaves unreachable nodes out of the quorum.
     Unreachable,
 }
 

@@ -96,8 +96,8 @@ impl Node {
         }
     }
 
-    /// Crashes and starts again at once. A longer outage is the same as a node whose messages are delayed or
-    /// lost.
+    /// Crashes and starts again at once. A longer outage is the same as a node whose messages are delayed
+    /// or lost.
     pub(crate) fn restart(&mut self, world: World) {
         self.uptime = 0;
         if world.restarts == Restarts::Forgetting {

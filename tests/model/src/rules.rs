@@ -21,8 +21,8 @@ pub enum Rule {
     QuorumOfAll,
     /// A clean-up deletes the key only if its owner sent the clean-up. If broken: it deletes any key.
     CompareBeforeDelete,
-    /// The clean-up follows its SET on the same connection. If broken: the clean-up uses another connection,
-    /// where it can overtake the SET.
+    /// The clean-up follows its SET on the same connection. If broken: the clean-up uses another
+    /// connection, where it can overtake the SET.
     CleanUpBehindItsSet,
     /// One command sets the key and its time to live. If broken: the client sends SETNX, and sends EXPIRE
     /// after the node has said yes.

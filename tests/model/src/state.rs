@@ -23,8 +23,8 @@ pub struct State<const NODES: usize, const CLIENTS: usize> {
 }
 
 impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
-    /// Returns an initial state, in which all clients are idle. The counters may differ, because a node that
-    /// could not be reached has missed acquisitions.
+    /// Returns an initial state, in which all clients are idle. The counters may differ, because a node
+    /// that could not be reached has missed acquisitions.
     pub(crate) fn new(counters: [u8; NODES]) -> Self {
         Self {
             sites: counters.map(|counter| Site {
@@ -59,7 +59,8 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         in_flight.has(request) && !(behind && in_flight.has(Request::Set))
     }
 
-    /// Drops messages that can have no effect, so that states which differ only in such messages become one.
+    /// Drops messages that can have no effect, so that states which differ only in such messages become
+    /// one.
     ///
     /// If neither the SET of an attempt is in flight nor its key on the node, the node has nothing that
     /// another request of the attempt could change.

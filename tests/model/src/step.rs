@@ -168,8 +168,8 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         self.advance_client(client, world, rules);
     }
 
-    /// Advances the clock of a client. The client leaves when its validity is over. If the client notices the
-    /// end late, the effect is that of a delayed clean-up.
+    /// Advances the clock of a client. The client leaves when its validity is over. If the client notices
+    /// the end late, the effect is that of a delayed clean-up.
     fn advance_client(&mut self, client: usize, world: World, rules: Rules) {
         self.clients[client].advance();
         let Client { phase, age, .. } = self.clients[client];

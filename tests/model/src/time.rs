@@ -1,14 +1,14 @@
 //! Time, in ticks.
 //!
-//! A lease lasts [`LEASE`] ticks. A tick is exactly as long as the margin that the library deducts from such
-//! a lease: a clock that is one tick off uses the margin up, and two ticks exceed it.
+//! A lease lasts [`LEASE`] ticks. A tick is exactly as long as the margin that the library deducts from
+//! such a lease: a clock that is one tick off uses the margin up, and two ticks exceed it.
 
 use std::time::Duration;
 
 use crate::validity;
 
-/// The lease in ticks. Three is the smallest number that distinguishes all cases: a tick for the acquisition,
-/// a tick for the hold, and the margin.
+/// The lease in ticks. Three is the smallest number that distinguishes all cases: a tick for the
+/// acquisition, a tick for the hold, and the margin.
 pub(crate) const LEASE: u8 = 3;
 
 /// The length of a tick. It solves `drift(LEASE * TICK) == TICK`, where the drift is 1 % of the lease and

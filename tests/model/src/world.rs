@@ -5,7 +5,8 @@
 pub enum Clocks {
     /// All clocks run alike.
     Alike,
-    /// The clocks of the nodes run apart from those of the clients by up to the margin, in either direction.
+    /// The clocks of the nodes run apart from those of the clients by up to the margin, in either
+    /// direction.
     NodesDrift,
     /// The clocks of the clients run apart from those of the nodes by up to the margin.
     ClientsDrift,
@@ -38,8 +39,8 @@ pub struct World {
     pub clocks: Clocks,
     /// Whether nodes crash, and whether they come back with their memory.
     pub restarts: Restarts,
-    /// Whether a client may try again while messages or keys of its former attempt are left. The model allows
-    /// one former attempt at a time, of all clients together.
+    /// Whether a client may try again while messages or keys of its former attempt are left. The model
+    /// allows one former attempt at a time, of all clients together.
     pub retries: bool,
     /// Whether a holder may extend its lease.
     pub renewals: bool,
