@@ -12,7 +12,7 @@ pub trait Stream: AsyncRead + AsyncWrite + fmt::Debug + Send + Unpin + 'static {
 /// A connection that is being opened.
 pub type Dialing = Pin<Box<dyn Future<Output = io::Result<Box<dyn Stream>>> + Send>>;
 
-/// Opens connections to one server, in place of the operating system's network.
+/// Opens connections to one simulated server, in place of the operating system's network.
 pub trait Dial: fmt::Debug + Send + Sync + 'static {
     /// Opens a connection.
     fn open(&self) -> Dialing;

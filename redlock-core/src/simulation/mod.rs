@@ -1,9 +1,9 @@
 //! Hooks for the deterministic simulation in `tests/simulation`, behind the feature `unstable-simulation`.
 //!
-//! They replace the network, the clock and the random pauses of a manager, and let the simulation look
-//! inside. They are exempt from semantic versioning: any release may change or remove them. With the
-//! feature switched on, a manager that was not connected by [`connect`] behaves as it does without the
-//! feature, and the pauses are random on every thread that has not called [`seed`].
+//! The hooks replace the network, the clock and the random pauses of a manager, and report whether it is
+//! idle. They are exempt from semantic versioning: any release may change or remove them. With the feature
+//! switched on, a manager that was not connected by [`connect`] behaves as it does without the feature, and
+//! the pauses are random on every thread that has not called [`seed`].
 
 pub(crate) mod dial;
 pub(crate) mod random;
@@ -26,7 +26,7 @@ pub use random::{Seeded, seed};
 ///
 /// # Errors
 ///
-/// Those of [`LockManagerBuilder::connect`].
+/// Returns the errors of [`LockManagerBuilder::connect`].
 pub async fn connect(
     builder: LockManagerBuilder,
     clock: impl Fn() -> Duration + Send + Sync + 'static,
@@ -36,7 +36,7 @@ pub async fn connect(
     builder.connect_by(Arc::new(Readings(clock)), endpoint).await
 }
 
-/// A clock that a function reads.
+/// A clock that shows the time that a function returns.
 struct Readings<F>(F);
 
 impl<F: Fn() -> Duration + Send + Sync + 'static> Clock for Readings<F> {
@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_manager_is_idle_when_it_holds_nothing_and_nobody_waits() {
+    async fn a_manager_is_idle_without_holders_and_waiters() {
         let locks = LockManager::in_memory();
         assert!(is_idle(&locks));
         let guard = locks.lock("order:42").acquire().await.unwrap();

@@ -9,7 +9,7 @@ thread_local! {
     static RANDOM: RefCell<Option<SmallRng>> = const { RefCell::new(None) };
 }
 
-/// Makes the random pauses of this thread follow from a seed, until the result is dropped.
+/// Makes the random pauses of this thread follow from a seed, until the returned value is dropped.
 pub fn seed(seed: u64) -> Seeded {
     RANDOM.set(Some(SmallRng::seed_from_u64(seed)));
     Seeded(())
@@ -26,7 +26,7 @@ impl Drop for Seeded {
     }
 }
 
-/// Calls `draw` with the random numbers of this thread, which are `None` without a [`seed`].
+/// Calls `draw` with the generator of this thread's pauses, which is `None` without a [`seed`].
 pub(crate) fn with_random<T>(draw: impl FnOnce(Option<&mut SmallRng>) -> T) -> T {
     RANDOM.with_borrow_mut(|random| draw(random.as_mut()))
 }
@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_thread_that_asked_for_it_has_pauses_from_a_seed() {
+    fn a_seed_affects_only_its_own_thread() {
         let alone = {
             let _seeded = seed(42);
             [pauses(), pauses(), pauses()]
@@ -49,7 +49,7 @@ mod tests {
         let seeded = seed(42);
         let first = pauses();
         let elsewhere = std::thread::spawn(pauses).join().unwrap();
-        assert_eq!([first, pauses()], alone[..2], "another thread takes nothing from the seed");
+        assert_eq!([first, pauses()], alone[..2], "another thread draws no numbers from the seed");
         drop(seeded);
         for random in [elsewhere, pauses()] {
             assert!(!alone.contains(&random));

@@ -1,4 +1,4 @@
-//! What can happen next.
+//! The steps of the model.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::network::{Attempt, Message};
 pub enum Action {
     /// A client asks all nodes for the lock.
     Ask(usize),
-    /// A client gives up, or releases.
+    /// A client releases the lock, or abandons its attempt.
     Leave(usize),
     /// A client asks all nodes to extend its lease.
     Renew(usize),
@@ -17,15 +17,15 @@ pub enum Action {
     Arrive(Message),
     /// A message is lost.
     Lose(Message),
-    /// A client reads the answer of a node.
+    /// A client counts the yes vote of a node.
     Count(usize, usize),
     /// A tick passes on all clocks.
     Tick,
-    /// A tick passes on a node's clock alone.
+    /// The clock of one node advances by a tick, and no other clock does.
     RunNodeAhead(usize),
-    /// A tick passes on a client's clock alone.
+    /// The clock of one client advances by a tick, and no other clock does.
     RunClientAhead(usize),
-    /// A node's clock is set, so that its key runs out.
+    /// A node's clock is set forward, so that its key expires.
     SetClock(usize),
     /// A node crashes and comes back.
     Restart(usize),
@@ -35,18 +35,18 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Ask(client) => write!(f, "{} asks all nodes", Client(client)),
-            Self::Leave(client) => write!(f, "{} gives up or releases", Client(client)),
+            Self::Leave(client) => write!(f, "{} releases or abandons its attempt", Client(client)),
             Self::Renew(client) => write!(f, "{} asks for an extension", Client(client)),
             Self::Arrive(message) => write!(f, "{} executes {message}", Node(message.node)),
             Self::Lose(message) => write!(f, "{message} to {} is lost", Node(message.node)),
             Self::Count(client, node) => {
-                write!(f, "{} counts the yes of {}", Client(client), Node(node))
+                write!(f, "{} counts the yes vote of {}", Client(client), Node(node))
             }
             Self::Tick => f.write_str("a tick passes"),
             Self::RunNodeAhead(node) => write!(f, "a tick passes on {} alone", Node(node)),
             Self::RunClientAhead(client) => write!(f, "a tick passes for {} alone", Client(client)),
             Self::SetClock(node) => {
-                write!(f, "the clock of {} is set, its key runs out", Node(node))
+                write!(f, "the clock of {} is set forward, its key expires", Node(node))
             }
             Self::Restart(node) => write!(f, "{} restarts", Node(node)),
         }
@@ -60,7 +60,7 @@ impl fmt::Display for Message {
     }
 }
 
-/// Called A, B, C.
+/// Displays a client as `A`, `B` or `C`.
 struct Client(usize);
 
 impl fmt::Display for Client {
@@ -69,7 +69,7 @@ impl fmt::Display for Client {
     }
 }
 
-/// Called node 1, node 2, node 3.
+/// Displays a node as `node 1`, `node 2` or `node 3`.
 struct Node(usize);
 
 impl fmt::Display for Node {

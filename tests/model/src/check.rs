@@ -1,4 +1,4 @@
-//! Puts a model to the checker, and says what it found.
+//! Runs the checker over a model, and prints the result.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -8,113 +8,118 @@ use stateright::{Checker, HasDiscoveries, Model, Path};
 use crate::action::Action;
 use crate::claim::Claim;
 use crate::model::Redlock;
-use crate::random::Moody;
+use crate::random::WeightedSteps;
 use crate::rules::{Rule, Rules};
 use crate::state::State;
 use crate::world::World;
 
-/// How to search.
+/// How the checker searches for a broken claim.
 #[derive(Debug, Clone, Copy)]
 pub enum Search {
-    /// Every state that can be reached. A counterexample is the shortest there is.
+    /// The checker visits every state that can be reached, so that a counterexample is the shortest one.
     Every,
-    /// Random walks, for so long.
+    /// The checker takes random walks through the states.
     Walks {
-        /// The same seed makes the same walks.
+        /// The seed of the walks. The same seed repeats them.
         seed: u64,
-        /// When to stop.
+        /// How long the checker walks.
         time: Duration,
     },
 }
 
-/// A walk of this length says nothing new: those that end by themselves come back to a state that
-/// they have seen.
+/// The longest walk, in steps. Longer walks find nothing new: a walk also ends when it returns to a state
+/// that it has visited.
 const LONGEST_WALK: usize = 1000;
 
-/// One world, to look at with the rules kept and broken.
+/// A world to check, with every rule kept or with one rule broken.
 #[derive(Debug, Clone, Copy)]
 pub struct Check<const NODES: usize, const CLIENTS: usize> {
-    /// What it is called in the output.
+    /// The name of the world in the output.
     pub name: &'static str,
-    /// What may happen.
+    /// The faults that may happen.
     pub world: World,
-    /// How to search.
+    /// How the checker searches for a broken claim.
     pub search: Search,
 }
 
 impl<const NODES: usize, const CLIENTS: usize> Check<NODES, CLIENTS> {
-    /// Every promise is kept when every rule is, and not because nothing happens.
+    /// Checks that every claim holds while every rule is kept, and that the lock is really used: clients
+    /// hold it, contend for it and leave keys behind.
     ///
     /// # Panics
     ///
-    /// If it is not, with the steps that led there.
+    /// If a claim is broken, with the steps that break it. If one of these situations never occurs.
     pub fn holds(self) {
-        self.hold(Rules::KEPT, None, "all rules are kept");
+        self.expect_kept(Rules::KEPT, None, "all rules are kept");
     }
 
-    /// One promise is kept when every rule is.
+    /// Checks that one claim holds while every rule is kept.
     ///
     /// # Panics
     ///
-    /// If it is not, with the steps that led there.
+    /// If the claim is broken, with the steps that break it.
     pub fn keeps(self, claim: Claim) {
-        self.hold(Rules::KEPT, Some(claim), "all rules are kept");
+        self.expect_kept(Rules::KEPT, Some(claim), "all rules are kept");
     }
 
-    /// Every promise is kept even without this rule: here it is not needed.
+    /// Checks that every claim holds while `rule` is broken: this world does not need the rule.
     ///
     /// # Panics
     ///
-    /// If one is not, with the steps that led there.
+    /// If a claim is broken, with the steps that break it.
     pub fn needs_no(self, rule: Rule) {
-        self.hold(Rules::without(rule), None, &format!("without {rule:?}"));
+        self.expect_kept(Rules::without(rule), None, &format!("without {rule:?}"));
     }
 
-    /// Without the rule the promise is broken, and the checker finds out.
+    /// Checks that `claim` is broken while `rule` is broken, and prints the steps that break it.
     ///
     /// # Panics
     ///
-    /// If it does not: then it proves nothing when it finds nothing elsewhere.
+    /// If the checker finds no such steps. A checker that misses a broken rule proves nothing in a world
+    /// where it finds nothing.
     pub fn needs(self, rule: Rule, claim: Claim) {
-        self.fail(Rules::without(rule), claim, &format!("without {rule:?}"));
+        self.expect_broken(Rules::without(rule), claim, &format!("without {rule:?}"));
     }
 
-    /// The world is worse than what the library promises to bear: the promise is broken although
-    /// all rules are kept.
+    /// Checks that `claim` is broken although every rule is kept: this world is worse than the library
+    /// promises to bear.
     ///
     /// # Panics
     ///
-    /// If it is not.
+    /// If the claim holds.
     pub fn is_too_much_for(self, claim: Claim) {
-        self.fail(Rules::KEPT, claim, "all rules are kept");
+        self.expect_broken(Rules::KEPT, claim, "all rules are kept");
     }
 
-    fn hold(self, rules: Rules, claim: Option<Claim>, said: &str) {
+    fn expect_kept(self, rules: Rules, claim: Option<Claim>, rules_kept: &str) {
         let mut found = self.run(Redlock { world: self.world, rules, claim });
         let model = Redlock::<NODES, CLIENTS> { world: self.world, rules, claim };
         for property in model.properties() {
             let path = found.discoveries.remove(property.name).map(steps);
             match path {
                 Some(steps) if property.expectation.discovery_is_failure() => {
-                    panic!("{}, {said}: {} is broken by {steps:#?}", self.name, property.name);
+                    panic!(
+                        "{}, {rules_kept}: {} is broken by {steps:#?}",
+                        self.name, property.name
+                    );
                 }
                 None if !property.expectation.discovery_is_failure() => {
-                    panic!("{}, {said}: it never happens that {}", self.name, property.name);
+                    panic!("{}, {rules_kept}: it never happens that {}", self.name, property.name);
                 }
                 Some(_) | None => {}
             }
         }
-        let promises = claim.map_or("all promises hold", Claim::name);
-        self.say(&format!("{said}: {promises} ({found})"));
+        let claims = claim.map_or("all claims hold", Claim::name);
+        self.print(&format!("{rules_kept}: {claims} ({found})"));
     }
 
-    fn fail(self, rules: Rules, claim: Claim, said: &str) {
+    fn expect_broken(self, rules: Rules, claim: Claim, rules_kept: &str) {
         let mut found = self.run(Redlock { world: self.world, rules, claim: Some(claim) });
         let path = found.discoveries.remove(claim.name());
-        assert!(path.is_some(), "{}, {said}: {} should be broken", self.name, claim.name());
+        assert!(path.is_some(), "{}, {rules_kept}: {} should be broken", self.name, claim.name());
         let steps = path.map(steps).unwrap_or_default();
         let broken = format!("{} is broken in {} steps", claim.name(), steps.len());
-        self.say(&format!("{said}: {broken} ({found})"));
+        self.print(&format!("{rules_kept}: {broken} ({found})"));
         for step in steps {
             println!("        {step}");
         }
@@ -130,19 +135,19 @@ impl<const NODES: usize, const CLIENTS: usize> Check<NODES, CLIENTS> {
             }
             Search::Walks { seed, time } => {
                 let checker = checker.timeout(time).target_max_depth(LONGEST_WALK);
-                let checker = checker.spawn_simulation(seed, Moody).join();
+                let checker = checker.spawn_simulation(seed, WeightedSteps).join();
                 (checker.state_count(), checker.discoveries())
             }
         };
         Found { states, discoveries, took: begun.elapsed() }
     }
 
-    fn say(self, what: &str) {
+    fn print(self, result: &str) {
         let seed = match self.search {
             Search::Every => String::new(),
             Search::Walks { seed, .. } => format!(", seed {seed}"),
         };
-        println!("{} ({NODES} nodes, {CLIENTS} clients{seed}), {what}", self.name);
+        println!("{} ({NODES} nodes, {CLIENTS} clients{seed}), {result}", self.name);
     }
 }
 

@@ -1,4 +1,4 @@
-//! What the rules promise.
+//! The claims that the checker tests, and the situations that must occur.
 
 use stateright::Property;
 
@@ -8,15 +8,15 @@ use crate::node::Owner;
 use crate::state::State;
 use crate::time::LEASE;
 
-/// What must be true in every state.
+/// A property of every state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// At most one client holds the lock and believes in it.
+    /// At most one client holds the lock with validity left.
     MutualExclusion,
-    /// Once the clean-up of an attempt has arrived at a node, nothing of the attempt is ever on that
-    /// node again.
+    /// After a node has executed the clean-up of an attempt, the node never has a key of that attempt
+    /// again.
     NoOrphan,
-    /// No key outlives its lease, whoever left it there.
+    /// No key outlives its lease, not even a key that an abandoned attempt left behind.
     NothingBeyondItsLease,
     /// The fencing number of a lock is greater than every number that was handed out before its
     /// acquisition began.
@@ -24,11 +24,11 @@ pub enum Claim {
 }
 
 impl Claim {
-    /// All of them.
+    /// All claims.
     pub const ALL: [Self; 4] =
         [Self::MutualExclusion, Self::NoOrphan, Self::NothingBeyondItsLease, Self::GrowingNumber];
 
-    /// What it is called.
+    /// Returns the name of the claim in the output.
     pub fn name(self) -> &'static str {
         match self {
             Self::MutualExclusion => "mutual exclusion",
@@ -51,8 +51,8 @@ impl Claim {
     }
 }
 
-/// What must be true in some state: a model in which nothing happens keeps every promise.
-pub(crate) fn sights<const NODES: usize, const CLIENTS: usize>()
+/// Situations that must occur in some state. Without them, a model in which nothing happens would pass.
+pub(crate) fn situations<const NODES: usize, const CLIENTS: usize>()
 -> [Property<Redlock<NODES, CLIENTS>>; 3] {
     [
         Property::sometimes("the lock is held", |_, state: &State<NODES, CLIENTS>| {
@@ -66,7 +66,7 @@ pub(crate) fn sights<const NODES: usize, const CLIENTS: usize>()
             },
         ),
         Property::sometimes(
-            "a key is left that nobody wants",
+            "an idle client has left a key behind",
             |_, state: &State<NODES, CLIENTS>| {
                 state.sites.iter().any(|site| {
                     site.node.key.is_some_and(|key| {

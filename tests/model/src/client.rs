@@ -1,52 +1,53 @@
-//! One process that wants the lock.
+//! One client: a process that acquires, renews and releases the lock.
 
 use crate::network::Request;
 use crate::rules::{Rule, Rules};
 
-/// How far a client has got.
+/// The phase of a client's attempt.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Phase {
-    /// Wants nothing.
+    /// The client neither holds the lock nor asks for it.
     #[default]
     Idle,
-    /// Has asked all nodes to set the lock.
+    /// The client has asked all nodes to set the lock.
     Asking,
-    /// Has a majority, and writes its fencing number back to all nodes.
+    /// The client has a quorum, and writes its fencing number back to all nodes.
     WritingBack,
-    /// Holds the lock.
+    /// The client holds the lock.
     Holding,
 }
 
-/// What one client knows, and when it asked.
+/// The state of one client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Client {
     pub(crate) phase: Phase,
-    /// Ticks on the client's clock since it began to ask for the lease.
+    /// Ticks on the client's clock since it asked for the lease, or for the last extension that a quorum
+    /// granted.
     pub(crate) age: u8,
-    /// Ticks since it began to ask for an extension, if one is under way.
+    /// Ticks on the client's clock since it asked for an extension; `None` without a pending extension.
     pub(crate) renewal: Option<u8>,
-    /// The fencing number, once there is one.
+    /// The fencing number of the lock; 0 until a quorum has granted the lock.
     pub(crate) number: u8,
-    /// The highest number that had been handed out when this attempt began. Unknown to the client:
-    /// what the property asks about.
+    /// The highest fencing number that had been handed out when this attempt began. The client does not
+    /// know it: [`Claim::GrowingNumber`](crate::Claim::GrowingNumber) compares `number` with it.
     pub(crate) handed_out_before: u8,
-    /// Whether its clock is a tick ahead.
+    /// Whether the client's clock is a tick ahead of the clocks that did not run ahead.
     pub(crate) ahead: bool,
 }
 
 impl Client {
-    /// Begins an attempt. The validity counts from here.
+    /// Begins an attempt. Its validity counts from here.
     pub(crate) fn ask(&mut self, handed_out_before: u8) {
         *self =
             Self { phase: Phase::Asking, handed_out_before, ahead: self.ahead, ..Self::default() };
     }
 
-    /// Gives up, or releases.
+    /// Ends the attempt, or the hold.
     pub(crate) fn leave(&mut self) {
         *self = Self { ahead: self.ahead, ..Self::default() };
     }
 
-    /// Whether it waits for answers to this request.
+    /// Returns whether the client waits for the answers to this request.
     pub(crate) fn awaits(self, request: Request) -> bool {
         match request {
             Request::Set => self.phase == Phase::Asking,
@@ -56,7 +57,7 @@ impl Client {
         }
     }
 
-    /// Has got the lock.
+    /// Records that the client holds the lock.
     pub(crate) fn hold(&mut self, rules: Rules) {
         self.phase = Phase::Holding;
         if !rules.keep(Rule::ValidityFromTheStart) {
@@ -64,13 +65,13 @@ impl Client {
         }
     }
 
-    /// Has got the extension.
+    /// Records that a quorum has granted the extension.
     pub(crate) fn end_renewal(&mut self, rules: Rules) {
         let age = self.renewal.take().unwrap_or(self.age);
         self.age = if rules.keep(Rule::ValidityFromTheStart) { age } else { 0 };
     }
 
-    /// A tick passes on its clock.
+    /// Advances the client's clock by a tick.
     pub(crate) fn advance(&mut self) {
         if self.phase != Phase::Idle {
             self.age += 1;
@@ -78,7 +79,7 @@ impl Client {
         }
     }
 
-    /// Whether it holds the lock and believes in it.
+    /// Returns whether the client holds the lock with validity left.
     pub(crate) fn believes(self, rules: Rules) -> bool {
         self.phase == Phase::Holding && rules.is_valid(self.age)
     }

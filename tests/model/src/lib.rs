@@ -1,40 +1,39 @@
 //! Redlock as a model, small enough for a checker to look at every state that can be reached.
 //!
-//! A test tries what its author thought of. The checker ([`stateright`]) tries every order in which
-//! messages arrive, clocks tick, nodes crash and clients give up, and shows the shortest way to break
-//! a promise. To learn the algorithm, read in this order:
+//! A test tries the cases that its author thought of. The checker ([`stateright`]) tries every order in
+//! which messages arrive, clocks tick, nodes crash and clients give up, and prints the shortest sequence of
+//! steps that breaks a claim. To learn the algorithm, read in this order:
 //!
 //! 1. `node`: one Redis server, one vote;
-//! 2. `network`: what is under way between a client and a node, in any order;
-//! 3. `client`: what one process knows, and how long it believes in it;
-//! 4. `step`: how they play together: ask, arrive, count, decide, leave;
-//! 5. [`Rule`]: what makes that safe. Each rule can be broken;
-//! 6. [`World`]: what may go wrong; [`Claim`]: what is promised all the same;
-//! 7. `tests/exhaustive.rs`: which rule is needed against what.
+//! 2. `network`: the messages between a client and a node, which arrive in any order;
+//! 3. `client`: the state of one process, and how long its lock is valid;
+//! 4. `step`: the algorithm: ask, arrive, count, decide, leave;
+//! 5. [`Rule`]: the rules that make the algorithm safe. Each rule can be broken;
+//! 6. [`World`]: the faults that may happen; [`Claim`]: the claims that hold in spite of them;
+//! 7. `tests/exhaustive.rs`: the rule that each kind of fault makes necessary.
 //!
-//! `time` counts in ticks, and asks the library's own functions what they mean: the files with the
-//! validity and the quorum are compiled into both. `symmetry` and
-//! [`State`]'s `settle` keep the number of states small, `random` walks where it is too large.
+//! `time` counts in ticks. Validity and quorum are the library's own functions: the model compiles
+//! `validity.rs` and `quorum.rs` of redlock-core. `symmetry` and the `settle` of [`State`] keep the number
+//! of states small, and `random` walks through worlds with too many states.
 //!
-//! # What an orphan is
+//! # Orphans
 //!
-//! A key that is left by an attempt that was given up, after the clean-up of that attempt has been
-//! executed on the same node. Until the clean-up arrives a key may be left, but never for longer
-//! than its lease.
+//! An orphan is a key of an abandoned attempt on a node that has already executed the clean-up of that
+//! attempt. Before the clean-up arrives, a key may be left behind, but never for longer than its lease.
 //!
-//! # What is left out
+//! # Left out
 //!
-//! * A crashed client is one whose clean-ups are never delivered, a node that is down one whose
-//!   messages are not.
-//! * A no from a node: it only hastens what a client may do at any time, give up.
-//! * A clean-up that is repeated: it finds nothing more than the first.
-//! * The bytes, the connections, the tasks: those are what the tests against real servers are for.
+//! * A crash of a client: it is the same as a client whose clean-ups never arrive.
+//! * A node that is down: it is the same as a node whose messages never arrive.
+//! * A no from a node: it only makes a client give up, which the client may do at any time.
+//! * A repeated clean-up: it finds nothing more to delete than the first.
+//! * Bytes, connections and tasks: the tests against real servers cover them.
 //!
-//! # What it does not show
+//! # Not claimed
 //!
-//! That fencing numbers follow the order in which locks are handed out. They do where one
-//! acquisition begins after the other has ended; of two that overlap, the one that is handed out
-//! later may have the smaller number if clocks are set in between. The resource then refuses it.
+//! The model does not show that fencing numbers follow the order in which locks are handed out. They do if
+//! one acquisition begins after the other has ended. If two acquisitions overlap and a clock is set in
+//! between, the lock that is handed out later may have the smaller number. The resource then refuses it.
 
 mod action;
 mod check;

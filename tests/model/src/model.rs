@@ -1,26 +1,26 @@
-//! The model: from each state, what can happen, and what comes of it.
+//! The model for the checker: the possible steps from each state, and the state after each step.
 
 use stateright::{Model, Property};
 
 use crate::action::Action;
-use crate::claim::{Claim, sights};
+use crate::claim::{Claim, situations};
 use crate::client::Phase;
 use crate::network::{Answer, Attempt, Message, Request};
 use crate::rules::Rules;
 use crate::state::State;
 use crate::world::{Restarts, World};
 
-/// By how much the counters of some nodes may lead at the beginning.
+/// By how much the fencing counters of some nodes are ahead in the initial states.
 const LEAD: u8 = 1;
 
 /// `CLIENTS` processes that want one lock on `NODES` servers.
 #[derive(Debug, Clone)]
 pub struct Redlock<const NODES: usize, const CLIENTS: usize> {
-    /// What may happen.
+    /// The faults that may happen.
     pub world: World,
-    /// What the library does about it.
+    /// The rules that clients and nodes keep.
     pub rules: Rules,
-    /// The promise to look at; without one, all of them.
+    /// The claim to check; `None` checks all claims.
     pub claim: Option<Claim>,
 }
 
@@ -32,7 +32,7 @@ impl<const NODES: usize, const CLIENTS: usize> Model for Redlock<NODES, CLIENTS>
         if !self.world.is_fenced() {
             return vec![State::new([0; NODES])];
         }
-        // Some nodes have counted what others have missed.
+        // Some nodes have executed acquisitions that the other nodes missed.
         let counters = |leading| std::array::from_fn(|node| if node < leading { LEAD } else { 0 });
         (0..NODES).map(|leading| State::new(counters(leading))).collect()
     }
@@ -69,14 +69,14 @@ impl<const NODES: usize, const CLIENTS: usize> Model for Redlock<NODES, CLIENTS>
             Action::Restart(node) => state.sites[node].node.restart(world),
         }
         state.settle(rules);
-        // Always some: the checker's random search could not show its way past a `None`.
+        // Never `None`: the checker cannot print the steps of a random walk that met a `None`.
         Some(state)
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
         match self.claim {
             Some(claim) => vec![claim.property()],
-            None => Claim::ALL.into_iter().map(Claim::property).chain(sights()).collect(),
+            None => Claim::ALL.into_iter().map(Claim::property).chain(situations()).collect(),
         }
     }
 
@@ -125,8 +125,8 @@ impl<const NODES: usize, const CLIENTS: usize> Redlock<NODES, CLIENTS> {
                 if state.may_arrive(message, self.rules) {
                     actions.push(Action::Arrive(message));
                 }
-                // That another is lost is no other than that it is delayed for ever: nothing waits
-                // for it.
+                // Only a SET needs a step for its loss. To lose any other request is the same as to delay
+                // it for ever, because no step waits for it.
                 if request == Request::Set {
                     actions.push(Action::Lose(message));
                 }

@@ -1,19 +1,19 @@
-//! The way between one client and one node.
+//! The messages between one client and one node.
 
 use std::fmt;
 
-/// What a client asks of a node.
+/// A request from a client to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Request {
     /// `SET key token NX PX lease`.
     Set,
-    /// `EXPIRE key lease`: only where the lease does not come with the key.
+    /// `EXPIRE key lease`: sent only if [`LeaseWithTheKey`](crate::Rule::LeaseWithTheKey) is broken.
     Expire,
-    /// Raise your counter to this number, if the key is still mine.
+    /// Raise the node's counter to the client's number, if the client still owns the key.
     WriteBack,
-    /// Begin the lease anew, if the key is still mine.
+    /// Begin the lease anew, if the client still owns the key.
     Extend,
-    /// The clean-up: delete the key, if it is still mine.
+    /// The clean-up: delete the key, if the client still owns it.
     Delete,
 }
 
@@ -26,16 +26,16 @@ impl Request {
     }
 }
 
-/// Which of a client's attempts.
+/// One of the two attempts of a client that the model distinguishes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Attempt {
-    /// The one that goes on, or the last.
+    /// The client's current attempt, or its last one.
     Present,
-    /// The one before it, of which something is still there.
+    /// The attempt before it, of which a key or a message is left.
     Former,
 }
 
-/// One request on its way.
+/// One request on its way to a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Message {
     pub(crate) client: usize,
@@ -44,22 +44,22 @@ pub struct Message {
     pub(crate) request: Request,
 }
 
-/// The requests of one attempt to one node that are under way.
+/// The requests of one attempt to one node that have not arrived yet.
 ///
-/// A set, not a queue: each may arrive at any time from now on, in any order, or be lost. The one
-/// order that the library relies on is a rule of its own
-/// ([`CleanUpBehindItsSet`](crate::Rule::CleanUpBehindItsSet)).
+/// A set, not a queue: the requests arrive at any later time, in any order, or never. The library relies
+/// on one order only, which is the rule
+/// [`CleanUpBehindItsSet`](crate::Rule::CleanUpBehindItsSet).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct UnderWay {
+pub(crate) struct InFlight {
     requests: u8,
     /// The number that [`Request::WriteBack`] carries.
     number: u8,
-    /// Whether the node has executed the clean-up: from then on nothing of the attempt may be
-    /// there. Not a message but what the property asks about.
+    /// Whether the node has executed the clean-up. This is no message: the claim
+    /// [`NoOrphan`](crate::Claim::NoOrphan) forbids a key of the attempt from then on.
     pub(crate) cleaned: bool,
 }
 
-impl UnderWay {
+impl InFlight {
     pub(crate) fn send(&mut self, request: Request) {
         self.requests |= request.bit();
     }
@@ -84,44 +84,45 @@ impl UnderWay {
         self.requests & request.bit() != 0
     }
 
-    pub(crate) fn is_nothing(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.requests == 0
     }
 }
 
-/// The answer to the question that a client has put to all nodes. Each question has one; those to an
-/// older question are ignored.
+/// A node's answer to the last request that the client has sent to all nodes. The client ignores answers to
+/// earlier requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Answer {
-    /// There is none: not yet, or the node said no. A no only makes the client give up, which it
-    /// may do at any moment anyway.
+    /// The node has not answered, or has said no. A no only makes the client give up, which the client may
+    /// do at any moment anyway.
     #[default]
     None,
-    /// Yes, with the node's counter; on its way. One that is lost is one that never arrives.
+    /// A yes with the node's counter is on its way. If the yes is lost, the client never counts it.
     Sent(u8),
-    /// Yes, and the client has counted it.
+    /// The client has counted the yes.
     Counted(u8),
-    /// The connection broke. Noted only for the twin that forgets about such nodes.
+    /// The connection broke. Recorded only if [`QuorumOfAll`](crate::Rule::QuorumOfAll) is broken: the
+    /// client then leaves unreachable nodes out of the quorum.
     Unreachable,
 }
 
-/// All that is between one client and one node.
+/// The messages between one client and one node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Connection {
-    pub(crate) present: UnderWay,
-    pub(crate) former: UnderWay,
+    pub(crate) present: InFlight,
+    pub(crate) former: InFlight,
     pub(crate) answer: Answer,
 }
 
 impl Connection {
-    pub(crate) fn of(self, attempt: Attempt) -> UnderWay {
+    pub(crate) fn of(self, attempt: Attempt) -> InFlight {
         match attempt {
             Attempt::Present => self.present,
             Attempt::Former => self.former,
         }
     }
 
-    pub(crate) fn of_mut(&mut self, attempt: Attempt) -> &mut UnderWay {
+    pub(crate) fn of_mut(&mut self, attempt: Attempt) -> &mut InFlight {
         match attempt {
             Attempt::Present => &mut self.present,
             Attempt::Former => &mut self.former,

@@ -5,7 +5,7 @@ use crate::rules::{Rule, Rules};
 use crate::time::LEASE;
 use crate::world::{Restarts, World};
 
-/// Whose key it is. Stands for the token.
+/// The owner of a key. It stands for the token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Owner {
     pub(crate) client: u8,
@@ -22,35 +22,35 @@ impl Owner {
     }
 }
 
-/// The key of the lock, as it stands on one node.
+/// The key of the lock on one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) owner: Owner,
-    /// Ticks on the node's clock since its lease began.
+    /// Ticks on the node's clock since the key's lease began.
     pub(crate) age: u8,
-    /// Whether it has a time to live.
+    /// Whether the key has a time to live.
     pub(crate) expires: bool,
 }
 
-/// What one node knows.
+/// The state of one node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Node {
     pub(crate) key: Option<Key>,
-    /// Counts the grants, where there are fencing numbers.
+    /// The fencing counter: it counts the grants if locks have fencing numbers.
     pub(crate) counter: u8,
-    /// Ticks since it was started, up to a lease.
+    /// Ticks since the node was started, up to [`LEASE`].
     pub(crate) uptime: u8,
-    /// Whether its clock is a tick ahead.
+    /// Whether the node's clock is a tick ahead of the clocks that did not run ahead.
     pub(crate) ahead: bool,
 }
 
 impl Node {
-    /// A node that has been up for long.
+    /// Returns a node that has run for at least a lease, so that it votes.
     pub(crate) fn new(counter: u8) -> Self {
         Self { key: None, counter, uptime: LEASE, ahead: false }
     }
 
-    /// Executes a request. `Some`, with the counter, is a yes.
+    /// Executes a request. Returns the counter if the node says yes, and `None` if it says no.
     pub(crate) fn execute(
         &mut self,
         request: Request,
@@ -85,7 +85,7 @@ impl Node {
         Some(self.counter)
     }
 
-    /// A tick passes on its clock.
+    /// Advances the node's clock by a tick.
     pub(crate) fn advance(&mut self) {
         self.uptime = LEASE.min(self.uptime + 1);
         if let Some(key) = &mut self.key {
@@ -96,8 +96,8 @@ impl Node {
         }
     }
 
-    /// Crashes and comes back. The time in between is no other than that of a node whose messages
-    /// are delayed or lost.
+    /// Crashes and starts again at once. A longer outage is the same as a node whose messages are delayed
+    /// or lost.
     pub(crate) fn restart(&mut self, world: World) {
         self.uptime = 0;
         if world.restarts == Restarts::Forgetting {

@@ -1,4 +1,4 @@
-//! Walks at random, where there are too many states to see them all.
+//! Random walks, for worlds with too many states to visit them all.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -8,13 +8,13 @@ use crate::action::Action;
 use crate::model::Redlock;
 use crate::state::State;
 
-/// Chooses the next step at random. Each walk prefers other kinds of steps: in one there are many
-/// restarts, in the next many losses or hardly a tick. Equal chances would make all walks alike, and
-/// no client would ever get far between two restarts.
+/// Chooses the next step at random. Each walk draws a weight for each kind of step: one walk has many
+/// restarts, the next one many losses or hardly a tick. With equal weights all walks would be alike, and no
+/// client would ever get far between two restarts.
 #[derive(Debug, Clone)]
-pub(crate) struct Moody;
+pub(crate) struct WeightedSteps;
 
-/// One walk.
+/// The state of one walk.
 #[derive(Debug)]
 pub(crate) struct Walk {
     random: StdRng,
@@ -22,10 +22,11 @@ pub(crate) struct Walk {
 }
 
 const KINDS: usize = 11;
-/// The rarest kind is chosen so many times less often than the most frequent, in powers of two.
+/// The number of weights, which are powers of two: the rarest kind of step is up to 32 times rarer than the
+/// most frequent one.
 const SPREAD: u32 = 6;
 
-impl<const NODES: usize, const CLIENTS: usize> Chooser<Redlock<NODES, CLIENTS>> for Moody {
+impl<const NODES: usize, const CLIENTS: usize> Chooser<Redlock<NODES, CLIENTS>> for WeightedSteps {
     type State = Walk;
 
     fn new_state(&self, seed: u64) -> Walk {
@@ -46,14 +47,14 @@ impl<const NODES: usize, const CLIENTS: usize> Chooser<Redlock<NODES, CLIENTS>> 
     ) -> usize {
         let weight = |action: &Action| walk.weights[kind(action)];
         let mut left = walk.random.random_range(0..actions.iter().map(weight).sum());
-        let is_it = |action: &Action| match left.checked_sub(weight(action)) {
+        let is_chosen = |action: &Action| match left.checked_sub(weight(action)) {
             Some(rest) => {
                 left = rest;
                 false
             }
             None => true,
         };
-        actions.iter().position(is_it).unwrap_or(0)
+        actions.iter().position(is_chosen).unwrap_or(0)
     }
 }
 

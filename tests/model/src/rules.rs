@@ -1,53 +1,53 @@
-//! The rules that make Redlock safe, each of which can be broken.
+//! The rules that make Redlock safe. A model can break one of them.
 //!
-//! A rule is only believed to matter once the checker has shown what happens without it: the model
-//! with one rule broken is the "broken twin" of the one that keeps all of them.
+//! A rule counts as necessary only if the checker finds a broken claim in a model that breaks the rule.
 
 use crate::node::Owner;
 use crate::quorum::quorum;
 use crate::time;
 
-/// What the library does, and its twin does not.
+/// A rule that the library keeps. "If broken" says how a model breaks it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rule {
-    /// Every attempt has a token of its own. The twin uses one token again and again.
+    /// Every attempt has a token of its own. If broken: a client uses one token for all its attempts.
     FreshToken,
-    /// The validity counts from before the first byte was sent. The twin counts from the last
-    /// reply.
+    /// The validity counts from before the first byte was sent. If broken: it counts from the last reply.
     ValidityFromTheStart,
-    /// The validity is shorter than the lease by a margin for clocks that do not run alike. The
-    /// twin believes in the whole lease.
+    /// The validity is shorter than the lease by a margin for clocks that do not run alike. If broken: the
+    /// validity is the whole lease.
     Margin,
-    /// A majority of the configured nodes decides. The twin counts those that it can reach.
+    /// A majority of the configured nodes decides. If broken: a majority of the nodes that the client can
+    /// reach decides.
     QuorumOfAll,
-    /// Only the owner's token is deleted. The twin deletes whatever is there.
+    /// A clean-up deletes the key only if its owner sent the clean-up. If broken: it deletes any key.
     CompareBeforeDelete,
-    /// The clean-up follows its SET on the same connection. The twin sends it on another, where it
-    /// can overtake.
+    /// The clean-up follows its SET on the same connection. If broken: the clean-up uses another
+    /// connection, where it can overtake the SET.
     CleanUpBehindItsSet,
-    /// The key and its time to live are set by one command. The twin sends SETNX, and EXPIRE when
-    /// it was granted.
+    /// One command sets the key and its time to live. If broken: the client sends SETNX, and sends EXPIRE
+    /// after the node has said yes.
     LeaseWithTheKey,
-    /// A node that was restarted does not vote. The twin lets it vote at once.
+    /// A restarted node does not vote at first. If broken: it votes at once.
     RestartDelay,
-    /// ... and not before the longest lease has run out. The twin waits a tick less.
+    /// A restarted node does not vote until the longest lease has run out. If broken: it votes a tick
+    /// earlier.
     WholeLeaseOfRestartDelay,
-    /// A fencing number is written back to a majority before the lock is handed out. The twin takes
-    /// the maximum of the counters as it is.
+    /// A fencing number is written back to a majority before the lock is handed out. If broken: the number
+    /// is the maximum of the counters, and is not written back.
     NumberWrittenBack,
 }
 
-/// All rules, but perhaps one.
+/// The rules that a model keeps: all of them, or all but one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
     broken: Option<Rule>,
 }
 
 impl Rules {
-    /// The rules as the library keeps them.
+    /// All rules, as the library keeps them.
     pub const KEPT: Self = Self { broken: None };
 
-    /// The twin that breaks one rule.
+    /// Returns all rules but this one.
     pub const fn without(rule: Rule) -> Self {
         Self { broken: Some(rule) }
     }
@@ -56,7 +56,7 @@ impl Rules {
         self.broken != Some(rule)
     }
 
-    /// Whether the holder of a lease believes in it.
+    /// Returns whether a lease that was asked for `age` ticks ago is still valid for its holder.
     pub(crate) fn is_valid(self, age: u8) -> bool {
         if self.keep(Rule::Margin) {
             time::is_valid(age)
@@ -65,7 +65,7 @@ impl Rules {
         }
     }
 
-    /// How many nodes must agree.
+    /// Returns how many nodes must agree.
     pub(crate) fn quorum(self, configured: usize, unreachable: usize) -> usize {
         if self.keep(Rule::QuorumOfAll) {
             quorum(configured)
@@ -74,7 +74,7 @@ impl Rules {
         }
     }
 
-    /// Whether a node votes that was started `uptime` ticks ago.
+    /// Returns whether a node that was started `uptime` ticks ago votes.
     pub(crate) fn may_vote(self, uptime: u8) -> bool {
         if !self.keep(Rule::RestartDelay) {
             true
@@ -85,13 +85,12 @@ impl Rules {
         }
     }
 
-    /// Whether two attempts have the same token.
+    /// Returns whether two attempts have the same token.
     pub(crate) fn is_same_token(self, one: Owner, other: Owner) -> bool {
         one.client == other.client && (one.attempt == other.attempt || !self.keep(Rule::FreshToken))
     }
 
-    /// Whether a clean-up that finds nothing to clean can never do harm, so that the model need not
-    /// follow it any further.
+    /// Returns whether a clean-up without a key to delete can do no harm, so that the model can drop it.
     pub(crate) fn clean_up_is_harmless(self) -> bool {
         self.keep(Rule::CompareBeforeDelete) && self.keep(Rule::FreshToken)
     }

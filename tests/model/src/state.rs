@@ -1,7 +1,7 @@
-//! All nodes, all clients and all that is between them, at one moment.
+//! The state of the model: all nodes, clients and messages at one moment.
 
 use crate::client::{Client, Phase};
-use crate::network::{Attempt, Connection, Message, Request, UnderWay};
+use crate::network::{Attempt, Connection, InFlight, Message, Request};
 use crate::node::{Node, Owner};
 use crate::rules::{Rule, Rules};
 use crate::world::World;
@@ -13,7 +13,7 @@ pub(crate) struct Site<const CLIENTS: usize> {
     pub(crate) connections: [Connection; CLIENTS],
 }
 
-/// All nodes, all clients and all that is between them, at one moment.
+/// All nodes, clients and messages at one moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct State<const NODES: usize, const CLIENTS: usize> {
     pub(crate) sites: [Site<CLIENTS>; NODES],
@@ -23,8 +23,8 @@ pub struct State<const NODES: usize, const CLIENTS: usize> {
 }
 
 impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
-    /// Nobody wants anything. The counters may differ: a node that could not be reached has counted
-    /// less.
+    /// Returns an initial state, in which all clients are idle. The counters may differ, because a node
+    /// that could not be reached has missed acquisitions.
     pub(crate) fn new(counters: [u8; NODES]) -> Self {
         Self {
             sites: counters.map(|counter| Site {
@@ -36,33 +36,34 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         }
     }
 
-    /// Whether something of an attempt is left, on a node or on the way there.
+    /// Returns whether a node has a key of the attempt, or a request of it has not arrived yet.
     pub(crate) fn is_left(&self, client: usize, attempt: Attempt) -> bool {
         let owner = Owner::new(client, attempt);
         self.sites.iter().any(|site| {
-            !site.connections[client].of(attempt).is_nothing() || site.node.holds_key_of(owner)
+            !site.connections[client].of(attempt).is_empty() || site.node.holds_key_of(owner)
         })
     }
 
-    /// Whether a client can begin an attempt that the model can tell from its earlier ones.
+    /// Returns whether a client may begin an attempt. The model follows two attempts of a client at most.
     pub(crate) fn may_ask(&self, client: usize, world: World) -> bool {
         let no_former = || (0..CLIENTS).all(|client| !self.is_left(client, Attempt::Former));
         self.clients[client].phase == Phase::Idle
             && (!self.is_left(client, Attempt::Present) || world.retries && no_former())
     }
 
-    /// Whether a message may be the next to arrive.
+    /// Returns whether a message may be the next one to arrive.
     pub(crate) fn may_arrive(&self, message: Message, rules: Rules) -> bool {
         let Message { client, node, attempt, request } = message;
         let behind = request == Request::Delete && rules.keep(Rule::CleanUpBehindItsSet);
-        let under_way = self.sites[node].connections[client].of(attempt);
-        under_way.has(request) && !(behind && under_way.has(Request::Set))
+        let in_flight = self.sites[node].connections[client].of(attempt);
+        in_flight.has(request) && !(behind && in_flight.has(Request::Set))
     }
 
-    /// Drops what can have no effect any more, so that states that differ in nothing else are one.
+    /// Drops messages that can have no effect, so that states which differ only in such messages become
+    /// one.
     ///
-    /// Once its SET is not under way and its key is not there, no request of an attempt finds
-    /// anything to change on that node.
+    /// If neither the SET of an attempt is in flight nor its key on the node, the node has nothing that
+    /// another request of the attempt could change.
     pub(crate) fn settle(&mut self, rules: Rules) {
         if !rules.clean_up_is_harmless() {
             return;
@@ -70,10 +71,10 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         for Site { node, connections } in &mut self.sites {
             for (client, connection) in connections.iter_mut().enumerate() {
                 for attempt in [Attempt::Present, Attempt::Former] {
-                    let under_way = connection.of_mut(attempt);
+                    let in_flight = connection.of_mut(attempt);
                     let is_there = node.holds_key_of(Owner::new(client, attempt));
-                    if !under_way.has(Request::Set) && !is_there {
-                        *under_way = UnderWay::default();
+                    if !in_flight.has(Request::Set) && !is_there {
+                        *in_flight = InFlight::default();
                     }
                 }
             }

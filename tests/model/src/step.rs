@@ -1,15 +1,15 @@
-//! What each step does. Where client, node and network meet, the algorithm can be read here: ask,
-//! arrive, count, decide, leave.
+//! The effect of each step. This is the algorithm, from the client's request to its clean-up: ask, arrive,
+//! count, decide, leave.
 
 use crate::client::{Client, Phase};
-use crate::network::{Answer, Attempt, Message, Request, UnderWay};
+use crate::network::{Answer, Attempt, InFlight, Message, Request};
 use crate::node::Owner;
 use crate::rules::{Rule, Rules};
 use crate::state::State;
 use crate::world::World;
 
 impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
-    /// A client asks all nodes at once.
+    /// A client begins an attempt, and asks all nodes at once.
     pub(crate) fn ask(&mut self, client: usize) {
         if self.is_left(client, Attempt::Present) {
             self.make_former(client);
@@ -17,12 +17,12 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         self.clients[client].ask(self.handed_out);
         for site in &mut self.sites {
             let connection = &mut site.connections[client];
-            connection.present = UnderWay::default();
+            connection.present = InFlight::default();
             connection.present.send(Request::Set);
         }
     }
 
-    /// What was the present attempt is the one before the next.
+    /// Turns the client's present attempt into its former one.
     fn make_former(&mut self, client: usize) {
         for site in &mut self.sites {
             let connection = &mut site.connections[client];
@@ -35,14 +35,14 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         }
     }
 
-    /// A client gives up, or releases: it asks all nodes to clean up.
+    /// A client releases the lock, or abandons its attempt: it asks all nodes to clean up.
     ///
-    /// A client that crashes is one whose clean-ups are all lost.
+    /// A crash of the client is the same as a loss of all its clean-ups.
     pub(crate) fn leave(&mut self, client: usize, world: World) {
         self.clients[client].leave();
         self.forget_answers(client);
         if world.sets_clocks() {
-            // There a key may run out at any moment, and a clean-up does no more than that.
+            // In such a world a key may expire at any moment, and a clean-up has no other effect.
             return;
         }
         for site in &mut self.sites {
@@ -64,10 +64,10 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         let Message { client, node, attempt, request } = message;
         let site = &mut self.sites[node];
         let connection = &mut site.connections[client];
-        let under_way = connection.of_mut(attempt);
-        let number = under_way.number();
-        under_way.remove(request);
-        under_way.cleaned |= request == Request::Delete;
+        let in_flight = connection.of_mut(attempt);
+        let number = in_flight.number();
+        in_flight.remove(request);
+        in_flight.cleaned |= request == Request::Delete;
         let owner = Owner::new(client, attempt);
         let yes = site.node.execute(request, number, owner, world, rules);
         if let Some(counter) = yes
@@ -91,7 +91,7 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         }
     }
 
-    /// A client reads an answer, which may be the one that decides.
+    /// A client counts the yes vote of a node, and decides if that completes a quorum.
     pub(crate) fn count(&mut self, client: usize, node: usize, world: World, rules: Rules) {
         let connection = &mut self.sites[node].connections[client];
         let Answer::Sent(counter) = connection.answer else { return };
@@ -114,7 +114,7 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         }
     }
 
-    /// A quorum has said yes.
+    /// A client acts on the yes of a quorum.
     fn decide(&mut self, client: usize, highest: u8, world: World, rules: Rules) {
         let decider = &mut self.clients[client];
         match decider.phase {
@@ -141,7 +141,7 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         self.handed_out = self.handed_out.max(holder.number);
     }
 
-    /// A tick passes for all. A clock that was ahead lets the others catch up.
+    /// All clocks advance by a tick, except for clocks that ran ahead: the other clocks catch up with them.
     pub(crate) fn tick(&mut self, world: World, rules: Rules) {
         for site in &mut self.sites {
             if !std::mem::take(&mut site.node.ahead) {
@@ -155,21 +155,21 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         }
     }
 
-    /// A tick passes on a node's clock alone.
+    /// The clock of one node advances by a tick, and no other clock does.
     pub(crate) fn run_node_ahead(&mut self, node: usize) {
         let node = &mut self.sites[node].node;
         node.advance();
         node.ahead = true;
     }
 
-    /// A tick passes on a client's clock alone.
+    /// The clock of one client advances by a tick, and no other clock does.
     pub(crate) fn run_client_ahead(&mut self, client: usize, world: World, rules: Rules) {
         self.clients[client].ahead = true;
         self.advance_client(client, world, rules);
     }
 
-    /// A client that can believe in its lease no longer leaves. If it notices late, its clean-up is
-    /// no other than one that is delayed.
+    /// Advances the clock of a client. The client leaves when its validity is over. If the client notices
+    /// the end late, the effect is that of a delayed clean-up.
     fn advance_client(&mut self, client: usize, world: World, rules: Rules) {
         self.clients[client].advance();
         let Client { phase, age, .. } = self.clients[client];

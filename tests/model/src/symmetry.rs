@@ -1,9 +1,9 @@
-//! Which states are the same but for the names of nodes and clients.
+//! Makes states equal for the checker if they differ only in the names of nodes and clients.
 //!
-//! The rules treat all nodes alike and all clients alike. A state in which node 1 has a key and
-//! node 2 has none needs no look if the one with 1 and 2 exchanged had one: that saves the checker
-//! up to eleven of twelve states. It compares states by their hash, so the hash is taken of one
-//! representative of all that differ in names alone.
+//! The rules treat all nodes alike and all clients alike. If the checker has visited the state in which
+//! node 1 has a key and node 2 has none, it need not visit the state with nodes 1 and 2 exchanged. That
+//! saves up to eleven of twelve states. The checker compares states by their hashes, so all states that
+//! differ only in names have the hash of one representative.
 
 use std::hash::{Hash, Hasher};
 
@@ -20,8 +20,8 @@ impl<const NODES: usize, const CLIENTS: usize> Hash for State<NODES, CLIENTS> {
 }
 
 impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
-    /// The clients in order, and of all orders of clients that are equal the one that makes the
-    /// least of the nodes, in order too.
+    /// Returns the clients and the nodes, both sorted. Equal clients can be sorted in several ways: the
+    /// representative is the one with the smallest list of nodes.
     fn representative(&self) -> ([Client; CLIENTS], [Site<CLIENTS>; NODES]) {
         let mut order = std::array::from_fn(|client| client);
         let mut least = None;
@@ -39,7 +39,7 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         }
     }
 
-    /// The nodes in order, when the clients are called by their place in `order`.
+    /// Returns the nodes, sorted, with each client named by its place in `order`.
     fn sites_with(&self, order: [usize; CLIENTS]) -> [Site<CLIENTS>; NODES] {
         let mut name = [0; CLIENTS];
         for (new, old) in (0..).zip(order) {
@@ -57,7 +57,7 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
     }
 }
 
-/// Makes the next order of the same values, in the order of the dictionary; `false` after the last.
+/// Rearranges `order` into its lexicographically next permutation; returns `false` after the last one.
 fn advance(order: &mut [usize]) -> bool {
     let Some(pivot) = order.windows(2).rposition(|pair| pair[0] < pair[1]) else { return false };
     let greater = order.iter().rposition(|value| *value > order[pivot]).unwrap_or(pivot);
@@ -75,7 +75,7 @@ mod tests {
     use crate::rules::Rules;
     use crate::world::World;
 
-    /// A client has asked, and its SET has arrived at these nodes.
+    /// Returns the hash of the state after a client has asked and its SET has arrived at `nodes`.
     fn asked(client: usize, nodes: &[usize]) -> u64 {
         let mut state = State::<3, 3>::new([0; 3]);
         state.ask(client);
@@ -88,13 +88,13 @@ mod tests {
     }
 
     #[test]
-    fn names_make_no_difference() {
+    fn states_that_differ_only_in_names_have_one_hash() {
         assert_eq!(asked(0, &[0]), asked(2, &[1]));
         assert_eq!(asked(0, &[0, 1]), asked(1, &[2, 0]));
     }
 
     #[test]
-    fn all_else_does() {
+    fn other_states_have_different_hashes() {
         assert_ne!(asked(0, &[]), asked(0, &[0]));
         assert_ne!(asked(0, &[0]), asked(0, &[0, 1]));
     }

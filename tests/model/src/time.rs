@@ -1,27 +1,27 @@
 //! Time, in ticks.
 //!
-//! A lease lasts [`LEASE`] ticks. The tick is as long as makes the margin that the library deducts
-//! from such a lease exactly one tick, so that a clock that is one tick off uses the margin up, and
-//! two ticks exceed it.
+//! A lease lasts [`LEASE`] ticks. A tick is exactly as long as the margin that the library deducts from
+//! such a lease: a clock that is one tick off uses the margin up, and two ticks exceed it.
 
 use std::time::Duration;
 
 use crate::validity;
 
-/// A lease. Three ticks are the least that tell all cases apart: a tick to acquire in, a tick to
-/// hold, and the margin.
+/// The lease in ticks. Three is the smallest number that distinguishes all cases: a tick for the
+/// acquisition, a tick for the hold, and the margin.
 pub(crate) const LEASE: u8 = 3;
 
-/// Solves `drift(LEASE * tick) == tick`: 1 % of the lease and 2 ms.
+/// The length of a tick. It solves `drift(LEASE * TICK) == TICK`, where the drift is 1 % of the lease and
+/// 2 ms.
 const TICK: Duration = Duration::from_nanos(2_000_000 * 100 / (100 - LEASE as u64));
 
-/// Whether a lease that was asked for `age` ticks ago may still be believed in: by the library's own
+/// Returns whether a lease that was asked for `age` ticks ago is still valid, by the library's own
 /// arithmetic.
 pub(crate) fn is_valid(age: u8) -> bool {
     !validity::remaining(lease(), TICK * u32::from(age)).is_zero()
 }
 
-/// The same, by somebody who trusts all clocks to run alike.
+/// Returns whether a lease that was asked for `age` ticks ago is still valid if all clocks run alike.
 pub(crate) fn is_valid_without_margin(age: u8) -> bool {
     age < LEASE
 }

@@ -1,55 +1,55 @@
-//! What may happen to the nodes and clients.
+//! The faults that may happen to nodes and clients.
 
-/// How far the clocks are off.
+/// How far the clocks run apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Clocks {
-    /// All run alike.
+    /// All clocks run alike.
     Alike,
-    /// Those of the nodes run apart from those of the clients by up to the margin, in either
+    /// The clocks of the nodes run apart from those of the clients by up to the margin, in either
     /// direction.
     NodesDrift,
-    /// Those of the clients run apart from those of the nodes by up to the margin.
+    /// The clocks of the clients run apart from those of the nodes by up to the margin.
     ClientsDrift,
-    /// Both do, so that together they exceed the margin: more than the library promises to bear.
+    /// The clocks of nodes and clients both run apart by up to the margin. Together they exceed the margin,
+    /// which is more than the library promises to bear.
     BothDrift,
-    /// No time passes: for what goes wrong within a moment.
+    /// No time passes: for faults that happen within a moment.
     Stopped,
-    /// There is no bound: a node's clock may be set forward at any time, a client may sleep past
-    /// its lease. More than any lease bears; a fencing number must.
+    /// Clocks run apart without a bound: a node's clock may be set forward at any time, and a client may
+    /// sleep past its lease. No lease bears that, but a fencing number has to.
     Unbounded,
 }
 
-/// What a crash does to a node.
+/// Whether nodes crash, and whether they come back with their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restarts {
     /// No node crashes.
     Never,
-    /// It comes back with all that it knew.
+    /// A node comes back with its key and its counter.
     Remembering,
-    /// It comes back empty.
+    /// A node comes back empty.
     Forgetting,
 }
 
-/// What may happen. Everywhere, messages are delayed, lost and overtake each other, and clients give
-/// up or release at any moment.
+/// The faults that may happen. In every world, messages are delayed, are lost and overtake each other, and
+/// clients release or give up at any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct World {
-    /// How far the clocks are off.
+    /// How far the clocks run apart.
     pub clocks: Clocks,
-    /// What a crash does to a node.
+    /// Whether nodes crash, and whether they come back with their memory.
     pub restarts: Restarts,
-    /// Whether a client may try again while messages and keys of its former attempt are still
-    /// there. In the whole world one former attempt at a time.
+    /// Whether a client may try again while messages or keys of its former attempt are left. The model
+    /// allows one former attempt at a time, of all clients together.
     pub retries: bool,
     /// Whether a holder may extend its lease.
     pub renewals: bool,
-    /// Whether the lock comes with a fencing number, and how high it may rise before the checker
-    /// looks no further.
+    /// The highest fencing number that the checker follows; `None` if locks have no fencing number.
     pub fencing: Option<u8>,
 }
 
 impl World {
-    /// Nothing goes wrong but on the network.
+    /// Only the network fails.
     pub const CALM: Self = Self {
         clocks: Clocks::Alike,
         restarts: Restarts::Never,
@@ -72,12 +72,12 @@ impl World {
         matches!(self.clocks, Clocks::ClientsDrift | Clocks::BothDrift)
     }
 
-    /// Whether there is time that passes for all.
+    /// Returns whether there are ticks that pass for all clocks.
     pub(crate) fn has_time(self) -> bool {
         !matches!(self.clocks, Clocks::Stopped | Clocks::Unbounded)
     }
 
-    /// Whether a key may run out at any moment.
+    /// Returns whether a key may expire at any moment, because its node's clock is set forward.
     pub(crate) fn sets_clocks(self) -> bool {
         self.clocks == Clocks::Unbounded
     }

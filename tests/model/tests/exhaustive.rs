@@ -1,7 +1,7 @@
-//! Every state of three nodes and two clients. Each test is one world: the rules on, and every
-//! promise holds; one rule off, and the checker finds the way to break it.
+//! Visits every state of three nodes and two clients. Each test is one world: with all rules kept, every
+//! claim holds; with one rule broken, the checker finds the steps that break a claim.
 //!
-//! `cargo test -p redlock-model -- --nocapture` shows the counts, and each way step by step.
+//! `cargo test -p redlock-model -- --nocapture` prints the number of states and the steps that break a claim.
 
 use redlock_model::Claim::{GrowingNumber, MutualExclusion, NoOrphan, NothingBeyondItsLease};
 use redlock_model::{Check, Clocks, Restarts, Rule, Search, World};
@@ -11,7 +11,7 @@ fn every(name: &'static str, world: World) -> Check<3, 2> {
 }
 
 #[test]
-fn messages_are_lost_delayed_and_reordered() {
+fn all_claims_hold_when_messages_are_lost_delayed_and_reordered() {
     let calm = every("calm", World::CALM);
     calm.holds();
     calm.needs(Rule::QuorumOfAll, MutualExclusion);
@@ -21,7 +21,7 @@ fn messages_are_lost_delayed_and_reordered() {
 }
 
 #[test]
-fn there_may_be_more_nodes_and_clients() {
+fn all_claims_hold_with_other_numbers_of_nodes_and_clients() {
     let (world, search) = (World { clocks: Clocks::ClientsDrift, ..World::CALM }, Search::Every);
     Check::<1, 2> { name: "clocks of clients drift", world, search }.holds();
     Check::<5, 2> { name: "clocks of clients drift", world, search }.holds();
@@ -29,23 +29,23 @@ fn there_may_be_more_nodes_and_clients() {
 }
 
 #[test]
-fn clocks_drift() {
+fn the_margin_is_needed_when_clocks_drift() {
     let drifting = |name, clocks| every(name, World { clocks, ..World::CALM });
     let nodes = drifting("clocks of nodes drift", Clocks::NodesDrift);
     nodes.holds();
     nodes.needs(Rule::Margin, MutualExclusion);
-    // Where clocks run alike, the margin makes up for a late reply.
+    // With clocks that run alike, the margin alone would make up for a late reply.
     nodes.needs(Rule::ValidityFromTheStart, MutualExclusion);
     let clients = drifting("clocks of clients drift", Clocks::ClientsDrift);
     clients.holds();
     clients.needs(Rule::Margin, MutualExclusion);
-    // The margin is for both together.
+    // The margin has to cover the drift of nodes and clients together.
     drifting("both drift", Clocks::BothDrift).is_too_much_for(MutualExclusion);
     drifting("clocks are set", Clocks::Unbounded).is_too_much_for(MutualExclusion);
 }
 
 #[test]
-fn nodes_restart_without_memory() {
+fn the_restart_delay_is_needed_when_nodes_forget() {
     let restarts = Restarts::Forgetting;
     let forgetting = every("nodes forget", World { restarts, ..World::CALM });
     forgetting.needs(Rule::RestartDelay, MutualExclusion);
@@ -56,13 +56,13 @@ fn nodes_restart_without_memory() {
 }
 
 #[test]
-fn nodes_restart_with_memory() {
+fn no_restart_delay_is_needed_when_nodes_remember() {
     let restarts = Restarts::Remembering;
     every("nodes remember", World { restarts, ..World::CALM }).needs_no(Rule::RestartDelay);
 }
 
 #[test]
-fn clients_try_again_at_once() {
+fn fresh_tokens_and_compare_and_delete_are_needed_when_clients_retry() {
     let retrying = every("clients retry", World { retries: true, ..World::CALM });
     retrying.holds();
     let clocks = Clocks::Stopped;
@@ -73,7 +73,7 @@ fn clients_try_again_at_once() {
 }
 
 #[test]
-fn leases_are_renewed() {
+fn all_claims_hold_when_leases_are_renewed() {
     let renewing = World { renewals: true, ..World::CALM };
     let drifting = every("drift, renewals", World { clocks: Clocks::NodesDrift, ..renewing });
     drifting.holds();
@@ -83,9 +83,9 @@ fn leases_are_renewed() {
     every("nodes forget, renewals", World { restarts, ..renewing }).holds();
 }
 
-/// A fencing number needs no clock. It needs nodes that remember.
+/// Fencing numbers grow whatever the clocks do, as long as the nodes remember their counters.
 #[test]
-fn locks_are_fenced() {
+fn fencing_numbers_grow_unless_nodes_forget() {
     let world = World { clocks: Clocks::Unbounded, fencing: Some(3), ..World::CALM };
     let fenced = every("clocks are set, fenced", world);
     fenced.keeps(GrowingNumber);

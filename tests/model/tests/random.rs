@@ -1,8 +1,8 @@
-//! Five nodes and three clients, everything at once: too many states to see them all, so random
-//! walks.
+//! Random walks through five nodes and three clients with all kinds of faults at once, which have too many
+//! states to visit them all.
 //!
-//! A few seconds in the normal run. `REDLOCK_MODEL_SECONDS` lets each test walk for as long as
-//! wanted, `REDLOCK_MODEL_SEED` repeats the walks of the seed that a run has printed.
+//! A walk takes 5 s by default. `REDLOCK_MODEL_SECONDS` sets another duration, and `REDLOCK_MODEL_SEED`
+//! repeats the walks of a printed seed.
 
 use std::fmt::Display;
 use std::str::FromStr;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use redlock_model::Claim::{GrowingNumber, MutualExclusion, NoOrphan, NothingBeyondItsLease};
 use redlock_model::{Check, Clocks, Restarts, Rule, Search, World};
 
-/// Higher than the counters get in a walk.
+/// A bound that no counter reaches in a walk.
 const NO_BOUND: u8 = 200;
 
 fn walks(name: &'static str, world: World) -> Check<5, 3> {
@@ -26,20 +26,20 @@ fn variable<T: FromStr<Err: Display>>(name: &str) -> Option<T> {
 }
 
 #[test]
-fn everything_at_once() {
+fn all_claims_hold_with_all_faults_at_once() {
     walks("everything", EVERYTHING).holds();
 }
 
 #[test]
-fn everything_at_once_fenced() {
+fn all_claims_hold_with_all_faults_and_fencing() {
     walks("everything, fenced", FENCED).holds();
 }
 
-/// The walks find what is broken. Not two ways that take many steps in a certain order (validity from
-/// the last reply, a restart delay that is a tick short): those the exhaustive search finds.
+/// Two broken rules take many steps in a certain order to find (validity from the last reply, and a restart
+/// delay that is a tick too short). Only the exhaustive search finds those.
 #[test]
-fn rules_are_needed() {
-    // Always the same walks, so that it does not depend on luck. They end when they have found it.
+fn walks_find_broken_rules() {
+    // A fixed seed, so that the test does not depend on luck. A walk ends when it has found a violation.
     let search = Search::Walks { seed: 1, time: Duration::from_secs(120) };
     let everything: Check<5, 3> = Check { name: "everything", world: EVERYTHING, search };
     for (rule, claim) in [
@@ -67,6 +67,6 @@ const EVERYTHING: World = World {
     fencing: None,
 };
 
-/// Nodes that forget break every counter.
+/// Nodes remember here: a node that forgets its counter breaks the growth of fencing numbers.
 const FENCED: World =
     World { restarts: Restarts::Remembering, fencing: Some(NO_BOUND), ..EVERYTHING };

@@ -1,21 +1,21 @@
-//! What a server answers: the same requests to a simulated server and to a real one.
+//! Requests with the replies that a simulated server and a real server both have to give.
 //!
-//! A line is the connection, `>`, a request, `=>` and the reply; without a request, what comes in by
-//! itself. `EVALSHA Name` stands for the script of this name. A reply is written as
+//! A line consists of the connection, `>`, a request, `=>` and the expected reply. A line without a request
+//! expects a push message. `EVALSHA name` calls the script of that name. The expected reply is written as
 //!
 //! | | |
 //! |---|---|
 //! | `OK`, `nil`, `7`, `"text"`, `push message k 0` | itself |
-//! | `~1000` | a number of milliseconds, up to this one and not far below |
-//! | `a number from the clock` | the time in microseconds or later, as text |
-//! | `seconds and microseconds` | the time, as two texts |
-//! | `-NOSCRIPT` | an error that begins so |
-//! | `has run_id:` | a text with this in it |
+//! | `~1000` | a number of milliseconds: at most this one, and at most 450 below it |
+//! | `a number from the clock` | a text: the server's time in microseconds, or a greater number |
+//! | `seconds and microseconds` | the server's time as two texts |
+//! | `-NOSCRIPT` | an error that begins with this word |
+//! | `has run_id:` | a text that contains `run_id:` |
 
-/// Each with what it shows.
+/// The cases: the behaviour that a case shows, and its lines.
 pub(super) const CASES: &[(&str, &str)] = &[
     (
-        "a key that is free is set, one that is not is refused",
+        "a SET with NX sets a free key, and is refused on a held key",
         r#"
         a> SET k t NX PX 1000 => OK
         a> SET k u NX PX 1000 => nil
@@ -24,7 +24,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "#,
     ),
     (
-        "a key runs out",
+        "a key expires",
         r"
         a> SET k t NX PX 20 => OK
         wait 60
@@ -37,7 +37,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "an extension lengthens the owner's key and never shortens",
+        "an extension by the owner prolongs the lease and never shortens it",
         r"
         a> SET k t NX PX 1000 => OK
         a> EVALSHA plain/extend 1 k t 5000 => 1
@@ -49,7 +49,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "a release compares the owner",
+        "only the owner releases",
         r#"
         a> SET k t NX PX 1000 => OK
         a> EVALSHA plain/release 1 k u => 0
@@ -60,7 +60,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "#,
     ),
     (
-        "a release is announced to those who listen",
+        "a release is published to the subscribers",
         r"
         b> SUBSCRIBE k other => push subscribe k 1
         b> => push subscribe other 2
@@ -80,7 +80,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "a lock that has to stay is shortened and not removed",
+        "a lock with a minimum hold is shortened and not removed",
         r"
         a> SET k t NX PX 5000 => OK
         a> EVALSHA plain/shorten 1 k u 1000 => 0
@@ -92,7 +92,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "a key of another type is none of ours",
+        "a key of another type is reported as a foreign key",
         r"
         a> HSET k f v => 1
         a> EVALSHA plain/inspect 1 k => -3
@@ -108,7 +108,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "a key without a time to live is told apart",
+        "a key without a time to live is reported by -1",
         r"
         a> SET k v => OK
         a> EVALSHA plain/inspect 1 k => -1
@@ -118,7 +118,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "a number is counted up, and never below the clock",
+        "the fencing counter grows, and never falls below the clock",
         r#"
         a> SET c 9000000000000000 => OK
         a> EVALSHA plain/acquire_fenced 2 k c t 1000 => "9000000000000001"
@@ -133,7 +133,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "#,
     ),
     (
-        "a number is written back where it is greater, by the owner",
+        "the owner raises the fencing counter by a confirmation and never lowers it",
         r#"
         a> SET k t NX PX 1000 => OK
         a> EVALSHA plain/confirm 2 k c t 7 => 1
@@ -146,7 +146,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "#,
     ),
     (
-        "a counter that is no number is an error, and nothing is set",
+        "a fencing counter that is no number is an error, and no key is set",
         r"
         a> SET c x => OK
         a> EVALSHA plain/acquire_fenced 2 k c t 1000 => -ERR
@@ -157,7 +157,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "a lock of Redisson is acquired, refused, extended and released by its owner",
+        "a Redisson lock is acquired, refused to others, and extended and released by its owner",
         r"
         b> SUBSCRIBE channel => push subscribe channel 1
         a> EVALSHA redisson/acquire 1 k t 1000 => OK
@@ -180,7 +180,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "a lock of Redisson is numbered",
+        "a Redisson lock has a fencing number",
         r#"
         a> SET c 9000000000000000 => OK
         a> EVALSHA redisson/acquire_fenced 2 k c t 1000 => "9000000000000001"
@@ -193,7 +193,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "#,
     ),
     (
-        "a string is no lock of Redisson",
+        "a string is reported as a foreign key by the Redisson scripts",
         r"
         a> SET k v => OK
         a> EVALSHA redisson/acquire 1 k t 1000 => -3
@@ -206,7 +206,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "a script that is not known is told, until it is loaded",
+        "an unknown script is an error until it is loaded",
         r"
         a> SCRIPT FLUSH => OK
         a> EVALSHA plain/release 1 k t => -NOSCRIPT
@@ -215,7 +215,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "a server tells who it is",
+        "a server reports its identity and its time",
         r"
         a> CLIENT SETNAME x => OK
         a> PING => PONG
@@ -226,7 +226,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         ",
     ),
     (
-        "what makes no sense is an error",
+        "an invalid request is an error",
         r"
         a> SET k t NX PX x => -ERR
         a> SET k t NX PX 0 => -ERR

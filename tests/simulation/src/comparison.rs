@@ -1,4 +1,4 @@
-//! Holds the simulated server to what a real one answers.
+//! Compares the replies of the simulated server with those of a real server.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,17 +11,17 @@ use super::real::RealServer;
 use super::resp::{Request, show};
 use super::store::Store;
 
-/// A server that is held to the cases.
+/// A server that the cases test.
 pub(super) trait Subject {
-    /// Forgets everything, and every connection.
+    /// Removes all keys, scripts and connections.
     fn begin(&mut self);
     fn send(&mut self, connection: char, request: &Request);
-    /// What comes in next over a connection.
+    /// Returns the next message that the server sends over a connection.
     fn receive(&mut self, connection: char) -> Value;
     fn wait(&mut self, duration: Duration);
 }
 
-/// Goes through a case. The error says which line was answered otherwise.
+/// Runs the lines of a case. The error names the line whose reply differs.
 fn check(subject: &mut impl Subject, lines: &str) -> Result<(), String> {
     subject.begin();
     let mut shas = load(subject)?;
@@ -46,7 +46,7 @@ fn check(subject: &mut impl Subject, lines: &str) -> Result<(), String> {
         }
         let reply = subject.receive(connection);
         if !matches(&reply, expected.trim()) {
-            return Err(format!("{line}, but came {}", show(&reply)));
+            return Err(format!("{line}, but the reply was {}", show(&reply)));
         }
     }
     Ok(())
@@ -71,7 +71,7 @@ fn matches(reply: &Value, expected: &str) -> bool {
     let shown = show(reply);
     if let (Some(millis), Value::Int(value)) = (expected.strip_prefix('~'), reply) {
         let millis: i64 = millis.parse().expect("milliseconds");
-        // Ours is a slow machine, perhaps.
+        // A slow machine may take up to 450 ms between the requests.
         return (millis - 450..=millis).contains(value);
     }
     if expected == "a number from the clock" {
@@ -132,17 +132,17 @@ impl Subject for Simulated {
 }
 
 #[test]
-fn the_simulated_server_answers_as_the_cases_say() {
+fn the_simulated_server_gives_the_expected_replies() {
     for (name, lines) in CASES {
         check(&mut Simulated::new(), lines).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }
 
 #[test]
-fn a_real_server_answers_as_the_cases_say() {
+fn a_real_server_gives_the_expected_replies() {
     let Some(mut server) = RealServer::start() else { return };
     for (name, lines) in CASES {
-        // On a machine that was held up, more may have run out than was meant to.
+        // On a busy machine a key may expire before the next request: the case gets up to four attempts.
         let mut attempts = (0..3).map(|_| check(&mut server, lines));
         let answered = attempts.find(Result::is_ok).unwrap_or_else(|| check(&mut server, lines));
         answered.unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -150,7 +150,7 @@ fn a_real_server_answers_as_the_cases_say() {
 }
 
 #[test]
-fn another_answer_than_the_expected_one_is_noticed() {
+fn an_unexpected_reply_fails_the_comparison() {
     let wrong = [
         "nil",
         "1",

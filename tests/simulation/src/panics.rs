@@ -1,4 +1,4 @@
-//! Panics of tasks that nobody waits for.
+//! Collects the panics of background tasks, which would go unnoticed otherwise.
 
 use std::cell::RefCell;
 use std::sync::Once;
@@ -7,7 +7,7 @@ thread_local! {
     static SEEN: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Notes the panics of this thread from now on.
+/// Collects the panics of this thread from now on.
 pub(super) fn watch() {
     static HOOK: Once = Once::new();
     HOOK.call_once(|| {
@@ -17,19 +17,19 @@ pub(super) fn watch() {
             usual(panic);
         }));
     });
-    let _ = seen();
+    let _ = take();
 }
 
-/// Those since the last look.
-pub(super) fn seen() -> Vec<String> {
+/// Returns the panics since the last call.
+pub(super) fn take() -> Vec<String> {
     SEEN.take()
 }
 
 #[test]
-fn a_panic_in_a_task_is_seen() {
+fn a_panic_in_a_task_is_collected() {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     watch();
     let _ = runtime.block_on(async { tokio::spawn(async { panic!("on purpose") }).await });
-    let seen = seen();
+    let seen = take();
     assert!(seen.len() == 1 && seen[0].contains("on purpose"), "{seen:?}");
 }

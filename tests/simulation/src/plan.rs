@@ -1,4 +1,5 @@
-//! What a seed stands for: the machines, their clocks, and what goes wrong when.
+//! The plan of a run, which follows from a seed: the machines, their clocks, and the faults with their
+//! times.
 
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
@@ -10,18 +11,19 @@ use redlock_core::Dialect;
 use super::network::{Direction, Latency};
 use super::server::{Memory, WallClock};
 
-/// A protection that is switched off, to show that what it protects from is found.
+/// A deliberate breach of the conditions under which the lock is safe. The simulation has to find the
+/// violations that follow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Weakness {
     None,
-    /// Servers come back without their memory before the leases that they granted are over.
+    /// Servers restart without their memory before the leases that they granted are over.
     ForgetfulServers,
     /// The servers' clocks run faster than the margin allows.
     FastClocks,
-    /// The servers' clocks are stepped, and they go on voting.
+    /// The servers' clocks are stepped, and the servers vote at once.
     SteppedClocks,
-    /// So they are, and nobody hears of it.
-    UnheardSteps,
+    /// The servers' clocks are stepped silently (see [`Fault::StepClock`]), and the servers vote at once.
+    SilentSteps,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -31,7 +33,7 @@ pub(super) enum Fault {
         server: usize,
         direction: Direction,
     },
-    LetGo {
+    Resume {
         client: usize,
         server: usize,
         direction: Direction,
@@ -41,26 +43,26 @@ pub(super) enum Fault {
         server: usize,
         direction: Direction,
     },
-    AsFastAsBefore {
+    NormalSpeed {
         client: usize,
         server: usize,
         direction: Direction,
     },
-    Tear {
+    Reset {
         client: usize,
         server: usize,
     },
-    /// The connections that there are lead nowhere, while new ones do.
+    /// The existing connections deliver nothing. New connections work.
     Stall {
         client: usize,
         server: usize,
     },
-    /// What was under way there gets through after all.
+    /// Stalled connections deliver again, including the packets in flight.
     Unstall {
         client: usize,
         server: usize,
     },
-    /// Somebody makes the server forget its scripts.
+    /// The server loses its scripts, as after `SCRIPT FLUSH`.
     FlushScripts {
         server: usize,
     },
@@ -71,15 +73,15 @@ pub(super) enum Fault {
         server: usize,
         memory: Memory,
     },
-    /// The wall clock is stepped by so many milliseconds. `noticed`: the connections end at that
-    /// moment, as those of a machine that was asleep do, so that everybody looks at its clock before
-    /// it votes again.
+    /// The server's wall clock is stepped by `by` milliseconds. `ends_connections`: the connections are
+    /// reset at that moment, as on a machine that was asleep, so that every client reads the clock before
+    /// the server votes again. A silent step ends no connection.
     StepClock {
         server: usize,
         by: i64,
-        noticed: bool,
+        ends_connections: bool,
     },
-    /// A client ends without a word, or at least with the end of its connections.
+    /// A client dies. Its connections are reset, or stay open for ever.
     Vanish {
         client: usize,
         ends_connections: bool,
@@ -98,23 +100,23 @@ pub(super) struct Plan {
     pub(super) latency: Latency,
     pub(super) leases: Vec<Duration>,
     pub(super) restart_guard: bool,
-    /// Whether it is checked what the restart guard promises.
-    pub(super) promises_guard: bool,
-    /// When nobody asks for a lock, or holds one.
+    /// Whether the run checks the promises of the restart guard.
+    pub(super) checks_guard: bool,
+    /// The time in which no worker begins to ask for a lock.
     pub(super) idle: Option<Range<Duration>>,
-    /// The longest time that a lock is worked under.
+    /// The longest time for which a worker holds a lock.
     pub(super) longest_hold: Duration,
-    /// When the last work is begun.
+    /// The time after which no worker begins a turn.
     pub(super) length: Duration,
-    /// In the order in which they happen.
+    /// The faults and their times, in the order of the times.
     pub(super) faults: Vec<(Duration, Fault)>,
 }
 
-/// What a way that is slow takes.
+/// The latency of a slow route.
 pub(super) const SLOW: Latency = 20..=90;
 
-/// After this time of silence a connection is replaced.
-const GIVEN_UP: Duration = Duration::from_millis(6500);
+/// The time of silence after which a client has replaced a connection.
+const LONGEST_SILENCE: Duration = Duration::from_millis(6500);
 
 const DRIFT: RangeInclusive<i32> = -4000..=4000;
 const LENGTH: Duration = Duration::from_secs(2);
@@ -124,10 +126,10 @@ impl Plan {
     pub(super) fn from_seed(seed: u64, weakness: Weakness) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
         if weakness == Weakness::None && random.random_ratio(1, 5) {
-            return Self::unheard_steps(seed, random.random_ratio(3, 4));
+            return Self::silent_steps(seed, random.random_ratio(3, 4));
         }
-        if weakness == Weakness::UnheardSteps {
-            return Self { promises_guard: true, ..Self::unheard_steps(seed, false) };
+        if weakness == Weakness::SilentSteps {
+            return Self { checks_guard: true, ..Self::silent_steps(seed, false) };
         }
         let long_leases = random.random_ratio(1, 4);
         let leases: Vec<_> = if long_leases { 20_000..=20_000 } else { 150..=600 }
@@ -137,7 +139,7 @@ impl Plan {
         let forgets = match weakness {
             Weakness::None => !long_leases && random.random_ratio(1, 2),
             Weakness::ForgetfulServers => true,
-            Weakness::FastClocks | Weakness::SteppedClocks | Weakness::UnheardSteps => false,
+            Weakness::FastClocks | Weakness::SteppedClocks | Weakness::SilentSteps => false,
         };
         let steps = match weakness {
             Weakness::None => !long_leases && !forgets && random.random_ratio(1, 2),
@@ -150,7 +152,8 @@ impl Plan {
         let servers = (0..if random.random_ratio(1, 3) { 5 } else { 3 })
             .map(|_| WallClock {
                 drift: drift(&mut random),
-                // Numbers that servers forget are only made up for by clocks that agree.
+                // A server that has forgotten its counter continues from its clock. Fencing numbers then
+                // grow only if the clocks agree.
                 ahead: if forgets { 0 } else { random.random_range(0..5000) },
             })
             .collect();
@@ -167,7 +170,7 @@ impl Plan {
             leases,
             restart_guard: weakness == Weakness::None
                 && (steps || forgets && random.random_ratio(1, 2)),
-            promises_guard: true,
+            checks_guard: true,
             idle: None,
             longest_hold: LONGEST_HOLD,
             length: LENGTH,
@@ -185,12 +188,14 @@ impl Plan {
         self.leases.iter().max().copied().unwrap_or_default()
     }
 
-    /// Whether a lock that nobody wants any more is gone long before its lease is over.
+    /// Returns whether the leases outlast the run. Then no lock may be left to expire: each must be
+    /// released.
     pub(super) fn has_long_leases(&self) -> bool {
         self.longest_lease() > self.length
     }
 
-    /// Some runs are quiet, some are not: they differ by the pauses.
+    /// Adds random faults. `pauses` is the range of the longest pause between two faults, so that some runs
+    /// have few faults and others many.
     pub(super) fn add_faults(
         &mut self,
         random: &mut SmallRng,
@@ -214,12 +219,12 @@ impl Plan {
                 30..50 => {
                     let direction = any_direction(random);
                     self.add(at, Fault::Slow { client, server, direction });
-                    self.add(end, Fault::AsFastAsBefore { client, server, direction });
+                    self.add(end, Fault::NormalSpeed { client, server, direction });
                 }
-                50..65 => self.add(at, Fault::Tear { client, server }),
+                50..65 => self.add(at, Fault::Reset { client, server }),
                 65..72 => {
-                    // Some for so long that the connection is given up meanwhile.
-                    let end = if random.random_ratio(1, 2) { end } else { end + GIVEN_UP };
+                    // Half of the stalls last until the client has replaced the connection.
+                    let end = if random.random_ratio(1, 2) { end } else { end + LONGEST_SILENCE };
                     self.add(at, Fault::Stall { client, server });
                     self.add(end, Fault::Unstall { client, server });
                 }
@@ -269,7 +274,7 @@ impl Plan {
             for each in [Direction::ToServer, Direction::ToClient] {
                 if both || each == direction {
                     self.add(at, Fault::Hold { client, server, direction: each });
-                    self.add(end, Fault::LetGo { client, server, direction: each });
+                    self.add(end, Fault::Resume { client, server, direction: each });
                 }
             }
         }
@@ -279,13 +284,13 @@ impl Plan {
         self.faults.push((at, fault));
     }
 
-    /// Puts the faults in their order.
+    /// Sorts the faults by their times.
     pub(super) fn sort(&mut self) {
         self.faults.sort_by_key(|(at, _)| *at);
     }
 }
 
-/// Many are as far off as is allowed.
+/// Returns a random drift. Two thirds of the clocks drift as far as [`DRIFT`] allows.
 pub(super) fn drift_of_a_clock(random: &mut SmallRng) -> i32 {
     match random.random_range(0..3) {
         0 => *DRIFT.start(),

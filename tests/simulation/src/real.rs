@@ -1,4 +1,4 @@
-//! A real server, to which the simulated one is held.
+//! A real server, with which the simulated server is compared.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -12,10 +12,10 @@ use bb8_redis::redis::{Parser, Value};
 use super::comparison::Subject;
 use super::resp::{Request, encoded};
 
-/// How long a start may take, and an answer, on a machine that is busy.
+/// The longest time for a start or an answer of the server on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A `redis-server` of its own, at a Unix socket. It ends when this is dropped.
+/// A `redis-server` process on a Unix socket. The process ends when this is dropped.
 pub(super) struct RealServer {
     process: Child,
     directory: PathBuf,
@@ -23,8 +23,8 @@ pub(super) struct RealServer {
 }
 
 impl RealServer {
-    /// Starts the program that `REDIS_SERVER` names, or `redis-server`. Without one there is nothing
-    /// to compare with, which is said, and is a failure in CI.
+    /// Starts the program that `REDIS_SERVER` names, or `redis-server`. If the program cannot be started,
+    /// prints that the comparison is skipped and returns `None`; in CI, panics instead.
     pub(super) fn start() -> Option<Self> {
         let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
         let name = format!("redlock-simulation-{}", std::process::id());
@@ -61,8 +61,8 @@ impl RealServer {
             match UnixStream::connect(self.directory.join("redis.sock")) {
                 Ok(stream) => break stream,
                 Err(error) => {
-                    let ended = self.process.try_wait().expect("its state");
-                    assert!(ended.is_none(), "the server has ended: {ended:?}");
+                    let ended = self.process.try_wait().expect("the state of the process");
+                    assert!(ended.is_none(), "the server process has ended: {ended:?}");
                     assert!(begun.elapsed() < PATIENCE, "no server after {PATIENCE:?}: {error}");
                     std::thread::sleep(Duration::from_millis(5));
                 }
@@ -96,7 +96,7 @@ impl Subject for RealServer {
 
     fn send(&mut self, connection: char, request: &Request) {
         let (stream, _) = self.connection(connection);
-        stream.write_all(&encoded(request)).expect("a server that listens");
+        stream.write_all(&encoded(request)).expect("a server that reads requests");
     }
 
     fn receive(&mut self, connection: char) -> Value {

@@ -1,8 +1,8 @@
-//! RESP3, as far as the simulated server speaks it.
+//! The part of RESP3 that the simulated server uses.
 
 use bb8_redis::redis::{Value, parse_redis_value};
 
-/// What a server sends.
+/// A message from a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Reply {
     Simple(&'static str),
@@ -21,7 +21,7 @@ impl Reply {
         Self::Bulk(text.as_ref().to_vec())
     }
 
-    /// As people read it.
+    /// Returns the message in a readable form.
     pub(super) fn shown(&self) -> String {
         show(&parse_redis_value(&self.encoded()).expect("RESP3"))
     }
@@ -69,10 +69,10 @@ fn line(to: &mut Vec<u8>, kind: char, rest: impl std::fmt::Display) {
     to.extend(format!("{kind}{rest}\r\n").as_bytes());
 }
 
-/// What a client sends: a command with its arguments.
+/// A request of a client: a command with its arguments.
 pub(super) type Request = Vec<Vec<u8>>;
 
-/// A request as a client encodes it.
+/// Returns a request as a client encodes it.
 pub(super) fn encoded(request: &[Vec<u8>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     line(&mut bytes, '*', request.len());
@@ -84,7 +84,7 @@ pub(super) fn encoded(request: &[Vec<u8>]) -> Vec<u8> {
     bytes
 }
 
-/// Takes the first request out of what has come in, if all of it is there.
+/// Takes the first request from the received bytes, if the request is complete.
 pub(super) fn take_request(buffer: &mut Vec<u8>) -> Option<Request> {
     let mut rest = &buffer[..];
     let count = number(&mut rest, b'*')?;
@@ -108,7 +108,7 @@ fn number(rest: &mut &[u8], kind: u8) -> Option<usize> {
     Some(number)
 }
 
-/// A reply as people read it.
+/// Returns a reply in a readable form.
 pub(super) fn show(value: &Value) -> String {
     match value {
         Value::Okay => "OK".to_owned(),
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_taken_when_all_of_it_is_there() {
+    fn a_request_is_taken_when_it_is_complete() {
         let request: Request = vec![b"SET".to_vec(), b"a\r\n".to_vec(), Vec::new()];
         let bytes = encoded(&request);
         let mut buffer = Vec::new();

@@ -9,24 +9,24 @@ use super::store::{Store, error, int};
 
 /// A script of redlock-core.
 #[derive(Debug)]
-pub(super) struct Known {
+pub(super) struct Script {
     pub(super) name: String,
     source: &'static str,
-    /// What the simulated server calls it: as long as the name that a real one gives.
+    /// The name that the simulated server gives to the script. It is as long as the SHA-1 of a real server.
     pub(super) sha: String,
 }
 
-pub(super) static KNOWN: LazyLock<Vec<Known>> = LazyLock::new(|| {
-    let known = |(index, (name, source))| Known { name, source, sha: format!("{index:040x}") };
-    scripts().enumerate().map(known).collect()
+pub(super) static SCRIPTS: LazyLock<Vec<Script>> = LazyLock::new(|| {
+    let script = |(index, (name, source))| Script { name, source, sha: format!("{index:040x}") };
+    scripts().enumerate().map(script).collect()
 });
 
-/// The script of this text.
-pub(super) fn known_by(source: &[u8]) -> Option<&'static Known> {
-    KNOWN.iter().find(|known| known.source.as_bytes() == source)
+/// Returns the script with this text.
+pub(super) fn by_source(source: &[u8]) -> Option<&'static Script> {
+    SCRIPTS.iter().find(|script| script.source.as_bytes() == source)
 }
 
-/// Executes a script. Where it fails, nothing has been done.
+/// Executes a script. A script that fails has changed nothing.
 pub(super) fn run(
     store: &mut Store,
     name: &str,
@@ -60,7 +60,7 @@ pub(super) fn run(
     match operation {
         "release" => Ok(release(store, key, key)),
         "shorten" => shorten(store, key, arguments[1], key),
-        _ => of_owner(store, operation, keys, arguments),
+        _ => run_as_owner(store, operation, keys, arguments),
     }
 }
 
@@ -93,12 +93,12 @@ fn run_redisson(
     match operation {
         "release" => Ok(release(store, key, arguments[1])),
         "shorten" => shorten(store, key, arguments[1], arguments[2]),
-        _ => of_owner(store, operation, keys, arguments),
+        _ => run_as_owner(store, operation, keys, arguments),
     }
 }
 
-/// What is the same in both dialects once it is known that the lock is the asker's.
-fn of_owner(
+/// Executes the operations that are the same in both dialects, once the caller is known to own the lock.
+fn run_as_owner(
     store: &mut Store,
     operation: &str,
     keys: &[&[u8]],
@@ -140,7 +140,7 @@ fn counted(store: &Store, counter: &[u8]) -> Result<i64, Reply> {
 }
 
 fn count(store: &mut Store, counter: &[u8]) -> Result<String, Reply> {
-    let micros = i64::try_from(store.now.as_micros()).expect("a time of our time");
+    let micros = i64::try_from(store.now.as_micros()).expect("a time that fits into an i64");
     let number = (counted(store, counter)?.max(micros) + 1).to_string();
     store.set(counter, number.as_bytes(), None);
     Ok(number)

@@ -1,4 +1,4 @@
-//! A server of a simulation, through all of its lives.
+//! A simulated server, with its crashes and restarts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::resp::take_request;
 use super::store::{ConnectionId, Store};
 use super::trace::Trace;
 
-/// What a server has left of its memory when it starts again.
+/// Whether a server keeps its data over a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Memory {
     Kept,
@@ -22,9 +22,9 @@ pub(super) enum Memory {
 /// A server's wall clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WallClock {
-    /// By how much it runs faster than the time does, in millionths.
+    /// How much faster the clock runs than the simulated time, in millionths.
     pub(super) drift: i32,
-    /// By how many milliseconds it is ahead at first.
+    /// How many milliseconds the clock is ahead at the beginning.
     pub(super) ahead: u64,
 }
 
@@ -44,22 +44,24 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     store: Store,
-    lives: u32,
+    /// The number of restarts.
+    restarts: u32,
     connections: BTreeMap<ConnectionId, Sender>,
     next_connection: ConnectionId,
-    /// What must not be, and was.
+    /// The violations that the server has found.
     violations: Vec<String>,
-    /// The longest lease that anybody asks for, in milliseconds.
+    /// The longest lease that a client asks for, in milliseconds.
     longest_lease: i64,
-    /// By how many milliseconds the wall clock was stepped, and by how many of them back.
+    /// The sum of all steps of the wall clock, in milliseconds.
     stepped: i64,
+    /// The sum of the backward steps alone, as a positive number of milliseconds.
     stepped_back: i64,
 }
 
-/// How long the servers have been running when a simulation begins.
+/// The uptime of the servers when a simulation begins.
 const RUNNING_FOR: Duration = Duration::from_secs(3600);
 
-/// The counters of fenced locks have no time to live.
+/// The prefix of the fencing counters, which have no time to live.
 const COUNTERS: &[u8] = b"redlock:fencing:";
 
 impl Server {
@@ -78,7 +80,7 @@ impl Server {
             began: Instant::now(),
             state: Mutex::new(State {
                 store: Store::new(String::new(), Duration::ZERO),
-                lives: 0,
+                restarts: 0,
                 connections: BTreeMap::new(),
                 next_connection: 0,
                 violations: Vec::new(),
@@ -93,19 +95,19 @@ impl Server {
         server
     }
 
-    /// Ends this life of the server.
+    /// Ends the server process and its connections.
     pub(super) fn crash(&self) {
         self.0.network.stop(self.0.number);
         self.0.state.lock().connections.clear();
     }
 
-    /// Begins the next one.
+    /// Starts the server again.
     pub(super) fn restart(&self, memory: Memory) {
         let now = self.now();
         let store = {
             let state = &mut *self.0.state.lock();
-            state.lives += 1;
-            let run_id = format!("life-{}-of-{}", state.lives, self.0.number);
+            state.restarts += 1;
+            let run_id = format!("life-{}-of-{}", state.restarts, self.0.number);
             match memory {
                 Memory::Kept => state.store.restarted(run_id, now),
                 Memory::Lost => Store::new(run_id, now),
@@ -118,7 +120,7 @@ impl Server {
         self.0.state.lock().store.forget_scripts();
     }
 
-    /// Steps the wall clock, back if the milliseconds are negative.
+    /// Steps the wall clock by `by` milliseconds, backward if `by` is negative.
     pub(super) fn step_clock(&self, by: i64) {
         let state = &mut *self.0.state.lock();
         state.stepped += by;
@@ -136,9 +138,9 @@ impl Server {
         });
     }
 
-    /// The locks that are set.
+    /// Returns the keys of the locks that have not expired.
     pub(super) fn locks(&self) -> Vec<String> {
-        let now = i64::try_from(self.now().as_millis()).expect("a time of our time");
+        let now = i64::try_from(self.now().as_millis()).expect("a time that fits into an i64");
         let state = self.0.state.lock();
         let is_there = |until: Option<i64>| until.is_none_or(|until| until >= now);
         let keys = state.store.keys.iter().filter(|(_, entry)| is_there(entry.until));
@@ -150,7 +152,7 @@ impl Server {
         std::mem::take(&mut self.0.state.lock().violations)
     }
 
-    /// The time since 1970 on its clock.
+    /// Returns the time since 1970 on the server's clock.
     fn now(&self) -> Duration {
         const BEGINNING: Duration = Duration::from_secs(1_790_000_000);
         let elapsed = self.0.began.elapsed();
@@ -188,7 +190,7 @@ impl Server {
         let state = &mut *self.0.state.lock();
         let outgoing = state.store.execute(connection, now, request);
         let Shared { number, trace, .. } = &*self.0;
-        trace.note(|| {
+        trace.record(|| {
             let replies: Vec<_> = outgoing.iter().map(|(_, reply)| reply.shown()).collect();
             let (request, replies) = (trace.request(request), replies.join(", "));
             format!("server {number}, client {client}: {request} -> {replies}")
@@ -200,7 +202,7 @@ impl Server {
         }
         for key in state.store.keys.keys() {
             let time_to_live = state.store.time_to_live(key);
-            // A step back lengthens them.
+            // A backward step prolongs the leases.
             let allowed = 0..=state.longest_lease + state.stepped_back;
             if !key.starts_with(COUNTERS) && !allowed.contains(&time_to_live) {
                 let key = String::from_utf8_lossy(key);

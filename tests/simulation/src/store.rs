@@ -1,7 +1,8 @@
-//! What a simulated server keeps, and what it answers.
+//! The data of a simulated server, and its replies to commands.
 //!
-//! The commands that redlock-core sends, and the few more that the [cases](super::cases) need. A script
-//! is known by its text and executed here, all or nothing.
+//! The store supports the commands that redlock-core sends, and a few more for the
+//! [cases](super::cases). It recognizes a script by its text, and executes it completely or not at
+//! all.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -9,23 +10,23 @@ use std::time::Duration;
 use super::resp::Reply;
 use super::script;
 
-/// Tells the connections of a server apart.
+/// Identifies a connection of a server.
 pub(super) type ConnectionId = u64;
 
-/// What is sent, to whom, in order.
+/// The messages to send and their connections, in order.
 pub(super) type Outgoing = Vec<(ConnectionId, Reply)>;
 
-/// The memory of a server in one of its lives.
+/// The data of a server from one start to the next.
 #[derive(Debug, Clone)]
 pub(super) struct Store {
     pub(super) keys: BTreeMap<Vec<u8>, Entry>,
-    /// The names of those that are loaded.
+    /// The loaded scripts: SHA-1 and name.
     scripts: BTreeMap<&'static [u8], &'static str>,
     subscribers: BTreeMap<Vec<u8>, BTreeSet<ConnectionId>>,
     run_id: String,
-    /// When this life began, on the server's clock.
+    /// The time of the last start, on the server's clock.
     started: Duration,
-    /// The time, on the server's clock.
+    /// The current time on the server's clock.
     pub(super) now: Duration,
     outgoing: Outgoing,
 }
@@ -33,7 +34,7 @@ pub(super) struct Store {
 #[derive(Debug, Clone)]
 pub(super) struct Entry {
     pub(super) value: Content,
-    /// The last millisecond in which the key is there.
+    /// The last millisecond in which the key exists; `None` for a key without a time to live.
     pub(super) until: Option<i64>,
 }
 
@@ -58,7 +59,7 @@ impl Store {
         }
     }
 
-    /// The next life of the server, which has kept its keys.
+    /// Returns the data after a restart that keeps the keys.
     pub(super) fn restarted(&self, run_id: String, now: Duration) -> Self {
         Self { keys: self.keys.clone(), ..Self::new(run_id, now) }
     }
@@ -85,7 +86,7 @@ impl Store {
         self.scripts.clear();
     }
 
-    /// A connection has ended.
+    /// Removes the subscriptions of a connection that has ended.
     pub(super) fn forget(&mut self, connection: ConnectionId) {
         self.subscribers.retain(|_, subscribers| {
             subscribers.remove(&connection);
@@ -149,14 +150,14 @@ impl Store {
         Ok(Some(reply))
     }
 
-    /// Removes what has run out.
+    /// Removes the expired keys.
     fn expire(&mut self) {
         let now = self.millis();
         self.keys.retain(|_, entry| entry.until.is_none_or(|until| now <= until));
     }
 
     fn millis(&self) -> i64 {
-        i64::try_from(self.now.as_millis()).expect("a time of our time")
+        i64::try_from(self.now.as_millis()).expect("a time that fits into an i64")
     }
 
     fn info(&self, section: &[u8]) -> Reply {
@@ -227,7 +228,7 @@ impl Store {
         let push = ["message".as_bytes(), channel, message].map(Reply::bulk);
         let sent = subscribers.iter().map(|to| (*to, Reply::Push(push.to_vec())));
         self.outgoing.extend(sent);
-        i64::try_from(subscribers.len()).expect("a few")
+        i64::try_from(subscribers.len()).expect("a count that fits into an i64")
     }
 
     fn subscribe(&mut self, from: ConnectionId, channels: &[&[u8]]) -> Option<Reply> {
@@ -253,13 +254,13 @@ impl Store {
 
     fn confirm_subscription(&mut self, from: ConnectionId, kind: &str, channel: &[u8]) {
         let count = self.subscribers.values().filter(|all| all.contains(&from)).count();
-        let count = Reply::Int(i64::try_from(count).expect("a few"));
+        let count = Reply::Int(i64::try_from(count).expect("a count that fits into an i64"));
         let push = Reply::Push(vec![Reply::bulk(kind), Reply::bulk(channel), count]);
         self.outgoing.push((from, push));
     }
 
     fn load(&mut self, source: &[u8]) -> Result<Reply, Reply> {
-        let script = script::known_by(source).ok_or_else(|| error("ERR a script of others"))?;
+        let script = script::by_source(source).ok_or_else(|| error("ERR unknown script"))?;
         self.scripts.insert(script.sha.as_bytes(), &script.name);
         Ok(Reply::bulk(&script.sha))
     }

@@ -1,4 +1,4 @@
-//! What happened in a simulation, in order.
+//! The events of a simulation, in order.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::script;
 
-/// Writes down what happens, if somebody wants to read it.
+/// Records the events of a run, if the run is traced.
 #[derive(Debug, Clone)]
 pub(super) struct Trace {
     began: Instant,
@@ -19,7 +19,7 @@ pub(super) struct Trace {
 #[derive(Debug, Default)]
 struct Written {
     lines: Vec<String>,
-    /// The tokens that were seen, which are random in every run.
+    /// The tokens and their numbers in the trace. Tokens are random even with the same seed.
     tokens: BTreeMap<String, usize>,
 }
 
@@ -28,28 +28,29 @@ impl Trace {
         Self { began: Instant::now(), written: wanted.then(Arc::default) }
     }
 
-    /// The time since the simulation began.
+    /// Returns the time since the simulation began.
     pub(super) fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
-    /// The time from the beginning of the simulation to this moment.
+    /// Returns the time from the beginning of the simulation to `moment`.
     pub(super) fn at(&self, moment: Instant) -> Duration {
         moment - self.began
     }
 
-    pub(super) fn note(&self, what: impl FnOnce() -> String) {
+    /// Records an event. Calls `event` only if the run is traced.
+    pub(super) fn record(&self, event: impl FnOnce() -> String) {
         if let Some(written) = &self.written {
-            let line = format!("{:6} ms  {}", self.elapsed().as_millis(), what());
+            let line = format!("{:6} ms  {}", self.elapsed().as_millis(), event());
             written.lock().lines.push(line);
         }
     }
 
-    /// A request as people read it.
+    /// Returns a request in a readable form, with names for scripts and tokens.
     pub(super) fn request(&self, request: &[Vec<u8>]) -> String {
         let mut words = Vec::new();
         for word in request.iter().map(|word| String::from_utf8_lossy(word)) {
-            let script = script::KNOWN.iter().find(|script| script.sha == word);
+            let script = script::SCRIPTS.iter().find(|script| script.sha == word);
             let is_token = [32, 38].contains(&word.len());
             words.push(match script {
                 Some(script) => script.name.clone(),

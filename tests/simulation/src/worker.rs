@@ -1,4 +1,4 @@
-//! One task of a client: it acquires, holds and gives back, again and again.
+//! One task of a client, which acquires, holds and releases locks again and again.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,18 +15,18 @@ pub(super) struct Worker {
     pub(super) world: Arc<World>,
     pub(super) name: String,
     pub(super) client: usize,
-    /// The drift of its client's clock, in millionths.
+    /// The drift of the client's clock, in millionths.
     pub(super) drift: i32,
     pub(super) locks: LockManager,
     pub(super) random: SmallRng,
 }
 
-/// How long a caller's attempts may take beyond the time that the caller is ready to wait: two
-/// questions to the nodes, and one that was begun at the end of the waiting. A server that falls silent
-/// between two replies is noticed after twice the `node_timeout`.
-const ASKING: Duration = Duration::from_millis(3 * (2 * 50 + 15) + 10);
+/// The longest time that the attempts of a caller take beyond its `wait_time`: two rounds of requests to
+/// the nodes, and another round that begins at the end of the `wait_time`. A client notices after twice the
+/// `node_timeout` that a server has fallen silent between two replies.
+const ATTEMPTS: Duration = Duration::from_millis(3 * (2 * 50 + 15) + 10);
 
-/// What is left of a lease that nobody extends differs by less from one look at it to the next.
+/// The tolerance for the end of a lease that is not extended: two calculations of it differ by less.
 const CLOCK_TICK: Duration = Duration::from_millis(1);
 
 impl Worker {
@@ -34,13 +34,13 @@ impl Worker {
         while self.world.trace.elapsed() < self.world.plan.length {
             let pause = self.millis(0, 150);
             sleep(pause).await;
-            self.idle().await;
+            self.wait_out_idle_time().await;
             self.turn().await;
         }
     }
 
-    /// Lets the time pass in which nobody does anything.
-    async fn idle(&self) {
+    /// Waits until the idle time of the plan is over.
+    async fn wait_out_idle_time(&self) {
         let now = self.world.trace.elapsed();
         if let Some(idle) = self.world.plan.idle.as_ref().filter(|idle| idle.contains(&now)) {
             sleep(idle.end.saturating_sub(now)).await;
@@ -69,15 +69,17 @@ impl Worker {
                 Some(pause) => acquire_twice(&request.reentrant(true), fenced, pause).await,
             }
         };
-        // Some lose their patience.
+        // One caller in eight abandons the acquisition early.
         let patience = self.random.random_ratio(1, 8);
         let patience = if patience { self.millis(0, 80) } else { Duration::from_secs(60) };
         let begun = Instant::now();
         let acquired = timeout(patience, acquire).await;
-        self.note(|| format!("{key}, lease {lease:?}, wait {wait:?}: {acquired:?}"));
-        let asked = begun.elapsed();
-        if asked > again.unwrap_or_default() + wait + ASKING {
-            self.violation(&format!("took {asked:?} for {key}, with a waiting time of {wait:?}"));
+        self.record(|| format!("{key}, lease {lease:?}, wait {wait:?}: {acquired:?}"));
+        let took = begun.elapsed();
+        if took > again.unwrap_or_default() + wait + ATTEMPTS {
+            self.violation(&format!(
+                "took {took:?} to acquire {key}, with a wait_time of {wait:?}"
+            ));
         }
         self.world.count(&acquired);
         match acquired {
@@ -88,7 +90,7 @@ impl Worker {
                 | LockError::TimedOut { .. },
             ))
             | Err(_) => {}
-            Ok(Err(error)) => self.violation(&format!("was told {error:?}")),
+            Ok(Err(error)) => self.violation(&format!("got the unexpected error {error:?}")),
         }
     }
 
@@ -102,17 +104,17 @@ impl Worker {
         let mut belief = Belief::new(self, guard.key().as_str(), number);
         let longest_hold = self.world.plan.longest_hold;
         let longest = if renewed { longest_hold } else { (lease * 3 / 2).min(longest_hold) };
-        // Many are short, some overrun their lease.
-        let to_the_end = self.random.random_ratio(1, 3);
-        let part = if to_the_end { 1.0 } else { self.random.random_range(0.0..1.0f64).powi(3) };
+        // Many holds are short, and some outlast their lease.
+        let is_longest = self.random.random_ratio(1, 3);
+        let part = if is_longest { 1.0 } else { self.random.random_range(0.0..1.0f64).powi(3) };
         let until = Instant::now() + longest.mul_f64(part);
         loop {
             let left = guard.remaining();
             if left.is_zero() {
-                belief.ends();
+                belief.end();
                 break;
             }
-            belief.goes_on_for(left);
+            belief.continue_for(left);
             tokio::select! {
                 biased;
                 () = guard.lost() => {}
@@ -129,10 +131,10 @@ impl Worker {
             let pause = lease.min(longest_hold).mul_f64(pause);
             tokio::select! {
                 biased;
-                () = guard.lost() => belief.ends(),
+                () = guard.lost() => belief.end(),
                 () = async {
                     if guard.extend(lease).await.is_ok() {
-                        belief.goes_on_for(guard.remaining());
+                        belief.continue_for(guard.remaining());
                         sleep_until((Instant::now() + pause).min(belief.until)).await;
                     }
                 } => {}
@@ -140,15 +142,15 @@ impl Worker {
         }
         let was_valid = guard.is_valid();
         if was_valid && belief.was_lost {
-            self.violation(&format!("got {} back that was lost", guard.key()));
+            self.violation(&format!("has a valid guard of {} again, after its loss", guard.key()));
         }
         drop(belief);
         let end = self.random.random_range(0..10);
-        self.note(|| format!("gives {} back ({end}), valid: {was_valid}", guard.key()));
+        self.record(|| format!("ends its hold of {} ({end}), valid: {was_valid}", guard.key()));
         match end {
             0..5 => {
                 let released = guard.release().await;
-                self.note(|| format!("released: {released:?}"));
+                self.record(|| format!("released: {released:?}"));
             }
             5 => {
                 let patience = self.millis(0, 20);
@@ -163,8 +165,8 @@ impl Worker {
         Duration::from_millis(self.random.random_range(from..=to))
     }
 
-    fn note(&self, what: impl FnOnce() -> String) {
-        self.world.trace.note(|| format!("{}: {}", self.name, what()));
+    fn record(&self, event: impl FnOnce() -> String) {
+        self.world.trace.record(|| format!("{}: {}", self.name, event()));
     }
 
     fn violation(&self, what: &str) {
@@ -185,7 +187,8 @@ async fn acquire(
     }
 }
 
-/// In one scope, the second after a pause; whichever has an answer first, the other one is dropped.
+/// Acquires the lock twice in one scope, the second time after a pause. Returns the first result and drops
+/// the other acquisition.
 async fn acquire_twice(
     request: &LockRequest,
     fenced: bool,
@@ -204,12 +207,13 @@ async fn acquire_twice(
     .await
 }
 
-/// A holder's belief in its lock, which ends when this is dropped, if not before.
+/// The belief of a holder that it holds a lock. It lasts until the end of the validity, the loss of the
+/// lock, or the drop of this value.
 struct Belief {
     world: Arc<World>,
     span: Span,
     drift: i32,
-    /// When it ends unless the lease is extended.
+    /// The end of the belief, unless the lease is extended.
     until: Instant,
     was_lost: bool,
 }
@@ -225,20 +229,20 @@ impl Belief {
         Self { world, span, drift: worker.drift, until: Instant::now(), was_lost: false }
     }
 
-    /// The guard has told that it is lost.
-    fn ends(&mut self) {
+    /// Ends the belief, because the guard reports that the lock is lost.
+    fn end(&mut self) {
         self.until = self.until.min(Instant::now());
         self.was_lost = true;
     }
 
-    /// What the guard tells, on the clock of its client.
-    fn goes_on_for(&mut self, left: Duration) {
+    /// Continues the belief for the validity that the guard reports, measured on the client's clock.
+    fn continue_for(&mut self, left: Duration) {
         let now = Instant::now();
         let until = now + left.div_f64(1.0 + f64::from(self.drift) / 1e6);
         let start = self.world.trace.at(now);
         if self.span.start < start && self.until + CLOCK_TICK < until {
-            // An extended lease is a grant of its own: a quorum has confirmed it, whatever had
-            // happened until then.
+            // An extension begins a new span: a quorum has confirmed the lease again, in spite of earlier
+            // faults.
             let next = Span { since: self.span.start, start, number: None, ..self.span.clone() };
             let mut before = std::mem::replace(&mut self.span, next);
             before.end = self.world.trace.at(now.min(self.until));
@@ -256,4 +260,4 @@ impl Drop for Belief {
     }
 }
 
-const _: () = assert!(NODE_TIMEOUT.as_millis() == 50, "what asking takes is derived from it");
+const _: () = assert!(NODE_TIMEOUT.as_millis() == 50, "ATTEMPTS is derived from the node_timeout");

@@ -1,4 +1,4 @@
-//! One run: clients that work, servers, a network, and what goes wrong.
+//! One run of the simulation: clients with their workers, servers, the network, and the faults.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,12 +19,12 @@ use super::trace::Trace;
 use super::worker::Worker;
 
 pub(super) const NODE_TIMEOUT: Duration = Duration::from_millis(50);
-/// No work takes longer, whatever goes wrong.
+/// The longest time for which a worker goes on after the end of the plan.
 const LONGEST_WORK: Duration = Duration::from_secs(10);
-/// What it takes at most to reach servers again that were away, and to release what is left there.
+/// The longest time that clients need to reconnect to all servers and to release the locks left there.
 const SETTLED: Duration = Duration::from_secs(6);
 
-/// What came of a run.
+/// The numbers of the events of a run.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) granted: u64,
@@ -32,9 +32,9 @@ pub(super) struct Counts {
     pub(super) unavailable: u64,
     pub(super) given_up: u64,
     pub(super) faults: u64,
-    /// Beliefs that overlapped and that nothing is promised against.
-    pub(super) left_open: u64,
-    /// Refusals in which a server had no vote because its clock was stepped.
+    /// Overlaps of two holders that a stepped clock excuses.
+    pub(super) excused: u64,
+    /// Failed acquisitions in which a server had no vote because its clock was stepped.
     pub(super) stepped: u64,
 }
 
@@ -54,12 +54,12 @@ pub(super) struct World {
     counts: Mutex<Counts>,
 }
 
-/// Runs what a seed stands for. What happens follows from the seed alone.
+/// Runs the plan of a seed. All events follow from the seed alone.
 pub(super) fn run(seed: u64, weakness: Weakness, traced: bool) -> Outcome {
     run_plan(Plan::from_seed(seed, weakness), traced)
 }
 
-/// Runs a plan, to which the same applies.
+/// Runs a plan. All events follow from the plan alone.
 pub(super) fn run_plan(plan: Plan, traced: bool) -> Outcome {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_time().start_paused(true).build().expect("a runtime");
@@ -74,12 +74,12 @@ pub(super) fn run_plan(plan: Plan, traced: bool) -> Outcome {
             violations: Mutex::default(),
             counts: Mutex::default(),
         };
-        Arc::new(world).go_by().await
+        Arc::new(world).run().await
     })
 }
 
 impl World {
-    async fn go_by(self: Arc<Self>) -> Outcome {
+    async fn run(self: Arc<Self>) -> Outcome {
         let plan = &self.plan;
         let network = Network::new(plan.seed, plan.latency.clone());
         let start = |(number, clock): (usize, _)| {
@@ -91,7 +91,7 @@ impl World {
         for client in 0..plan.clients.len() {
             clients.push(self.start_client(client, &network, &mut work).await);
         }
-        self.let_go_wrong(&network, &servers, &clients).await;
+        self.inject_faults(&network, &servers, &clients).await;
         let all_work = async {
             while let Some(done) = work.join_next().await {
                 if let Err(error) = done
@@ -102,19 +102,19 @@ impl World {
             }
         };
         if timeout(LONGEST_WORK, all_work).await.is_err() {
-            self.violation("somebody still waits, although nothing goes wrong any more".to_owned());
+            self.violation("a worker still waits long after the last fault".to_owned());
         }
         sleep(SETTLED + plan.stepped_back()).await;
-        self.look_for_remains(&servers, &clients);
-        self.let_everybody_have_a_turn(&clients).await;
+        self.check_leftovers(&servers, &clients);
+        self.give_every_worker_a_turn(&clients).await;
         let spans = std::mem::take(&mut *self.spans.lock());
         let mut violations = std::mem::take(&mut *self.violations.lock());
         violations.extend(history::violations(spans, |first, second| {
-            let open = plan.leaves_open(first, second);
-            self.counts.lock().left_open += u64::from(open);
-            open
+            let is_excused = plan.excuses(first, second);
+            self.counts.lock().excused += u64::from(is_excused);
+            is_excused
         }));
-        violations.extend(panics::seen());
+        violations.extend(panics::take());
         violations.extend(servers.iter().flat_map(Server::take_violations));
         Outcome { violations, counts: *self.counts.lock(), trace: self.trace.take() }
     }
@@ -135,13 +135,13 @@ impl World {
         let url = |server| format!("redis://server-{server}");
         let urls: Vec<String> = (0..plan.servers.len()).map(url).collect();
         let dial = |to: &str| -> Arc<dyn simulation::Dial> {
-            let server = urls.iter().position(|url| url == to).expect("one of them");
+            let server = urls.iter().position(|url| url == to).expect("the URL of a server");
             Arc::new(network.dial(number, server))
         };
         let (start, rate) = (Instant::now(), 1.0 + f64::from(drift) / 1e6);
         let clock = move || start.elapsed().mul_f64(rate);
         let connected = simulation::connect(builder.urls(&urls), clock, dial).await;
-        let locks = connected.expect("nothing has gone wrong yet");
+        let locks = connected.expect("no fault before the connect");
         let spawn = |index: usize| {
             let seed = plan.seed ^ ((number as u64 + 1) << 32) ^ ((index as u64 + 1) << 48);
             let worker = Worker {
@@ -158,36 +158,36 @@ impl World {
         Client { locks, workers, has_vanished: Mutex::new(false) }
     }
 
-    /// Lets happen what the plan says, and waits until it is over.
-    async fn let_go_wrong(&self, network: &Network, servers: &[Server], clients: &[Client]) {
+    /// Injects the faults of the plan at their times, and waits until the end of the plan.
+    async fn inject_faults(&self, network: &Network, servers: &[Server], clients: &[Client]) {
         let began = Instant::now() - self.trace.elapsed();
         for (at, fault) in &self.plan.faults {
             sleep_until(began + *at).await;
-            self.trace.note(|| format!("{fault:?}"));
+            self.trace.record(|| format!("{fault:?}"));
             self.counts.lock().faults += 1;
             match *fault {
                 Fault::Hold { client, server, direction } => {
                     network.hold(client, server, direction);
                 }
-                Fault::LetGo { client, server, direction } => {
-                    network.let_go(client, server, direction);
+                Fault::Resume { client, server, direction } => {
+                    network.resume(client, server, direction);
                 }
                 Fault::Slow { client, server, direction } => {
                     network.slow((client, server, direction), Some(SLOW));
                 }
-                Fault::AsFastAsBefore { client, server, direction } => {
+                Fault::NormalSpeed { client, server, direction } => {
                     network.slow((client, server, direction), None);
                 }
-                Fault::Tear { client, server } => network.tear(client, server),
+                Fault::Reset { client, server } => network.reset(client, server),
                 Fault::Stall { client, server } => network.stall(client, server),
                 Fault::Unstall { client, server } => network.unstall(client, server),
                 Fault::FlushScripts { server } => servers[server].forget_scripts(),
                 Fault::Crash { server } => servers[server].crash(),
                 Fault::Restart { server, memory } => servers[server].restart(memory),
-                Fault::StepClock { server, by, noticed } => {
+                Fault::StepClock { server, by, ends_connections } => {
                     servers[server].step_clock(by);
-                    if noticed {
-                        (0..clients.len()).for_each(|client| network.tear(client, server));
+                    if ends_connections {
+                        (0..clients.len()).for_each(|client| network.reset(client, server));
                     }
                 }
                 Fault::Vanish { client, ends_connections } => {
@@ -200,15 +200,15 @@ impl World {
         sleep_until(began + self.plan.length).await;
     }
 
-    /// Nothing goes wrong any more: whoever waits gets the lock.
-    async fn let_everybody_have_a_turn(&self, clients: &[Client]) {
+    /// Lets every worker acquire one lock. Without faults, each of them must get it.
+    async fn give_every_worker_a_turn(&self, clients: &[Client]) {
         let present = clients.iter().filter(|client| !*client.has_vanished.lock());
         let turns = present.flat_map(|client| {
             client.workers.iter().map(|_| async {
                 let lease = self.plan.longest_lease();
                 let request = client.locks.lock("last").expire(lease).wait_time(LONGEST_WORK);
                 let guard = request.acquire().await?;
-                self.trace.note(|| format!("{guard:?}"));
+                self.trace.record(|| format!("{guard:?}"));
                 sleep(Duration::from_millis(5)).await;
                 drop(guard);
                 Ok::<_, LockError>(())
@@ -216,32 +216,33 @@ impl World {
         });
         for turn in futures_util::future::join_all(turns).await {
             if let Err(error) = turn {
-                self.violation(format!("somebody had no turn: {error}"));
+                self.violation(format!("a worker did not get the lock without faults: {error}"));
             }
         }
     }
 
-    fn look_for_remains(&self, servers: &[Server], clients: &[Client]) {
+    /// Checks that the servers have no lock left, and that no live client has a holder or a waiter.
+    fn check_leftovers(&self, servers: &[Server], clients: &[Client]) {
         for (number, server) in servers.iter().enumerate() {
             let locks = server.locks();
             if !locks.is_empty() {
-                self.violation(format!("left on server {number}: {locks:?}"));
+                self.violation(format!("locks left on server {number}: {locks:?}"));
             }
         }
         for (number, client) in clients.iter().enumerate() {
             if !*client.has_vanished.lock() && !simulation::is_idle(&client.locks) {
-                self.violation(format!("somebody is still in a queue of client {number}"));
+                self.violation(format!("client {number} still has a holder or a waiter"));
             }
         }
     }
 
     pub(super) fn violation(&self, what: String) {
-        self.trace.note(|| format!("VIOLATION: {what}"));
+        self.trace.record(|| format!("VIOLATION: {what}"));
         self.violations.lock().push(what);
     }
 
     pub(super) fn believed(&self, span: Span) {
-        self.trace.note(|| format!("{span:?}"));
+        self.trace.record(|| format!("{span:?}"));
         self.spans.lock().push(span);
     }
 
@@ -251,7 +252,9 @@ impl World {
         {
             self.counts.lock().stepped += 1;
             if !self.plan.has_stepped_forward(self.trace.elapsed()) {
-                self.violation(format!("a step was found where there was none: {error}"));
+                self.violation(format!(
+                    "a client reports a clock step that did not happen: {error}"
+                ));
             }
         }
         let counts = &mut *self.counts.lock();
@@ -277,13 +280,13 @@ struct Client {
 
 impl Counts {
     pub(super) fn add(&mut self, other: Self) {
-        let Self { granted, contended, unavailable, given_up, faults, stepped, left_open } = other;
+        let Self { granted, contended, unavailable, given_up, faults, stepped, excused } = other;
         self.granted += granted;
         self.contended += contended;
         self.unavailable += unavailable;
         self.given_up += given_up;
         self.faults += faults;
         self.stepped += stepped;
-        self.left_open += left_open;
+        self.excused += excused;
     }
 }

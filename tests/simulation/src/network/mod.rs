@@ -1,10 +1,10 @@
 //! The network between the clients and the servers of a simulation.
 //!
-//! Connections are as those of TCP: nothing is reordered or lost inside one, while those of one pair
-//! of machines may overtake each other. A way that is held delivers nothing until it is let go again,
-//! which is what a partition looks like to TCP, that sends again what was lost. A connection that is
-//! torn loses some of what was under way; what still arrives does so before anything that is sent over
-//! a later connection.
+//! A connection behaves like TCP: it neither reorders nor loses bytes, but the bytes of one connection may
+//! overtake those of another one between the same machines. A route leads from one machine to another. A
+//! held route delivers nothing until it is resumed: TCP retransmits lost bytes, so a partition looks like a
+//! delay. A reset connection loses some of its packets in flight; the other packets arrive before any
+//! packet of a later connection.
 
 mod pipe;
 mod stream;
@@ -25,7 +25,7 @@ use pipe::Pipe;
 pub(super) use pipe::{Packet, Receiver};
 pub(crate) use stream::{Dial, Stream};
 
-/// The time in milliseconds that something takes from one machine to the other.
+/// The time in milliseconds that a packet takes from one machine to another.
 pub(super) type Latency = RangeInclusive<u64>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ pub(super) enum Direction {
     ToClient,
 }
 
-/// The connection that a server has been asked for.
+/// A new connection, as its server receives it.
 #[derive(Debug)]
 pub(super) struct Arrival {
     pub(super) client: usize,
@@ -42,14 +42,14 @@ pub(super) struct Arrival {
     pub(super) sender: Sender,
 }
 
-/// All machines, and the ways between them.
+/// The network between all machines.
 #[derive(Debug, Clone)]
 pub(super) struct Network(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
     state: Mutex<State>,
-    /// A way was let go.
+    /// Notifies waiting connection attempts that a route was resumed.
     changed: Notify,
 }
 
@@ -57,15 +57,15 @@ struct Shared {
 struct State {
     random: SmallRng,
     latency: Latency,
-    ways: BTreeMap<Way, Condition>,
-    /// Where the servers that run take connections.
+    routes: BTreeMap<Route, Condition>,
+    /// The listeners of the servers that run.
     listeners: BTreeMap<usize, mpsc::UnboundedSender<Arrival>>,
     connections: Vec<Connection>,
-    /// The clients that will never be heard of again.
+    /// The clients that are cut off for good.
     lost: BTreeSet<usize>,
 }
 
-type Way = (usize, usize, Direction);
+type Route = (usize, usize, Direction);
 
 #[derive(Debug, Clone, Default)]
 struct Condition {
@@ -86,7 +86,7 @@ impl Network {
         let state = State {
             random: SmallRng::seed_from_u64(seed),
             latency,
-            ways: BTreeMap::new(),
+            routes: BTreeMap::new(),
             listeners: BTreeMap::new(),
             connections: Vec::new(),
             lost: BTreeSet::new(),
@@ -94,33 +94,34 @@ impl Network {
         Self(Arc::new(Shared { state: Mutex::new(state), changed: Notify::new() }))
     }
 
-    /// The way of a client to a server.
+    /// Returns a dialer that opens connections from a client to a server.
     pub(super) fn dial(&self, client: usize, server: usize) -> Dial {
         Dial { network: self.clone(), client, server }
     }
 
-    /// Takes connections for a server, from now on.
+    /// Accepts connections for a server from now on, and returns them.
     pub(super) fn listen(&self, server: usize) -> mpsc::UnboundedReceiver<Arrival> {
         let (listener, arrivals) = mpsc::unbounded_channel();
         self.0.state.lock().listeners.insert(server, listener);
         arrivals
     }
 
-    /// Ends all connections of a server, which takes no more. What it has sent may get there.
+    /// Resets all connections of a server, and refuses new ones. Packets that the server has sent may still
+    /// arrive.
     pub(super) fn stop(&self, server: usize) {
         let state = &mut *self.0.state.lock();
         state.listeners.remove(&server);
-        state.tear(|connection| connection.server == server, true);
+        state.reset(|connection| connection.server == server, true);
     }
 
-    /// Tears the connections between two machines.
-    pub(super) fn tear(&self, client: usize, server: usize) {
+    /// Resets the connections between two machines.
+    pub(super) fn reset(&self, client: usize, server: usize) {
         let of = |connection: &Connection| (connection.client, connection.server);
-        self.0.state.lock().tear(|connection| of(connection) == (client, server), false);
+        self.0.state.lock().reset(|connection| of(connection) == (client, server), false);
     }
 
-    /// Delivers nothing over the connections that there are between two machines, until they are
-    /// [let go](Self::unstall).
+    /// Stops the existing connections between two machines from delivering packets, until
+    /// [`unstall`](Self::unstall).
     pub(super) fn stall(&self, client: usize, server: usize) {
         let state = &mut *self.0.state.lock();
         for connection in &state.connections {
@@ -130,85 +131,86 @@ impl Network {
         }
     }
 
+    /// Resumes stalled connections, except on routes that are held.
     pub(super) fn unstall(&self, client: usize, server: usize) {
         let state = &mut *self.0.state.lock();
-        let ways = [Direction::ToServer, Direction::ToClient];
-        let [to_server, to_client] = ways.map(|way| state.is_held((client, server, way)));
+        let routes = [Direction::ToServer, Direction::ToClient];
+        let [to_server, to_client] = routes.map(|route| state.is_held((client, server, route)));
         for connection in &state.connections {
             if (connection.client, connection.server) != (client, server) {
                 continue;
             }
             let at = Instant::now() + Duration::from_millis(state.random.random_range(0..=20));
             if let Some(pipe) = connection.to_server.upgrade().filter(|_| !to_server) {
-                pipe.let_go(at);
+                pipe.resume(at);
             }
             if let Some(pipe) = connection.to_client.upgrade().filter(|_| !to_client) {
-                pipe.let_go(at);
+                pipe.resume(at);
             }
         }
     }
 
-    /// Delivers nothing on this way until it is [let go](Self::let_go).
+    /// Stops a route from delivering packets, until [`resume`](Self::resume).
     pub(super) fn hold(&self, client: usize, server: usize, direction: Direction) {
         let state = &mut *self.0.state.lock();
-        state.ways.entry((client, server, direction)).or_default().held = true;
+        state.routes.entry((client, server, direction)).or_default().held = true;
         state.pipes(client, server, direction).iter().for_each(|pipe| pipe.hold());
     }
 
-    /// Delivers again, what was held too.
-    pub(super) fn let_go(&self, client: usize, server: usize, direction: Direction) {
+    /// Resumes a held route, which also delivers the held packets.
+    pub(super) fn resume(&self, client: usize, server: usize, direction: Direction) {
         let state = &mut *self.0.state.lock();
         if state.lost.contains(&client) {
             return;
         }
-        state.ways.entry((client, server, direction)).or_default().held = false;
+        state.routes.entry((client, server, direction)).or_default().held = false;
         for pipe in state.pipes(client, server, direction) {
-            // Each is sent again in its own time.
+            // Each connection retransmits at its own time.
             let pause = Duration::from_millis(state.random.random_range(0..=20));
-            pipe.let_go(Instant::now() + pause);
+            pipe.resume(Instant::now() + pause);
         }
         self.0.changed.notify_waiters();
     }
 
-    /// Delivers nothing for a client any more. Its connections end, or stay open for ever.
+    /// Cuts a client off for good. Its connections are reset, or stay open for ever.
     pub(super) fn lose(&self, client: usize, ends_connections: bool) {
         let state = &mut *self.0.state.lock();
         state.lost.insert(client);
         if ends_connections {
-            state.tear(|connection| connection.client == client, false);
+            state.reset(|connection| connection.client == client, false);
         }
         for connection in state.connections.iter().filter(|each| each.client == client) {
             connection.pipes().filter(|_| !ends_connections).for_each(|pipe| pipe.hold());
         }
     }
 
-    /// Makes a way slower, or as fast as it was.
-    pub(super) fn slow(&self, way: (usize, usize, Direction), latency: Option<Latency>) {
-        self.0.state.lock().ways.entry(way).or_default().latency = latency;
+    /// Sets the latency of a route; `None` restores the usual latency.
+    pub(super) fn slow(&self, route: (usize, usize, Direction), latency: Option<Latency>) {
+        self.0.state.lock().routes.entry(route).or_default().latency = latency;
     }
 
-    /// Waits as long as a packet takes on a way.
-    async fn passes(&self, client: usize, server: usize, direction: Direction) {
-        let way = (client, server, direction);
-        let latency = self.0.state.lock().latency(way);
+    /// Waits as long as a packet takes on a route, including the time in which the route is held.
+    async fn wait_for_passage(&self, client: usize, server: usize, direction: Direction) {
+        let route = (client, server, direction);
+        let latency = self.0.state.lock().latency(route);
         sleep(latency).await;
         loop {
             let changed = self.0.changed.notified();
-            if !self.0.state.lock().is_held(way) {
+            if !self.0.state.lock().is_held(route) {
                 return;
             }
             changed.await;
         }
     }
 
-    /// Connects, if the server runs.
+    /// Opens a connection, if the server runs.
     fn accept(&self, client: usize, server: usize) -> io::Result<Stream> {
         let state = &mut *self.0.state.lock();
         let listener = state.listeners.get(&server).ok_or(io::ErrorKind::ConnectionRefused)?;
         let new = |direction| {
-            let way = (client, server, direction);
-            let pipe = Pipe::new(state.is_held(way));
-            (Sender { network: self.clone(), pipe: Arc::clone(&pipe), way }, pipe)
+            let route = (client, server, direction);
+            let pipe = Pipe::new(state.is_held(route));
+            (Sender { network: self.clone(), pipe: Arc::clone(&pipe), route }, pipe)
         };
         let (to_server, into_server) = new(Direction::ToServer);
         let (to_client, into_client) = new(Direction::ToClient);
@@ -234,13 +236,13 @@ impl Connection {
 }
 
 impl State {
-    fn is_held(&self, way: Way) -> bool {
-        self.lost.contains(&way.0) || self.ways.get(&way).is_some_and(|way| way.held)
+    fn is_held(&self, route: Route) -> bool {
+        self.lost.contains(&route.0) || self.routes.get(&route).is_some_and(|route| route.held)
     }
 
-    fn latency(&mut self, way: Way) -> Duration {
-        let of_way = self.ways.get(&way).and_then(|way| way.latency.clone());
-        let latency = of_way.unwrap_or_else(|| self.latency.clone());
+    fn latency(&mut self, route: Route) -> Duration {
+        let of_route = self.routes.get(&route).and_then(|route| route.latency.clone());
+        let latency = of_route.unwrap_or_else(|| self.latency.clone());
         Duration::from_millis(self.random.random_range(latency))
     }
 
@@ -254,27 +256,27 @@ impl State {
         self.connections.iter().filter(of).filter_map(pipe).collect()
     }
 
-    fn tear(&mut self, which: impl Fn(&Connection) -> bool, server_is_gone: bool) {
+    fn reset(&mut self, which: impl Fn(&Connection) -> bool, server_is_gone: bool) {
         for connection in self.connections.iter().filter(|connection| which(connection)) {
             if let Some(pipe) = connection.to_server.upgrade() {
-                // What does not get through has to be sent again, which nobody does any more.
+                // Nobody retransmits packets to a server that is gone, or packets on a held route.
                 let lost = server_is_gone || pipe.is_held();
-                let most = if lost { 0 } else { pipe.under_way() };
-                pipe.tear(self.random.random_range(0..=most));
+                let most = if lost { 0 } else { pipe.in_flight() };
+                pipe.reset(self.random.random_range(0..=most));
             }
             if let Some(pipe) = connection.to_client.upgrade() {
-                pipe.tear(self.random.random_range(0..=pipe.under_way()));
+                pipe.reset(self.random.random_range(0..=pipe.in_flight()));
             }
         }
     }
 }
 
-/// The end of a pipe that things are put into.
+/// The sending end of a pipe.
 #[derive(Debug)]
 pub(super) struct Sender {
     network: Network,
     pipe: Arc<Pipe>,
-    way: Way,
+    route: Route,
 }
 
 impl Sender {
@@ -282,20 +284,20 @@ impl Sender {
         self.pipe.is_closed()
     }
 
-    /// Sends, now and then in two pieces.
+    /// Sends bytes, sometimes in two packets.
     pub(super) fn send(&self, mut bytes: Vec<u8>) {
         let state = &mut *self.network.0.state.lock();
         if bytes.len() > 1 && state.random.random_ratio(1, 30) {
             let at = state.random.random_range(1..bytes.len());
             let rest = bytes.split_off(at);
-            self.pipe.push(Instant::now() + state.latency(self.way), Packet::Data(bytes));
+            self.pipe.push(Instant::now() + state.latency(self.route), Packet::Data(bytes));
             bytes = rest;
         }
-        self.pipe.push(Instant::now() + state.latency(self.way), Packet::Data(bytes));
+        self.pipe.push(Instant::now() + state.latency(self.route), Packet::Data(bytes));
     }
 
     pub(super) fn end(&self) {
-        let latency = self.network.0.state.lock().latency(self.way);
+        let latency = self.network.0.state.lock().latency(self.route);
         self.pipe.push(Instant::now() + latency, Packet::End);
     }
 }

@@ -8,26 +8,26 @@ use std::task::{Context, Poll, Waker};
 use parking_lot::Mutex;
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// What comes out of a pipe.
+/// A packet that a pipe delivers.
 #[derive(Debug)]
 pub(crate) enum Packet {
     Data(Vec<u8>),
     /// The other side has closed the connection.
     End,
-    /// The connection has been torn down.
+    /// The connection has been reset.
     Reset,
 }
 
-/// One direction of one connection: what is put in comes out in the same order, after a while.
+/// One direction of one connection. A pipe delivers packets in order, each after a delay.
 #[derive(Debug, Default)]
 pub(super) struct Pipe(Mutex<Content>);
 
 #[derive(Debug, Default)]
 struct Content {
     packets: VecDeque<(Instant, Packet)>,
-    /// Nothing comes out, and nothing is lost.
+    /// The pipe delivers nothing, but keeps its packets.
     held: bool,
-    /// Nothing goes in any more.
+    /// The pipe takes no more packets.
     closed: bool,
     reader: Option<Waker>,
 }
@@ -41,7 +41,7 @@ impl Pipe {
         self.0.lock().closed
     }
 
-    /// Puts a packet in that is to come out at `at`, but not before those that are in.
+    /// Sends a packet, which arrives at `at`, but not before earlier packets.
     pub(super) fn push(&self, at: Instant, packet: Packet) {
         let mut content = self.0.lock();
         if content.closed {
@@ -53,8 +53,8 @@ impl Pipe {
         content.wake();
     }
 
-    /// Tears it: of what is under way, the first `kept` packets come out, then the end.
-    pub(super) fn tear(&self, kept: usize) {
+    /// Resets the pipe: it delivers the first `kept` packets in flight, and then the reset.
+    pub(super) fn reset(&self, kept: usize) {
         let mut content = self.0.lock();
         content.closed = true;
         content.packets.truncate(kept);
@@ -67,8 +67,8 @@ impl Pipe {
         self.0.lock().held
     }
 
-    /// How many packets are under way.
-    pub(super) fn under_way(&self) -> usize {
+    /// Returns the number of packets in flight.
+    pub(super) fn in_flight(&self) -> usize {
         self.0.lock().packets.len()
     }
 
@@ -76,8 +76,8 @@ impl Pipe {
         self.0.lock().held = true;
     }
 
-    /// Lets what was held come out, not before `at`.
-    pub(super) fn let_go(&self, at: Instant) {
+    /// Delivers packets again. Held packets arrive at `at` or later.
+    pub(super) fn resume(&self, at: Instant) {
         let mut content = self.0.lock();
         content.held = false;
         content.packets.iter_mut().for_each(|(due, _)| *due = at.max(*due));
@@ -93,7 +93,7 @@ impl Content {
     }
 }
 
-/// The end of a pipe that things come out of.
+/// The receiving end of a pipe.
 #[derive(Debug)]
 pub(crate) struct Receiver {
     pipe: Arc<Pipe>,

@@ -10,12 +10,12 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::pipe::{Packet, Receiver};
 use super::{Direction, Network, Sender};
 
-/// A client's end of a connection. When it is dropped, what was written before still gets there.
+/// A client's end of a connection. Bytes that were written before it is dropped still arrive.
 #[derive(Debug)]
 pub(crate) struct Stream {
     sender: Sender,
     receiver: Receiver,
-    /// What has come in and was not read yet.
+    /// Bytes that have arrived and have not been read.
     unread: Vec<u8>,
     ended: bool,
 }
@@ -89,12 +89,12 @@ pub(crate) struct Dial {
 }
 
 impl Dial {
-    /// Asks the server for a connection, and waits for its answer.
+    /// Connects to the server, and waits for its answer.
     async fn open(&self) -> io::Result<Stream> {
         let Self { network, client, server } = self;
-        network.passes(*client, *server, Direction::ToServer).await;
+        network.wait_for_passage(*client, *server, Direction::ToServer).await;
         let accepted = network.accept(*client, *server);
-        network.passes(*client, *server, Direction::ToClient).await;
+        network.wait_for_passage(*client, *server, Direction::ToClient).await;
         accepted
     }
 }
