@@ -1,0 +1,5 @@
+//! The public API as an application sees it, in another crate.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod errors;
