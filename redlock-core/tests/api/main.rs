@@ -2,4 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod auto_traits;
 mod errors;
+mod guards;
+mod keys;
+mod requests;
