@@ -66,7 +66,7 @@ async fn a_value_that_is_no_key_is_an_error_of_the_acquisition() {
     assert!(matches!(&error, LockError::InvalidKey(KeyError::WrongType { .. })), "{error}");
     let error = locks.lock(rendered).fenced().try_acquire().await.unwrap_err();
     assert!(matches!(&error, LockError::InvalidKey(KeyError::WrongType { .. })), "{error}");
-    for request in [locks.lock(""), locks.lock(String::new()), locks.lock(&String::new())] {
+    for request in [locks.lock(""), locks.lock(String::new())] {
         let error = request.acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidKey(KeyError::Empty)), "{error}");
     }
