@@ -1,6 +1,6 @@
 //! Names and spans of the generated code that cannot meet those of the user's code.
 
-use proc_macro2::{Ident, Span};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::format_ident;
 use syn::spanned::Spanned;
 
@@ -18,4 +18,13 @@ pub(crate) fn mixed() -> Span {
 /// The same, for code whose errors belong to something of the user's.
 pub(crate) fn located(tokens: &impl Spanned) -> Span {
     mixed().located_at(tokens.span())
+}
+
+/// The same tokens, for code whose errors belong to the place `span`.
+pub(crate) fn placed_at(span: Span, tokens: TokenStream) -> TokenStream {
+    let place = |mut token: TokenTree| {
+        token.set_span(token.span().located_at(span));
+        token
+    };
+    tokens.into_iter().map(place).collect()
 }

@@ -7,6 +7,7 @@ use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Lit};
 
 use crate::duration::{TimeUnit, Written};
+use crate::hygiene::placed_at;
 use crate::key::ungrouped;
 use crate::value::{flag, once, value};
 
@@ -69,7 +70,8 @@ impl Options {
             }
         });
         let checks = self.setters.iter().map(|Setter { option, span, .. }| {
-            quote_spanned!(*span=> const _: () = #private::assert_valid(&OPTIONS, #option);)
+            let assert_valid = placed_at(*span, quote!(#private::assert_valid));
+            quote_spanned!(*span=> const _: () = #assert_valid(&OPTIONS, #option);)
         });
         quote! {{
             const OPTIONS: #private::LockOptions =

@@ -65,7 +65,8 @@ use crate::terms::Terms;
 /// # Examples
 ///
 /// ```
-/// ///
+/// use std::time::Duration;
+///
 /// use axum::{Extension, Router, routing::post};
 /// use redlock_axum::{LockLayer, LockManager};
 ///

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use axum::Extension;
 use axum::http::Method;
-use redlock_axum::{HeldLock, LockManager, MemoryNode};
+use redlock_axum::{Dialect, HeldLock, LockManager, LockOptions, MemoryNode};
 use redlock_logs::Logs;
 use tokio::time::timeout;
 
@@ -21,6 +21,9 @@ on_each_front_end![
     a_contended_request_is_refused_and_its_handler_never_called,
     a_request_waits_for_the_lock_as_long_as_its_wait_time,
     a_request_that_waits_for_ever_gets_the_lock_at_last,
+    the_lock_has_the_dialect_that_the_options_name,
+    switches_can_be_switched_off,
+    options_can_be_set_all_at_once,
     after_the_shutdown_requests_are_refused_as_unavailable,
     without_a_manager_requests_are_refused_and_the_log_names_the_line_to_add,
 ];
@@ -149,4 +152,52 @@ async fn without_a_manager_requests_are_refused_and_the_log_names_the_line_to_ad
         assert!(!answer.body.contains("Extension"), "{}", answer.body);
     })
     .await;
+}
+
+/// A lock of one dialect is no lock in the other, and at the same key an error.
+async fn the_lock_has_the_dialect_that_the_options_name(front_end: FrontEnd) {
+    let app = app!(
+        front_end, [dialect = redisson], [.dialect(Dialect::Redisson)],
+        async fn handler() {}
+    );
+    for (dialect, expected) in [(Dialect::Redisson, 409), (Dialect::Plain, 500)] {
+        let holder = LockManager::builder().memory_node(&app.node).connect().await.unwrap();
+        let guard = holder.lock(KEY).dialect(dialect).try_acquire().await.unwrap();
+        assert_eq!(app.post().await.status, expected, "{dialect:?}");
+        guard.release().await.unwrap();
+        assert_eq!(app.post().await.status, 200, "{dialect:?}");
+    }
+}
+
+/// So that a configuration can decide.
+async fn switches_can_be_switched_off(front_end: FrontEnd) {
+    let app = app!(
+        front_end,
+        [renew = false, keep = false, reentrant = false, fenced = false],
+        [.renew(true).keep(true).reentrant(true).fenced(true)
+            .renew(false).keep(false).reentrant(false).fenced(false)],
+        async fn handler(
+            Extension(node): Extension<MemoryNode>,
+            fenced: Option<redlock_axum::FencedLock>,
+        ) -> String {
+            assert!(fenced.is_none());
+            node.time_to_live(KEY).unwrap().as_millis().to_string()
+        }
+    );
+    assert_eq!(app.post().await.status, 200);
+    assert!(app.node.is_empty(), "it was kept");
+}
+
+/// Those that were set before are forgotten. The attribute has no such form: its arguments stand together.
+async fn options_can_be_set_all_at_once(front_end: FrontEnd) {
+    const OPTIONS: LockOptions = LockOptions::new().expire(MINUTE);
+    let app = app!(
+        front_end, [expire = 60], [.keep(true).options(OPTIONS)],
+        async fn handler(Extension(node): Extension<MemoryNode>) -> String {
+            node.time_to_live(KEY).unwrap().as_secs().to_string()
+        }
+    );
+    let left: u64 = app.post().await.body.parse().unwrap();
+    assert!((55..=60).contains(&left), "{left}");
+    assert!(app.node.is_empty(), "it was kept");
 }

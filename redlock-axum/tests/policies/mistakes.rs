@@ -228,7 +228,7 @@ fn options_that_do_not_go_together_are_the_same_mistakes_as_in_a_layer() {
     );
     assert_eq!(
         message(check(|l| l.min_hold(MINUTE), |p| p.min_hold(MINUTE))),
-        "min_hold is 60s, but must be at most the lease, expire"
+        "min_hold is 60s, but must be at most the lease (expire) of 5s"
     );
     assert_eq!(
         message(check(

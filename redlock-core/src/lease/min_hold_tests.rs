@@ -308,23 +308,3 @@ async fn an_acquisition_that_a_shutdown_overtakes_does_not_stay() {
         assert!(memory.is_empty(), "{way:?}: {:?}", memory.time_to_live("a"));
     }
 }
-
-#[tokio::test(start_paused = true)]
-async fn a_min_hold_beyond_the_lease_or_together_with_keep_is_an_invalid_option() {
-    let locks = LockManager::in_memory();
-    let request = || locks.lock("a").expire(LEASE);
-    for (request, expected) in [
-        (
-            request().min_hold(31 * SECOND),
-            "min_hold is 31s, but must be at most the lease (expire) of 30s",
-        ),
-        (
-            request().min_hold(SECOND).keep(true),
-            "min_hold is 1s, but must be left out with keep, which holds the lock for its whole lease",
-        ),
-    ] {
-        let error = request.try_acquire().await.unwrap_err();
-        assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
-        assert_eq!(error.to_string(), expected);
-    }
-}

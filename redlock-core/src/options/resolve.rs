@@ -64,16 +64,22 @@ struct BrokenRule {
     value: Duration,
     /// The range of the option; `None` if its value does not go together with another option.
     allowed: Option<&'static str>,
+    /// The value of the other option that the range depends on.
+    bound: Option<Duration>,
     /// The rule, without the value.
     message: &'static str,
 }
 
 macro_rules! out_of_range {
     ($option:literal, $value:expr, $allowed:expr) => {
+        out_of_range!($option, $value, $allowed, None)
+    };
+    ($option:literal, $value:expr, $allowed:expr, $bound:expr) => {
         Some(BrokenRule {
             option: $option,
             value: $value,
             allowed: Some($allowed),
+            bound: $bound,
             message: concat!($option, " must be ", $allowed),
         })
     };
@@ -85,6 +91,7 @@ macro_rules! conflict {
             option: $option,
             value: $value,
             allowed: None,
+            bound: None,
             message: concat!($option, " ", $rule),
         })
     };
@@ -161,7 +168,12 @@ impl LockOptions {
             if let Some(expire) = self.expire
                 && is_shorter(expire, min_hold)
             {
-                return out_of_range!("min_hold", min_hold, "at most the lease, expire");
+                return out_of_range!(
+                    "min_hold",
+                    min_hold,
+                    "at most the lease (expire)",
+                    Some(expire)
+                );
             }
         }
         None
@@ -178,9 +190,10 @@ impl LockOptions {
 
 impl From<BrokenRule> for InvalidOption {
     fn from(rule: BrokenRule) -> Self {
-        let BrokenRule { option, value, allowed, message } = rule;
+        let BrokenRule { option, value, allowed, bound, message } = rule;
+        let bound = bound.map_or_else(String::new, |bound| format!(" of {bound:?}"));
         match allowed {
-            Some(allowed) => Self::new(option, format!("{value:?}"), allowed),
+            Some(allowed) => Self::new(option, format!("{value:?}"), format!("{allowed}{bound}")),
             None => Self::conflict(option, message),
         }
     }

@@ -12,6 +12,7 @@ use crate::{Dialect, LockError, LockManager, LockManagerBuilder};
 const NANOSECOND: Duration = Duration::from_nanos(1);
 const SECOND: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(10);
+const TOO_SHORT: Duration = Duration::from_nanos(9_999_999);
 const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 const NONE: LockOptions = LockOptions::new();
@@ -43,10 +44,7 @@ fn the_limits_are_inclusive() {
 fn an_option_out_of_its_range_is_named_with_its_value_and_the_range() {
     for (options, expected) in [
         (NONE.expire(Duration::ZERO), "expire is 0ns, but must be from 10 ms to 7 days"),
-        (
-            NONE.expire(SHORTEST - NANOSECOND),
-            "expire is 9.999999ms, but must be from 10 ms to 7 days",
-        ),
+        (NONE.expire(TOO_SHORT), "expire is 9.999999ms, but must be from 10 ms to 7 days"),
         (
             NONE.expire(LONGEST + NANOSECOND),
             "expire is 604800.000000001s, but must be from 10 ms to 7 days",
@@ -76,7 +74,7 @@ fn options_that_do_not_go_together_are_named() {
         (
             NONE.expire(SECOND).min_hold(SECOND + NANOSECOND),
             "min_hold",
-            "min_hold is 1.000000001s, but must be at most the lease, expire",
+            "min_hold is 1.000000001s, but must be at most the lease (expire) of 1s",
         ),
     ] {
         let error = options.check().unwrap_err();
@@ -115,7 +113,7 @@ fn a_broken_rule_is_reported_for_its_own_option_only() {
 async fn an_acquisition_checks_its_options() {
     let locks = LockManager::in_memory();
     for options in [
-        NONE.expire(SHORTEST - NANOSECOND),
+        NONE.expire(TOO_SHORT),
         NONE.wait_time(LONGEST + NANOSECOND),
         NONE.max_hold(Duration::ZERO),
         NONE.expire(SECOND).max_hold(SECOND),
@@ -125,7 +123,7 @@ async fn an_acquisition_checks_its_options() {
     ] {
         let error = locks.lock("a").options(options).acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidOption(_)), "{options:?}: {error}");
-        let error = locks.lock("a").options(options).fenced().try_acquire().await.unwrap_err();
+        let error = locks.lock("a").options(options).fenced().acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidOption(_)), "{options:?}: {error}");
     }
 }
