@@ -25,15 +25,20 @@ impl<S> LockService<S> {
     /// # Examples
     ///
     /// ```
+    /// use std::convert::Infallible;
+    ///
     /// use axum::body::Body;
     /// use http::{Request, Response};
     /// use redlock_axum::{LockLayer, LockManager, LockService};
     /// use tower::{ServiceExt, service_fn};
     ///
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), std::convert::Infallible> {
-    /// let import = service_fn(async |_: Request<Body>| Ok(Response::new(Body::from("imported"))));
+    /// async fn import(_: Request<Body>) -> Result<Response<Body>, Infallible> {
+    ///     Ok(Response::new(Body::from("imported")))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
     /// let layer = LockLayer::new("import").manager(LockManager::in_memory());
-    /// let service = LockService::new(import, layer);
+    /// let service = LockService::new(service_fn(import), layer);
     /// let response = service.oneshot(Request::new(Body::empty())).await?;
     /// assert_eq!(response.status(), 200);
     /// # Ok(()) }

@@ -1,4 +1,4 @@
-//! What a [`FencedLock`] says about its lock.
+//! The methods of a [`FencedLock`] in a handler.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::support::post;
 
 const LONG: Duration = Duration::from_secs(60);
-/// How long a test waits for what must happen.
+/// A test fails if it waits for longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 fn lock(expire: Duration) -> LockLayer {

@@ -30,13 +30,13 @@ pub enum Vote {
 }
 
 impl Vote {
-    /// Creates a [`Held`](Self::Held) vote. `remaining` is what is left of the other holder's lease on this
-    /// node, `None` if the node does not know it.
+    /// Creates a [`Held`](Self::Held) vote. `remaining` is the rest of the holder's lease on this node, or
+    /// `None` if the node does not know it.
     pub const fn held(remaining: Option<Duration>) -> Self {
         Self::Held { remaining }
     }
 
-    /// Creates a [`Foreign`](Self::Foreign) vote. `found` is what stands at the key.
+    /// Creates a [`Foreign`](Self::Foreign) vote, for a key that holds something else than a lock.
     pub const fn foreign(found: ForeignKind) -> Self {
         Self::Foreign { found }
     }

@@ -1,4 +1,4 @@
-//! What a guard says about its lock, and that it can be stored.
+//! A guard, its handle and its loss: stored in a struct, and asked for the state of the lock.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tokio::time::timeout;
 
 const SHORT: Duration = Duration::from_millis(300);
 const LONG: Duration = Duration::from_secs(60);
-/// How long a test waits for what must happen.
+/// A test fails if it waits for longer.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A struct that names all types of a held lock, without a box or a type parameter.

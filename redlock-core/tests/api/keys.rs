@@ -1,4 +1,4 @@
-//! The types that a key is made from, and the ones that a request takes.
+//! The types that become a key, and the argument of `LockManager::lock`.
 
 use std::collections::{BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! The tokens of product code: without comments, and without what only tests or rustdoc compile.
+//! The tokens of product code, without comments and without code that only tests or rustdoc compile.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::parse::Parser;
@@ -37,7 +37,7 @@ fn add(stream: TokenStream, tokens: &mut Vec<Token>) {
                 let attribute = Attribute::parse_outer.parse2(attribute.into_iter().collect());
                 let attributes = attribute.unwrap_or_default();
                 if only_for_tests(&attributes) {
-                    // What it stands before ends with a block, a semicolon or a comma.
+                    // The item behind the attribute ends with a block, a semicolon or a comma.
                     stream.by_ref().find(is_end);
                 } else if !attributes.iter().any(|attribute| attribute.path().is_ident("doc")) {
                     add(brackets.stream(), tokens);
