@@ -25,6 +25,7 @@ pub enum SetupError {
     Route(String),
     /// The key template names a placeholder that the route lacks.
     #[error("the key has the placeholder {{{name}}}, but the route has {}", list(.available))]
+    #[non_exhaustive]
     UnknownPlaceholder {
         /// The placeholder's name.
         name: String,
@@ -33,6 +34,7 @@ pub enum SetupError {
     },
     /// Another policy is there for the same route and method.
     #[error("policy {other} is for the same route{}", for_method(.method.as_ref()))]
+    #[non_exhaustive]
     Duplicate {
         /// The other policy's place in the table, counted from 1.
         other: usize,

@@ -148,7 +148,7 @@ impl HeldLock {
     pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
         match self.0.handle() {
             Some(handle) => handle.extend(expire).await,
-            None => Err(ExtendError::Lost { key: self.key().clone(), votes: Votes::default() }),
+            None => Err(ExtendError::lost(self.key().clone(), Votes::default())),
         }
     }
 

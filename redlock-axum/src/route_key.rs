@@ -9,7 +9,7 @@ use axum::extract::{FromRequestParts, MatchedPath, RawPathParams};
 use axum::routing::any;
 use http::request::Parts;
 use http::{Request, StatusCode};
-use redlock_core::{KeyError, KeyTemplate, LockKey};
+use redlock_core::{KeyTemplate, LockKey};
 use tower_service::Service;
 
 use crate::rejection::LockRejection;
@@ -28,7 +28,8 @@ pub(crate) async fn render(
         Err(RawPathParamsRejection::InvalidUtf8InPathParam(error)) => {
             return Err(LockRejection::not_utf8(&error));
         }
-        Err(_) => return Err(unknown_placeholder(template)),
+        // There are no values here, so that the error names the template's first placeholder.
+        Err(_) => return Ok(template.render([])?),
     };
     for name in template.placeholders() {
         if params.iter().filter(|(known, _)| *known == name).count() > 1 {
@@ -78,9 +79,4 @@ async fn is_in_nest_service(parts: &Parts) -> bool {
     *request.extensions_mut() = parts.extensions.clone();
     let Ok(response) = PROBE.clone().call(request).await;
     response.status() != FALLBACK
-}
-
-fn unknown_placeholder(template: &KeyTemplate) -> LockRejection {
-    let name = template.placeholders().next().unwrap_or_default().to_owned();
-    KeyError::UnknownPlaceholder { name, available: Vec::new() }.into()
 }

@@ -12,15 +12,16 @@ use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use http::{Method, StatusCode, header};
 use redlock_axum::{
-    KeyError, KeyTemplate, LockError, LockKey, LockLayer, LockManager, LockRejection, LostError,
-    NodeError, RejectionKind, Vote, Votes,
+    ForeignKind, KeyPart, KeyTemplate, LockError, LockKey, LockLayer, LockManager, LockRejection,
+    LostError, MemoryNode, NodeError, RejectionKind, Vote, Votes, scope,
 };
 use redlock_logs::Logs;
 use serde_json::{Value, json};
+use support::voting_node::VotingNode;
 use support::{hold, memory, post, send, text};
 
 fn contended(remaining: Option<Duration>) -> LockError {
-    LockError::Contended { key: key(), remaining, votes: Votes::default() }
+    LockError::contended(key(), remaining, Votes::default())
 }
 
 fn unavailable() -> LockError {
@@ -30,7 +31,19 @@ fn unavailable() -> LockError {
 fn unavailable_on(node: &str) -> LockError {
     let error = NodeError::NotConnected("refused".into());
     let votes = [(Arc::from(node), Some(Vote::Failed(error)))];
-    LockError::Unavailable { key: key(), votes: votes.into_iter().collect() }
+    LockError::unavailable(key(), votes.into_iter().collect())
+}
+
+/// Of two callers that wait behind a holder one is refused, because only one may wait.
+async fn too_many_waiters() -> LockError {
+    let locks = LockManager::builder().memory_node(&MemoryNode::new()).max_waiters(1);
+    let locks = locks.connect().await.unwrap();
+    let _guard = hold(&locks, "k").await;
+    let wait = || locks.lock("k").wait_forever().acquire();
+    let refused = tokio::select! { refused = wait() => refused, refused = wait() => refused };
+    let error = refused.unwrap_err();
+    assert!(matches!(error, LockError::TooManyWaiters { limit: 1, .. }), "{error}");
+    error
 }
 
 fn key() -> LockKey {
@@ -82,14 +95,14 @@ async fn the_status_for_contention_changes_no_other() {
 
 #[tokio::test]
 async fn too_few_nodes_and_too_many_waiters_are_an_unavailable_service() {
-    let timed_out = LockError::TimedOut {
-        key: key(),
-        elapsed: Duration::from_secs(1),
-        expire: Duration::from_secs(1),
-        votes: Votes::default(),
-    };
-    let too_many = LockError::TooManyWaiters { key: key(), limit: 100 };
-    for error in [unavailable(), timed_out, too_many, LockError::ShutDown] {
+    // The grant comes after the end of the lease.
+    let late = VotingNode::new(|| {
+        std::thread::sleep(Duration::from_millis(20));
+        Vote::Granted
+    });
+    let timed_out = late.refusal(Duration::from_millis(10)).await;
+    assert!(matches!(timed_out, LockError::TimedOut { .. }), "{timed_out}");
+    for error in [unavailable(), timed_out, too_many_waiters().await, LockError::ShutDown] {
         let rejection = LockRejection::from(error);
         assert_eq!(rejection.kind(), RejectionKind::Unavailable);
         assert_eq!(retry_after(&rejection.clone().into_response()), Some("1"));
@@ -99,21 +112,21 @@ async fn too_few_nodes_and_too_many_waiters_are_an_unavailable_service() {
 
 #[tokio::test]
 async fn a_value_that_no_key_can_be_made_of_is_named_to_the_client() {
-    let id = || Some("id".to_owned());
-    for (error, detail) in [
-        (KeyError::EmptyPart { name: id() }, "the parameter id is empty"),
-        (KeyError::EmptyPart { name: None }, "a value that identifies the resource is empty"),
-        (KeyError::Empty, "a value that identifies the resource is empty"),
+    let render = |template: &str, id| KeyTemplate::new(template).unwrap().render([("id", id)]);
+    for (key, detail) in [
+        (render("order:{id}", ""), "the parameter id is empty"),
         (
-            KeyError::WrongType { name: "id".into(), expected: "a UUID" },
-            "the parameter id is not a UUID",
+            LockKey::new(format!("order:{}", KeyPart(""))),
+            "a value that identifies the resource is empty",
         ),
+        (LockKey::new(""), "a value that identifies the resource is empty"),
+        (render("order:{id:uuid}", "4711"), "the parameter id is not a UUID"),
         (
-            KeyError::ControlCharacter { index: 3 },
+            LockKey::new("order\n"),
             "a value that identifies the resource contains a control character",
         ),
     ] {
-        let rejection = LockRejection::from(error);
+        let rejection = LockRejection::from(key.unwrap_err());
         assert_eq!(rejection.kind(), RejectionKind::InvalidKey);
         assert_eq!(rejection.retry_after(), None);
         assert_eq!(retry_after(&rejection.clone().into_response()), None);
@@ -126,7 +139,9 @@ async fn a_value_that_no_key_can_be_made_of_is_named_to_the_client() {
 
 #[tokio::test]
 async fn a_misconfiguration_is_told_to_the_log_and_not_to_the_client() {
-    let foreign = LockError::ForeignKey { key: key(), votes: Votes::default() };
+    let foreign = VotingNode::new(|| Vote::foreign(ForeignKind::WrongType));
+    let foreign = foreign.refusal(Duration::from_secs(5)).await;
+    assert!(matches!(foreign, LockError::ForeignKey { .. }), "{foreign}");
     let out_of_range =
         LockManager::in_memory().lock("k").expire(Duration::ZERO).try_acquire().await.unwrap_err();
     let unknown = KeyTemplate::new("{id}").unwrap().render([]).unwrap_err();
@@ -181,7 +196,12 @@ fn the_application_gets_the_error_behind_the_rejection() {
 #[tokio::test]
 async fn a_lock_within_itself_is_a_server_error_and_the_log_says_what_to_do() {
     let logs = Logs::collect();
-    let rejection = LockRejection::from(LockError::AlreadyHeld { key: key() });
+    let locks = LockManager::in_memory();
+    let within_itself = scope(async {
+        let _guard = hold(&locks, "order:4711").await;
+        locks.lock("order:4711").wait_forever().acquire().await.unwrap_err()
+    });
+    let rejection = LockRejection::from(within_itself.await);
     assert_eq!(rejection.kind(), RejectionKind::AlreadyHeld);
     assert_eq!(rejection.retry_after(), None);
     assert_eq!(

@@ -297,7 +297,7 @@ mod tests {
             let text = pieces.concat();
             match KeyTemplate::new(&text) {
                 Ok(_) => prop_assert_eq!(unseparated(&text), None),
-                Err(TemplateError::NotSeparated { first, second }) => {
+                Err(TemplateError::NotSeparated { first, second, .. }) => {
                     prop_assert_eq!(unseparated(&text), Some((&*first, &*second)));
                 }
                 Err(error) => prop_assert!(false, "{}: {}", text, error),
@@ -317,7 +317,7 @@ mod tests {
             let start = format!("`{{{name}}}` is not a placeholder's name; a name is made of");
             assert!(message.starts_with(&start), "{message}");
             let refusal = KeyTemplate::new(&text).unwrap_err();
-            assert_eq!(refusal, TemplateError::BadName { name: name.to_owned() });
+            assert!(matches!(&refusal, TemplateError::BadName { name: bad, .. } if bad == name));
         }
     }
 

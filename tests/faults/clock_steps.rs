@@ -100,7 +100,7 @@ async fn a_majority_that_is_stepped_forward_grants_nothing_for_the_longest_lease
     nodes.are_warned("wall clock was stepped forward", 2).await;
     let error = try_acquire(&locks, "other").await.unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
-    let [NodeError::ClockStepped { by, votes_in }, NodeError::ClockStepped { .. }] =
+    let [NodeError::ClockStepped { by, votes_in, .. }, NodeError::ClockStepped { .. }] =
         stepped(&error)[..]
     else {
         panic!("{error}");

@@ -136,7 +136,7 @@ async fn servers_that_were_all_just_started_can_be_connected_to_and_grant_nothin
     let waiting = locks.lock(KEY).wait_time(SOON).acquire();
     let error = waiting.await.unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
-    let NodeError::Restarted { ago: Some(ago), votes_in } = restarted(&error)[0] else {
+    let NodeError::Restarted { ago: Some(ago), votes_in, .. } = restarted(&error)[0] else {
         panic!("{error}");
     };
     assert!(ago <= started.elapsed() && ago + votes_in == LEASE, "{error}");

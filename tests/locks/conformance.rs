@@ -251,7 +251,7 @@ async fn a_refusal_tells_how_long_the_holder_may_stay_and_what_each_node_said(no
     let _guard = one.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     nodes.all_hold(KEY).await;
     let error = other.lock(KEY).expire(SHORT).try_acquire().await.unwrap_err();
-    let LockError::Contended { key, remaining: Some(remaining), votes } = &error else {
+    let LockError::Contended { key, remaining: Some(remaining), votes, .. } = &error else {
         panic!("{error}");
     };
     assert_eq!(key.as_str(), KEY);

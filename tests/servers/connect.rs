@@ -36,7 +36,9 @@ async fn the_same_server_twice_is_refused_under_two_names_too() {
     for again in names {
         let urls = [servers[0].url(), servers[1].url(), again.clone()];
         let error = LockManager::connect(urls).await.unwrap_err();
-        let ConnectError::SameServer { first, second } = &error else { panic!("{again}: {error}") };
+        let ConnectError::SameServer { first, second, .. } = &error else {
+            panic!("{again}: {error}")
+        };
         assert!(first.contains(&servers[0].port().to_string()) || first.contains("sock"));
         assert!(error.to_string().contains(&**second), "{error}");
     }
@@ -95,7 +97,7 @@ async fn without_a_quorum_each_node_tells_its_reason() {
     let error = LockManager::connect(urls).await.unwrap_err();
     assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
 
-    let ConnectError::Unavailable { connected: 1, quorum: 3, votes } = &error else {
+    let ConnectError::Unavailable { connected: 1, quorum: 3, votes, .. } = &error else {
         panic!("{error}");
     };
     let votes: Vec<_> = votes.iter().collect();

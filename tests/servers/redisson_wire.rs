@@ -34,7 +34,7 @@ async fn owners(probe: &mut Probe, key: &str) -> HashMap<String, String> {
 fn foreign_kind(error: &LockError) -> Option<ForeignKind> {
     let LockError::ForeignKey { votes, .. } = error else { return None };
     votes.iter().find_map(|(_, vote)| match vote {
-        Some(Vote::Foreign { found }) => Some(*found),
+        Some(Vote::Foreign { found, .. }) => Some(*found),
         _ => None,
     })
 }

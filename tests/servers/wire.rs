@@ -149,7 +149,7 @@ async fn a_key_that_is_no_lock_is_told_from_one_that_is_held() {
         let error = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap_err();
         let LockError::ForeignKey { votes, .. } = &error else { panic!("{expected}: {error}") };
         let found = votes.iter().find_map(|(_, vote)| match vote {
-            Some(Vote::Foreign { found }) => Some(*found),
+            Some(Vote::Foreign { found, .. }) => Some(*found),
             _ => None,
         });
         assert_eq!(found, Some(expected), "{error}");

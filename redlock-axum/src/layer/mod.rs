@@ -178,6 +178,6 @@ impl<S> Layer<S> for LockLayer {
 
     // axum may call this for every connection, or even every request.
     fn layer(&self, inner: S) -> Self::Service {
-        LockService::new(inner, Arc::clone(&self.terms), Arc::clone(&self.setup))
+        LockService::new(inner, self.clone())
     }
 }

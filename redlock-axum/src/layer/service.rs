@@ -5,12 +5,13 @@ use axum::response::{IntoResponse, Response};
 use http::Request;
 use tower_service::Service;
 
+use super::LockLayer;
 use crate::future::ResponseFuture;
 use crate::locked;
 use crate::setup::Setup;
 use crate::terms::Terms;
 
-/// Locks requests before it hands them on. Made by [`LockLayer`](super::LockLayer).
+/// Locks requests before it hands them on. Made by [`LockLayer`].
 #[derive(Debug, Clone)]
 pub struct LockService<S> {
     inner: S,
@@ -19,8 +20,47 @@ pub struct LockService<S> {
 }
 
 impl<S> LockService<S> {
-    pub(super) fn new(inner: S, terms: Arc<Terms>, setup: Arc<Setup>) -> Self {
+    /// Creates a service that locks each request as the layer says before it calls `inner`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    ///
+    /// use axum::body::Body;
+    /// use http::{Request, Response};
+    /// use redlock_axum::{LockLayer, LockManager, LockService};
+    /// use tower::{ServiceExt, service_fn};
+    ///
+    /// async fn import(_: Request<Body>) -> Result<Response<Body>, Infallible> {
+    ///     Ok(Response::new(Body::from("imported")))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Infallible> {
+    /// let layer = LockLayer::new("import").manager(LockManager::in_memory());
+    /// let service = LockService::new(service_fn(import), layer);
+    /// let response = service.oneshot(Request::new(Body::empty())).await?;
+    /// assert_eq!(response.status(), 200);
+    /// # Ok(()) }
+    /// ```
+    pub fn new(inner: S, layer: LockLayer) -> Self {
+        let LockLayer { terms, setup, reported: _ } = layer;
         Self { inner, terms, setup }
+    }
+
+    /// Gets a reference to the underlying service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// Gets a mutable reference to the underlying service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// Consumes `self`, returning the underlying service.
+    pub fn into_inner(self) -> S {
+        self.inner
     }
 }
 

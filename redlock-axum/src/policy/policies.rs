@@ -2,10 +2,8 @@ use std::sync::Arc;
 
 use axum::response::IntoResponse;
 use redlock_core::LockManager;
-use tower_layer::Layer;
 
 use super::LockPolicy;
-use super::service::PolicyService;
 use super::table::Table;
 use crate::error::PolicyError;
 use crate::rejection::LockRejection;
@@ -59,8 +57,8 @@ use crate::setup::Setup;
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct LockPolicies {
-    table: Arc<Table>,
-    setup: Arc<Setup>,
+    pub(super) table: Arc<Table>,
+    pub(super) setup: Arc<Setup>,
 }
 
 impl LockPolicies {
@@ -126,13 +124,5 @@ impl LockPolicies {
     /// Gives the policies that no request has matched since the table was made.
     pub fn unmatched(&self) -> impl Iterator<Item = &LockPolicy> {
         self.table.unmatched()
-    }
-}
-
-impl<S> Layer<S> for LockPolicies {
-    type Service = PolicyService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        PolicyService::new(inner, Arc::clone(&self.table), Arc::clone(&self.setup))
     }
 }

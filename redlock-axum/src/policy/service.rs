@@ -3,8 +3,10 @@ use std::task::{Context, Poll};
 
 use axum::response::{IntoResponse, Response};
 use http::Request;
+use tower_layer::Layer;
 use tower_service::Service;
 
+use super::policies::LockPolicies;
 use super::table::{Table, Verdict};
 use crate::future::ResponseFuture;
 use crate::locked;
@@ -12,8 +14,7 @@ use crate::rejection::LockRejection;
 use crate::route_key;
 use crate::setup::Setup;
 
-/// Locks the requests that a policy is for before it hands them on. Made by
-/// [`LockPolicies`](super::LockPolicies).
+/// Locks the requests that a policy is for before it hands them on. Made by [`LockPolicies`].
 #[derive(Debug, Clone)]
 pub struct PolicyService<S> {
     inner: S,
@@ -22,8 +23,35 @@ pub struct PolicyService<S> {
 }
 
 impl<S> PolicyService<S> {
-    pub(super) fn new(inner: S, table: Arc<Table>, setup: Arc<Setup>) -> Self {
+    /// Creates a service that locks the requests which the table has a policy for before it calls `inner`.
+    ///
+    /// A policy is found by the route that axum has matched, so `inner` stands inside of a router.
+    pub fn new(inner: S, policies: LockPolicies) -> Self {
+        let LockPolicies { table, setup } = policies;
         Self { inner, table, setup }
+    }
+
+    /// Gets a reference to the underlying service.
+    pub fn get_ref(&self) -> &S {
+        &self.inner
+    }
+
+    /// Gets a mutable reference to the underlying service.
+    pub fn get_mut(&mut self) -> &mut S {
+        &mut self.inner
+    }
+
+    /// Consumes `self`, returning the underlying service.
+    pub fn into_inner(self) -> S {
+        self.inner
+    }
+}
+
+impl<S> Layer<S> for LockPolicies {
+    type Service = PolicyService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        PolicyService::new(inner, self.clone())
     }
 }
 

@@ -86,11 +86,11 @@ impl LockRejection {
 
 fn key_detail(error: &KeyError) -> String {
     match error {
-        KeyError::EmptyPart { name: Some(name) } => format!("the parameter {name} is empty"),
-        KeyError::EmptyPart { name: None } | KeyError::Empty => {
+        KeyError::EmptyPart { name: Some(name), .. } => format!("the parameter {name} is empty"),
+        KeyError::EmptyPart { name: None, .. } | KeyError::Empty => {
             "a value that identifies the resource is empty".to_owned()
         }
-        KeyError::WrongType { name, expected } => {
+        KeyError::WrongType { name, expected, .. } => {
             format!("the parameter {name} is not {expected}")
         }
         KeyError::ControlCharacter { .. } => {

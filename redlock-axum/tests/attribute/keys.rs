@@ -141,7 +141,7 @@ async fn an_expression_that_gives_no_key_is_an_error() {
     assert!(matches!(named(&locks, "").await, Err(LockError::InvalidKey(KeyError::Empty))));
     assert!(matches!(
         named(&locks, "a\nb").await,
-        Err(LockError::InvalidKey(KeyError::ControlCharacter { index: 1 }))
+        Err(LockError::InvalidKey(KeyError::ControlCharacter { index: 1, .. }))
     ));
     assert!(matches!(
         part(&locks, "").await,

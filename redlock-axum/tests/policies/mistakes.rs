@@ -65,15 +65,15 @@ fn two_policies_for_one_method_of_a_route_are_a_mistake() {
         error.to_string(),
         "lock policy 2 (/orders/{id}): policy 1 is for the same route and POST"
     );
-    assert_eq!(
-        *mistake([get_and_post.clone(), orders()]).reason(),
-        SetupError::Duplicate { other: 1, method: None }
-    );
+    assert!(matches!(
+        mistake([get_and_post.clone(), orders()]).reason(),
+        SetupError::Duplicate { other: 1, method: None, .. }
+    ));
     // Another name for the parameter does not make it another route.
     let renamed = LockPolicy::new("/orders/{order}", "k").methods([Method::GET]);
     assert!(matches!(
         mistake([get_and_post.clone(), renamed]).reason(),
-        SetupError::Duplicate { other: 1, method: Some(Method::GET) }
+        SetupError::Duplicate { other: 1, method: Some(Method::GET), .. }
     ));
     assert!(LockPolicies::new([get_and_post, with(&[Method::PUT])]).is_ok());
 }

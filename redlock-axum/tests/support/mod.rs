@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+pub(crate) mod voting_node;
+
 use std::convert::Infallible;
 use std::future::Ready;
 use std::task::{Context, Poll};

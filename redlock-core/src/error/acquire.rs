@@ -24,6 +24,7 @@ use crate::key::{KeyError, LockKey};
 pub enum LockError {
     /// Somebody else holds the lock, and the waiting time, if there was any, is over.
     #[error("the lock {key} is held by another{}; {votes}", for_another(*.remaining))]
+    #[non_exhaustive]
     Contended {
         /// What was to be locked.
         key: LockKey,
@@ -37,6 +38,7 @@ pub enum LockError {
     },
     /// No quorum of nodes answered in time. Says nothing of who holds the lock.
     #[error("no quorum of nodes answered for the lock {key}; {votes}")]
+    #[non_exhaustive]
     Unavailable {
         /// What was to be locked.
         key: LockKey,
@@ -48,6 +50,7 @@ pub enum LockError {
     #[error(
         "the votes for the lock {key} took {elapsed:?}, which leaves nothing of its lease of {expire:?}; {votes}"
     )]
+    #[non_exhaustive]
     TimedOut {
         /// What was to be locked.
         key: LockKey,
@@ -62,6 +65,7 @@ pub enum LockError {
     /// node that the quorum depends on: it has no time to live, another type, or lives longer than
     /// any lease. It would look held for ever.
     #[error("a key that is no lock of this dialect stands at the name of the lock {key}; {votes}")]
+    #[non_exhaustive]
     ForeignKey {
         /// What was to be locked.
         key: LockKey,
@@ -78,6 +82,7 @@ pub enum LockError {
     /// wait for itself. Ask for a [reentrant](crate::LockRequest::reentrant) lock to share it. No
     /// node was asked.
     #[error("the lock {key} is held by the same request already")]
+    #[non_exhaustive]
     AlreadyHeld {
         /// What was to be locked.
         key: LockKey,
@@ -85,6 +90,7 @@ pub enum LockError {
     /// So many callers of this process wait for the lock already that one more is refused. No node
     /// was asked. See [`max_waiters`](crate::LockManagerBuilder::max_waiters).
     #[error("{limit} callers wait for the lock {key} already")]
+    #[non_exhaustive]
     TooManyWaiters {
         /// What was to be locked.
         key: LockKey,
@@ -97,6 +103,41 @@ pub enum LockError {
 }
 
 impl LockError {
+    /// Creates a [`Contended`](Self::Contended) error, for tests of code that handles a `LockError`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::{KeyError, LockError, LockKey, Votes};
+    ///
+    /// #[derive(Debug, PartialEq)]
+    /// enum ShopError {
+    ///     Busy,
+    ///     Internal,
+    /// }
+    ///
+    /// impl From<LockError> for ShopError {
+    ///     fn from(error: LockError) -> Self {
+    ///         if error.is_contended() { Self::Busy } else { Self::Internal }
+    ///     }
+    /// }
+    ///
+    /// let key = LockKey::new("order:42")?;
+    /// let contended = LockError::contended(key.clone(), None, Votes::default());
+    /// assert_eq!(ShopError::from(contended), ShopError::Busy);
+    /// let unavailable = LockError::unavailable(key, Votes::default());
+    /// assert_eq!(ShopError::from(unavailable), ShopError::Internal);
+    /// # Ok::<(), KeyError>(())
+    /// ```
+    pub fn contended(key: LockKey, remaining: Option<Duration>, votes: Votes) -> Self {
+        Self::Contended { key, remaining, votes }
+    }
+
+    /// Creates an [`Unavailable`](Self::Unavailable) error, for tests of code that handles a `LockError`.
+    pub fn unavailable(key: LockKey, votes: Votes) -> Self {
+        Self::Unavailable { key, votes }
+    }
+
     /// What each node said; `None` where none was asked.
     pub fn votes(&self) -> Option<&Votes> {
         match self {

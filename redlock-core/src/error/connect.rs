@@ -17,6 +17,7 @@ pub enum ConnectError {
     NoNodes,
     /// A URL cannot be used. The message does not repeat the URL, because it may hold a password.
     #[error("the URL of node {position} cannot be used: {reason}")]
+    #[non_exhaustive]
     InvalidUrl {
         /// Which one, counted from 1.
         position: usize,
@@ -25,6 +26,7 @@ pub enum ConnectError {
     },
     /// Two of the configured nodes are the same server, so that its vote would count twice.
     #[error("{first} and {second} are the same server; each node must be an independent Redis")]
+    #[non_exhaustive]
     SameServer {
         /// The node that came first.
         first: Arc<str>,
@@ -33,6 +35,7 @@ pub enum ConnectError {
     },
     /// Fewer nodes than a quorum could be connected to.
     #[error("only {connected} of {} nodes could be connected to, {quorum} are needed; {votes}", .votes.len())]
+    #[non_exhaustive]
     Unavailable {
         /// How many could be.
         connected: usize,

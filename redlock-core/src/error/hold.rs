@@ -11,6 +11,7 @@ pub enum ReleaseError {
     /// The lock was not held any more when the release arrived: its lease had run out, or a quorum
     /// of nodes had lost it. Somebody else may have held it since.
     #[error("the lock {key} had already expired when it was released; {votes}")]
+    #[non_exhaustive]
     Expired {
         /// What was locked.
         key: LockKey,
@@ -20,6 +21,7 @@ pub enum ReleaseError {
     /// No quorum of nodes confirmed the release in time. It goes on in the background; at the
     /// latest the lock frees itself when its lease runs out.
     #[error("no quorum of nodes confirmed the release of the lock {key} yet; {votes}")]
+    #[non_exhaustive]
     Unavailable {
         /// What was locked.
         key: LockKey,
@@ -29,6 +31,16 @@ pub enum ReleaseError {
 }
 
 impl ReleaseError {
+    /// Creates an [`Expired`](Self::Expired) error, for tests of code that handles a `ReleaseError`.
+    pub fn expired(key: LockKey, votes: Votes) -> Self {
+        Self::Expired { key, votes }
+    }
+
+    /// Creates an [`Unavailable`](Self::Unavailable) error, for tests of code that handles a `ReleaseError`.
+    pub fn unavailable(key: LockKey, votes: Votes) -> Self {
+        Self::Unavailable { key, votes }
+    }
+
     /// What each node said.
     pub fn votes(&self) -> &Votes {
         match self {
@@ -44,6 +56,7 @@ pub enum ExtendError {
     /// The lock is lost: its lease has run out, or a quorum of nodes says that somebody else holds
     /// it or nobody does. The guarded work must stop.
     #[error("the lock {key} is lost; {votes}")]
+    #[non_exhaustive]
     Lost {
         /// What was locked.
         key: LockKey,
@@ -53,6 +66,7 @@ pub enum ExtendError {
     /// No quorum of nodes confirmed the extension. The lock is still held for what
     /// [`LockGuard::remaining`](crate::LockGuard::remaining) says; trying again makes sense.
     #[error("no quorum of nodes confirmed the extension of the lock {key}; {votes}")]
+    #[non_exhaustive]
     Unavailable {
         /// What is locked.
         key: LockKey,
@@ -62,6 +76,18 @@ pub enum ExtendError {
     /// The new lease is out of range. No node was asked.
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
+}
+
+impl ExtendError {
+    /// Creates a [`Lost`](Self::Lost) error, for tests of code that handles an `ExtendError`.
+    pub fn lost(key: LockKey, votes: Votes) -> Self {
+        Self::Lost { key, votes }
+    }
+
+    /// Creates an [`Unavailable`](Self::Unavailable) error, for tests of code that handles an `ExtendError`.
+    pub fn unavailable(key: LockKey, votes: Votes) -> Self {
+        Self::Unavailable { key, votes }
+    }
 }
 
 /// The lock was lost while the work that it guards was running, and the work was stopped. It may have been

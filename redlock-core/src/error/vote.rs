@@ -12,6 +12,7 @@ pub enum Vote {
     Granted,
     /// No: another holds the lock on this node, for the given time unless it is released or
     /// extended before; no time where the node did not tell.
+    #[non_exhaustive]
     Held {
         /// What is left of the other's lease on this node.
         remaining: Option<Duration>,
@@ -19,12 +20,26 @@ pub enum Vote {
     /// No: the lock is not there (any more), so that it can neither be extended nor released.
     Gone,
     /// No: what stands at the key is no lock of this dialect.
+    #[non_exhaustive]
     Foreign {
         /// What was found.
         found: ForeignKind,
     },
     /// No vote: the node did not answer, or answered with an error.
     Failed(NodeError),
+}
+
+impl Vote {
+    /// Creates a [`Held`](Self::Held) vote. `remaining` is the rest of the holder's lease on this node, or
+    /// `None` if the node does not know it.
+    pub const fn held(remaining: Option<Duration>) -> Self {
+        Self::Held { remaining }
+    }
+
+    /// Creates a [`Foreign`](Self::Foreign) vote, for a key that holds something else than a lock.
+    pub const fn foreign(found: ForeignKind) -> Self {
+        Self::Foreign { found }
+    }
 }
 
 impl fmt::Display for Vote {
@@ -93,6 +108,7 @@ pub enum NodeError {
     /// held. It was not asked. See
     /// [`restart_guard`](crate::LockManagerBuilder::restart_guard).
     #[error("{}, votes {}in {}", restarted(*.ago), if ago.is_some() { "again " } else { "" }, rough(*.votes_in))]
+    #[non_exhaustive]
     Restarted {
         /// How long ago at least; `None` where the server does not tell (`INFO`).
         ago: Option<Duration>,
@@ -104,6 +120,7 @@ pub enum NodeError {
     /// of locks which are still held. It was not asked, or it was found while it was being asked. See
     /// [`restart_guard`](crate::LockManagerBuilder::restart_guard).
     #[error("its wall clock was stepped forward by {}, votes again in {}", rough(*.by), rough(*.votes_in))]
+    #[non_exhaustive]
     ClockStepped {
         /// By how much at least.
         by: Duration,
@@ -113,6 +130,20 @@ pub enum NodeError {
     /// It is the same server as another configured node and therefore has no vote of its own.
     #[error("it is the same server as {0}")]
     SameServer(Arc<str>),
+}
+
+impl NodeError {
+    /// Creates a [`Restarted`](Self::Restarted) error, for a node whose store was started `ago` (`None` if
+    /// the store does not say when) and whose votes count again after `votes_in`.
+    pub const fn restarted(ago: Option<Duration>, votes_in: Duration) -> Self {
+        Self::Restarted { ago, votes_in }
+    }
+
+    /// Creates a [`ClockStepped`](Self::ClockStepped) error, for a node whose wall clock was stepped forward
+    /// by at least `by` and whose votes count again after `votes_in`.
+    pub const fn clock_stepped(by: Duration, votes_in: Duration) -> Self {
+        Self::ClockStepped { by, votes_in }
+    }
 }
 
 /// What each node said, in the order of the configuration.
@@ -126,6 +157,24 @@ impl Votes {
     /// has none.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&Vote>)> {
         self.0.iter().map(|(node, vote)| (&**node, vote.as_ref()))
+    }
+
+    /// Returns the vote of the node with this name, which is host and port for a Redis server.
+    ///
+    /// Returns `None` if there is no such node, and if the node was still being asked when the others had
+    /// decided. If several nodes have this name, the first of them counts.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::{LockError, Vote};
+    ///
+    /// fn is_granted_by(node: &str, error: &LockError) -> bool {
+    ///     error.votes().and_then(|votes| votes.get(node)) == Some(&Vote::Granted)
+    /// }
+    /// ```
+    pub fn get(&self, node: &str) -> Option<&Vote> {
+        self.iter().find(|(name, _)| *name == node)?.1
     }
 
     /// How many nodes there are.

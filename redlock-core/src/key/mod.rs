@@ -143,18 +143,21 @@ pub enum KeyError {
     Empty,
     /// A value that the key is built from is empty, so that two resources could share the key.
     #[error("{} of the lock key is empty", part_name(.name.as_deref()))]
+    #[non_exhaustive]
     EmptyPart {
         /// The placeholder's name, where it is known.
         name: Option<String>,
     },
     /// The key contains a control character. Wrap values in [`KeyPart`].
     #[error("the lock key contains a control character at byte {index}")]
+    #[non_exhaustive]
     ControlCharacter {
         /// Where it stands, in bytes.
         index: usize,
     },
     /// A template names a placeholder that has no value here.
     #[error("the placeholder {{{name}}} of the lock key has no value here, there is {}", list(.available))]
+    #[non_exhaustive]
     UnknownPlaceholder {
         /// The placeholder's name.
         name: String,
@@ -163,6 +166,7 @@ pub enum KeyError {
     },
     /// A value is not of the type that its placeholder asks for.
     #[error("the part {{{name}}} of the lock key is not {expected}")]
+    #[non_exhaustive]
     WrongType {
         /// The placeholder's name.
         name: String,

@@ -198,12 +198,14 @@ pub enum TemplateError {
     Empty,
     /// A `{` without its `}`.
     #[error("the {{ at byte {index} of the key template is never closed; write {{{{ for a brace")]
+    #[non_exhaustive]
     Unclosed {
         /// Where it stands, in bytes.
         index: usize,
     },
     /// A `}` without its `{`.
     #[error("the }} at byte {index} of the key template was never opened; write }}}} for a brace")]
+    #[non_exhaustive]
     Unopened {
         /// Where it stands, in bytes.
         index: usize,
@@ -212,12 +214,14 @@ pub enum TemplateError {
     #[error(
         "`{name}` is not a placeholder's name; a name is made of letters, digits and _ and does not start with a digit"
     )]
+    #[non_exhaustive]
     BadName {
         /// The name as written.
         name: String,
     },
     /// A type that does not exist.
     #[error("`{kind}` is not a type for the placeholder {{{name}}}; there are {}", Kind::NAMES)]
+    #[non_exhaustive]
     UnknownType {
         /// The placeholder's name.
         name: String,
@@ -229,6 +233,7 @@ pub enum TemplateError {
     #[error(
         "nothing separates {{{first}}} from {{{second}}} in the key template; put a character between them that no value contains, such as `:`, `/` or `#`, but no letter, digit, -, ., _, ~ or %"
     )]
+    #[non_exhaustive]
     NotSeparated {
         /// The placeholder before.
         first: String,
@@ -237,6 +242,7 @@ pub enum TemplateError {
     },
     /// A control character outside of the placeholders.
     #[error("the key template contains a control character at byte {index}")]
+    #[non_exhaustive]
     ControlCharacter {
         /// Where it stands, in bytes.
         index: usize,

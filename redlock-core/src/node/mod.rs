@@ -121,7 +121,7 @@
 //!                 locks.insert(name, (op.token, now + lease));
 //!                 Vote::Granted
 //!             }
-//!             (Action::Acquire { .. }, Some((_, end))) => Vote::Held { remaining: Some(end - now) },
+//!             (Action::Acquire { .. }, Some((_, end))) => Vote::held(Some(end - now)),
 //!             (Action::Extend { lease, .. }, Some((token, end))) if token == op.token => {
 //!                 locks.insert(name, (token, end.max(now + lease)));
 //!                 Vote::Granted
@@ -245,6 +245,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
 /// Whether a node that owes a reply is silent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Silence {
     /// The node has been silent for this time. This process would have read a reply.
     Lasts(Duration),

@@ -29,10 +29,10 @@ fn lengths_around_the_limit_are_told_apart() {
 fn values_that_no_key_can_be_made_of_are_errors() {
     for template in ["{a}", "x:{a}", "{a:lower}", "{a:u64}", "{a:i64}", "{a:uuid}"] {
         let error = render(template, &[("a", "")]).unwrap_err();
-        assert_eq!(error, KeyError::EmptyPart { name: Some("a".into()) });
+        assert!(matches!(error, KeyError::EmptyPart { name: Some(a), .. } if a == "a"));
     }
     let part = format!("x:{}", KeyPart(&InPieces("")));
-    assert_eq!(LockKey::new(part), Err(KeyError::EmptyPart { name: None }));
+    assert!(matches!(LockKey::new(part), Err(KeyError::EmptyPart { name: None, .. })));
     // A value cannot bring a control character in, only the developer's own text.
     for control in ["\0", "\n", "\r", "\u{1b}[2J", "\u{7f}", "\u{85}", "\u{9b}"] {
         let key = render("x:{a}", &[("a", control)]).unwrap();

@@ -55,7 +55,7 @@ impl Store {
         let holder = self.locks.get_mut(name);
         if let Action::Acquire { lease, fenced, .. } = op.action {
             if let Some(holder) = holder {
-                return Vote::Held { remaining: Some(holder.end - now) }.into();
+                return Vote::held(Some(holder.end - now)).into();
             }
             self.locks.insert(name.clone(), Lock { token: op.token, end: now + lease });
             let granted = Reply::new(Vote::Granted);

@@ -142,7 +142,7 @@ async fn connect_fails_with_the_reason_of_a_node_that_is_down() {
     assert!(connecting.as_mut().now_or_never().is_none());
     nodes[0].take_down("refused");
     let error = tokio::time::timeout(SOON, connecting).await.unwrap().unwrap_err();
-    let ConnectError::Unavailable { connected: 0, quorum: 1, votes } = &error else {
+    let ConnectError::Unavailable { connected: 0, quorum: 1, votes, .. } = &error else {
         panic!("{error}");
     };
     assert_eq!(votes.iter().next(), Some(("actor-1", Some(&not_connected("refused")))));
@@ -155,7 +155,7 @@ async fn connect_fails_when_a_quorum_of_nodes_is_down() {
     nodes[0].take_down("refused");
     nodes[1].take_down("unplugged");
     let error = builder(&nodes).connect().await.unwrap_err();
-    let ConnectError::Unavailable { connected: 1, quorum: 2, votes } = &error else {
+    let ConnectError::Unavailable { connected: 1, quorum: 2, votes, .. } = &error else {
         panic!("{error}");
     };
     let votes: Vec<_> = votes.iter().map(|(_, vote)| vote.cloned().unwrap()).collect();

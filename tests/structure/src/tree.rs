@@ -20,8 +20,13 @@ pub(crate) struct Module {
 #[derive(Default)]
 pub(crate) struct Tree {
     pub(crate) modules: Vec<Module>,
-    /// How many files were read.
-    pub(crate) files: usize,
+    pub(crate) files: Vec<SourceFile>,
+}
+
+/// A file with product code.
+pub(crate) struct SourceFile {
+    pub(crate) path: String,
+    pub(crate) text: String,
 }
 
 /// Reads a file, if it is there.
@@ -43,7 +48,7 @@ impl Tree {
         let found = files.iter().find_map(|file| Some((file, read(file)?)));
         let (file, text) = found.ok_or_else(|| format!("cannot read {}", files.join(" or ")))?;
         let parsed = syn::parse_file(&text).map_err(|error| format!("{file}: {error}"))?;
-        self.files += 1;
+        self.files.push(SourceFile { path: file.clone(), text });
         Ok((file.clone(), parsed.items))
     }
 

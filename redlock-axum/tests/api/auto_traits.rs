@@ -1,0 +1,64 @@
+//! Compile-time checks: which types can be sent to another task, and which cannot be dereferenced.
+
+use std::convert::Infallible;
+use std::error::Error;
+use std::future::Ready;
+use std::ops::Deref;
+use std::time::Duration;
+
+use axum::Router;
+use axum::response::Response;
+use redlock_axum::{
+    FencedLock, HeldLock, LockLayer, LockPolicies, LockPolicy, LockRejection, LockService, Locks,
+    NotFenced, NotLocked, PolicyError, PolicyService, ResponseFuture, SetupError,
+};
+
+const fn is_error<E: Error + Send + Sync + 'static>() {}
+const fn is_shared<T: Clone + Send + Sync + 'static>() {}
+const fn is_sent<T: Send + 'static>() {}
+
+const _: () = {
+    is_error::<LockRejection>();
+    is_error::<NotFenced>();
+    is_error::<NotLocked>();
+    is_error::<PolicyError>();
+    is_error::<SetupError>();
+};
+
+/// axum demands this of extensions, layers and services.
+const _: () = {
+    is_shared::<FencedLock>();
+    is_shared::<HeldLock>();
+    is_shared::<LockLayer>();
+    is_shared::<LockPolicies>();
+    is_shared::<LockPolicy>();
+    is_shared::<LockRejection>();
+    is_shared::<LockService<Router>>();
+    is_shared::<Locks>();
+    is_shared::<PolicyService<Router>>();
+    is_sent::<ResponseFuture<Ready<Result<Response, Infallible>>, Infallible>>();
+};
+
+/// A handler can await each of these futures.
+const _: fn(&HeldLock, &FencedLock) = |held, fenced| {
+    fn is_send<F: Future + Send>(_: F) {}
+
+    is_send(held.extend(Duration::ZERO));
+    is_send(held.lost());
+    is_send(fenced.extend(Duration::ZERO));
+    is_send(fenced.lost());
+};
+
+/// With a `Deref`, methods that a later version adds to `HeldLock` would appear on `FencedLock` by themselves.
+/// `NoDeref` has one implementation for a type without `Deref`, and two for any other type: then its marker
+/// cannot be inferred, and this does not compile.
+const _: fn() = {
+    trait NoDeref<Marker> {
+        fn is_unambiguous() {}
+    }
+    struct HasDeref;
+    impl<T: ?Sized> NoDeref<()> for T {}
+    impl<T: ?Sized + Deref> NoDeref<HasDeref> for T {}
+
+    <FencedLock as NoDeref<_>>::is_unambiguous
+};

@@ -1,0 +1,50 @@
+//! The methods of a [`FencedLock`] in a handler.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::post as on_post;
+use redlock_axum::{ExtendError, FencedLock, LockLayer, LockManager};
+use tokio::time::timeout;
+
+use crate::support::post;
+
+const LONG: Duration = Duration::from_secs(60);
+/// A test fails if it waits for longer.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn lock(expire: Duration) -> LockLayer {
+    LockLayer::new("order:42").expire(expire).fenced(true).manager(LockManager::in_memory())
+}
+
+#[tokio::test]
+async fn it_says_what_a_held_lock_says() {
+    async fn pay(lock: FencedLock) {
+        assert_eq!(lock.key().as_str(), "order:42");
+        assert!(lock.is_valid());
+        assert!(lock.fencing_token().number() > 0);
+        assert!(lock.remaining() > Duration::ZERO && lock.remaining() < Duration::from_secs(5));
+        lock.extend(LONG).await.unwrap();
+        assert!(lock.remaining() > LONG / 2, "{:?}", lock.remaining());
+        let lock = lock.into_held_lock();
+        assert_eq!(lock.key().as_str(), "order:42");
+        assert!(lock.is_valid() && lock.remaining() > LONG / 2, "it is another lock");
+    }
+
+    let app = Router::new().route("/", on_post(pay).route_layer(lock(Duration::from_secs(5))));
+    assert_eq!(post(&app, "/").await, 200);
+}
+
+#[tokio::test]
+async fn it_says_that_the_lock_is_lost() {
+    async fn pay(lock: FencedLock) {
+        timeout(PATIENCE, lock.lost()).await.unwrap();
+        assert!(!lock.is_valid());
+        assert_eq!(lock.remaining(), Duration::ZERO);
+        let error = lock.extend(LONG).await.unwrap_err();
+        assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
+    }
+
+    let app = Router::new().route("/", on_post(pay).route_layer(lock(Duration::from_millis(300))));
+    assert_eq!(post(&app, "/").await, 200);
+}

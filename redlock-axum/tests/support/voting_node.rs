@@ -1,0 +1,52 @@
+//! A node that votes as the test says.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redlock_axum::redlock_core::node::{
+    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ReplyFuture, StatusReceiver,
+    StatusSender, Subscription,
+};
+use redlock_axum::{LockError, LockManager, Vote};
+
+/// Answers every operation with the vote that a function returns.
+#[derive(Debug)]
+pub(crate) struct VotingNode {
+    name: Arc<str>,
+    vote: fn() -> Vote,
+    status: StatusSender,
+}
+
+impl VotingNode {
+    pub(crate) fn new(vote: fn() -> Vote) -> Self {
+        Self { name: "voting".into(), vote, status: StatusSender::new(NodeStatus::Up) }
+    }
+
+    /// Returns the error of an acquisition whose only node this is.
+    pub(crate) async fn refusal(self, expire: Duration) -> LockError {
+        let locks = LockManager::builder().node(self).connect().await.unwrap();
+        locks.lock("order:4711").expire(expire).try_acquire().await.unwrap_err()
+    }
+}
+
+impl Node for VotingNode {
+    fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::default()
+    }
+
+    fn call(&self, _: Op) -> ReplyFuture {
+        ReplyFuture::ready((self.vote)())
+    }
+
+    fn subscribe(&self, _: &Arc<LockSpec>, _: Notify) -> Subscription {
+        Subscription::new(|| {})
+    }
+
+    fn status(&self) -> StatusReceiver {
+        self.status.subscribe()
+    }
+}

@@ -1,0 +1,76 @@
+//! Compile-time checks: which types can be sent to another task, and which cannot be dereferenced.
+
+use std::error::Error;
+use std::ops::Deref;
+use std::time::Duration;
+
+use redlock_core::{
+    ConnectError, ExtendError, FencedGuard, InvalidOption, KeyError, LockError, LockGuard,
+    LockHandle, LockManager, LockManagerBuilder, LockRequest, Lost, LostError, MemoryNode,
+    NodeError, ReleaseError, RunError, TemplateError, Votes, scope,
+};
+
+const fn is_error<E: Error + Send + Sync + 'static>() {}
+const fn is_shared<T: Send + Sync + 'static>() {}
+const fn is_sent<T: Send + Unpin + 'static>() {}
+
+/// The error types fit into `anyhow::Error`, `Box<dyn Error + Send + Sync>` and the result of a task.
+const _: () = {
+    is_error::<ConnectError>();
+    is_error::<ExtendError>();
+    is_error::<InvalidOption>();
+    is_error::<KeyError>();
+    is_error::<LockError>();
+    is_error::<LostError>();
+    is_error::<NodeError>();
+    is_error::<ReleaseError>();
+    is_error::<RunError>();
+    is_error::<TemplateError>();
+};
+
+const _: () = {
+    is_shared::<FencedGuard>();
+    is_shared::<LockGuard>();
+    is_shared::<LockHandle>();
+    is_shared::<LockManager>();
+    is_shared::<LockManagerBuilder>();
+    is_shared::<LockRequest>();
+    is_shared::<LockRequest<FencedGuard>>();
+    is_shared::<MemoryNode>();
+    is_shared::<Votes>();
+    is_sent::<Lost>();
+};
+
+/// A handler or a spawned task can await each of these futures.
+const _: fn(&LockManager, LockGuard, FencedGuard) = |locks, guard, fenced| {
+    fn is_send<F: Future + Send>(_: F) {}
+
+    is_send(LockManager::builder().connect());
+    is_send(locks.lock("a").acquire());
+    is_send(locks.lock("a").try_acquire());
+    is_send(locks.lock("a").fenced().acquire());
+    is_send(locks.lock("a").fenced().try_acquire());
+    is_send(scope(locks.lock("a").acquire()));
+    is_send(locks.wait_available());
+    is_send(locks.shutdown());
+    is_send(guard.extend(Duration::ZERO));
+    is_send(guard.handle().extend(Duration::ZERO));
+    is_send(guard.lost());
+    is_send(guard.release());
+    is_send(fenced.extend(Duration::ZERO));
+    is_send(fenced.release());
+};
+
+/// With a `Deref`, `(*fenced).release()` and methods that a later version adds to `LockGuard` would reach the
+/// guard without its number. `NoDeref` has one implementation for a type without `Deref`, and two for
+/// any other type: then its marker cannot be inferred, and this does not compile.
+const _: fn() = {
+    trait NoDeref<Marker> {
+        fn is_unambiguous() {}
+    }
+    struct HasDeref;
+    impl<T: ?Sized> NoDeref<()> for T {}
+    impl<T: ?Sized + Deref> NoDeref<HasDeref> for T {}
+
+    <FencedGuard as NoDeref<_>>::is_unambiguous
+};

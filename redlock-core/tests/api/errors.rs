@@ -1,0 +1,93 @@
+//! Values that an application or the author of a node builds, although their variants may get more fields.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redlock_core::{
+    ExtendError, ForeignKind, LockError, LockKey, NodeError, ReleaseError, Vote, Votes,
+};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+fn key() -> LockKey {
+    LockKey::new("order:42").unwrap()
+}
+
+fn votes() -> Votes {
+    let votes: [(Arc<str>, Option<Vote>); 3] = [
+        ("10.0.0.1:6379".into(), Some(Vote::Granted)),
+        ("10.0.0.2:6379".into(), Some(Vote::held(Some(SECOND)))),
+        ("10.0.0.3:6379".into(), None),
+    ];
+    votes.into_iter().collect()
+}
+
+#[test]
+fn a_vote_is_found_by_the_name_of_its_node() {
+    let votes = votes();
+    assert_eq!(votes.get("10.0.0.1:6379"), Some(&Vote::Granted));
+    assert_eq!(votes.get("10.0.0.2:6379"), Some(&Vote::held(Some(SECOND))));
+    assert_eq!(votes.get("10.0.0.3:6379"), None, "the node had not voted yet");
+    assert_eq!(votes.get("10.0.0.1"), None, "there is no such node");
+    assert_eq!(Votes::default().get("10.0.0.1:6379"), None);
+}
+
+#[test]
+fn the_first_of_two_nodes_with_one_name_counts() {
+    let votes: [(Arc<str>, Option<Vote>); 2] =
+        [("map".into(), None), ("map".into(), Some(Vote::Gone))];
+    assert_eq!(votes.into_iter().collect::<Votes>().get("map"), None);
+}
+
+#[test]
+fn votes_and_failures_are_built_from_their_values() {
+    for (vote, text) in [
+        (Vote::held(Some(SECOND)), "held by another for 1s"),
+        (Vote::held(None), "held by another"),
+        (
+            Vote::foreign(ForeignKind::NoTimeToLive),
+            "no lock of this dialect: a key without a time to live",
+        ),
+        (
+            Vote::Failed(NodeError::restarted(Some(SECOND), 2 * SECOND)),
+            "failed: restarted 1s ago, votes again in 2s",
+        ),
+        (
+            Vote::Failed(NodeError::restarted(None, SECOND / 2)),
+            "failed: it does not tell (INFO) when it was started, votes in 500ms",
+        ),
+        (
+            Vote::Failed(NodeError::clock_stepped(SECOND, 2 * SECOND)),
+            "failed: its wall clock was stepped forward by 1000ms, votes again in 2s",
+        ),
+    ] {
+        assert_eq!(vote.to_string(), text);
+    }
+}
+
+#[test]
+fn errors_of_an_acquisition_are_built_from_their_values() {
+    let error = LockError::contended(key(), Some(SECOND), votes());
+    assert!(error.is_contended());
+    assert!(error.to_string().starts_with("the lock order:42 is held by another for 1s; 10.0.0.1"));
+    assert_eq!(error.votes().unwrap().len(), 3);
+    let error = LockError::unavailable(key(), votes());
+    assert!(matches!(error, LockError::Unavailable { .. }));
+    assert!(error.to_string().contains("for the lock order:42; 10.0.0.1:6379 granted"), "{error}");
+}
+
+#[test]
+fn errors_of_a_held_lock_are_built_from_their_values() {
+    let lost = ExtendError::lost(key(), votes());
+    assert!(matches!(&lost, ExtendError::Lost { key: of, .. } if *of == key()), "{lost:?}");
+    assert!(lost.to_string().starts_with("the lock order:42 is lost; 10.0.0.1"), "{lost}");
+    let unavailable = ExtendError::unavailable(key(), votes());
+    assert!(matches!(unavailable, ExtendError::Unavailable { .. }), "{unavailable:?}");
+    assert!(unavailable.to_string().contains("order:42; 10.0.0.1"), "{unavailable}");
+    let expired = ReleaseError::expired(key(), votes());
+    assert!(matches!(expired, ReleaseError::Expired { .. }), "{expired:?}");
+    assert_eq!(expired.votes().len(), 3);
+    let unavailable = ReleaseError::unavailable(key(), votes());
+    assert!(matches!(unavailable, ReleaseError::Unavailable { .. }), "{unavailable:?}");
+    assert_eq!(unavailable.votes().len(), 3);
+}
