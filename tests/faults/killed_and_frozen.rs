@@ -50,8 +50,18 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
+/// The time that the fastest tenth of the requests keeps.
+fn fastest_tenth(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 10]
+}
+
 /// Serves the same requests on five healthy nodes and on five of which some have the fault, in
 /// turns, so that both see the same noise.
+///
+/// A fault costs nothing if no request waits for the faulty nodes. On a busy machine the slowest of the
+/// three healthy nodes that are left is still slower than the third of five, because the processes take
+/// turns. So the fastest tenth of the requests is compared strictly, and the median with room for the scheduler.
 async fn served_as_fast_as_healthy(fault: Fault, count: usize) {
     const REQUESTS: usize = 400;
     let _quiet = QUIET.lock().await;
@@ -71,8 +81,11 @@ async fn served_as_fast_as_healthy(fault: Fault, count: usize) {
         with.push(pair(&on_faulty, &key).await);
         without.push(pair(&on_healthy, &key).await);
     }
+    let fastest = (fastest_tenth(with.clone()), fastest_tenth(without.clone()));
+    assert!(fastest.0 <= fastest.1.mul_f64(1.5), "{:?}, healthy {:?}", fastest.0, fastest.1);
     let (with, without) = (median(with), median(without));
-    assert!(with <= without.mul_f64(1.5), "{with:?}, healthy {without:?}");
+    let allowed = without.mul_f64(1.5) + NODE_TIMEOUT / 20;
+    assert!(with <= allowed, "{with:?}, healthy {without:?}");
 }
 
 #[tokio::test]
