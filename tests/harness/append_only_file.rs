@@ -9,8 +9,9 @@ use crate::redis_server::RedisServer;
 
 /// The append-only file of a server that is down and was started with `appendonly yes`.
 ///
-/// The file survives a killed server whole, because the kernel has the data already. In a power cut, the
-/// data that has not reached the disk is lost: the file ends earlier, perhaps in the middle of a command.
+/// When the server is killed, the file stays complete, because the kernel already has the data. In a
+/// power cut, data that has not reached the disk is lost: the file ends earlier, perhaps in the middle
+/// of a command.
 #[derive(Debug)]
 pub struct AppendOnlyFile {
     path: PathBuf,

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// The range lies below the ephemeral ports of Linux and the BSDs. An outgoing connection could take an
-/// ephemeral port while its server is down for a restart. A client that keeps connecting to such a port could
-/// even connect to itself.
+/// The range of the ports for servers, below the ephemeral ports of Linux and the BSDs. An outgoing
+/// connection could take an ephemeral port while its server is down for a restart. A client that keeps
+/// connecting to such a port could even connect to itself.
 const RANGE: std::ops::Range<u16> = 10_000..32_000;
 
 /// The ports of all servers of this process, including servers that are down.

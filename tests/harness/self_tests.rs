@@ -194,8 +194,8 @@ async fn a_proxy_holds_back_and_delays_each_direction_independently() {
     assert!(begun.elapsed() >= delay * 2, "{:?}", begun.elapsed());
 }
 
-/// Requests that the proxy holds back when the client's side is reset still arrive. Bytes after a reset of
-/// both sides do not.
+/// Requests that the proxy holds back when it resets the client's side still arrive. A command that a
+/// reset of both sides cuts off does not.
 #[tokio::test]
 async fn a_proxy_resets_one_side_or_both() {
     let server = RedisServer::start().await;

@@ -1,5 +1,5 @@
-//! One client process of the storm. Its tasks contend for a few keys, use every option and every way to
-//! release that the library offers, and record a history.
+//! One client process of the storm. Its tasks contend for a few keys with random options, release them in
+//! every way that the library offers, and record a history.
 //!
 //! | environment | meaning |
 //! |---|---|

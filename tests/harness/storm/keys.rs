@@ -1,6 +1,6 @@
 //! Finds keys in network data and append-only files.
 
-/// Returns the keys that consist of `prefix`, digits and colons.
+/// Returns the keys that begin with `prefix` and continue with digits and colons.
 pub(super) fn keys_in(bytes: &[u8], prefix: &str) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let rest = |(start, _)| &text[start + prefix.len()..];

@@ -20,7 +20,8 @@ use Direction::{ToClient, ToServer};
 #[derive(Debug)]
 pub(super) struct Network {
     nodes: usize,
-    /// The links of the first client come first.
+    /// All links: those of the first client in the order of the nodes, then those of the second client, and
+    /// so on.
     links: Vec<Proxy>,
     /// Each connection whose requests may have arrived after its end, with the index of its node.
     overtaken: Mutex<Vec<(usize, Connection)>>,

@@ -105,7 +105,7 @@ impl fmt::Display for Report {
         writeln!(f, "  {} requests dropped by their callers", findings.abandoned)?;
         writeln!(
             f,
-            "  longest wait {:?}; most time over the limit {:?}",
+            "  longest wait {:?}, largest excess over the allowed time {:?}",
             findings.longest_wait, findings.longest_excess
         )?;
         writeln!(f, "  {} faults", self.fault_count())?;

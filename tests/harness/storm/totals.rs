@@ -48,7 +48,7 @@ impl fmt::Display for Totals {
         }
         write!(
             f,
-            "longest wait {:?} (most time over the limit {:?}), {} overlaps, {} violations",
+            "longest wait {:?}, largest excess over the allowed time {:?}, {} overlaps, {} violations",
             self.longest_wait, self.longest_excess, self.overlaps, self.violations
         )
     }

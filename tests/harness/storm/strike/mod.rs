@@ -15,7 +15,7 @@ use denials::deny;
 use foreign_keys::ForeignKeys;
 use restarts::restart;
 
-/// How long a stuttering node is stopped, and then runs.
+/// How long a stuttering node is stopped at a time, and how long it runs in between.
 const STUTTER: Duration = Duration::from_millis(10);
 /// The pause between two repetitions inside a fault.
 const AGAIN: Duration = Duration::from_millis(2);
