@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Runs every test of the workspace, after installing what they need and is missing.
+# Installs missing tools and runs every test of the workspace.
 #
 #     tests/run.sh [arguments of cargo test]
 #
-# Needed: Rust, and a redis-server (or valkey-server), which is installed where it is missing. With
-# Python 3 the tests against redis-py run too, with a JDK and Maven those against Redisson, with
-# PostgreSQL those of fencing tokens. What is missing is installed in CI; elsewhere those tests are
-# skipped, which is said at the end.
+# The tests need Rust and a redis-server (or valkey-server). The script installs the server if it is
+# missing. The tests against redis-py also need Python 3, those against Redisson a JDK and Maven, and
+# those of the fencing example PostgreSQL. In CI the script installs these tools too. Elsewhere it skips
+# the tests of a missing tool, and reports that at the end.
 #
-# What the tests log, at every level, and all that the run prints, the output of successful tests
-# included, is searched for the passwords and tokens in use; one that is found fails the run.
+# A password or a token in the logs of the tests, at any level, fails the run. So does one in the output
+# of the run, including the output of successful tests.
 #
 #     REDIS_SERVER=/path/to/server   test against this server instead of the one in PATH
-#     PROPTEST_CASES=100000          more cases for what is tested with random values
-#     CI=true                        a test that has to be skipped is a failure
+#     PROPTEST_CASES=100000          number of cases of each test with random values
+#     CI=true                        fail instead of skipping tests
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mkdir -p "${CARGO_TARGET_DIR:-target}"
-# The tests run in the folders of their packages.
+# An absolute path, because the tests run in the folders of their packages.
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 skipped=()
 
@@ -50,7 +50,7 @@ as_root() {
 install() {
     if has apt-get; then
         say "Installing $1 by apt-get"
-        as_root apt-get update -q </dev/null || say "apt-get update failed, trying to install all the same"
+        as_root apt-get update -q </dev/null || say "apt-get update failed; trying to install anyway"
         as_root env DEBIAN_FRONTEND=noninteractive \
             apt-get install -q -y --no-install-recommends "$1" </dev/null
     elif has dnf; then
@@ -60,14 +60,14 @@ install() {
         say "Installing $3 by brew"
         brew install --quiet "$3" </dev/null
     else
-        say "No apt-get, dnf or brew here to install $1 with"
+        say "Cannot install $1: found neither apt-get nor dnf nor brew"
         return 1
     fi
 }
 
 find_server() {
     if [ -n "${REDIS_SERVER:-}" ]; then
-        has "$REDIS_SERVER" || die "REDIS_SERVER is $REDIS_SERVER, which cannot be run."
+        has "$REDIS_SERVER" || die "REDIS_SERVER is $REDIS_SERVER, which is not an executable program."
     elif has redis-server; then
         REDIS_SERVER=$(command -v redis-server)
     elif has valkey-server; then
@@ -79,28 +79,28 @@ find_server() {
 
 prepare_server() {
     if ! find_server; then
-        # Fedora has replaced redis by valkey.
+        # Fedora has replaced the package redis by valkey.
         install redis-server redis redis || { has dnf && install valkey valkey valkey; } || true
         hash -r
-        find_server || die "redis-server is missing and could not be installed. Install Redis 6.2 or newer, or Valkey, by hand,
-   so that redis-server is in PATH (https://redis.io/docs/latest/operate/oss_and_stack/install/),
+        find_server || die "redis-server is missing and could not be installed. Install Redis 6.2 or newer, or Valkey,
+   so that redis-server or valkey-server is in PATH (https://redis.io/docs/latest/operate/oss_and_stack/install/),
    or set REDIS_SERVER to its path. Then run this script again."
     fi
     export REDIS_SERVER
     say "Testing against $("$REDIS_SERVER" --version)"
 }
 
-# skip <the other library> <why>
+# skip <name of the other program> <reason>
 skip() {
     if in_ci; then
-        die "$2. In CI that is a failure."
+        die "$2. In CI no test may be skipped."
     fi
-    local said="$2: the tests against $1 were skipped."
-    skipped+=("$said")
-    say "$said"
+    local message="$2: skipped the tests against $1."
+    skipped+=("$message")
+    say "$message"
 }
 
-# redis-py lives in an environment of its own, so that nothing of the system changes.
+# Installs redis-py into a virtual environment, so that the system does not change.
 prepare_python() {
     if ! has python3 && in_ci; then
         install python3 python3 python3 || true
@@ -114,7 +114,7 @@ prepare_python() {
     if ! "$environment/bin/python" -c 'import redis' 2>/dev/null; then
         say "Preparing redis-py in $environment"
         rm -rf "$environment"
-        # Debian's python3 comes without the part that makes environments.
+        # Debian's package python3 does not contain venv.
         if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
             install python3-venv python3 python3 || true
         fi
@@ -130,7 +130,7 @@ prepare_python() {
 }
 
 has_jdk() {
-    # A Mac has a javac that only says that there is none.
+    # macOS has a placeholder javac that only reports that no JDK is installed.
     if ! javac -version >/dev/null 2>&1 && has brew && brew --prefix openjdk >/dev/null 2>&1; then
         PATH=$(brew --prefix openjdk)/bin:$PATH
         export PATH
@@ -138,7 +138,7 @@ has_jdk() {
     javac -version >/dev/null 2>&1
 }
 
-# Redisson and the program that uses it lie in the target directory, where the tests look for them.
+# Puts Redisson and the program that uses it into the target directory, where the tests expect them.
 prepare_redisson() {
     if in_ci; then
         has_jdk || install default-jdk-headless java-devel openjdk || true
@@ -156,7 +156,7 @@ has_postgres() {
     has initdb && has postgres || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
 }
 
-# The tests start a server of their own.
+# Checks only that the programs exist: the tests start their own server.
 prepare_postgres() {
     if ! has_postgres && in_ci; then
         install postgresql postgresql-server postgresql || true
@@ -186,7 +186,7 @@ cargo run --quiet --locked --package redlock-logs <"$output" ||
     die "A password or a token was printed: see $output."
 
 if [ "${#skipped[@]}" != 0 ]; then
-    say "All tests that ran passed, but:" "${skipped[@]}"
+    say "All tests passed, except those that were skipped:" "${skipped[@]}"
 else
     say "All tests passed."
 fi

@@ -1,11 +1,11 @@
-//! What the attribute, the layer and the policies add to a bare axum route, and to a lock that is taken
-//! by hand in the handler: in time and in allocations per request. In memory, so that nothing else is
-//! in the way.
+//! Measures the time and the allocations per request that the attribute, the layer and the policies add
+//! to a bare axum route, and to a handler that calls the manager itself. The lock is on a memory node, so
+//! that neither a network nor a server adds to the figures.
 //!
 //!     cargo bench -p redlock-tests --bench overhead
 
-#![allow(clippy::cast_precision_loss, reason = "figures to look at")]
-#![allow(clippy::expect_used, reason = "a bench that cannot go on has to stop")]
+#![allow(clippy::cast_precision_loss, reason = "figures for a reader")]
+#![allow(clippy::expect_used, reason = "a benchmark that cannot continue must stop")]
 
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ const ROUTE: &str = "/orders/{id}/pay";
 const LEASE: Duration = Duration::from_secs(5);
 const ROUNDS: usize = 31;
 const REQUESTS: u32 = 2000;
-const LONGEST: f64 = 2000.0;
+const MOST_NANOS: f64 = 2000.0;
 const MOST_ALLOCATIONS: f64 = 8.0;
 
 async fn bare(Path(id): Path<u64>) -> &'static str {
@@ -38,23 +38,23 @@ async fn attribute(Path(id): Path<u64>) -> &'static str {
 
 async fn by_hand(locks: LockManager, id: u64) -> &'static str {
     let guard = locks.lock(format!("order:{id}")).expire(LEASE).acquire().await;
-    let guard = guard.expect("a lock that is free");
+    let guard = guard.expect("the lock is free");
     std::hint::black_box(id);
-    guard.release().await.expect("a lock that is held");
+    guard.release().await.expect("the lock is held");
     "paid"
 }
 
-/// One way to serve the route.
-struct Way {
+/// One variant of the route.
+struct Variant {
     name: &'static str,
     app: Router,
-    /// Nanoseconds per request, of each round.
+    /// Nanoseconds per request, one figure per round.
     times: Vec<f64>,
     allocations: f64,
     bytes: f64,
 }
 
-impl Way {
+impl Variant {
     fn new(name: &'static str, app: Router) -> Self {
         Self { name, app, times: Vec::new(), allocations: 0.0, bytes: 0.0 }
     }
@@ -73,77 +73,79 @@ impl Way {
         });
     }
 
-    /// The median over the rounds of how much longer than the other it takes.
-    fn longer_than(&self, other: &Self) -> f64 {
+    /// Returns by how many nanoseconds per request this variant is slower: the median over the rounds.
+    fn slower_than(&self, other: &Self) -> f64 {
         median(self.times.iter().zip(&other.times).map(|(this, that)| this - that))
     }
 }
 
-fn ways() -> Vec<Way> {
+fn variants() -> Vec<Variant> {
     let locks = LockManager::in_memory();
     let route = |handler| Router::new().route(ROUTE, handler);
     let policies = LockPolicies::new([LockPolicy::new(ROUTE, "order:{id:u64}").expire(LEASE)]);
     let policies = policies.expect("a policy").manager(locks.clone());
     let layer = LockLayer::new("order:{id:u64}").expire(LEASE).manager(locks.clone());
-    let nothing = tower::layer::util::Identity::new();
+    let empty = tower::layer::util::Identity::new();
     let hand = locks.clone();
     let hand = move |Path(id): Path<u64>| by_hand(hand.clone(), id);
     vec![
-        Way::new("bare route", route(post(bare))),
-        Way::new("lock by hand in the handler", route(post(hand))),
-        Way::new("attribute", route(post(attribute)).layer(Extension(locks))),
-        Way::new("layer", route(post(bare).route_layer(layer))),
-        Way::new("policies", route(post(bare)).layer(policies)),
-        Way::new("a layer that does nothing", route(post(bare).route_layer(nothing))),
+        Variant::new("bare route", route(post(bare))),
+        Variant::new("lock in the handler", route(post(hand))),
+        Variant::new("attribute", route(post(attribute)).layer(Extension(locks))),
+        Variant::new("layer", route(post(bare).route_layer(layer))),
+        Variant::new("policies", route(post(bare)).layer(policies)),
+        Variant::new("empty layer", route(post(bare).route_layer(empty))),
     ]
 }
 
 fn main() {
     let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");
-    let mut ways = ways();
-    for way in &mut ways {
-        way.serve(&runtime, REQUESTS);
-        let counted = allocation_counter::measure(|| way.serve(&runtime, REQUESTS));
-        way.allocations = counted.count_total as f64 / f64::from(REQUESTS);
-        way.bytes = counted.bytes_total as f64 / f64::from(REQUESTS);
+    let mut variants = variants();
+    for variant in &mut variants {
+        variant.serve(&runtime, REQUESTS);
+        let counted = allocation_counter::measure(|| variant.serve(&runtime, REQUESTS));
+        variant.allocations = counted.count_total as f64 / f64::from(REQUESTS);
+        variant.bytes = counted.bytes_total as f64 / f64::from(REQUESTS);
     }
     for round in 0..ROUNDS {
-        for turn in 0..ways.len() {
-            let index = (round + turn) % ways.len();
+        for turn in 0..variants.len() {
+            let index = (round + turn) % variants.len();
             let begun = Instant::now();
-            ways[index].serve(&runtime, REQUESTS);
+            variants[index].serve(&runtime, REQUESTS);
             let time = begun.elapsed().as_secs_f64() * 1e9 / f64::from(REQUESTS);
-            ways[index].times.push(time);
+            variants[index].times.push(time);
         }
     }
-    print(&ways);
+    print(&variants);
 }
 
-fn print(ways: &[Way]) {
-    println!("{ROUNDS} rounds of {REQUESTS} requests each, in turns; medians.\n");
+fn print(variants: &[Variant]) {
     println!(
-        "| a request | ns | allocations | bytes | beyond the bare route | beyond the lock by hand | target | met |"
+        "Medians of {ROUNDS} rounds. In each round, every variant serves {REQUESTS} requests.\n"
+    );
+    println!(
+        "| variant | ns | allocations | bytes | more than the bare route | more than the lock in the handler | target | met |"
     );
     println!("|---|---|---|---|---|---|---|---|");
-    let [bare, hand, .., nothing] = ways else { return };
-    for way in ways {
-        let time = median(way.times.iter().copied());
-        let Way { name, allocations, bytes, .. } = way;
+    let [bare, hand, .., empty] = variants else { return };
+    for variant in variants {
+        let time = median(variant.times.iter().copied());
+        let Variant { name, allocations, bytes, .. } = variant;
         print!("| {name} | {time:.0} | {allocations:.1} | {bytes:.0} | ");
-        let beyond = |other: &Way| {
-            let (longer, more) = (way.longer_than(other), allocations - other.allocations);
-            (format!("{longer:.0} ns, {more:.1} allocations"), longer, more)
+        let added_to = |other: &Variant| {
+            let (slower, more) = (variant.slower_than(other), allocations - other.allocations);
+            (format!("{slower:.0} ns, {more:.1} allocations"), slower, more)
         };
-        let (beyond_bare, ..) = beyond(bare);
-        let (beyond_hand, longer, more) = beyond(hand);
-        if way.name == bare.name {
+        let (added_to_bare, ..) = added_to(bare);
+        let (added_to_hand, slower, more) = added_to(hand);
+        if variant.name == bare.name {
             println!(" |  |  |  |");
-        } else if way.name == hand.name || way.name == nothing.name {
-            println!("{beyond_bare} |  |  |  |");
+        } else if variant.name == hand.name || variant.name == empty.name {
+            println!("{added_to_bare} |  |  |  |");
         } else {
-            let met = longer <= LONGEST && more <= MOST_ALLOCATIONS;
+            let met = slower <= MOST_NANOS && more <= MOST_ALLOCATIONS;
             let met = if met { "yes" } else { "**no**" };
-            println!("{beyond_bare} | {beyond_hand} | <= 2 us, <= 8 allocations | {met} |");
+            println!("{added_to_bare} | {added_to_hand} | <= 2 us, <= 8 allocations | {met} |");
         }
     }
 }

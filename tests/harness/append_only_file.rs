@@ -1,4 +1,4 @@
-//! What a server has written down, and how a power cut takes the end of it away.
+//! The append-only file of a server, and the effect of a power cut on it.
 
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -9,8 +9,9 @@ use crate::redis_server::RedisServer;
 
 /// The append-only file of a server that is down and was started with `appendonly yes`.
 ///
-/// A killed server loses nothing of it, because the kernel has it already. A power cut takes away what
-/// has not reached the disk: the file ends earlier, perhaps in the middle of a command.
+/// When the server is killed, the file stays complete, because the kernel already has the data. In a
+/// power cut, data that has not reached the disk is lost: the file ends earlier, perhaps in the middle
+/// of a command.
 #[derive(Debug)]
 pub struct AppendOnlyFile {
     path: PathBuf,
@@ -18,14 +19,14 @@ pub struct AppendOnlyFile {
 }
 
 impl AppendOnlyFile {
-    /// Reads the file that the server would go on with.
+    /// Reads the file that the server appends to.
     ///
     /// # Panics
     ///
-    /// When it still writes, or there is none.
+    /// If the server is up, or has no append-only file.
     pub fn of(server: &RedisServer) -> Self {
-        assert!(!server.is_up(), "the server still writes");
-        // Up to Redis 6.2 it is one file; from 7.0 on several, of which a manifest names the last.
+        assert!(!server.is_up(), "the server is up and still writes its append-only file");
+        // Redis up to 6.2 writes one file. From 7.0 on it writes several, and a manifest names the last.
         let several = server.dir().join("appendonlydir");
         let path = if several.is_dir() {
             let manifest = fs::read_to_string(several.join("appendonly.aof.manifest"));
@@ -40,7 +41,7 @@ impl AppendOnlyFile {
         Self { path, content }
     }
 
-    /// Where the commands stand that have this word, such as a key, in order.
+    /// Returns the byte ranges of the commands that contain `word`, such as a key, in order.
     pub fn commands_with(&self, word: &str) -> Vec<Range<usize>> {
         let mut found = Vec::new();
         let mut at = 0;
@@ -53,50 +54,50 @@ impl AppendOnlyFile {
         found
     }
 
-    /// Its last bytes; all of it, if it has no more.
+    /// Returns the last `length` bytes, or the whole content if it is shorter.
     pub fn tail(&self, length: usize) -> &[u8] {
         &self.content[self.content.len().saturating_sub(length)..]
     }
 
-    /// How long it is.
+    /// Returns the length of the file in bytes.
     pub fn length(&self) -> usize {
         self.content.len()
     }
 
-    /// Adds so many commands that change nothing, and take the server some time to load.
+    /// Appends commands that change no data, so that the server takes longer to load the file.
     ///
     /// # Panics
     ///
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn pad(self, commands: usize) {
         let mut end = 0;
         while let Some((_, next)) = command(&self.content, end) {
             end = next;
         }
         let path = self.path.clone();
-        // Behind a command that is torn, they would not be understood.
+        // The server could not parse commands behind an incomplete one.
         self.cut(end);
         let file = OpenOptions::new().append(true).open(path);
         let padding = b"*2\r\n$3\r\nDEL\r\n$7\r\npadding\r\n".repeat(commands);
         file.and_then(|mut file| file.write_all(&padding)).expect("the append-only file");
     }
 
-    /// Lets the file end there.
+    /// Truncates the file to `end` bytes.
     ///
     /// # Panics
     ///
-    /// When it is shorter than that.
+    /// If the file is shorter than that.
     pub fn cut(self, end: usize) {
-        assert!(end <= self.content.len(), "it ends before byte {end}");
+        assert!(end <= self.content.len(), "the file ends before byte {end}");
         let file = OpenOptions::new().write(true).open(&self.path).expect("the append-only file");
         file.set_len(end as u64).expect("a shorter append-only file");
     }
 }
 
-/// The words of the command at `at`, and where it ends; `None` if it is not there to its end.
+/// Returns the words of the command at `at` and the position after it; `None` if the command is incomplete.
 fn command(content: &[u8], mut at: usize) -> Option<(Vec<&[u8]>, usize)> {
     let mut count = line(content, &mut at)?;
-    // A remark, such as the time.
+    // Skip annotations, such as the timestamps of `aof-timestamp-enabled`.
     while count.starts_with(b"#") {
         count = line(content, &mut at)?;
     }
@@ -110,7 +111,7 @@ fn command(content: &[u8], mut at: usize) -> Option<(Vec<&[u8]>, usize)> {
     Some((words, at))
 }
 
-/// The line at `at`, without its end; `at` goes behind it.
+/// Returns the line at `at` without its line end, and moves `at` behind it.
 fn line<'a>(content: &'a [u8], at: &mut usize) -> Option<&'a [u8]> {
     let rest = content.get(*at..)?;
     let length = rest.windows(2).position(|two| two == b"\r\n")?;
@@ -129,24 +130,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn commands_are_found_by_a_whole_word_up_to_one_that_is_torn() {
+    fn commands_are_found_by_whole_words_and_incomplete_ones_are_not() {
         let set = "*3\r\n$3\r\nSET\r\n$1\r\na\r\n$8\r\n*1\r\n$1\r\n\r\n";
-        let remark = "#TS:1700000000\r\n";
+        let annotation = "#TS:1700000000\r\n";
         let delete = "*2\r\n$3\r\nDEL\r\n$2\r\nab\r\n";
         let torn = "*2\r\n$3\r\nDEL\r\n$1\r\na";
-        let content = [set, remark, delete, torn].concat().into_bytes();
+        let content = [set, annotation, delete, torn].concat().into_bytes();
         let file = AppendOnlyFile { path: PathBuf::new(), content };
         let found = |word| {
             let commands = file.commands_with(word).into_iter();
             commands.map(|command| (command.start, command.end)).collect::<Vec<_>>()
         };
         assert_eq!(found("a"), [(0, set.len())]);
-        let end = set.len() + remark.len() + delete.len();
+        let end = set.len() + annotation.len() + delete.len();
         assert_eq!(found("ab"), [(set.len(), end)]);
         assert_eq!(found("b"), []);
     }
+
     #[test]
-    fn what_is_added_stands_behind_the_last_command_that_is_whole() {
+    fn padding_follows_the_last_complete_command() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("file");
         let (set, torn) = ("*2\r\n$3\r\nGET\r\n$1\r\na\r\n", "*2\r\n$3\r\nDEL\r\n$1\r\na");

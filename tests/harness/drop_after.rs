@@ -1,19 +1,20 @@
-//! Dropping futures in the middle.
+//! Dropping futures before they are ready.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::Poll;
 
-/// At which moment [`drop_after`] drops a future.
+/// The moment at which [`drop_after`] drops a future.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moment {
-    /// Right after the poll: whatever it has begun is under way.
+    /// Right after the last poll, while the operations that the future has started are still pending.
     AtOnce,
-    /// When the future is woken: what it waited for has come, and it does not get to see it.
+    /// When the future is woken after the last poll. The event that it waited for has happened, but the
+    /// future cannot see it any more.
     WhenWoken,
 }
 
-/// Polls a future `polls` times and drops it then; gives its output if it was ready before.
+/// Polls a future up to `polls` times and then drops it. Returns its output if the future became ready.
 pub async fn drop_after<F: Future>(polls: usize, moment: Moment, future: F) -> Option<F::Output> {
     let mut future = pin!(future);
     let mut polled = 0;
@@ -45,7 +46,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_future_is_polled_so_often_and_dropped() {
+    async fn the_future_is_polled_the_given_number_of_times_and_dropped() {
         for moment in [Moment::AtOnce, Moment::WhenWoken] {
             let alive = Arc::new(());
             for polls in 0..=3 {

@@ -1,12 +1,12 @@
-//! Waiting for a condition instead of for a time.
+//! Polling a condition until a deadline, instead of sleeping.
 
 use std::time::{Duration, Instant};
 
-/// Asks for `condition` until it gives a value, which is returned.
+/// Calls `condition` again and again until it returns `Some`, and returns the value.
 ///
 /// # Panics
 ///
-/// When there is none after `within`; the message names `what`.
+/// If `condition` has returned no value after `within`. The message contains `what`.
 ///
 /// # Examples
 ///
@@ -14,10 +14,10 @@ use std::time::{Duration, Instant};
 /// # use std::time::Duration;
 /// # use redlock_tests::eventually;
 /// # tokio_test(async {
-/// let mut asked = 0;
-/// let value = eventually("the third time", Duration::from_secs(5), async || {
-///     asked += 1;
-///     (asked == 3).then_some("here")
+/// let mut calls = 0;
+/// let value = eventually("the third call", Duration::from_secs(5), async || {
+///     calls += 1;
+///     (calls == 3).then_some("here")
 /// })
 /// .await;
 /// assert_eq!(value, "here");
@@ -37,7 +37,7 @@ pub async fn eventually<T>(
         if let Some(value) = condition().await {
             return value;
         }
-        assert!(Instant::now() < deadline, "not within {within:?}: {what}");
+        assert!(Instant::now() < deadline, "condition not met within {within:?}: {what}");
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_millis(10));
     }

@@ -1,29 +1,30 @@
-//! What the tests of this workspace stand on: real `redis-server` processes that can be frozen,
-//! killed and restarted, a view of what is on them that does not go through the library, and a
-//! checker of mutual exclusion that does not trust it.
+//! The test harness of this workspace: real `redis-server` processes that tests can freeze, kill and
+//! restart, a view of their data that does not use the library under test, and an independent checker of
+//! mutual exclusion.
 //!
-//! * [`RedisServer`] and [`Servers`] start servers of their own on free ports. Nothing uses, or
-//!   touches, a Redis that runs on the machine already. [`AppendOnlyFile`] is what such a server has
-//!   written down, of which a power cut takes the end away.
-//! * [`Proxy`] is the network between: it delays, holds back, cuts and never answers, as it is told.
-//! * [`Probe`] looks at a server over a connection of its own.
-//! * [`History`] collects who believed to hold what and when, from any number of processes;
-//!   [`Findings`] says what that proves.
-//! * [`Storm`] makes faults by a [`Schedule`] while many processes contend for locks, and writes down
-//!   what they believe.
-//! * [`Service`] runs an axum application as a process of its own, as many times as a test needs:
-//!   the `index` example, or `locked-service`, whose handlers write such a history.
-//! * [`Nodes`] is what one test can run over, in memory or on real servers.
-//! * [`Postgres`] is a database that checks what the locks' holders write.
-//! * [`Peer`] is another library's lock, in a process that takes orders.
-//! * [`Logs`] collects what is logged, [`drop_after`] drops a future in the middle, [`Traces`] sees
-//!   what is left behind.
-//! * [`find_secret`] finds passwords and tokens in a text. Whatever is logged while a test runs is
-//!   searched for them, and so are the logs of services: a secret ends the test run.
-//! * [`eventually`] waits for a condition with a deadline.
+//! * [`RedisServer`] and [`Servers`] start servers of their own on free ports. No test connects to a Redis
+//!   that already runs on the machine. [`AppendOnlyFile`] truncates the persisted data of a server, as a
+//!   power cut does.
+//! * [`Proxy`] is a network between client and server that delays data, holds it back, cuts connections, or
+//!   never answers.
+//! * [`Probe`] reads a server's state over a connection of its own.
+//! * [`History`] records which process believed to hold which lock at what time. [`Findings`] checks the
+//!   record for violations.
+//! * [`Storm`] makes the faults of a [`Schedule`] while many processes contend for locks and write such a
+//!   history.
+//! * [`Service`] runs an axum application in a process of its own: the `index` example, or
+//!   `locked-service`, whose handlers write a history. A test can start several.
+//! * [`Nodes`] are the nodes of a lock manager, of any kind, so that one test runs over all kinds.
+//! * [`Postgres`] is a database server for the tests of fencing tokens.
+//! * [`Peer`] is a process that uses the lock of another library, and takes orders from the test.
+//! * [`Logs`] collects log lines, [`drop_after`] drops a future before it is ready, and [`Traces`] finds
+//!   keys, subscriptions, connections and tasks that a test left behind.
+//! * [`find_secret`] finds passwords and tokens in a text. The harness searches every log line of the tests
+//!   and of the services, and a secret ends the test run.
+//! * [`eventually`] polls a condition until a deadline.
 //!
-//! All processes end with the value that started them, and also when the test process itself is
-//! killed.
+//! Dropping the value that started a process ends the process. All processes also end when the test process
+//! itself is killed.
 
 #![allow(clippy::expect_used, reason = "a failure of the harness fails the test")]
 

@@ -1,4 +1,4 @@
-//! The nodes of a lock manager, in memory or real.
+//! The nodes of a lock manager, of any kind.
 
 use std::time::Duration;
 
@@ -8,18 +8,18 @@ use redlock_core::{Dialect, LockManager, LockManagerBuilder, MemoryNode};
 use crate::eventually::eventually;
 use crate::servers::Servers;
 
-/// What a manager locks on, so that one test can run over all kinds.
+/// The nodes of a lock manager, of any kind, so that one test can run over all kinds.
 #[derive(Debug)]
 pub enum Nodes {
     /// Nodes in the memory of this process.
     Memory(Vec<MemoryNode>),
-    /// Nodes that are written against the public trait.
+    /// Nodes that use only the public trait `Node`.
     Actor(Vec<ActorNode>),
-    /// The same nodes, reached in any order.
+    /// Actor nodes that execute operations in any order.
     Unordered(Vec<ActorNode>),
     /// Real servers.
     Redis(Servers),
-    /// Any of them, locked on in the dialect of Redisson.
+    /// Nodes of any of these kinds, with the dialect of Redisson.
     Redisson(Box<Self>),
 }
 
@@ -30,7 +30,7 @@ impl Nodes {
         Self::Memory((0..count).map(|_| MemoryNode::new()).collect())
     }
 
-    /// Starts nodes that are written against the public trait.
+    /// Starts nodes that use only the public trait `Node`.
     pub fn actor(count: usize) -> Self {
         redlock_logs::watch();
         Self::Actor(
@@ -38,7 +38,7 @@ impl Nodes {
         )
     }
 
-    /// Starts such nodes, to be reached in any order.
+    /// Starts actor nodes that execute operations in any order.
     pub fn unordered(count: usize) -> Self {
         match Self::actor(count) {
             Self::Actor(nodes) => Self::Unordered(nodes),
@@ -46,22 +46,22 @@ impl Nodes {
         }
     }
 
-    /// Starts servers.
+    /// Starts Redis servers.
     ///
     /// # Panics
     ///
-    /// When one cannot be started.
+    /// If a server cannot be started.
     pub async fn redis(count: usize) -> Self {
         Self::Redis(Servers::start(count).await)
     }
 
-    /// The same nodes, locked on in the dialect of Redisson.
+    /// Returns the same nodes, with the dialect of Redisson.
     #[must_use]
     pub fn redisson(self) -> Self {
         Self::Redisson(Box::new(self))
     }
 
-    /// The servers, if they are real.
+    /// Returns the Redis servers, if the nodes are servers.
     pub fn servers(&self) -> Option<&Servers> {
         match self {
             Self::Memory(_) | Self::Actor(_) | Self::Unordered(_) => None,
@@ -70,7 +70,7 @@ impl Nodes {
         }
     }
 
-    /// How many there are.
+    /// Returns the number of nodes.
     pub fn count(&self) -> usize {
         match self {
             Self::Memory(nodes) => nodes.len(),
@@ -80,8 +80,8 @@ impl Nodes {
         }
     }
 
-    /// A builder that has these nodes, and more patience with them than the default: the tests are
-    /// many and the cores are few.
+    /// Returns a builder with these nodes. Its timeouts are longer than the defaults, because many tests
+    /// share few cores.
     pub fn builder(&self) -> LockManagerBuilder {
         let builder = LockManager::builder()
             .node_timeout(Duration::from_secs(2))
@@ -97,20 +97,21 @@ impl Nodes {
         }
     }
 
-    /// A manager on these nodes.
+    /// Returns a manager on these nodes.
     ///
     /// # Panics
     ///
-    /// When it cannot connect.
+    /// If the manager cannot connect.
     pub async fn manager(&self) -> LockManager {
         self.builder().connect().await.expect("a manager")
     }
 
-    /// What is left of a lock on each node, by its full name.
+    /// Returns the remaining time to live of a lock on each node, `None` where it does not exist. `name` is
+    /// the full name of the lock.
     ///
     /// # Panics
     ///
-    /// When a server does not answer.
+    /// If a server does not answer.
     pub async fn times_to_live(&self, name: &str) -> Vec<Option<Duration>> {
         match self {
             Self::Memory(nodes) => nodes.iter().map(|node| node.time_to_live(name)).collect(),
@@ -129,11 +130,11 @@ impl Nodes {
         }
     }
 
-    /// How many locks there are, added up over all nodes that are up.
+    /// Returns the sum of the numbers of locks on all nodes that are up.
     ///
     /// # Panics
     ///
-    /// When one of them does not answer.
+    /// If one of these nodes does not answer.
     pub async fn locks(&self) -> usize {
         match self {
             Self::Memory(nodes) => nodes.iter().map(MemoryNode::len).sum(),
@@ -141,7 +142,7 @@ impl Nodes {
                 futures_util::future::join_all(nodes.iter().map(ActorNode::len)).await.iter().sum()
             }
             Self::Redis(servers) => {
-                // The counter of fenced locks stays.
+                // The counter of the fencing tokens is not a lock, and stays.
                 let keys = servers.keys().await;
                 keys.iter().filter(|key| !key.contains("redlock:fencing")).count()
             }
@@ -149,12 +150,11 @@ impl Nodes {
         }
     }
 
-    /// Waits until no lock is left on any node that is up, which a release in the background may
-    /// take a moment for.
+    /// Waits until no lock is left on any node that is up. A release in the background may still be running.
     ///
     /// # Panics
     ///
-    /// When one is still there after ten seconds.
+    /// If a lock is left after ten seconds.
     pub async fn become_empty(&self) {
         eventually("no lock is left on any node", Duration::from_secs(10), async || {
             (self.locks().await == 0).then_some(())
@@ -162,11 +162,12 @@ impl Nodes {
         .await;
     }
 
-    /// Waits until each node has the lock: beyond the quorum, they learn of it later.
+    /// Waits until each node has the lock. An acquisition returns at quorum, when some nodes may not have the
+    /// lock yet.
     ///
     /// # Panics
     ///
-    /// When one has not after ten seconds.
+    /// If a node does not have the lock after ten seconds.
     pub async fn all_hold(&self, name: &str) {
         eventually("each node has the lock", Duration::from_secs(10), async || {
             self.times_to_live(name).await.iter().all(Option::is_some).then_some(())
@@ -175,10 +176,10 @@ impl Nodes {
     }
 }
 
-/// Makes a test of each behaviour on each kind of nodes, in a module that is named after the kind.
+/// Generates a test of each behaviour for each kind of nodes, in a module named after the kind.
 ///
-/// A behaviour is an async function of the same file that takes the nodes. With another function in
-/// front of them, that one takes the nodes and the behaviour.
+/// A behaviour is an async function of the same file that takes the nodes. If the list of behaviours has the
+/// name of a function in front of it, the tests call that function with the nodes and the behaviour.
 #[macro_export]
 macro_rules! on_each_kind_of_nodes {
     ([$($kind:ident: $nodes:expr,)+] $behaviours:tt) => {

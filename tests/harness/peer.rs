@@ -1,15 +1,15 @@
-//! Other libraries' locks, in processes of their own.
+//! Processes that use the locks of other libraries.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// How long an answer may take; the first one takes as long as the program needs to start.
+/// The longest time for an answer. The first answer includes the start of the program.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// A program that does what it is told, line by line, and answers each line with one. It ends when
-/// its standard input does, so also when this process is killed.
+/// A program that reads one order per line and answers each order with one line. It ends when its standard
+/// input ends, so also when this process is killed.
 #[derive(Debug)]
 pub struct Peer {
     child: Child,
@@ -22,7 +22,7 @@ impl Peer {
     ///
     /// # Panics
     ///
-    /// When it cannot be started.
+    /// If the program cannot be started.
     pub fn start(program: &mut Command) -> Self {
         let mut child = program
             .stdin(Stdio::piped())
@@ -42,11 +42,11 @@ impl Peer {
         Self { child, orders, answers }
     }
 
-    /// Gives an order without waiting for its answer.
+    /// Sends an order without waiting for its answer.
     ///
     /// # Panics
     ///
-    /// When the program has ended.
+    /// If the program has ended.
     pub fn order(&mut self, order: &str) {
         writeln!(self.orders, "{order}").expect("a program that runs");
     }
@@ -55,12 +55,12 @@ impl Peer {
     ///
     /// # Panics
     ///
-    /// When there is none within a minute.
+    /// If no answer arrives within a minute.
     pub fn answer(&mut self) -> String {
         self.answers.recv_timeout(ANSWER).expect("an answer")
     }
 
-    /// Gives an order and waits for its answer.
+    /// Sends an order and waits for its answer.
     ///
     /// # Panics
     ///
@@ -70,22 +70,22 @@ impl Peer {
         self.answer()
     }
 
-    /// Says aloud that a test was skipped.
+    /// Reports on standard error that a test was skipped.
     ///
     /// # Panics
     ///
-    /// In CI (`CI=true`), where that is a failure.
+    /// In CI (`CI=true` or `CI=1`), where no test may be skipped.
     pub fn skip(why: &str) {
         let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1");
-        assert!(!in_ci, "{why}, which is a failure in CI");
-        // Not by a macro, whose output the test runner would keep to itself.
+        assert!(!in_ci, "in CI no test may be skipped: {why}");
+        // The test runner captures the output of `eprintln!`.
         let _ = writeln!(std::io::stderr(), "SKIPPED a test: {why}");
     }
 }
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // Fails if the program has already ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,19 +1,19 @@
-//! Free ports for servers that have to be told theirs.
+//! Free ports for servers that need a fixed port.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-/// Below the ports that Linux and the BSDs hand out to outgoing connections. A port from among those
-/// could be taken while its server is down for a restart; a client that keeps trying it could even
-/// be connected to itself.
+/// The range of the ports for servers, below the ephemeral ports of Linux and the BSDs. An outgoing
+/// connection could take an ephemeral port while its server is down for a restart. A client that keeps
+/// connecting to such a port could even connect to itself.
 const RANGE: std::ops::Range<u16> = 10_000..32_000;
 
-/// The ports of this process's servers, also of those that are down at the moment.
+/// The ports of all servers of this process, including servers that are down.
 static RESERVED: LazyLock<Mutex<HashSet<u16>>> = LazyLock::new(Mutex::default);
 
-/// A port that nobody listened on a moment ago. Another process may still be faster: whoever starts
-/// a server on it has to check that it is this server that answers.
+/// A port that was free when it was reserved. Another process may still take it, so the caller must check
+/// that its own server answers there.
 #[derive(Debug)]
 pub(crate) struct Port(u16);
 

@@ -1,4 +1,4 @@
-//! A PostgreSQL server of a test's own.
+//! A PostgreSQL server for one test.
 
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use crate::process::Process;
 
 const START: Duration = Duration::from_secs(30);
 
-/// A server that listens on a socket in a folder of its own. It ends, with its data, when this is
-/// dropped.
+/// A PostgreSQL server that listens on a Unix socket in a temporary folder. Dropping the value ends the
+/// server and removes its data.
 #[derive(Debug)]
 pub struct Postgres {
     _process: Process,
@@ -21,15 +21,15 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// Starts a server; says why not, where there is none on this machine.
+    /// Starts a server.
     ///
     /// # Errors
     ///
-    /// There is no PostgreSQL here.
+    /// PostgreSQL, or the user to run it as, does not exist on this machine. The error is the reason.
     ///
     /// # Panics
     ///
-    /// When it cannot be started.
+    /// If the server cannot be started.
     pub async fn start() -> Result<Self, String> {
         let programs = programs().ok_or("PostgreSQL's initdb and postgres are missing")?;
         let dir = tempfile::tempdir().expect("a directory for the server");
@@ -59,13 +59,13 @@ impl Postgres {
         Ok(server)
     }
 
-    /// How to connect to it.
+    /// Returns the connection string.
     pub fn url(&self) -> String {
         format!("host={} user=postgres", self.dir.path().join("data").display())
     }
 }
 
-/// The folder of the server's programs, which Debian does not put into the path.
+/// Returns the folder of the server's programs. Debian does not put it into `PATH`.
 fn programs() -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
@@ -76,7 +76,8 @@ fn programs() -> Option<PathBuf> {
         .find(|folder| folder.join("postgres").exists() && folder.join("initdb").exists())
 }
 
-/// The user to run as, who owns the data: PostgreSQL refuses to run as root.
+/// Returns the user and the group to run the server as, and makes them the owner of the data; `None` for the
+/// current user. PostgreSQL refuses to run as root.
 fn user(dir: &Path, data: &Path) -> Result<Option<(u32, u32)>, String> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
@@ -96,7 +97,7 @@ fn user(dir: &Path, data: &Path) -> Result<Option<(u32, u32)>, String> {
 
 fn as_user(user: Option<(u32, u32)>, program: &Path) -> Command {
     let Some((user, group)) = user else { return Command::new(program) };
-    // Which becomes the program, so that a signal to the one reaches the other.
+    // `setpriv` replaces itself by the program (exec), so that its process id is the program's.
     let mut command = Command::new("setpriv");
     command.args([format!("--reuid={user}"), format!("--regid={group}")]);
     command.arg("--clear-groups").arg(program);

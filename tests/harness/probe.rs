@@ -1,4 +1,4 @@
-//! A look at a server that does not go through the library under test.
+//! Reads the state of a server without the library under test.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,10 +7,11 @@ use futures_util::StreamExt;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, Cmd, FromRedisValue, RedisResult};
 
-/// A test that looks at a frozen server is a wrong test; it shall fail, not hang.
+/// The longest time for a reply. A test that probes a frozen server is wrong, and has to fail instead of
+/// hanging.
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// A connection of the test's own.
+/// The test's own connection to a server.
 #[derive(Clone)]
 pub struct Probe(MultiplexedConnection);
 
@@ -38,7 +39,7 @@ impl Probe {
     ///
     /// # Errors
     ///
-    /// The server's, or the connection's.
+    /// The server replies with an error, or the connection fails.
     pub async fn try_command<T: FromRedisValue>(
         &mut self,
         words: impl AsRef<[&str]>,
@@ -50,11 +51,11 @@ impl Probe {
         command.query_async(&mut self.0).await
     }
 
-    /// Sends any command that has to succeed.
+    /// Sends any command, and expects it to succeed.
     ///
     /// # Panics
     ///
-    /// When it does not.
+    /// If the command fails.
     pub async fn command<T: FromRedisValue>(&mut self, words: impl AsRef<[&str]>) -> T {
         let words = words.as_ref();
         match self.try_command(words).await {
@@ -63,16 +64,16 @@ impl Probe {
         }
     }
 
-    /// The value of a string key.
+    /// Returns the value of a string key.
     pub async fn get(&mut self, key: &str) -> Option<Vec<u8>> {
         self.command(["GET", key]).await
     }
 
-    /// What is left of a key's life; `None` if it is not there.
+    /// Returns the remaining time to live of a key; `None` if the key does not exist.
     ///
     /// # Panics
     ///
-    /// When the key lives for ever.
+    /// If the key has no time to live.
     pub async fn time_to_live(&mut self, key: &str) -> Option<Duration> {
         match self.command(["PTTL", key]).await {
             -2_i64 => None,
@@ -83,13 +84,13 @@ impl Probe {
         }
     }
 
-    /// All keys, in no order.
+    /// Returns all keys, in no particular order.
     pub async fn keys(&mut self) -> Vec<String> {
         self.command(["KEYS", "*"]).await
     }
 
-    /// How often each command was called since the start or [`reset_calls`](Self::reset_calls), by
-    /// its name in lower case.
+    /// Returns how often each command was called since the server's start or
+    /// [`reset_calls`](Self::reset_calls). The command names are in lower case.
     pub async fn calls(&mut self) -> HashMap<String, u64> {
         let info: String = self.command(["INFO", "commandstats"]).await;
         info.lines()
@@ -101,7 +102,7 @@ impl Probe {
             .collect()
     }
 
-    /// Sets the counts of [`calls`](Self::calls) back to zero.
+    /// Resets the counts of [`calls`](Self::calls) to zero.
     pub async fn reset_calls(&mut self) {
         self.command::<()>(["CONFIG", "RESETSTAT"]).await;
     }
@@ -113,7 +114,7 @@ impl Probe {
         }
     }
 
-    /// The server's process id.
+    /// Returns the server's process id.
     pub(crate) async fn process_id(&mut self) -> RedisResult<i32> {
         let info: String = self.try_command(["INFO", "server"]).await?;
         let id = info.lines().find_map(|line| line.strip_prefix("process_id:")?.parse().ok());
@@ -121,7 +122,7 @@ impl Probe {
     }
 }
 
-/// Everything that a server is told, in the order in which it executes it (`MONITOR`).
+/// Receives every command that a server executes, in order (`MONITOR`).
 pub struct Monitor(redis::aio::Monitor);
 
 impl std::fmt::Debug for Monitor {
@@ -131,20 +132,20 @@ impl std::fmt::Debug for Monitor {
 }
 
 impl Monitor {
-    /// Starts to listen to the server at `url`; what it executes from now on is seen.
+    /// Connects to the server at `url`, and receives all commands that it executes from now on.
     ///
     /// # Errors
     ///
-    /// The server cannot be reached, or does not permit it.
+    /// The server cannot be reached, or denies `MONITOR`.
     pub async fn connect(url: &str) -> RedisResult<Self> {
         Client::open(url)?.get_async_monitor().await.map(Self)
     }
 
-    /// The lines up to the first that `last` accepts, that one included.
+    /// Returns the next lines, up to and including the first line that `last` accepts.
     ///
     /// # Panics
     ///
-    /// When there is none for ten seconds.
+    /// If no line arrives for ten seconds.
     pub async fn until(&mut self, mut last: impl FnMut(&str) -> bool) -> Vec<String> {
         let mut lines = Vec::new();
         let mut stream = self.0.on_message::<String>();

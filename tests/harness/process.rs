@@ -1,4 +1,4 @@
-//! A child process that ends with the test, whatever happens to the test.
+//! A child process that ends with the test process, even when the test process is killed.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Starts the program and kills it when standard input ends, which the kernel sees to when this
-/// process dies, however it dies. A line on standard input means "kill it, but leave its files".
+/// The guard script. It starts the program, and kills it when standard input ends. The kernel closes that
+/// pipe when this process dies for any reason. A line on standard input means "kill it, but leave its
+/// files".
 ///
-/// Arguments: log file, scratch directory, program and its arguments. Prints the program's pid.
+/// Arguments: log file, scratch directory, program and its arguments. The script prints the program's pid.
 const GUARD: &str = r#"
 log=$1; scratch=$2; shift 2
 exec 3<&0
@@ -29,6 +30,7 @@ if [ "$code" = 137 ]; then wait "$guard"; else kill "$guard" 2>/dev/null; fi
 exit "$code"
 "#;
 
+/// A program that runs under the guard script.
 #[derive(Debug)]
 pub(crate) struct Process {
     guard: Child,
@@ -37,8 +39,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts `program`; its output goes to `log`. `scratch` is removed if this process dies without
-    /// dropping the value.
+    /// Starts `program`, with its output appended to `log`. If this process dies without dropping the value,
+    /// the guard removes the directory `scratch`.
     pub(crate) fn start<I, A>(
         program: &OsStr,
         arguments: I,
@@ -96,12 +98,12 @@ impl Process {
         Ok(())
     }
 
-    /// How the program ended; `None` while it runs.
+    /// Returns the exit status of the program; `None` while it runs.
     pub(crate) fn ended(&mut self) -> io::Result<Option<ExitStatus>> {
         self.guard.try_wait()
     }
 
-    /// Whether the kernel has stopped the program: a signal that was sent may not have arrived yet.
+    /// Returns whether the kernel has stopped the program. SIGSTOP takes effect some time after it was sent.
     fn is_stopped(&self) -> bool {
         let state = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).map_or_else(
             |_| {
@@ -111,7 +113,7 @@ impl Process {
                 ps.map(|ps| String::from_utf8_lossy(&ps.stdout).trim().to_owned())
                     .unwrap_or_default()
             },
-            // The state follows the name, which stands in parentheses and may contain anything.
+            // The state follows the name, which is in parentheses and may contain any character.
             |stat| stat.rsplit(')').next().unwrap_or_default().trim_start().to_owned(),
         );
         state.starts_with(['T', 't'])
@@ -120,13 +122,13 @@ impl Process {
     /// Sends SIGKILL and waits until the program is gone. Its files stay.
     pub(crate) fn kill(mut self) {
         if let Some(mut order) = self.order.take() {
-            // Fails if the program has ended by itself.
+            // Fails if the program has already ended.
             let _ = writeln!(order);
         }
-        // Drop waits.
+        // `drop` closes the pipe and waits.
     }
 
-    /// Waits for the program to end by itself.
+    /// Waits for the program to end by itself. Returns `None` if it still runs after `within`.
     pub(crate) fn wait(&mut self, within: Duration) -> io::Result<Option<ExitStatus>> {
         let deadline = Instant::now() + within;
         loop {
@@ -144,7 +146,7 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         drop(self.order.take());
-        // The guard kills the program, stopped or not, and ends; there is no one to tell of an error.
+        // The guard kills the program, even a stopped one, and ends. A destructor cannot return an error.
         let _ = self.guard.wait();
     }
 }

@@ -1,4 +1,4 @@
-//! One real Redis.
+//! One real Redis server.
 
 use std::ffi::OsString;
 use std::io;
@@ -13,10 +13,10 @@ use crate::port::Port;
 use crate::probe::Probe;
 use crate::process::Process;
 
-/// How long a start may take on a machine that is busy with other tests.
+/// The longest time for a start, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(20);
 
-/// How a [`RedisServer`] is started.
+/// The options of a [`RedisServer`].
 #[derive(Debug, Clone, Default)]
 pub struct RedisOptions {
     arguments: Vec<String>,
@@ -32,15 +32,15 @@ impl RedisOptions {
         self
     }
 
-    /// Lets the server know a command under another name only, or not at all.
+    /// Renames a command of the server. An empty `name` disables the command.
     #[must_use]
     pub fn rename(mut self, command: &str, name: &str) -> Self {
         self.arguments.extend(["--rename-command", command, name].map(str::to_owned));
         self
     }
 
-    /// Sets the password of the default user: a word that is not in use for anything else, because no
-    /// line of a log may hold it from now on.
+    /// Sets the password of the default user. It must be a word that the tests use for nothing else, because
+    /// from now on no log line may contain it.
     #[must_use]
     pub fn password(mut self, password: &str) -> Self {
         redlock_logs::remember_password(password);
@@ -48,7 +48,8 @@ impl RedisOptions {
         self.directive("requirepass", password)
     }
 
-    /// Adds a user who may do everything. As with the default user's, the password is a word of its own.
+    /// Adds a user with all permissions. Its password, too, must be a word that the tests use for nothing
+    /// else.
     #[must_use]
     pub fn user(mut self, name: &str, password: &str) -> Self {
         redlock_logs::remember_password(password);
@@ -58,8 +59,7 @@ impl RedisOptions {
         self
     }
 
-    /// Lets it speak TLS too, at [`RedisServer::tls_url`], with the certificate and the key in these
-    /// files (PEM).
+    /// Adds a TLS port, at [`RedisServer::tls_url`], with the certificate and the key in these files (PEM).
     #[must_use]
     pub fn tls(mut self, certificate: &Path, key: &Path) -> Self {
         self.tls = true;
@@ -84,7 +84,7 @@ impl RedisOptions {
                 RedisServer { options, port, tls_port, dir, process: None, frozen: false };
             match server.launch(Stage::Serves).await {
                 Ok(()) => return server,
-                // Somebody else was faster.
+                // Another process has taken the port.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
                 Err(error) => panic!("redis-server did not start: {error}"),
             }
@@ -92,10 +92,10 @@ impl RedisOptions {
     }
 }
 
-/// A `redis-server` process of its own, on a port and in a directory of its own, without
-/// persistence unless asked for. It ends when this is dropped.
+/// A `redis-server` process with its own port and its own directory. By default it has no persistence.
+/// Dropping the value ends the process.
 ///
-/// The program is `redis-server` in `PATH`, or what the environment variable `REDIS_SERVER` says.
+/// The program is the value of the environment variable `REDIS_SERVER`, by default `redis-server` in `PATH`.
 #[derive(Debug)]
 pub struct RedisServer {
     options: RedisOptions,
@@ -106,12 +106,12 @@ pub struct RedisServer {
     frozen: bool,
 }
 
-/// How far a start is waited for.
+/// The stage of a start that [`RedisServer::launch`] waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
-    /// It tells who it is.
+    /// The server answers `INFO`, perhaps while it loads its data.
     Answers,
-    /// It has loaded its data, and takes every command.
+    /// The server has loaded its data and accepts every command.
     Serves,
 }
 
@@ -120,27 +120,27 @@ impl RedisServer {
     ///
     /// # Panics
     ///
-    /// When it cannot be started.
+    /// If the server cannot be started.
     pub async fn start() -> Self {
         Self::options().start().await
     }
 
-    /// Starts from the default options.
+    /// Returns the default options.
     pub fn options() -> RedisOptions {
         RedisOptions::default()
     }
 
-    /// The port it listens on, at 127.0.0.1.
+    /// Returns the port, on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port.number()
     }
 
-    /// The URL, with the password if there is one.
+    /// Returns the URL, with the password if the server has one.
     pub fn url(&self) -> String {
         self.url_at("127.0.0.1")
     }
 
-    /// The URL under another name of the same machine.
+    /// Returns the URL with another name of the same machine.
     pub fn url_at(&self, host: &str) -> String {
         let user = self
             .options
@@ -150,70 +150,70 @@ impl RedisServer {
         format!("redis://{}{host}:{}", user.unwrap_or_default(), self.port())
     }
 
-    /// The URL for TLS.
+    /// Returns the URL for TLS.
     ///
     /// # Panics
     ///
-    /// When it was started without.
+    /// If the server was started without [TLS](RedisOptions::tls).
     pub fn tls_url(&self) -> String {
         let port = self.tls_port.as_ref().expect("a server that speaks TLS");
         format!("rediss://localhost:{}", port.number())
     }
 
-    /// The path of its Unix socket.
+    /// Returns the path of the Unix socket.
     pub fn socket(&self) -> PathBuf {
         self.dir().join("redis.sock")
     }
 
-    /// Where it keeps its files.
+    /// Returns the directory of the server's files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
 
-    /// The id of the running process.
+    /// Returns the id of the server's process.
     ///
     /// # Panics
     ///
-    /// When none runs.
+    /// If the server does not run.
     pub fn process_id(&self) -> i32 {
         self.process.as_ref().expect("a server that runs").id()
     }
 
-    /// Whether it could answer: neither killed nor frozen.
+    /// Returns whether the server can answer: it is neither killed nor frozen.
     pub fn is_up(&self) -> bool {
         self.process.is_some() && !self.frozen
     }
 
-    /// Opens a connection to look at it.
+    /// Connects a [`Probe`] to the server.
     ///
     /// # Panics
     ///
-    /// When it does not answer.
+    /// If the server does not answer.
     pub async fn probe(&self) -> Probe {
         Probe::connect(&self.url()).await.expect("a connection to the server")
     }
 
-    /// Stops it (SIGSTOP): connections are accepted by the kernel, but nothing is answered.
+    /// Stops the process (SIGSTOP). The kernel still accepts connections, but the server does not answer.
     pub fn freeze(&mut self) {
         let process = self.process.as_ref().expect("a server that runs");
         process.stop(START).expect("SIGSTOP");
         self.frozen = true;
     }
 
-    /// Lets it run on (SIGCONT) after [`freeze`](Self::freeze).
+    /// Continues the process (SIGCONT) after [`freeze`](Self::freeze).
     pub fn thaw(&mut self) {
         let process = self.process.as_ref().expect("a server that runs");
         process.signal(Signal::CONT).expect("SIGCONT");
         self.frozen = false;
     }
 
-    /// Kills it (SIGKILL) and waits until it is gone.
+    /// Kills the process (SIGKILL) and waits until it has ended.
     pub fn kill(&mut self) {
         self.process.take().expect("a server that runs").kill();
         self.frozen = false;
     }
 
-    /// Shuts it down in order (SIGTERM), so that what is persisted is written.
+    /// Shuts the server down (SIGTERM), so that it writes its data to disk if it has persistence.
     pub fn stop(&mut self) {
         let mut process = self.process.take().expect("a server that runs");
         process.signal(Signal::TERM).expect("SIGTERM");
@@ -221,18 +221,18 @@ impl RedisServer {
         assert!(status.is_some(), "the server did not end at SIGTERM");
     }
 
-    /// Starts it again on the same port with the same files, after [`kill`](Self::kill) or
-    /// [`stop`](Self::stop), or in place of the running one.
+    /// Starts the server again on the same port with the same files, after [`kill`](Self::kill) or
+    /// [`stop`](Self::stop). Kills the process first if it still runs.
     pub async fn restart(&mut self) {
         self.restart_until(Stage::Serves).await;
     }
 
-    /// As [`restart`](Self::restart), but does not wait until it has loaded its data.
+    /// As [`restart`](Self::restart), but does not wait until the server has loaded its data.
     pub async fn restart_loading(&mut self) {
         self.restart_until(Stage::Answers).await;
     }
 
-    /// As [`restart`](Self::restart), with one more directive, which is forgotten by the next start.
+    /// As [`restart`](Self::restart), with one more directive, which applies to this start only.
     pub async fn restart_with(&mut self, name: &str, value: &str) {
         let options = self.options.clone();
         self.options = options.clone().directive(name, value);
@@ -258,14 +258,14 @@ impl RedisServer {
     async fn launch(&mut self, stage: Stage) -> io::Result<()> {
         let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
         let log = self.dir.path().join("redis.log");
-        // What was written before is of no interest to the search for an error below.
+        // The search for an error below must not find messages of an earlier start.
         let _ = std::fs::remove_file(&log);
         let url = self.url();
         let process = Process::start(&program, self.arguments(), &[], &log, self.dir.path())?;
         let process = self.process.insert(process);
         let deadline = Instant::now() + START;
         loop {
-            // Not only that a server answers: another process may have got the port.
+            // Check the process id too: another process may have taken the port.
             if let Ok(mut probe) = Probe::connect(&url).await
                 && let Ok(id) = probe.process_id().await
             {
@@ -273,7 +273,7 @@ impl RedisServer {
                     self.process = None;
                     return Err(io::ErrorKind::AddrInUse.into());
                 }
-                // INFO is answered while the server still loads its data, PING is not.
+                // A server that loads its data answers INFO, but not PING.
                 if stage == Stage::Answers || probe.try_command::<String>(["PING"]).await.is_ok() {
                     return Ok(());
                 }

@@ -1,4 +1,5 @@
-//! The harness itself: a fault that it does not make would let every other test pass.
+//! Tests of the harness. If it did not make the faults that it claims to make, the other tests would pass
+//! without testing anything.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -73,7 +74,7 @@ async fn a_server_with_persistence_keeps_its_data_over_kill_and_stop() {
 }
 
 #[tokio::test]
-async fn a_password_is_asked_for() {
+async fn a_server_with_a_password_refuses_clients_without_it() {
     let server = RedisServer::options().password("open sesame").start().await;
     let without = format!("redis://127.0.0.1:{}", server.port());
     let mut probe = Probe::connect(&without).await.unwrap();
@@ -81,7 +82,7 @@ async fn a_password_is_asked_for() {
 }
 
 #[tokio::test]
-async fn the_socket_leads_to_the_same_server() {
+async fn the_unix_socket_belongs_to_the_same_server() {
     let server = RedisServer::start().await;
     server.probe().await.command::<()>(["SET", "a", "1"]).await;
     let url = format!("unix://{}", server.socket().display());
@@ -89,7 +90,7 @@ async fn the_socket_leads_to_the_same_server() {
 }
 
 #[tokio::test]
-async fn a_probe_tells_times_to_live_and_counts_of_calls() {
+async fn a_probe_reads_times_to_live_and_counts_of_calls() {
     let server = RedisServer::start().await;
     let mut probe = server.probe().await;
     probe.reset_calls().await;
@@ -101,7 +102,7 @@ async fn a_probe_tells_times_to_live_and_counts_of_calls() {
 }
 
 #[tokio::test]
-async fn a_monitor_shows_what_the_server_was_told() {
+async fn a_monitor_receives_the_executed_commands() {
     let server = RedisServer::start().await;
     let mut monitor = Monitor::connect(&server.url()).await.unwrap();
     let mut probe = server.probe().await;
@@ -111,8 +112,7 @@ async fn a_monitor_shows_what_the_server_was_told() {
     assert!(lines.iter().any(|line| line.contains(r#""SET" "a" "1""#)), "{lines:?}");
 }
 
-/// A test that is killed itself, by a timeout of the continuous integration for instance, cannot
-/// drop its servers.
+/// A killed test process cannot drop its servers. CI kills a test process that exceeds its time limit.
 #[tokio::test]
 async fn servers_do_not_outlive_a_test_process_that_is_killed() {
     const CHILD: &str = "REDLOCK_TEST_CHILD";
@@ -153,8 +153,8 @@ async fn servers_do_not_outlive_a_test_process_that_is_killed() {
 }
 
 #[tokio::test]
-#[should_panic(expected = "not within 1ms: the impossible")]
-async fn waiting_for_a_condition_ends_at_the_deadline() {
+#[should_panic(expected = "condition not met within 1ms: the impossible")]
+async fn eventually_panics_at_the_deadline() {
     let begun = Instant::now();
     eventually("the impossible", Duration::from_millis(1), async || {
         assert!(begun.elapsed() < SOON);
@@ -163,9 +163,9 @@ async fn waiting_for_a_condition_ends_at_the_deadline() {
     .await;
 }
 
-/// What is held back arrives later, complete and in order.
+/// Held-back data arrives later, complete and in order.
 #[tokio::test]
-async fn a_proxy_holds_back_and_delays_each_direction_by_itself() {
+async fn a_proxy_holds_back_and_delays_each_direction_independently() {
     let server = RedisServer::start().await;
     let (mut direct, proxy) = (server.probe().await, Proxy::to(&server).await);
     let set = |value: &'static str| {
@@ -178,7 +178,7 @@ async fn a_proxy_holds_back_and_delays_each_direction_by_itself() {
     let mut probe = Probe::connect(&proxy.url()).await.unwrap();
     proxy.set(Direction::ToClient, Traffic::Hold);
     let answer = tokio::spawn(async move { probe.try_command::<()>(["SET", "a", "2"]).await });
-    eventually("the question passes", SOON, async || {
+    eventually("the request reaches the server", SOON, async || {
         (direct.get("a").await.as_deref() == Some(&b"2"[..])).then_some(())
     })
     .await;
@@ -194,7 +194,8 @@ async fn a_proxy_holds_back_and_delays_each_direction_by_itself() {
     assert!(begun.elapsed() >= delay * 2, "{:?}", begun.elapsed());
 }
 
-/// What the client has said before its side ended still arrives; what was cut does not.
+/// Requests that the proxy holds back when it resets the client's side still arrive. A command that a
+/// reset of both sides cuts off does not.
 #[tokio::test]
 async fn a_proxy_resets_one_side_or_both() {
     let server = RedisServer::start().await;
@@ -204,7 +205,7 @@ async fn a_proxy_resets_one_side_or_both() {
     connection.set(Direction::ToServer, Traffic::Hold);
     let before = connection.received(Direction::ToServer);
     let answer = tokio::spawn(async move { probe.try_command::<()>(["SET", "a", "1"]).await });
-    eventually("it is on its way", SOON, async || {
+    eventually("the proxy has received the request", SOON, async || {
         (connection.received(Direction::ToServer) > before).then_some(())
     })
     .await;
@@ -212,7 +213,7 @@ async fn a_proxy_resets_one_side_or_both() {
     answer.await.unwrap().unwrap_err();
     assert_eq!(direct.get("a").await, None);
     connection.set(Direction::ToServer, Traffic::Pass);
-    eventually("it arrives", SOON, async || direct.get("a").await).await;
+    eventually("the request arrives", SOON, async || direct.get("a").await).await;
 
     let mut probe = Probe::connect(&proxy.url()).await.unwrap();
     proxy.set(Direction::ToServer, Traffic::ResetAfter(20));

@@ -1,4 +1,4 @@
-//! Several Redis at once.
+//! Several Redis servers.
 
 use std::ops::{Deref, DerefMut};
 
@@ -11,34 +11,34 @@ use crate::redis_server::{RedisOptions, RedisServer};
 pub struct Servers(Vec<RedisServer>);
 
 impl Servers {
-    /// Starts `count` servers at once.
+    /// Starts `count` servers concurrently.
     ///
     /// # Panics
     ///
-    /// When one cannot be started.
+    /// If a server cannot be started.
     pub async fn start(count: usize) -> Self {
         Self::start_with(&RedisServer::options(), count).await
     }
 
-    /// Starts `count` servers with the same options at once.
+    /// Starts `count` servers with the same options concurrently.
     ///
     /// # Panics
     ///
-    /// When one cannot be started.
+    /// If a server cannot be started.
     pub async fn start_with(options: &RedisOptions, count: usize) -> Self {
         Self(join_all((0..count).map(|_| options.clone().start())).await)
     }
 
-    /// Their URLs, in order.
+    /// Returns the URLs of the servers, in order.
     pub fn urls(&self) -> Vec<String> {
         self.0.iter().map(RedisServer::url).collect()
     }
 
-    /// All keys on all nodes that are up, as `port/key`.
+    /// Returns all keys of all servers that are up, as `port/key`.
     ///
     /// # Panics
     ///
-    /// When one of them does not answer.
+    /// If one of these servers does not answer.
     pub async fn keys(&self) -> Vec<String> {
         let up = self.0.iter().filter(|server| server.is_up());
         let keys = join_all(up.map(async |server| {

@@ -11,11 +11,11 @@ use crate::eventually::eventually;
 use crate::process::Process;
 use redlock_logs::find_secret;
 
-/// How long a start, or an end in order, may take on a machine that is busy with other tests.
+/// The longest time for a start or an orderly shutdown, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A process that listens where the environment variable `LISTEN` says and logs a line that ends
-/// with `listening on <address>`. It ends when this is dropped.
+/// A process that listens on the address in the environment variable `LISTEN`, and logs a line that ends with
+/// `listening on <address>`. Dropping the value ends the process.
 #[derive(Debug)]
 pub struct Service {
     process: Process,
@@ -23,16 +23,16 @@ pub struct Service {
     address: String,
 }
 
-/// What a service writes. Searched for secrets in the end.
+/// The log file of a service. Its destructor searches it for secrets.
 #[derive(Debug)]
 struct Log(TempDir);
 
 impl Service {
-    /// Starts `program`, which is told to listen on a free port, and waits until it does.
+    /// Starts `program` with a free port to listen on, and waits until it listens.
     ///
     /// # Panics
     ///
-    /// When it does not.
+    /// If the program does not listen within twenty seconds.
     pub async fn start(program: impl AsRef<Path>, environment: &[(&str, String)]) -> Self {
         let dir = Log(tempfile::tempdir().expect("a directory for the service"));
         let log = dir.path();
@@ -54,62 +54,62 @@ impl Service {
         Self { process, log: dir, address }
     }
 
-    /// The URL of `path` there.
+    /// Returns the URL of `path` on this service.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// Where it listens.
+    /// Returns the address that the service listens on.
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// The id of the process.
+    /// Returns the id of the process.
     pub fn process_id(&self) -> i32 {
         self.process.id()
     }
 
-    /// What it has written so far.
+    /// Returns the log so far.
     ///
     /// # Panics
     ///
-    /// When the log cannot be read.
+    /// If the log cannot be read.
     pub fn log(&self) -> String {
         std::fs::read_to_string(self.log.path()).expect("the service's log")
     }
 
-    /// Stops it (SIGSTOP) as it stands, and waits until it does.
+    /// Stops the process (SIGSTOP), and waits until it has stopped.
     ///
     /// # Panics
     ///
-    /// When it does not.
+    /// If the process does not stop.
     pub fn freeze(&self) {
         self.process.stop(PATIENCE).expect("a service that stops");
     }
 
-    /// Lets it go on (SIGCONT).
+    /// Continues the process (SIGCONT) after [`freeze`](Self::freeze).
     ///
     /// # Panics
     ///
-    /// When it has ended.
+    /// If the process has ended.
     pub fn thaw(&self) {
         self.process.signal(Signal::CONT).expect("a service that goes on");
     }
 
-    /// Asks it to end (SIGTERM) and waits until it has.
+    /// Sends SIGTERM and waits until the process has ended.
     ///
     /// # Panics
     ///
-    /// When it has not after twenty seconds.
+    /// If the process still runs after twenty seconds.
     pub async fn terminate(&mut self) -> ExitStatus {
         self.end(Signal::TERM).await
     }
 
-    /// Interrupts it as Ctrl-C does (SIGINT) and waits until it has ended.
+    /// Sends SIGINT, as Ctrl-C does, and waits until the process has ended.
     ///
     /// # Panics
     ///
-    /// When it has not after twenty seconds.
+    /// If the process still runs after twenty seconds.
     pub async fn interrupt(&mut self) -> ExitStatus {
         self.end(Signal::INT).await
     }
@@ -123,7 +123,7 @@ impl Service {
         .await
     }
 
-    /// Kills it (SIGKILL) and waits until it is gone.
+    /// Kills the process (SIGKILL) and waits until it has ended.
     pub fn kill(self) {
         self.process.kill();
     }

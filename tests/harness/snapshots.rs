@@ -12,19 +12,19 @@ const SOON: Duration = Duration::from_secs(20);
 const AGAIN: Duration = Duration::from_millis(2);
 
 impl RedisServer {
-    /// Lets its snapshots fail, so that it takes no writes (`MISCONF`).
+    /// Makes the snapshots of the server fail, so that it refuses writes (`MISCONF`).
     ///
     /// # Panics
     ///
-    /// When it has a snapshot already, or its snapshots do not fail.
+    /// If the server already has a snapshot, or its snapshots do not fail.
     pub async fn break_snapshots(&self) {
-        // Where the snapshot is to go is something else.
+        // The server cannot replace a directory by its snapshot file.
         fs::create_dir(self.snapshot()).expect("a directory in place of the snapshot");
         let mut probe = self.probe().await;
         probe.command::<()>(["CONFIG", "SET", "save", "3600 1000000"]).await;
         probe.command::<redis::Value>(["BGSAVE"]).await;
         let begun = Instant::now();
-        // The status may be that of the time before.
+        // While a snapshot is in progress, the status is that of the previous one.
         let failed = ["rdb_bgsave_in_progress:0", "rdb_last_bgsave_status:err"];
         loop {
             let info: String = probe.command(["INFO", "persistence"]).await;
@@ -36,11 +36,11 @@ impl RedisServer {
         }
     }
 
-    /// Lets it make none, so that it takes writes again.
+    /// Switches snapshots off, so that the server accepts writes again.
     ///
     /// # Panics
     ///
-    /// When they were not [broken](Self::break_snapshots).
+    /// If the snapshots were not [broken](Self::break_snapshots) before.
     pub async fn give_up_snapshots(&self) {
         self.probe().await.command::<()>(["CONFIG", "SET", "save", ""]).await;
         fs::remove_dir(self.snapshot()).expect("a directory in place of the snapshot");

@@ -1,4 +1,4 @@
-//! What is left when all should be over.
+//! Finds keys, subscriptions, connections and tasks that a test left behind.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use tokio::runtime::Handle;
 use crate::nodes::Nodes;
 use crate::probe::Probe;
 
-/// How long clearing up in the background may take on a busy machine.
+/// The longest time for clean-up in the background, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Sees what was there before a test's work, and waits for all that came with it to go: keys and
-/// subscriptions and connections on the servers, tasks of the runtime.
+/// Counts the connections to the servers and the tasks of the runtime before a test's work, and waits until
+/// the work has left nothing behind: no key, subscription, connection or task.
 #[derive(Debug)]
 pub struct Traces<'a> {
     nodes: &'a Nodes,
@@ -21,11 +21,12 @@ pub struct Traces<'a> {
 }
 
 impl<'a> Traces<'a> {
-    /// Looks around, when the managers that stay have connected and have held a lock.
+    /// Counts the connections and the tasks. Call it after the long-lived managers have connected and have
+    /// held a lock, so that the counts include their connections and tasks.
     ///
     /// # Panics
     ///
-    /// When a server does not answer.
+    /// If a server does not answer.
     pub async fn look(nodes: &'a Nodes) -> Self {
         let mut probes = Vec::new();
         if let Some(servers) = nodes.servers() {
@@ -35,7 +36,7 @@ impl<'a> Traces<'a> {
         }
         nodes.become_empty().await;
         let mut traces = Self { nodes, probes, connections: Vec::new(), tasks: 0 };
-        // The fewest of a while: something may just be ending.
+        // Take the minimum over 100 ms, because a connection or a task may just be ending.
         let (mut connections, mut tasks) = (traces.count_connections().await, tasks());
         for _ in 0..20 {
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -46,17 +47,18 @@ impl<'a> Traces<'a> {
         traces
     }
 
-    /// Waits until nothing more is there than at the beginning.
+    /// Waits until no key and no subscription is left, and no more connections and tasks than at the
+    /// beginning.
     ///
     /// # Panics
     ///
-    /// When something still is after twenty seconds; the message says after what and how much.
+    /// If anything is left after twenty seconds. The message contains `after`, and lists what is left.
     pub async fn are_gone(&mut self, after: &str) {
         let mut left = Vec::new();
         let gone = tokio::time::timeout(PATIENCE, async {
             let mut pause = Duration::from_micros(200);
             loop {
-                left = self.what_is_left().await;
+                left = self.leftovers().await;
                 if left.is_empty() {
                     return;
                 }
@@ -64,10 +66,10 @@ impl<'a> Traces<'a> {
                 pause = (pause * 2).min(Duration::from_millis(10));
             }
         });
-        assert!(gone.await.is_ok(), "{after}: left behind: {}", left.join(", "));
+        assert!(gone.await.is_ok(), "left behind after {after}: {}", left.join(", "));
     }
 
-    async fn what_is_left(&mut self) -> Vec<String> {
+    async fn leftovers(&mut self) -> Vec<String> {
         let mut left = Vec::new();
         let tasks = tasks();
         if tasks > self.tasks {
@@ -78,13 +80,13 @@ impl<'a> Traces<'a> {
         }
         for probe in &mut self.probes {
             let keys = probe.keys().await;
-            // The counter of fenced locks stays.
+            // The counter of the fencing tokens stays.
             for key in keys.iter().filter(|key| !key.contains("redlock:fencing")) {
                 left.push(format!("the key {key}"));
             }
             let channels: Vec<String> = probe.command(["PUBSUB", "CHANNELS"]).await;
             for channel in channels {
-                left.push(format!("a subscription of {channel}"));
+                left.push(format!("a subscription to {channel}"));
             }
         }
         let connections = self.count_connections().await;

@@ -1,12 +1,12 @@
-//! Which cores this process and the servers run on.
+//! Pins this process and the servers to cores.
 
 use redlock_tests::RedisServer;
 
-/// Puts this process and the servers on cores of their own. What one caller waits for depends more on
-/// whether the server happens to be woken on its core than on anything else otherwise. Where there is
-/// one core, or the system is another, nothing changes.
+/// Pins the servers to the last core and this process to the others. Without this, the time of a single
+/// caller depends mostly on whether the kernel happens to wake the server on the caller's core. Does
+/// nothing on a machine with one core or without Linux.
 #[cfg(target_os = "linux")]
-pub(crate) fn apart(servers: &[RedisServer]) {
+pub(crate) fn pin_separately(servers: &[RedisServer]) {
     if let [first @ .., last] = &all()[..]
         && !first.is_empty()
     {
@@ -17,9 +17,9 @@ pub(crate) fn apart(servers: &[RedisServer]) {
     }
 }
 
-/// Lets everybody run everywhere again.
+/// Lets this process and the servers run on every core again.
 #[cfg(target_os = "linux")]
-pub(crate) fn shared(servers: &[RedisServer]) {
+pub(crate) fn unpin(servers: &[RedisServer]) {
     let all = all();
     pin(std::process::id(), &all);
     for server in servers {
@@ -40,23 +40,24 @@ fn all() -> Vec<usize> {
     ALL.get_or_init(read).clone()
 }
 
-/// All threads that a process has by now.
+/// Pins all present threads of a process to `cores`.
 #[cfg(target_os = "linux")]
 fn pin(process: u32, cores: &[usize]) {
     let mut set = rustix::thread::CpuSet::new();
     for core in cores {
         set.set(*core);
     }
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).expect("its threads");
+    let threads =
+        std::fs::read_dir(format!("/proc/{process}/task")).expect("the threads of the process");
     let ids = threads.filter_map(|thread| thread.ok()?.file_name().to_str()?.parse().ok());
     for thread in ids.filter_map(rustix::thread::Pid::from_raw) {
-        // A thread that has ended in between needs no core.
+        // The thread may have ended since the directory was read.
         let _ = rustix::thread::sched_setaffinity(Some(thread), &set);
     }
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn apart(_: &[RedisServer]) {}
+pub(crate) fn pin_separately(_: &[RedisServer]) {}
 
 #[cfg(not(target_os = "linux"))]
-pub(crate) fn shared(_: &[RedisServer]) {}
+pub(crate) fn unpin(_: &[RedisServer]) {}

@@ -1,4 +1,4 @@
-//! A network between client and server: a proxy that forwards late.
+//! Imitates a slow network between client and server: a proxy that delays every byte.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -10,16 +10,17 @@ use redlock_tests::Peer;
 
 use crate::child;
 
-/// Forwards to one server in a process of its own, whose processor time is not the client's.
+/// A proxy in front of one server. It is a process of its own, so that its processor time does not count
+/// as the client's.
 pub(crate) struct Delay {
     _process: Peer,
     port: String,
 }
 
 impl Delay {
-    /// Makes each round trip to the server at `url` last so much longer.
+    /// Starts a proxy that adds `round_trip` to each round trip to the server at `url`.
     pub(crate) fn before(url: &str, round_trip: Duration) -> Self {
-        let server = url.strip_prefix("redis://").expect("a plain URL");
+        let server = url.strip_prefix("redis://").expect("a URL that begins with redis://");
         let one_way = (round_trip / 2).as_micros().to_string();
         let mut process = child::start("delay", &[("SERVER", server), ("ONE_WAY_US", &one_way)]);
         let port = process.answer();
@@ -31,7 +32,7 @@ impl Delay {
     }
 }
 
-/// Puts a delay before each of some servers, and gives the new URLs.
+/// Starts a proxy in front of each server, adds it to `delays`, and returns the URLs of the proxies.
 pub(crate) fn delayed(
     delays: &mut Vec<Delay>,
     urls: &[String],
@@ -42,10 +43,13 @@ pub(crate) fn delayed(
     delays[first..].iter().map(Delay::url).collect()
 }
 
-/// The process: forwards until its standard input ends.
+/// Runs the proxy process: forwards until its standard input ends.
 pub(crate) fn run() {
-    let server = std::env::var("SERVER").expect("SERVER");
-    let one_way: u64 = std::env::var("ONE_WAY_US").ok().and_then(|us| us.parse().ok()).expect("us");
+    let server = std::env::var("SERVER").expect("SERVER is set");
+    let one_way: u64 = std::env::var("ONE_WAY_US")
+        .ok()
+        .and_then(|us| us.parse().ok())
+        .expect("ONE_WAY_US is a number");
     let one_way = Duration::from_micros(one_way);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
     println!("{}", listener.local_addr().expect("an address").port());
@@ -56,10 +60,11 @@ pub(crate) fn run() {
             forward(&server, &client, one_way);
         }
     });
-    child::until_orphaned();
+    child::wait_for_end_of_input();
 }
 
-/// Forwards one direction. Threads, because the timers of an async runtime count whole milliseconds.
+/// Forwards one direction. Uses threads, because the timers of the async runtime have a resolution of
+/// 1 ms.
 fn forward(from: &TcpStream, to: &TcpStream, one_way: Duration) {
     let (mut from, mut to) =
         (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
@@ -80,7 +85,7 @@ fn forward(from: &TcpStream, to: &TcpStream, one_way: Duration) {
                 break;
             }
         }
-        // The other side may have closed it before.
+        // Fails if the other side has closed the connection already.
         let _ = to.shutdown(Shutdown::Both);
     });
 }

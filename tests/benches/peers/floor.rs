@@ -1,4 +1,4 @@
-//! The floor: the two commands of a lock, sent as directly as the redis crate can.
+//! The floor of the comparison: the two commands of a lock, sent directly with the redis crate.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::locker::Locker;
 use crate::settings::LEASE;
 
-/// What this library sends to release a lock, word for word: the same work for the server.
+/// A copy of this library's release script, so that the server has the same work to do.
 const RELEASE: &str = "\
 local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' and value.err then return -3 end
@@ -20,17 +20,17 @@ local listeners = redis.pcall('PUBLISH', KEYS[1], '0')
 if type(listeners) ~= 'number' then return 1 end
 return 1 + listeners";
 
-/// A multiplexed connection to each node. Locks on all of them at once, waits for all of them, and
-/// looks after nothing: no validity, no clean-up, no timeout.
+/// A multiplexed connection to each node. Sends each command to all nodes at once and waits for every
+/// reply. It has no validity, no clean-up and no timeout.
 #[derive(Clone)]
 pub(crate) struct Floor {
     nodes: Vec<MultiplexedConnection>,
     release: Arc<str>,
-    /// Where several want one key: a queue in this process, first come first served.
+    /// The local queue of the callers of [`wait`](Locker::wait), in FIFO order.
     queue: Arc<Mutex<()>>,
 }
 
-/// A token, and the place in the queue for those who waited.
+/// The token, and after [`wait`](Locker::wait) the guard of the local queue.
 pub(crate) type Held = (String, Option<OwnedMutexGuard<()>>);
 
 impl Floor {
@@ -41,18 +41,18 @@ impl Floor {
             let mut node = node.clone();
             let mut load = redis::cmd("SCRIPT");
             let load = load.arg("LOAD").arg(RELEASE).query_async(&mut node).await;
-            release = load.expect("a server that takes scripts");
+            release = load.expect("a loaded script");
         }
         Self { nodes, release: release.into(), queue: Arc::default() }
     }
 
-    /// One round trip to the first node, with nothing to do for it.
+    /// Makes one round trip to the first node, without work for the server.
     pub(crate) async fn ping(&self) {
         let reply = self.nodes[0].clone().send_packed_command(&redis::cmd("PING")).await;
-        reply.expect("a server that answers");
+        reply.expect("a reply");
     }
 
-    /// Sends one command to all nodes, and counts who gives the wanted answer.
+    /// Sends one command to all nodes, and succeeds if a majority gives the wanted reply.
     async fn ask(&self, command: &Cmd, wanted: &Value) -> Result<(), String> {
         if let [node] = &self.nodes[..] {
             let reply = node.clone().send_packed_command(command).await;
@@ -104,7 +104,7 @@ async fn connection(url: &str) -> MultiplexedConnection {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(None)
         .set_response_timeout(None)
-        // Enough that no caller waits for a place.
+        // Larger than the number of callers, so that no caller waits for space in the pipeline.
         .set_pipeline_buffer_size(1024);
     let connection = client.get_multiplexed_async_connection_with_config(&config).await;
     connection.expect("a connection")

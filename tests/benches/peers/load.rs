@@ -1,4 +1,4 @@
-//! Callers that lock and unlock, and how long that takes them.
+//! Measures callers that lock and unlock keys of their own.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use crate::usage::{Meter, Usage};
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Measured {
     pub(crate) elapsed: Duration,
-    /// How long each pair of a lock and an unlock took, sorted.
+    /// The duration of each pair of a lock and an unlock, sorted.
     pub(crate) pairs: Vec<Duration>,
     pub(crate) failures: usize,
     pub(crate) usage: Usage,
@@ -36,7 +36,7 @@ impl Measured {
     }
 }
 
-/// Lets `callers` tasks lock and unlock, each a key of its own, for the given time.
+/// Measures `callers` tasks that lock and unlock for the given time, each a key of its own.
 pub(crate) async fn own_keys(
     locker: &impl Locker,
     callers: usize,

@@ -1,17 +1,17 @@
-//! What is compared: something that locks and unlocks a key.
+//! The trait of the compared libraries.
 
-/// One way to lock. Cloning is cheap, and the clones share their connections.
+/// A library that locks and unlocks keys. Clones are cheap and share their connections.
 pub(crate) trait Locker: Clone + Send + Sync + 'static {
-    /// What proves that the key is held.
+    /// The proof that the caller holds the key.
     type Held: Send;
 
-    /// Locks a key that nobody else wants.
+    /// Locks a key that no other caller wants, in one attempt.
     fn lock(&self, key: &str) -> impl Future<Output = Result<Self::Held, String>> + Send;
 
-    /// Locks a key that others want too, however long that takes.
+    /// Locks a key that other callers want too, and waits without a limit.
     fn wait(&self, key: &str) -> impl Future<Output = Result<Self::Held, String>> + Send;
 
-    /// Unlocks it.
+    /// Unlocks the key.
     fn unlock(
         &self,
         key: &str,

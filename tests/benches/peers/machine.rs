@@ -1,8 +1,8 @@
-//! Where this was measured.
+//! Describes the machine of a measurement.
 
 use std::process::Command;
 
-/// The machine, in one line.
+/// Returns the processor, the system, the server and the load, in one line.
 pub(crate) fn describe() -> String {
     let cores = std::thread::available_parallelism().map_or(0, usize::from);
     let information = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

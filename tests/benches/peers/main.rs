@@ -1,16 +1,17 @@
-//! This library beside the bare wire and beside rslock, on real servers of its own.
+//! Compares this library with plain commands of the redis crate (the floor) and with rslock. Starts its own
+//! servers.
 //!
 //!     cargo bench -p redlock-tests --bench peers                          all rows, about five minutes
-//!     cargo bench -p redlock-tests --bench peers -- one-node five-nodes   some of them
+//!     cargo bench -p redlock-tests --bench peers -- one-node five-nodes   only these rows
 //!
-//! `PEERS_ROUNDS` (21) and `PEERS_SLICE_MS` (100) make it shorter or longer.
+//! `PEERS_ROUNDS` (21) sets the number of rounds, `PEERS_SLICE_MS` (100) the duration of a measurement.
 //!
-//! Prints one Markdown table. Whoever is compared runs in the same process and runtime, over the same
-//! redis crate, in turns within each round; a ratio is that of one round, and what is shown is the
-//! median of the rounds with the smallest and the largest.
+//! Prints one Markdown table. The compared libraries run in the same process and runtime, over the same
+//! redis crate. Each round measures all of them, one after another. A ratio compares figures of the same
+//! round. A cell shows the median over the rounds, with the smallest and the largest figure.
 
-#![allow(clippy::cast_precision_loss, reason = "figures to look at")]
-#![allow(clippy::expect_used, reason = "a bench that cannot go on has to stop")]
+#![allow(clippy::cast_precision_loss, reason = "figures for a reader")]
+#![allow(clippy::expect_used, reason = "a benchmark that cannot continue must stop")]
 
 mod child;
 mod cores;
@@ -50,7 +51,7 @@ async fn measure() {
     let settings = Settings::read();
     println!("{}.", machine::describe());
     println!(
-        "{} rounds, {:?} for each measurement; the median of the rounds (least-most).\n",
+        "{} rounds, {:?} for each measurement. Figures: median of the rounds (smallest-largest).\n",
         settings.rounds, settings.slice
     );
     table::print_head();
@@ -60,11 +61,11 @@ async fn measure() {
     processes::measure(&settings).await;
     held::measure(&settings).await;
     println!(
-        "\nWhere there is one caller, it and the servers have cores of their own, as they have in real life; \
-         otherwise they share them."
+        "\nIn the rows \"1 caller, p50 us of acquire + release\", the caller and the servers are pinned to \
+         different cores, as on different machines; in the other rows they share all cores."
     );
     println!(
-        "\nNot shown: a network with losses, servers on machines of their own (clients and servers \
-         share the cores), TLS, persistence, more than five nodes, clusters."
+        "\nNot measured: packet loss, servers on other machines (clients and servers share the cores), TLS, \
+         persistence, more than five nodes, clusters."
     );
 }

@@ -1,4 +1,4 @@
-//! This library, with its defaults.
+//! This library with its default options.
 
 use redlock_core::{LockGuard, LockManager};
 

@@ -1,17 +1,17 @@
-//! Rounds in which everybody has a turn, so that what else the machine does hits all alike.
+//! Measures the contenders in alternation, so that other load on the machine affects all of them alike.
 
 use std::time::Duration;
 
 use futures_util::future::LocalBoxFuture;
 
-/// What is still under way after a measurement shall not be part of the next.
+/// The pause between two measurements, for background work of the first one to finish.
 const SETTLE: Duration = Duration::from_millis(10);
 
-/// One who is measured.
+/// A function that makes one measurement of one library.
 pub(crate) type Contender<'a, T> = Box<dyn FnMut() -> LocalBoxFuture<'a, T> + 'a>;
 
-/// Measures all contenders in every round, another one first each time. A round before the first
-/// warms them up and does not count. Returns the measurements of each contender by rounds.
+/// Measures all contenders in every round. Each round begins with the next contender. An additional first
+/// round is a warm-up and is discarded. Returns the measurements by contender, then by round.
 pub(crate) async fn interleave<T>(
     rounds: usize,
     mut contenders: Vec<Contender<'_, T>>,

@@ -1,18 +1,18 @@
-//! How long everything takes.
+//! Settings of the benchmark.
 
 use std::time::Duration;
 
 /// The lease of every lock.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
-/// What the command line and the environment say.
+/// The settings from the command line and the environment.
 #[derive(Debug, Clone)]
 pub(crate) struct Settings {
-    /// How often everything is measured, one after the other.
+    /// The number of rounds.
     pub(crate) rounds: usize,
-    /// How long one measurement takes.
+    /// The duration of one measurement.
     pub(crate) slice: Duration,
-    /// Which rows are measured; all, if none is named.
+    /// The names of the rows to measure; empty for all rows.
     pub(crate) rows: Vec<String>,
 }
 
@@ -24,12 +24,12 @@ impl Settings {
         Self {
             rounds: usize::try_from(number("PEERS_ROUNDS", 21)).expect("a number of rounds"),
             slice: Duration::from_millis(number("PEERS_SLICE_MS", 100)),
-            // Cargo adds options for a harness that is not there.
+            // Cargo passes options of the standard benchmark harness, such as `--bench`.
             rows: std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect(),
         }
     }
 
-    /// As many rounds as there may be of something that takes long.
+    /// Returns the number of rounds, at most `most`, for measurements that take long.
     pub(crate) fn rounds_up_to(&self, most: usize) -> usize {
         self.rounds.min(most)
     }

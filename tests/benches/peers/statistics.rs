@@ -1,9 +1,9 @@
-//! Medians.
+//! Medians and percentiles.
 
 use std::fmt;
 use std::time::Duration;
 
-/// The median of some figures, with the smallest and the largest.
+/// The median, the smallest and the largest of some figures.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
@@ -29,7 +29,7 @@ impl fmt::Display for Summary {
     }
 }
 
-/// A figure with about three digits.
+/// Formats a figure with about three digits.
 pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
         10_000.0.. => format!("{:.1} k", value / 1000.0),
@@ -40,7 +40,7 @@ pub(crate) fn figure(value: f64) -> String {
     }
 }
 
-/// The value that so many of the sorted values are not above, `part` from 0 to 1.
+/// Returns the percentile of sorted values: `part` is 0.5 for the median.
 pub(crate) fn percentile(sorted: &[Duration], part: f64) -> Duration {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an index")]
     let index = (sorted.len().saturating_sub(1) as f64 * part) as usize;

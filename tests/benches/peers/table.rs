@@ -1,9 +1,9 @@
-//! The table that comes out.
+//! The table of results.
 
 use crate::load::Measured;
 use crate::statistics::{Summary, figure};
 
-/// One row: some work, what it took, and whether that is what was aimed at.
+/// One row: a kind of work, its measurements, and whether they meet the target.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Row {
     pub(crate) work: String,
@@ -50,7 +50,7 @@ impl Row {
         );
     }
 
-    /// Fills in what the contenders used per pair: the floor, ours, and rslock.
+    /// Fills in the processor time and the commands per pair, for the floor, ours and rslock.
     pub(crate) fn used(mut self, measured: &[Vec<Measured>]) -> Self {
         let each = |per_pair: &dyn Fn(&Measured) -> f64| {
             let medians = measured
@@ -72,7 +72,7 @@ impl Row {
     }
 }
 
-/// The ratios of two contenders, round by round.
+/// Returns the ratio of two contenders, computed for each round.
 pub(crate) fn ratio<T>(rounds: &[T], base: &[T], value: impl Fn(&T) -> f64) -> Summary {
     Summary::of(rounds.iter().zip(base).map(|(this, base)| value(this) / value(base)))
 }

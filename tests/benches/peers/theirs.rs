@@ -1,4 +1,4 @@
-//! rslock, with its defaults.
+//! rslock with its default options.
 
 use rslock::{Lock, LockManager};
 
@@ -9,7 +9,7 @@ use crate::settings::LEASE;
 pub(crate) struct Theirs(LockManager);
 
 impl Theirs {
-    /// It connects when it is used first.
+    /// Does not connect yet: rslock connects at its first command.
     pub(crate) fn new(urls: &[String]) -> Self {
         Self(LockManager::new(urls.iter().map(String::as_str).collect()))
     }
@@ -27,7 +27,7 @@ impl Locker for Theirs {
         lock.map_err(|error| error.to_string())
     }
 
-    /// It does not tell whether that succeeds.
+    /// Always succeeds, because rslock does not report a failed unlock.
     async fn unlock(&self, _: &str, lock: Lock) -> Result<(), String> {
         self.0.unlock(&lock).await;
         Ok(())

@@ -1,21 +1,21 @@
-//! What a measurement costs: processor time here and on the servers, commands, memory.
+//! Counts the resources of a measurement: processor time here and on the servers, commands, memory.
 
 use std::time::Duration;
 
 use redlock_tests::{Probe, RedisServer};
 use rustix::time::{ClockId, clock_gettime};
 
-/// The commands that clients send. The others that a server counts are called by scripts, or are
-/// those of this bench.
+/// The commands that the compared clients send. A server also counts commands that scripts call, and
+/// those of this benchmark.
 const SENT: [&str; 6] = ["set", "evalsha", "eval", "script|load", "subscribe", "unsubscribe"];
 
-/// Looks at this process and at some servers.
+/// Reads the usage of this process and of some servers.
 #[derive(Clone)]
 pub(crate) struct Meter {
     servers: Vec<(i32, Probe)>,
 }
 
-/// What was used up to now, or between two looks.
+/// The usage up to now, or between two readings.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Usage {
     pub(crate) client: Duration,
@@ -24,7 +24,7 @@ pub(crate) struct Usage {
 }
 
 impl Meter {
-    /// Leaves out servers that do not answer.
+    /// Meters all servers that are up.
     pub(crate) async fn over(servers: &[RedisServer]) -> Self {
         let mut metered = Vec::with_capacity(servers.len());
         for server in servers.iter().filter(|server| server.is_up()) {
@@ -33,13 +33,14 @@ impl Meter {
         Self { servers: metered }
     }
 
-    /// What was used so far. Its own cost is on the far side of the two looks around some work.
+    /// Reads the usage so far. It reads the processor times last and [`end`](Self::end) reads them first,
+    /// so that the difference does not contain the cost of the readings.
     pub(crate) async fn begin(&mut self) -> Usage {
         let commands = self.commands().await;
         Usage { client: processor_time(), servers: self.processor_time(), commands }
     }
 
-    /// What was used since `begun`.
+    /// Returns the usage since `begun`.
     pub(crate) async fn end(&mut self, begun: Usage) -> Usage {
         let (client, servers) = (processor_time(), self.processor_time());
         Usage {
@@ -63,22 +64,22 @@ impl Meter {
     }
 }
 
-/// The processor time of all threads of this process.
+/// Returns the processor time of all threads of this process.
 pub(crate) fn processor_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or_default())
 }
 
-/// The processor time of a server's main thread, which does all the work; zero where the system does
-/// not tell.
+/// Returns the processor time of a server's main thread, which does all the work; zero on systems without
+/// `/proc`.
 fn processor_time_of(process: i32) -> Duration {
     let statistics = std::fs::read_to_string(format!("/proc/{process}/schedstat"));
     let nanos = statistics.ok().and_then(|text| text.split(' ').next()?.parse().ok());
     Duration::from_nanos(nanos.unwrap_or_default())
 }
 
-/// The memory of this process that is in use, in bytes; zero where the system does not tell.
+/// Returns the resident memory of this process, in bytes; zero on systems without `/proc`.
 pub(crate) fn resident() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));

@@ -1,69 +1,69 @@
-//! What happened, a line for each event.
+//! The events of a history, one line each.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Something that happened, as it is written to a history.
+/// One event of a history.
 ///
-/// A line is `at`, `process`, `number`, a word, and what belongs to the word, separated by tabs. What
-/// may contain anything comes last.
+/// A line consists of `at`, `process`, `number`, a word for the kind of event, and the fields of that kind,
+/// separated by tabs. A field that may contain tabs comes last.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// When, by [`monotonic_nanos`](super::monotonic_nanos).
+    /// The time of the event, on the clock of [`monotonic_nanos`](super::monotonic_nanos).
     pub at: u64,
-    /// The process that it happened to.
+    /// The id of the process.
     pub process: u32,
-    /// Which attempt of the process it belongs to; zero for none.
+    /// The number of the process's attempt that the event belongs to; zero for none.
     pub number: u64,
-    /// What happened.
+    /// The kind of event.
     pub what: What,
 }
 
-/// What happened.
+/// The kind of an event, with its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
-    /// A lock was asked for.
+    /// The caller requested a lock.
     Asked {
-        /// How long that may take: the time that the caller is willing to wait, and that the nodes
-        /// have for their last answer.
+        /// The longest time for the attempt: the wait time, and the nodes' timeout for the last reply.
         within: Duration,
-        /// What is to be locked.
+        /// The key of the lock.
         key: String,
     },
-    /// The caller was told that it holds the lock.
+    /// The library granted the lock to the caller.
     Granted {
-        /// Until when it may believe that; the end of time for those who believe until they leave.
+        /// The time until which the holder may rely on the lock; [`u64::MAX`] for a holder that relies on it
+        /// until it releases it.
         believed_until: u64,
-        /// The number to show to what the lock guards, where there is one.
+        /// The number of the fencing token; `None` without fencing.
         fencing: Option<i64>,
-        /// What is locked.
+        /// The key of the lock.
         key: String,
     },
-    /// The holder looked again, and may believe until another time: later by renewal, earlier where
-    /// the lock was lost.
+    /// The holder checked its guard again, and the time until which it may rely on the lock has changed: a
+    /// renewal moves it later, a loss earlier.
     Believed {
-        /// Until when.
+        /// The new time.
         until: u64,
     },
-    /// The holder began to release the lock, and believes no longer.
+    /// The holder began to release the lock, and no longer relies on it.
     Released,
-    /// The lock was not granted.
+    /// The acquisition failed.
     Refused {
-        /// Why.
+        /// The reason.
         reason: String,
     },
     /// The caller dropped its request.
     Abandoned,
-    /// The tasks of the process did not run: it was stopped, or had to wait for a processor.
+    /// The tasks of the process did not run: the process was stopped, or had to wait for a processor.
     HeldUp {
-        /// Since when.
+        /// The beginning of the pause; the event's time is its end.
         since: u64,
     },
-    /// A fault was made, and is over.
+    /// A fault is over.
     Fault {
-        /// Since when.
+        /// The beginning of the fault; the event's time is its end.
         since: u64,
-        /// Which.
+        /// The name of the fault.
         name: String,
     },
 }
@@ -91,7 +91,7 @@ impl fmt::Display for Event {
 }
 
 impl Event {
-    /// Reads a line; `None` if it is none.
+    /// Parses a line; `None` if it is not an event.
     pub(super) fn parse(line: &str) -> Option<Self> {
         let mut fields = line.splitn(5, '\t');
         let mut field = || fields.next();
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
+    fn every_event_survives_writing_and_parsing() {
         let key = || "a key with\ttab".to_owned();
         for what in [
             What::Asked { within: Duration::from_micros(1500), key: key() },
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_event_is_not_read() {
+    fn other_lines_are_not_parsed() {
         for line in
             ["", "1\t2\t3", "1\t2\t3\tstolen", "1\t2\t3\tgranted\t5\t-", "x\t2\t3\treleased"]
         {

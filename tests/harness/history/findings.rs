@@ -1,4 +1,4 @@
-//! What a history proves, or disproves.
+//! The findings of the check of a history.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
@@ -6,44 +6,44 @@ use std::time::Duration;
 use super::event::{Event, What};
 use super::hold::{Hold, holds, overlaps, stale_fencing};
 
-/// An attempt that took longer than it was allowed to.
+/// An attempt that took longer than allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Late {
-    /// Whose.
+    /// The id of the process.
     pub process: u32,
-    /// Which.
+    /// The number of the attempt.
     pub number: u64,
-    /// How long it was allowed to take.
+    /// The allowed time.
     pub within: Duration,
-    /// How long it took, without the time in which its process did not run.
+    /// The time that the attempt took, without the pauses of its process.
     pub took: Duration,
 }
 
-/// What a history says.
+/// The findings in a history.
 #[derive(Debug, Clone, Default)]
 pub struct Findings {
-    /// Holds of one key that were believed in at the same time.
+    /// Pairs of holds of one key that overlap in time.
     pub overlaps: Vec<(Hold, Hold)>,
-    /// Holds of one key, the later of which has a fencing token that is not larger.
+    /// Pairs of holds of one key in which the later hold has no larger fencing token.
     pub fencing: Vec<(Hold, Hold)>,
-    /// Attempts that took too long.
+    /// Attempts that took longer than allowed.
     pub late: Vec<Late>,
-    /// Attempts that had no end, by process and number.
+    /// The process and the number of each attempt without an end.
     pub unanswered: Vec<(u32, u64)>,
-    /// All beliefs.
+    /// All holds.
     pub holds: Vec<Hold>,
-    /// How many attempts were refused, by reason.
+    /// The number of failed attempts, by reason.
     pub refusals: BTreeMap<String, usize>,
-    /// How many requests their callers dropped.
+    /// The number of attempts that their callers dropped.
     pub abandoned: usize,
-    /// By how much the slowest attempt exceeded its time.
+    /// The largest time by which an attempt exceeded its allowed time.
     pub longest_excess: Duration,
     /// The longest time that an attempt took.
     pub longest_wait: Duration,
 }
 
 impl Findings {
-    /// Reads a history to its end. An attempt may take `tolerance` longer than it is allowed to.
+    /// Checks a whole history. Attempts may exceed their allowed time by `tolerance`.
     pub fn of(events: &[Event], tolerance: Duration) -> Self {
         let holds = holds(events);
         let mut findings = Self {
@@ -52,12 +52,12 @@ impl Findings {
             holds,
             ..Self::default()
         };
-        findings.waits(events, tolerance);
+        findings.check_attempts(events, tolerance);
         findings
     }
 
-    /// Everything that must not be, in words; empty for a history that keeps the promises. Processes
-    /// that were `killed` may have attempts without an end.
+    /// Describes each violation; empty for a history without violations. Processes in `killed` may have
+    /// attempts without an end.
     pub fn violations(&self, killed: &BTreeSet<u32>) -> Vec<String> {
         let overlaps = self.overlaps.iter().map(|(a, b)| format!("held twice: {a:?} and {b:?}"));
         let fencing = self.fencing.iter().map(|(a, b)| format!("fencing: {a:?} before {b:?}"));
@@ -67,7 +67,8 @@ impl Findings {
         overlaps.chain(fencing).chain(late).chain(unanswered).collect()
     }
 
-    fn waits(&mut self, events: &[Event], tolerance: Duration) {
+    /// Fills in the findings about the durations and the ends of attempts.
+    fn check_attempts(&mut self, events: &[Event], tolerance: Duration) {
         let mut open: BTreeMap<(u32, u64), (u64, Duration)> = BTreeMap::new();
         let pauses = pauses(events);
         for event in events {
@@ -81,14 +82,14 @@ impl Findings {
                 What::Granted { .. } => {}
                 What::Abandoned => {
                     self.abandoned += 1;
-                    // Its caller ended the waiting.
+                    // The caller ended the attempt, so its duration says nothing about the library.
                     open.remove(&attempt);
                 }
                 _ => continue,
             }
             let Some((asked, within)) = open.remove(&attempt) else { continue };
             let held_up = pauses.get(&event.process).map_or(0, |pauses| {
-                pauses.iter().map(|pause| common(*pause, (asked, event.at))).sum()
+                pauses.iter().map(|pause| overlap(*pause, (asked, event.at))).sum()
             });
             let took = event.at.saturating_sub(asked).saturating_sub(held_up);
             let took = Duration::from_nanos(took);
@@ -103,7 +104,7 @@ impl Findings {
     }
 }
 
-/// When each process did not run.
+/// Returns the pauses of each process: times in which its tasks did not run.
 fn pauses(events: &[Event]) -> HashMap<u32, Vec<(u64, u64)>> {
     let mut pauses: HashMap<u32, Vec<(u64, u64)>> = HashMap::new();
     for event in events {
@@ -114,8 +115,8 @@ fn pauses(events: &[Event]) -> HashMap<u32, Vec<(u64, u64)>> {
     pauses
 }
 
-/// How long two stretches of time have in common.
-fn common(one: (u64, u64), other: (u64, u64)) -> u64 {
+/// Returns for how long two periods overlap.
+fn overlap(one: (u64, u64), other: (u64, u64)) -> u64 {
     one.1.min(other.1).saturating_sub(one.0.max(other.0))
 }
 
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_that_takes_too_long_is_found() {
+    fn an_attempt_that_exceeds_its_time_is_late() {
         let late = |events: &[Event]| Findings::of(events, SECOND / 10).late.len();
         let nanos = |millis: u64| millis * 1_000_000;
         let refused = |millis| event(nanos(millis), 1, What::Refused { reason: String::new() });
@@ -146,16 +147,16 @@ mod tests {
         assert_eq!(late(&[asked(0, SECOND), refused(1101)]), 1);
         assert_eq!(late(&[asked(0, SECOND), granted(nanos(1101), nanos(1102))]), 1);
         let held_up = event(nanos(900), 0, What::HeldUp { since: nanos(800) });
-        assert_eq!(late(&[asked(0, SECOND), held_up.clone(), refused(1200)]), 0, "not its fault");
+        assert_eq!(late(&[asked(0, SECOND), held_up.clone(), refused(1200)]), 0, "a pause");
         assert_eq!(late(&[asked(0, SECOND), held_up, refused(1201)]), 1);
     }
 
     #[test]
-    fn an_attempt_without_an_end_is_found_unless_its_process_was_killed() {
+    fn an_attempt_without_an_end_is_a_violation_unless_its_process_was_killed() {
         let findings = Findings::of(&[asked(0, SECOND)], SECOND);
         assert_eq!(findings.violations(&BTreeSet::new()).len(), 1);
         assert_eq!(findings.violations(&BTreeSet::from([1])), [""; 0]);
-        // Whenever its caller gave it up.
+        // A dropped attempt is not late, however long it took.
         let abandoned = event(5_000_000_000, 1, What::Abandoned);
         let findings = Findings::of(&[asked(0, SECOND), abandoned], SECOND);
         assert_eq!(findings.violations(&BTreeSet::new()), [""; 0]);

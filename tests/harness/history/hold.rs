@@ -1,34 +1,35 @@
-//! Beliefs, and what two of them may not have in common.
+//! The holds of a history, and the checks of pairs of holds.
 
 use std::collections::{BTreeMap, HashMap};
 
 use super::event::{Event, What};
 
-/// A stretch of time in which somebody believed to hold a key: from the grant to the release or to
-/// the end of the validity, whichever came first.
+/// The period in which a process believed to hold a key: from the grant to the release or to the end of the
+/// validity, whichever comes first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Hold {
-    /// What was held.
+    /// The key.
     pub key: String,
-    /// Who held it: a process,
+    /// The id of the holder's process.
     pub process: u32,
-    /// and the number of its attempt.
+    /// The number of the process's attempt.
     pub number: u64,
-    /// When the attempt began, where that was noted.
+    /// The beginning of the attempt, if the history contains it.
     pub asked: Option<u64>,
-    /// When the belief began.
+    /// The beginning of the hold.
     pub start: u64,
-    /// When it ended.
+    /// The end of the hold.
     pub end: u64,
-    /// The fencing token, where there is one.
+    /// The number of the fencing token; `None` without fencing.
     pub fencing: Option<i64>,
 }
 
-/// All beliefs, in the order in which they began. A belief that was over before it began is none.
+/// Returns all holds, ordered by their beginning. Leaves out a hold whose validity ended before its grant was
+/// recorded.
 pub fn holds(events: &[Event]) -> Vec<Hold> {
     let mut asked = HashMap::new();
     let mut holds: Vec<Hold> = Vec::new();
-    // Where each attempt's hold is, as long as it is believed in.
+    // The index of each attempt's hold, until its release.
     let mut believed = HashMap::new();
     for event in events {
         let (process, number) = (event.process, event.number);
@@ -61,10 +62,10 @@ pub fn holds(events: &[Event]) -> Vec<Hold> {
     holds
 }
 
-/// Finds pairs of holds of one key that overlap. Ends that touch do not.
+/// Finds pairs of holds of one key that overlap. A hold may begin at the end of another one.
 ///
-/// At least one pair is found if there is one; where several overlap with the same long hold, each
-/// is reported with the one that reaches furthest.
+/// If any holds overlap, the result has at least one pair, but not every pair: each hold is paired only with
+/// the earlier hold that ends last.
 pub fn overlaps(holds: &[Hold]) -> Vec<(Hold, Hold)> {
     let mut found = Vec::new();
     for holds in by_key(holds).into_values() {
@@ -81,8 +82,8 @@ pub fn overlaps(holds: &[Hold]) -> Vec<(Hold, Hold)> {
     found
 }
 
-/// Finds holds whose fencing token is not larger than that of an earlier one of the same key. Of two
-/// acquisitions that overlapped in time, equal numbers are allowed.
+/// Finds holds whose fencing token is not larger than that of an earlier hold of the same key. Equal numbers
+/// are allowed if the two acquisitions overlapped in time.
 pub(super) fn stale_fencing(holds: &[Hold]) -> Vec<(Hold, Hold)> {
     let mut found = Vec::new();
     for holds in by_key(holds).into_values() {
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_overlap_is_found() {
+    fn overlapping_holds_are_found() {
         let holds = [hold("a", 10, 20), hold("a", 30, 40), hold("a", 19, 25)];
         assert_eq!(overlaps(&holds), [(hold("a", 10, 20), hold("a", 19, 25))]);
     }
@@ -154,12 +155,12 @@ mod tests {
     }
 
     #[test]
-    fn different_keys_do_not_exclude_each_other() {
+    fn holds_of_different_keys_do_not_overlap() {
         assert_eq!(overlaps(&[hold("a", 10, 20), hold("b", 10, 20)]), []);
     }
 
     #[test]
-    fn a_hold_ends_with_its_validity_or_with_its_release() {
+    fn a_hold_ends_with_its_validity_or_its_release() {
         let released = |at| event(at, 1, What::Released);
         let believed = |at, until| event(at, 1, What::Believed { until });
         let end = |events: &[Event]| holds(events).first().map(|hold| (hold.start, hold.end));
@@ -168,18 +169,18 @@ mod tests {
         assert_eq!(end(&[granted(10, 20)]), Some((10, 20)), "killed");
         assert_eq!(end(&[granted(10, 20), believed(15, 30)]), Some((10, 30)), "renewed");
         assert_eq!(end(&[granted(10, 20), believed(15, 15)]), Some((10, 15)), "lost");
-        assert_eq!(end(&[granted(10, 10)]), None, "too late to be believed");
+        assert_eq!(end(&[granted(10, 10)]), None, "the validity was over at the grant");
     }
 
     #[test]
     fn a_fencing_token_that_does_not_grow_is_found() {
         let found = |holds: &[Hold]| !stale_fencing(holds).is_empty();
         assert!(!found(&[fenced(1, 2, 7), fenced(3, 4, 8), fenced(5, 6, 9)]));
-        assert!(found(&[fenced(1, 2, 7), fenced(3, 4, 7)]), "the same again");
-        assert!(!found(&[fenced(1, 3, 7), fenced(2, 4, 7)]), "asked for at the same time");
-        assert!(found(&[fenced(1, 3, 7), fenced(2, 4, 6)]), "smaller, whenever asked for");
+        assert!(found(&[fenced(1, 2, 7), fenced(3, 4, 7)]), "equal, one after the other");
+        assert!(!found(&[fenced(1, 3, 7), fenced(2, 4, 7)]), "equal, requested together");
+        assert!(found(&[fenced(1, 3, 7), fenced(2, 4, 6)]), "smaller, requested together");
         let late = [fenced(1, 2, 9), fenced(3, 4, 7), fenced(5, 6, 8)];
-        assert_eq!(stale_fencing(&late).len(), 2, "smaller than one before the last");
-        assert!(!found(&[hold("a", 1, 2), fenced(3, 4, 1), hold("a", 5, 6)]), "none to compare");
+        assert_eq!(stale_fencing(&late).len(), 2, "both are smaller than the first");
+        assert!(!found(&[hold("a", 1, 2), fenced(3, 4, 1), hold("a", 5, 6)]), "only one number");
     }
 }

@@ -1,9 +1,8 @@
-//! Who asked for what, who believed to hold it, and when: the check of mutual exclusion that does
-//! not ask the lock.
+//! A record of acquisitions and holds, and a checker of mutual exclusion that does not rely on the library.
 //!
-//! Any number of processes append [`Event`]s to the file of one [`History`], on one clock. From these
-//! [`Findings`] are made: holds that overlap, fencing tokens that do not grow, attempts that took
-//! longer than they were allowed to.
+//! Any number of processes append [`Event`]s to the file of one [`History`], on one clock. [`Findings`] are
+//! the result of the check: holds that overlap, fencing tokens that do not grow, attempts that took longer
+//! than allowed.
 
 mod clock;
 mod event;

@@ -1,4 +1,4 @@
-//! Writing a history, and reading it.
+//! Writing and reading a history.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::clock::monotonic_nanos;
 use super::event::{Event, What};
 
-/// A new look is worth a line if it moves the end of the belief by more than this.
-const WORTH_A_LINE: u64 = 100_000;
+/// A later end of a belief is recorded only if it is later by more than this, in nanoseconds.
+const LEAST_CHANGE: u64 = 100_000;
 
 /// A file of events that any number of processes append to.
 #[derive(Debug, Clone)]
@@ -21,17 +21,17 @@ pub struct History {
 }
 
 impl History {
-    /// A history in the file at `path`, which need not be there yet.
+    /// Uses the file at `path`. The first event creates it.
     pub fn at(path: impl AsRef<Path>) -> Self {
         Self { path: path.as_ref().to_owned(), file: Arc::default() }
     }
 
-    /// Where the file is.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Begins a belief without an end of its own: it lasts until it is dropped.
+    /// Records the beginning of a hold that lasts until the returned belief is dropped.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl History {
         Ok(Belief::begin(self, next_number(), key, u64::MAX, None))
     }
 
-    /// Notes that a lock is about to be asked for, and within which time there has to be an answer.
+    /// Records that the caller is about to request a lock, and the longest time for the attempt.
     ///
     /// # Errors
     ///
@@ -53,7 +53,7 @@ impl History {
         Ok(Attempt { history: self.clone(), number, key: key.to_owned(), ended: false })
     }
 
-    /// Notes what belongs to no attempt.
+    /// Records an event that belongs to no attempt.
     ///
     /// # Errors
     ///
@@ -64,18 +64,20 @@ impl History {
         Ok(())
     }
 
-    /// All events so far, in the order in which they were written.
+    /// Returns all events so far, in the order in which they were written.
     ///
     /// # Errors
     ///
-    /// The file cannot be read, or holds something else.
+    /// The file cannot be read, or contains a line that is not an event.
     pub fn events(&self) -> io::Result<Vec<Event>> {
         let text = match std::fs::read_to_string(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             text => text?,
         };
         text.lines()
-            .map(|line| Event::parse(line).ok_or_else(|| io::Error::other(format!("what? {line}"))))
+            .map(|line| {
+                Event::parse(line).ok_or_else(|| io::Error::other(format!("not an event: {line}")))
+            })
             .collect()
     }
 
@@ -93,11 +95,11 @@ impl History {
 
     fn write_at(&self, at: u64, number: u64, what: What) {
         let event = Event { at, process: std::process::id(), number, what };
-        // One write to a file opened for appending is not torn apart by another process's.
+        // With O_APPEND, a single write is not interleaved with the writes of other processes.
         let written =
             self.open().and_then(|mut file| file.write_all(format!("{event}\n").as_bytes()));
         if let Err(error) = written {
-            eprintln!("the history is not complete: {error}");
+            eprintln!("the history is incomplete: {error}");
         }
     }
 }
@@ -107,7 +109,7 @@ fn next_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A lock that is asked for. Dropping it says that the caller gave up.
+/// A running attempt to acquire a lock. Dropping the value records that the caller abandoned the attempt.
 #[derive(Debug)]
 pub struct Attempt {
     history: History,
@@ -117,14 +119,14 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The lock is held; `remaining` asks for how long that may be believed.
+    /// Records that the lock was granted. `remaining` returns the remaining validity.
     pub fn granted(mut self, fencing: Option<i64>, remaining: impl FnOnce() -> Duration) -> Belief {
         self.ended = true;
-        let (_, until) = look(remaining);
+        let (_, until) = read_validity(remaining);
         Belief::begin(&self.history, self.number, &self.key, until, fencing)
     }
 
-    /// The lock is not held.
+    /// Records that the acquisition failed.
     pub fn refused(mut self, reason: &str) {
         self.ended = true;
         self.history.write(self.number, What::Refused { reason: reason.to_owned() });
@@ -139,8 +141,8 @@ impl Drop for Attempt {
     }
 }
 
-/// The belief to hold a lock. It ends with its validity, or when this is dropped, so that a panic
-/// and a dropped future are recorded too; drop it before the lock is released.
+/// A holder's belief that it holds a lock. It ends with the validity, or when the value is dropped: so a
+/// panic or a dropped future is recorded too. Drop it before you release the lock.
 #[derive(Debug)]
 pub struct Belief {
     history: History,
@@ -160,13 +162,14 @@ impl Belief {
         Self { history: history.clone(), number, until: believed_until }
     }
 
-    /// Looks again for how long the lock may be believed in; nothing left says that it is lost.
+    /// Checks the remaining validity again, records a change, and returns the validity. Zero means that the
+    /// lock is lost.
     pub fn look(&mut self, remaining: impl FnOnce() -> Duration) -> Duration {
-        let (remaining, until) = look(remaining);
+        let (remaining, until) = read_validity(remaining);
         let moved = if remaining.is_zero() {
             until < self.until
         } else {
-            until > self.until.saturating_add(WORTH_A_LINE)
+            until > self.until.saturating_add(LEAST_CHANGE)
         };
         if moved {
             self.until = until;
@@ -182,9 +185,9 @@ impl Drop for Belief {
     }
 }
 
-/// Asks what remains, and says until when that is. The clock is read first: whenever the process is
-/// stopped in between, the true end is later, so that nothing is claimed that was not promised.
-fn look(remaining: impl FnOnce() -> Duration) -> (Duration, u64) {
+/// Returns the remaining validity and the time at which it ends. Reads the clock first: if the process is
+/// stopped between the two readings, the computed end is earlier than the true one, never later.
+fn read_validity(remaining: impl FnOnce() -> Duration) -> (Duration, u64) {
     let now = monotonic_nanos();
     let remaining = remaining();
     let nanos = u64::try_from(remaining.as_nanos()).unwrap_or(u64::MAX);
@@ -205,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn beliefs_of_several_threads_are_written_and_their_overlap_is_found() {
+    fn overlapping_beliefs_of_two_threads_are_recorded() {
         let (_dir, history) = history();
         let first = history.enter("key with\ttab").unwrap();
         std::thread::scope(|scope| {
@@ -219,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_belief_that_panics_is_recorded() {
+    fn a_panic_ends_the_belief() {
         let (_dir, history) = history();
         let held = history.clone();
         let thread = std::thread::spawn(move || {
@@ -232,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_moves_the_end_of_the_belief_and_a_late_one_does_not() {
+    fn a_renewal_and_a_loss_move_the_end_of_a_belief_but_a_late_release_does_not() {
         let (_dir, history) = history();
         let end = |history: &History| holds(&history.events().unwrap())[0].end;
         let begun = monotonic_nanos();
@@ -243,14 +246,14 @@ mod tests {
         assert!(end(&history) >= first + 30_000_000_000, "renewed");
         belief.look(|| Duration::ZERO);
         let lost = end(&history);
-        assert!(lost <= monotonic_nanos(), "lost before its time");
+        assert!(lost <= monotonic_nanos(), "a loss ends the belief early");
         belief.look(|| Duration::ZERO);
         drop(belief);
-        assert_eq!(end(&history), lost, "who is too late does not believe longer");
+        assert_eq!(end(&history), lost, "a release after the loss does not move the end");
     }
 
     #[test]
-    fn what_becomes_of_an_attempt_is_recorded() {
+    fn the_end_of_every_attempt_is_recorded() {
         let (_dir, history) = history();
         history.ask("a", LONG).unwrap().refused("held");
         drop(history.ask("a", LONG).unwrap());

@@ -1,14 +1,21 @@
-//! A process whose tasks contend for a few keys in every way that the library offers, and write down
-//! what they believe: one client of the storm.
+//! One client process of the storm. Its tasks contend for a few keys with random options, release them in
+//! every way that the library offers, and record a history.
 //!
-//! Environment: `REDIS_URLS`, `SERVER_URLS` (of the same nodes, by a way on which nothing fails),
-//! `HISTORY`, `SEED` (of what the tasks do), `LEASE_MS` (the longest
-//! lease), `CLIENT` (see [`Client`]), `RESTART_GUARD` (whether the locks of the contenders have it).
-//! Goes on until SIGTERM.
+//! | environment | meaning |
+//! |---|---|
+//! | `REDIS_URLS` | the nodes, through the network that the storm disturbs |
+//! | `SERVER_URLS` | the same nodes, over connections that the storm does not disturb |
+//! | `HISTORY` | the file of the history |
+//! | `SEED` | the seed of the random choices of the tasks |
+//! | `LEASE_MS` | the longest lease |
+//! | `CLIENT` | see [`Client`] |
+//! | `RESTART_GUARD` | `true`: the contended locks have the restart guard |
 //!
-//! Twelve tasks contend for the keys `hot:0` to `hot:8`. One task acquires keys of its own,
-//! `own:<process id>:<number>`, with a lease that is longer than any test, and gives them up in every
-//! way: what is found of these at the end was left behind.
+//! The process runs until SIGTERM.
+//!
+//! Twelve tasks contend for the keys `hot:0` to `hot:8`. One more task acquires keys of its own,
+//! `own:<process id>:<number>`, with a lease that is longer than any test, and abandons or releases them in
+//! every way. Any such key that exists at the end was left behind.
 
 use std::error::Error;
 use std::time::Duration;
@@ -26,15 +33,15 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
-/// How long the nodes have to answer: the default, and so long that a grant may come with a good part
-/// of its lease used up.
+/// A shorter timeout of the nodes than the default.
 const HASTY: Duration = Duration::from_millis(50);
+/// The default timeout of several nodes. A grant may arrive when a large part of its lease has passed.
 const PATIENT: Duration = Duration::from_millis(200);
 const TASKS: u64 = 12;
-/// So many of them in the plain dialect, the others in Redisson's.
+/// The number of keys that use the plain dialect. The other keys use Redisson's.
 const PLAIN: u32 = 6;
 const SOON: Duration = Duration::from_secs(10);
-/// Of the keys that nobody else wants: longer than any test.
+/// The lease of the keys of this process alone: longer than any test.
 const LONG: Duration = Duration::from_secs(600);
 
 #[tokio::main(worker_threads = 2)]
@@ -47,11 +54,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let lease = Duration::from_millis(std::env::var("LEASE_MS")?.parse()?);
     let client: Client = std::env::var("CLIENT")?.parse()?;
     let restart_guard: bool = std::env::var("RESTART_GUARD")?.parse()?;
-    tokio::spawn(watch_for_pauses(history.clone()));
+    tokio::spawn(record_pauses(history.clone()));
 
     let mut choices = StdRng::seed_from_u64(seed);
     let node_timeout = if choices.random() { PATIENT } else { HASTY };
-    let clings = choices.random();
+    let holds_long = choices.random();
     let builder = || LockManager::builder().urls(&urls).node_timeout(node_timeout);
     let guarded = || builder().expire(lease).restart_guard(lease);
     let connected = async {
@@ -59,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             let locks = connect(builder).await;
             return (locks.clone(), locks);
         }
-        // The guard allows no leases that are longer.
+        // The guard allows no longer leases, so the process's own keys need a manager without it.
         (connect(guarded).await, connect(builder).await)
     };
     let (locks, own_locks) = tokio::select! {
@@ -75,21 +82,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
         client,
         lease,
         node_timeout,
-        clings,
+        holds_long,
         choices: StdRng::seed_from_u64(choices.random()),
     };
     let mut tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(contender(&locks).contend())).collect();
-    tasks.push(tokio::spawn(contender(&own_locks).give_up()));
+    tasks.push(tokio::spawn(contender(&own_locks).acquire_own_keys()));
     terminate.recv().await;
     end.cancel();
     for task in join_all(tasks).await {
         task??;
     }
-    // Before the shutdown, which would release what was forgotten.
-    eventually("what was given up is released", SOON, async || {
+    // Check before the shutdown, which would release locks that the library has failed to release.
+    eventually("all keys of this process are released", SOON, async || {
         for url in &server_urls {
             let keys = Probe::connect(url).await.ok()?.keys().await;
-            if keys.iter().any(|key| key.starts_with(&own_keys())) {
+            if keys.iter().any(|key| key.starts_with(&own_prefix())) {
                 return None;
             }
         }
@@ -101,7 +108,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Connects in the end: the servers may be under attack already.
+/// Connects, and retries until it succeeds: the storm may already have disturbed the nodes.
 async fn connect(builder: impl Fn() -> LockManagerBuilder) -> LockManager {
     loop {
         if let Ok(locks) = builder().connect().await {
@@ -114,27 +121,28 @@ fn urls(variable: &str) -> Result<Vec<String>, std::env::VarError> {
     Ok(std::env::var(variable)?.split(',').map(str::to_owned).collect())
 }
 
-/// What the keys begin with that only this process acquires.
-fn own_keys() -> String {
+/// Returns the prefix of the keys that only this process acquires.
+fn own_prefix() -> String {
     format!("own:{}:", std::process::id())
 }
 
-/// Notes when the tasks of this process do not run, so that the lock is not blamed for it.
-async fn watch_for_pauses(history: History) {
+/// Records when the tasks of this process do not run, so that such a pause does not count as a slow
+/// acquisition.
+async fn record_pauses(history: History) {
     const TICK: Duration = Duration::from_millis(3);
-    const WORTH_NOTING: u64 = 7_000_000;
+    const LEAST_PAUSE: u64 = 7_000_000;
     loop {
         let since = monotonic_nanos();
         sleep(TICK).await;
-        if monotonic_nanos() - since > WORTH_NOTING
+        if monotonic_nanos() - since > LEAST_PAUSE
             && let Err(error) = history.note(What::HeldUp { since })
         {
-            eprintln!("the history is not complete: {error}");
+            eprintln!("the history is incomplete: {error}");
         }
     }
 }
 
-/// One task.
+/// One task of the process.
 struct Contender {
     locks: LockManager,
     history: History,
@@ -143,12 +151,12 @@ struct Contender {
     client: Client,
     lease: Duration,
     node_timeout: Duration,
-    /// Whether it holds its locks for long.
-    clings: bool,
+    /// Whether the task holds each lock for a part of its lease or longer, never for a few milliseconds.
+    holds_long: bool,
     choices: StdRng,
 }
 
-/// The lock, and the number of its holder if it is to have one.
+/// Acquires a lock, and returns the number of the fencing token if `fenced`.
 async fn acquire(
     request: LockRequest,
     fenced: bool,
@@ -162,6 +170,7 @@ async fn acquire(
 }
 
 impl Contender {
+    /// Acquires contended keys until SIGTERM.
     async fn contend(mut self) -> Result<(), String> {
         while !self.end.is_cancelled() {
             self.turn().await.map_err(|error| error.to_string())?;
@@ -171,7 +180,7 @@ impl Contender {
         Ok(())
     }
 
-    /// Asks once, holds what it gets, and gives it back.
+    /// Makes one acquisition. If it succeeds, holds the lock and releases it.
     async fn turn(&mut self) -> Result<(), Box<dyn Error>> {
         let number = self.choices.random_range(0..CONTENDED_KEYS);
         let key = format!("hot:{number}");
@@ -190,7 +199,7 @@ impl Contender {
         let fenced = self.one_in(2);
         let patience = self.one_in(6).then(|| self.millis(0, 100));
 
-        // A number is written back in a second round.
+        // A fenced acquisition has a second round of messages, which writes the number back.
         let rounds = if fenced { 2 } else { 1 };
         let attempt = self.history.ask(&key, wait_time + self.node_timeout * rounds)?;
         let acquired = match patience {
@@ -198,20 +207,20 @@ impl Contender {
             None => Some(acquire(request, fenced).await),
         };
         match acquired {
-            // The caller has given up; the attempt says so as it is dropped.
+            // The timeout dropped the request. Dropping `attempt` records that.
             None => {}
             Some(Err(error)) => attempt.refused(kind(&error)),
             Some(Ok((guard, number))) => {
                 let belief = attempt.granted(number, || self.client.believes(&guard));
                 self.hold(&guard, belief, expire).await?;
-                self.leave(guard, &key).await;
+                self.release(guard, &key).await;
             }
         }
         Ok(())
     }
 
-    /// Holds a lock: shortly, for a part of its lease, beyond its end, or extended once and then
-    /// beyond its end.
+    /// Holds a lock for a short time, for a part of its lease, for longer than its lease, or for longer than
+    /// its lease with one extension.
     async fn hold(
         &mut self,
         guard: &LockGuard,
@@ -221,26 +230,26 @@ impl Contender {
         let lease = |share: f64| expire.mul_f64(share);
         let share = self.choices.random_range(0.1..0.9);
         let (time, mut extend_at) = match self.choices.random_range(0..10) {
-            0..=3 if !self.clings => (self.millis(0, 20), None),
+            0..=3 if !self.holds_long => (self.millis(0, 20), None),
             0..=5 => (lease(share), None),
             6..=7 => (lease(2.0), None),
             _ => (lease(3.0), Some(lease(share))),
         };
-        // It does not look at its guard, as work that was not written for it does not.
-        let looks_away = self.one_in(4);
+        // Holder code that does not check its guard goes on after a loss.
+        let ignores_loss = self.one_in(4);
         let begun = Instant::now();
         let mut was_lost = false;
         while !self.end.is_cancelled() {
             let left = time.saturating_sub(begun.elapsed());
             let lost = belief.look(|| self.client.believes(guard)).is_zero();
             if was_lost && !lost {
-                return Err("a lock that was lost is valid again");
+                return Err("a lost lock is valid again");
             }
             if lost && guard.lost().now_or_never().is_none() {
-                return Err("a lock without validity does not say that it is lost");
+                return Err("a guard without validity does not report the loss");
             }
             was_lost = lost;
-            if left.is_zero() || lost && !looks_away {
+            if left.is_zero() || lost && !ignores_loss {
                 break;
             }
             if extend_at.take_if(|at| begun.elapsed() >= *at).is_some() {
@@ -253,8 +262,8 @@ impl Contender {
         Ok(())
     }
 
-    /// Ends a holding in one of the ways there are. The belief has ended before.
-    async fn leave(&mut self, guard: LockGuard, key: &str) {
+    /// Releases, drops or keeps the lock. The caller has dropped the belief before.
+    async fn release(&mut self, guard: LockGuard, key: &str) {
         if self.client == Client::DeletesWithoutComparing {
             guard.keep_until_expiry();
             join_all(self.server_urls.iter().map(|url| delete(url, key))).await;
@@ -271,13 +280,14 @@ impl Contender {
         }
     }
 
-    /// Acquires keys that nobody else wants, for ever, and gives them up at once.
-    async fn give_up(mut self) -> Result<(), String> {
+    /// Acquires keys of this process alone, and abandons each request or releases each lock at once, until
+    /// SIGTERM.
+    async fn acquire_own_keys(mut self) -> Result<(), String> {
         for number in 0.. {
             if self.end.is_cancelled() {
                 break;
             }
-            let request = self.own_request(&format!("{}{number}", own_keys()));
+            let request = self.own_request(&format!("{}{number}", own_prefix()));
             let patience = self.choices.random_range(0..5000);
             let patience = if self.one_in(2) { patience } else { patience * 20 };
             let acquired = timeout(Duration::from_micros(patience), request.acquire()).await;

@@ -1,7 +1,8 @@
-//! A process that holds a lock and says what becomes of it, for tests that stop it.
+//! A process that holds a lock and prints its state, for tests that stop the process.
 //!
-//! Environment: `REDIS_URLS`, `KEY`, `EXPIRE_MS`. Prints `held`; when a line comes in, whether the
-//! lock is valid at the first look, then `lost` as soon as it is, then how the release went.
+//! Environment: `REDIS_URLS`, `KEY`, `EXPIRE_MS`. The process prints `held` and waits for a line on standard
+//! input. Then it prints whether the lock is valid, `lost` when the guard reports the loss, and the result of
+//! the release.
 
 use std::error::Error;
 use std::time::Duration;

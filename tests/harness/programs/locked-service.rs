@@ -1,7 +1,9 @@
-//! Handlers that write down when they run, so that a test can check that they never run at once.
+//! A service whose handlers record a history, so that a test can check that no two of them run under one lock
+//! at the same time.
 //!
-//! `POST /attribute/{id}`, `/layer/{id}` and `/waiting/{id}` lock the same key in three ways; each
-//! takes `?hold_ms=`. Environment: `REDIS_URLS` (comma separated), `LISTEN`, `HISTORY` (the file).
+//! `POST /attribute/{id}`, `/layer/{id}` and `/waiting/{id}` lock the same key: with the attribute, with the
+//! layer, and with a layer that waits. `?hold_ms=` sets the duration of the work. Environment: `REDIS_URLS`
+//! (separated by commas), `LISTEN` (the address), `HISTORY` (the file).
 
 use std::error::Error;
 use std::time::Duration;
@@ -20,7 +22,7 @@ struct Work {
     hold_ms: u64,
 }
 
-/// What is done under the lock.
+/// The work under the lock.
 async fn work(history: &History, id: u64, hold_ms: u64) -> String {
     match history.enter(&format!("order:{id}")) {
         Ok(_belief) => {
@@ -53,7 +55,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     redlock_logs::watch();
     let locks = LockManager::builder()
         .urls(std::env::var("REDIS_URLS")?.split(','))
-        // Hundreds of requests at once, many servers, few cores: to be late is no fault here.
+        // With hundreds of requests at once on few cores, a slow reply is not a failure.
         .node_timeout(Duration::from_secs(2))
         .connect()
         .await?;

@@ -1,7 +1,9 @@
-//! A process whose tasks take turns under one lock, for tests of fairness between processes.
+//! A process whose tasks acquire one lock again and again, for tests of fairness between processes.
 //!
-//! Environment: `REDIS_URLS`, `KEY`, `TASKS`, `TURNS`, `WORK_US`, `HISTORY`. Prints one line a turn:
-//! how long the task waited for it, in microseconds. Begins when a line comes in.
+//! Environment: `REDIS_URLS`, `KEY`, `TASKS` (the number of tasks), `TURNS` (the acquisitions of each task),
+//! `WORK_US` (how long a task holds the lock), `HISTORY`. The process prints `ready`, and begins when it
+//! reads a line from standard input. It prints the waiting time of each acquisition in microseconds, one per
+//! line.
 
 use std::error::Error;
 use std::io::BufRead;
@@ -24,7 +26,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let (tasks, turns): (usize, usize) = (variable("TASKS")?, variable("TURNS")?);
     let work = Duration::from_micros(variable("WORK_US")?);
     let history = History::at(std::env::var("HISTORY")?);
-    // Patient: a turn that fails is no measure of fairness.
+    // A long timeout, because a failed acquisition would distort the measurement of fairness.
     let builder = LockManager::builder().urls(urls.split(',')).node_timeout(Duration::from_secs(2));
     let locks = builder.connect().await?;
     println!("ready");

@@ -1,4 +1,4 @@
-//! A network that does what a test wants.
+//! A network that a test controls.
 
 mod pump;
 mod wall_clock;
@@ -14,42 +14,42 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::redis_server::RedisServer;
-use pump::Way;
+use pump::Pump;
 
-/// Where what passes is going.
+/// The direction of the data on a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
-    /// Questions.
+    /// Requests.
     ToServer,
-    /// Answers.
+    /// Replies.
     ToClient,
 }
 
-/// What happens to what passes in one direction. The bytes of a connection stay in order and
-/// complete until it ends, as TCP sees to in every real network.
+/// The treatment of the data in one direction. As with TCP, the bytes of a connection arrive in order and
+/// without gaps until the connection ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Traffic {
-    /// It passes.
+    /// The data passes without a delay.
     Pass,
-    /// It arrives so much later; a slow link.
+    /// The data arrives later by this duration, as over a slow link.
     Delay(Duration),
-    /// It does not arrive, as long as this lasts, and neither does the end of the connection; a
-    /// partition, which looks like silence. Afterwards it arrives all the same.
+    /// The data and the end of the connection are held back, as in a network partition. They arrive when the
+    /// traffic changes.
     Hold,
-    /// So many bytes pass yet, then both sides see the connection reset.
+    /// This many more bytes pass, then both sides see a connection reset.
     ResetAfter(usize),
 }
 
-/// What becomes of a new connection.
+/// The treatment of new connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Welcome {
-    /// It leads to the server.
+    /// The proxy connects to the server.
     Forward,
-    /// It is made, and nothing ever answers.
+    /// The proxy accepts the connection and never answers.
     Silence,
 }
 
-/// A TCP proxy in front of one server, that is told by the test what to do while it runs.
+/// A TCP proxy in front of one server. The test changes its behaviour while it runs.
 #[derive(Debug)]
 pub struct Proxy {
     port: u16,
@@ -61,9 +61,9 @@ pub struct Proxy {
 struct Shared {
     target: AtomicU16,
     silent: AtomicBool,
-    /// By how many seconds the server's wall clock seems to be ahead.
+    /// How many seconds the proxy adds to the server's replies to `TIME`.
     clock_ahead: Arc<AtomicI64>,
-    /// What new connections begin with.
+    /// The traffic of new connections, by direction.
     defaults: [watch::Sender<Traffic>; 2],
     connections: Mutex<Vec<Connection>>,
     end: CancellationToken,
@@ -73,12 +73,12 @@ struct Shared {
 #[derive(Debug, Clone)]
 pub struct Connection {
     traffic: [watch::Sender<Traffic>; 2],
-    /// Ends each side by itself: its socket is reset.
+    /// Resets the socket of each side.
     reset: [CancellationToken; 2],
-    /// How much has come in, delivered or not.
+    /// The number of bytes that the proxy has received, by direction.
     received: Arc<[AtomicUsize; 2]>,
     clock_ahead: Arc<AtomicI64>,
-    /// What was delivered to the server after the client's side had ended.
+    /// The data that the proxy delivered to the server after the reset of the client's side.
     outlived: Arc<Mutex<Vec<u8>>>,
 }
 
@@ -91,7 +91,7 @@ impl Proxy {
     ///
     /// # Panics
     ///
-    /// When it cannot listen.
+    /// If the proxy cannot listen.
     pub async fn to(server: &RedisServer) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let port = listener.local_addr().expect("its address").port();
@@ -108,30 +108,30 @@ impl Proxy {
         Self { port, shared, _end: end.drop_guard() }
     }
 
-    /// The URL of the server by way of this proxy.
+    /// Returns the URL of the server through this proxy.
     pub fn url(&self) -> String {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
-    /// Leads new connections to another server, as a name does after a failover.
+    /// Connects new connections to another server, as a DNS name does after a failover.
     pub fn lead_to(&self, server: &RedisServer) {
         self.shared.target.store(server.port(), Ordering::SeqCst);
     }
 
-    /// Steps what the server tells of its wall clock (`TIME`), on all connections, so that it is ahead
-    /// by so many seconds. What the server does by its clock is as before.
+    /// Adds `seconds` to the server's replies to `TIME` on all connections. The clock by which the server
+    /// expires its keys does not change.
     pub fn set_clock_ahead(&self, seconds: i64) {
         self.shared.clock_ahead.store(seconds, Ordering::SeqCst);
     }
 
-    /// Says what becomes of new connections.
+    /// Sets the treatment of new connections.
     pub fn welcome(&self, welcome: Welcome) {
         self.shared.silent.store(welcome == Welcome::Silence, Ordering::SeqCst);
     }
 
-    /// Says what happens to what passes in one direction, on all connections, present and future.
+    /// Sets the traffic in one direction, on all present and future connections.
     pub fn set(&self, direction: Direction, traffic: Traffic) {
-        // Under the lock, so that a connection that is being made is not missed.
+        // Hold the mutex for both steps, so that no new connection is missed.
         let connections = self.shared.lock();
         self.shared.defaults[direction as usize].send_replace(traffic);
         for connection in connections.iter() {
@@ -139,7 +139,7 @@ impl Proxy {
         }
     }
 
-    /// Says what happens in both directions, on all connections, present and future.
+    /// Sets the traffic in both directions, on all present and future connections.
     pub fn set_both(&self, traffic: Traffic) {
         for direction in Direction::BOTH {
             self.set(direction, traffic);
@@ -151,7 +151,7 @@ impl Proxy {
         self.connections().iter().for_each(Connection::reset);
     }
 
-    /// The connections that are open, the oldest first.
+    /// Returns the open connections, the oldest first.
     pub fn connections(&self) -> Vec<Connection> {
         let mut connections = self.shared.lock();
         connections
@@ -161,34 +161,34 @@ impl Proxy {
 }
 
 impl Connection {
-    /// Says what happens to what passes in one direction.
+    /// Sets the traffic in one direction.
     pub fn set(&self, direction: Direction, traffic: Traffic) {
         self.traffic[direction as usize].send_replace(traffic);
     }
 
-    /// Says what happens in both directions.
+    /// Sets the traffic in both directions.
     pub fn set_both(&self, traffic: Traffic) {
         for direction in Direction::BOTH {
             self.set(direction, traffic);
         }
     }
 
-    /// How many bytes have come in that go in this direction, whether they got there or not.
+    /// Returns how many bytes the proxy has received for this direction, delivered or not.
     pub fn received(&self, direction: Direction) -> usize {
         self.received[direction as usize].load(Ordering::SeqCst)
     }
 
-    /// What the server was told after the client's side had been [reset](Self::reset_client).
+    /// Returns the data that reached the server after the [reset](Self::reset_client) of the client's side.
     pub fn outlived(&self) -> Vec<u8> {
         self.outlived.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Resets both sides. What is held back is gone.
+    /// Resets both sides, and discards held-back data.
     pub fn reset(&self) {
         self.reset.iter().for_each(CancellationToken::cancel);
     }
 
-    /// Resets the client's side only: what it has said before, and is held back, may still arrive.
+    /// Resets only the client's side. Held-back requests may still reach the server.
     pub fn reset_client(&self) {
         self.reset[Direction::ToClient as usize].cancel();
     }
@@ -233,24 +233,24 @@ impl Shared {
         };
         let target = (Ipv4Addr::LOCALHOST, self.target.load(Ordering::SeqCst));
         if let Ok(server) = TcpStream::connect(target).await {
-            let _ = connect(client, server, &connection).await;
+            let _ = forward(client, server, &connection).await;
         }
         connection.reset();
     }
 }
 
-/// Carries both directions until the connection has ended.
-async fn connect(client: TcpStream, server: TcpStream, connection: &Connection) -> io::Result<()> {
+/// Forwards both directions until the connection has ended.
+async fn forward(client: TcpStream, server: TcpStream, connection: &Connection) -> io::Result<()> {
     for stream in [&client, &server] {
         stream.set_nodelay(true)?;
-        // What ends it is a reset, unless one side has closed it in order.
+        // Closing the socket sends a reset, unless one side has shut the connection down in order.
         stream.set_zero_linger()?;
     }
     let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = server.into_split();
-    let [questions, answers] = connection.traffic.each_ref().map(watch::Sender::subscribe);
+    let [requests, replies] = connection.traffic.each_ref().map(watch::Sender::subscribe);
     let [server_side, client_side] = &connection.reset;
-    let [asked, answered] = &*connection.received;
+    let [received_requests, received_replies] = &*connection.received;
     let outlived = |bytes: &[u8]| {
         let mut outlived = connection.outlived.lock().unwrap_or_else(PoisonError::into_inner);
         outlived.extend_from_slice(bytes);
@@ -258,10 +258,10 @@ async fn connect(client: TcpStream, server: TcpStream, connection: &Connection) 
     let step = |bytes: &mut [u8]| {
         wall_clock::set_ahead(bytes, connection.clock_ahead.load(Ordering::SeqCst));
     };
-    let questions = Way { traffic: questions, from_reset: client_side, to_reset: server_side };
-    let answers = Way { traffic: answers, from_reset: server_side, to_reset: client_side };
-    let questions = questions.pump((from_client, asked, |_| {}), to_server, outlived);
-    let answers = answers.pump((from_server, answered, step), to_client, |_| {});
-    tokio::join!(questions, answers);
+    let requests = Pump { traffic: requests, from_reset: client_side, to_reset: server_side };
+    let replies = Pump { traffic: replies, from_reset: server_side, to_reset: client_side };
+    let requests = requests.run((from_client, received_requests, |_| {}), to_server, outlived);
+    let replies = replies.run((from_server, received_replies, step), to_client, |_| {});
+    tokio::join!(requests, replies);
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! One direction of one connection.
+//! Forwards one direction of one connection.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,24 +10,24 @@ use tokio_util::sync::CancellationToken;
 
 use super::Traffic;
 
-/// What came in, and when.
+/// Received bytes, and the time of their arrival.
 struct Chunk {
     bytes: Vec<u8>,
     at: Instant,
 }
 
-/// From one side of a connection to the other.
-pub(super) struct Way<'a> {
+/// Forwards the data from one side of a connection to the other.
+pub(super) struct Pump<'a> {
     pub(super) traffic: watch::Receiver<Traffic>,
     pub(super) from_reset: &'a CancellationToken,
     pub(super) to_reset: &'a CancellationToken,
 }
 
-impl Way<'_> {
-    /// Carries what comes from one side to the other, until that has ended in order or a side is
-    /// reset; a reset of the side that it comes from leaves what came before on its way, and
-    /// `outlived` is told what gets there then. What comes in is counted, and may be altered.
-    pub(super) async fn pump(
+impl Pump<'_> {
+    /// Forwards data until the source has closed its side in order, or one side is reset. After a reset of
+    /// the source, earlier data is still delivered, and passed to `outlived` too. Counts all bytes in
+    /// `received`, and lets `alter` change them.
+    pub(super) async fn run(
         self,
         (from, received, alter): (OwnedReadHalf, &AtomicUsize, impl Fn(&mut [u8])),
         mut to: OwnedWriteHalf,
@@ -48,7 +48,7 @@ impl Way<'_> {
                 }
             };
             tokio::select! {
-                // What is held back when it is reset is gone, also if it is let go at the same time.
+                // A reset discards held-back data, even if the traffic changes at the same time.
                 biased;
                 () = to_reset.cancelled() => {}
                 ended = write(&mut to, queue, traffic, deliver) => if ended == Ended::Short {
@@ -57,7 +57,7 @@ impl Way<'_> {
                 },
             }
             if to_reset.is_cancelled() {
-                // Dropped, it would end in order.
+                // Dropping the half would shut the connection down in order.
                 to.forget();
             }
         };
@@ -65,11 +65,12 @@ impl Way<'_> {
     }
 }
 
-/// How the writing has ended.
+/// The end of the writing.
 #[derive(Debug, PartialEq, Eq)]
 enum Ended {
+    /// Everything was written, and the source has closed its side.
     InOrder,
-    /// Not everything could or should be written.
+    /// A write failed, or the byte limit of [`Traffic::ResetAfter`] is reached.
     Short,
 }
 
@@ -88,7 +89,7 @@ async fn read(
         }
         received.fetch_add(length, Ordering::SeqCst);
     }
-    // The end comes after all that was said, and is held back and delayed as that is.
+    // An empty chunk marks the end of the data. It is held back and delayed like data.
     let _ = chunks.send(Chunk { bytes: Vec::new(), at: Instant::now() });
 }
 
@@ -114,7 +115,7 @@ async fn write(
     Ended::InOrder
 }
 
-/// Waits until a chunk may pass, and says how much of it may.
+/// Waits until a chunk may pass, and returns how many of its bytes may pass.
 async fn admit(
     chunk: &Chunk,
     traffic: &mut watch::Receiver<Traffic>,

@@ -1,14 +1,14 @@
-//! A wall clock that a test can step: what the server's answers to `TIME` say.
+//! Steps the wall clock of one server, as its clients see it: changes the server's replies to `TIME`.
 //!
-//! The clock of this machine cannot be stepped for one server alone.
+//! A test cannot step the machine's clock for one server alone.
 
-/// An answer to `TIME` begins with this; then come the seconds.
+/// The beginning of a reply to `TIME`, in front of the seconds.
 const BEGINNING: &[u8] = b"*2\r\n$10\r\n";
 const DIGITS: usize = 10;
 const REST: &[u8] = b"\r\n$";
 
-/// Sets the times in what passes ahead by so many seconds. A server writes an answer as short as this
-/// in one piece.
+/// Adds `seconds` to each reply to `TIME` in the data. Expects the whole reply in one chunk, because a server
+/// writes such a short reply at once.
 pub(super) fn set_ahead(bytes: &mut [u8], seconds: i64) {
     let end = DIGITS + REST.len();
     let mut at = 0;
@@ -16,9 +16,9 @@ pub(super) fn set_ahead(bytes: &mut [u8], seconds: i64) {
         at += found + BEGINNING.len();
         let Some(answer) = bytes.get_mut(at..at + end) else { return };
         let (digits, rest) = answer.split_at_mut(DIGITS);
-        let told = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<i64>().ok());
-        if let Some(told) = told.filter(|_| rest == REST) {
-            digits.copy_from_slice(format!("{:010}", told + seconds).as_bytes());
+        let time = std::str::from_utf8(digits).ok().and_then(|digits| digits.parse::<i64>().ok());
+        if let Some(time) = time.filter(|_| rest == REST) {
+            digits.copy_from_slice(format!("{:010}", time + seconds).as_bytes());
         }
     }
 }
@@ -34,17 +34,17 @@ mod tests {
     }
 
     #[test]
-    fn the_seconds_of_each_time_are_moved_and_nothing_else() {
-        let passes = "+OK\r\n*2\r\n$10\r\n1790000000\r\n$6\r\n123456\r\n:1\r\n*2\r\n$10\r\n1790000007\r\n$1\r\n0\r\n";
-        assert_eq!(ahead(passes, 0), passes);
+    fn only_the_seconds_of_each_time_change() {
+        let replies = "+OK\r\n*2\r\n$10\r\n1790000000\r\n$6\r\n123456\r\n:1\r\n*2\r\n$10\r\n1790000007\r\n$1\r\n0\r\n";
+        assert_eq!(ahead(replies, 0), replies);
         let stepped =
-            passes.replace("1790000000", "1790000060").replace("1790000007", "1790000067");
-        assert_eq!(ahead(passes, 60), stepped);
-        assert_eq!(ahead(&stepped, -60), passes);
+            replies.replace("1790000000", "1790000060").replace("1790000007", "1790000067");
+        assert_eq!(ahead(replies, 60), stepped);
+        assert_eq!(ahead(&stepped, -60), replies);
     }
 
     #[test]
-    fn what_is_no_time_is_left_alone() {
+    fn other_replies_do_not_change() {
         for other in [
             "*2\r\n$10\r\nabcdefghij\r\n$1\r\n0\r\n",
             "*2\r\n$10\r\n17900",

@@ -1,4 +1,4 @@
-//! The processes that contend.
+//! The client processes of a storm.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -14,24 +14,24 @@ use crate::eventually::eventually;
 use crate::history::History;
 use crate::process::Process;
 
-/// How long an end in order may take on a machine that is busy with other tests.
+/// The longest time for an orderly shutdown, on a machine that is busy with other tests.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// How a client uses its locks.
+/// The behaviour of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Client {
-    /// As it should: it believes in a lock for as long as its guard does.
+    /// Behaves correctly: relies on a lock only while its guard is valid.
     Honest,
-    /// It believes in a lock until it releases it, however long that takes.
+    /// Relies on a lock until it releases it, without regard to the validity.
     IgnoresValidity,
-    /// It releases a lock by DEL, whoever holds it by then.
+    /// Releases a lock with `DEL`, which may remove the lock of another holder.
     DeletesWithoutComparing,
 }
 
 impl Client {
     const ALL: [Self; 3] = [Self::Honest, Self::IgnoresValidity, Self::DeletesWithoutComparing];
 
-    /// For how long it believes in a lock that it holds.
+    /// Returns for how long the client relies on a lock that it holds.
     pub fn believes(self, guard: &LockGuard) -> Duration {
         match self {
             Self::Honest | Self::DeletesWithoutComparing => guard.remaining(),
@@ -51,17 +51,17 @@ impl FromStr for Client {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|client| client.to_string() == text);
-        known.ok_or_else(|| format!("no client is called {text}"))
+        known.ok_or_else(|| format!("unknown client: {text}"))
     }
 }
 
-/// How to start a `contender`.
+/// The program and the environment of the client processes.
 #[derive(Debug, Clone)]
 pub(super) struct Command {
     pub(super) program: PathBuf,
     pub(super) client: Client,
     pub(super) restart_guard: bool,
-    /// Of the servers, for what does not go by way of the network that is struck.
+    /// The direct URLs of the servers, for commands that no network fault may affect.
     pub(super) server_urls: Vec<String>,
     pub(super) history: History,
 }
@@ -110,7 +110,7 @@ impl Contender {
         self.process.kill();
     }
 
-    /// Asks it to end (SIGTERM), and returns what it says if it does not end well.
+    /// Sends SIGTERM and waits for the end. Returns the exit status and the log of a client that failed.
     pub(super) async fn finish(mut self) -> Result<(), String> {
         self.process.signal(Signal::TERM).expect("SIGTERM");
         let process = &mut self.process;

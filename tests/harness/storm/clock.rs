@@ -1,15 +1,16 @@
-//! Nodes whose wall clocks are stepped.
+//! Steps of the wall clock of one node.
 //!
-//! A server ends a lease when its wall clock says so. The clock of this machine cannot be stepped for
-//! one server alone: what the server tells of it is stepped on the way, and its leases are moved.
+//! A server ends a lease by its wall clock. A test cannot step the machine's clock for one server alone.
+//! Instead, the network changes the server's replies to `TIME`, and the functions here move the ends of its
+//! leases.
 
 use std::time::Duration;
 
 use crate::redis_server::RedisServer;
 
-/// How far a clock is set forward: beyond the end of every lease.
+/// A step forward: beyond the end of every lease.
 pub(super) const FORWARD: Duration = Duration::from_secs(60);
-/// How far it is set back.
+/// A step back.
 pub(super) const BACK: Duration = Duration::from_secs(1);
 
 const MOVE: &str = "
@@ -21,12 +22,12 @@ const MOVE: &str = "
         end
     end";
 
-/// Lets all leases of a server end so much earlier.
+/// Moves the ends of all leases of a server earlier.
 pub(super) async fn shorten_leases(server: &RedisServer, by: Duration) {
     server.probe().await.command::<()>(["EVAL", MOVE, "0", &format!("-{}", by.as_millis())]).await;
 }
 
-/// Lets all leases of a server end so much later.
+/// Moves the ends of all leases of a server later.
 pub(super) async fn lengthen_leases(server: &RedisServer, by: Duration) {
     server.probe().await.command::<()>(["EVAL", MOVE, "0", &by.as_millis().to_string()]).await;
 }

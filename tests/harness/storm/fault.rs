@@ -1,100 +1,100 @@
-//! What can go wrong.
+//! The faults of a storm.
 
 use std::fmt;
 
-/// What a fault strikes.
+/// The kind of target of a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// Nodes.
     Nodes,
     /// Clients.
     Clients,
-    /// Ways from a client to a node.
-    Ways,
+    /// Network links, each from one client to one node.
+    Links,
 }
 
-/// What a strike does to each of its targets.
+/// The effect of a strike on each of its targets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A node is killed, and started again without its data when the longest lease is over.
+    /// A node is killed, and restarted without its data after the longest lease.
     Restart,
-    /// A node is killed, and started again without its data at once. Covered by the restart
-    /// guard.
+    /// A node is killed, and restarted at once without its data. Covered by the restart guard.
     RestartAtOnce,
-    /// A node is killed, and started again with all that it had answered.
+    /// A node is killed, and restarted with all data that it had acknowledged.
     RestartWithData,
-    /// A node loses its power and what it had not written to its disk yet, and is started again when
-    /// the longest lease is over.
+    /// A node loses its power, and with it the data that had not reached the disk. It is restarted after the
+    /// longest lease.
     PowerCut,
-    /// As [`PowerCut`](Self::PowerCut), and started again at once. Covered by the restart guard.
+    /// As [`PowerCut`](Self::PowerCut), but restarted at once. Covered by the restart guard.
     PowerCutAtOnce,
-    /// A node is killed, and started again with so much data that it takes a while to load it.
+    /// A node is killed, and restarted with so much data that loading takes a while.
     Loading,
-    /// A node forgets everything (FLUSHALL), and grants nothing until the longest lease is over.
+    /// A node loses all data (`FLUSHALL`), and grants no lock for the longest lease.
     Forget,
-    /// A node evicts all of its keys, for want of memory. Not covered by any promise.
+    /// A node evicts all of its keys because its memory is full. No promise covers this.
     Evict,
-    /// A node is stopped (SIGSTOP) for a while.
+    /// A node's process is stopped (SIGSTOP) for a while.
     Freeze,
-    /// A node is stopped for ten milliseconds again and again.
+    /// A node's process is stopped for ten milliseconds again and again.
     Stutter,
-    /// A node delays every command (CLIENT PAUSE).
+    /// A node delays every command (`CLIENT PAUSE`).
     Pause,
-    /// A node runs a script that does not end, until it is killed.
+    /// A node runs an endless script, until the script is killed.
     Busy,
-    /// A node closes every connection (CLIENT KILL).
+    /// A node closes every connection (`CLIENT KILL`).
     Disconnect,
-    /// A node forgets its scripts (SCRIPT FLUSH) again and again.
+    /// A node loses its cached scripts (`SCRIPT FLUSH`) again and again.
     FlushScripts,
     /// A node has no memory left for new keys.
     OutOfMemory,
-    /// A node becomes a replica, which cannot be written to.
+    /// A node becomes a replica, which refuses writes.
     Demote,
-    /// A node becomes a replica that has lost its master, and answers nothing without it.
+    /// A node becomes a replica without a connection to its master, and refuses every command.
     MasterDown,
-    /// A node wants replicas that acknowledge its writes, and has none.
+    /// A node requires replicas for its writes (`min-replicas-to-write`), and has none.
     NoReplicas,
-    /// A node cannot save its data, and takes no writes for that.
+    /// A node cannot save its data, and refuses writes for that reason.
     Misconfigured,
     /// A node denies the commands that locks need (ACL).
     Forbid,
-    /// A node's password becomes another one, and every connection is closed.
+    /// The password of the clients' user changes on a node, and the user's connections are closed.
     WrongPassword,
     /// The clients' user is deleted on a node, which closes their connections.
     DeleteUser,
-    /// A node has as many clients as it wants: it closes every connection, and takes no new one.
+    /// A node has reached its limit of clients: it closes every connection, and accepts no new one.
     TooManyClients,
-    /// Something that is no lock stands at the locks' names on a node: without an end, of another
-    /// type, or for longer than any lease. It must still be there when this is over.
+    /// Keys with the names of locks exist on a node but are not locks: without a time to live, of
+    /// another type, or with a time to live longer than any lease. The clients must not change or remove
+    /// these keys.
     ForeignKey,
-    /// A node's wall clock is set forward while nobody is connected to it: leases end early there.
+    /// A node's wall clock is set forward while no client is connected to it, so that leases end early there.
     /// Covered by the restart guard.
     StepForward,
-    /// A node's wall clock is set back: leases end late there.
+    /// A node's wall clock is set back, so that leases end late there.
     StepBack,
-    /// A client is stopped (SIGSTOP), shortly or past its leases.
+    /// A client is stopped (SIGSTOP), briefly or for longer than its leases.
     StopClient,
-    /// A client is killed (SIGKILL), and another one takes its place.
+    /// A client is killed (SIGKILL), and a new one replaces it.
     KillClient,
-    /// All that is said on a way, by both sides, arrives when this is over.
+    /// A link holds back all data in both directions, until the fault is over.
     Silence,
-    /// A way's connections are reset, and new ones lead nowhere until this is over.
+    /// A link's connections are reset. New connections get no reply until the fault is over.
     Cut,
-    /// What clients say on a way never arrives.
+    /// Requests on a link never arrive.
     LoseRequests,
-    /// What clients say on a way arrives, and the answers never do.
+    /// Requests on a link arrive, but their replies never do.
     LoseReplies,
-    /// All that is said on a way comes late: by a good part of the lease, and of the time for votes.
+    /// A link delays all data, by a large part of the lease and of the timeout for votes.
     Delay,
-    /// A way's connections are reset in the middle of a message.
+    /// A link's connections are reset within a message.
     Tear,
-    /// What clients say on a way arrives after their connection has ended, and after what they have
-    /// said over the next one.
+    /// Requests on a link arrive after their connection has ended, and after requests over the next
+    /// connection.
     Overtake,
 }
 
 impl Fault {
-    /// Those under which the promises hold, but for [`REFUSALS`](Self::REFUSALS).
+    /// The faults under which the promises hold, except [`REFUSALS`](Self::REFUSALS).
     pub const COVERED: [Self; 29] = [
         Self::Restart,
         Self::RestartWithData,
@@ -127,25 +127,26 @@ impl Fault {
         Self::Overtake,
     ];
 
-    /// Those under which they hold too, and after which a client keeps away from the node for some
-    /// seconds, because it was told that it is not wanted.
+    /// More faults under which the promises hold: the node refuses the client's credentials, and the client
+    /// does not reconnect to the node for some seconds.
     pub const REFUSALS: [Self; 2] = [Self::WrongPassword, Self::DeleteUser];
 
-    /// Those under which the promises hold where every client has the restart guard.
+    /// The faults under which the promises hold only if every client has the restart guard.
     pub const GUARDED: [Self; 3] = [Self::RestartAtOnce, Self::PowerCutAtOnce, Self::StepForward];
 
-    /// What random storms are made of. With the guard, nobody has to hold a node back. Clients are
-    /// not replaced then: a new one cannot know that a clock was set before it came.
+    /// Returns the faults of random storms. With the guard, the storm need not keep restarted nodes away
+    /// until the longest lease is over. It replaces no clients then, because a new client cannot detect
+    /// a clock step that happened before it connected.
     pub(super) fn of_random_storms(restart_guard: bool) -> Vec<Self> {
         let covered = Self::COVERED.into_iter();
         if !restart_guard {
             return covered.collect();
         }
-        let left_out = [Self::Restart, Self::PowerCut, Self::KillClient];
-        covered.filter(|fault| !left_out.contains(fault)).chain(Self::GUARDED).collect()
+        let excluded = [Self::Restart, Self::PowerCut, Self::KillClient];
+        covered.filter(|fault| !excluded.contains(fault)).chain(Self::GUARDED).collect()
     }
 
-    /// What it strikes.
+    /// Returns the kind of target of the fault.
     pub fn target(self) -> Target {
         match self {
             Self::StopClient | Self::KillClient => Target::Clients,
@@ -155,31 +156,31 @@ impl Fault {
             | Self::LoseReplies
             | Self::Delay
             | Self::Tear
-            | Self::Overtake => Target::Ways,
+            | Self::Overtake => Target::Links,
             _ => Target::Nodes,
         }
     }
 
-    /// Whether no question that is asked on a way meanwhile is answered in time.
+    /// Returns whether no request on the link is answered while the fault lasts.
     pub(super) fn cuts_off(self) -> bool {
         matches!(self, Self::Silence | Self::Cut | Self::LoseRequests | Self::LoseReplies)
     }
 
-    /// Whether a node loses locks by it, and is held back until the longest lease is over.
+    /// Returns whether the node loses its locks, and the storm keeps it from voting for the longest lease.
     pub(super) fn forgets(self) -> bool {
         matches!(self, Self::Restart | Self::PowerCut | Self::Forget)
     }
 
-    /// Whether clients with the restart guard take no votes of a node that it strikes until the longest
-    /// lease is over.
-    pub(super) fn puts_on_probation(self) -> bool {
+    /// Returns whether clients with the restart guard ignore the votes of the struck node for the
+    /// longest lease (quarantine).
+    pub(super) fn quarantines(self) -> bool {
         let restarts =
             matches!(self, Self::Restart | Self::RestartWithData | Self::PowerCut | Self::Loading);
         restarts || Self::GUARDED.contains(&self)
     }
 
-    /// Whether a node that it strikes, or whose way it strikes, keeps out of the votes for that long.
-    pub(super) fn silences(self) -> bool {
+    /// Returns whether the struck node, or the node of the struck link, does not vote while the fault lasts.
+    pub(super) fn prevents_votes(self) -> bool {
         !matches!(
             self,
             Self::RestartAtOnce

@@ -1,6 +1,6 @@
-//! Keys in what was said or written down.
+//! Finds keys in network data and append-only files.
 
-/// The keys that begin with `prefix`, and go on with numbers.
+/// Returns the keys that begin with `prefix` and continue with digits and colons.
 pub(super) fn keys_in(bytes: &[u8], prefix: &str) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     let rest = |(start, _)| &text[start + prefix.len()..];
@@ -18,10 +18,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_found_in_what_was_said() {
-        let said =
+    fn keys_are_found_in_commands() {
+        let commands =
             b"*6\r\n$3\r\nSET\r\n$8\r\nown:7:12\r\n$2\r\n\xff\xfe\r\n$7\r\nown:7:1\r\n:hot:1";
-        assert_eq!(keys_in(said, "own:"), ["own:7:12", "own:7:1"]);
+        assert_eq!(keys_in(commands, "own:"), ["own:7:12", "own:7:1"]);
         assert_eq!(keys_in(b"", "own:"), [""; 0]);
     }
 }

@@ -1,10 +1,10 @@
-//! Whether anybody was granted a lock without a quorum.
+//! Finds locks that were granted without a quorum.
 
 use std::collections::HashMap;
 
 use crate::history::{Event, What};
 
-/// When a client could not reach a quorum of the nodes, on the clock of the history.
+/// A period in which a client could not reach a quorum of the nodes, on the clock of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct CutOff {
     pub(super) client: usize,
@@ -12,8 +12,9 @@ pub(super) struct CutOff {
     pub(super) until: u64,
 }
 
-/// Locks that were asked for and granted while their client was cut off. `clients` are by process.
-/// One that was asked for before may have been granted before, and noted later.
+/// Returns a violation for each lock that a client requested and got while it was cut off. `clients` maps
+/// process ids to clients. A lock requested before the cut does not count: it may have been granted before
+/// the cut too, and recorded later.
 pub(super) fn granted_on_the_minority_side(
     events: &[Event],
     clients: &HashMap<u32, usize>,
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_grant_to_who_is_cut_off_is_found_unless_it_was_asked_for_before() {
+    fn a_lock_requested_and_granted_without_a_quorum_is_found() {
         let attempt = |asked, granted| {
             let key = "a".to_owned();
             let asking = What::Asked { within: Duration::ZERO, key: key.clone() };
@@ -68,8 +69,8 @@ mod tests {
             granted_on_the_minority_side(&attempt(asked, granted), &clients, &cut_off).len()
         };
         assert_eq!(found(10, 20, 2), 1);
-        assert_eq!(found(9, 20, 2), 0, "asked for before");
-        assert_eq!(found(10, 21, 2), 0, "granted afterwards");
-        assert_eq!(found(10, 20, 1), 0, "another is cut off");
+        assert_eq!(found(9, 20, 2), 0, "requested before the cut");
+        assert_eq!(found(10, 21, 2), 0, "granted after the cut");
+        assert_eq!(found(10, 20, 1), 0, "another client is cut off");
     }
 }

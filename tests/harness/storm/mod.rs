@@ -1,8 +1,8 @@
-//! Many processes contend for a few locks while nodes and processes fail.
+//! Storms: many processes contend for a few locks while nodes, clients and network links fail.
 //!
-//! A [`Schedule`] is what fails when: a pure function of its seed. A [`Storm`] carries it out on
-//! servers of its own, under clients that write a [`History`](crate::History). The [`Report`] says
-//! what came of it, [`Totals`] what came of many.
+//! A [`Schedule`] lists the faults and their times. It is a pure function of its seed. A [`Storm`] makes the
+//! faults on servers of its own, while client processes write a [`History`](crate::History). A [`Report`] is
+//! the result of one storm, [`Totals`] the result of many.
 
 mod client;
 mod clock;
@@ -27,19 +27,18 @@ pub use round::Storm;
 pub use schedule::{Schedule, Strike};
 pub use totals::Totals;
 
-/// The longest lease that a client asks for.
+/// The longest lease that a client requests.
 pub const LONGEST_LEASE: Duration = Duration::from_millis(600);
 
-/// How many locks are contended for: `hot:0` and so on.
+/// The number of contended keys: `hot:0`, `hot:1` and so on.
 pub const CONTENDED_KEYS: u32 = 9;
 
-/// The user that the clients log in as, and its password.
+/// The user of the clients, and its password.
 const USER: &str = "contender";
 const PASSWORD: &str = "word-of-the-contenders";
 
-/// What the keys begin with that only one client acquires, and gives up.
+/// The prefix of the keys that only one client acquires.
 const OWN_KEYS: &str = "own:";
 
-/// How long a node that has forgotten its locks has to keep out of the votes: the longest lease, and
-/// the margin for its clock.
+/// How long a node that has lost its locks must not vote: the longest lease plus a margin for its clock.
 const HOLD_BACK: Duration = Duration::from_millis(620);

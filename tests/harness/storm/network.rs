@@ -1,4 +1,4 @@
-//! The ways between the clients and the nodes, and what happens on them.
+//! The network links between the clients and the nodes, and their faults.
 
 use std::time::Duration;
 
@@ -15,69 +15,70 @@ use crate::redis_server::RedisServer;
 
 use Direction::{ToClient, ToServer};
 
-/// A way of its own from each client to each node, so that one client can be cut off from a node
-/// that another one reaches.
+/// One link from each client to each node, so that a fault can cut one client off from a node that other
+/// clients reach.
 #[derive(Debug)]
 pub(super) struct Network {
     nodes: usize,
-    /// First those of the first client.
-    ways: Vec<Proxy>,
-    /// What clients said over these may have arrived after their end, by node.
+    /// All links: those of the first client in the order of the nodes, then those of the second client, and
+    /// so on.
+    links: Vec<Proxy>,
+    /// Each connection whose requests may have arrived after its end, with the index of its node.
     overtaken: Mutex<Vec<(usize, Connection)>>,
     cut_off: Mutex<Vec<CutOff>>,
 }
 
 impl Network {
     pub(super) async fn between(clients: usize, servers: &[RedisServer]) -> Self {
-        let ways = (0..clients).flat_map(|_| servers.iter().map(Proxy::to));
+        let links = (0..clients).flat_map(|_| servers.iter().map(Proxy::to));
         Self {
             nodes: servers.len(),
-            ways: join_all(ways).await,
+            links: join_all(links).await,
             overtaken: Mutex::default(),
             cut_off: Mutex::default(),
         }
     }
 
-    /// How a client reaches the nodes.
+    /// Returns the URLs of the nodes for one client, over its links.
     pub(super) fn urls(&self, client: usize) -> Vec<String> {
-        let ways = &self.ways[client * self.nodes..][..self.nodes];
+        let links = &self.links[client * self.nodes..][..self.nodes];
         let user = format!("redis://{USER}:{PASSWORD}@");
-        ways.iter().map(|way| way.url().replace("redis://", &user)).collect()
+        links.iter().map(|link| link.url().replace("redis://", &user)).collect()
     }
 
-    /// Keeps everybody from a node: connections are reset, and new ones lead nowhere.
+    /// Cuts all clients off from a node: resets their connections, and holds back all data on new ones.
     pub(super) fn shut_off(&self, node: usize) {
-        self.each(&self.ways_to(node), |way| begin(way, Fault::Cut, 0));
+        self.each(&self.links_to(node), |link| begin(link, Fault::Cut, 0));
     }
 
     /// Ends [`shut_off`](Self::shut_off).
     pub(super) fn let_in(&self, node: usize) {
-        self.each(&self.ways_to(node), |way| end(way, Fault::Cut));
+        self.each(&self.links_to(node), |link| end(link, Fault::Cut));
     }
 
-    /// Sets what a node tells everybody of its wall clock.
+    /// Adds `seconds` to the node's replies to `TIME`, for all clients.
     pub(super) fn set_clock_ahead(&self, node: usize, seconds: i64) {
-        self.each(&self.ways_to(node), |way| way.set_clock_ahead(seconds));
+        self.each(&self.links_to(node), |link| link.set_clock_ahead(seconds));
     }
 
-    fn ways_to(&self, node: usize) -> Vec<usize> {
-        (node..self.ways.len()).step_by(self.nodes).collect()
+    fn links_to(&self, node: usize) -> Vec<usize> {
+        (node..self.links.len()).step_by(self.nodes).collect()
     }
 
-    /// Makes a fault on some ways, for so long, and puts everything in order again. `choice` decides
-    /// what the fault leaves open; `isolated` are the clients that it keeps from a quorum.
+    /// Makes a fault on some links for the time `lasts`, and then undoes it. `choice` selects a variant
+    /// of the fault. `isolated` are the clients that cannot reach a quorum meanwhile.
     pub(super) async fn strike(
         &self,
         fault: Fault,
-        ways: &[usize],
+        links: &[usize],
         lasts: Duration,
         choice: u64,
         isolated: Vec<usize>,
     ) {
         if fault == Fault::Overtake {
-            return self.overtake(ways, lasts).await;
+            return self.overtake(links, lasts).await;
         }
-        self.each(ways, |way| begin(way, fault, choice));
+        self.each(links, |link| begin(link, fault, choice));
         let since = monotonic_nanos();
         sleep(lasts).await;
         if fault.cuts_off() {
@@ -85,21 +86,22 @@ impl Network {
             let cut_off = isolated.into_iter().map(|client| CutOff { client, since, until });
             self.cut_off.lock().await.extend(cut_off);
         }
-        self.each(ways, |way| end(way, fault));
+        self.each(links, |link| end(link, fault));
     }
 
-    fn each(&self, ways: &[usize], act: impl Fn(&Proxy)) {
-        for &way in ways {
-            act(&self.ways[way]);
+    fn each(&self, links: &[usize], act: impl Fn(&Proxy)) {
+        for &link in links {
+            act(&self.links[link]);
         }
     }
 
-    /// What is held back outlives its connection: it arrives after what is said over the next one.
-    async fn overtake(&self, ways: &[usize], lasts: Duration) {
+    /// Holds back requests, resets their connections, and delivers the requests later, after requests
+    /// over the next connections.
+    async fn overtake(&self, links: &[usize], lasts: Duration) {
         let connections = || {
-            ways.iter().flat_map(|&way| {
-                let connections = self.ways[way].connections().into_iter();
-                connections.map(move |connection| (way % self.nodes, connection))
+            links.iter().flat_map(|&link| {
+                let connections = self.links[link].connections().into_iter();
+                connections.map(move |connection| (link % self.nodes, connection))
             })
         };
         let held: Vec<(usize, Connection)> = connections().collect();
@@ -117,40 +119,41 @@ impl Network {
         self.overtaken.lock().await.extend(held);
     }
 
-    /// The keys beginning with `prefix` in what has reached a node after its connection had ended.
-    /// Nobody can help it if they stay there until their leases are over.
+    /// Returns the keys with `prefix` in requests that reached a node after their connections had ended.
+    /// No client can prevent such keys from staying until their leases end.
     pub(super) async fn overtaken(&self, node: usize, prefix: &str) -> Vec<String> {
         let overtaken = self.overtaken.lock().await;
         let here = overtaken.iter().filter(|(its, _)| *its == node);
         here.flat_map(|(_, connection)| keys_in(&connection.outlived(), prefix)).collect()
     }
 
-    /// When which clients could not reach a quorum.
+    /// Returns all periods in which a client could not reach a quorum.
     pub(super) async fn cut_off(&self) -> Vec<CutOff> {
         self.cut_off.lock().await.clone()
     }
 }
 
-fn begin(way: &Proxy, fault: Fault, choice: u64) {
+fn begin(link: &Proxy, fault: Fault, choice: u64) {
     match fault {
-        Fault::Silence => way.set_both(Traffic::Hold),
+        Fault::Silence => link.set_both(Traffic::Hold),
         Fault::Cut => {
-            // New ones first, so that none slips through.
-            way.set_both(Traffic::Hold);
-            way.reset();
+            // Hold the traffic first, so that no new connection escapes the fault.
+            link.set_both(Traffic::Hold);
+            link.reset();
         }
-        Fault::LoseRequests => way.set(ToServer, Traffic::Hold),
-        Fault::LoseReplies => way.set(ToClient, Traffic::Hold),
+        Fault::LoseRequests => link.set(ToServer, Traffic::Hold),
+        Fault::LoseReplies => link.set(ToClient, Traffic::Hold),
         Fault::Delay => {
             let millis = |from: u64, to: u64| Duration::from_millis(from + choice % (to - from));
-            way.set(ToServer, Traffic::Delay(millis(0, 40)));
-            way.set(ToClient, Traffic::Delay(millis(20, 140)));
+            link.set(ToServer, Traffic::Delay(millis(0, 40)));
+            link.set(ToClient, Traffic::Delay(millis(20, 140)));
         }
         Fault::Tear => {
             let direction = if choice.is_multiple_of(2) { ToServer } else { ToClient };
             let bytes = usize::try_from(choice / 2 % 400).unwrap_or_default();
-            // Not new ones: a greeting that is torn costs nobody a lock.
-            for connection in way.connections() {
+            // Only on existing connections. On a new one the reset would hit the handshake, which
+            // concerns no lock.
+            for connection in link.connections() {
                 connection.set(direction, Traffic::ResetAfter(bytes));
             }
         }
@@ -158,9 +161,9 @@ fn begin(way: &Proxy, fault: Fault, choice: u64) {
     }
 }
 
-fn end(way: &Proxy, fault: Fault) {
+fn end(link: &Proxy, fault: Fault) {
     if matches!(fault, Fault::LoseRequests | Fault::LoseReplies) {
-        way.reset();
+        link.reset();
     }
-    way.set_both(Traffic::Pass);
+    link.set_both(Traffic::Pass);
 }

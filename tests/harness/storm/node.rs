@@ -1,4 +1,4 @@
-//! A node, what has been done to it, and what should not be on it.
+//! A node of a storm, the state that strikes leave on it, and the check for leftover keys.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,15 +11,15 @@ use super::strike::strike_node;
 use super::{Fault, LONGEST_LEASE, OWN_KEYS};
 use crate::redis_server::RedisServer;
 
-/// A server, and what its strikes have left.
+/// A server, and the state that earlier strikes have left on it.
 #[derive(Debug)]
 pub(super) struct Node {
     index: usize,
     server: RedisServer,
     clock_ahead: i64,
-    /// By how much leases may last longer here.
+    /// How much longer leases may last on this node, after steps of its clock.
     lengthened: Duration,
-    /// Keys that may stand where they were released.
+    /// Keys that may exist again although they were released, because the node has lost their release.
     came_back: Vec<String>,
 }
 
@@ -29,7 +29,7 @@ impl Node {
         Self { index, server, clock_ahead, lengthened, came_back: Vec::new() }
     }
 
-    /// Makes a fault, and returns what the clients did wrong meanwhile.
+    /// Makes a fault, and returns violations by the clients.
     pub(super) async fn strike(
         &mut self,
         network: &Network,
@@ -54,8 +54,8 @@ impl Node {
         Vec::new()
     }
 
-    /// While nobody can see it: of the votes between a step and the next look at the clock nothing is
-    /// promised.
+    /// Steps the clock while all clients are cut off. Otherwise votes between the step and the clients' next
+    /// reading of the clock would count, and no promise covers those.
     async fn step_forward(&mut self, network: &Network, lasts: Duration) {
         network.shut_off(self.index);
         sleep(lasts / 2).await;
@@ -66,21 +66,22 @@ impl Node {
         network.let_in(self.index);
     }
 
-    /// Removes the keys that requests have set which outlived their connections, and those that came
-    /// back with a server which had forgotten their release: they keep others out for their lease,
-    /// which is longer than anybody wants to wait here.
-    pub(super) async fn forget(&self, network: &Network) {
+    /// Removes keys that no client can be blamed for: keys set by requests that arrived after the end of
+    /// their connections, and keys whose release the server has lost. Their leases are too long to wait
+    /// for.
+    pub(super) async fn remove_excused_keys(&self, network: &Network) {
         let overtaken = network.overtaken(self.index, OWN_KEYS).await;
         let mut probe = self.server.probe().await;
         for key in overtaken.iter().chain(&self.came_back) {
-            // None has no deadline, or it stays here, and is found.
+            // A key without a deadline stays, so that the check for leftovers finds it.
             if probe.command::<i64>(["PTTL", key]).await > 0 {
                 probe.command::<()>(["DEL", key]).await;
             }
         }
     }
 
-    /// What is on it that should not be. Clients that were `killed` had no time to clean up.
+    /// Returns a violation for each key that must not exist any more. Keys of clients in `killed` may exist,
+    /// because these clients could not clean up.
     pub(super) async fn leftovers(&self, killed: &BTreeSet<u32>) -> Vec<String> {
         let mut found = Vec::new();
         let longest = (LONGEST_LEASE + self.lengthened).as_millis();
@@ -92,7 +93,7 @@ impl Node {
             let excused = match owner {
                 None if key.starts_with("redlock:fencing:") => true,
                 Some(owner) => killed.contains(&owner),
-                // Of a client that was killed, or kept on purpose: it runs out in time.
+                // A contended key may be of a killed client, or kept on purpose: its lease must end in time.
                 None => u128::try_from(left).is_ok_and(|left| left <= longest),
             };
             if left != -2 && !excused {

@@ -1,4 +1,4 @@
-//! What strikes whom, so that no target has two faults at once.
+//! Plans strikes, so that no target has two faults at once.
 
 use std::time::Duration;
 
@@ -7,39 +7,43 @@ use rand::{RngExt, SeedableRng};
 
 use super::{Fault, HOLD_BACK, LONGEST_LEASE, Schedule, Strike, Target};
 
-/// How long a target is left alone after a fault is over.
+/// The pause of a target after a fault.
 const REST: Duration = Duration::from_millis(20);
 
-/// How long a guarded client takes no votes of a node whose fault is over: until it is connected
-/// again, and the longest lease is over.
-const PROBATION: Duration = LONGEST_LEASE.saturating_add(Duration::from_millis(300));
-/// How long a client that a node has refused keeps away from it.
+/// How long a client with the restart guard ignores the votes of a node after a restart or a clock step: the
+/// time to reconnect plus the longest lease.
+const QUARANTINE: Duration = LONGEST_LEASE.saturating_add(Duration::from_millis(300));
+/// How long a client does not reconnect to a node that has refused its credentials.
 const REFUSED: Duration = Duration::from_millis(6500);
 
-/// Which ways a fault of the network strikes.
+/// The links that a network fault strikes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Reach {
-    /// One client's to one node.
+    /// The link from one client to one node.
     One,
-    /// All that lead to one node.
+    /// The links from all clients to one node.
     Node,
-    /// One of each client's, as far as possible to another node for each.
+    /// One link of each client, to a different node for each client as far as possible.
     Partial,
-    /// One client's to a majority of the nodes.
+    /// The links from one client to a majority of the nodes.
     Majority,
-    /// All that lead to a majority of the nodes.
+    /// The links from all clients to a majority of the nodes.
     EveryMajority,
+    /// All links.
     Everything,
 }
 
+/// Builds a [`Schedule`].
 pub(super) struct Planner {
     pub(super) schedule: Schedule,
     pub(super) choices: StdRng,
-    /// Until when each is busy with its last fault.
+    /// For each node, the end of its last fault.
     nodes: Vec<Duration>,
+    /// For each client, the end of its last fault.
     clients: Vec<Duration>,
-    ways: Vec<Duration>,
-    /// Until when each node keeps out of each client's votes, by way.
+    /// For each link, the end of its last fault.
+    links: Vec<Duration>,
+    /// For each link, the time until which the client gets no vote from the node.
     silent: Vec<Duration>,
 }
 
@@ -50,7 +54,7 @@ impl Planner {
             choices: StdRng::seed_from_u64(seed),
             nodes: vec![Duration::ZERO; nodes],
             clients: vec![Duration::ZERO; clients],
-            ways: vec![Duration::ZERO; clients * nodes],
+            links: vec![Duration::ZERO; clients * nodes],
             silent: vec![Duration::ZERO; clients * nodes],
         }
     }
@@ -58,20 +62,20 @@ impl Planner {
     pub(super) fn more_nodes(&mut self, count: usize) {
         self.schedule.nodes = count;
         self.nodes.resize(count, Duration::ZERO);
-        let ways = count * self.schedule.clients;
-        self.ways.resize(ways, Duration::ZERO);
-        self.silent.resize(ways, Duration::ZERO);
+        let links = count * self.schedule.clients;
+        self.links.resize(links, Duration::ZERO);
+        self.silent.resize(links, Duration::ZERO);
     }
 
-    /// Plans a strike that leaves to every client a quorum of nodes able to vote.
+    /// Plans a strike, unless a client would then get votes from fewer nodes than a quorum.
     pub(super) fn strike_sparingly(&mut self, at: Duration, fault: Fault) {
         let (nodes, quorum) = (self.schedule.nodes, self.quorum());
         let silent = self.silent.chunks(nodes);
         let silent = silent.map(|silent| silent.iter().filter(|until| **until > at).count());
-        if self.silences(fault) && silent.max().unwrap_or_default() >= nodes - quorum {
+        if self.prevents_votes(fault) && silent.max().unwrap_or_default() >= nodes - quorum {
             return;
         }
-        if fault.target() == Target::Ways {
+        if fault.target() == Target::Links {
             let reaches = [Reach::One, Reach::Node, Reach::Partial];
             let reach = reaches[self.choices.random_range(0..reaches.len())];
             self.strike_network(at, fault, reach);
@@ -80,7 +84,7 @@ impl Planner {
         }
     }
 
-    /// Plans a strike on the network, unless some of it is busy with other faults.
+    /// Plans a strike on the network, unless one of its links has another fault.
     pub(super) fn strike_network(&mut self, at: Duration, fault: Fault, reach: Reach) {
         let (nodes, clients) = (self.schedule.nodes, self.schedule.clients);
         let node = self.choices.random_range(0..nodes);
@@ -97,25 +101,25 @@ impl Planner {
             (first..first + count).map(move |node| client * nodes + node % nodes)
         });
         let targets: Vec<usize> = targets.collect();
-        if targets.iter().all(|way| self.ways[*way] <= at) {
+        if targets.iter().all(|link| self.links[*link] <= at) {
             let lasts = self.lasts(fault);
             self.plan(at, fault, targets, lasts);
         }
     }
 
-    /// Plans a strike, unless so many targets are busy with other faults.
+    /// Plans a strike on `count` nodes or clients, unless fewer than `count` are free of other faults.
     pub(super) fn strike(&mut self, at: Duration, fault: Fault, count: usize) {
         let Some(targets) = self.idle(at, fault, count) else { return };
-        let ways = targets.iter().flat_map(|node| self.ways_to(*node));
-        if fault != Fault::StepForward || ways.into_iter().all(|way| self.ways[way] <= at) {
+        let links = targets.iter().flat_map(|node| self.links_to(*node));
+        if fault != Fault::StepForward || links.into_iter().all(|link| self.links[link] <= at) {
             let lasts = self.lasts(fault);
             self.plan(at, fault, targets, lasts);
         }
     }
 
-    /// Plans that the last vote that a quorum needs comes late: so many nodes deny theirs that the
-    /// slow one decides. A good part of the lease is used up by then.
-    pub(super) fn strike_two_ways(&mut self, at: Duration) {
+    /// Plans two faults at once, so that the last vote for a quorum arrives late: one node is slow, and
+    /// so many others refuse that its vote decides. A large part of the lease has passed by then.
+    pub(super) fn strike_late_vote(&mut self, at: Duration) {
         let denial = [Fault::OutOfMemory, Fault::Demote, Fault::Forbid];
         let denial = denial[self.choices.random_range(0..denial.len())];
         let delay = if self.one_in(2) { Fault::Pause } else { Fault::Freeze };
@@ -123,9 +127,9 @@ impl Planner {
         if let Some(mut targets) = self.idle(at, denial, count) {
             let denying = targets.split_off(1);
             let lasts = self.millis(50, 150);
-            let ways: Vec<usize> = self.ways_to(targets[0]).collect();
-            if self.one_in(3) && ways.iter().all(|way| self.ways[*way] <= at) {
-                self.plan(at, Fault::Delay, ways, lasts + REST);
+            let links: Vec<usize> = self.links_to(targets[0]).collect();
+            if self.one_in(3) && links.iter().all(|link| self.links[*link] <= at) {
+                self.plan(at, Fault::Delay, links, lasts + REST);
             } else {
                 self.plan(at, delay, targets, lasts);
             }
@@ -133,7 +137,7 @@ impl Planner {
         }
     }
 
-    /// Chooses so many targets among those that are in order.
+    /// Chooses `count` random targets among those without a fault; `None` if there are fewer.
     fn idle(&mut self, at: Duration, fault: Fault, count: usize) -> Option<Vec<usize>> {
         let busy = self.busy(fault.target());
         let mut idle: Vec<usize> = (0..busy.len()).filter(|target| busy[*target] <= at).collect();
@@ -143,6 +147,7 @@ impl Planner {
         })
     }
 
+    /// Adds a strike to the schedule, and records until when its targets are affected.
     pub(super) fn plan(
         &mut self,
         at: Duration,
@@ -152,24 +157,24 @@ impl Planner {
     ) {
         let until = at + lasts + REST;
         let back = match fault {
-            _ if self.puts_on_probation(fault) => until + PROBATION,
+            _ if self.quarantines(fault) => until + QUARANTINE,
             _ if Fault::REFUSALS.contains(&fault) => until + REFUSED,
             _ => until,
         };
         for &target in &targets {
             self.busy(fault.target())[target] = until;
             if fault == Fault::StepForward {
-                // They are cut off meanwhile.
-                for way in self.ways_to(target) {
-                    self.ways[way] = until;
+                // The fault cuts all clients off from the node.
+                for link in self.links_to(target) {
+                    self.links[link] = until;
                 }
             }
-            if self.silences(fault) {
+            if self.prevents_votes(fault) {
                 let (from, step) = match fault.target() {
                     Target::Nodes => (target, self.schedule.nodes),
-                    Target::Ways | Target::Clients => (target, self.silent.len()),
+                    Target::Links | Target::Clients => (target, self.silent.len()),
                 };
-                // It may be silent for longer by another fault.
+                // An earlier fault may prevent votes for longer.
                 let silent = self.silent.iter_mut().skip(from).step_by(step);
                 silent.for_each(|silent| *silent = back.max(*silent));
             }
@@ -178,22 +183,23 @@ impl Planner {
         self.schedule.strikes.push(Strike { at, fault, targets, lasts, choice });
     }
 
-    fn silences(&self, fault: Fault) -> bool {
-        fault.silences() || self.puts_on_probation(fault)
+    fn prevents_votes(&self, fault: Fault) -> bool {
+        fault.prevents_votes() || self.quarantines(fault)
     }
 
-    fn puts_on_probation(&self, fault: Fault) -> bool {
-        self.schedule.restart_guard && fault.puts_on_probation()
+    fn quarantines(&self, fault: Fault) -> bool {
+        self.schedule.restart_guard && fault.quarantines()
     }
 
     fn busy(&mut self, target: Target) -> &mut Vec<Duration> {
         match target {
             Target::Nodes => &mut self.nodes,
             Target::Clients => &mut self.clients,
-            Target::Ways => &mut self.ways,
+            Target::Links => &mut self.links,
         }
     }
 
+    /// Chooses the duration of a fault.
     pub(super) fn lasts(&mut self, fault: Fault) -> Duration {
         match fault {
             Fault::Restart | Fault::PowerCut | Fault::Forget => HOLD_BACK,
@@ -230,14 +236,14 @@ impl Planner {
         self.schedule.nodes / 2 + 1
     }
 
-    /// The ways of all clients to a node.
-    fn ways_to(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
-        (node..self.ways.len()).step_by(self.schedule.nodes)
+    /// Returns the links of all clients to a node.
+    fn links_to(&self, node: usize) -> impl Iterator<Item = usize> + use<> {
+        (node..self.links.len()).step_by(self.schedule.nodes)
     }
 
-    /// When all is in order again, and every node votes.
+    /// Returns the time at which all planned faults are over and every node votes again.
     pub(super) fn all_idle(&self) -> Duration {
-        let busy = self.nodes.iter().chain(&self.clients).chain(&self.ways).chain(&self.silent);
+        let busy = self.nodes.iter().chain(&self.clients).chain(&self.links).chain(&self.silent);
         busy.max().copied().unwrap_or_default()
     }
 

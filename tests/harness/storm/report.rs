@@ -1,4 +1,4 @@
-//! What came of a storm.
+//! The result of a storm.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -7,30 +7,30 @@ use std::time::Duration;
 use super::{Client, LONGEST_LEASE, Schedule};
 use crate::history::{Event, Findings, Hold, What};
 
-/// How much longer than its wait time and its nodes' timeout an attempt may take: the grace for a
-/// process that was held up itself, and what a busy machine with two cores adds.
+/// How much longer than its wait time and its node timeout an attempt may take. The margin is for a process
+/// that was stopped for a short time, and for a busy machine with two cores.
 const TOLERANCE: Duration = Duration::from_millis(200);
 
-/// What came of a storm.
+/// The result of a storm.
 #[derive(Debug, Clone)]
 pub struct Report {
-    /// The seed of its schedule.
+    /// The seed of the schedule.
     pub seed: u64,
-    /// How many nodes there were.
+    /// The number of nodes.
     pub nodes: usize,
-    /// How the clients behaved.
+    /// The behaviour of the clients.
     pub client: Client,
-    /// Whether they had the restart guard.
+    /// Whether the clients had the restart guard.
     pub restart_guard: bool,
-    /// What the history says.
+    /// The findings in the history.
     pub findings: Findings,
-    /// How often each fault was made, and how many locks were granted meanwhile.
+    /// For each fault, by name: how often it was made, and how many locks were granted while it lasted.
     pub faults: BTreeMap<String, (usize, usize)>,
-    /// How many locks were granted when the longest lease was over after the first fault.
+    /// The number of locks granted later than one longest lease after the first fault.
     pub granted_again: usize,
-    /// How many processes were granted a lock that others wanted too.
+    /// The number of processes that got a contended lock.
     pub holders: usize,
-    /// All that must not be.
+    /// Descriptions of all violations.
     pub violations: Vec<String>,
 }
 
@@ -75,17 +75,17 @@ impl Report {
         }
     }
 
-    /// How many faults were made.
+    /// Returns the number of faults.
     pub fn fault_count(&self) -> usize {
         self.faults.values().map(|(count, _)| count).sum()
     }
 
-    /// How many locks were granted.
+    /// Returns the number of granted locks.
     pub fn grants(&self) -> usize {
         self.findings.holds.len()
     }
 
-    /// How many pairs of holds overlap.
+    /// Returns the number of pairs of holds that overlap.
     pub fn overlaps(&self) -> usize {
         self.findings.overlaps.len()
     }
@@ -101,16 +101,16 @@ impl fmt::Display for Report {
         for (reason, count) in &findings.refusals {
             writeln!(f, "    {count} {reason}")?;
         }
-        writeln!(f, "  {} of them a lease after the first fault or later", self.granted_again)?;
+        writeln!(f, "  {} grants later than a lease after the first fault", self.granted_again)?;
         writeln!(f, "  {} requests dropped by their callers", findings.abandoned)?;
         writeln!(
             f,
-            "  longest wait {:?}, {:?} beyond what is allowed",
+            "  longest wait {:?}, largest excess over the allowed time {:?}",
             findings.longest_wait, findings.longest_excess
         )?;
         writeln!(f, "  {} faults", self.fault_count())?;
         for (name, (count, granted)) in faults {
-            writeln!(f, "    {count} {name} ({granted} grants meanwhile)")?;
+            writeln!(f, "    {count} {name} ({granted} grants while it lasted)")?;
         }
         writeln!(f, "  {} overlaps, {} violations", self.overlaps(), violations.len())?;
         for violation in violations.iter().take(20) {

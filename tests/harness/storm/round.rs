@@ -21,55 +21,56 @@ use crate::eventually::eventually;
 use crate::history::{History, What, monotonic_nanos};
 use crate::redis_server::RedisServer;
 
-/// How long clients may go on undisturbed before the first fault and after the last.
+/// The time without faults before the first fault and after the last one.
 const CALM: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Clients, nodes, and what happens to them.
+/// A storm: its clients and its schedule of faults.
 #[derive(Debug, Clone)]
 pub struct Storm {
     /// The `contender` program.
     pub program: PathBuf,
-    /// How its clients behave.
+    /// The behaviour of the clients.
     pub client: Client,
-    /// What fails when.
+    /// The faults and their times.
     pub schedule: Schedule,
 }
 
-/// All that can be struck.
+/// The targets of the faults, and the records about them.
 #[derive(Debug)]
 struct World {
     nodes: Vec<Mutex<Node>>,
     network: Network,
-    clients: Vec<Mutex<Place>>,
+    clients: Vec<Mutex<ClientSlot>>,
     command: Command,
+    /// The ids of the killed processes.
     killed: Mutex<BTreeSet<u32>>,
-    /// What clients did wrong that is not in the history.
+    /// Violations that the history does not show.
     violations: Mutex<Vec<String>>,
-    /// Whose place each process has had.
+    /// The index of the client slot of each process, by process id.
     processes: Mutex<HashMap<u32, usize>>,
 }
 
-/// A client, and the seed of the one that takes its place.
+/// The running client of one slot, and the seed for its successor.
 #[derive(Debug)]
-struct Place {
+struct ClientSlot {
     client: Option<Contender>,
     next_seed: u64,
 }
 
 impl Storm {
-    /// Lets it rage, and reports.
+    /// Starts the servers and the clients, makes the faults, ends the clients, and checks the history.
     ///
     /// # Panics
     ///
-    /// When a fault cannot be made.
+    /// If a server or a client cannot be started, or a fault cannot be made.
     pub async fn rage(self) -> Report {
         let Self { program, client, schedule } = self;
-        // In memory where that is possible: to wait for a disk would hold the clients up.
+        // In memory if possible, so that the clients do not wait for a disk.
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let dir = dir.expect("a directory for the history");
         let history = History::at(dir.path().join("history"));
-        // Without waiting for the disk: what is answered outlives the server, not the machine.
+        // Without fsync, acknowledged data survives the end of the server, but not a power cut.
         let options = RedisServer::options()
             .user(USER, PASSWORD)
             .directive("lua-time-limit", "5")
@@ -82,10 +83,10 @@ impl Storm {
         let command =
             Command { program, client, restart_guard, server_urls, history: history.clone() };
         let mut seeds = StdRng::seed_from_u64(schedule.seed);
-        let places =
-            (0..schedule.clients).map(|_| Place { client: None, next_seed: seeds.random() });
+        let slots =
+            (0..schedule.clients).map(|_| ClientSlot { client: None, next_seed: seeds.random() });
         let world = Arc::new(World {
-            clients: places.map(Mutex::new).collect(),
+            clients: slots.map(Mutex::new).collect(),
             nodes: servers
                 .into_iter()
                 .enumerate()
@@ -108,9 +109,9 @@ impl Storm {
             sleep_until(begun + strike.at).await;
             strikes.push(tokio::spawn(Arc::clone(&world).strike(strike)));
         }
-        let undone = timeout(PATIENCE, join_all(strikes)).await.expect("faults that end");
-        for strike in undone {
-            strike.expect("a fault that can be made and undone");
+        let results = timeout(PATIENCE, join_all(strikes)).await.expect("all faults end in time");
+        for result in results {
+            result.expect("a fault that can be made and undone");
         }
         sleep(CALM).await;
 
@@ -129,8 +130,9 @@ impl Storm {
 }
 
 impl World {
+    /// Waits until every client has got a lock.
     async fn wait_for_grants(&self) {
-        eventually("every client has been granted a lock", PATIENCE, async || {
+        eventually("every client has got a lock", PATIENCE, async || {
             let events = self.command.history.events().ok()?;
             let granted = events.iter().filter(|event| matches!(event.what, What::Granted { .. }));
             let processes: BTreeSet<u32> = granted.map(|event| event.process).collect();
@@ -144,14 +146,14 @@ impl World {
         let isolated = strike.isolated(self.nodes.len(), self.clients.len());
         let Strike { fault, targets, lasts, choice, .. } = strike;
         let name = match (targets.len(), isolated.len()) {
-            (2.., 0) if fault.target() != Target::Ways => {
+            (2.., 0) if fault.target() != Target::Links => {
                 format!("{fault}, {} at once", targets.len())
             }
             (_, 0) => fault.to_string(),
             (_, clients) => format!("{fault}, {clients} without a quorum"),
         };
         match fault.target() {
-            Target::Ways => {
+            Target::Links => {
                 self.network.strike(fault, &targets, lasts, choice, isolated).await;
             }
             Target::Nodes | Target::Clients => {
@@ -169,45 +171,46 @@ impl World {
             self.violations.lock().await.extend(violations);
             return;
         }
-        let mut place = self.clients[target].lock().await;
+        let mut slot = self.clients[target].lock().await;
         if fault == Fault::StopClient {
-            let client = place.client.as_ref().expect("a client that runs");
+            let client = slot.client.as_ref().expect("a client that runs");
             client.stop();
             sleep(lasts).await;
             client.resume();
         } else {
-            let killed = place.client.take().expect("a client that runs");
+            let killed = slot.client.take().expect("a client that runs");
             self.killed.lock().await.insert(killed.id());
             killed.kill();
             sleep(lasts).await;
-            self.start(target, &mut place).await;
+            self.start(target, &mut slot).await;
         }
     }
 
-    async fn start(&self, client: usize, place: &mut Place) {
-        let contender = self.command.start(place.next_seed, &self.network.urls(client));
-        place.next_seed = place.next_seed.wrapping_add(1);
+    async fn start(&self, client: usize, slot: &mut ClientSlot) {
+        let contender = self.command.start(slot.next_seed, &self.network.urls(client));
+        slot.next_seed = slot.next_seed.wrapping_add(1);
         self.processes.lock().await.insert(contender.id(), client);
-        place.client = Some(contender);
+        slot.client = Some(contender);
     }
 
-    /// Ends all clients in order.
+    /// Shuts all clients down, and returns the failures. Meanwhile removes keys that no client is to
+    /// blame for.
     async fn finish(&self) -> Vec<String> {
         let finish = self.clients.iter().map(async |client| {
             let client = client.lock().await.client.take().expect("a client that runs");
             client.finish().await.err()
         });
-        let forget = async {
+        let remove_keys = async {
             loop {
                 for node in &self.nodes {
-                    node.lock().await.forget(&self.network).await;
+                    node.lock().await.remove_excused_keys(&self.network).await;
                 }
                 sleep(CALM).await;
             }
         };
         tokio::select! {
             ended = join_all(finish) => ended.into_iter().flatten().collect(),
-            never = forget => never,
+            never = remove_keys => never,
         }
     }
 }

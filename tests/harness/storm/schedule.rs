@@ -1,4 +1,4 @@
-//! What fails when.
+//! The faults of a storm and their times.
 
 use std::time::Duration;
 
@@ -10,38 +10,39 @@ use super::{Fault, HOLD_BACK, LONGEST_LEASE, Target};
 /// One fault, made on several targets at once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strike {
-    /// When, from the beginning.
+    /// The time since the beginning of the schedule.
     pub at: Duration,
-    /// What.
+    /// The fault.
     pub fault: Fault,
-    /// On which nodes, clients or ways. The ways are numbered as the clients are, those of one client
-    /// to all nodes before those of the next.
+    /// The indices of the nodes, clients or links. The links of the first client, one per node, come
+    /// first, then those of the second client, and so on.
     pub targets: Vec<usize>,
-    /// For how long.
+    /// The duration.
     pub lasts: Duration,
-    /// Decides what the fault leaves open, such as how late or how long a message is.
+    /// A random number that selects a variant of the fault, such as the length of a delay.
     pub choice: u64,
 }
 
-/// The strikes of one storm, in the order of their time.
+/// The strikes of one storm, in the order of their times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
-    /// What it was made from.
+    /// The seed of the random choices.
     pub seed: u64,
-    /// How many nodes there are.
+    /// The number of nodes.
     pub nodes: usize,
-    /// How many clients there are.
+    /// The number of clients.
     pub clients: usize,
     /// Whether every client has the restart guard.
     pub restart_guard: bool,
-    /// What fails.
+    /// The faults.
     pub strikes: Vec<Strike>,
 }
 
 impl Schedule {
-    /// One fault after another, each for `time` or for as long as two restarts take, then once on
-    /// a majority of the nodes. One of the network then cuts a client off from a majority, then all
-    /// clients from one, then everybody from everything.
+    /// Makes one kind of fault after another. Each kind strikes again and again for `time`, and leaves a
+    /// quorum to every client; kinds that lose locks do so for at least the time of two restarts. Then a
+    /// fault of nodes strikes a majority of the nodes at once. A network fault strikes the links from
+    /// one client to a majority, then those from all clients to a majority, then all links.
     pub fn alone(seed: u64, faults: &[Fault], time: Duration) -> Self {
         let mut planner = Planner::new(seed, 3, 4);
         let mut begin = Duration::ZERO;
@@ -59,7 +60,7 @@ impl Schedule {
                     planner.strike(begin, fault, planner.quorum());
                     begin = planner.all_idle() + LONGEST_LEASE / 6;
                 }
-                Target::Ways => {
+                Target::Links => {
                     for reach in [Reach::Majority, Reach::EveryMajority, Reach::Everything] {
                         planner.strike_network(begin, fault, reach);
                         begin = planner.all_idle() + LONGEST_LEASE / 20;
@@ -70,8 +71,8 @@ impl Schedule {
         planner.schedule
     }
 
-    /// One node after another, each as soon as the one before is back; all of them so many times, and
-    /// after each time so long a calm that guarded clients are granted locks again.
+    /// Strikes one node after another, each as soon as the previous node is back, and repeats this `times`
+    /// times. Each pass is followed by a pause, in which clients with the restart guard get locks again.
     pub fn rolling(seed: u64, fault: Fault, times: u32) -> Self {
         let mut planner = Planner::new(seed, 3, 4);
         let mut at = Duration::ZERO;
@@ -81,20 +82,21 @@ impl Schedule {
                 planner.plan(at, fault, vec![node], lasts);
                 at += lasts + planner.millis(40, 100);
             }
-            // Until connections are no longer taken for short-lived, and made again with patience.
+            // A client that loses a young connection reconnects with a delay. Wait until no connection
+            // counts as young.
             at += LONGEST_LEASE * 2 + Duration::from_secs(1);
         }
         planner.schedule
     }
 
-    /// The same for clients with the restart guard.
+    /// Returns the same schedule for clients with the restart guard.
     #[must_use]
     pub fn guarded(self) -> Self {
         Self { restart_guard: true, ..self }
     }
 
-    /// Each of [`Fault::REFUSALS`] on one node, then one of them on a majority. When the clients dare
-    /// to come back, a node is slow for a while.
+    /// Makes each of [`Fault::REFUSALS`] on one node, then one of them on a majority. When the clients
+    /// reconnect, a node is slow for a while.
     pub fn refusals(seed: u64) -> Self {
         let mut planner = Planner::new(seed, 5, 4);
         let mut at = Duration::ZERO;
@@ -108,18 +110,18 @@ impl Schedule {
         planner.schedule
     }
 
-    /// For `time`, the last vote that a quorum needs comes late, again and again.
+    /// Delays the last vote for a quorum, again and again for `time`.
     pub fn late_votes(seed: u64, time: Duration) -> Self {
         let mut planner = Planner::new(seed, 3, 4);
         let mut at = Duration::ZERO;
         while at < time {
-            planner.strike_two_ways(at);
+            planner.strike_late_vote(at);
             at += planner.millis(180, 260);
         }
         planner.schedule
     }
 
-    /// Random faults for `time`, several at once.
+    /// Makes random faults for `time`, several at once.
     pub fn random(seed: u64, time: Duration) -> Self {
         let mut planner = Planner::new(seed, 3, 5);
         if planner.one_in(2) {
@@ -127,7 +129,7 @@ impl Schedule {
         }
         planner.schedule.restart_guard = planner.one_in(2);
         let faults = Fault::of_random_storms(planner.schedule.restart_guard);
-        // One at the most: the node is lost to the rest of the storm.
+        // At most one refusal, because the clients do not use its node for the rest of the storm.
         let refuses = planner.schedule.nodes == 5 && planner.one_in(2);
         let mut refuses_at = refuses
             .then(|| planner.choices.random_range(0.0..0.7))
@@ -143,10 +145,10 @@ impl Schedule {
                 (0, Target::Nodes) => planner.strike(at, fault, planner.schedule.nodes),
                 (1..=2, Target::Nodes) => planner.strike(at, fault, planner.quorum()),
                 (0..=4, Target::Nodes | Target::Clients) => planner.strike(at, fault, 1),
-                (0, Target::Ways) => planner.strike_network(at, fault, Reach::Everything),
-                (1..=2, Target::Ways) => planner.strike_network(at, fault, Reach::EveryMajority),
-                (3..=4, Target::Ways) => planner.strike_network(at, fault, Reach::Majority),
-                (5..=8, _) => planner.strike_two_ways(at),
+                (0, Target::Links) => planner.strike_network(at, fault, Reach::Everything),
+                (1..=2, Target::Links) => planner.strike_network(at, fault, Reach::EveryMajority),
+                (3..=4, Target::Links) => planner.strike_network(at, fault, Reach::Majority),
+                (5..=8, _) => planner.strike_late_vote(at),
                 _ => planner.strike_sparingly(at, fault),
             }
             at += planner.millis(10, 150);
@@ -156,11 +158,11 @@ impl Schedule {
 }
 
 impl Strike {
-    /// The clients whose ways to so many of `nodes` it strikes that they have no quorum.
+    /// Returns the clients that cannot reach a quorum of `nodes` over their other links.
     pub(super) fn isolated(&self, nodes: usize, clients: usize) -> Vec<usize> {
         let struck =
-            |client: &usize| self.targets.iter().filter(|way| *way / nodes == *client).count();
-        let of_network = self.fault.target() == Target::Ways;
+            |client: &usize| self.targets.iter().filter(|link| *link / nodes == *client).count();
+        let of_network = self.fault.target() == Target::Links;
         (0..clients).filter(|client| of_network && struck(client) > (nodes - 1) / 2).collect()
     }
 }
@@ -172,22 +174,23 @@ mod tests {
     const TIME: Duration = Duration::from_secs(10);
 
     #[test]
-    fn a_seed_makes_the_same_schedule_each_time_and_another_one_another() {
+    fn a_schedule_depends_on_its_seed_alone() {
         assert_eq!(Schedule::random(7, TIME), Schedule::random(7, TIME));
         assert_ne!(Schedule::random(7, TIME).strikes, Schedule::random(8, TIME).strikes);
         let alone = |seed| Schedule::alone(seed, &Fault::COVERED, TIME);
         assert_eq!(alone(7), alone(7));
     }
 
-    /// The rule that the promises rest on: who forgets keeps out until the longest lease is over.
+    /// The promises require that a node that has lost its locks does not vote until the longest lease is
+    /// over.
     #[test]
-    fn nodes_that_forget_are_held_back_for_longer_than_any_lease() {
+    fn nodes_without_their_locks_do_not_vote_for_the_longest_lease() {
         for seed in 0..50 {
             let schedule = Schedule::random(seed, TIME);
             for strike in schedule.strikes {
                 assert_ne!(strike.fault, Fault::Evict);
                 assert!(schedule.restart_guard || !Fault::GUARDED.contains(&strike.fault));
-                // It cannot know what was before it came.
+                // A new client cannot detect a clock step that happened before it connected.
                 assert!(!schedule.restart_guard || strike.fault != Fault::KillClient);
                 if strike.fault.forgets() {
                     assert!(strike.lasts > LONGEST_LEASE, "{strike:?}");
@@ -200,30 +203,30 @@ mod tests {
     fn no_target_has_two_faults_at_once() {
         for seed in 0..50 {
             let Schedule { nodes, clients, strikes, .. } = Schedule::random(seed, TIME);
-            let ways = |strike: &Strike| match strike.fault {
+            let links = |strike: &Strike| match strike.fault {
                 Fault::StepForward => {
-                    let ways = |node| (0..clients).map(move |client| client * nodes + node);
-                    strike.targets.iter().flat_map(ways).collect()
+                    let links = |node| (0..clients).map(move |client| client * nodes + node);
+                    strike.targets.iter().flat_map(links).collect()
                 }
-                fault if fault.target() == Target::Ways => strike.targets.clone(),
+                fault if fault.target() == Target::Links => strike.targets.clone(),
                 _ => Vec::new(),
             };
             for (index, one) in strikes.iter().enumerate() {
                 for other in &strikes[index + 1..] {
                     let same_kind = one.fault.target() == other.fault.target();
                     let share = one.targets.iter().any(|target| other.targets.contains(target));
-                    let share_ways = ways(one).iter().any(|way| ways(other).contains(way));
+                    let share_links = links(one).iter().any(|link| links(other).contains(link));
                     let apart = other.at >= one.at + one.lasts;
-                    let disturbed = same_kind && share || share_ways;
+                    let disturbed = same_kind && share || share_links;
                     assert!(apart || !disturbed, "{one:?} and {other:?}");
                 }
             }
         }
     }
 
-    /// Weaker storms find nothing.
+    /// Storms with fewer faults find no violations.
     #[test]
-    fn there_is_more_than_one_fault_per_lease_and_every_fault_occurs() {
+    fn there_are_more_than_two_faults_per_lease_and_every_fault_occurs() {
         let mut kinds = std::collections::BTreeSet::new();
         for seed in 0..50 {
             let strikes = Schedule::random(seed, TIME).strikes;

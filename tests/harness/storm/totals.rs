@@ -1,4 +1,4 @@
-//! What came of many storms.
+//! The sums over many storms.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Report;
 
-/// What came of many storms, in one line.
+/// The sums over many storms. `Display` writes them in one line.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     seeds: Option<(u64, u64)>,
@@ -21,7 +21,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Adds one more.
+    /// Adds the result of one storm.
     pub fn add(&mut self, report: &Report) {
         let first = self.seeds.map_or(report.seed, |(first, _)| first);
         self.seeds = Some((first, report.seed));
@@ -48,7 +48,7 @@ impl fmt::Display for Totals {
         }
         write!(
             f,
-            "longest wait {:?} ({:?} beyond what is allowed), {} overlaps, {} violations",
+            "longest wait {:?}, largest excess over the allowed time {:?}, {} overlaps, {} violations",
             self.longest_wait, self.longest_excess, self.overlaps, self.violations
         )
     }

@@ -88,7 +88,7 @@ impl Arguments {
     ///
     /// # Errors
     ///
-    /// One was not, so that its name is wrong.
+    /// An argument was not taken, because its name is wrong.
     pub fn finish(self) -> Result<(), String> {
         if let Some(word) = self.positional {
             return Err(format!("{word:?} belongs to no option"));

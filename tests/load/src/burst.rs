@@ -15,7 +15,7 @@ use tokio::time::{sleep, timeout};
 use crate::answers::{Answer, Answers};
 use crate::client::Connection;
 
-/// So many connections are opened at a time: fewer than a listener keeps (1024) that it has not
+/// How many connections are opened at a time. A listener keeps at most 1024 connections that it has not
 /// accepted yet.
 const OPENING: usize = 256;
 /// How often the opening of one connection is tried, and the pause between two attempts.
@@ -27,7 +27,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub enum Keys {
     /// Each request locks a key of its own.
     Distinct,
-    /// The requests share so many keys.
+    /// The requests share this many keys.
     Among(usize),
 }
 
@@ -198,7 +198,7 @@ async fn open(address: SocketAddr, retries: &AtomicUsize) -> io::Result<Connecti
     Connection::open(address).await
 }
 
-/// Whether this process, and not the service, cannot open a connection more.
+/// Returns whether the connection failed because this process, not the service, cannot open more sockets.
 fn is_own_limit(error: &io::Error) -> bool {
     let code = error.raw_os_error();
     [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE]

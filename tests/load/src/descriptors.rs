@@ -39,7 +39,7 @@ pub fn raise_limit_of(process: i32, needed: usize) -> io::Result<()> {
     check("the service", limit, needed)
 }
 
-/// Only checks nothing: other systems do not let one process set the limits of another.
+/// Does nothing: other systems do not let one process set the limits of another.
 #[cfg(not(target_os = "linux"))]
 pub fn raise_limit_of(_process: i32, _needed: usize) -> io::Result<()> {
     Ok(())

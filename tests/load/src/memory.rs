@@ -14,7 +14,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Asks the kernel (`/proc`); `None` where it does not say.
+    /// Reads `/proc`; `None` if the process does not exist, or the system has no `/proc`.
     pub fn of(process: i32) -> Option<Self> {
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
         let value = |name: &str| {
@@ -31,7 +31,7 @@ impl fmt::Display for Memory {
     }
 }
 
-/// The resident memory of a process, in bytes; `None` where the kernel does not say.
+/// Returns the resident memory of a process, in bytes; `None` as for [`Memory::of`].
 pub fn resident(process: i32) -> Option<u64> {
     Memory::of(process).map(|memory| memory.resident)
 }

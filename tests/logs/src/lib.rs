@@ -1,10 +1,10 @@
-//! What is logged in the tests of all packages of this workspace.
+//! Collects and checks the logs of the tests of all packages of this workspace.
 //!
-//! * [`Logs`] collects it, for a test that wants to see it.
-//! * [`watch`] searches all of it for passwords and tokens, by [`find_secret`]: a secret ends the test
-//!   run.
+//! * [`Logs`] collects the log lines of one test.
+//! * [`watch`] searches every log line for passwords and tokens with [`find_secret`]. A secret aborts
+//!   the test process.
 //!
-//! The program of this package searches what the whole run has printed; `tests/run.sh` calls it.
+//! The program of this package searches the output of a whole test run. `tests/run.sh` calls it.
 
 #![allow(clippy::expect_used, reason = "a failure of the harness fails the test")]
 

@@ -1,4 +1,4 @@
-//! What was logged.
+//! Collecting log lines, and searching them for secrets.
 
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -8,20 +8,20 @@ use std::sync::Once;
 use crate::secrets::find_secret;
 
 thread_local! {
-    /// What this thread has logged since somebody began to collect it.
+    /// The log output of this thread since [`Logs::collect`]; `None` while no test collects.
     static LOGGED: RefCell<Option<Vec<u8>>> = const { RefCell::new(None) };
 }
 
-/// Searches everything that this process logs, at every level and by every library, for passwords and
-/// tokens, from now on. A secret ends the process: a panic could get lost in a background task.
+/// Starts to search every log line of this process for passwords and tokens, at every level and from
+/// every library. A secret aborts the process, because a panic could get lost in a background task.
 ///
 /// # Panics
 ///
-/// When the process has another subscriber already.
+/// If the process already has another subscriber.
 pub fn watch() {
     static BEGUN: Once = Once::new();
-    // One subscriber for all threads: those that come and go with a test race with the tests beside
-    // it for what `tracing` caches.
+    // One subscriber for the whole process. Subscribers of single threads, set and removed by tests that
+    // run in parallel, would race for the caches of `tracing`.
     BEGUN.call_once(|| {
         tracing_subscriber::fmt()
             .with_max_level(tracing::Level::TRACE)
@@ -32,37 +32,37 @@ pub fn watch() {
     });
 }
 
-/// Collects what the current thread logs, at every level, for as long as it lives. Other threads are
-/// not heard: use it in a test with a runtime of one thread.
+/// Collects the log lines of the current thread, at every level, until the value is dropped. It does
+/// not see other threads, so use it in a test whose runtime has one thread.
 #[derive(Debug)]
 pub struct Logs {
-    /// Belongs to its thread.
+    /// Makes the type `!Send`: the collected lines belong to one thread.
     _of_thread: PhantomData<*const ()>,
 }
 
 impl Logs {
-    /// Begins to collect, and [`watch`]es.
+    /// Starts to collect, and calls [`watch`].
     ///
     /// # Panics
     ///
-    /// When this thread collects already.
+    /// If this thread already collects.
     pub fn collect() -> Self {
         watch();
         let before = LOGGED.replace(Some(Vec::new()));
-        assert!(before.is_none(), "this thread collects already");
+        assert!(before.is_none(), "this thread already collects its logs");
         Self { _of_thread: PhantomData }
     }
 
-    /// The lines so far.
+    /// Returns the lines collected so far.
     pub fn lines(&self) -> Vec<String> {
         let logged = LOGGED.with_borrow(|logged| logged.clone().unwrap_or_default());
         String::from_utf8_lossy(&logged).lines().map(str::to_owned).collect()
     }
 
-    /// How many lines of a level, such as `"WARN"`, contain a text.
+    /// Counts the lines of a level, such as `"WARN"`, that contain `text`.
     pub fn count(&self, level: &str, text: &str) -> usize {
         let lines = self.lines();
-        // A short level is set to the right.
+        // The formatter pads short level names on the left.
         let of_level = lines.iter().filter(|line| line.trim_start().starts_with(level));
         of_level.filter(|line| line.contains(text)).count()
     }
@@ -81,7 +81,7 @@ impl Write for Watch {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let line = String::from_utf8_lossy(bytes);
         if find_secret(&line).is_some() {
-            // Not by `eprintln`, which the test runner would catch and lose.
+            // The test runner captures `eprintln`, and would lose the message at the abort.
             let _ = writeln!(io::stderr(), "a secret was logged: {line}");
             std::process::abort();
         }

@@ -1,5 +1,5 @@
-//! Searches standard input, which is what a whole test run has printed, for passwords and tokens, and
-//! fails if there are any.
+//! Searches standard input, the output of a whole test run, for passwords and tokens. Fails if it finds
+//! any.
 
 use std::io::{self, Read};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! What must not be said anywhere: passwords and tokens (invariant 12).
+//! Finds passwords and tokens in a text (secrets stay in).
 
 use std::collections::HashSet;
 use std::fs::{File, read_to_string};
@@ -7,24 +7,24 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Names the file of all passwords that a test run uses, a line each, so that what one of its processes
-/// prints can be searched for the passwords of all of them.
+/// The environment variable with the path of the file of all passwords that a test run uses, one per
+/// line. The file lets each process of the run search for the passwords of all of them.
 const FILE: &str = "REDLOCK_TEST_PASSWORDS";
 
-/// The passwords in use.
+/// The known passwords: those from the file, and those of this process.
 static PASSWORDS: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(|| {
     let file = std::env::var_os(FILE).and_then(|path| read_to_string(path).ok());
     Mutex::new(file.unwrap_or_default().lines().map(str::to_owned).collect())
 });
 
-/// Remembers a password: a word that is not in use for anything else, because no line of a log may hold
-/// it from now on.
+/// Adds a password to the known passwords. It must be a word that the tests use for nothing else,
+/// because from now on no log line may contain it.
 ///
 /// # Panics
 ///
-/// When the file of passwords cannot be written.
+/// If the file of passwords cannot be written.
 pub fn remember_password(password: &str) {
-    // As it stands in a URL, too.
+    // The second form is the password as a URL contains it.
     for form in [password.to_owned(), utf8_percent_encode(password, NON_ALPHANUMERIC).to_string()] {
         let line = format!("{form}\n");
         let mut passwords = PASSWORDS.lock().unwrap_or_else(PoisonError::into_inner);
@@ -32,13 +32,14 @@ pub fn remember_password(password: &str) {
             && let Some(path) = std::env::var_os(FILE)
         {
             let file = File::options().append(true).create(true).open(path);
-            file.and_then(|mut file| file.write_all(line.as_bytes())).expect("a file of passwords");
+            file.and_then(|mut file| file.write_all(line.as_bytes()))
+                .expect("the file of passwords is writable");
         }
     }
 }
 
-/// The first secret in a text: a password that was [remembered](remember_password), or what has the form
-/// of a token, in whatever way it is written: with escapes, in capitals, or as a list of bytes.
+/// Returns the first secret in a text: a [known password](remember_password), or a word with the form of
+/// a token. Also finds secrets with escapes, in upper case, and as a list of bytes.
 pub fn find_secret(text: &str) -> Option<String> {
     let plain = plain(text);
     let password = {
@@ -50,14 +51,14 @@ pub fn find_secret(text: &str) -> Option<String> {
         .or_else(|| byte_lists(&plain).find_map(|listed| find_secret(&listed)))
 }
 
-/// A text in lower case, in which the escapes of `Debug` and of terminals are undone: `\r` in front of a
-/// token is no letter of it.
+/// Returns the text in lower case and without the escapes of `Debug` and of terminals. Otherwise the `r`
+/// of a `\r` in front of a token would look like a letter of the token.
 fn plain(text: &str) -> String {
     let mut plain = String::with_capacity(text.len());
     let mut rest = text.chars();
     while let Some(next) = rest.next() {
         match next {
-            // Up to the letter that ends it.
+            // A terminal escape ends with its first letter.
             '\u{1b}' => {
                 rest.by_ref().find(char::is_ascii_alphabetic);
                 plain.push(' ');
@@ -82,13 +83,14 @@ fn plain(text: &str) -> String {
     plain
 }
 
-/// What has the form of a token: 32 hexadecimal digits, or a UUID, a colon and a number.
+/// Returns the first word with the form of a token: 32 hexadecimal digits, or a UUID, a colon and a
+/// number.
 fn token(text: &str) -> Option<&str> {
     let words = || text.split(|c: char| !(c.is_ascii_hexdigit() || "-:".contains(c)));
     let digits = || text.split(|c: char| !c.is_ascii_hexdigit());
     let numbered_uuid = |word: &&str| {
         word.split(':').zip(word.split(':').skip(1)).any(|(uuid, number)| {
-            // Digits of what stands before it may belong to its first group.
+            // The first group may be longer than 8 digits: hexadecimal digits before the UUID join it.
             let mut groups = uuid.rsplit('-').map(str::len);
             let last: [_; 4] = std::array::from_fn(|_| groups.next().unwrap_or_default());
             let is_uuid = last == [12, 4, 4, 4] && groups.next().is_some_and(|first| first >= 8);
@@ -98,11 +100,11 @@ fn token(text: &str) -> Option<&str> {
     digits().find(|digits| digits.len() == 32).or_else(|| words().find(numbered_uuid))
 }
 
-/// The texts that are written as lists of bytes, such as `[72, 105]`.
+/// Decodes the lists of bytes in the text, such as `[72, 105]`.
 fn byte_lists(text: &str) -> impl Iterator<Item = String> {
     let lists = text.split('[').filter_map(|list| list.split_once(']'));
     lists.filter_map(|(list, _)| {
-        // The last may have a comma, too.
+        // In `{:#?}` output a comma follows the last byte too.
         let bytes = list.split(',').map(str::trim).filter(|byte| !byte.is_empty());
         let bytes: Option<Vec<u8>> = bytes.map(|byte| byte.parse().ok()).collect();
         bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
@@ -114,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn passwords_and_tokens_are_found_and_nothing_else() {
+    fn only_passwords_and_tokens_are_secrets() {
         remember_password("opensesame");
         for (text, secret) in [
             ("redis://:opensesame@host", "opensesame"),
@@ -130,26 +132,33 @@ mod tests {
             "0123456789abcdef0123456789abcdef",
             "67e55044-10b1-426f-9247-bb680e5fe0c8:12",
         ] {
-            // As it is on the wire.
-            let said = format!("$3\r\nSET\r\n{secret}\r\n");
-            let shouted = said.to_ascii_uppercase();
-            let (escaped, listed) = (format!("{said:?}"), format!("{:?}", said.as_bytes()));
-            let many_lines = format!("{:#?}", said.as_bytes()).replace('\n', " ");
+            // The secret inside a command as Redis receives it.
+            let command = format!("$3\r\nSET\r\n{secret}\r\n");
+            let upper_case = command.to_ascii_uppercase();
+            let (escaped, listed) = (format!("{command:?}"), format!("{:?}", command.as_bytes()));
+            let many_lines = format!("{:#?}", command.as_bytes()).replace('\n', " ");
             let colored = format!("\u{1b}[33m{secret}\u{1b}[0m");
-            let of_terminal = format!("{colored:?}");
+            let colored_and_escaped = format!("{colored:?}");
             let hexadecimal: Vec<String> =
                 secret.bytes().map(|byte| format!("\\x{byte:02x}")).collect();
             let hexadecimal = hexadecimal.concat();
-            for text in
-                [said, shouted, escaped, listed, many_lines, colored, of_terminal, hexadecimal]
-            {
+            for text in [
+                command,
+                upper_case,
+                escaped,
+                listed,
+                many_lines,
+                colored,
+                colored_and_escaped,
+                hexadecimal,
+            ] {
                 assert!(find_secret(&text).is_some(), "{text}");
             }
         }
         for text in [
             "order:42 at 127.0.0.1:6379",
             "session:67e55044-10b1-426f-9247-bb680e5fe0c8",
-            // A run_id and a digest.
+            // A `run_id` and a digest.
             "0123456789abcdef0123456789abcdef01234567",
             "x%#0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
         ] {

@@ -1,4 +1,4 @@
-//! Five nodes of which one is not well.
+//! Five nodes, one of which is frozen or far away.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +38,7 @@ fn p50(measured: &[Measured]) -> Summary {
     Summary::of(measured.iter().map(Measured::p50))
 }
 
-/// One node is frozen while everybody is connected.
+/// Measures one caller while one node is frozen. All clients connected before.
 async fn warm(settings: &Settings) -> Row {
     let mut servers = Servers::start(5).await;
     let urls = servers.urls();
@@ -51,7 +51,7 @@ async fn warm(settings: &Settings) -> Row {
         rslock_healthy.push(own_keys(&theirs, 1, settings.slice, &mut meter).await);
         servers[4].freeze();
         frozen.push(own_keys(&ours, 1, settings.slice, &mut meter).await);
-        // One pair.
+        // A slice of zero measures one pair.
         rslock.push(own_keys(&theirs, 1, Duration::ZERO, &mut meter).await);
         servers[4].thaw();
         servers[4].probe().await;
@@ -60,7 +60,7 @@ async fn warm(settings: &Settings) -> Row {
     let failures: usize = frozen.iter().map(|measured| measured.failures).sum();
     Row {
         work: format!(
-            "5 nodes, one frozen, 1 caller, p50 us (floor: ours when all are well; {failures} of ours failed)"
+            "5 nodes, one frozen, 1 caller, p50 us (floor: ours when all are healthy; {failures} of ours failed)"
         ),
         floor: p50(&healthy).to_string(),
         ours: p50(&frozen).to_string(),
@@ -73,7 +73,7 @@ async fn warm(settings: &Settings) -> Row {
     }
 }
 
-/// A process that starts.
+/// The result of a cold start: the time to connect, and the first pairs.
 struct Start {
     connect: Duration,
     pairs: Vec<Duration>,
@@ -84,7 +84,7 @@ async fn start<L: Locker>(connect: impl Future<Output = L>) -> Start {
     let begun = Instant::now();
     let locker = connect.await;
     let connect = begun.elapsed();
-    // As idle as one that had to wait for a connection.
+    // Start from the same idle state, however long the connection took.
     tokio::time::sleep(IDLE).await;
     let callers = (0..COLD_CALLERS).map(|caller| {
         let locker = locker.clone();
@@ -107,6 +107,7 @@ async fn start<L: Locker>(connect: impl Future<Output = L>) -> Start {
     Start { connect, pairs, failures }
 }
 
+/// Measures the first pairs of callers that connect while one node is frozen.
 async fn cold(settings: &Settings) -> Row {
     let mut servers = Servers::start(5).await;
     let urls = servers.urls();
@@ -132,7 +133,7 @@ async fn cold(settings: &Settings) -> Row {
     Row {
         work: format!(
             "5 nodes, one frozen before the start, {COLD_CALLERS} callers at once, p50 us of the first pair \
-             (floor: ours when all are well)"
+             (floor: ours when all are healthy)"
         ),
         floor: cell(&healthy),
         ours: format!("{}, {failures} failed", cell(&frozen)),
@@ -148,11 +149,12 @@ async fn cold(settings: &Settings) -> Row {
     }
 }
 
+/// Measures one caller while one node is 20 ms away.
 async fn far_away(settings: &Settings) -> Row {
     let servers = Servers::start(5).await;
     let mut proxies: Vec<Delay> = Vec::new();
     let (mut near, mut urls) = (servers.urls(), servers.urls());
-    // The same detour for both, which costs the machine something: only the time differs.
+    // A proxy costs processor time. Both cases use one, so that only the delay differs.
     near.splice(4.., delayed(&mut proxies, &urls[4..], Duration::ZERO));
     urls.splice(4.., delayed(&mut proxies, &servers.urls()[4..], FAR_AWAY));
     let meter = Meter::over(&servers).await;
@@ -169,8 +171,8 @@ async fn far_away(settings: &Settings) -> Row {
     let ours_ratio = ratio(ours, healthy, Measured::p50);
     Row {
         work: format!(
-            "5 nodes, one 20 ms away, 1 caller, p50 us (floor: ours when all are near; the bare wire, \
-             which waits for all: {})",
+            "5 nodes, one 20 ms away, 1 caller, p50 us (floor: ours when all are near; the plain \
+             commands, which wait for all nodes: {})",
             p50(floor)
         ),
         floor: p50(healthy).to_string(),

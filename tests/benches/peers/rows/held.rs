@@ -1,4 +1,4 @@
-//! Locks that are held, and many of them.
+//! Attempts on a held key, many held locks, and many keys.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ use crate::usage::{Meter, processor_time, resident};
 
 const HELD: usize = 10_000;
 const DISTINCT: usize = 1_000_000;
-/// Longer than the time between two renewals of a lock.
+/// The measured time: longer than the time between two renewals of a lock.
 const RENEWAL: Duration = Duration::from_secs(11);
 const AT_ONCE: usize = 64;
 
@@ -33,7 +33,7 @@ pub(crate) async fn measure(settings: &Settings) {
     }
 }
 
-/// A key that this process holds itself.
+/// Measures attempts on a key that this process holds itself.
 async fn try_held(settings: &Settings) -> Row {
     const TRIES: u32 = 20_000;
     let servers = Servers::start(1).await;
@@ -46,7 +46,7 @@ async fn try_held(settings: &Settings) -> Row {
         let begun = Instant::now();
         for _ in 0..TRIES {
             let refused = ours.0.lock("held").try_acquire().await;
-            assert!(refused.is_err(), "the key was locked twice");
+            assert!(refused.is_err(), "the key is locked twice");
         }
         nanos.push((begun.elapsed() / TRIES).as_nanos() as f64);
         commands += meter.end(usage).await.commands;
@@ -62,22 +62,22 @@ async fn try_held(settings: &Settings) -> Row {
     }
 }
 
-/// What is held costs while it is held.
+/// Measures the memory and the processor time of held locks with renewal.
 async fn renewed() -> Row {
     let servers = Servers::start(1).await;
     let mut process = child::start("many-locks", &[("REDIS_URLS", &servers.urls().join(","))]);
     let bytes: f64 = process.ask("hold").parse().expect("bytes");
-    let part: f64 = process.ask("renew").parse().expect("a part of a core");
+    let share: f64 = process.ask("renew").parse().expect("a share of a core");
     Row {
-        work: format!("{HELD} held and renewed locks, resident bytes each, part of a core"),
-        ours: format!("{}; {:.1} %", figure(bytes), part * 100.0),
+        work: format!("{HELD} held locks with renewal, resident bytes each, share of a core"),
+        ours: format!("{}; {:.1} %", figure(bytes), share * 100.0),
         target: "<= 1 KiB each, <= 2 % of one core",
-        met: bytes <= 1024.0 && part <= 0.02,
+        met: bytes <= 1024.0 && share <= 0.02,
         ..Row::default()
     }
 }
 
-/// Keys that are never seen again leave nothing behind.
+/// Measures the memory growth over a million keys, each used once.
 async fn distinct() -> Row {
     let servers = Servers::start(1).await;
     let mut process = child::start("many-locks", &[("REDIS_URLS", &servers.urls().join(","))]);
@@ -87,23 +87,23 @@ async fn distinct() -> Row {
     let growth = (late - early) / (DISTINCT * 9 / 10) as f64;
     Row {
         work: format!(
-            "{DISTINCT} distinct keys, resident bytes after a tenth and after all ({failures} failed)"
+            "{DISTINCT} distinct keys, resident bytes after a tenth and at the end ({failures} failed)"
         ),
-        ours: format!("{}, {}; {growth:.2} a key", figure(early), figure(late)),
+        ours: format!("{}, {}; {growth:.2} per key", figure(early), figure(late)),
         target: "no growth per key",
         met: growth < 1.0,
         ..Row::default()
     }
 }
 
-/// The process whose memory and time are measured.
+/// Runs the child process whose memory and processor time are measured.
 pub(crate) async fn run() {
     let ours = Ours::connect(&child::urls()).await;
     let mut held: Vec<LockGuard> = Vec::new();
     while let Some(order) = child::order() {
         match &*order {
             "hold" => {
-                // What a process needs anyway.
+                // Exclude the memory that the process needs for its first locks.
                 drop(hold(&ours, "warm", AT_ONCE).await);
                 let before = resident();
                 held = hold(&ours, "held", HELD).await;
@@ -128,7 +128,7 @@ pub(crate) async fn run() {
     }
 }
 
-/// Locks with the default lease, which is renewed.
+/// Acquires `count` locks with the default lease and with renewal.
 async fn hold(ours: &Ours, name: &str, count: usize) -> Vec<LockGuard> {
     let locks = stream::iter(0..count).map(|number| {
         let request = ours.0.lock(format!("{name}:{number}"));
@@ -142,7 +142,7 @@ async fn hold(ours: &Ours, name: &str, count: usize) -> Vec<LockGuard> {
     held
 }
 
-/// Returns how many could not be locked or unlocked in time.
+/// Locks and unlocks each key. Returns how many pairs failed.
 async fn lock_each(ours: &Ours, keys: std::ops::Range<usize>) -> usize {
     let pairs = stream::iter(keys).map(|number| async move {
         let key = format!("order:{number}");

@@ -1,4 +1,4 @@
-//! Many callers of one process who want the same key.
+//! Many callers of one process that contend for one key.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,18 +21,20 @@ use crate::usage::{Meter, Usage};
 const CALLERS: usize = 64;
 const WORK: Duration = Duration::from_millis(3);
 
-/// What is to be done with one key.
+/// The work under the lock of one key.
 #[derive(Debug, Clone, Copy)]
 struct Task {
+    /// How often each caller acquires the lock.
     turns: usize,
+    /// How long a caller holds the lock.
     work: Duration,
 }
 
-/// How it went.
+/// The result of one measurement.
 struct Turns {
     count: usize,
     elapsed: Duration,
-    /// How often another caller than the one before had the key.
+    /// How often the key went to another caller.
     changes: usize,
     waits: Vec<Duration>,
     usage: Usage,
@@ -47,7 +49,7 @@ impl Turns {
         self.changes as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// The longest wait, in mean waits.
+    /// Returns the longest wait as a multiple of the mean wait.
     fn longest(&self) -> f64 {
         let mean = self.waits.iter().sum::<Duration>().as_secs_f64() / self.waits.len() as f64;
         self.waits.iter().max().map_or(0.0, |longest| longest.as_secs_f64() / mean)
@@ -58,7 +60,7 @@ impl Turns {
     }
 }
 
-/// The local mutex that the queue is measured by.
+/// A local mutex, to compare the queue with.
 #[derive(Clone, Default)]
 struct Local(Arc<Mutex<()>>);
 
@@ -89,8 +91,8 @@ pub(crate) async fn measure(settings: &Settings) {
         let beside_rslock = ratio(&all[1], &all[2], Turns::changes_per_second);
         Row {
             work: format!(
-                "hot key, {CALLERS} callers x {} turns, nothing to do inside, changes of owner/s; \
-                 ours / rslock: {beside_rslock} (floor: the bare wire behind a local mutex)",
+                "hot key, {CALLERS} callers x {} turns, no work inside, changes of holder/s; \
+                 ours / rslock: {beside_rslock} (floor: plain commands behind a local mutex)",
                 task.turns
             ),
             floor: changes(0).to_string(),
@@ -123,7 +125,7 @@ pub(crate) async fn measure(settings: &Settings) {
             ratio: ours.to_string(),
             rslock: format!("{}; longest/mean wait {}", turns(2), longest(2)),
             rslock_ratio: ratio(&all[2], &all[0], Turns::per_second).to_string(),
-            target: ">= 0.97x mutex, longest wait <= 1.5x mean, <= 0.5 commands a turn",
+            target: ">= 0.97x mutex, longest wait <= 1.5x mean, <= 0.5 commands per turn",
             met: ours.median >= 0.97 && longest(1).median <= 1.5 && per_turn.median <= 0.5,
             ..used_per_change(&all)
         }
@@ -131,7 +133,7 @@ pub(crate) async fn measure(settings: &Settings) {
     }
 }
 
-/// What each used for a change of owner.
+/// Fills in the processor time and the commands of each contender per change of holder.
 fn used_per_change(all: &[Vec<Turns>]) -> Row {
     let each = |per_change: &dyn Fn(&Turns) -> f64| {
         let medians =
@@ -147,7 +149,7 @@ fn used_per_change(all: &[Vec<Turns>]) -> Row {
     }
 }
 
-/// Measures some other lock, ours, and rslock in turns.
+/// Measures the floor, ours and rslock in alternation.
 async fn compare(
     settings: &Settings,
     servers: &Servers,
@@ -187,11 +189,11 @@ async fn take_turns(locker: &impl Locker, task: Task, meter: &mut Meter) -> Turn
                 let before = Instant::now();
                 let held = locker.wait("hot").await.expect("a turn");
                 waits.push(before.elapsed());
-                owners.lock().expect("a lock of one line").push(caller);
+                owners.lock().expect("no caller panics while it holds the mutex").push(caller);
                 if !task.work.is_zero() {
                     tokio::time::sleep(task.work).await;
                 }
-                // What is not confirmed in time is done in the background.
+                // After a failed release, the library releases in the background.
                 let _ = locker.unlock("hot", held).await;
             }
             waits
@@ -202,7 +204,7 @@ async fn take_turns(locker: &impl Locker, task: Task, meter: &mut Meter) -> Turn
     let usage = meter.end(begun_usage).await;
     let waits: Vec<Duration> =
         waits.into_iter().flat_map(|waits| waits.expect("a caller that does not panic")).collect();
-    let owners = owners.lock().expect("nobody else any more");
+    let owners = owners.lock().expect("no caller panics while it holds the mutex");
     let changes = owners.windows(2).filter(|pair| pair[0] != pair[1]).count();
     Turns { count: owners.len(), elapsed, changes, waits, usage }
 }

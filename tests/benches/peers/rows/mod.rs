@@ -1,4 +1,4 @@
-//! The rows of the table, by what they are about.
+//! The rows of the table, one module per subject.
 
 pub(crate) mod degraded;
 pub(crate) mod held;

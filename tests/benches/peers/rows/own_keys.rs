@@ -1,4 +1,4 @@
-//! Callers who are in nobody's way.
+//! Callers that lock keys of their own, without contention.
 
 use std::time::Duration;
 
@@ -19,10 +19,10 @@ use crate::theirs::Theirs;
 use crate::usage::Meter;
 
 const MANY: usize = 64;
-/// As a network inside a data centre, with everything that is in between.
+/// The round trip inside a data centre, with all network devices on the path.
 const ROUND_TRIP: Duration = Duration::from_millis(1);
 
-/// The floor, ours, and rslock, in the order of the columns.
+/// The measurements of the floor, ours and rslock, in the order of the columns.
 type Three = Vec<Vec<Measured>>;
 
 pub(crate) async fn measure(settings: &Settings) {
@@ -64,12 +64,15 @@ pub(crate) async fn measure(settings: &Settings) {
 }
 
 async fn one_caller(settings: &Settings, servers: &Servers, nodes: &str, limit: f64) {
-    cores::apart(servers);
+    cores::pin_separately(servers);
     let three = compare(settings, servers, &servers.urls(), 1).await;
-    cores::shared(servers);
+    cores::unpin(servers);
     let ours = ratio(&three[1], &three[0], Measured::p50);
-    let target =
-        if limit > 1.0 { "p50 <= 1.10x floor" } else { "p50 <= 0.95x floor (of all five)" };
+    let target = if limit > 1.0 {
+        "p50 <= 1.10x floor"
+    } else {
+        "p50 <= 0.95x floor (which waits for all five)"
+    };
     Row {
         work: format!("{nodes}, 1 caller, p50 us of acquire + release"),
         floor: Summary::of(three[0].iter().map(Measured::p50)).to_string(),
@@ -104,7 +107,7 @@ fn throughput(work: &str, three: &Three) -> Row {
     .used(three)
 }
 
-/// Measures the floor, ours and rslock in turns.
+/// Measures the floor, ours and rslock in alternation.
 async fn compare(settings: &Settings, servers: &Servers, urls: &[String], callers: usize) -> Three {
     let meter = Meter::over(servers).await;
     let (floor, ours) = (Floor::connect(urls).await, Ours::connect(urls).await);
@@ -119,7 +122,7 @@ async fn compare(settings: &Settings, servers: &Servers, urls: &[String], caller
     three
 }
 
-/// One who locks keys of its callers' own.
+/// Makes a contender whose callers lock keys of their own.
 pub(crate) fn contender<'a>(
     locker: &impl Locker,
     settings: &Settings,

@@ -1,4 +1,4 @@
-//! Several processes that want the same key.
+//! Several processes that contend for one key.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -29,10 +29,11 @@ pub(crate) async fn measure(settings: &Settings) {
     let time = settings.slice * 5;
     let (mut trips, mut of_ours, mut of_theirs) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..settings.rounds_up_to(7) {
-        // A process that is woken is on another core too.
-        cores::apart(&servers);
+        // Measure the round trip between two cores: in a hand-over, the woken process does not run on
+        // the server's core either.
+        cores::pin_separately(&servers);
         trips.push(round_trip(&floor).await);
-        cores::shared(&servers);
+        cores::unpin(&servers);
         of_ours.push(hand_overs(&mut ours, time));
         of_theirs.push(hand_overs(&mut theirs, time));
     }
@@ -46,7 +47,7 @@ pub(crate) async fn measure(settings: &Settings) {
         format!("{}; wake-up {wake_up} us = {} round trips", per_second(all), in_trips(all))
     };
     Row {
-        work: format!("hot key, {PROCESSES} processes, nothing to do inside, hand-overs/s"),
+        work: format!("hot key, {PROCESSES} processes, no work inside, hand-overs/s"),
         floor: format!("round trip {} us", Summary::of(trips.iter().copied())),
         ours: cell(&of_ours),
         rslock: cell(&of_theirs),
@@ -57,10 +58,10 @@ pub(crate) async fn measure(settings: &Settings) {
     .print();
 }
 
-/// How a key went from process to process.
+/// The hand-overs of the key between processes.
 struct HandOvers {
     per_second: f64,
-    /// From the begin of the release to the next holder's acquisition, in microseconds.
+    /// The median time from the start of a release to the next holder's acquisition, in microseconds.
     wake_up: f64,
 }
 
@@ -74,7 +75,7 @@ fn processes(library: &str, urls: &[String]) -> Vec<Peer> {
     peers
 }
 
-/// Lets all processes take turns for the given time. Blocks the thread.
+/// Lets all processes contend for the key for the given time. Blocks the thread.
 fn hand_overs(peers: &mut [Peer], time: Duration) -> HandOvers {
     for peer in &mut *peers {
         peer.order(&time.as_millis().to_string());
@@ -92,7 +93,7 @@ fn hand_overs(peers: &mut [Peer], time: Duration) -> HandOvers {
     let mut wake_ups = Vec::new();
     for pair in turns.windows(2) {
         let ((_, leave, before), (enter, _, after)) = (pair[0], pair[1]);
-        assert!(leave <= enter, "two processes had the key at once");
+        assert!(leave <= enter, "two processes held the key at once");
         if before != after {
             wake_ups.push(Duration::from_nanos(enter - leave));
         }
@@ -104,7 +105,7 @@ fn hand_overs(peers: &mut [Peer], time: Duration) -> HandOvers {
     }
 }
 
-/// The p50 of a PING, in microseconds.
+/// Returns the p50 of a PING, in microseconds.
 async fn round_trip(floor: &Floor) -> f64 {
     let mut trips = Vec::with_capacity(1000);
     for _ in 0..1000 {
@@ -116,8 +117,8 @@ async fn round_trip(floor: &Floor) -> f64 {
     micros(percentile(&trips, 0.5))
 }
 
-/// One of the processes: for each order it takes turns for so many milliseconds, and tells when it had
-/// the key.
+/// Runs one of the child processes. An order is a number of milliseconds: for that long the process locks
+/// and unlocks the key, then it prints the times at which it held the key.
 pub(crate) async fn run() {
     let urls = child::urls();
     match std::env::var("LIBRARY").as_deref() {
@@ -127,7 +128,7 @@ pub(crate) async fn run() {
 }
 
 async fn serve(locker: impl Locker) {
-    // Connected and warm.
+    // Connect and warm up before the first order.
     let key = format!("warm:{}", std::process::id());
     let held = locker.lock(&key).await.expect("a lock");
     let _ = locker.unlock(&key, held).await;

@@ -1,4 +1,4 @@
-//! Servers that are up, and deny what they are asked for.
+//! Faults of servers that run but refuse commands.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::probe::Probe;
 use crate::redis_server::RedisServer;
 use crate::storm::{PASSWORD, USER};
 
-/// Lets a server deny what it is asked for, for so long.
+/// Makes a server refuse commands for the time `lasts`.
 pub(super) async fn deny(server: &RedisServer, fault: Fault, lasts: Duration) {
     let (begin, end) = match fault {
         Fault::Busy => return busy(server, lasts).await,
-        Fault::TooManyClients => return turn_away(server, lasts).await,
+        Fault::TooManyClients => return refuse_clients(server, lasts).await,
         Fault::Misconfigured => {
             server.break_snapshots().await;
             sleep(lasts).await;
@@ -22,16 +22,16 @@ pub(super) async fn deny(server: &RedisServer, fault: Fault, lasts: Duration) {
         _ => commands(fault),
     };
     let mut probe = server.probe().await;
-    tell(&mut probe, &begin).await;
+    send(&mut probe, &begin).await;
     sleep(lasts).await;
-    tell(&mut probe, &end).await;
+    send(&mut probe, &end).await;
 }
 
-/// How a denial begins, and how it ends.
+/// Returns the commands that begin and end a fault.
 fn commands(fault: Fault) -> (Vec<String>, Vec<String>) {
     let set = |what: &str| format!("CONFIG SET {what}");
     let user = |what: &str| format!("ACL SETUSER {USER} {what}");
-    // Of a master that is not there, so that it keeps what it has.
+    // The master does not exist, so the replica keeps its data.
     let (replica, master) = ("REPLICAOF 127.0.0.1 1".to_owned(), "REPLICAOF NO ONE".to_owned());
     match fault {
         Fault::OutOfMemory => (vec![set("maxmemory 1")], vec![set("maxmemory 0")]),
@@ -56,15 +56,15 @@ fn commands(fault: Fault) -> (Vec<String>, Vec<String>) {
     }
 }
 
-async fn tell(probe: &mut Probe, commands: &[String]) {
+async fn send(probe: &mut Probe, commands: &[String]) {
     for command in commands {
         let words: Vec<&str> = command.split(' ').collect();
         probe.command::<redis::Value>(words).await;
     }
 }
 
-/// Takes no clients beside us.
-async fn turn_away(server: &RedisServer, lasts: Duration) {
+/// Makes the server refuse all clients but the probe.
+async fn refuse_clients(server: &RedisServer, lasts: Duration) {
     let mut probe = server.probe().await;
     probe.command::<()>(vec!["CONFIG", "SET", "maxclients", "1"]).await;
     probe.disconnect_others().await;
@@ -72,14 +72,15 @@ async fn turn_away(server: &RedisServer, lasts: Duration) {
     probe.command::<()>(vec!["CONFIG", "SET", "maxclients", "1000"]).await;
 }
 
-/// The server answers BUSY as soon as the script runs for longer than `lua-time-limit`.
+/// Runs an endless script and kills it after the time `lasts`. The server replies `BUSY` to other
+/// commands once the script has run for longer than `lua-time-limit`.
 async fn busy(server: &RedisServer, lasts: Duration) {
     let mut runs = server.probe().await;
     let script = runs.try_command::<()>(vec!["EVAL", "while true do end", "0"]);
     let kill = async {
         sleep(lasts).await;
-        // Before it is that far it says that there is nothing to kill. Over a new connection each
-        // time, because one that the server has put on hold is not served before the script ends.
+        // SCRIPT KILL finds nothing to kill until the server counts the script as slow. Each try uses a new
+        // connection, because the server may suspend a connection until the script ends.
         let killed = async || -> redis::RedisResult<()> {
             Probe::connect(&server.url()).await?.try_command(vec!["SCRIPT", "KILL"]).await
         };

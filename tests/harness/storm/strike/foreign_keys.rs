@@ -1,4 +1,4 @@
-//! What is no lock, and stands where one should be.
+//! Keys that have the names of locks but are not locks.
 
 use crate::redis_server::RedisServer;
 use crate::storm::CONTENDED_KEYS;
@@ -17,10 +17,10 @@ const REMOVE: &str = "
     if not there or string.sub(there, 1, #ARGV[1]) ~= ARGV[1] then return 0 end
     return redis.call('DEL', KEYS[1])";
 
-/// What every stranger's value begins with.
+/// The prefix of the value of every foreign key.
 const MARK: &str = "foreign:";
 
-/// Strangers at the names of locks on one node.
+/// The foreign keys on one node.
 #[derive(Debug)]
 pub(super) struct ForeignKeys {
     value: String,
@@ -28,8 +28,8 @@ pub(super) struct ForeignKeys {
 }
 
 impl ForeignKeys {
-    /// Puts one at each name where nothing is: by turns without an end, of another type, for longer
-    /// than any lease.
+    /// Creates a foreign key at each lock name without a key. In turn, a key has no time to live,
+    /// another type, or a time to live longer than any lease.
     pub(super) async fn put(server: &RedisServer, choice: u64) -> Self {
         let mut probe = server.probe().await;
         let value = format!("{MARK}{choice}");
@@ -45,7 +45,7 @@ impl ForeignKeys {
         Self { value, keys }
     }
 
-    /// Removes them, and returns what has become of those that are not there any more.
+    /// Removes the foreign keys, and returns a violation for each key that a client has removed or changed.
     pub(super) async fn remove(self, server: &RedisServer) -> Vec<String> {
         let mut probe = server.probe().await;
         let mut violations = Vec::new();
@@ -53,13 +53,13 @@ impl ForeignKeys {
             let removed: i64 = probe.command(["EVAL", REMOVE, "1", key, &self.value]).await;
             if removed == 0 {
                 let port = server.port();
-                violations.push(format!("a foreign key was taken away on {port}: {key}"));
+                violations.push(format!("a foreign key was removed or changed on {port}: {key}"));
             }
         }
         violations
     }
 
-    /// Removes those that came back with a server which had forgotten their removal.
+    /// Removes foreign keys that exist again after a restart, because the server has lost their removal.
     pub(super) async fn remove_returned(server: &RedisServer) {
         let mut probe = server.probe().await;
         for number in 0..CONTENDED_KEYS {

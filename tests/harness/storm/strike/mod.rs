@@ -1,4 +1,4 @@
-//! Making the faults of nodes.
+//! Makes the faults of nodes.
 
 mod denials;
 mod foreign_keys;
@@ -15,21 +15,22 @@ use denials::deny;
 use foreign_keys::ForeignKeys;
 use restarts::restart;
 
-/// Of a node that stutters: as long stopped as running.
+/// How long a stuttering node is stopped at a time, and how long it runs in between.
 const STUTTER: Duration = Duration::from_millis(10);
-/// Between two strokes of a fault that is repeated.
+/// The pause between two repetitions inside a fault.
 const AGAIN: Duration = Duration::from_millis(2);
 
-/// What a strike leaves behind that is no fault of the clients, and what they did wrong meanwhile.
+/// The effects of a strike that the checks must know about.
 #[derive(Debug, Default)]
 pub(super) struct Aftermath {
-    /// The keys that only one client acquires, and that may stand where they were released.
+    /// Keys of single clients that may exist again although they were released, because the node has
+    /// lost their release.
     pub(super) came_back: Vec<String>,
+    /// Violations by the clients.
     pub(super) violations: Vec<String>,
 }
 
-/// Makes a fault on a node, for so long, and puts everything in order again. `choice` decides what
-/// the fault leaves open.
+/// Makes a fault on a node for the time `lasts`, and then undoes it. `choice` selects a variant of the fault.
 pub(super) async fn strike_node(
     server: &mut RedisServer,
     fault: Fault,
@@ -79,7 +80,8 @@ pub(super) async fn strike_node(
             let millis = lasts.as_millis().to_string();
             server.probe().await.command::<()>(["CLIENT", "PAUSE", &millis, "ALL"]).await;
             sleep(lasts).await;
-            // The server may not look at its clock at once. It delays this too.
+            // The server may end the pause late. UNPAUSE is delayed by the pause too, so its reply comes
+            // after the end.
             server.probe().await.command::<()>(["CLIENT", "UNPAUSE"]).await;
         }
         Fault::Disconnect => {
@@ -98,7 +100,7 @@ pub(super) async fn strike_node(
     Aftermath::default()
 }
 
-/// As a server does whose memory is full, until nothing is left.
+/// Makes the server evict all keys, as a server with full memory does.
 async fn evict(server: &RedisServer) {
     let mut probe = server.probe().await;
     probe.command::<()>(["CONFIG", "SET", "maxmemory-policy", "allkeys-random"]).await;

@@ -1,4 +1,4 @@
-//! Servers that are killed, and started again with more or less of their data.
+//! Kills servers and restarts them with all, a part, or none of their data.
 
 use std::time::Duration;
 
@@ -10,16 +10,17 @@ use crate::redis_server::RedisServer;
 use crate::storm::OWN_KEYS;
 use crate::storm::keys::keys_in;
 
-/// The most that a power cut takes away, in bytes: what storms write in half a second or more.
+/// The most data that a power cut destroys, in bytes. A storm writes this much in half a second or more.
 const UNWRITTEN: u64 = 64 * 1024;
-/// The longest command that begins before it and is lost with it.
+/// The length of the longest command, in bytes. A command that begins before the lost data is lost with it.
 const ONE_COMMAND: usize = 1000;
-/// Of a server that sleeps after each command, for as short a time as it can: how long it takes to load
-/// one. It looks at its clients after each thousand.
+/// The value of `key-load-delay`: the shortest sleep of a server after each command that it loads. The server
+/// serves its clients after each thousand commands.
 const LOADING: &str = "1";
+/// The time to load one command with that sleep.
 const ONE_LOADED: Duration = Duration::from_micros(100);
 
-/// Returns the keys about which the server has forgotten something.
+/// Kills and restarts a server. Returns the keys of single clients about which the server has lost commands.
 pub(super) async fn restart(
     server: &mut RedisServer,
     fault: Fault,
@@ -46,7 +47,7 @@ pub(super) async fn restart(
         Fault::RestartWithData => {}
         _ => unreachable!("{fault} restarts nothing"),
     }
-    // From when it is gone: until then it may have voted.
+    // The time counts from the end of the process, which may have voted until then.
     sleep(lasts).await;
     server.restart().await;
     forgotten

@@ -43,8 +43,8 @@
 //! # Which 503 are violations
 //!
 //! With the restart guard a restarted server votes again when it has surely been running for a lease.
-//! It tells its uptime in whole seconds, so that this takes up to three seconds, and one more until
-//! the services are connected again at the latest. The default pauses leave three of the five servers
+//! It reports its uptime in whole seconds, so this takes up to three seconds, and up to one more until
+//! the services are connected again. The default pauses leave three of the five servers
 //! voting nearly all the time. When they do not, a 503 is right. The report counts these apart.
 //!
 //! # Without the guard

@@ -15,7 +15,7 @@ use super::absences::Absences;
 const LONGEST_DOWN: Duration = Duration::from_millis(100);
 /// A manager connects to a server again within this time after its start.
 const RECONNECT: Duration = Duration::from_secs(1);
-/// A server tells its uptime in whole seconds, so that it votes up to two seconds later than it could.
+/// A server reports its uptime in whole seconds, so that it votes up to two seconds later than it could.
 const UPTIME_ROUNDING: Duration = Duration::from_secs(2);
 
 /// How long after its start a server votes at the latest.

@@ -8,13 +8,12 @@ use crate::answers::{Answer, Answers};
 use crate::markers::Overlap;
 
 const MIB: u64 = 1024 * 1024;
-/// How much later than the servers vote again a refused request may be answered.
+/// A 503 is excused until this long after a quorum of servers votes again.
 const MARGIN: Duration = Duration::from_millis(500);
-/// Memory is compared between the second and the last third of the run, if there are so many samples
-/// in each: one a second. In shorter runs it has not found its level, since each burst leaves some
-/// fragments behind.
+/// The least number of samples in each third of the run for a comparison of memory, at one sample per second.
+/// In shorter runs the memory has not reached its level, because each burst leaves some fragmentation behind.
 const SAMPLES: usize = 100;
-/// A run with fewer requests served shows nothing.
+/// The least number of served requests. A run that serves fewer shows nothing.
 const SERVED: usize = 10;
 
 /// The result of a long run.
@@ -53,7 +52,7 @@ impl Report {
         &self.overlaps
     }
 
-    /// The requests that were answered with 503 while fewer than three servers voted, and the others.
+    /// Returns the numbers of 503 answers while fewer than three servers voted, and at other times.
     pub fn unavailable(&self) -> (usize, usize) {
         let unavailable = self.answers.iter().filter(|answer| answer.status == Ok(503));
         let (excused, others): (Vec<_>, Vec<_>) =
@@ -61,7 +60,7 @@ impl Report {
         (excused.len(), others.len())
     }
 
-    /// Everything that must not be, in words; empty after a run without defects.
+    /// Describes each violation; empty after a run without defects.
     pub fn violations(&self) -> Vec<String> {
         let mut violations = Vec::new();
         let mut check = |holds: bool, words: String| {
