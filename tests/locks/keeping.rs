@@ -148,7 +148,7 @@ async fn a_lost_lock_stays_lost_after_any_call(nodes: Nodes) {
             }
             // The next holder must keep this lock, whatever the late holder calls.
             let next = other.lock(KEY).expire(LONG).wait_time(SOON).acquire().await.unwrap();
-            // A node that removed the lost lock a moment late has refused the next one. `extend` adds it there.
+            // A node that removed the lost lock late has refused the next one. `extend` adds it there.
             eventually("each node has the next lock", SOON, async || {
                 next.extend(LONG).await.unwrap();
                 let left = nodes.times_to_live(KEY).await;
