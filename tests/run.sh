@@ -1,24 +1,24 @@
 #!/usr/bin/env bash
-# Runs every test of the workspace, after installing what they need and is missing.
+# Installs missing tools, then runs every test of the workspace.
 #
 #     tests/run.sh [arguments of cargo test]
 #
-# Needed: Rust, and a redis-server (or valkey-server), which is installed where it is missing. With
-# Python 3 the tests against redis-py run too, with a JDK and Maven those against Redisson, with
-# PostgreSQL those of fencing tokens. What is missing is installed in CI; elsewhere those tests are
-# skipped, which is said at the end.
+# Needs Rust and a redis-server (or valkey-server), which is installed if it is missing. The tests
+# against redis-py need Python 3, those against Redisson a JDK and Maven, those of fencing tokens
+# PostgreSQL. In CI these tools are installed if they are missing; elsewhere their tests are skipped,
+# and the end of the output lists them.
 #
-# What the tests log, at every level, and all that the run prints, the output of successful tests
-# included, is searched for the passwords and tokens in use; one that is found fails the run.
+# The tests' logs at every level and the whole output, including that of successful tests, are searched
+# for the passwords and tokens in use. If one is found, the run fails.
 #
 #     REDIS_SERVER=/path/to/server   test against this server instead of the one in PATH
-#     PROPTEST_CASES=100000          more cases for what is tested with random values
-#     CI=true                        a test that has to be skipped is a failure
+#     PROPTEST_CASES=100000          more cases for the tests with random values
+#     CI=true                        a test that would be skipped fails
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 mkdir -p "${CARGO_TARGET_DIR:-target}"
-# The tests run in the folders of their packages.
+# The path is absolute, because tests run in the folders of their packages.
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 skipped=()
 
@@ -50,7 +50,7 @@ as_root() {
 install() {
     if has apt-get; then
         say "Installing $1 by apt-get"
-        as_root apt-get update -q </dev/null || say "apt-get update failed, trying to install all the same"
+        as_root apt-get update -q </dev/null || say "apt-get update failed, trying to install anyway"
         as_root env DEBIAN_FRONTEND=noninteractive \
             apt-get install -q -y --no-install-recommends "$1" </dev/null
     elif has dnf; then
@@ -93,14 +93,14 @@ prepare_server() {
 # skip <the other library> <why>
 skip() {
     if in_ci; then
-        die "$2. In CI that is a failure."
+        die "$2. In CI a skipped test is a failure."
     fi
-    local said="$2: the tests against $1 were skipped."
-    skipped+=("$said")
-    say "$said"
+    local message="$2: the tests against $1 were skipped."
+    skipped+=("$message")
+    say "$message"
 }
 
-# redis-py lives in an environment of its own, so that nothing of the system changes.
+# redis-py is installed into a virtual environment, so that the system stays unchanged.
 prepare_python() {
     if ! has python3 && in_ci; then
         install python3 python3 python3 || true
@@ -114,7 +114,7 @@ prepare_python() {
     if ! "$environment/bin/python" -c 'import redis' 2>/dev/null; then
         say "Preparing redis-py in $environment"
         rm -rf "$environment"
-        # Debian's python3 comes without the part that makes environments.
+        # Debian's python3 lacks the modules that create virtual environments.
         if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
             install python3-venv python3 python3 || true
         fi
@@ -130,7 +130,7 @@ prepare_python() {
 }
 
 has_jdk() {
-    # A Mac has a javac that only says that there is none.
+    # macOS has a javac without a JDK, which only prints that the JDK is missing.
     if ! javac -version >/dev/null 2>&1 && has brew && brew --prefix openjdk >/dev/null 2>&1; then
         PATH=$(brew --prefix openjdk)/bin:$PATH
         export PATH
@@ -138,7 +138,7 @@ has_jdk() {
     javac -version >/dev/null 2>&1
 }
 
-# Redisson and the program that uses it lie in the target directory, where the tests look for them.
+# Redisson and the Java program are put into the target directory, where the tests look for them.
 prepare_redisson() {
     if in_ci; then
         has_jdk || install default-jdk-headless java-devel openjdk || true
@@ -156,7 +156,7 @@ has_postgres() {
     has initdb && has postgres || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
 }
 
-# The tests start a server of their own.
+# The tests start their own PostgreSQL server.
 prepare_postgres() {
     if ! has_postgres && in_ci; then
         install postgresql postgresql-server postgresql || true

@@ -1,7 +1,7 @@
 //! Storms: several faults per lease, while many processes contend for a few locks and record when they
-//! believe to hold one. A checker outside of the library searches the records for two holders of one lock at
-//! the same time, for grants to clients that were cut off from a quorum, for fencing tokens that do not grow,
-//! for attempts that took too long, and for keys that were left behind.
+//! believe that they hold one. A checker outside of the library searches the records for two holders of one
+//! lock at the same time, for grants to clients that were cut off from a quorum, for fencing tokens that do
+//! not grow, for attempts that took too long, and for keys that were left behind.
 //!
 //! Faults strike nodes, clients and the network. Each client has a network path of its own to each node.
 //!

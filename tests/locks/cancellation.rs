@@ -213,7 +213,7 @@ async fn behind<T>(
         poll_fn(|cx| {
             polled += 1;
             if polled == 1 {
-                // Schedules the next poll, whatever the waiter waits for.
+                // Schedules the next poll, so that it does not depend on how the waiter waits.
                 cx.waker().wake_by_ref();
             } else {
                 drop(holder.take());

@@ -146,7 +146,7 @@ async fn a_lost_lock_stays_lost_after_any_call(nodes: Nodes) {
             } else {
                 tokio::time::timeout(SOON, guard.lost()).await.unwrap();
             }
-            // The next holder must keep this lock, whatever the late holder calls.
+            // No call of the late holder may release this lock of the next holder.
             let next = other.lock(KEY).expire(LONG).wait_time(SOON).acquire().await.unwrap();
             // A node that removed the lost lock late has refused the next one. `extend` adds it there.
             eventually("each node has the next lock", SOON, async || {
