@@ -28,7 +28,7 @@ enum Fault {
 }
 
 impl Fault {
-    fn strike(self, servers: &mut Servers, count: usize) {
+    fn apply(self, servers: &mut Servers, count: usize) {
         for server in &mut servers[..count] {
             match self {
                 Self::Kill => server.kill(),
@@ -63,7 +63,7 @@ async fn served_as_fast_as_healthy(fault: Fault, count: usize) {
         pair(&on_healthy, KEY).await;
         pair(&on_faulty, KEY).await;
     }
-    fault.strike(&mut faulty, count);
+    fault.apply(&mut faulty, count);
 
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for request in 0..REQUESTS {
@@ -103,7 +103,7 @@ async fn requests_are_refused_until_the_nodes_are_back(fault: Fault) {
     let mut servers = Servers::start(5).await;
     let locks = LockManager::connect(servers.urls()).await.unwrap();
     pair(&locks, KEY).await;
-    fault.strike(&mut servers, 3);
+    fault.apply(&mut servers, 3);
 
     let mut times = Vec::new();
     for _ in 0..20 {

@@ -273,7 +273,7 @@ async fn a_released_lock_that_comes_back_blocks_all_callers_until_its_lease_ends
     let (one, other) = (manager(&servers).await, manager(&servers).await);
     let first = acquire(&one).await;
     all_hold_for(&servers, Duration::ZERO).await;
-    let ghost = value(&servers[0]).await;
+    let first_token = value(&servers[0]).await;
     released(first, &servers).await;
     let second = acquire(&other).await;
     all_hold_for(&servers, Duration::ZERO).await;
@@ -291,7 +291,7 @@ async fn a_released_lock_that_comes_back_blocks_all_callers_until_its_lease_ends
     assert!(matches!(error, ReleaseError::Expired { .. }), "{error}");
     refused(&one).await;
     for server in &servers[..2] {
-        assert_eq!(value(server).await, ghost);
+        assert_eq!(value(server).await, first_token);
         assert!(server.probe().await.time_to_live(KEY).await.unwrap() <= LONG);
     }
 }

@@ -22,8 +22,8 @@ fn is_fresh(left: Duration, asked: Duration) -> bool {
     left <= asked && left + SOON > asked
 }
 
-/// Starts a Python process with redis-py. Returns `None` and prints a message if redis-py is missing, which
-/// is a failure in CI.
+/// Starts a Python process with redis-py. If redis-py is missing, prints a message and returns `None`, or
+/// panics in CI.
 fn redis_py(port: u16) -> Option<Peer> {
     let python = env::var("REDLOCK_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let import = Command::new(&python).args(["-c", "import redis.lock"]).output();

@@ -32,8 +32,8 @@ fn prepared() -> Result<&'static Path, String> {
     PREPARED.get_or_init(prepare).as_deref().map_err(Clone::clone)
 }
 
-/// Starts a server, a manager in the Redisson dialect, and a Java process. Returns `None` and prints a
-/// message if the JDK or Maven is missing or Redisson cannot be downloaded, which is a failure in CI.
+/// Starts a server, a manager in the Redisson dialect, and a Java process. If the JDK or Maven is missing or
+/// Redisson cannot be downloaded, prints a message and returns `None`, or panics in CI.
 async fn with_redisson() -> Option<(Servers, LockManager, Peer)> {
     let directory = match prepared() {
         Ok(directory) => directory,
