@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use redlock_core::{LockError, LockGuard, LockManager, LockManagerBuilder, NodeError, Vote};
 use redlock_tests::{Direction, Logs, Proxy, Servers, Traffic, eventually};
 
-/// The longest lease, and how long a server has to be running before it votes.
+/// The longest lease, which is also how long a server must run before it votes.
 const LEASE: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(20);
 const KEY: &str = "order:42";
 
-/// Servers, each behind a proxy that can step what it tells of its clock.
+/// Servers, each behind a proxy that can change the time in the server's replies.
 struct Stepped {
     servers: Servers,
     proxies: Vec<Proxy>,
@@ -38,10 +38,10 @@ impl Stepped {
             .connect_timeout(SOON)
     }
 
-    /// A manager with the guard, when all servers have been running for long enough.
+    /// Connects a manager with the restart guard, and waits until all servers vote.
     async fn guarded(&self) -> LockManager {
         let locks = self.builder().restart_guard(LEASE).connect().await.unwrap();
-        eventually("all grant the lock", SOON, async || {
+        eventually("all servers grant the lock", SOON, async || {
             let guard = locks.lock(KEY).try_acquire().await.ok()?;
             let all = self.servers.keys().await.len() == self.servers.len();
             guard.release().await.unwrap();
@@ -51,18 +51,18 @@ impl Stepped {
         locks
     }
 
-    /// How many lines with these words were logged.
+    /// Counts the log lines that contain `words`.
     fn lines(&self, words: &str) -> usize {
         self.logs.lines().iter().filter(|line| line.contains(words)).count()
     }
 
-    /// How many of them were warnings.
+    /// Counts the warnings that contain `words`.
     fn warnings(&self, words: &str) -> usize {
         let is_one = |line: &&String| line.contains("WARN") && line.contains(words);
         self.logs.lines().iter().filter(is_one).count()
     }
 
-    async fn are_warned(&self, words: &str, times: usize) {
+    async fn wait_for_warnings(&self, words: &str, times: usize) {
         eventually(words, SOON, async || (self.warnings(words) >= times).then_some(())).await;
     }
 }
@@ -75,7 +75,7 @@ async fn granted(locks: &LockManager, key: &str) -> LockGuard {
     eventually("the lock is granted", SOON, async || try_acquire(locks, key).await.ok()).await
 }
 
-/// The reasons of the nodes whose clocks were stepped.
+/// Returns the failed votes of the nodes whose clocks were stepped.
 fn stepped(error: &LockError) -> Vec<NodeError> {
     let votes = error.votes().unwrap().iter();
     votes
@@ -86,10 +86,10 @@ fn stepped(error: &LockError) -> Vec<NodeError> {
         .collect()
 }
 
-/// While a lock is renewed nothing else is asked, and a majority is stepped. That the servers do here
-/// what they did before, and only say otherwise, shows that what they say is what counts.
+/// A majority is stepped while a lock is renewed and no other command is sent. Only the time in the servers'
+/// replies changes, not their clocks, which proves that the reported time decides.
 #[tokio::test]
-async fn a_majority_that_is_stepped_forward_grants_nothing_for_the_longest_lease() {
+async fn a_majority_stepped_forward_grants_no_lock_for_the_longest_lease() {
     let nodes = Stepped::start(3).await;
     let locks = nodes.guarded().await;
     let holder = locks.lock(KEY).expire(LEASE).renew(true).try_acquire().await.unwrap();
@@ -97,7 +97,7 @@ async fn a_majority_that_is_stepped_forward_grants_nothing_for_the_longest_lease
     for proxy in &nodes.proxies[..2] {
         proxy.set_clock_ahead(60);
     }
-    nodes.are_warned("wall clock was stepped forward", 2).await;
+    nodes.wait_for_warnings("wall clock was stepped forward", 2).await;
     let error = try_acquire(&locks, "other").await.unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
     let [NodeError::ClockStepped { by, votes_in, .. }, NodeError::ClockStepped { .. }] =
@@ -110,15 +110,15 @@ async fn a_majority_that_is_stepped_forward_grants_nothing_for_the_longest_lease
     let words = "failed: its wall clock was stepped forward by 60s, votes again in ";
     assert!(error.to_string().contains(words), "{error}");
 
-    // What is held is extended and released.
+    // The held lock can still be extended and released.
     holder.extend(LEASE).await.unwrap();
     holder.release().await.unwrap();
     granted(&locks, "other").await.release().await.unwrap();
     assert!(before.elapsed() > LEASE, "{:?}", before.elapsed());
-    assert_eq!(nodes.warnings("wall clock was stepped"), 2, "each is told once");
+    assert_eq!(nodes.warnings("wall clock was stepped"), 2, "each step is logged once");
 }
 
-/// A look now and then would come too late: the first vote over the new connection would count.
+/// Periodic polling would be too late, because the first vote over the new connection would count.
 #[tokio::test]
 async fn a_step_while_there_is_no_connection_is_noticed_before_the_next_vote() {
     let nodes = Stepped::start(1).await;
@@ -144,25 +144,25 @@ async fn a_step_while_there_is_no_connection_is_noticed_before_the_next_vote() {
     granted(&locks, KEY).await.release().await.unwrap();
 }
 
-/// A lock that lasts for longer keeps others out, and lets nobody in.
+/// After a backward step the server only keeps its locks for longer.
 #[tokio::test]
-async fn a_step_back_is_told_and_hinders_nobody() {
+async fn a_backward_step_is_only_logged() {
     let nodes = Stepped::start(1).await;
     let locks = nodes.guarded().await;
     nodes.proxies[0].set_clock_ahead(-60);
-    nodes.are_warned("wall clock was stepped back", 1).await;
+    nodes.wait_for_warnings("wall clock was stepped back", 1).await;
     try_acquire(&locks, KEY).await.unwrap().release().await.unwrap();
     assert_eq!(nodes.warnings("stepped forward"), 0);
 }
 
 #[tokio::test]
-async fn without_the_guard_a_step_forward_is_told_while_locks_are_used() {
+async fn without_the_guard_a_forward_step_is_only_logged() {
     let nodes = Stepped::start(1).await;
     let locks = nodes.builder().connect().await.unwrap();
-    // The clock is stepped again and again, because a line per second stands for all such steps.
+    // Steps the clock repeatedly, because at most one line per second is logged for such steps.
     let mut ahead = 0;
     for times in 1..=2 {
-        eventually("it is logged", SOON, async || {
+        eventually("the step is logged", SOON, async || {
             ahead += 60;
             nodes.proxies[0].set_clock_ahead(ahead);
             try_acquire(&locks, KEY).await.unwrap().release().await.unwrap();
@@ -172,9 +172,9 @@ async fn without_the_guard_a_step_forward_is_told_while_locks_are_used() {
     }
 }
 
-/// The answer says what time it was when the server was asked.
+/// A late reply holds the time at which the server executed the command, not the time of its arrival.
 #[tokio::test]
-async fn an_answer_that_is_late_is_no_step() {
+async fn a_late_reply_is_not_taken_for_a_step() {
     let nodes = Stepped::start(1).await;
     let locks = nodes.builder().restart_guard(LEASE).connect().await.unwrap();
     let mut probe = nodes.servers[0].probe().await;
@@ -182,10 +182,16 @@ async fn an_answer_that_is_late_is_no_step() {
     for direction in [Direction::ToServer, Direction::ToClient] {
         nodes.proxies[0].set(direction, Traffic::Delay(Duration::from_millis(1500)));
         let before = asked().await;
-        eventually("it was asked", SOON, async || (asked().await > before + 1).then_some(())).await;
+        eventually("the server was asked for its time", SOON, async || {
+            (asked().await > before + 1).then_some(())
+        })
+        .await;
         nodes.proxies[0].set(direction, Traffic::Pass);
         let before = asked().await;
-        eventually("it was asked", SOON, async || (asked().await > before + 1).then_some(())).await;
+        eventually("the server was asked for its time", SOON, async || {
+            (asked().await > before + 1).then_some(())
+        })
+        .await;
     }
     assert_eq!(nodes.warnings("stepped"), 0);
     granted(&locks, KEY).await.release().await.unwrap();

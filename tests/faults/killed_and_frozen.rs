@@ -1,4 +1,4 @@
-//! Servers that die, freeze and come back.
+//! Killed and frozen servers that come back, with response times.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -15,10 +15,10 @@ const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
 
-/// The default of several nodes.
+/// The default node timeout with several nodes.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// These tests measure, so they run one at a time.
+/// These tests measure times, so they run one at a time.
 static QUIET: Mutex<()> = Mutex::const_new(());
 
 #[derive(Debug, Clone, Copy)]
@@ -28,7 +28,7 @@ enum Fault {
 }
 
 impl Fault {
-    fn strike(self, servers: &mut Servers, count: usize) {
+    fn apply(self, servers: &mut Servers, count: usize) {
         for server in &mut servers[..count] {
             match self {
                 Self::Kill => server.kill(),
@@ -38,6 +38,7 @@ impl Fault {
     }
 }
 
+/// Acquires and releases the lock. Returns how long both took together.
 async fn pair(locks: &LockManager, key: &str) -> Duration {
     let begun = Instant::now();
     let guard = locks.lock(key).expire(LONG).try_acquire().await.unwrap();
@@ -72,12 +73,12 @@ async fn served_as_fast_as_healthy(fault: Fault, count: usize) {
         pair(&on_healthy, KEY).await;
         pair(&on_faulty, KEY).await;
     }
-    fault.strike(&mut faulty, count);
+    fault.apply(&mut faulty, count);
 
     let (mut with, mut without) = (Vec::new(), Vec::new());
     for request in 0..REQUESTS {
         let key = format!("order:{request}");
-        // From the first one on, every request is served: `pair` panics otherwise.
+        // Every request is served, from the first one on: otherwise `pair` panics.
         with.push(pair(&on_faulty, &key).await);
         without.push(pair(&on_healthy, &key).await);
     }
@@ -108,14 +109,14 @@ async fn two_frozen_nodes_of_five_cost_nothing() {
     served_as_fast_as_healthy(Fault::Freeze, 2).await;
 }
 
-/// Three of five down: refused within the ballot's deadline, and served again soon after they are
-/// back.
-async fn refused_until_they_are_back(fault: Fault) {
+/// With three of five nodes down, requests are refused within the node timeout, and served again soon after
+/// the nodes are back.
+async fn requests_are_refused_until_the_nodes_are_back(fault: Fault) {
     let _quiet = QUIET.lock().await;
     let mut servers = Servers::start(5).await;
     let locks = LockManager::connect(servers.urls()).await.unwrap();
     pair(&locks, KEY).await;
-    fault.strike(&mut servers, 3);
+    fault.apply(&mut servers, 3);
 
     let mut times = Vec::new();
     for _ in 0..20 {
@@ -129,7 +130,7 @@ async fn refused_until_they_are_back(fault: Fault) {
         }
     }
     assert!(*times.iter().max().unwrap() < SOON, "{times:?}");
-    // With room for the timer, and for a scheduler that is late.
+    // Leaves room for the timer and for a late scheduler.
     assert!(median(times) < NODE_TIMEOUT + Duration::from_millis(30));
 
     for server in &mut servers[..3] {
@@ -139,29 +140,29 @@ async fn refused_until_they_are_back(fault: Fault) {
         }
     }
     let back = Instant::now();
-    let guard = eventually("served again", SOON, async || {
+    let guard = eventually("requests are served again", SOON, async || {
         locks.lock(KEY).expire(LONG).try_acquire().await.ok()
     });
     let guard = guard.await;
     assert!(back.elapsed() < Duration::from_secs(1), "{:?}", back.elapsed());
     guard.release().await.unwrap();
-    eventually("nothing is left of the attempts", SOON, async || {
+    eventually("no key is left of the attempts", SOON, async || {
         servers.keys().await.is_empty().then_some(())
     })
     .await;
 }
 
 #[tokio::test]
-async fn with_three_of_five_killed_requests_are_refused_in_time_until_they_are_back() {
-    refused_until_they_are_back(Fault::Kill).await;
+async fn with_three_of_five_nodes_killed_requests_are_refused_in_time() {
+    requests_are_refused_until_the_nodes_are_back(Fault::Kill).await;
 }
 
 #[tokio::test]
-async fn with_three_of_five_frozen_requests_are_refused_in_time_until_they_are_back() {
-    refused_until_they_are_back(Fault::Freeze).await;
+async fn with_three_of_five_nodes_frozen_requests_are_refused_in_time() {
+    requests_are_refused_until_the_nodes_are_back(Fault::Freeze).await;
 }
 
-/// How late this process has been, in total: what is scheduled every few milliseconds shows it.
+/// Measures how late this process runs in total, by a task that should wake every few milliseconds.
 #[derive(Clone, Default)]
 struct Lateness(Arc<AtomicU64>);
 
@@ -186,9 +187,9 @@ impl Lateness {
     }
 }
 
-/// Freezes servers while callers that do not wait lock and release without a pause, so that some of the
-/// callers wait for a reply that comes after other replies. Each of them is refused in time, and so is
-/// each request that begins afterwards. The time in which this process was late does not count.
+/// Freezes servers while callers lock and release without a pause, so that some replies are queued behind
+/// other replies. Each of these callers is refused in time, and so is each later request. The time that this
+/// process was late does not count.
 async fn a_freeze_is_noticed(servers: usize, frozen: usize, within: Duration) {
     const CALLERS: usize = 32;
     let _quiet = QUIET.lock().await;
@@ -211,7 +212,7 @@ async fn a_freeze_is_noticed(servers: usize, frozen: usize, within: Duration) {
                                 drop(guard);
                                 continue;
                             }
-                            // The release of the guard before is under way.
+                            // The release of the previous guard is still pending.
                             Err(LockError::Contended { .. }) => continue,
                             Err(error) => error,
                         };
@@ -223,7 +224,7 @@ async fn a_freeze_is_noticed(servers: usize, frozen: usize, within: Duration) {
                 })
             })
             .collect();
-        // Each round at another moment.
+        // Each round freezes the servers at another moment.
         eventually("the callers are served", SOON, async || {
             (served.load(Ordering::Relaxed) > 500 + 37 * round).then_some(())
         })
@@ -244,17 +245,17 @@ async fn a_freeze_is_noticed(servers: usize, frozen: usize, within: Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn with_three_of_five_frozen_each_request_is_refused_within_half_a_second() {
-    // The default of 200 ms and a quarter, with room for the last reply.
+async fn with_three_of_five_nodes_frozen_each_caller_is_refused_within_300_ms() {
+    // The default of 200 ms plus a quarter, with room for the last reply.
     a_freeze_is_noticed(5, 3, Duration::from_millis(300)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_frozen_server_is_noticed_within_its_limit_and_a_half() {
+async fn with_the_only_node_frozen_each_caller_is_refused_within_1500_ms() {
     a_freeze_is_noticed(1, 1, Duration::from_millis(1500)).await;
 }
 
-/// The one server is at its port again at once, with a pool that does not know.
+/// The server is back at its port at once, but the connection pool does not know yet.
 #[tokio::test]
 async fn a_restarted_server_is_used_within_half_a_second() {
     let _quiet = QUIET.lock().await;
@@ -265,7 +266,7 @@ async fn a_restarted_server_is_used_within_half_a_second() {
         pair(&locks, KEY).await;
         servers[0].restart().await;
         let back = Instant::now();
-        let guard = eventually("served again", SOON, async || {
+        let guard = eventually("requests are served again", SOON, async || {
             locks.lock(KEY).expire(LONG).try_acquire().await.ok()
         });
         guard.await.release().await.unwrap();
@@ -274,20 +275,19 @@ async fn a_restarted_server_is_used_within_half_a_second() {
     assert!(median(times.clone()) < Duration::from_millis(500), "{times:?}");
 }
 
-/// Nodes that freeze and thaw may execute what was sent long ago: the clean-up must not have
-/// overtaken it.
+/// A node that thaws may execute commands that were sent long ago. The clean-up must not have overtaken them.
 #[tokio::test]
-async fn what_a_frozen_node_was_asked_before_is_cleaned_up_after_it_thaws() {
+async fn an_abandoned_attempt_on_a_frozen_node_is_cleaned_up_after_it_thaws() {
     let _quiet = QUIET.lock().await;
     let mut servers = Servers::start(5).await;
     let locks = LockManager::connect(servers.urls()).await.unwrap();
     for round in 0..10 {
-        let (given_up, granted) = (format!("given up:{round}"), format!("granted:{round}"));
+        let (abandoned, granted) = (format!("abandoned:{round}"), format!("granted:{round}"));
         for server in &mut servers[..3] {
             server.freeze();
         }
-        locks.lock(&given_up).expire(LONG).try_acquire().await.unwrap_err();
-        // Two of them come too late for this one, or just in time.
+        locks.lock(&abandoned).expire(LONG).try_acquire().await.unwrap_err();
+        // The other two nodes thaw only after this lock was granted.
         servers[0].thaw();
         let guard = eventually("a quorum is back", SOON, async || {
             locks.lock(&granted).expire(LONG).try_acquire().await.ok()
@@ -296,7 +296,7 @@ async fn what_a_frozen_node_was_asked_before_is_cleaned_up_after_it_thaws() {
         for server in &mut servers[1..3] {
             server.thaw();
         }
-        eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+        eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
             .await;
     }
 }
@@ -321,12 +321,12 @@ async fn a_future_dropped_while_nodes_are_frozen_leaves_nothing_when_they_thaw()
         locks.lock(KEY).expire(LONG).try_acquire().await.ok()
     });
     guard.await.release().await.unwrap();
-    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;
 }
 
-/// A holder whose majority dies cannot renew: it must know by its deadline. Redisson's renewal ends
-/// without a word.
+/// A holder without its majority cannot renew, and must learn of the loss by its deadline. Redisson's renewal
+/// ends silently.
 #[tokio::test]
 async fn a_holder_whose_quorum_is_gone_loses_the_lock_at_its_deadline() {
     let _quiet = QUIET.lock().await;
@@ -343,7 +343,7 @@ async fn a_holder_whose_quorum_is_gone_loses_the_lock_at_its_deadline() {
     assert!(guard.remaining().is_zero());
 }
 
-/// Invariant 7: as long as validity is left, a failed extension changes nothing.
+/// While validity is left, a failed extension changes nothing (a failed extension is not a release).
 #[tokio::test]
 async fn a_renewal_survives_a_short_loss_of_the_quorum() {
     let _quiet = QUIET.lock().await;
@@ -371,7 +371,7 @@ async fn a_renewal_survives_a_short_loss_of_the_quorum() {
     guard.release().await.unwrap();
 }
 
-/// Nothing stays behind on a node that was down while the lock was released.
+/// The lock must not stay on a node that was frozen during the release.
 #[tokio::test]
 async fn a_release_reaches_a_node_that_was_frozen_meanwhile() {
     let _quiet = QUIET.lock().await;
@@ -383,12 +383,12 @@ async fn a_release_reaches_a_node_that_was_frozen_meanwhile() {
     servers[2].freeze();
     guard.release().await.unwrap();
     servers[2].thaw();
-    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;
 }
 
 #[tokio::test]
-async fn a_release_without_a_quorum_says_so_in_time_and_goes_on_in_the_background() {
+async fn a_release_without_a_quorum_fails_in_time_and_continues_in_the_background() {
     let _quiet = QUIET.lock().await;
     let logs = Logs::collect();
     let mut servers = Servers::start(3).await;
@@ -404,13 +404,14 @@ async fn a_release_without_a_quorum_says_so_in_time_and_goes_on_in_the_backgroun
     for server in &mut servers[..2] {
         server.thaw();
     }
-    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;
 }
 
-/// Invariant 9: without it, a process that ends leaves its locks to run out.
+/// Without `shutdown`, the locks of a process that ends would stay until their leases end (dropping is always
+/// safe).
 #[tokio::test]
-async fn shutdown_waits_for_releases_that_are_under_way() {
+async fn shutdown_waits_for_pending_releases() {
     let _quiet = QUIET.lock().await;
     let nodes = Nodes::redis(3).await;
     let locks = nodes.manager().await;
@@ -432,9 +433,9 @@ async fn shutdown_waits_for_releases_that_are_under_way() {
     assert!(!held.is_valid());
 }
 
-/// The server counts by the clock on the wall, which goes on while it is stopped.
+/// A server counts leases by the wall clock, which continues while the process is stopped.
 #[tokio::test]
-async fn a_lock_that_runs_out_on_a_stopped_server_is_free_as_soon_as_it_goes_on() {
+async fn a_lock_that_expires_on_a_stopped_server_is_free_when_it_continues() {
     const LEASE: Duration = Duration::from_secs(2);
     let _quiet = QUIET.lock().await;
     let mut servers = Servers::start(1).await;
@@ -442,10 +443,10 @@ async fn a_lock_that_runs_out_on_a_stopped_server_is_free_as_soon_as_it_goes_on(
     let (first, second) = (builder().connect().await.unwrap(), builder().connect().await.unwrap());
     let guard = first.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
     let granted = Instant::now();
-    // Nothing of it may free the lock, but time.
+    // Only the end of the lease may free the lock.
     guard.keep_until_expiry();
     servers[0].freeze();
-    assert!(granted.elapsed() < LEASE, "it was stopped too late");
+    assert!(granted.elapsed() < LEASE, "the server was stopped too late");
     eventually("the lease is over", SOON, async || {
         (granted.elapsed() > LEASE.mul_f64(1.1)).then_some(())
     })

@@ -1,5 +1,5 @@
-//! Servers, networks and clocks that fail. A file of this folder that is not listed here is a binary of
-//! its own: its tests run one after another.
+//! Servers, networks and clocks that fail. The files of this folder that are not listed here are binaries of
+//! their own, whose tests run one after another.
 
 mod clock_steps;
 mod network;

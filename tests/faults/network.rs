@@ -1,4 +1,4 @@
-//! What a network can do: late, lost and torn messages, silence in one direction or both.
+//! Network faults: late, lost and truncated messages, and silence in one or both directions.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -16,7 +16,7 @@ use Traffic::{Delay, Hold, Pass, ResetAfter};
 
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(20);
-/// Long enough for a machine that is busy, short enough to wait for.
+/// Long enough for a busy machine, short enough for a test to wait for it.
 const NODE_TIMEOUT: Duration = Duration::from_millis(250);
 const KEY: &str = "order:42";
 
@@ -40,7 +40,7 @@ impl Network {
             .connect_timeout(Duration::from_secs(2))
     }
 
-    /// Says what happens on the way to the first `count` nodes.
+    /// Sets the traffic to or from the first `count` nodes.
     fn set(&self, count: usize, direction: Direction, traffic: Traffic) {
         for proxy in &self.proxies[..count] {
             proxy.set(direction, traffic);
@@ -51,13 +51,13 @@ impl Network {
         self.builder().connect().await.unwrap()
     }
 
-    /// A manager that does not go through the proxies.
-    async fn elsewhere(&self) -> LockManager {
+    /// A manager that bypasses the proxies.
+    async fn direct_manager(&self) -> LockManager {
         let builder = LockManager::builder().urls(self.servers.urls());
         builder.node_timeout(Duration::from_secs(2)).connect().await.unwrap()
     }
 
-    /// How often a command was executed, on all servers together.
+    /// Counts the executions of a command on all servers.
     async fn calls(&self, command: &str) -> u64 {
         let mut sum = 0;
         for server in self.servers.iter() {
@@ -67,13 +67,13 @@ impl Network {
     }
 
     async fn becomes_empty(&self) {
-        eventually("nothing is left", SOON, async || {
+        eventually("no key is left", SOON, async || {
             self.servers.keys().await.is_empty().then_some(())
         })
         .await;
     }
 
-    /// All is well again: all nodes vote, and nothing is left.
+    /// Waits until all nodes vote again and no key is left.
     async fn recovers(&self, locks: &LockManager) {
         eventually("all nodes vote", SOON, async || {
             let guard = locks.lock("recovered").expire(LONG).try_acquire().await.ok()?;
@@ -91,7 +91,7 @@ async fn try_acquire(locks: &LockManager) -> Result<LockGuard, LockError> {
     tokio::time::timeout(SOON, locks.lock(KEY).expire(LONG).try_acquire()).await.unwrap()
 }
 
-/// The reasons of the nodes that gave no vote.
+/// Returns the reasons of the failed votes.
 fn failures(error: &LockError) -> Vec<NodeError> {
     let LockError::Unavailable { votes, .. } = error else { panic!("{error}") };
     let reasons = votes.iter().filter_map(|(_, vote)| match vote {
@@ -101,9 +101,10 @@ fn failures(error: &LockError) -> Vec<NodeError> {
     reasons.collect()
 }
 
-/// Invariant 6: over another connection, the clean-up would overtake it.
+/// Over another connection the clean-up would overtake the `SET` (an abandoned attempt leaves nothing
+/// behind).
 #[tokio::test]
-async fn a_set_that_arrives_after_it_was_given_up_leaves_nothing() {
+async fn a_set_that_arrives_after_its_attempt_was_abandoned_leaves_no_key() {
     for nodes in [1, 3] {
         let network = Network::start(nodes).await;
         let locks = network.manager().await;
@@ -116,7 +117,7 @@ async fn a_set_that_arrives_after_it_was_given_up_leaves_nothing() {
                 "{error}"
             );
             network.set(majority, ToServer, Pass);
-            eventually("the questions arrive", SOON, async || {
+            eventually("the held-back commands arrive", SOON, async || {
                 (network.calls("set").await >= round).then_some(())
             })
             .await;
@@ -126,9 +127,9 @@ async fn a_set_that_arrives_after_it_was_given_up_leaves_nothing() {
     }
 }
 
-/// The client must not take silence for a no.
+/// The servers set the lock, although the client receives no reply.
 #[tokio::test]
-async fn a_reply_that_is_lost_after_the_lock_was_set_does_not_leave_it() {
+async fn a_lock_whose_reply_is_lost_is_removed() {
     for nodes in [1, 3] {
         let network = Network::start(nodes).await;
         let locks = network.manager().await;
@@ -137,7 +138,7 @@ async fn a_reply_that_is_lost_after_the_lock_was_set_does_not_leave_it() {
         let error = try_acquire(&locks).await.unwrap_err();
         assert_eq!(failures(&error).len(), majority, "{error}");
         assert!(network.calls("set").await >= majority as u64);
-        // While the answers still do not come through.
+        // The replies are still held back.
         network.becomes_empty().await;
         for proxy in &network.proxies {
             proxy.reset();
@@ -147,35 +148,40 @@ async fn a_reply_that_is_lost_after_the_lock_was_set_does_not_leave_it() {
     }
 }
 
-/// The lock is set, and the connection breaks in the middle of saying so.
+/// The server sets the lock, and the connection breaks in the middle of its reply.
 #[tokio::test]
-async fn a_reply_that_is_torn_does_not_leave_the_lock() {
+async fn a_lock_whose_reply_is_truncated_is_removed() {
     let network = Network::start(1).await;
     let locks = network.manager().await;
     for bytes in 0..4 {
-        let calls = torn(&network, &locks, ToClient, bytes).await;
-        assert_eq!(calls, 1, "it was executed");
+        let calls = truncate(&network, &locks, ToClient, bytes).await;
+        assert_eq!(calls, 1, "the acquisition was not executed");
         network.becomes_empty().await;
         network.recovers(&locks).await;
     }
 }
 
 #[tokio::test]
-async fn a_question_that_is_torn_is_not_executed() {
+async fn a_truncated_command_is_not_executed() {
     let network = Network::start(1).await;
     let locks = network.manager().await;
     for bytes in [0, 1, 20, 60] {
-        assert_eq!(torn(&network, &locks, ToServer, bytes).await, 0);
+        assert_eq!(truncate(&network, &locks, ToServer, bytes).await, 0);
         network.recovers(&locks).await;
     }
 }
 
-/// Lets the connection break after so many bytes of an acquisition, or of its reply. Returns how many
-/// acquisitions the server has executed.
+/// Breaks the connection after `bytes` bytes of an acquisition or of its reply. Returns how many acquisitions
+/// the server has executed.
 ///
-/// The manager asks for the server's time now and then. If that breaks the connection before the
-/// acquisition, everything is repeated.
-async fn torn(network: &Network, locks: &LockManager, direction: Direction, bytes: usize) -> u64 {
+/// The manager also polls the server's time. If a poll breaks the connection before the acquisition, the
+/// attempt is repeated.
+async fn truncate(
+    network: &Network,
+    locks: &LockManager,
+    direction: Direction,
+    bytes: usize,
+) -> u64 {
     loop {
         network.proxies[0].connections().last().unwrap().set(direction, ResetAfter(bytes));
         let before = network.calls("set").await;
@@ -189,13 +195,15 @@ async fn torn(network: &Network, locks: &LockManager, direction: Direction, byte
     }
 }
 
-/// A release that gets lost is repeated.
+/// The connection breaks in the middle of the release or of its reply.
 #[tokio::test]
-async fn a_release_that_is_torn_is_repeated() {
+async fn a_truncated_release_is_repeated() {
     let network = Network::start(1).await;
     let locks = network.manager().await;
     for direction in [ToServer, ToClient] {
-        let guard = eventually("it is connected", SOON, async || try_acquire(&locks).await.ok());
+        let guard = eventually("the manager is connected again", SOON, async || {
+            try_acquire(&locks).await.ok()
+        });
         let guard = guard.await;
         network.proxies[0].connections().last().unwrap().set(direction, ResetAfter(2));
         let error = guard.release().await.unwrap_err();
@@ -204,10 +212,10 @@ async fn a_release_that_is_torn_is_repeated() {
     }
 }
 
-/// Silence in both directions: the node counts as failed in time, and the second caller does not
-/// even wait.
+/// With silence in both directions the node's vote fails in time, and later callers do not wait for the node
+/// at all.
 #[tokio::test]
-async fn a_connection_that_is_half_open_costs_one_node_timeout() {
+async fn a_half_open_connection_costs_one_node_timeout() {
     let network = Network::start(1).await;
     let locks = network.manager().await;
     try_acquire(&locks).await.unwrap().release().await.unwrap();
@@ -217,7 +225,7 @@ async fn a_connection_that_is_half_open_costs_one_node_timeout() {
     let first = begun.elapsed();
     assert!(matches!(failures(&error)[..], [NodeError::NoAnswer(_)]), "{error}");
     assert!(first >= NODE_TIMEOUT, "{first:?}");
-    eventually("the node is not waited for any more", SOON, async || {
+    eventually("callers no longer wait for the node", SOON, async || {
         let begun = Instant::now();
         let error = try_acquire(&locks).await.unwrap_err();
         assert!(matches!(failures(&error)[..], [NodeError::NoAnswer(_)]), "{error}");
@@ -228,20 +236,20 @@ async fn a_connection_that_is_half_open_costs_one_node_timeout() {
     network.recovers(&locks).await;
 }
 
-/// As a load balancer leaves it, which acknowledges what it does not deliver: neither keepalive nor
-/// the timeout of TCP notices.
+/// A load balancer can leave such a connection: it acknowledges packets that it does not deliver, so neither
+/// keepalive nor the timeout of TCP notices.
 #[tokio::test]
-async fn a_connection_that_stays_half_open_is_replaced() {
+async fn a_half_open_connection_is_replaced() {
     let network = Network::start(3).await;
     let locks = network.manager().await;
     network.proxies[0].connections()[0].set_both(Hold);
     network.recovers(&locks).await;
 }
 
-/// Its client's side has ended, and what it said before still gets to the server, after what was said
-/// over the next connection. Nothing can prevent that; it costs no more than the lease.
+/// The client's side of the connection has ended, but its `SET` still reaches the server, after the clean-up
+/// that was sent over the next connection. Nothing can prevent that. It blocks the key for one lease at most.
 #[tokio::test]
-async fn a_set_that_outlives_its_connection_keeps_others_out_for_its_lease_only() {
+async fn a_set_that_outlives_its_connection_blocks_the_key_for_one_lease_only() {
     const LEASE: Duration = Duration::from_secs(3);
     let network = Network::start(1).await;
     let locks = network.builder().node_timeout(LEASE * 2 / 3).connect().await.unwrap();
@@ -249,42 +257,44 @@ async fn a_set_that_outlives_its_connection_keeps_others_out_for_its_lease_only(
     first.set(ToServer, Hold);
     let before = first.received(ToServer);
     let attempt = tokio::spawn(locks.lock(KEY).expire(LEASE).try_acquire());
-    eventually("it is on its way", SOON, async || {
+    eventually("the `SET` is on its way", SOON, async || {
         (first.received(ToServer) > before).then_some(())
     })
     .await;
     first.reset_client();
     let error = attempt.await.unwrap().unwrap_err();
     assert!(matches!(failures(&error)[..], [NodeError::ConnectionBroke(_)]), "{error}");
-    eventually("the clean-up has come first", SOON, async || {
+    eventually("the clean-up arrives first", SOON, async || {
         (network.calls("evalsha").await > 0).then_some(())
     })
     .await;
     assert_eq!(network.calls("set").await, 0);
     first.set(ToServer, Pass);
-    eventually("it is executed", SOON, async || (network.calls("set").await == 1).then_some(()))
-        .await;
+    eventually("the `SET` is executed", SOON, async || {
+        (network.calls("set").await == 1).then_some(())
+    })
+    .await;
     assert!(try_acquire(&locks).await.unwrap_err().is_contended());
     network.recovers(&locks).await;
     try_acquire(&locks).await.unwrap().release().await.unwrap();
 }
 
-/// The release is announced, and never heard.
+/// The release is published, but the waiter never receives the message.
 #[tokio::test]
 async fn a_waiter_on_silent_connections_wakes_by_its_own_timer() {
     for silent in [1, 3] {
         let network = Network::start(3).await;
-        let (here, there) = (network.manager().await, network.elsewhere().await);
+        let (here, there) = (network.manager().await, network.direct_manager().await);
         let guard = try_acquire(&there).await.unwrap();
         let waiting = tokio::spawn(here.lock(KEY).expire(LONG).wait_time(LONG).acquire());
-        eventually("the waiter listens", SOON, async || {
-            let mut listened = 0;
+        eventually("the waiter has subscribed", SOON, async || {
+            let mut subscribers = 0;
             for server in network.servers.iter() {
                 let (_, count): (String, usize) =
                     server.probe().await.command(["PUBSUB", "NUMSUB", KEY]).await;
-                listened += count;
+                subscribers += count;
             }
-            (listened == 3).then_some(())
+            (subscribers == 3).then_some(())
         })
         .await;
         for proxy in &network.proxies[..silent] {
@@ -294,7 +304,7 @@ async fn a_waiter_on_silent_connections_wakes_by_its_own_timer() {
         let waited = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
         match waited {
             Ok(guard) if silent == 1 => guard.release().await.unwrap(),
-            // No quorum is left to wait for.
+            // Without a quorum the wait fails.
             Err(LockError::Unavailable { .. }) if silent == 3 => {}
             other => panic!("{silent} silent: {other:?}"),
         }
@@ -305,7 +315,7 @@ async fn a_waiter_on_silent_connections_wakes_by_its_own_timer() {
     }
 }
 
-/// What the way took is time that the lease has run.
+/// The lease runs while the command and the reply travel.
 #[tokio::test]
 async fn a_slow_link_shortens_the_validity() {
     const DELAY: Duration = Duration::from_millis(100);
@@ -324,7 +334,7 @@ async fn a_slow_link_shortens_the_validity() {
     assert!(guard.remaining() + margin + 2 * DELAY <= 2 * LONG, "{:?}", guard.remaining());
     guard.release().await.unwrap();
 
-    // A lease that is over before the answers are there.
+    // This lease ends before the replies arrive.
     let short = locks.lock(KEY).expire(DELAY).try_acquire().await.unwrap_err();
     let refused = matches!(short, LockError::TimedOut { .. } | LockError::Unavailable { .. });
     assert!(refused, "{short}");
@@ -336,7 +346,7 @@ async fn a_slow_link_shortens_the_validity() {
 }
 
 #[tokio::test]
-async fn a_slow_minority_is_not_waited_for() {
+async fn callers_do_not_wait_for_a_slow_minority() {
     const DELAY: Duration = Duration::from_secs(1);
     let network = Network::start(3).await;
     let locks = network.builder().node_timeout(Duration::from_secs(10)).connect().await.unwrap();
@@ -351,10 +361,10 @@ async fn a_slow_minority_is_not_waited_for() {
     network.recovers(&locks).await;
 }
 
-/// A server that takes connections and says nothing costs the start no more than its timeout, and
-/// nothing afterwards.
+/// A server that accepts connections but never replies delays `connect` by its timeout at most, and later
+/// calls not at all.
 #[tokio::test]
-async fn a_minority_that_never_answers_a_connection_does_not_prevent_the_start() {
+async fn connect_succeeds_despite_a_minority_that_never_replies() {
     const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
     let network = Network::start(3).await;
     network.proxies[2].welcome(Welcome::Silence);
@@ -381,11 +391,11 @@ async fn a_minority_that_never_answers_a_connection_does_not_prevent_the_start()
     network.recovers(&locks).await;
 }
 
-/// A holder is cut off from its majority: it knows before anybody else can hold the lock.
+/// Cuts a holder off from its majority. Its lock is lost before another caller can hold it.
 async fn a_holder_is_lost_before_another_can_hold(cut: impl Fn(&Proxy), mend: impl Fn(&Proxy)) {
     const LEASE: Duration = Duration::from_millis(1500);
     let network = Network::start(3).await;
-    let (here, there) = (network.manager().await, network.elsewhere().await);
+    let (here, there) = (network.manager().await, network.direct_manager().await);
     let holder = here.lock(KEY).expire(LEASE).renew(true).try_acquire().await.unwrap();
     let lost = tokio::spawn(holder.lost());
     network.proxies[..2].iter().for_each(&cut);
@@ -394,8 +404,12 @@ async fn a_holder_is_lost_before_another_can_hold(cut: impl Fn(&Proxy), mend: im
         async move { (request.acquire().await, Instant::now()) }
     });
     let error = here.lock("other").expire(LONG).wait_time(LONG).acquire().await.unwrap_err();
-    assert_eq!(failures(&error).len(), 2, "no grant on the minority's side: {error}");
-    eventually("the other gets it", SOON, async || {
+    assert_eq!(
+        failures(&error).len(),
+        2,
+        "a node granted the lock to a caller that is cut off: {error}"
+    );
+    eventually("the other caller gets the lock", SOON, async || {
         let is_valid = holder.is_valid();
         let granted = waiting.is_finished();
         assert!(!(is_valid && granted), "two holders at once");
@@ -413,25 +427,25 @@ async fn a_holder_is_lost_before_another_can_hold(cut: impl Fn(&Proxy), mend: im
 }
 
 #[tokio::test]
-async fn a_partition_of_the_questions_costs_the_lock_in_time() {
+async fn a_holder_whose_commands_are_cut_off_loses_the_lock_in_time() {
     let cut = |proxy: &Proxy| proxy.set(ToServer, Hold);
     a_holder_is_lost_before_another_can_hold(cut, |proxy| proxy.set(ToServer, Pass)).await;
 }
 
 #[tokio::test]
-async fn a_partition_of_the_answers_costs_the_lock_in_time() {
+async fn a_holder_whose_replies_are_cut_off_loses_the_lock_in_time() {
     let cut = |proxy: &Proxy| proxy.set(ToClient, Hold);
     a_holder_is_lost_before_another_can_hold(cut, |proxy| proxy.set(ToClient, Pass)).await;
 }
 
 #[tokio::test]
-async fn a_partition_of_both_costs_the_lock_in_time() {
+async fn a_holder_cut_off_in_both_directions_loses_the_lock_in_time() {
     let cut = |proxy: &Proxy| proxy.set_both(Hold);
     a_holder_is_lost_before_another_can_hold(cut, |proxy| proxy.set_both(Pass)).await;
 }
 
 #[tokio::test]
-async fn a_partition_by_resets_costs_the_lock_in_time() {
+async fn a_holder_cut_off_by_resets_loses_the_lock_in_time() {
     let cut = |proxy: &Proxy| {
         proxy.welcome(Welcome::Silence);
         proxy.reset();

@@ -1,4 +1,4 @@
-//! Waiters on real servers that cannot be asked for a while: dropped connections, restarts, outages.
+//! Waiters on real servers that are unreachable for a while: dropped connections, restarts, outages.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -12,7 +12,7 @@ use tokio::time::{sleep, timeout};
 const LEASE: Duration = Duration::from_secs(60);
 const WAIT: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(20);
-/// A restart of a server, as it is seen by a client.
+/// How long a restarting server is unreachable.
 const RESTART: Duration = Duration::from_millis(1300);
 
 /// Servers that keep their locks over a restart.
@@ -22,7 +22,7 @@ async fn start(count: usize) -> Servers {
     Servers::start_with(&options, count).await
 }
 
-/// The defaults are too short for a test on a busy machine.
+/// A manager with longer timeouts than the defaults, which are too short for a busy machine.
 async fn connect(servers: &Servers, outage_grace: Duration) -> LockManager {
     let builder = LockManager::builder().urls(servers.urls()).outage_grace(outage_grace);
     let builder = builder.node_timeout(Duration::from_secs(1)).connect_timeout(SOON);
@@ -35,10 +35,10 @@ fn wait(locks: &LockManager, wait_time: Duration) -> Waiter {
     tokio::spawn(locks.lock("a").expire(LEASE).wait_time(wait_time).acquire())
 }
 
-/// Waits until a waiter has been refused and listens on every server.
-async fn listens(servers: &Servers) {
+/// Waits until a waiter was refused and has subscribed on every server.
+async fn wait_for_subscriptions(servers: &Servers) {
     for server in servers.iter() {
-        eventually("the waiter listens", SOON, async || {
+        eventually("the waiter has subscribed", SOON, async || {
             let mut probe = server.probe().await;
             let channels: Vec<String> = probe.command(["PUBSUB", "CHANNELS"]).await;
             (!channels.is_empty()).then_some(())
@@ -62,22 +62,22 @@ fn kill(servers: &mut Servers, count: usize) {
 }
 
 async fn gets_the_lock_after(holder: LockGuard, waiter: Waiter, servers: &Servers) {
-    listens(servers).await;
+    wait_for_subscriptions(servers).await;
     assert!(!waiter.is_finished(), "the lock is still held");
-    // It goes on in the background where a connection is not back yet.
+    // The release continues in the background if a connection is not back yet.
     drop(holder);
     let acquired = timeout(SOON, waiter).await.unwrap().unwrap().unwrap();
     acquired.release().await.unwrap();
 }
 
-/// Every connection is closed again and again, for longer than a sleeping waiter takes to ask.
+/// Closes every connection repeatedly, for longer than the polling interval of a sleeping waiter.
 async fn a_waiter_outlasts_client_kill(count: usize) {
     let servers = start(count).await;
     let here = connect(&servers, SOON).await;
     let there = connect(&servers, SOON).await;
     let holder = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
     let waiter = wait(&here, WAIT);
-    listens(&servers).await;
+    wait_for_subscriptions(&servers).await;
     let begun = Instant::now();
     while begun.elapsed() < RESTART {
         for server in servers.iter() {
@@ -104,7 +104,7 @@ async fn a_waiter_outlasts_a_restart(count: usize, restarted: usize) {
     let there = connect(&servers, SOON).await;
     let holder = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
     let waiter = wait(&here, WAIT);
-    listens(&servers).await;
+    wait_for_subscriptions(&servers).await;
     kill(&mut servers, restarted);
     sleep(RESTART).await;
     for server in servers.iter_mut().take(restarted) {
@@ -123,8 +123,8 @@ async fn a_waiter_on_three_nodes_outlasts_the_restart_of_a_majority() {
     a_waiter_outlasts_a_restart(3, 2).await;
 }
 
-/// With the defaults of the library. A restart that a busy machine stretches beyond the default grace of
-/// two seconds shows nothing, and is repeated.
+/// Uses the defaults of the library. On a busy machine a restart may take as long as the default grace of two
+/// seconds. Such a restart proves nothing and is repeated.
 async fn a_waiter_with_the_defaults_outlasts_a_restart(count: usize, restarted: usize) {
     const SURE: Duration = Duration::from_millis(1700);
     let mut took = Vec::new();
@@ -134,7 +134,7 @@ async fn a_waiter_with_the_defaults_outlasts_a_restart(count: usize, restarted: 
         let there = LockManager::connect(servers.urls()).await.unwrap();
         let holder = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
         let waiter = wait(&here, WAIT);
-        listens(&servers).await;
+        wait_for_subscriptions(&servers).await;
         let begun = Instant::now();
         kill(&mut servers, restarted);
         sleep(RESTART).await;
@@ -167,16 +167,16 @@ async fn a_waiter_outlasts_a_server_that_is_frozen_for_a_moment() {
     let there = connect(&servers, SOON).await;
     let holder = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
     let waiter = wait(&here, WAIT);
-    listens(&servers).await;
+    wait_for_subscriptions(&servers).await;
     servers[0].freeze();
-    // A ballot waits for one second.
+    // Longer than the node timeout of one second.
     sleep(2 * RESTART).await;
     servers[0].thaw();
     gets_the_lock_after(holder, waiter, &servers).await;
 }
 
 #[tokio::test]
-async fn an_outage_beyond_the_grace_ends_the_waiting() {
+async fn an_outage_longer_than_the_grace_ends_the_wait() {
     const GRACE: Duration = Duration::from_secs(1);
     let outage = async |frozen| {
         let mut servers = start(1).await;
@@ -184,7 +184,7 @@ async fn an_outage_beyond_the_grace_ends_the_waiting() {
         let there = connect(&servers, GRACE).await;
         let _holder = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
         let waiter = wait(&here, 10 * WAIT);
-        listens(&servers).await;
+        wait_for_subscriptions(&servers).await;
         let begun = Instant::now();
         stop(&mut servers[0], frozen);
         let result = timeout(SOON, waiter).await.unwrap().unwrap();
@@ -198,7 +198,7 @@ async fn an_outage_beyond_the_grace_ends_the_waiting() {
     tokio::join!(outage(false), outage(true));
 }
 
-/// One after another they would take ten minutes.
+/// If each waiter had a grace of its own, one after another, they would take ten minutes.
 #[tokio::test]
 async fn the_waiters_of_a_lock_share_the_grace() {
     let outage = async |frozen| {
@@ -207,7 +207,7 @@ async fn the_waiters_of_a_lock_share_the_grace() {
         let there = connect(&servers, Duration::from_secs(2)).await;
         let _holder = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
         let waiters: Vec<_> = (0..300).map(|_| wait(&here, 10 * WAIT)).collect();
-        listens(&servers).await;
+        wait_for_subscriptions(&servers).await;
         stop(&mut servers[0], frozen);
         let results = timeout(SOON, futures_util::future::join_all(waiters)).await;
         for result in results.unwrap() {
@@ -222,17 +222,17 @@ async fn the_waiters_of_a_lock_share_the_grace() {
 }
 
 #[tokio::test]
-async fn only_a_waiter_outlasts_an_outage() {
+async fn only_callers_that_already_wait_outlast_an_outage() {
     let mut servers = start(1).await;
     let here = connect(&servers, Duration::from_secs(60)).await;
     let there = connect(&servers, Duration::from_secs(60)).await;
     let _holder = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
     let waiter = wait(&here, 10 * WAIT);
-    listens(&servers).await;
+    wait_for_subscriptions(&servers).await;
     kill(&mut servers, 1);
     let once = async |key: &str| {
-        // First, so that it is known that the server is down: a request that comes before that queues
-        // behind the waiter.
+        // This request finds out that the server is down. Before that, a request would queue behind the
+        // waiter.
         let not_waiting = here.lock(key).acquire().await;
         let waiting = here.lock(key).wait_time(10 * WAIT).acquire().await;
         [not_waiting, waiting, here.lock(key).wait_forever().try_acquire().await]
@@ -241,7 +241,7 @@ async fn only_a_waiter_outlasts_an_outage() {
     for result in timeout(SOON, results).await.unwrap() {
         assert!(matches!(result, Err(LockError::Unavailable { .. })), "{result:?}");
     }
-    // A waiter asks after half a second at the latest.
+    // A waiter polls after half a second at the latest.
     sleep(RESTART).await;
     assert!(!waiter.is_finished());
     // The waiter ends at once. The shutdown itself would wait for the server until the connect timeout.

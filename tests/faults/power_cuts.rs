@@ -1,8 +1,8 @@
-//! Servers that write down what they are told, and lose the end of it.
+//! Servers with an append-only file that lose the end of it.
 //!
-//! A killed server loses nothing: what it has answered is with the kernel. After a power cut it comes
-//! back as it was some time before, with some of its locks, with locks that were released since, with
-//! leases that were longer. To imitate one, the file is cut off.
+//! A killed server loses nothing: the kernel already has the writes of all answered commands. After a power
+//! cut the server returns to an earlier state: some locks are missing, released locks are back, and extended
+//! leases are short again. The tests imitate a power cut by truncating the file.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -14,17 +14,17 @@ use redlock_core::{
 };
 use redlock_tests::{AppendOnlyFile, RedisOptions, RedisServer, Servers, eventually};
 
-/// Longer than any test: what is gone before was forgotten or released.
+/// A lease longer than any test: a lock that is gone earlier was forgotten or released.
 const LONG: Duration = Duration::from_secs(300);
-/// The longest lease where the end of one is waited for. Servers tell their uptime in whole seconds.
+/// The longest lease in tests that wait for its end. Servers report their uptime in whole seconds.
 const LEASE: Duration = Duration::from_secs(4);
-/// A lease that is extended to the longest.
+/// A lease that the holder extends to `LEASE`.
 const SHORTER: Duration = Duration::from_secs(2);
 const SOON: Duration = Duration::from_secs(20);
 const KEY: &str = "order:42";
 
-/// With `always`, a power cut takes nothing that was answered. With `no`, the kernel writes when it
-/// likes, so that there is much to take.
+/// With `always`, a power cut loses no answered command. With `no`, the kernel decides when to write, so a
+/// power cut may lose many.
 fn writing(appendfsync: &str) -> RedisOptions {
     let options = RedisServer::options().directive("appendonly", "yes");
     options.directive("appendfsync", appendfsync)
@@ -45,7 +45,7 @@ async fn acquire(locks: &LockManager) -> LockGuard {
     locks.lock(KEY).expire(LONG).try_acquire().await.unwrap()
 }
 
-/// As soon as enough servers are connected to again.
+/// Checks that the lock is contended, as soon as enough servers are connected again.
 async fn refused(locks: &LockManager) {
     eventually("the servers vote again", SOON, async || {
         match locks.lock(KEY).expire(LONG).try_acquire().await {
@@ -58,11 +58,11 @@ async fn refused(locks: &LockManager) {
 
 async fn released(guard: LockGuard, servers: &Servers) {
     guard.release().await.unwrap();
-    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;
 }
 
-/// Each server has the lock for longer than `time`: beyond the quorum, they learn of it later.
+/// Waits until each server has the lock for longer than `time`. Servers beyond the quorum get it later.
 async fn all_hold_for(servers: &Servers, time: Duration) {
     for server in servers.iter() {
         let mut probe = server.probe().await;
@@ -77,8 +77,8 @@ async fn value(server: &RedisServer) -> Option<Vec<u8>> {
     server.probe().await.get(KEY).await
 }
 
-/// Takes back so many of the last commands about the lock, and all between them and after them. The
-/// file ends before the first of them or in the middle of it, which comes to the same.
+/// Cuts the power. The servers lose the last `commands` commands about the lock, and all commands between and
+/// after them. The file ends before the first lost command or in its middle, which has the same effect.
 async fn cut_power(servers: &mut [RedisServer], commands: usize) {
     for server in &mut *servers {
         server.kill();
@@ -86,14 +86,14 @@ async fn cut_power(servers: &mut [RedisServer], commands: usize) {
     for (index, server) in servers.iter_mut().enumerate() {
         let file = AppendOnlyFile::of(server);
         let lost = file.commands_with(KEY).into_iter().nth_back(commands - 1).unwrap();
-        let torn = if index.is_multiple_of(2) { 0 } else { lost.len() / 2 };
-        file.cut(lost.start + torn);
+        let kept = if index.is_multiple_of(2) { 0 } else { lost.len() / 2 };
+        file.cut(lost.start + kept);
         server.restart().await;
     }
 }
 
 #[tokio::test]
-async fn a_killed_server_has_kept_its_locks_however_it_writes_them_down() {
+async fn a_killed_server_keeps_its_locks_with_every_appendfsync() {
     for appendfsync in ["always", "everysec", "no"] {
         let mut servers = Servers::start_with(&writing(appendfsync), 1).await;
         let (one, other) = (manager(&servers).await, manager(&servers).await);
@@ -102,32 +102,34 @@ async fn a_killed_server_has_kept_its_locks_however_it_writes_them_down() {
         servers[0].restart().await;
         assert_eq!(value(&servers[0]).await, token, "{appendfsync}");
         refused(&other).await;
-        eventually("it is extended", SOON, async || holder.extend(LONG * 2).await.ok()).await;
+        eventually("the lease is extended", SOON, async || holder.extend(LONG * 2).await.ok())
+            .await;
         released(holder, &servers).await;
     }
 }
 
-/// A server that is killed while it writes.
+/// The server is killed in the middle of a write.
 #[tokio::test]
-async fn a_command_that_is_torn_is_the_only_one_that_is_lost() {
-    const TORN: &str = "order:43";
+async fn a_truncated_command_is_the_only_lost_command() {
+    const TRUNCATED: &str = "order:43";
     let mut servers = Servers::start_with(&writing("always"), 1).await;
     let (one, other) = (manager(&servers).await, manager(&servers).await);
     let holder = acquire(&one).await;
     for kept in [|_| 1, |length| length / 2, |length| length - 1] {
-        let torn = one.lock(TORN).expire(LONG);
-        let torn =
-            eventually("it is granted", SOON, async || torn.clone().try_acquire().await.ok());
-        let torn = torn.await;
+        let truncated = one.lock(TRUNCATED).expire(LONG);
+        let truncated = eventually("the lock is granted", SOON, async || {
+            truncated.clone().try_acquire().await.ok()
+        });
+        let truncated = truncated.await;
         servers[0].kill();
         let file = AppendOnlyFile::of(&servers[0]);
-        let last = file.commands_with(TORN).pop().unwrap();
+        let last = file.commands_with(TRUNCATED).pop().unwrap();
         file.cut(last.start + kept(last.len()));
         servers[0].restart().await;
         assert_eq!(servers[0].probe().await.keys().await, [KEY]);
         refused(&other).await;
-        eventually("it is connected to", SOON, async || {
-            matches!(torn.extend(LONG).await, Err(ExtendError::Lost { .. })).then_some(())
+        eventually("the server is connected again", SOON, async || {
+            matches!(truncated.extend(LONG).await, Err(ExtendError::Lost { .. })).then_some(())
         })
         .await;
     }
@@ -135,7 +137,7 @@ async fn a_command_that_is_torn_is_the_only_one_that_is_lost() {
 }
 
 #[tokio::test]
-async fn what_one_of_several_has_forgotten_stays_exclusive_and_is_set_again() {
+async fn a_lock_that_a_minority_forgot_stays_exclusive_and_is_restored() {
     for nodes in [3, 5] {
         let mut servers = Servers::start_with(&writing("no"), nodes).await;
         let (one, other) = (manager(&servers).await, manager(&servers).await);
@@ -149,7 +151,7 @@ async fn what_one_of_several_has_forgotten_stays_exclusive_and_is_set_again() {
         let token = value(&servers[nodes - 1]).await;
         assert!(token.is_some());
         for forgetful in &servers[..nodes / 2] {
-            eventually("it is set again", SOON, async || {
+            eventually("the lock is restored", SOON, async || {
                 holder.extend(LONG * 2).await.unwrap();
                 (value(forgetful).await == token).then_some(())
             })
@@ -160,32 +162,32 @@ async fn what_one_of_several_has_forgotten_stays_exclusive_and_is_set_again() {
     }
 }
 
-/// What of a lock's life a majority forgets.
+/// The event that a majority forgets.
 #[derive(Debug, Clone, Copy)]
 enum Forgotten {
     Grant,
     Extension,
 }
 
-/// Cuts the power of a majority while a lock is held. Says whether somebody else got it before its
-/// holder had to give it up.
+/// Cuts the power of a majority while a lock is held. Returns whether another caller got the lock while the
+/// holder's was still valid.
 async fn overlap(nodes: usize, forgotten: Forgotten, guarded: bool) -> bool {
     let mut servers = Servers::start_with(&writing("no"), nodes).await;
     let one = manager(&servers).await;
     let other = builder(&servers).expire(LEASE);
     let other = if guarded { other.restart_guard(LEASE) } else { other };
     let other = other.connect().await.unwrap();
-    // The guard has let go of their first start.
-    eventually("all vote", SOON, async || {
+    // Waits until the quarantine after the first start is over.
+    eventually("all servers vote", SOON, async || {
         let guard = other.lock(KEY).try_acquire().await.ok()?;
         let votes = servers.keys().await.len();
         guard.release().await.unwrap();
         (votes == nodes).then_some(())
     })
     .await;
-    // On a machine that is so busy that the lease is over before the servers are back there is nothing
-    // to see, and it is tried again.
-    eventually("it is seen inside a lease", SOON * 3, async || {
+    // On a busy machine the lease may end before the servers are back. Such a run proves nothing and is
+    // repeated.
+    eventually("the servers are back within the lease", SOON * 3, async || {
         let expire = match forgotten {
             Forgotten::Grant => LEASE,
             Forgotten::Extension => SHORTER,
@@ -197,7 +199,7 @@ async fn overlap(nodes: usize, forgotten: Forgotten, guarded: bool) -> bool {
             all_hold_for(&servers, SHORTER).await;
         }
         cut_power(&mut servers[..=nodes / 2], 1).await;
-        let answered = eventually("the servers are connected to", SOON, async || {
+        let answered = eventually("the servers are connected again", SOON, async || {
             let attempt = other.lock(KEY).try_acquire().await;
             attempt.as_ref().err().is_none_or(all_were_asked).then_some(attempt)
         });
@@ -210,7 +212,7 @@ async fn overlap(nodes: usize, forgotten: Forgotten, guarded: bool) -> bool {
         let second = match answered {
             Ok(second) => second,
             Err(_) => {
-                eventually("the other gets the lock", SOON, async || {
+                eventually("the other caller gets the lock", SOON, async || {
                     other.lock(KEY).try_acquire().await.ok()
                 })
                 .await
@@ -223,7 +225,7 @@ async fn overlap(nodes: usize, forgotten: Forgotten, guarded: bool) -> bool {
     .await
 }
 
-/// Whether each node was connected to.
+/// Returns whether every node was connected.
 fn all_were_asked(error: &LockError) -> bool {
     let is_down = |vote: &Vote| {
         matches!(vote, Vote::Failed(NodeError::NotConnected(_) | NodeError::ConnectionBroke(_)))
@@ -231,7 +233,7 @@ fn all_were_asked(error: &LockError) -> bool {
     !error.votes().unwrap().iter().any(|(_, vote)| vote.is_some_and(is_down))
 }
 
-/// How many nodes were not asked because they were restarted.
+/// Counts the nodes that were not asked because they had just restarted.
 fn just_restarted(error: &LockError) -> usize {
     let votes = error.votes().unwrap().iter();
     votes
@@ -239,8 +241,8 @@ fn just_restarted(error: &LockError) -> usize {
         .count()
 }
 
-/// That it happens without the guard is the proof that these tests could see it.
-async fn lets_a_second_one_in_unless_it_is_guarded(nodes: usize, forgotten: Forgotten) {
+/// The overlap without the guard proves that these tests can detect one.
+async fn grants_a_second_holder_unless_guarded(nodes: usize, forgotten: Forgotten) {
     let (unguarded, guarded) =
         tokio::join!(overlap(nodes, forgotten, false), overlap(nodes, forgotten, true));
     assert!(unguarded, "{nodes} nodes, not guarded");
@@ -248,36 +250,37 @@ async fn lets_a_second_one_in_unless_it_is_guarded(nodes: usize, forgotten: Forg
 }
 
 #[tokio::test]
-async fn a_server_that_has_forgotten_the_holder_lets_a_second_one_in_unless_it_is_guarded() {
-    lets_a_second_one_in_unless_it_is_guarded(1, Forgotten::Grant).await;
+async fn a_server_that_forgot_the_holder_grants_a_second_one_unless_guarded() {
+    grants_a_second_holder_unless_guarded(1, Forgotten::Grant).await;
 }
 
 #[tokio::test]
-async fn a_majority_that_has_forgotten_the_holder_lets_a_second_one_in_unless_it_is_guarded() {
-    lets_a_second_one_in_unless_it_is_guarded(3, Forgotten::Grant).await;
+async fn a_majority_that_forgot_the_holder_grants_a_second_one_unless_guarded() {
+    grants_a_second_holder_unless_guarded(3, Forgotten::Grant).await;
 }
 
-/// The lock is there, and runs out before its holder thinks.
+/// The servers still have the lock, but it expires before the holder's deadline.
 #[tokio::test]
-async fn a_majority_that_has_forgotten_an_extension_lets_a_second_one_in_unless_it_is_guarded() {
-    lets_a_second_one_in_unless_it_is_guarded(3, Forgotten::Extension).await;
+async fn a_majority_that_forgot_an_extension_grants_a_second_holder_unless_guarded() {
+    grants_a_second_holder_unless_guarded(3, Forgotten::Extension).await;
 }
 
-/// The release is forgotten, and the next holder with it (invariants 2 and 4).
+/// The servers forget the release and the next holder's lock (only the owner releases; every lock has a
+/// deadline).
 #[tokio::test]
-async fn a_released_lock_that_comes_back_keeps_everybody_out_until_its_lease_is_over() {
+async fn a_released_lock_that_comes_back_blocks_all_callers_until_its_lease_ends() {
     let mut servers = Servers::start_with(&writing("no"), 3).await;
     let (one, other) = (manager(&servers).await, manager(&servers).await);
     let first = acquire(&one).await;
     all_hold_for(&servers, Duration::ZERO).await;
-    let ghost = value(&servers[0]).await;
+    let first_token = value(&servers[0]).await;
     released(first, &servers).await;
     let second = acquire(&other).await;
     all_hold_for(&servers, Duration::ZERO).await;
     cut_power(&mut servers[..2], 2).await;
 
     refused(&one).await;
-    let error = eventually("the servers are asked", SOON, async || {
+    let error = eventually("the servers vote again", SOON, async || {
         let error = second.extend(LONG * 2).await.unwrap_err();
         (!matches!(error, ExtendError::Unavailable { .. })).then_some(error)
     });
@@ -288,15 +291,15 @@ async fn a_released_lock_that_comes_back_keeps_everybody_out_until_its_lease_is_
     assert!(matches!(error, ReleaseError::Expired { .. }), "{error}");
     refused(&one).await;
     for server in &servers[..2] {
-        assert_eq!(value(server).await, ghost);
+        assert_eq!(value(server).await, first_token);
         assert!(server.probe().await.time_to_live(KEY).await.unwrap() <= LONG);
     }
 }
 
-/// The counter is written in one transaction with the lock. It goes on at the time, not at what it
-/// was.
+/// The servers forget the counter together with the lock, because one transaction writes both. The next
+/// number continues from the server's clock, not from the old counter.
 #[tokio::test]
-async fn a_fencing_number_that_was_forgotten_is_not_given_to_the_next_holder() {
+async fn a_forgotten_fencing_number_is_not_issued_again() {
     for nodes in [1, 3] {
         let mut servers = Servers::start_with(&writing("no"), nodes).await;
         let locks = manager(&servers).await;
@@ -305,12 +308,12 @@ async fn a_fencing_number_that_was_forgotten_is_not_given_to_the_next_holder() {
         all_hold_for(&servers, Duration::ZERO).await;
         let known = first.fencing_token();
         first.release().await.unwrap();
-        let second = eventually("it is free", SOON, async || fenced().await.ok()).await;
+        let second = eventually("the lock is free", SOON, async || fenced().await.ok()).await;
         all_hold_for(&servers, Duration::ZERO).await;
         let forgotten = second.fencing_token();
         assert!(forgotten > known);
         cut_power(&mut servers, 1).await;
-        let next = eventually("it is free again", SOON, async || {
+        let next = eventually("the lock is free again", SOON, async || {
             manager(&servers).await.lock(KEY).expire(LONG).fenced().try_acquire().await.ok()
         })
         .await;

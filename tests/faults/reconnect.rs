@@ -1,4 +1,4 @@
-//! How often a node that is down is tried again.
+//! How often a manager reconnects to a node that is down.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A server that can be away: connections are accepted then, and answered with an error.
+/// A proxy in front of a server. While it is away, it accepts connections and answers with errors.
 struct Node {
     url: String,
     is_away: watch::Sender<bool>,
@@ -50,7 +50,7 @@ impl Node {
         self.is_away.send_replace(away);
     }
 
-    /// When the next `count` connections were made.
+    /// Waits for the next `count` connections. Returns when each was made.
     async fn next_attempts(&self, count: usize) -> Vec<Instant> {
         let begun = self.attempts.borrow().len();
         eventually("the node is tried again", Duration::from_secs(20), async || {
@@ -61,15 +61,15 @@ impl Node {
     }
 }
 
-/// Answers whatever is asked with errors, until the client closes the connection.
+/// Answers every command with errors until the client closes the connection.
 async fn refuse(mut client: TcpStream) {
-    let mut question = [0; 1024];
-    while let Ok(1..) = client.read(&mut question).await {
+    let mut command = [0; 1024];
+    while let Ok(1..) = client.read(&mut command).await {
         let _ = client.write_all("-ERR away\r\n".repeat(8).as_bytes()).await;
     }
 }
 
-/// A manager on three nodes, of which the last can be away.
+/// A manager on three nodes, the last of which is `node`.
 async fn manager(servers: &Servers, node: &Arc<Node>) -> LockManager {
     let urls = [servers[0].url(), servers[1].url(), node.url.clone()];
     LockManager::builder()
@@ -80,8 +80,8 @@ async fn manager(servers: &Servers, node: &Arc<Node>) -> LockManager {
         .unwrap()
 }
 
-/// With a pause that doubled for ever, these attempts would take minutes, and a server that comes back
-/// after an outage of minutes would not be used for as long again.
+/// If the pause doubled without limit, these attempts would take minutes. After an outage of minutes, the
+/// server would then stay unused for as long again.
 #[tokio::test]
 async fn a_node_that_stays_away_is_tried_several_times_a_second() {
     let servers = Servers::start(3).await;
@@ -93,8 +93,8 @@ async fn a_node_that_stays_away_is_tried_several_times_a_second() {
     locks.shutdown().await;
 }
 
-/// The first attempts after a break follow each other quickly, so that a short outage stays short. That
-/// holds for every outage, if the connection has lasted in between.
+/// The first attempts after a break follow each other quickly, so that a short outage stays short. Every
+/// outage begins with such attempts if the connection lasted in between.
 #[tokio::test]
 async fn a_node_that_goes_away_again_is_tried_as_quickly_as_the_first_time() {
     // Three pauses of 20, 40 and 80 ms, where the longest pause is 320 ms.
@@ -102,16 +102,16 @@ async fn a_node_that_goes_away_again_is_tried_as_quickly_as_the_first_time() {
     let servers = Servers::start(3).await;
     let node = Arc::new(Node::in_front_of(&servers[2]).await);
     let locks = manager(&servers, &node).await;
-    // Until the pauses have grown.
+    // Waits until the pauses have grown.
     node.set_away(true);
     node.next_attempts(8).await;
     let mut outages = Vec::new();
-    // A machine that is busy may stretch the pauses of an outage, but not shorten them.
+    // A busy machine may lengthen the pauses of an outage, but not shorten them.
     while outages.iter().all(|three_pauses| *three_pauses >= QUICK) {
         assert!(outages.len() < 10, "the first three pauses of each outage: {outages:?}");
         node.set_away(false);
         node.next_attempts(1).await;
-        // A connection that breaks within a second is followed by a longer pause.
+        // If a connection breaks within a second, a longer pause follows. So this connection lasts longer.
         tokio::time::sleep(Duration::from_millis(1500)).await;
         node.set_away(true);
         let attempts = node.next_attempts(4).await;

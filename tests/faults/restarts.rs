@@ -1,4 +1,4 @@
-//! Servers that are restarted, with and without their data, with and without the restart guard.
+//! Servers that restart with or without their data, with and without the restart guard.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -10,8 +10,7 @@ use redlock_core::{
 };
 use redlock_tests::{Logs, Proxy, RedisServer, Servers, eventually};
 
-/// The longest lease. Servers tell their uptime in whole seconds, so that the shortest useful one is
-/// of some.
+/// The longest lease. It lasts several seconds, because servers report their uptime in whole seconds.
 const LEASE: Duration = Duration::from_secs(3);
 const SOON: Duration = Duration::from_secs(20);
 const KEY: &str = "order:42";
@@ -36,9 +35,9 @@ async fn granted(locks: &LockManager) -> LockGuard {
     eventually("the lock is granted", SOON, async || try_acquire(locks).await.ok()).await
 }
 
-/// As soon as all servers vote: they were not started in the same second.
+/// Acquires the lock as soon as all servers vote. They did not start in the same second.
 async fn granted_by_all(locks: &LockManager, servers: &Servers) -> LockGuard {
-    eventually("all grant the lock", SOON, async || {
+    eventually("all servers grant the lock", SOON, async || {
         let guard = locks.lock(KEY).expire(LEASE).renew(true).try_acquire().await.ok()?;
         if servers.keys().await.len() == servers.len() {
             return Some(guard);
@@ -49,7 +48,7 @@ async fn granted_by_all(locks: &LockManager, servers: &Servers) -> LockGuard {
     .await
 }
 
-/// The reasons of the nodes that were not asked because they were restarted.
+/// Returns the failed votes of the nodes that were not asked because they had restarted.
 fn restarted(error: &LockError) -> Vec<NodeError> {
     let votes = error.votes().unwrap().iter();
     votes
@@ -64,8 +63,8 @@ async fn has_key(server: &RedisServer) -> bool {
     server.probe().await.time_to_live(KEY).await.is_some()
 }
 
-/// One holds the lock, its majority is killed and comes back without its data, another asks. Says
-/// whether the two believed in the lock at the same time.
+/// Restarts a majority without its data while a holder has the lock and `other` asks for it. Returns whether
+/// both had a valid lock at the same time.
 async fn restart_under_a_holder(mut servers: Servers, other: LockManager) -> bool {
     let one = builder(&servers).connect().await.unwrap();
     let holder = one.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
@@ -74,29 +73,29 @@ async fn restart_under_a_holder(mut servers: Servers, other: LockManager) -> boo
         server.restart().await;
     }
     let mut refusals = Vec::new();
-    let second = eventually("the other gets the lock", SOON, async || {
+    let second = eventually("the other manager gets the lock", SOON, async || {
         try_acquire(&other).await.map_err(|error| refusals.push(error)).ok()
     });
     let second = second.await;
     let overlap = holder.is_valid();
     if !overlap {
-        let told = refusals.iter().filter(|error| restarted(error).len() == killed);
-        assert!(told.count() > 0, "{refusals:?}");
+        let reported = refusals.iter().filter(|error| restarted(error).len() == killed);
+        assert!(reported.count() > 0, "{refusals:?}");
     }
     second.release().await.unwrap();
     overlap
 }
 
-/// Restarted without data, a majority grants a lock that is held. That it does without the guard is
-/// the proof that this test could see it.
+/// A majority that restarted without data grants a lock that is held. The overlap without the guard proves
+/// that this test can detect one.
 #[tokio::test]
-async fn a_majority_that_has_forgotten_the_holder_lets_a_second_one_in_unless_it_is_guarded() {
+async fn a_majority_that_forgot_the_holder_grants_a_second_one_unless_guarded() {
     for nodes in [1, 3] {
         let servers = Servers::start(nodes).await;
         let other = builder(&servers).connect().await.unwrap();
         assert!(restart_under_a_holder(servers, other).await, "{nodes} nodes, not guarded");
     }
-    // They wait for most of the time.
+    // Both runs mostly wait, so they run at the same time.
     let guarded_one = async |nodes| {
         let servers = Servers::start(nodes).await;
         let other = guarded(&servers).await;
@@ -105,14 +104,14 @@ async fn a_majority_that_has_forgotten_the_holder_lets_a_second_one_in_unless_it
     tokio::join!(guarded_one(1), guarded_one(3));
 }
 
-/// One after another, each back before the next is killed: a majority is up all the time.
+/// Each server is back before the next one is killed, so a majority is always up.
 #[tokio::test]
-async fn a_rolling_restart_inside_a_lease_does_not_let_a_second_one_in() {
+async fn a_rolling_restart_within_a_lease_grants_no_second_holder() {
     let mut servers = Servers::start(3).await;
     let (one, other) = (builder(&servers).connect().await.unwrap(), guarded(&servers).await);
     granted(&other).await.release().await.unwrap();
-    // A machine that is so busy that the lease is over before the last is back shows nothing.
-    let holder = eventually("all are restarted inside a lease", SOON * 3, async || {
+    // On a busy machine the lease may end before the last server is back. Such a round proves nothing.
+    let holder = eventually("all servers restart within a lease", SOON * 3, async || {
         let holder = granted(&one).await;
         for index in 0..3 {
             servers[index].restart().await;
@@ -126,9 +125,9 @@ async fn a_rolling_restart_inside_a_lease_does_not_let_a_second_one_in() {
     second.release().await.unwrap();
 }
 
-/// A service that is started together with its servers starts, and says what it waits for.
+/// A service that starts together with its servers can connect, and logs why no lock is granted yet.
 #[tokio::test]
-async fn servers_that_were_all_just_started_can_be_connected_to_and_grant_nothing_yet() {
+async fn connect_succeeds_on_freshly_started_servers_that_grant_no_lock_yet() {
     let logs = Logs::collect();
     let started = Instant::now();
     let servers = Servers::start(3).await;
@@ -148,10 +147,9 @@ async fn servers_that_were_all_just_started_can_be_connected_to_and_grant_nothin
     assert!(started.elapsed() > LEASE, "{:?}", started.elapsed());
 }
 
-/// A server that has kept its data, after a restart in order: its word on what it has counts, and
-/// what it has is removed.
+/// During its quarantine, a server that kept its data may still extend and release the locks that it has.
 #[tokio::test]
-async fn what_a_restarted_server_has_kept_is_extended_and_released() {
+async fn locks_that_a_restarted_server_kept_are_extended_and_released() {
     let mut servers = Vec::new();
     for _ in 0..3 {
         let options = RedisServer::options().directive("appendonly", "yes");
@@ -170,35 +168,36 @@ async fn what_a_restarted_server_has_kept_is_extended_and_released() {
     })
     .await;
     holder.release().await.unwrap();
-    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;
 }
 
-/// What a minority has forgotten stands on the others, and is set again when the guard permits.
+/// The other servers still have a lock that a minority forgot. The guard delays its restoration.
 #[tokio::test]
-async fn a_forgotten_lock_is_set_again_only_when_the_server_votes_again() {
+async fn a_forgotten_lock_is_restored_only_when_the_server_votes_again() {
     let mut servers = Servers::start(3).await;
     let locks = guarded(&servers).await;
     let holder = granted_by_all(&locks, &servers).await;
     let before = Instant::now();
     servers[2].restart().await;
-    eventually("it is set again", SOON, async || has_key(&servers[2]).await.then_some(())).await;
+    eventually("the lock is restored", SOON, async || has_key(&servers[2]).await.then_some(()))
+        .await;
     assert!(before.elapsed() > LEASE, "after {:?}", before.elapsed());
     assert!(holder.is_valid());
     holder.release().await.unwrap();
 }
 
-/// What a quorum has forgotten is lost, and the holder is told: nobody else gets it before its
-/// deadline all the same.
+/// The holder learns that its lock is lost. Even so, no other caller gets the lock before the holder's
+/// deadline.
 #[tokio::test]
-async fn a_holder_whose_lock_a_majority_has_forgotten_is_told() {
+async fn a_lock_that_a_majority_forgot_is_reported_as_lost() {
     let mut servers = Servers::start(3).await;
     let locks = guarded(&servers).await;
     let holder = granted_by_all(&locks, &servers).await;
     for server in &mut servers[..2] {
         server.restart().await;
     }
-    let error = eventually("the nodes are asked", SOON, async || {
+    let error = eventually("the nodes vote again", SOON, async || {
         let error = holder.extend(LEASE).await.err()?;
         (!matches!(error, ExtendError::Unavailable { .. })).then_some(error)
     });
@@ -207,9 +206,9 @@ async fn a_holder_whose_lock_a_majority_has_forgotten_is_told() {
     assert!(!holder.is_valid());
 }
 
-/// What is promoted has been running for long, and may not know who holds what.
+/// A promoted replica has been up for long, but may not know all locks.
 #[tokio::test]
-async fn a_server_that_has_taken_anothers_place_is_guarded_over_every_connection() {
+async fn a_promoted_server_is_quarantined_over_every_connection() {
     let servers = Servers::start(2).await;
     let all = guarded(&servers).await;
     granted_by_all(&all, &servers).await.release().await.unwrap();
@@ -242,9 +241,9 @@ async fn a_server_that_has_taken_anothers_place_is_guarded_over_every_connection
     guard.release().await.unwrap();
 }
 
-/// Without the right to INFO, a connection that has lasted for the longest lease is the proof.
+/// Without permission for `INFO`, a connection that has lasted for the longest lease proves the uptime.
 #[tokio::test]
-async fn a_server_that_does_not_tell_its_uptime_votes_when_its_connection_is_old_enough() {
+async fn a_server_with_unknown_uptime_votes_when_its_connection_is_old_enough() {
     let server = RedisServer::start().await;
     let mut probe = server.probe().await;
     probe.command::<()>(["ACL", "SETUSER", "default", "-info"]).await;
@@ -252,22 +251,22 @@ async fn a_server_that_does_not_tell_its_uptime_votes_when_its_connection_is_old
     let locks = guarded(&servers).await;
     for life in ["connected", "reconnected"] {
         let error = try_acquire(&locks).await.unwrap_err();
-        let told = restarted(&error);
-        let untold = matches!(told[..], [NodeError::Restarted { ago: None, .. }]);
-        assert!(untold, "{life}: {error}");
+        let reasons = restarted(&error);
+        let is_unknown = matches!(reasons[..], [NodeError::Restarted { ago: None, .. }]);
+        assert!(is_unknown, "{life}: {error}");
         assert!(error.to_string().contains("INFO"), "{error}");
         let refused = Instant::now();
         granted(&locks).await.release().await.unwrap();
         assert!(refused.elapsed() > LEASE / 2, "{life}");
         probe.command::<()>(["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
-        eventually("it has to wait again", SOON, async || {
+        eventually("the server is quarantined again", SOON, async || {
             restarted(&try_acquire(&locks).await.err()?).pop()
         })
         .await;
     }
 }
 
-/// Two leases are one too many: the guard would let go while the longer one is held.
+/// The quarantine would end while the longer lease is still held.
 #[tokio::test]
 async fn a_lease_that_is_longer_than_the_guard_is_an_error() {
     let node = MemoryNode::new();

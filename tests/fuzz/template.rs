@@ -1,8 +1,7 @@
-//! Any text as a template, any texts as its values: nothing panics, the templates that are read are
-//! those that the documentation allows and are written the same way, and different values give
-//! different keys.
+//! Parses any text as a template and renders it with any values. Nothing panics, exactly the documented
+//! templates are accepted, a template prints as its source, and different values give different keys.
 //!
-//! The tests of the workspace build this file too, with another source of inputs.
+//! The tests of `redlock-core` build this file, too, with another source of inputs.
 
 #![no_main]
 
@@ -28,7 +27,7 @@ libfuzzer_sys::fuzz_target!(|input: (&str, Values, Values)| {
     let one = render(&template, &names, &ones);
     for others in [shifted(&ones), others] {
         let other = render(&template, &names, &others);
-        // A value of a type may be written in several ways.
+        // A typed value can be written in several ways, so different texts may give the same key.
         if expected.iter().all(|(_, kind)| kind.is_none())
             && let (Ok(one), Ok(other)) = (&one, other)
         {
@@ -38,7 +37,7 @@ libfuzzer_sys::fuzz_target!(|input: (&str, Values, Values)| {
     }
 });
 
-/// The names and types in a template, read anew; `None` where it is not to be read.
+/// Parses the names and types in a template, independently of the library. Returns `None` if it is invalid.
 fn placeholders(source: &str) -> Option<Vec<(&str, Option<&str>)>> {
     let (mut all, mut separated, mut rest) = (Vec::new(), true, source);
     while let Some(character) = rest.chars().next() {
@@ -76,7 +75,7 @@ fn placeholders(source: &str) -> Option<Vec<(&str, Option<&str>)>> {
     (!source.is_empty()).then_some(all)
 }
 
-/// With the border between the first two moved by a character.
+/// Moves the first character of the second value to the end of the first.
 fn shifted([first, second, third]: &Values) -> Values {
     let mut rest = second.chars();
     let first = first.chars().chain(rest.next()).collect();

@@ -1,4 +1,4 @@
-//! Several processes of a service on the same servers, watched from outside.
+//! Several processes of a service use the same servers. The tests send requests and observe the processes.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -29,7 +29,7 @@ async fn example(servers: Option<&Servers>) -> Service {
     Service::start(env!("CARGO_BIN_EXE_index"), &environment).await
 }
 
-/// Checks that a refusal is one, and that it tells nothing that it should not.
+/// Checks the status, headers and body of a refusal, and that it contains none of the `secrets`.
 async fn check_refusal(response: Response, status: StatusCode, secrets: &[&str]) {
     assert_eq!(response.status(), status);
     let headers = response.headers();
@@ -45,7 +45,7 @@ async fn check_refusal(response: Response, status: StatusCode, secrets: &[&str])
     }
 }
 
-/// What became of many requests.
+/// Counts requests by their response.
 #[derive(Debug, Default)]
 struct Outcome {
     served: usize,
@@ -53,9 +53,9 @@ struct Outcome {
     unavailable: usize,
 }
 
-/// Sends all at once, again if nobody was served (the votes may have been split among so many), and
-/// checks the refusals.
-async fn crowd(urls: &[String], secrets: &[&str]) -> Outcome {
+/// Sends all requests at once and checks the refusals. Repeats this until a request is served, because the
+/// votes may be split among so many callers.
+async fn send_all(urls: &[String], secrets: &[&str]) -> Outcome {
     let client = client();
     let mut outcome = Outcome::default();
     while outcome.served == 0 {
@@ -78,7 +78,7 @@ async fn crowd(urls: &[String], secrets: &[&str]) -> Outcome {
 }
 
 #[tokio::test]
-async fn handlers_of_two_processes_never_run_at_once_and_the_refused_get_409() {
+async fn handlers_of_two_processes_never_overlap_and_refused_requests_get_409() {
     const REQUESTS: usize = 200;
     let servers = Servers::start(5).await;
     let dir = tempfile::tempdir().unwrap();
@@ -86,16 +86,16 @@ async fn handlers_of_two_processes_never_run_at_once_and_the_refused_get_409() {
     let services =
         [locked_service(&servers, &history).await, locked_service(&servers, &history).await];
 
-    // Both processes, and attribute and layer on the same key.
+    // Both processes, and both attribute and layer, use the same key.
     let urls = (0..REQUESTS).map(|request| {
         let front = ["attribute", "layer"][request / 2 % 2];
         services[request % 2].url(&format!("/{front}/42?hold_ms=5"))
     });
-    let outcome = crowd(&urls.collect::<Vec<_>>(), &["order:42", "127.0.0.1"]).await;
+    let outcome = send_all(&urls.collect::<Vec<_>>(), &["order:42", "127.0.0.1"]).await;
     assert_eq!(outcome.unavailable, 0, "{outcome:?}");
 
     let holds = holds(&history.events().unwrap());
-    assert_eq!(holds.len(), outcome.served, "who was refused ran, or who was served did not");
+    assert_eq!(holds.len(), outcome.served, "a refused handler ran, or a served one did not");
     assert!(holds.iter().all(|hold| hold.end - hold.start >= 5_000_000));
     let found = overlaps(&holds);
     assert!(found.is_empty(), "{found:#?}");
@@ -110,7 +110,7 @@ async fn waiting_requests_of_two_processes_are_all_served_one_after_another() {
     let services =
         [locked_service(&servers, &history).await, locked_service(&servers, &history).await];
     let urls = (0..REQUESTS).map(|request| services[request % 2].url("/waiting/42?hold_ms=5"));
-    let outcome = crowd(&urls.collect::<Vec<_>>(), &[]).await;
+    let outcome = send_all(&urls.collect::<Vec<_>>(), &[]).await;
     assert_eq!(outcome.served, REQUESTS, "{outcome:?}");
     let holds = holds(&history.events().unwrap());
     assert_eq!(holds.len(), REQUESTS);
@@ -120,7 +120,7 @@ async fn waiting_requests_of_two_processes_are_all_served_one_after_another() {
     assert!(found.is_empty(), "{found:#?}");
 }
 
-/// The checker is worth something: the same requests on two nodes apart do overlap.
+/// The same requests on two separate nodes do overlap, so the checker can detect an overlap.
 #[tokio::test]
 async fn without_a_common_node_the_checker_finds_overlaps() {
     let (one, other) = tokio::join!(Servers::start(1), Servers::start(1));
@@ -128,7 +128,7 @@ async fn without_a_common_node_the_checker_finds_overlaps() {
     let history = History::at(dir.path().join("history"));
     let services = [locked_service(&one, &history).await, locked_service(&other, &history).await];
     let urls = (0..20).map(|request| services[request % 2].url("/waiting/42?hold_ms=5"));
-    let outcome = crowd(&urls.collect::<Vec<_>>(), &[]).await;
+    let outcome = send_all(&urls.collect::<Vec<_>>(), &[]).await;
     assert_eq!(outcome.served, 20, "{outcome:?}");
     assert!(!overlaps(&holds(&history.events().unwrap())).is_empty());
 }
@@ -162,7 +162,7 @@ async fn with_three_of_five_nodes_down_requests_get_503_and_are_served_again_wit
     servers[2].thaw();
     let back = Instant::now();
     let url = service.url(paths[0]);
-    eventually("served again", SOON, async || {
+    eventually("requests are served again", SOON, async || {
         let status = client.post(&url).send().await.unwrap().status();
         (status == StatusCode::OK).then_some(())
     })
@@ -170,8 +170,8 @@ async fn with_three_of_five_nodes_down_requests_get_503_and_are_served_again_wit
     assert!(back.elapsed() < Duration::from_secs(1), "{:?}", back.elapsed());
 }
 
-/// A line of the example's log that says that a handler begins or ends; sorted by time, an end
-/// before a beginning of the same microsecond.
+/// Reads from the examples' logs when handlers began (`true`) and ended (`false`). The events are sorted by
+/// time, an end before a beginning in the same microsecond.
 fn events(services: &[Service]) -> Vec<(String, bool)> {
     let mut events: Vec<_> = services
         .iter()
@@ -186,9 +186,9 @@ fn events(services: &[Service]) -> Vec<(String, bool)> {
     events
 }
 
-/// The example's own log is the witness here. It has the default of 50 ms for the nodes' answers, so
-/// on a busy machine some requests find that these took too long; they must not run either. With
-/// more time for the nodes nobody does, as the test of the locked service demands.
+/// Searches the example's own log for overlaps. The example has the default node timeout of 200 ms, so
+/// on a busy machine some requests are unavailable; their handlers must not run either. The locked service
+/// has a longer timeout, and its test allows no unavailable request.
 #[tokio::test]
 async fn two_processes_of_the_example_never_pay_an_order_twice_at_once() {
     const REQUESTS: usize = 200;
@@ -197,17 +197,17 @@ async fn two_processes_of_the_example_never_pay_an_order_twice_at_once() {
     let urls = (0..REQUESTS)
         .map(|request| services[request % 2].url("/orders/42/pay?hold_ms=5"))
         .collect::<Vec<_>>();
-    let outcome = crowd(&urls, &["order:42", "127.0.0.1"]).await;
+    let outcome = send_all(&urls, &["order:42", "127.0.0.1"]).await;
     let answered = outcome.served + outcome.contended + outcome.unavailable;
     assert_eq!(answered % REQUESTS, 0, "a request without an answer: {outcome:?}");
     let events = events(&services);
     assert_eq!(events.len(), outcome.served * 2, "{events:#?}");
     for (index, (_, begins)) in events.iter().enumerate() {
-        assert_eq!(*begins, index % 2 == 0, "two at once: {events:#?}");
+        assert_eq!(*begins, index % 2 == 0, "two handlers at once: {events:#?}");
     }
 }
 
-/// What the README shows by curl.
+/// Sends the requests that the README shows with curl.
 #[tokio::test]
 async fn every_route_of_the_example_is_locked_by_its_key() {
     let service = example(None).await;
@@ -228,7 +228,7 @@ async fn every_route_of_the_example_is_locked_by_its_key() {
         let mut first = Box::pin(first);
         tokio::select! {
             response = &mut first => panic!("{path}: {response:?}"),
-            () = eventually("the first is inside", SOON, async || {
+            () = eventually("the first handler is running", SOON, async || {
                 (service.log().matches(" begins").count() > before).then_some(())
             }) => {}
         }
@@ -237,7 +237,7 @@ async fn every_route_of_the_example_is_locked_by_its_key() {
         if let Some(other) = other {
             assert_eq!(send(other).await.unwrap().status(), StatusCode::OK, "{other}");
         }
-        // The client goes away, and its lock with it.
+        // The client disconnects, which releases its lock.
         drop(first);
         eventually("the lock is free", SOON, async || {
             (send(same).await.unwrap().status() == StatusCode::OK).then_some(())
@@ -246,7 +246,7 @@ async fn every_route_of_the_example_is_locked_by_its_key() {
     }
 }
 
-async fn a_signal_releases_what_is_held(interrupt: bool) {
+async fn a_signal_releases_held_locks(interrupt: bool) {
     let servers = Servers::start(5).await;
     let mut service = example(Some(&servers)).await;
     let client = client();
@@ -259,22 +259,22 @@ async fn a_signal_releases_what_is_held(interrupt: bool) {
 
     let status = if interrupt { service.interrupt().await } else { service.terminate().await };
     assert!(status.success(), "{status}: {}", service.log());
-    assert_eq!(servers.keys().await, [""; 0], "a lock is left to run out");
+    assert_eq!(servers.keys().await, [""; 0], "a lock was not released");
     // Its handler ended with the process.
     assert!(held.await.unwrap().is_err());
 }
 
 #[tokio::test]
-async fn sigterm_ends_the_example_and_releases_what_is_held() {
-    a_signal_releases_what_is_held(false).await;
+async fn sigterm_ends_the_example_and_releases_held_locks() {
+    a_signal_releases_held_locks(false).await;
 }
 
 #[tokio::test]
-async fn ctrl_c_ends_the_example_and_releases_what_is_held() {
-    a_signal_releases_what_is_held(true).await;
+async fn ctrl_c_ends_the_example_and_releases_held_locks() {
+    a_signal_releases_held_locks(true).await;
 }
 
-/// With nothing under way, it does not wait for the end of its patience.
+/// Without requests or releases in progress, the example does not wait for its shutdown timeout.
 #[tokio::test]
 async fn an_idle_example_ends_at_once() {
     let mut service = example(None).await;
@@ -284,7 +284,7 @@ async fn an_idle_example_ends_at_once() {
 }
 
 #[tokio::test]
-async fn the_example_says_why_it_cannot_start() {
+async fn the_example_prints_why_it_cannot_start() {
     let mut servers = Servers::start(1).await;
     servers[0].kill();
     let output = std::process::Command::new(env!("CARGO_BIN_EXE_index"))
@@ -292,6 +292,6 @@ async fn the_example_says_why_it_cannot_start() {
         .output()
         .unwrap();
     assert!(!output.status.success());
-    let words = String::from_utf8(output.stderr).unwrap();
-    assert!(words.contains(&servers[0].port().to_string()), "{words}");
+    let message = String::from_utf8(output.stderr).unwrap();
+    assert!(message.contains(&servers[0].port().to_string()), "{message}");
 }

@@ -1,4 +1,4 @@
-//! The statement by which a database refuses a holder that comes late.
+//! The SQL statement by which a database refuses a late holder.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -16,7 +16,7 @@ async fn deposit(service: &str, amount: u32, hold_ms: u32) -> (u16, String) {
     (response.status().as_u16(), response.text().await.unwrap())
 }
 
-/// Two services over one database, and one Redis.
+/// Two services that share a database and a Redis server.
 struct World {
     sleeper: Service,
     other: Service,
@@ -25,7 +25,7 @@ struct World {
 }
 
 impl World {
-    /// Says why not, where there is no PostgreSQL.
+    /// Starts everything. Returns the reason if PostgreSQL is missing.
     async fn start() -> Result<Self, String> {
         let postgres = Postgres::start().await?;
         let redis = RedisServer::start().await;
@@ -36,11 +36,11 @@ impl World {
         Ok(Self { sleeper, other, _postgres: postgres, _redis: redis })
     }
 
-    /// Begins a deposit at the one that sleeps, and freezes it when it has read the balance.
+    /// Begins a deposit at `sleeper`, and freezes that process when it has read the balance.
     async fn sleep_in_a_deposit(&self, amount: u32) -> JoinHandle<(u16, String)> {
         let url = self.sleeper.url(DEPOSIT);
         let late = tokio::spawn(async move { deposit(&url, amount, 500).await });
-        eventually("it has read the balance", SOON, async || {
+        eventually("the sleeper has read the balance", SOON, async || {
             self.sleeper.log().contains("account 1 has 100").then_some(())
         })
         .await;
@@ -49,8 +49,8 @@ impl World {
     }
 }
 
-/// Kleppmann's example with real processes: one reads, is stopped past its lease, and writes after
-/// another has written.
+/// Kleppmann's example with real processes: a holder reads, is stopped past its lease, and writes after its
+/// successor has written.
 #[tokio::test]
 async fn a_holder_that_slept_past_its_lease_cannot_overwrite_its_successor() {
     let world = match World::start().await {
@@ -72,8 +72,8 @@ async fn a_holder_that_slept_past_its_lease_cannot_overwrite_its_successor() {
     assert_eq!(deposit(&url, 1, 0).await, (200, "account 1 has 108\n".into()));
 }
 
-/// The same, but it wakes up when the other has read and not yet written: the check in the transaction
-/// that writes would come too late for one of them.
+/// Kleppmann's example again, but the late holder continues when its successor has read and not yet written.
+/// If only the writing transaction checked the number, the check would be too late for one of the two.
 #[tokio::test]
 async fn a_holder_that_slept_past_its_lease_cannot_write_after_its_successor_has_read() {
     let world = match World::start().await {

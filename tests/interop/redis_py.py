@@ -1,4 +1,4 @@
-"""Does what it is told, line by line, with the Lock of redis-py; answers each line with one."""
+"""Executes the order in each input line with the Lock of redis-py, and answers it with one line."""
 
 import sys
 

@@ -1,4 +1,4 @@
-//! Other libraries' locks on the same servers: a lock of theirs is respected by us, ours by them.
+//! Locks of redis-py and rslock on the same servers: each library respects the locks of the others.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -17,13 +17,13 @@ async fn left(server: &RedisServer, key: &str) -> Duration {
     server.probe().await.time_to_live(key).await.unwrap()
 }
 
-/// Whether so much is left of a lease that it was `asked` a moment ago.
+/// Returns whether `left` is the rest of a lease of `asked` that began a moment ago.
 fn is_fresh(left: Duration, asked: Duration) -> bool {
     left <= asked && left + SOON > asked
 }
 
-/// A Python process with redis-py. `None` where there is no Python with it, which is said aloud, or is
-/// a failure in CI.
+/// Starts a Python process with redis-py. If redis-py is missing, prints a message and returns `None`, or
+/// panics in CI.
 fn redis_py(port: u16) -> Option<Peer> {
     let python = env::var("REDLOCK_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let import = Command::new(&python).args(["-c", "import redis.lock"]).output();
@@ -81,7 +81,7 @@ async fn redis_py_waits_for_our_lock() {
 }
 
 #[tokio::test]
-async fn neither_we_nor_redis_py_release_the_others_lock() {
+async fn neither_we_nor_redis_py_release_a_lock_of_the_other() {
     let Some((servers, locks, mut python)) = with_redis_py().await else { return };
     let short = Duration::from_millis(100);
     let late = locks.lock(KEY).expire(short).try_acquire().await.unwrap();
@@ -98,7 +98,7 @@ async fn neither_we_nor_redis_py_release_the_others_lock() {
     guard.release().await.unwrap();
 }
 
-/// Attempts only once.
+/// A manager of rslock that makes only one attempt.
 fn rslock(servers: &Servers) -> rslock::LockManager {
     let mut locks = rslock::LockManager::new(servers.urls());
     locks.set_retry(1, Duration::from_millis(1));
@@ -138,11 +138,11 @@ async fn rslock_and_we_respect_each_other(count: usize) {
     let waiting = tokio::spawn(ours.lock(KEY).expire(LONG).wait_time(LONG).acquire());
     theirs.unlock(&lock).await;
     let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
-    // A second release of theirs does not touch ours.
+    // A second release by rslock does not remove our lock.
     theirs.unlock(&lock).await;
     assert!(theirs.lock(KEY, LONG).await.is_err());
     guard.release().await.unwrap();
-    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;
 }
 

@@ -1,4 +1,4 @@
-//! A Java process with an `RLock` of Redisson and we: each is refused, and woken up, by the other.
+//! A Java process with Redisson's `RLock` and this library exclude and wake each other.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -13,11 +13,11 @@ use redlock_tests::{Nodes, Peer, Probe, RedisServer, Servers, eventually};
 const LONG: Duration = Duration::from_secs(300);
 const MINUTE: Duration = Duration::from_secs(60);
 const SOON: Duration = Duration::from_secs(10);
-/// A waiter that is not woken up asks at the earliest after 250 ms.
+/// A waiter within this time was woken by a message, because it polls after 250 ms at the earliest.
 const WOKEN: Duration = Duration::from_millis(125);
 const KEY: &str = "order:42";
 
-/// The directory with Redisson and the Java program; made at the first use, which takes a while.
+/// Returns the directory with Redisson and the Java program. The first call creates it, which takes a while.
 fn prepared() -> Result<&'static Path, String> {
     static PREPARED: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let prepare = || {
@@ -32,8 +32,8 @@ fn prepared() -> Result<&'static Path, String> {
     PREPARED.get_or_init(prepare).as_deref().map_err(Clone::clone)
 }
 
-/// A manager in the dialect of Redisson, and a Java process, on one server. `None` where there is no
-/// JDK or no Maven, or Redisson cannot be downloaded, which is said aloud, or is a failure in CI.
+/// Starts a server, a manager in the Redisson dialect, and a Java process. If the JDK or Maven is missing or
+/// Redisson cannot be downloaded, prints a message and returns `None`, or panics in CI.
 async fn with_redisson() -> Option<(Servers, LockManager, Peer)> {
     let directory = match prepared() {
         Ok(directory) => directory,
@@ -48,7 +48,7 @@ async fn with_redisson() -> Option<(Servers, LockManager, Peer)> {
     let Nodes::Redisson(nodes) = nodes else { unreachable!() };
     let Nodes::Redis(servers) = *nodes else { unreachable!() };
     let mut java = Command::new("java");
-    // Starts faster.
+    // These options make Java start faster.
     java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"]);
     java.arg(format!("{0}:{0}/*", directory.display()));
     let mut peer = Peer::start(java.args(["RedissonPeer", &servers[0].port().to_string()]));
@@ -60,16 +60,16 @@ async fn left(server: &RedisServer, key: &str) -> Duration {
     server.probe().await.time_to_live(key).await.unwrap()
 }
 
-/// Whether so much is left of a lease that it was `asked` a moment ago.
+/// Returns whether `left` is the rest of a lease of `asked` that began a moment ago.
 fn is_fresh(left: Duration, asked: Duration) -> bool {
     left <= asked && left + SOON > asked
 }
 
-/// Waits until somebody listens for the release of the lock, and has been refused once more since:
-/// what wakes him then is the message. A refusal asks for the time to live, and nothing else that is
-/// done since the last `reset_calls` does.
+/// Waits until a waiter has subscribed to the release of the lock and was refused once more. From then on
+/// only the message wakes it. The refusals are counted by `PTTL`, which no other command since the last
+/// `reset_calls` uses.
 async fn until_it_sleeps(probe: &mut Probe, channel: &str) {
-    eventually("somebody sleeps", SOON, async || {
+    eventually("the waiter sleeps", SOON, async || {
         let listeners: (String, u64) = probe.command(["PUBSUB", "NUMSUB", channel]).await;
         let refusals = probe.calls().await.get("pttl").copied();
         (listeners.1 == 1 && refusals >= Some(2)).then_some(())
@@ -85,14 +85,14 @@ async fn we_respect_an_rlock() {
     let error = locks.lock(KEY).try_acquire().await.unwrap_err();
     let LockError::Contended { remaining: Some(remaining), .. } = error else { panic!("{error}") };
     assert!(is_fresh(remaining, MINUTE), "{remaining:?}");
-    // Held twice, it takes two releases.
+    // A lock that is held twice needs two releases.
     assert_eq!(java.ask(&format!("lock {KEY} 0 60000")), "acquired");
     assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
     assert!(locks.lock(KEY).try_acquire().await.unwrap_err().is_contended());
     assert_eq!(java.ask(&format!("unlock {KEY}")), "released");
     locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
 
-    // A lease of -1: Redisson's default, renewed, which is ours too.
+    // A lease of -1 is Redisson's default lease, which it renews. It is the default of this library, too.
     let default = Duration::from_secs(30);
     assert_eq!(java.ask(&format!("lock {KEY} 0 -1")), "acquired");
     let error = locks.lock(KEY).try_acquire().await.unwrap_err();
@@ -120,7 +120,7 @@ async fn an_rlock_respects_our_lock() {
 }
 
 #[tokio::test]
-async fn the_unlock_of_an_rlock_wakes_us() {
+async fn the_unlock_of_an_rlock_wakes_our_waiter() {
     let Some((servers, locks, mut java)) = with_redisson().await else { return };
     let mut probe = servers[0].probe().await;
     let mut fastest = Duration::MAX;
@@ -159,7 +159,7 @@ async fn our_release_wakes_an_rlock() {
         until_it_sleeps(&mut probe, channel).await;
         let released = Instant::now();
         guard.release().await.unwrap();
-        // Without a message it sleeps until the lease is over.
+        // Without a message the Java process sleeps until the lease ends.
         assert_eq!(java.answer(), "acquired");
         assert!(released.elapsed() < SOON, "{:?}", released.elapsed());
         assert!(locks.lock(key).try_acquire().await.unwrap_err().is_contended());
@@ -167,15 +167,15 @@ async fn our_release_wakes_an_rlock() {
     }
 }
 
-/// Invariant 2, only the owner releases.
+/// Only the owner releases.
 #[tokio::test]
-async fn neither_we_nor_redisson_release_the_others_lock() {
+async fn neither_we_nor_redisson_release_a_lock_of_the_other() {
     let Some((servers, locks, mut java)) = with_redisson().await else { return };
     let late = locks.lock(KEY).expire(Duration::from_millis(100)).try_acquire().await.unwrap();
     assert_eq!(java.ask(&format!("lock {KEY} 10000 300")), "acquired");
     let error = late.release().await.unwrap_err();
     assert!(matches!(error, ReleaseError::Expired { .. }), "{error}");
-    // That of Java runs out as well, and then it is late.
+    // The lock of the Java process expires, too, so its release is late.
     let waiting = locks.lock(KEY).expire(LONG).wait_time(LONG).acquire();
     let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
     assert_eq!(java.ask(&format!("unlock {KEY}")), "not owned");

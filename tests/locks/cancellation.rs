@@ -1,5 +1,5 @@
-//! Every future of the library, dropped after every poll: nothing is left behind (invariants 6 and 9).
-//! No key, no task, no connection, no subscription, no place in a line.
+//! Drops every future of the library after every poll. No key, task, connection, subscription or place in a
+//! wait queue is left behind (an abandoned attempt leaves nothing behind; dropping is always safe).
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -11,10 +11,10 @@ use redlock_axum::redis_lock;
 use redlock_core::{FencedGuard, LockError, LockGuard, LockManager, LockRequest, RunError, scope};
 use redlock_tests::{Moment, Nodes, Traces, drop_after, on_each_kind_of_nodes};
 
-/// Longer than any test: what is gone before was released.
+/// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(20);
-/// Over as soon as it is waited for.
+/// A lease, minimum hold or wait time that ends while a test runs.
 const BRIEF: Duration = Duration::from_millis(30);
 const KEY: &str = "order:42";
 
@@ -36,47 +36,50 @@ on_each_kind_of_nodes! {
         acquire_behind_a_caller_of_this_process,
         acquire_fenced_behind_another_process,
         acquire_fenced_behind_a_caller_of_this_process,
-        acquire_until_the_time_is_over,
+        acquire_until_wait_time_ends,
         release,
         release_fenced,
-        release_to_the_next_in_line,
+        release_to_the_next_waiter,
         extend,
-        extend_by_a_lease,
+        extend_through_a_handle,
         lost,
         shutdown,
         a_scope_with_several_locks,
         a_locked_function,
-        a_locked_function_that_stops_when_its_lock_is_lost,
+        a_locked_function_that_aborts_on_loss,
     ]
 }
 
-/// Two processes on the same nodes, which stay.
+/// Nodes and two managers that stand for two processes. They live as long as the test.
 struct Scene {
     nodes: Nodes,
     locks: LockManager,
     other: LockManager,
 }
 
-/// What is polled so often and dropped then.
+/// The point at which a future is dropped: after `polls` polls, at `moment`.
 #[derive(Debug, Clone, Copy)]
 struct Cut {
     polls: usize,
     moment: Moment,
+    /// Selects the options of the request.
     variant: usize,
 }
 
 impl Cut {
+    /// Polls `future` up to the drop point. Returns its output if it completes earlier.
     async fn off<F: Future>(self, future: F) -> Option<F::Output> {
         drop_after(self.polls, self.moment, future).await
     }
 }
 
+/// Resolves to true if the tested future completed before it was dropped.
 type Done<'a> = Pin<Box<dyn Future<Output = bool> + 'a>>;
 
-/// Cuts a future off after each number of polls, until it has come to its end by itself, and looks for
-/// what is left each time.
+/// Drops the future after 0, 1, 2, .. polls until it completes before the drop. Checks each time that nothing
+/// is left behind.
 async fn at_every_poll(nodes: Nodes, future: for<'a> fn(&'a Scene, Cut) -> Done<'a>) {
-    // A caller that was left in the line would take the only place.
+    // A dropped waiter that stayed in the queue would take its only place.
     let manager = async || nodes.builder().max_waiters(1).connect().await.unwrap();
     let (locks, other) = (manager().await, manager().await);
     let scene = Scene { nodes, locks, other };
@@ -89,18 +92,18 @@ async fn at_every_poll(nodes: Nodes, future: for<'a> fn(&'a Scene, Cut) -> Done<
                 let done = tokio::time::timeout(SOON, future(&scene, cut)).await.unwrap();
                 traces.are_gone(&format!("{cut:?}")).await;
                 is_free(&scene).await;
-                traces.are_gone("a lock that is free").await;
+                traces.are_gone("acquiring the free lock").await;
                 if done {
                     assert!(polls > 0);
                     break;
                 }
-                assert!(polls < 100, "it never ends");
+                assert!(polls < 100, "the future never completes");
             }
         }
     }
 }
 
-/// Both processes get the lock at once, although they would wait.
+/// Checks that the lock is free: both managers acquire and release it.
 async fn is_free(scene: &Scene) {
     for locks in [&scene.locks, &scene.other] {
         let request = locks.lock(KEY).expire(LONG).wait_time(SOON);
@@ -110,7 +113,7 @@ async fn is_free(scene: &Scene) {
 
 const VARIANTS: usize = 4;
 
-/// The options that change what happens while a lock is held or released.
+/// A request with options that change how its lock is held and released.
 fn request(locks: &LockManager, variant: usize) -> LockRequest {
     let request = locks.lock(KEY).wait_time(LONG);
     match variant {
@@ -125,7 +128,7 @@ async fn held(locks: &LockManager, variant: usize) -> LockGuard {
     request(locks, variant).try_acquire().await.unwrap()
 }
 
-/// A lock that is lost soon, acquired again where the attempt of a busy machine took longer than its lease.
+/// A lock that is soon lost. Repeats an attempt that takes longer than the lease on a busy machine.
 async fn held_briefly(locks: &LockManager, fenced: bool) -> LockGuard {
     loop {
         let request = locks.lock(KEY).expire(BRIEF);
@@ -136,7 +139,7 @@ async fn held_briefly(locks: &LockManager, fenced: bool) -> LockGuard {
         };
         match acquired {
             Err(LockError::TimedOut { .. } | LockError::Unavailable { .. }) => {}
-            // The nodes had removed it before its number was confirmed.
+            // The lease ended before the fencing number was confirmed.
             Err(LockError::Contended { .. }) if fenced => {}
             acquired => return acquired.unwrap(),
         }
@@ -190,17 +193,18 @@ fn acquire_in_a_scope(scene: &Scene, cut: Cut) -> Done<'_> {
     }))
 }
 
-/// Waits behind `holder`, which lets go as soon as the waiting has begun: between two polls, so that
-/// what wakes the waiting one is never seen by it, or right before the next one.
+/// Waits behind `holder`, which releases the lock once the wait has begun. With [`Moment::WhenWoken`] the
+/// release falls between two polls, so that a dropped waiter never sees its wake-up. With
+/// [`Moment::AtOnce`] it comes right before the next poll.
 async fn behind<T>(
     holder: LockGuard,
     cut: Cut,
     acquire: impl Future<Output = Result<T, LockError>>,
 ) -> bool {
     if cut.moment == Moment::WhenWoken {
-        let letting_go = tokio::spawn(async { drop(holder) });
+        let release_task = tokio::spawn(async { drop(holder) });
         let done = cut.off(acquire).await.is_some_and(|acquired| acquired.is_ok());
-        letting_go.await.unwrap();
+        release_task.await.unwrap();
         return done;
     }
     let (mut holder, mut polled) = (Some(holder), 0);
@@ -209,7 +213,7 @@ async fn behind<T>(
         poll_fn(|cx| {
             polled += 1;
             if polled == 1 {
-                // The next poll is not to depend on how it waits.
+                // Schedules the next poll, so that it does not depend on how the waiter waits.
                 cx.waker().wake_by_ref();
             } else {
                 drop(holder.take());
@@ -243,7 +247,7 @@ fn acquire_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
     })
 }
 
-/// It is handed over, and its new number confirmed.
+/// The lock is handed over inside the process, and its new fencing number is confirmed.
 fn acquire_fenced_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let holder = request(&scene.locks, 0).fenced().try_acquire().await.unwrap();
@@ -253,7 +257,7 @@ fn acquire_fenced_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Do
     })
 }
 
-fn acquire_until_the_time_is_over(scene: &Scene, cut: Cut) -> Done<'_> {
+fn acquire_until_wait_time_ends(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let locks = if cut.variant.is_multiple_of(2) { &scene.locks } else { &scene.other };
         let _holder = held(locks, 0).await;
@@ -276,7 +280,7 @@ fn release_fenced(scene: &Scene, cut: Cut) -> Done<'_> {
     })
 }
 
-fn release_to_the_next_in_line(scene: &Scene, cut: Cut) -> Done<'_> {
+fn release_to_the_next_waiter(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let guard = held(&scene.locks, cut.variant).await;
         let next = tokio::spawn(request(&scene.locks, 0).acquire());
@@ -291,18 +295,18 @@ fn extend(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let guard = held(&scene.locks, cut.variant).await;
         let done = cut.off(guard.extend(LONG)).await.is_some_and(|extended| extended.is_ok());
-        assert!(guard.is_valid(), "an extension that nobody waits for is not a release");
+        assert!(guard.is_valid(), "an abandoned extension must not release the lock");
         done
     })
 }
 
-fn extend_by_a_lease(scene: &Scene, cut: Cut) -> Done<'_> {
+fn extend_through_a_handle(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move {
         let guard = held(&scene.locks, cut.variant).await;
-        let lease = guard.handle();
-        let extension = lease.extend(LONG);
+        let handle = guard.handle();
+        let extension = handle.extend(LONG);
         if cut.moment == Moment::AtOnce {
-            // Under way while the lock is released.
+            // The extension may still be pending when the guard releases the lock.
             let done = cut.off(extension).await.is_some_and(|extended| extended.is_ok());
             drop(guard);
             done
@@ -380,6 +384,6 @@ fn a_locked_function(scene: &Scene, cut: Cut) -> Done<'_> {
     })
 }
 
-fn a_locked_function_that_stops_when_its_lock_is_lost(scene: &Scene, cut: Cut) -> Done<'_> {
+fn a_locked_function_that_aborts_on_loss(scene: &Scene, cut: Cut) -> Done<'_> {
     Box::pin(async move { cut.off(stopped(&scene.locks)).await.is_some_and(|done| done.is_ok()) })
 }

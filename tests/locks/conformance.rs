@@ -1,6 +1,5 @@
-//! What every kind of nodes has to do alike. Each behaviour runs on one node and on five, in memory,
-//! on nodes that are written against the public trait, and on real servers, in the plain dialect and in
-//! that of Redisson.
+//! Behaviours that all kinds of nodes share. Each runs on one node and on several: in memory, on nodes that
+//! are written against the public trait, and on real servers, in the plain and in the Redisson dialect.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -12,11 +11,11 @@ use futures_util::FutureExt as _;
 use redlock_core::{ExtendError, LockError, LockManager, ReleaseError, Vote};
 use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
 
-/// Longer than any test: what is gone before was released.
+/// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
-/// Short enough to wait for, long enough to do something before.
+/// A lease whose end a test can wait for, but long enough to act before it ends.
 const SHORT: Duration = Duration::from_millis(150);
-/// For what should happen at once, on a machine that is busy.
+/// Deadline for actions that take no time on an idle machine.
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
 
@@ -37,34 +36,34 @@ on_each_kind_of_nodes! {
         redis_x5_redisson: Nodes::redis(5).await.redisson(),
     ]
     [
-        a_held_lock_excludes_other_managers_and_the_own_one,
+        a_held_lock_excludes_its_own_and_other_managers,
         different_keys_do_not_exclude_each_other,
         a_released_lock_is_gone_from_every_node,
         a_dropped_guard_releases,
         a_lock_frees_itself_when_its_lease_runs_out,
-        a_late_release_says_expired_and_leaves_the_next_holder_alone,
-        the_lease_on_the_nodes_is_the_one_asked_for,
-        remaining_is_less_than_the_lease_and_falls,
+        a_late_release_returns_expired_and_keeps_the_next_holders_lock,
+        the_nodes_store_the_requested_lease,
+        remaining_is_less_than_the_lease_and_decreases,
         an_extended_lease_lasts_longer_and_is_never_shortened,
         an_expired_lock_cannot_be_extended,
         a_lease_without_expire_is_renewed,
-        an_expire_of_its_own_is_renewed_on_request_only,
-        a_lost_lock_says_so,
+        a_lease_with_expire_is_renewed_only_on_request,
+        a_lost_lock_reports_its_loss,
         a_released_lock_is_not_lost,
-        a_refusal_tells_how_long_the_holder_may_stay_and_what_each_node_said,
-        an_attempt_does_not_wait,
+        a_refusal_reports_the_remaining_lease_and_each_vote,
+        acquire_without_wait_time_and_try_acquire_do_not_wait,
         waiting_ends_at_wait_time,
-        a_waiting_caller_gets_the_lock_when_it_is_released,
-        a_waiting_caller_gets_the_lock_when_the_holder_is_gone_for_good,
+        a_waiter_gets_the_lock_when_it_is_released,
+        a_waiter_gets_the_lock_when_the_lease_of_a_crashed_holder_ends,
         prefixes_keep_applications_apart,
-        shutdown_releases_what_is_held_and_refuses_what_comes,
-        wrong_options_are_errors_and_no_node_is_asked,
-        of_many_callers_one_at_a_time_is_inside,
+        shutdown_releases_held_locks_and_refuses_new_requests,
+        invalid_options_and_keys_are_errors,
+        only_one_of_many_callers_holds_the_lock_at_a_time,
     ]
 }
 
-/// Invariant 1: contended means not held.
-async fn a_held_lock_excludes_other_managers_and_the_own_one(nodes: Nodes) {
+/// A contended lock is an error for the caller (no work without the lock).
+async fn a_held_lock_excludes_its_own_and_other_managers(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
     let guard = one.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     assert_eq!(guard.key().as_str(), KEY);
@@ -93,7 +92,7 @@ async fn a_released_lock_is_gone_from_every_node(nodes: Nodes) {
     nodes.become_empty().await;
 }
 
-/// Invariant 9, dropping is always safe; rslock keeps the key until its time is over.
+/// Dropping is always safe. rslock keeps the key until its lease ends.
 async fn a_dropped_guard_releases(nodes: Nodes) {
     let locks = nodes.manager().await;
     drop(locks.lock(KEY).expire(LONG).try_acquire().await.unwrap());
@@ -101,7 +100,7 @@ async fn a_dropped_guard_releases(nodes: Nodes) {
     locks.lock(KEY).expire(LONG).try_acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Invariant 4, no lock without a deadline: its holder may have crashed.
+/// Every lock has a deadline, because its holder may crash.
 async fn a_lock_frees_itself_when_its_lease_runs_out(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
     let guard = one.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
@@ -114,8 +113,8 @@ async fn a_lock_frees_itself_when_its_lease_runs_out(nodes: Nodes) {
     assert!(next.is_valid());
 }
 
-/// Invariant 2, only the owner releases; a blind DEL would remove the next holder's lock.
-async fn a_late_release_says_expired_and_leaves_the_next_holder_alone(nodes: Nodes) {
+/// Only the owner releases: an unconditional `DEL` would remove the next holder's lock.
+async fn a_late_release_returns_expired_and_keeps_the_next_holders_lock(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
     let late = one.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
     let dropped = one.lock("other").expire(SHORT).try_acquire().await.unwrap();
@@ -137,7 +136,7 @@ async fn a_late_release_says_expired_and_leaves_the_next_holder_alone(nodes: Nod
     next_other.release().await.unwrap();
 }
 
-async fn the_lease_on_the_nodes_is_the_one_asked_for(nodes: Nodes) {
+async fn the_nodes_store_the_requested_lease(nodes: Nodes) {
     let locks = nodes.builder().expire(Duration::from_secs(77)).connect().await.unwrap();
     let _own = locks.lock("own").expire(LONG).try_acquire().await.unwrap();
     let _default = locks.lock("default").try_acquire().await.unwrap();
@@ -150,8 +149,8 @@ async fn the_lease_on_the_nodes_is_the_one_asked_for(nodes: Nodes) {
     }
 }
 
-/// Invariant 4: what is left is counted from before the first command, less the margin for drift.
-async fn remaining_is_less_than_the_lease_and_falls(nodes: Nodes) {
+/// Validity counts from before the first command, less the drift margin (every lock has a deadline).
+async fn remaining_is_less_than_the_lease_and_decreases(nodes: Nodes) {
     let locks = nodes.manager().await;
     let before = Instant::now();
     let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
@@ -166,7 +165,7 @@ async fn remaining_is_less_than_the_lease_and_falls(nodes: Nodes) {
     assert!(second.await < first);
 }
 
-/// Redisson's second acquisition shortens the lease of the first.
+/// In Redisson a second acquisition by the same owner shortens the lease of the first.
 async fn an_extended_lease_lasts_longer_and_is_never_shortened(nodes: Nodes) {
     let locks = nodes.manager().await;
     let half = LONG / 2;
@@ -175,7 +174,7 @@ async fn an_extended_lease_lasts_longer_and_is_never_shortened(nodes: Nodes) {
     guard.extend(LONG).await.unwrap();
     assert!(guard.remaining() > half);
     guard.extend(SOON).await.unwrap();
-    assert!(guard.remaining() > half, "an extension has shortened what the holder knows");
+    assert!(guard.remaining() > half, "an extension shortened the validity");
     eventually("each node has the longer lease", SOON, async || {
         let times = nodes.times_to_live(KEY).await;
         times.iter().all(|left| left.is_some_and(|left| left > half)).then_some(())
@@ -192,7 +191,7 @@ async fn an_expired_lock_cannot_be_extended(nodes: Nodes) {
     nodes.become_empty().await;
 }
 
-/// Redisson's watchdog: a lease that was not asked for is renewed every third of it.
+/// As with Redisson's watchdog, the default lease is renewed every third of it.
 async fn a_lease_without_expire_is_renewed(nodes: Nodes) {
     let expire = SHORT * 12;
     let builder = nodes.builder().node_timeout(expire / 3).expire(expire);
@@ -210,7 +209,7 @@ async fn a_lease_without_expire_is_renewed(nodes: Nodes) {
     nodes.become_empty().await;
 }
 
-async fn an_expire_of_its_own_is_renewed_on_request_only(nodes: Nodes) {
+async fn a_lease_with_expire_is_renewed_only_on_request(nodes: Nodes) {
     let locks = nodes.manager().await;
     let expire = SHORT * 4;
     let plain = locks.lock("plain").expire(expire).try_acquire().await.unwrap();
@@ -220,33 +219,33 @@ async fn an_expire_of_its_own_is_renewed_on_request_only(nodes: Nodes) {
     renewed.release().await.unwrap();
 }
 
-/// Invariant 8: loss is never silent.
-async fn a_lost_lock_says_so(nodes: Nodes) {
+/// Loss is never silent.
+async fn a_lost_lock_reports_its_loss(nodes: Nodes) {
     let locks = nodes.manager().await;
     let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
-    let (lease, lost) = (guard.handle(), guard.lost());
-    assert!(lease.is_valid());
+    let (handle, lost) = (guard.handle(), guard.lost());
+    assert!(handle.is_valid());
     tokio::time::timeout(SOON, lost).await.unwrap();
-    assert!(!guard.is_valid() && !lease.is_valid());
-    assert_eq!(lease.remaining(), Duration::ZERO);
-    // Also for one who asks afterwards.
-    tokio::time::timeout(SOON, lease.lost()).await.unwrap();
+    assert!(!guard.is_valid() && !handle.is_valid());
+    assert_eq!(handle.remaining(), Duration::ZERO);
+    // `lost()` also resolves if a caller awaits it after the loss.
+    tokio::time::timeout(SOON, handle.lost()).await.unwrap();
 }
 
 async fn a_released_lock_is_not_lost(nodes: Nodes) {
     let locks = nodes.manager().await;
     let guard = locks.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
-    let (lease, lost) = (guard.handle(), guard.lost());
+    let (handle, lost) = (guard.handle(), guard.lost());
     guard.release().await.unwrap();
-    assert!(!lease.is_valid(), "the view of a released lock says that it is held");
-    // Longer than the lease would have lasted, by another lock that is lost.
+    assert!(!handle.is_valid(), "the handle of a released lock is still valid");
+    // Waits for longer than the first lease: until another lock with twice that lease is lost.
     let other = locks.lock("other").expire(SHORT * 2).try_acquire().await.unwrap();
     tokio::time::timeout(SOON, other.lost()).await.unwrap();
     assert_eq!(lost.now_or_never(), None, "a released lock was reported as lost");
 }
 
-/// Invariant 11: contended and unavailable are different errors; rslock cannot tell "held" from "down".
-async fn a_refusal_tells_how_long_the_holder_may_stay_and_what_each_node_said(nodes: Nodes) {
+/// Contended and unavailable are different errors; rslock does not distinguish "held" from "down".
+async fn a_refusal_reports_the_remaining_lease_and_each_vote(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
     let _guard = one.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     nodes.all_hold(KEY).await;
@@ -265,14 +264,14 @@ async fn a_refusal_tells_how_long_the_holder_may_stay_and_what_each_node_said(no
     }
 }
 
-async fn an_attempt_does_not_wait(nodes: Nodes) {
+async fn acquire_without_wait_time_and_try_acquire_do_not_wait(nodes: Nodes) {
     let locks = nodes.manager().await;
     let _guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let begun = Instant::now();
-    let without = locks.lock(KEY).acquire().await;
-    let in_spite = locks.lock(KEY).wait_time(LONG).try_acquire().await;
-    assert!(without.unwrap_err().is_contended());
-    assert!(in_spite.unwrap_err().is_contended());
+    let acquired = locks.lock(KEY).acquire().await;
+    let tried = locks.lock(KEY).wait_time(LONG).try_acquire().await;
+    assert!(acquired.unwrap_err().is_contended());
+    assert!(tried.unwrap_err().is_contended());
     assert!(begun.elapsed() < SOON);
 }
 
@@ -286,7 +285,7 @@ async fn waiting_ends_at_wait_time(nodes: Nodes) {
     assert!(begun.elapsed() >= SHORT && begun.elapsed() < SHORT + SOON, "{:?}", begun.elapsed());
 }
 
-async fn a_waiting_caller_gets_the_lock_when_it_is_released(nodes: Nodes) {
+async fn a_waiter_gets_the_lock_when_it_is_released(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
     let guard = one.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let mut waiting = tokio::spawn(other.lock(KEY).expire(LONG).wait_time(LONG).acquire());
@@ -297,13 +296,13 @@ async fn a_waiting_caller_gets_the_lock_when_it_is_released(nodes: Nodes) {
     assert!(next.is_valid());
 }
 
-/// A holder that crashed releases nothing: its lease runs out, and nobody is told.
-async fn a_waiting_caller_gets_the_lock_when_the_holder_is_gone_for_good(nodes: Nodes) {
+/// A crashed holder releases nothing: its lease ends without a notification.
+async fn a_waiter_gets_the_lock_when_the_lease_of_a_crashed_holder_ends(nodes: Nodes) {
     let (one, other) = (nodes.manager().await, nodes.manager().await);
-    let gone = one.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
+    let crashed = one.lock(KEY).expire(SHORT).try_acquire().await.unwrap();
     let waiting = other.lock(KEY).expire(LONG).wait_time(LONG).acquire();
     let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
-    assert!(next.is_valid() && !gone.is_valid());
+    assert!(next.is_valid() && !crashed.is_valid());
 }
 
 async fn prefixes_keep_applications_apart(nodes: Nodes) {
@@ -319,14 +318,15 @@ async fn prefixes_keep_applications_apart(nodes: Nodes) {
     nodes.become_empty().await;
 }
 
-/// Invariant 9: what would be left to run out if the process ended now is released.
-async fn shutdown_releases_what_is_held_and_refuses_what_comes(nodes: Nodes) {
+/// Without `shutdown`, the locks of a process that ends would stay until their leases end (dropping is always
+/// safe).
+async fn shutdown_releases_held_locks_and_refuses_new_requests(nodes: Nodes) {
     let locks = nodes.manager().await;
     let held = locks.lock("held").expire(LONG).try_acquire().await.unwrap();
     let renewed = locks.lock("renewed").try_acquire().await.unwrap();
     drop(locks.lock("dropped").expire(LONG).try_acquire().await.unwrap());
     locks.clone().shutdown().await;
-    assert_eq!(nodes.locks().await, 0, "shutdown does not wait for the releases");
+    assert_eq!(nodes.locks().await, 0, "shutdown did not wait for the releases");
 
     assert!(!held.is_valid() && !renewed.is_valid());
     tokio::time::timeout(SOON, held.lost()).await.unwrap();
@@ -337,8 +337,8 @@ async fn shutdown_releases_what_is_held_and_refuses_what_comes(nodes: Nodes) {
     assert_eq!(nodes.locks().await, 0);
 }
 
-/// Redlock for Rust took a lease of 1 ms for an endless one.
-async fn wrong_options_are_errors_and_no_node_is_asked(nodes: Nodes) {
+/// Redlock for Rust treated a lease of 1 ms as endless.
+async fn invalid_options_and_keys_are_errors(nodes: Nodes) {
     let locks = nodes.manager().await;
     let day = Duration::from_secs(24 * 60 * 60);
     for expire in [Duration::ZERO, Duration::from_millis(1), day * 8, Duration::MAX] {
@@ -364,8 +364,8 @@ async fn wrong_options_are_errors_and_no_node_is_asked(nodes: Nodes) {
     assert!(guard.is_valid());
 }
 
-/// Two managers as two processes would have, and callers that go on as soon as they can.
-async fn of_many_callers_one_at_a_time_is_inside(nodes: Nodes) {
+/// Two managers stand for two processes. Each caller asks again right after its release.
+async fn only_one_of_many_callers_holds_the_lock_at_a_time(nodes: Nodes) {
     const CALLERS: usize = 8;
     const TURNS: usize = 5;
     let managers = [nodes.manager().await, nodes.manager().await];
@@ -377,7 +377,7 @@ async fn of_many_callers_one_at_a_time_is_inside(nodes: Nodes) {
         tokio::spawn(async move {
             for _ in 0..TURNS {
                 let guard = locks.lock(KEY).expire(LONG).wait_time(LONG).acquire().await.unwrap();
-                assert!(!inside.swap(true, Ordering::SeqCst), "two at once");
+                assert!(!inside.swap(true, Ordering::SeqCst), "two holders at once");
                 for _ in 0..3 {
                     tokio::task::yield_now().await;
                 }

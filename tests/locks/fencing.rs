@@ -1,4 +1,4 @@
-//! Fenced locks: numbers on real servers, whose counters and answers can be set.
+//! Fencing numbers on real servers, whose counters and replies a test can control.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -7,16 +7,16 @@ use std::time::{Duration, Instant};
 use redlock_core::{Dialect, FencedGuard, FencingToken, LockError, LockManager};
 use redlock_tests::{Nodes, RedisServer, Servers, eventually};
 
-/// Longer than any test: what is gone before was released.
+/// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
-/// The counter of the slot of `KEY`.
+/// The fencing counter for the slot of `KEY`.
 const COUNTER: &str = "redlock:fencing:{633}";
-/// Above the time in microseconds for the next hundred years.
+/// Above the wall clock in microseconds until the year 2112.
 const AHEAD: i64 = 1 << 52;
 
-/// As patient as [`Nodes::builder`].
+/// A manager with the timeouts of [`Nodes::builder`].
 async fn manager(servers: &Servers) -> LockManager {
     let builder = LockManager::builder().urls(servers.urls()).connect_timeout(SOON);
     builder.node_timeout(Duration::from_secs(2)).connect().await.unwrap()
@@ -26,6 +26,7 @@ async fn acquire(locks: &LockManager) -> FencedGuard {
     locks.lock(KEY).expire(LONG).wait_time(LONG).fenced().acquire().await.unwrap()
 }
 
+/// Acquires and releases the lock once. Returns its fencing token.
 async fn turn(locks: &LockManager) -> FencingToken {
     let guard = acquire(locks).await;
     let token = guard.fencing_token();
@@ -45,9 +46,9 @@ async fn counter(server: &RedisServer) -> i64 {
     String::from_utf8(count).unwrap().parse().unwrap()
 }
 
-/// Two processes of ten callers, over every kind of nodes.
+/// Two managers, each with ten callers, on each kind of nodes.
 #[tokio::test]
-async fn every_turn_has_a_greater_number_than_the_one_before() {
+async fn each_holder_gets_a_greater_number_than_the_previous_one() {
     let kinds = [
         Nodes::memory(1),
         Nodes::memory(5),
@@ -82,10 +83,10 @@ async fn every_turn_has_a_greater_number_than_the_one_before() {
     }
 }
 
-/// The counter-example to the maximum of the counters, on real servers: the first holder is granted
-/// by two of three, the second by another two, whose counters are behind.
+/// The maximum of the counters alone is not enough: two of three servers grant the lock to the first holder,
+/// and another two, whose counters are behind, grant it to the second.
 #[tokio::test]
-async fn numbers_grow_whichever_majority_grants() {
+async fn numbers_grow_across_different_majorities() {
     let mut servers = Servers::start(3).await;
     let locks = LockManager::connect(servers.urls()).await.unwrap();
     for frozen in [[0, 2], [2, 0], [1, 2], [0, 1]] {
@@ -95,20 +96,20 @@ async fn numbers_grow_whichever_majority_grants() {
             servers[frozen].freeze();
             turns.push(turn(&locks).await);
             servers[frozen].thaw();
-            eventually("the lock is gone", SOON, async || {
+            eventually("the lock is released", SOON, async || {
                 let keys = servers.keys().await;
                 keys.iter().all(|key| key.contains("redlock:fencing")).then_some(())
             })
             .await;
         }
         assert!(turns[0] < turns[1], "{turns:?} without {frozen:?}");
-        assert!(turns[0].number() > AHEAD, "the counters were used");
+        assert!(turns[0].number() > AHEAD, "the counters were not used");
     }
 }
 
-/// The time goes on where the counter does not.
+/// A restart without data loses the counter, but not the server's clock.
 #[tokio::test]
-async fn a_server_that_forgot_its_counter_goes_on_by_the_time() {
+async fn a_server_without_its_counter_continues_from_its_clock() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let mut servers = Servers::start(1).await;
         let locks = manager(&servers).await;
@@ -117,15 +118,16 @@ async fn a_server_that_forgot_its_counter_goes_on_by_the_time() {
         let before = guard.fencing_token();
         guard.release().await.unwrap();
         servers[0].restart().await;
-        let after =
-            eventually("it is served again", SOON, async || request().try_acquire().await.ok())
-                .await;
+        let after = eventually("the server grants the lock again", SOON, async || {
+            request().try_acquire().await.ok()
+        })
+        .await;
         assert!(after.fencing_token().number() > before.number(), "{dialect:?}");
     }
 }
 
-/// A node whose counter is ahead of the others answers late: the holder has its number from the majority
-/// without it, and that number is confirmed on the late node as well.
+/// The node with the highest counter replies late. The holder gets its number from the other two nodes, and
+/// the late node must not lower its counter when that number is confirmed.
 #[tokio::test]
 async fn a_confirmation_never_lowers_a_counter() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
@@ -148,8 +150,8 @@ async fn a_confirmation_never_lowers_a_counter() {
     }
 }
 
-/// A counter for each lock would stay for ever. So the locks of a slot share one, and so do all locks of a
-/// prefix with a hash tag of its own.
+/// Counters never expire, so one per lock would fill the server. The locks of a slot share a counter, and a
+/// prefix with a hash tag puts all its locks into one slot.
 #[tokio::test]
 async fn locks_of_one_slot_share_a_counter() {
     type Key = fn(usize) -> String;
@@ -174,9 +176,9 @@ async fn locks_of_one_slot_share_a_counter() {
     }
 }
 
-/// On one server the number comes with the lock; on several it is written back, on all of them.
+/// One server returns the number with the grant. With several, the number is then confirmed on all of them.
 #[tokio::test]
-async fn a_number_costs_no_round_trip_on_one_server_and_one_on_several() {
+async fn a_fencing_number_costs_a_second_command_only_on_several_servers() {
     for (nodes, scripts) in [(1, 1), (3, 2)] {
         let servers = Servers::start(nodes).await;
         let locks = manager(&servers).await;
@@ -186,7 +188,7 @@ async fn a_number_costs_no_round_trip_on_one_server_and_one_on_several() {
         let guard = acquire(&locks).await;
         let number = guard.fencing_token().number();
         for server in servers.iter() {
-            let counted = eventually("the number is there", SOON, async || {
+            let counted = eventually("the counter has the number", SOON, async || {
                 (counter(server).await >= number).then_some(())
             });
             counted.await;
@@ -198,7 +200,7 @@ async fn a_number_costs_no_round_trip_on_one_server_and_one_on_several() {
 }
 
 #[tokio::test]
-async fn scripts_that_a_server_has_forgotten_are_loaded_again() {
+async fn scripts_are_loaded_again_after_script_flush() {
     let servers = Servers::start(3).await;
     let locks = manager(&servers).await;
     let before = turn(&locks).await;
@@ -208,10 +210,10 @@ async fn scripts_that_a_server_has_forgotten_are_loaded_again() {
     assert!(turn(&locks).await > before);
 }
 
-/// Who locks the counter's name by mistake is told, and so is who has a counter that could not go on;
-/// nothing stays locked, and the counter stays as it is.
+/// The counter's key may hold another value, for example because a caller locked that name by mistake, or a
+/// number that cannot grow. The acquisition fails, no lock stays, and the counter is unchanged.
 #[tokio::test]
-async fn a_counter_that_is_of_no_use_is_an_error_and_leaves_no_lock() {
+async fn an_unusable_counter_is_an_error_and_leaves_no_lock() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let servers = Servers::start(1).await;
         let locks = manager(&servers).await;
@@ -231,8 +233,11 @@ async fn a_counter_that_is_of_no_use_is_an_error_and_leaves_no_lock() {
             let Err(refused @ LockError::Unavailable { .. }) = refused else {
                 panic!("{count}: {refused:?}")
             };
-            let said = refused.to_string();
-            assert!(said.contains("the fencing counter is not a number below 2^53"), "{said}");
+            let message = refused.to_string();
+            assert!(
+                message.contains("the fencing counter is not a number below 2^53"),
+                "{message}"
+            );
             assert_eq!(probe.keys().await, [COUNTER]);
             assert_eq!(probe.get(COUNTER).await.unwrap(), count.as_bytes());
         }
@@ -244,7 +249,7 @@ async fn a_counter_that_is_of_no_use_is_an_error_and_leaves_no_lock() {
     }
 }
 
-/// What a frozen node is asked would pile up there.
+/// Confirmations sent to a frozen node would pile up there.
 #[tokio::test]
 async fn a_frozen_node_is_not_asked_to_confirm() {
     let mut servers = Servers::start(3).await;
@@ -263,6 +268,6 @@ async fn a_frozen_node_is_not_asked_to_confirm() {
             most_early = most_early.max(tasks());
         }
     }
-    // Those of the first moments, until the node counts as silent.
+    // In the first moments tasks may pile up, until the node counts as silent.
     assert!(most_late <= most_early, "{most_early} tasks, then {most_late}");
 }

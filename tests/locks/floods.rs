@@ -1,5 +1,5 @@
-//! Floods of keys and of callers: memory stays within bounds, and nothing of them stays. Memory is
-//! compared between equal floods, the second of which must not need more than the first has left.
+//! Floods of keys and of waiters: memory stays bounded, and nothing is left afterwards. Each test runs equal
+//! floods and measures how much memory the last one adds.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -18,12 +18,12 @@ use redlock_tests::{Nodes, Servers, eventually};
 use tokio::runtime::Builder;
 use tower::ServiceExt;
 
-/// Longer than any test: what is gone before was released.
+/// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(60);
 const MIB: u64 = 1024 * 1024;
 
-/// One after another: they measure the memory of the whole process.
+/// Runs one test at a time, because each measures the memory of the whole process.
 fn alone(test: impl Future<Output = ()>) {
     alone_on(Builder::new_current_thread(), test);
 }
@@ -34,18 +34,18 @@ fn alone_on(mut runtime: Builder, test: impl Future<Output = ()>) {
     runtime.enable_all().build().unwrap().block_on(test);
 }
 
-/// The memory that is in use, from the kernel: in bytes, resident.
+/// Returns the resident memory of this process in bytes, as reported by the kernel.
 fn resident() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }
 
-/// Runs the flood until memory has found its level, and compares that with one more.
-async fn needs_no_more_each_time(limit: u64, mut flood: impl AsyncFnMut()) {
+/// Runs the flood twice, until memory reaches its level. A third run must add less than `limit` bytes.
+async fn memory_stays_level(limit: u64, mut flood: impl AsyncFnMut()) {
     if resident().is_none() {
-        println!("skipped: this system does not tell how much memory is in use");
-        assert!(std::env::var("CI").is_err(), "in CI that is a failure");
+        println!("skipped: this system does not report its memory usage");
+        assert!(std::env::var("CI").is_err(), "a skipped test is a failure in CI");
     }
     flood().await;
     flood().await;
@@ -56,18 +56,18 @@ async fn needs_no_more_each_time(limit: u64, mut flood: impl AsyncFnMut()) {
     assert!(more < limit, "{more} bytes more after one more flood");
 }
 
-/// A name as long as a client can make it, so that one that is left somewhere weighs something.
+/// A key near the maximum length, so that leaked keys show in the measured memory.
 fn key(flood: usize, number: usize) -> String {
     format!("flood:{flood}:{number}:{}", "x".repeat(150))
 }
 
 #[test]
-fn of_distinct_keys_one_after_another_nothing_stays() {
+fn locking_distinct_keys_one_after_another_leaks_nothing() {
     alone(async {
         let node = MemoryNode::new();
         let locks = LockManager::builder().memory_node(&node).connect().await.unwrap();
         let mut floods = 0;
-        needs_no_more_each_time(4 * MIB, async || {
+        memory_stays_level(4 * MIB, async || {
             floods += 1;
             for number in 0..50_000 {
                 let request = locks.lock(key(floods, number)).expire(LONG);
@@ -80,13 +80,13 @@ fn of_distinct_keys_one_after_another_nothing_stays() {
 }
 
 #[test]
-fn of_distinct_keys_at_once_nothing_stays() {
+fn locking_distinct_keys_at_once_leaks_nothing() {
     alone(async {
         for nodes in [Nodes::memory(1), Nodes::redis(1).await] {
             let builder = nodes.builder().node_timeout(SOON / 6);
             let locks = builder.connect().await.unwrap();
             let mut floods = 0;
-            needs_no_more_each_time(3 * MIB, async || {
+            memory_stays_level(3 * MIB, async || {
                 floods += 1;
                 let acquire = |number| locks.lock(key(floods, number)).renew(true).acquire();
                 let guards = join_all((0..20_000).map(acquire)).await;
@@ -100,37 +100,37 @@ fn of_distinct_keys_at_once_nothing_stays() {
     });
 }
 
-/// Nobody gives them back, and nobody asks for them again.
+/// The holder never releases these locks, and no caller asks for them again.
 #[test]
-fn of_locks_that_are_kept_nothing_stays_when_their_time_is_over() {
+fn kept_locks_leak_nothing_after_their_lease() {
     alone(async {
         let node = MemoryNode::new();
         let locks = LockManager::builder().memory_node(&node).node_timeout(SOON / 6000);
         let locks = locks.connect().await.unwrap();
         let mut floods = 0;
-        needs_no_more_each_time(3 * MIB, async || {
+        memory_stays_level(3 * MIB, async || {
             floods += 1;
             for number in 0..20_000 {
                 let request = locks.lock(key(floods, number)).expire(Duration::from_millis(20));
-                // It may be over before it was to be had.
+                // On a busy machine the lease may end before the attempt does.
                 if let Ok(guard) = request.try_acquire().await {
                     guard.keep_until_expiry();
                 }
             }
-            eventually("they have run out", SOON, async || node.is_empty().then_some(())).await;
+            eventually("all leases have ended", SOON, async || node.is_empty().then_some(())).await;
         })
         .await;
     });
 }
 
 #[test]
-fn of_waiters_for_one_key_only_so_many_wait() {
-    const PLACES: usize = 100;
+fn at_most_max_waiters_callers_wait_for_one_key() {
+    const MAX_WAITERS: usize = 100;
     alone(async {
         for nodes in [Nodes::memory(1), Nodes::redis(3).await] {
             let holder = nodes.manager().await;
-            let locks = nodes.builder().max_waiters(PLACES).connect().await.unwrap();
-            needs_no_more_each_time(MIB, async || {
+            let locks = nodes.builder().max_waiters(MAX_WAITERS).connect().await.unwrap();
+            memory_stays_level(MIB, async || {
                 let guard = holder.lock("hot").expire(LONG).acquire().await.unwrap();
                 let request = locks.lock("hot").expire(LONG).wait_time(LONG);
                 let callers: Vec<_> = (0..5_000)
@@ -140,8 +140,8 @@ fn of_waiters_for_one_key_only_so_many_wait() {
                     })
                     .collect();
                 let refused = || callers.iter().filter(|caller| caller.is_finished()).count();
-                eventually("the rest is refused", SOON, async || {
-                    (refused() == 5_000 - PLACES).then_some(())
+                eventually("the other callers are refused", SOON, async || {
+                    (refused() == 5_000 - MAX_WAITERS).then_some(())
                 })
                 .await;
                 guard.release().await.unwrap();
@@ -149,11 +149,11 @@ fn of_waiters_for_one_key_only_so_many_wait() {
                 for caller in callers {
                     match caller.await.unwrap() {
                         Ok(()) => served += 1,
-                        Err(LockError::TooManyWaiters { limit: PLACES, .. }) => {}
+                        Err(LockError::TooManyWaiters { limit: MAX_WAITERS, .. }) => {}
                         Err(error) => panic!("{error}"),
                     }
                 }
-                assert_eq!(served, PLACES);
+                assert_eq!(served, MAX_WAITERS);
                 nodes.become_empty().await;
             })
             .await;
@@ -161,9 +161,9 @@ fn of_waiters_for_one_key_only_so_many_wait() {
     });
 }
 
-/// One subscription for each.
+/// Each key needs a subscription of its own.
 #[test]
-fn of_waiters_for_many_keys_nothing_stays() {
+fn waiters_for_many_keys_leak_nothing() {
     const KEYS: usize = 1_000;
     alone(async {
         let nodes = Nodes::redis(1).await;
@@ -172,7 +172,7 @@ fn of_waiters_for_many_keys_nothing_stays() {
         let holder = builder().connect().await.unwrap();
         let locks = builder().connect().await.unwrap();
         let mut floods = 0;
-        needs_no_more_each_time(MIB, async || {
+        memory_stays_level(MIB, async || {
             floods += 1;
             let hold = |number| holder.lock(key(floods, number)).expire(LONG).acquire();
             let guards = join_all((0..KEYS).map(hold)).await;
@@ -182,12 +182,12 @@ fn of_waiters_for_many_keys_nothing_stays() {
                 tokio::spawn(async { acquire.await.map(drop) })
             };
             let waiting: Vec<_> = (0..KEYS).map(wait).collect();
-            eventually("all of them listen", SOON, async || {
+            eventually("all waiters have subscribed", SOON, async || {
                 let channels: Vec<String> = probe.command(["PUBSUB", "CHANNELS"]).await;
                 (channels.len() == KEYS).then_some(())
             })
             .await;
-            // Half of them get what they wait for, half lose their patience.
+            // Half of the waiters get their lock, the other half are aborted.
             for (number, (guard, waiting)) in guards.into_iter().zip(waiting).enumerate() {
                 if number % 2 == 0 {
                     waiting.abort();
@@ -199,7 +199,7 @@ fn of_waiters_for_many_keys_nothing_stays() {
                 }
             }
             nodes.become_empty().await;
-            eventually("nobody listens", SOON, async || {
+            eventually("no subscription is left", SOON, async || {
                 let channels: Vec<String> = probe.command(["PUBSUB", "CHANNELS"]).await;
                 channels.is_empty().then_some(())
             })
@@ -210,7 +210,7 @@ fn of_waiters_for_many_keys_nothing_stays() {
 }
 
 #[test]
-fn a_flood_of_requests_is_served_or_refused_and_nothing_of_it_stays() {
+fn a_flood_of_requests_is_served_or_refused_and_leaks_nothing() {
     alone(async {
         let nodes = Nodes::memory(1);
         let locks = nodes.builder().max_waiters(10).connect().await.unwrap();
@@ -224,7 +224,7 @@ fn a_flood_of_requests_is_served_or_refused_and_nothing_of_it_stays() {
             async { response.await.unwrap() }
         };
         let mut floods = 0;
-        needs_no_more_each_time(2 * MIB, async || {
+        memory_stays_level(2 * MIB, async || {
             floods += 1;
             let distinct = (0..5_000).map(|id| send(format!("/orders/{}", key(floods, id))));
             let served = stream::iter(distinct).buffer_unordered(500);
@@ -250,14 +250,14 @@ fn a_flood_of_requests_is_served_or_refused_and_nothing_of_it_stays() {
     });
 }
 
-/// Their keys are short.
+/// A long value is shortened in its key, so a held lock does not keep the whole value.
 #[test]
-fn of_values_of_a_megabyte_little_stays_while_they_are_locked() {
+fn locks_keep_little_memory_of_megabyte_values() {
     alone(async {
         let locks = LockManager::in_memory();
         let template = KeyTemplate::new("named:{name}").unwrap();
         let mut guards = Vec::new();
-        needs_no_more_each_time(8 * MIB, async || {
+        memory_stays_level(8 * MIB, async || {
             for _ in 0..10 {
                 let name = format!("{}%{}", "x".repeat(1024 * 1024), guards.len());
                 let key = template.render([("name", name.as_str())]);
@@ -269,8 +269,8 @@ fn of_values_of_a_megabyte_little_stays_while_they_are_locked() {
     });
 }
 
-/// More at once than the nodes answer in time: some attempts are given up, and commands queue. None
-/// may be overtaken by the release that follows it.
+/// The callers ask for more locks than the nodes can answer in time, so attempts are abandoned and commands
+/// queue up. A release must not overtake its own acquisition.
 #[test]
 fn an_overload_leaves_no_key() {
     alone_on(Builder::new_multi_thread(), async {

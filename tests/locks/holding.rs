@@ -1,4 +1,4 @@
-//! Holding on real servers: renewal in numbers, a process that is stopped, nodes that freeze.
+//! Held locks on real servers: many renewals, a stopped process, frozen nodes.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// This process's user and system time, and its resident memory, from the kernel.
+/// Returns the CPU time (user and system) and the resident memory of this process.
 #[cfg(target_os = "linux")]
 fn usage() -> (Duration, u64) {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
@@ -25,7 +25,7 @@ fn usage() -> (Duration, u64) {
     (Duration::from_millis(ticks * 10), kib * 1024)
 }
 
-/// A third of the lease apart each.
+/// Also prints the memory and processor time that the locks need.
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread")]
 async fn each_of_ten_thousand_locks_is_renewed_every_third_of_its_lease() {
@@ -66,10 +66,10 @@ async fn each_of_ten_thousand_locks_is_renewed_every_third_of_its_lease() {
     .await;
     probe.reset_calls().await;
     tokio::time::sleep(LEASE / 3 + Duration::from_secs(1)).await;
-    assert_eq!(probe.calls().await.get("evalsha"), None, "renewal goes on without a guard");
+    assert_eq!(probe.calls().await.get("evalsha"), None, "renewal continues without a guard");
 }
 
-/// A process that holds a lock; killed when the test fails.
+/// A process that holds a lock. It is killed when dropped.
 struct Holder {
     child: Child,
     output: BufReader<std::process::ChildStdout>,
@@ -109,9 +109,9 @@ impl Drop for Holder {
     }
 }
 
-/// A flag that a task sets would still say "held" when the process goes on.
+/// A flag set by a task would still say "held" right after the process continues.
 #[tokio::test]
-async fn a_process_that_was_stopped_past_its_lease_knows_at_the_first_look() {
+async fn a_process_stopped_past_its_lease_sees_the_loss_at_its_first_check() {
     let servers = Servers::start(3).await;
     let locks = LockManager::connect(servers.urls()).await.unwrap();
     for _ in 0..5 {
@@ -119,20 +119,24 @@ async fn a_process_that_was_stopped_past_its_lease_knows_at_the_first_look() {
         holder.signal(Signal::STOP);
         let request = locks.lock("a").expire(Duration::from_secs(30));
         let next = request.wait_time(SOON).acquire().await.unwrap();
-        // It is there to be read before the process runs again.
+        // The command is in the pipe before the process continues.
         holder.child.stdin.take().unwrap().write_all(b"look\n").unwrap();
         holder.signal(Signal::CONT);
         assert_eq!(holder.line(), "valid: false");
         assert_eq!(holder.line(), "lost");
         assert_eq!(holder.line(), "expired");
         assert!(holder.child.wait().unwrap().success());
-        assert_eq!(servers.keys().await.len(), 3, "its release took the next holder's lock");
+        assert_eq!(
+            servers.keys().await.len(),
+            3,
+            "the late release removed the next holder's lock"
+        );
         next.release().await.unwrap();
     }
 }
 
 #[tokio::test]
-async fn a_majority_that_freezes_for_a_while_loses_no_lock() {
+async fn a_lock_survives_a_short_freeze_of_a_majority() {
     let mut servers = Servers::start(3).await;
     let locks = LockManager::connect(servers.urls()).await.unwrap();
     let lease = Duration::from_secs(3);
@@ -152,7 +156,7 @@ async fn a_majority_that_freezes_for_a_while_loses_no_lock() {
 }
 
 #[tokio::test]
-async fn a_majority_that_freezes_past_the_lease_loses_the_lock_once() {
+async fn a_freeze_of_a_majority_past_the_lease_reports_one_loss() {
     let logs = Logs::collect();
     let mut servers = Servers::start(3).await;
     let locks = LockManager::connect(servers.urls()).await.unwrap();
@@ -166,15 +170,16 @@ async fn a_majority_that_freezes_past_the_lease_loses_the_lock_once() {
     servers[..2].iter_mut().for_each(redlock_tests::RedisServer::thaw);
     assert!(!guard.is_valid());
     drop(guard);
-    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;
     let lost: Vec<_> =
         logs.lines().into_iter().filter(|line| line.contains("a lock was lost")).collect();
     assert_eq!(lost.len(), 1, "{lost:?}");
 }
 
-/// The holder of a lock on one server, which closes its connection and takes no other.
-async fn shut_out(strike: &[&[&str]]) {
+/// Runs `commands`, after which the only server closes the holder's connection and refuses a new one. The
+/// lock becomes suspect, and is lost at its deadline.
+async fn is_lost_at_its_deadline_after(commands: &[&[&str]]) {
     let lease = Duration::from_secs(3);
     let server = RedisServer::options().user("app", "out-in-the-cold").start().await;
     let locks = LockManager::connect([server.url_at("app:out-in-the-cold@127.0.0.1")]);
@@ -182,11 +187,11 @@ async fn shut_out(strike: &[&[&str]]) {
     let guard = locks.lock("a").expire(lease).renew(true).try_acquire().await.unwrap();
     assert_eq!(guard.state(), LockState::Held);
     let mut probe = server.probe().await;
-    for command in strike {
+    for command in commands {
         probe.command::<redis::Value>(command).await;
     }
-    eventually("it is not sure any more", SOON, async || {
-        assert!(guard.is_valid(), "lost without a warning");
+    eventually("the lock is suspect", SOON, async || {
+        assert!(guard.is_valid(), "lost without being suspect first");
         (guard.state() == LockState::Suspect).then_some(())
     })
     .await;
@@ -202,11 +207,11 @@ async fn shut_out(strike: &[&[&str]]) {
 
 #[tokio::test]
 async fn a_holder_whose_user_is_deleted_is_suspect_and_loses_the_lock_at_its_deadline() {
-    shut_out(&[&["ACL", "DELUSER", "app"]]).await;
+    is_lost_at_its_deadline_after(&[&["ACL", "DELUSER", "app"]]).await;
 }
 
 #[tokio::test]
 async fn a_holder_whose_connection_is_killed_is_suspect_and_loses_the_lock_at_its_deadline() {
     let kill: &[&str] = &["CLIENT", "KILL", "USER", "app"];
-    shut_out(&[&["ACL", "SETUSER", "app", "off"], kill]).await;
+    is_lost_at_its_deadline_after(&[&["ACL", "SETUSER", "app", "off"], kill]).await;
 }

@@ -1,4 +1,4 @@
-//! What stays on the nodes after the work, and what a holder can do that has lost its lock.
+//! Locks that stay on the nodes after the work (`min_hold`, `keep`), and calls by holders of lost locks.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -11,11 +11,11 @@ use redlock_core::{ExtendError, LockManager, LockState, ReleaseError};
 use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
 use tower::ServiceExt;
 
-/// Longer than any test: what is gone before was released.
+/// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
-/// Short enough to wait for, long enough to do something before.
+/// A lease whose end a test can wait for, but long enough to act before it ends.
 const SHORT: Duration = Duration::from_millis(700);
-/// Over as soon as it is waited for.
+/// A lease that ends almost at once.
 const BRIEF: Duration = Duration::from_millis(150);
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
@@ -28,12 +28,12 @@ on_each_kind_of_nodes! {
     ]
     [
         a_released_lock_stays_for_its_min_hold_or_its_lease,
-        a_handler_that_keeps_the_lock_of_its_layer_keeps_it,
-        a_lost_lock_is_lost_whatever_its_holder_does,
+        a_lock_with_keep_stays_after_its_handler,
+        a_lost_lock_stays_lost_after_any_call,
     ]
 }
 
-/// Somebody else is refused, and the lock is there, with what is left of its time.
+/// Checks that each node has the lock for at most `at_most`, and that another manager is refused.
 async fn is_kept(nodes: &Nodes, at_most: Duration) {
     for left in nodes.times_to_live(KEY).await {
         assert!(left.is_some_and(|left| left <= at_most), "{left:?} left of {at_most:?}");
@@ -43,11 +43,11 @@ async fn is_kept(nodes: &Nodes, at_most: Duration) {
     assert!(refused.is_contended(), "{refused}");
 }
 
-/// Without anybody's help: who waits gets it when the time is over, and not before.
+/// Checks that a waiter gets the lock when its lease ends, and not before `until`.
 async fn is_free_after(nodes: &Nodes, until: Instant) {
     let other = nodes.manager().await;
     let guard = other.lock(KEY).expire(LONG).wait_time(SOON).acquire().await.unwrap();
-    // The servers' lease begins later than the caller asks for it.
+    // The lease on the servers begins after the caller's request.
     assert!(Instant::now() >= until, "{:?} too early", until - Instant::now());
     guard.release().await.unwrap();
     nodes.become_empty().await;
@@ -61,7 +61,7 @@ async fn a_released_lock_stays_for_its_min_hold_or_its_lease(nodes: Nodes) {
         let guard = request.try_acquire().await.unwrap();
         nodes.all_hold(KEY).await;
         guard.release().await.unwrap();
-        eventually("each node has the shorter time", SOON, async || {
+        eventually("each node has the shortened lease", SOON, async || {
             let times = nodes.times_to_live(KEY).await;
             times.iter().all(|left| left.is_none_or(|left| left <= SHORT)).then_some(())
         })
@@ -70,7 +70,7 @@ async fn a_released_lock_stays_for_its_min_hold_or_its_lease(nodes: Nodes) {
         is_free_after(&nodes, begun + SHORT).await;
     }
 
-    // Held for longer than that, it is released at once.
+    // A lock held for longer than its `min_hold` is released at once.
     let guard = min_hold.try_acquire().await.unwrap();
     tokio::time::sleep(SHORT).await;
     guard.release().await.unwrap();
@@ -87,7 +87,7 @@ async fn extends(lock: HeldLock) {
     tokio::time::sleep(BRIEF * 3).await;
 }
 
-async fn a_handler_that_keeps_the_lock_of_its_layer_keeps_it(nodes: Nodes) {
+async fn a_lock_with_keep_stays_after_its_handler(nodes: Nodes) {
     let locks = nodes.manager().await;
     let layer = || LockLayer::new(KEY).expire(SHORT);
     let app = Router::new()
@@ -106,18 +106,18 @@ async fn a_handler_that_keeps_the_lock_of_its_layer_keeps_it(nodes: Nodes) {
         assert_eq!(app.clone().oneshot(request()).await.unwrap().status(), 409, "{path}");
         is_free_after(&nodes, begun + SHORT).await;
     }
-    // Longer than its first lease; it is the last one that is kept.
+    // The handler extends its lease: the lock stays for the extended lease, not for the first one.
     let request = axum::http::Request::post("/extended").body(axum::body::Body::empty()).unwrap();
     assert_eq!(app.oneshot(request).await.unwrap().status(), 200);
     nodes.all_hold(KEY).await;
     is_kept(&nodes, LONG).await;
 }
 
-/// Deletes a lock as an operator would, or a server that forgets.
+/// Deletes the lock on every server, as an operator or a loss of data would.
 async fn delete(nodes: &Nodes) {
     match nodes {
         Nodes::Memory(_) | Nodes::Actor(_) | Nodes::Unordered(_) => {
-            unreachable!("a node in memory does not forget")
+            unreachable!("a node in memory does not lose its locks")
         }
         Nodes::Redis(servers) => {
             for server in servers.iter() {
@@ -128,8 +128,9 @@ async fn delete(nodes: &Nodes) {
     }
 }
 
-/// Invariants 2 and 8, by each way in which a lock can be lost.
-async fn a_lost_lock_is_lost_whatever_its_holder_does(nodes: Nodes) {
+/// The lock is lost because its lease ends or because it is deleted (only the owner releases; loss is never
+/// silent).
+async fn a_lost_lock_stays_lost_after_any_call(nodes: Nodes) {
     let (locks, other) = (nodes.manager().await, nodes.manager().await);
     let in_memory = matches!(nodes, Nodes::Memory(_));
     for is_deleted in [false, true] {
@@ -145,9 +146,9 @@ async fn a_lost_lock_is_lost_whatever_its_holder_does(nodes: Nodes) {
             } else {
                 tokio::time::timeout(SOON, guard.lost()).await.unwrap();
             }
-            // Whoever comes next has the lock, whatever the late holder does.
+            // No call of the late holder may release this lock of the next holder.
             let next = other.lock(KEY).expire(LONG).wait_time(SOON).acquire().await.unwrap();
-            // A node that had the lost lock for a moment longer than the others has refused.
+            // A node that removed the lost lock late has refused the next one. `extend` adds it there.
             eventually("each node has the next lock", SOON, async || {
                 next.extend(LONG).await.unwrap();
                 let left = nodes.times_to_live(KEY).await;
@@ -164,18 +165,18 @@ async fn a_lost_lock_is_lost_whatever_its_holder_does(nodes: Nodes) {
         };
 
         let (guard, next) = acquire().await;
-        let lease = guard.handle();
+        let handle = guard.handle();
         for _ in 0..2 {
             let error = guard.extend(LONG).await.unwrap_err();
             assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
-            assert!(matches!(lease.extend(LONG).await, Err(ExtendError::Lost { .. })));
-            assert_eq!((guard.state(), lease.state()), (LockState::Lost, LockState::Lost));
+            assert!(matches!(handle.extend(LONG).await, Err(ExtendError::Lost { .. })));
+            assert_eq!((guard.state(), handle.state()), (LockState::Lost, LockState::Lost));
             assert!(!guard.is_valid() && guard.remaining().is_zero());
-            tokio::time::timeout(SOON, lease.lost()).await.unwrap();
+            tokio::time::timeout(SOON, handle.lost()).await.unwrap();
         }
         let error = guard.release().await.unwrap_err();
         assert!(matches!(error, ReleaseError::Expired { .. }), "{error}");
-        assert_eq!(lease.state(), LockState::Lost, "a loss never changes again");
+        assert_eq!(handle.state(), LockState::Lost, "a loss never changes again");
         still_held(next).await;
 
         let (guard, next) = acquire().await;
@@ -193,10 +194,10 @@ async fn a_lost_lock_is_lost_whatever_its_holder_does(nodes: Nodes) {
     }
 }
 
-/// Invariant 6: an attempt that got the lock on a minority keeps nothing there, although it would have
-/// kept it had it got the rest.
+/// A minority grants the lock, so the attempt fails and its locks are released at once: `min_hold` and `keep`
+/// apply only to acquired locks (an abandoned attempt leaves nothing behind).
 #[tokio::test]
-async fn an_attempt_that_is_refused_leaves_nothing_for_the_time_it_would_have_held() {
+async fn a_refused_attempt_leaves_no_lock_despite_min_hold_or_keep() {
     for nodes in [Nodes::memory(3), Nodes::redis(3).await] {
         let one: Vec<LockManager> = {
             let mut managers = Vec::new();
@@ -220,7 +221,7 @@ async fn an_attempt_that_is_refused_leaves_nothing_for_the_time_it_would_have_he
         for request in [request().min_hold(LONG), request().keep(true)] {
             let refused = request.try_acquire().await.unwrap_err();
             assert!(refused.is_contended(), "{refused}");
-            eventually("the minority's grant is given back", SOON, async || {
+            eventually("the minority's grant is released", SOON, async || {
                 (nodes.locks().await == guards.len()).then_some(())
             })
             .await;

@@ -1,5 +1,5 @@
-//! What a lock promises to those who use it. A file of this folder that is not listed here is a binary of
-//! its own: it measures time or memory, or keeps all cores busy.
+//! Promises of a lock to its callers. The files of this folder that are not listed here are binaries of their
+//! own, because they measure time or memory or keep all cores busy.
 
 mod fencing;
 mod keeping;

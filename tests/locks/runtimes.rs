@@ -1,5 +1,5 @@
-//! Several runtimes that use one manager, one after another or side by side. The runtime of
-//! the background work may end, or stand still, at any time.
+//! Several runtimes use one manager, one after another or side by side. The runtime that runs the background
+//! work of the manager may end, or no longer be driven, at any time.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -11,9 +11,9 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::time::{sleep, timeout};
 
 const SOON: Duration = Duration::from_secs(30);
-/// Long against the time in which the work moves, also on a busy machine.
+/// Much longer than the background work needs to move to another runtime, even on a busy machine.
 const LEASE: Duration = Duration::from_secs(3);
-/// A lock that is not released is seen long before this.
+/// So long that a test fails before an unreleased lock expires.
 const LONG: Duration = Duration::from_secs(600);
 
 fn runtime() -> Runtime {
@@ -28,14 +28,14 @@ fn multi_thread() -> Runtime {
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Away {
     Ends,
-    /// Nobody drives it any more.
+    /// The runtime exists, but no thread drives it.
     StandsStill,
 }
 
 impl Away {
     const ALL: [Self; 2] = [Self::Ends, Self::StandsStill];
 
-    /// Lets a runtime go away; keep the result.
+    /// Ends the runtime, or returns it undriven. The caller keeps the result until the end of the test.
     fn leave(self, runtime: Runtime) -> Option<Runtime> {
         (self == Self::StandsStill).then_some(runtime)
     }
@@ -53,7 +53,7 @@ async fn renewed(locks: &LockManager, key: &str) -> LockGuard {
     locks.lock(key).expire(LEASE).renew(true).acquire().await.unwrap()
 }
 
-/// Runs a test over all kinds of nodes, and both ways of going away, at once.
+/// Runs a test for all kinds of nodes and both values of [`Away`], in parallel.
 fn on_all_nodes(test: impl Fn(&str, &Runtime, Away) + Sync) {
     std::thread::scope(|scope| {
         for kind in ["memory", "one", "three"] {
@@ -66,7 +66,7 @@ fn on_all_nodes(test: impl Fn(&str, &Runtime, Away) + Sync) {
     });
 }
 
-/// Neither the new holder nor the former one calls anything meanwhile.
+/// The holders make no call while the leases would end: only the background work can renew them.
 #[test]
 fn locks_are_renewed_after_the_first_runtime_has_gone() {
     on_all_nodes(|kind, servers, away| {
@@ -90,7 +90,7 @@ fn locks_are_renewed_after_the_first_runtime_has_gone() {
     });
 }
 
-/// As of a `static` manager under several `#[tokio::test]`s.
+/// This is how several `#[tokio::test]`s use a `static` manager.
 #[test]
 fn a_manager_locks_in_one_runtime_after_another() {
     on_all_nodes(|kind, servers, away| {
@@ -116,7 +116,7 @@ fn a_manager_locks_in_one_runtime_after_another() {
     });
 }
 
-/// The command of a reply that nobody can receive any more is not sent.
+/// A connection drops a command whose reply can no longer be received, but the release must reach the server.
 #[test]
 fn a_guard_that_is_dropped_right_before_its_runtime_ends_is_released() {
     let home = multi_thread();
@@ -136,14 +136,14 @@ fn a_guard_that_is_dropped_right_before_its_runtime_ends_is_released() {
 
 async fn free(servers: &Servers, key: &str) {
     eventually(&format!("{key} is released"), SOON, async || {
-        // Each with the port of its server.
+        // `Servers::keys` prefixes each key with the port of its server.
         let keys = servers.keys().await;
         (!keys.iter().any(|held| held.ends_with(&format!("/{key}")))).then_some(())
     })
     .await;
 }
 
-/// The connection goes with it, and another runtime that uses the manager repeats the release.
+/// The connections end with the first runtime. Another runtime that uses the manager repeats the release.
 #[test]
 fn a_guard_that_is_dropped_right_before_the_first_runtime_goes_is_released() {
     let other = multi_thread();
@@ -232,9 +232,9 @@ fn a_waiter_gets_the_lock_after_the_first_runtime_has_gone() {
     }
 }
 
-/// The release has to be repeated over the next connection, and nobody but its task knows of it.
+/// The release must be repeated over the next connection, and only its own task still knows about it.
 #[tokio::test]
-async fn a_release_goes_on_after_its_manager_was_dropped() {
+async fn a_release_continues_after_its_manager_was_dropped() {
     let servers = Servers::start(1).await;
     for _ in 0..5 {
         let locks = LockManager::connect(servers.urls()).await.unwrap();

@@ -1,5 +1,5 @@
-//! Releases that a slow node confirms late: what waits for them. The node in memory answers at once, so
-//! that there is nothing to wait for.
+//! Functions and responses that wait for their release, which a slow node confirms late. These tests need a
+//! server, because a node in memory confirms at once.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -17,7 +17,7 @@ use redlock_axum::{HoldUntil, LockError, LockLayer, LockManager, redis_lock};
 use redlock_tests::{Direction, Proxy, RedisServer, Traffic};
 use tower::ServiceExt;
 
-/// A lease, and the patience of a release: both longer than any test holds back what is on its way.
+/// The lease. Like `NODE_TIMEOUT`, it is longer than any test holds back a command.
 const LONG: Duration = Duration::from_secs(60);
 const NODE_TIMEOUT: Duration = Duration::from_secs(20);
 
@@ -36,7 +36,7 @@ impl Network {
         Self { server, proxy, locks }
     }
 
-    /// What is sent to the server does not arrive, until this is called with `Traffic::Pass`.
+    /// Sets the traffic to the server: `Traffic::Hold` holds commands back, `Traffic::Pass` delivers them.
     fn set(&self, traffic: Traffic) {
         self.proxy.set(Direction::ToServer, traffic);
     }
@@ -45,12 +45,12 @@ impl Network {
         self.server.probe().await.keys().await
     }
 
-    /// Does work whose release is held back for a while, and checks that the release came first.
+    /// Runs `work` while its release is held back, and checks that it ends only after the release.
     async fn await_release<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         let early = tokio::time::timeout(Duration::from_millis(300), &mut work).await;
         assert_eq!(self.keys().await, ["a"]);
-        assert!(early.is_err(), "it has ended before the server had released the lock");
+        assert!(early.is_err(), "the work ended before the server released the lock");
         self.set(Traffic::Pass);
         let result = work.await;
         assert_eq!(self.keys().await, Vec::<String>::new());
@@ -94,9 +94,9 @@ async fn a_response_waits_for_the_release_of_its_lock() {
     }
 }
 
-/// With its last byte the client has its answer, and may send the next request.
+/// A client that has the last byte may send its next request, and must find the lock free.
 #[tokio::test]
-async fn the_last_data_of_a_body_waits_for_the_release_and_is_announced_meanwhile() {
+async fn the_last_chunk_of_a_body_waits_for_the_release() {
     let network = Network::start().await;
     let layer = LockLayer::new("a").expire(LONG).hold_until(HoldUntil::EndOfBody);
     let app = Router::new()
@@ -109,7 +109,7 @@ async fn the_last_data_of_a_body_waits_for_the_release_and_is_announced_meanwhil
     for _ in 0..3 {
         let poll = poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx))).await;
         assert!(poll.is_pending(), "{poll:?}");
-        // A server that believed that nothing comes any more would leave the data out.
+        // A server that takes the body for ended would not send the last chunk.
         assert!(!body.is_end_stream());
         assert_eq!(body.size_hint().exact(), Some(5));
     }

@@ -1,4 +1,4 @@
-//! Waiting on real servers: how soon a waiter is woken, what waiting costs, who gets its turn.
+//! Waiters on real servers: how soon they wake, what waiting costs, how processes share a lock.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -13,7 +13,7 @@ use redlock_tests::{Direction, History, Proxy, Servers, Traffic, eventually, hol
 const LEASE: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(20);
 
-/// A manager with much patience: the tests are many and the cores are few.
+/// A manager with long timeouts, because many tests share few cores.
 async fn manager(urls: Vec<String>) -> LockManager {
     let builder = LockManager::builder().urls(urls).connect_timeout(SOON);
     builder.node_timeout(SOON).connect().await.unwrap()
@@ -28,7 +28,7 @@ fn median(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// What a client sends, as against what its scripts call.
+/// Counts the commands that clients sent. Commands called by scripts do not count.
 async fn commands(servers: &Servers) -> u64 {
     let mut sum = 0;
     for server in servers.iter() {
@@ -45,7 +45,7 @@ async fn reset(servers: &Servers) {
     }
 }
 
-/// Channels that are subscribed to, on all nodes.
+/// The channels with subscribers on all nodes.
 async fn channels(servers: &Servers) -> Vec<String> {
     let mut all = Vec::new();
     for server in servers.iter() {
@@ -55,9 +55,9 @@ async fn channels(servers: &Servers) -> Vec<String> {
     all
 }
 
-/// The release script, the message, the waiter's attempt and its answer: four ways over a network that is
-/// slow enough to make a busy machine's own delays small. An uncontended acquisition of the same run is the
-/// round trip. A waiter that is not woken asks again after 250 ms at the earliest.
+/// A wake-up takes four one-way trips: the release script, its message, the waiter's attempt and the reply.
+/// The network is so slow that delays of a busy machine matter little. An uncontended acquisition in the same
+/// run measures the round trip. A waiter that is not woken polls after 250 ms at the earliest.
 async fn a_waiter_is_woken_within_four_round_trips(nodes: usize) {
     const ONE_WAY: Duration = Duration::from_millis(20);
     let servers = Servers::start(nodes).await;
@@ -81,9 +81,8 @@ async fn a_waiter_is_woken_within_four_round_trips(nodes: usize) {
                 (Instant::now(), guard)
             })
         };
-        // Each of its attempts looks into the lease of the holder: the first one, and the decisive one
-        // after the subscription.
-        eventually("the waiter listens and has asked again", SOON, async || {
+        // Each attempt reads the holder's TTL: the first one, and the decisive one after the subscription.
+        eventually("the waiter has subscribed and asked again", SOON, async || {
             let calls = join_all(servers.iter().map(async |server| {
                 server.probe().await.calls().await.get("pttl").copied().unwrap_or_default()
             }));
@@ -96,7 +95,7 @@ async fn a_waiter_is_woken_within_four_round_trips(nodes: usize) {
         let (acquired, guard) = waiter.await.unwrap();
         wake_ups.push(acquired - released);
         guard.release().await.unwrap();
-        eventually("nobody listens", SOON, async || {
+        eventually("no subscription is left", SOON, async || {
             channels(&servers).await.is_empty().then_some(())
         })
         .await;
@@ -117,7 +116,7 @@ async fn a_waiter_on_five_nodes_is_woken_within_four_round_trips() {
 }
 
 #[tokio::test]
-async fn idle_waiters_cost_no_more_than_the_slow_poll() {
+async fn idle_waiters_poll_no_more_than_a_single_waiter() {
     let servers = Servers::start(1).await;
     let here = manager(servers.urls()).await;
     let there = manager(servers.urls()).await;
@@ -128,15 +127,17 @@ async fn idle_waiters_cost_no_more_than_the_slow_poll() {
             tokio::spawn(async move { drop(wait(&here, "a").await) })
         })
         .collect();
-    eventually("they listen", SOON, async || (!channels(&servers).await.is_empty()).then_some(()))
-        .await;
+    eventually("the waiters have subscribed", SOON, async || {
+        (!channels(&servers).await.is_empty()).then_some(())
+    })
+    .await;
     let begun = Instant::now();
     reset(&servers).await;
     tokio::time::sleep(Duration::from_secs(4)).await;
     let polls = commands(&servers).await;
     let elapsed = begun.elapsed();
     println!("100 idle waiters: {polls} commands in {elapsed:?}");
-    // Of one waiter, every 250 to 500 ms, the attempt and the look at the holder.
+    // Only one waiter polls, every 250 to 500 ms, with two commands: the attempt and the TTL lookup.
     let most = elapsed.as_millis() / 250 * 2 + 2;
     assert!(u128::from(polls) <= most, "{polls} commands in {elapsed:?}");
     guard.release().await.unwrap();
@@ -145,7 +146,7 @@ async fn idle_waiters_cost_no_more_than_the_slow_poll() {
     }
 }
 
-/// Also when the server is restarted in between, and with it every subscription lost.
+/// A restarted server has lost its subscriptions, so the waiter subscribes again.
 #[tokio::test]
 async fn a_waiter_is_woken_after_a_reconnect() {
     let mut servers = Servers::start(3).await;
@@ -153,18 +154,18 @@ async fn a_waiter_is_woken_after_a_reconnect() {
     let there = manager(servers.urls()).await;
     let guard = there.lock("a").expire(LEASE).try_acquire().await.unwrap();
     let waiter = tokio::spawn(async move { drop(wait(&here, "a").await) });
-    let listening = async |servers: &Servers| (channels(servers).await.len() == 3).then_some(());
-    eventually("it listens", SOON, async || listening(&servers).await).await;
+    let subscribed = async |servers: &Servers| (channels(servers).await.len() == 3).then_some(());
+    eventually("the waiter has subscribed", SOON, async || subscribed(&servers).await).await;
     servers[0].kill();
     servers[0].restart().await;
-    eventually("it listens again", SOON, async || listening(&servers).await).await;
+    eventually("the waiter has subscribed again", SOON, async || subscribed(&servers).await).await;
     guard.release().await.unwrap();
     waiter.await.unwrap();
 }
 
-/// They are a quorum without it, also where one of those that hold the lock answers last.
+/// The other nodes are a quorum without the foreign key, even if one of them replies last.
 #[tokio::test]
-async fn a_lock_is_waited_for_beside_a_foreign_key_that_the_other_nodes_outvote() {
+async fn a_waiter_waits_despite_a_foreign_key_that_the_other_nodes_outvote() {
     let servers = Servers::start(3).await;
     let late = Proxy::to(&servers[2]).await;
     let locks = manager(vec![servers[0].url(), servers[1].url(), late.url()]).await;
@@ -216,7 +217,7 @@ async fn contended_rounds_leave_nothing_behind() {
 }
 
 #[tokio::test]
-async fn one_process_hands_a_hot_lock_on_without_commands() {
+async fn hand_overs_inside_one_process_save_commands() {
     let servers = Servers::start(1).await;
     let locks = manager(servers.urls()).await;
     reset(&servers).await;
@@ -240,7 +241,7 @@ async fn one_process_hands_a_hot_lock_on_without_commands() {
     assert!(commands <= 3200 / 2, "{commands}");
 }
 
-/// A worker process; killed when the test fails.
+/// A worker process. It is killed when dropped.
 struct Worker(Child);
 
 impl Drop for Worker {
@@ -250,7 +251,7 @@ impl Drop for Worker {
     }
 }
 
-/// Judged by the median of several rounds: a machine that is busy may hold up any process for a while.
+/// Uses the median of several rounds, because a busy machine may delay any process for a while.
 #[tokio::test]
 async fn every_process_gets_its_share_of_a_hot_lock() {
     let mut rounds = Vec::new();
@@ -264,17 +265,18 @@ async fn every_process_gets_its_share_of_a_hot_lock() {
     };
     assert!(median(|share| share.least) >= 0.5, "{rounds:?}");
     assert!(median(|share| share.most) <= 2.0, "{rounds:?}");
-    // 3 to 7 where nobody starves; a caller that did would wait for most of the run, 50 times the mean.
+    // The factor is 3 to 7 without starvation. A starved caller waits most of the run, 50 times the mean.
     assert!(median(|share| share.longest_wait) <= 15.0, "{rounds:?}");
 }
 
-/// What processes had of a hot lock, compared with what is fair.
+/// How evenly the processes shared a hot lock.
 #[derive(Debug)]
 struct Share {
-    /// Of the process that had the fewest turns.
+    /// The turns of the process with the fewest, relative to an equal share.
     least: f64,
+    /// The turns of the process with the most, relative to an equal share.
     most: f64,
-    /// The longest wait, compared with the mean.
+    /// The longest wait, relative to the mean.
     longest_wait: f64,
 }
 
@@ -324,7 +326,7 @@ async fn share() -> Share {
     let holds = holds(&history.events().unwrap());
     assert_eq!(overlaps(&holds), [], "two holders at once");
 
-    // While all four still have something to do, each gets between half and double its share.
+    // Counts only the turns while all four processes still had work to do.
     let of = |worker: &Worker| {
         let process = worker.0.id();
         holds.iter().filter(move |hold| hold.process == process)

@@ -1,4 +1,4 @@
-//! What an operator relies on: few permissions, no secret that leaks, encrypted connections.
+//! Properties that operators rely on: few permissions, no leaked secrets, encrypted connections.
 
 mod least_privilege;
 mod secrets;

@@ -1,5 +1,5 @@
-//! Invariant 12: no password and no token in any log, `Debug`, error or response; no key and no node in
-//! a response.
+//! Secrets stay in: no log, `Debug`, error or response contains a password or token, and no response contains
+//! a key or node.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -22,19 +22,19 @@ const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(20);
 const BRIEF: Duration = Duration::from_millis(50);
 const KEY: &str = "order:42";
-/// Written differently in a URL than on the wire.
+/// A password that must be percent-encoded in a URL.
 const PASSWORD: &str = "s3cr3t/w%rd:@";
-/// The part of it that is the same in both.
+/// The part of the password that is the same with and without percent-encoding.
 const CORE: &str = "s3cr3t";
 
-/// All that was said, and what must not have been.
+/// Everything that the library printed or returned, and the tokens that must not occur in it.
 #[derive(Debug, Default)]
-struct Said {
+struct Output {
     texts: Vec<String>,
     tokens: Vec<String>,
 }
 
-impl Said {
+impl Output {
     fn debug(&mut self, value: &dyn Debug) {
         self.texts.extend([format!("{value:?}"), format!("{value:#?}")]);
     }
@@ -53,13 +53,13 @@ impl Said {
         result.map_err(|error| self.error(&error)).ok()
     }
 
-    /// Reads the tokens of all locks that are held on the servers now.
-    async fn overhear(&mut self, servers: &Servers) {
+    /// Records the tokens of all locks that the servers hold now.
+    async fn collect_tokens(&mut self, servers: &Servers) {
         for server in servers.iter().filter(|server| server.is_up()) {
             let mut probe = server.probe().await;
             for key in probe.keys().await.iter().filter(|key| !is_counter(key)) {
                 let kind: String = probe.command(["TYPE", key]).await;
-                // It may have run out meanwhile.
+                // The lock may have expired meanwhile.
                 let tokens: Vec<String> = match kind.as_str() {
                     "string" => {
                         probe.command::<Option<String>>(["GET", key]).await.into_iter().collect()
@@ -80,7 +80,7 @@ impl Said {
             assert!(!self.tokens.iter().any(|token| text.contains(token)), "{text}");
             assert_eq!(find_secret(text), None, "{text}");
         }
-        // The search does look at what was said.
+        // The check is able to fail: `find_secret` recognizes the tokens, and a text mentions the lock.
         assert!(self.tokens.iter().all(|token| find_secret(token).is_some()), "{:?}", self.tokens);
         assert!(!self.tokens.is_empty() && self.texts.iter().any(|text| text.contains(KEY)));
     }
@@ -94,43 +94,43 @@ fn builder(servers: &Servers) -> LockManagerBuilder {
     LockManager::builder().urls(servers.urls()).node_timeout(Duration::from_secs(2))
 }
 
-/// A whole life of a lock, with all that can be asked of it.
-async fn live(said: &mut Said, servers: &Servers, request: &dyn Fn() -> LockRequest) {
-    said.debug(&request());
-    said.debug(&request().fenced());
+/// Calls every operation of a lock, also on lost and foreign locks, and records all output.
+async fn exercise_lock(output: &mut Output, servers: &Servers, request: &dyn Fn() -> LockRequest) {
+    output.debug(&request());
+    output.debug(&request().fenced());
     let guard = request().try_acquire().await.unwrap();
-    said.overhear(servers).await;
+    output.collect_tokens(servers).await;
     let lease = guard.handle();
-    said.debug(&(&guard, &lease, guard.state(), guard.key()));
-    said.result(request().try_acquire().await);
-    said.result(request().wait_time(BRIEF).acquire().await);
-    said.result(guard.extend(LONG).await);
-    said.result(guard.extend(Duration::ZERO).await);
-    said.result(guard.release().await);
-    said.debug(&lease);
+    output.debug(&(&guard, &lease, guard.state(), guard.key()));
+    output.result(request().try_acquire().await);
+    output.result(request().wait_time(BRIEF).acquire().await);
+    output.result(guard.extend(LONG).await);
+    output.result(guard.extend(Duration::ZERO).await);
+    output.result(guard.release().await);
+    output.debug(&lease);
 
     let guard = request().fenced().acquire().await.unwrap();
-    said.overhear(servers).await;
-    said.debug(&(&guard, guard.fencing_token()));
-    said.texts.push(guard.fencing_token().to_string());
+    output.collect_tokens(servers).await;
+    output.debug(&(&guard, guard.fencing_token()));
+    output.texts.push(guard.fencing_token().to_string());
     for server in servers.iter() {
         let _: i64 = server.probe().await.command(["DEL", KEY]).await;
     }
-    said.result(guard.extend(LONG).await);
-    said.debug(&guard);
-    said.result(guard.release().await);
+    output.result(guard.extend(LONG).await);
+    output.debug(&guard);
+    output.result(guard.release().await);
 
     scope(async {
         let _guard = request().acquire().await.unwrap();
-        said.result(request().acquire().await);
+        output.result(request().acquire().await);
     })
     .await;
     for server in servers.iter() {
         let mut probe = server.probe().await;
         let _: i64 = probe.command(["DEL", KEY]).await;
-        let _: () = probe.command(["SET", KEY, "of somebody else"]).await;
+        let _: () = probe.command(["SET", KEY, "foreign"]).await;
     }
-    said.result(request().acquire().await);
+    output.result(request().acquire().await);
     for server in servers.iter() {
         let _: i64 = server.probe().await.command(["DEL", KEY]).await;
     }
@@ -138,7 +138,7 @@ async fn live(said: &mut Said, servers: &Servers, request: &dyn Fn() -> LockRequ
     eventually("released", SOON, async || servers_are_free(servers).await.then_some(())).await;
 }
 
-/// A fencing counter outlives its locks.
+/// A fencing counter stays when its locks are released.
 fn is_counter(key: &str) -> bool {
     key.contains("redlock:fencing")
 }
@@ -148,48 +148,48 @@ async fn servers_are_free(servers: &Servers) -> bool {
 }
 
 #[tokio::test]
-async fn a_lock_says_nothing_of_its_token_or_of_the_password() {
+async fn a_lock_never_prints_its_token_or_the_password() {
     let logs = Logs::collect();
-    let mut said = Said::default();
+    let mut output = Output::default();
     let servers = Servers::from(vec![
         guarded().start().await,
         guarded().start().await,
         guarded().start().await,
     ]);
-    said.debug(&builder(&servers));
+    output.debug(&builder(&servers));
     let locks = builder(&servers).max_waiters(1).connect().await.unwrap();
-    said.debug(&locks);
+    output.debug(&locks);
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let request = || locks.lock(KEY).expire(LONG).dialect(dialect);
-        live(&mut said, &servers, &request).await;
+        exercise_lock(&mut output, &servers, &request).await;
     }
 
     for key in ["", "a\nb"] {
-        said.result(locks.lock(key).acquire().await);
+        output.result(locks.lock(key).acquire().await);
     }
-    said.result(locks.lock(KEY).expire(Duration::ZERO).acquire().await);
+    output.result(locks.lock(KEY).expire(Duration::ZERO).acquire().await);
     let guard = locks.lock(KEY).acquire().await.unwrap();
     let waiting = tokio::spawn(locks.lock(KEY).wait_time(BRIEF).acquire());
     tokio::task::yield_now().await;
-    said.result(locks.lock(KEY).wait_time(BRIEF).acquire().await);
-    said.result(waiting.await.unwrap());
-    said.overhear(&servers).await;
+    output.result(locks.lock(KEY).wait_time(BRIEF).acquire().await);
+    output.result(waiting.await.unwrap());
+    output.collect_tokens(&servers).await;
     locks.shutdown().await;
-    said.debug(&guard);
-    said.result(guard.release().await);
-    said.result(locks.lock(KEY).acquire().await);
-    said.check(&logs);
+    output.debug(&guard);
+    output.result(guard.release().await);
+    output.result(locks.lock(KEY).acquire().await);
+    output.check(&logs);
 }
 
-/// Of servers that refuse: a server that does not know a command repeats all of its arguments.
+/// A server repeats all arguments of an unknown command in its error.
 #[tokio::test]
-async fn a_server_that_refuses_says_nothing_either() {
+async fn errors_of_refusing_servers_contain_no_secret() {
     let logs = Logs::collect();
-    let mut said = Said::default();
-    // So that there is something to look for.
+    let mut output = Output::default();
+    // This lock provides tokens to search for.
     let good = Servers::from(vec![guarded().start().await]);
     let locks = builder(&good).connect().await.unwrap();
-    live(&mut said, &good, &|| locks.lock(KEY).expire(LONG)).await;
+    exercise_lock(&mut output, &good, &|| locks.lock(KEY).expire(LONG)).await;
 
     let refusing = [
         guarded().rename("HELLO", ""),
@@ -201,16 +201,16 @@ async fn a_server_that_refuses_says_nothing_either() {
     ];
     for options in refusing {
         let servers = Servers::from(vec![options.start().await]);
-        if let Some(locks) = said.result(builder(&servers).connect().await) {
+        if let Some(locks) = output.result(builder(&servers).connect().await) {
             for dialect in [Dialect::Plain, Dialect::Redisson] {
                 let request = || locks.lock(KEY).expire(BRIEF).dialect(dialect);
-                if let Some(guard) = said.result(request().acquire().await) {
-                    said.overhear(&servers).await;
-                    said.result(request().acquire().await);
-                    said.result(guard.extend(LONG).await);
-                    said.result(guard.release().await);
+                if let Some(guard) = output.result(request().acquire().await) {
+                    output.collect_tokens(&servers).await;
+                    output.result(request().acquire().await);
+                    output.result(guard.extend(LONG).await);
+                    output.result(guard.release().await);
                 }
-                said.result(request().fenced().acquire().await);
+                output.result(request().fenced().acquire().await);
             }
         }
     }
@@ -232,42 +232,42 @@ async fn a_server_that_refuses_says_nothing_either() {
         let _: () = probe.command(words).await;
         let url = good[0].url().replace("//:", &format!("//{user}:"));
         let patient = LockManager::builder().url(url).node_timeout(Duration::from_secs(2));
-        if let Some(locks) = said.result(patient.connect().await)
-            && let Some(guard) = said.result(locks.lock(KEY).expire(BRIEF).acquire().await)
+        if let Some(locks) = output.result(patient.connect().await)
+            && let Some(guard) = output.result(locks.lock(KEY).expire(BRIEF).acquire().await)
         {
-            said.overhear(&good).await;
-            said.result(locks.lock(KEY).acquire().await);
-            said.result(guard.extend(LONG).await);
-            said.result(guard.release().await);
+            output.collect_tokens(&good).await;
+            output.result(locks.lock(KEY).acquire().await);
+            output.result(guard.extend(LONG).await);
+            output.result(guard.release().await);
             tokio::time::sleep(BRIEF * 2).await;
         }
     }
 
-    // A wrong password, where the others have the right one.
+    // A URL with a wrong password and one without, beside URLs with the right one.
     let wrong = good[0].url().replace("s3cr3t", "s3cr3tly-wrong");
     let none = format!("redis://127.0.0.1:{}", good[0].port());
     let three = Servers::from(vec![guarded().start().await, guarded().start().await]);
     for url in [wrong, none] {
-        said.result(LockManager::connect([&url]).await);
+        output.result(LockManager::connect([&url]).await);
         let urls = three.urls();
         let locks = LockManager::connect([&urls[0], &url, &urls[1]]).await.unwrap();
-        said.debug(&locks);
-        said.result(locks.lock(KEY).acquire().await);
-        said.result(LockManager::connect([&urls[0], &url, &url]).await);
+        output.debug(&locks);
+        output.result(locks.lock(KEY).acquire().await);
+        output.result(LockManager::connect([&urls[0], &url, &url]).await);
     }
-    said.check(&logs);
+    output.check(&logs);
 }
 
 #[tokio::test]
-async fn a_url_that_cannot_be_used_is_not_repeated() {
+async fn an_error_does_not_repeat_an_invalid_url() {
     let logs = Logs::collect();
-    let mut said = Said::default();
+    let mut output = Output::default();
     let server = guarded().start().await;
     let locks = LockManager::connect([server.url()]).await.unwrap();
     let _guard = locks.lock(KEY).acquire().await.unwrap();
-    said.texts.push(KEY.to_owned());
-    said.overhear(&Servers::from(vec![guarded().start().await])).await;
-    said.tokens.push(server.probe().await.command(["GET", KEY]).await);
+    output.texts.push(KEY.to_owned());
+    output.collect_tokens(&Servers::from(vec![guarded().start().await])).await;
+    output.tokens.push(server.probe().await.command(["GET", KEY]).await);
 
     let at = format!("127.0.0.1:{}", server.port());
     for password in [
@@ -298,40 +298,45 @@ async fn a_url_that_cannot_be_used_is_not_repeated() {
                 format!("{scheme}://:{password}@/no/such/socket"),
             ] {
                 let builder = LockManager::builder().url(url).connect_timeout(BRIEF);
-                said.debug(&builder);
-                said.result(builder.connect().await);
+                output.debug(&builder);
+                output.result(builder.connect().await);
             }
         }
     }
-    said.check(&logs);
+    output.check(&logs);
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_says_nothing_of_what_it_carried() {
+async fn errors_of_a_broken_connection_contain_no_secret() {
     let logs = Logs::collect();
-    let mut said = Said::default();
+    let mut output = Output::default();
     let mut servers = Servers::from(vec![guarded().start().await]);
     let locks = builder(&servers).connect().await.unwrap();
     let request = || locks.lock(KEY).expire(LONG).renew(true);
     let guard = request().acquire().await.unwrap();
-    said.overhear(&servers).await;
+    output.collect_tokens(&servers).await;
     let mut probe = servers[0].probe().await;
     for kind in ["normal", "pubsub"] {
         let _: i64 = probe.command(["CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes"]).await;
     }
     servers[0].kill();
-    said.result(guard.extend(LONG).await);
-    eventually("it is known to be down", SOON, async || {
-        said.result(request().acquire().await);
+    output.result(guard.extend(LONG).await);
+    eventually("the node is reported down", SOON, async || {
+        output.result(request().acquire().await);
         logs.lines().iter().any(|line| line.contains("a node is down")).then_some(())
     })
     .await;
-    said.debug(&(&guard, guard.state()));
-    said.result(guard.release().await);
+    output.debug(&(&guard, guard.state()));
+    output.result(guard.release().await);
     servers[0].restart().await;
-    drop(eventually("it is back", SOON, async || said.result(request().acquire().await)).await);
+    drop(
+        eventually("the server grants the lock again", SOON, async || {
+            output.result(request().acquire().await)
+        })
+        .await,
+    );
     locks.shutdown().await;
-    said.check(&logs);
+    output.check(&logs);
 }
 
 #[redis_lock(key = "order:{id}", wait_time = "50ms")]
@@ -339,8 +344,8 @@ async fn attribute(Path(id): Path<u64>) -> String {
     format!("done: {}", id == 42)
 }
 
-/// Loses its lock while it works.
-async fn robbed(Locks(locks): Locks, lock: HeldLock, Path(_): Path<u64>) -> String {
+/// A handler that loses its lock while it runs.
+async fn loses_lock(Locks(locks): Locks, lock: HeldLock, Path(_): Path<u64>) -> String {
     locks.shutdown().await;
     lock.lost().await;
     std::future::pending().await
@@ -354,11 +359,11 @@ fn app(locks: &LockManager) -> Router {
         .route("/twice/{id}", post(attribute).route_layer(layer()))
         .route("/lacks/{other}", post(async || "done").route_layer(layer()))
         .route("/wrong/{id}", post(async || "done").route_layer(layer().expire(Duration::ZERO)))
-        .route("/robbed/{id}", post(robbed).route_layer(layer().on_lost(OnLost::Abort)))
+        .route("/loses-lock/{id}", post(loses_lock).route_layer(layer().on_lost(OnLost::Abort)))
         .layer(Extension(locks.clone()))
 }
 
-impl Said {
+impl Output {
     async fn response(&mut self, app: &Router, path: &str) -> StatusCode {
         let request = Request::post(path).body(Body::empty()).unwrap();
         let response = app.clone().oneshot(request).await.unwrap();
@@ -373,20 +378,20 @@ impl Said {
 }
 
 #[tokio::test]
-async fn a_response_says_nothing_of_the_lock() {
+async fn a_response_contains_no_key_node_or_secret() {
     let logs = Logs::collect();
-    let mut said = Said::default();
+    let mut output = Output::default();
     let mut servers = Servers::from(vec![guarded().start().await]);
     let locks = builder(&servers).connect().await.unwrap();
     let app = app(&locks);
-    let ways = ["/attribute/42", "/layer/42"];
-    for way in ways {
-        assert_eq!(said.response(&app, way).await, 200);
+    let paths = ["/attribute/42", "/layer/42"];
+    for path in paths {
+        assert_eq!(output.response(&app, path).await, 200);
     }
     let guard = locks.lock(KEY).expire(LONG).acquire().await.unwrap();
-    said.overhear(&servers).await;
-    for way in ways {
-        assert_eq!(said.response(&app, way).await, 409);
+    output.collect_tokens(&servers).await;
+    for path in paths {
+        assert_eq!(output.response(&app, path).await, 409);
     }
     guard.release().await.unwrap();
 
@@ -398,34 +403,34 @@ async fn a_response_says_nothing_of_the_lock() {
         ("/lacks/42", 500),
         ("/wrong/42", 500),
     ] {
-        assert_eq!(said.response(&app, path).await, status, "{path}");
+        assert_eq!(output.response(&app, path).await, status, "{path}");
     }
     let mut probe = servers[0].probe().await;
-    let _: () = probe.command(["SET", KEY, "of somebody else"]).await;
-    for way in ways {
-        assert_eq!(said.response(&app, way).await, 500, "a foreign key");
+    let _: () = probe.command(["SET", KEY, "foreign"]).await;
+    for path in paths {
+        assert_eq!(output.response(&app, path).await, 500, "a foreign key");
     }
     let _: i64 = probe.command(["DEL", KEY]).await;
     let own = builder(&servers).connect().await.unwrap();
-    assert_eq!(said.response(&self::app(&own), "/robbed/42").await, 503);
+    assert_eq!(output.response(&self::app(&own), "/loses-lock/42").await, 503);
     servers[0].kill();
-    for way in ways {
-        assert_eq!(said.response(&app, way).await, 503, "no quorum");
+    for path in paths {
+        assert_eq!(output.response(&app, path).await, 503, "no quorum");
     }
     locks.shutdown().await;
-    for way in ways {
-        assert_eq!(said.response(&app, way).await, 503, "shut down");
+    for path in paths {
+        assert_eq!(output.response(&app, path).await, 503, "shut down");
     }
-    said.check(&logs);
+    output.check(&logs);
 }
 
-/// What the whole suite relies on: each of its processes searches all that is logged.
+/// The whole suite relies on this: each test process searches its own logs for secrets.
 #[test]
 fn a_secret_in_a_log_ends_the_process() {
     const TEST: &str = "secrets::a_secret_in_a_log_ends_the_process";
     const SECRET: &str = "REDLOCK_TEST_LOG_A_SECRET";
     if let Ok(secret) = std::env::var(SECRET) {
-        // Any of these begins the watch.
+        // Each of these calls starts the search of the logs.
         let _options = guarded();
         let _nodes = redlock_tests::Nodes::memory(1);
         std::thread::spawn(move || tracing::trace!(target: "any::library", "{secret}"))
@@ -442,10 +447,10 @@ fn a_secret_in_a_log_ends_the_process() {
     };
     assert!(run("nothing of interest").0);
     for secret in [PASSWORD, "0123456789abcdef0123456789abcdef"] {
-        let (success, said) = run(secret);
-        assert!(!success && said.contains("a secret was logged"), "{secret}: {said}");
+        let (success, stderr) = run(secret);
+        assert!(!success && stderr.contains("a secret was logged"), "{secret}: {stderr}");
     }
-    // For the search of what the whole run prints.
+    // `tests/run.sh` searches the output of the whole run for these passwords.
     let passwords = std::fs::read_to_string(passwords.path()).unwrap();
     assert!(passwords.lines().any(|password| password == PASSWORD), "{passwords}");
 }

@@ -30,14 +30,14 @@ impl Identity {
     }
 }
 
-/// No crypto provider is installed by the application: the feature brings its own.
+/// The application installs no crypto provider: the feature `tls` brings its own.
 #[tokio::test]
-async fn a_server_whose_certificate_is_trusted_is_locked_on() {
+async fn a_server_with_a_trusted_certificate_grants_locks() {
     let identity = Identity::new();
     let server = identity.server().await;
     let environment = [
         ("REDIS_URLS", server.tls_url()),
-        // Where the system's root certificates are.
+        // Replaces the system's root certificates.
         ("SSL_CERT_FILE", identity.certificate.display().to_string()),
     ];
     let service = Service::start(env!("CARGO_BIN_EXE_index"), &environment).await;
@@ -54,7 +54,7 @@ async fn a_server_whose_certificate_is_trusted_is_locked_on() {
 const SOON: std::time::Duration = std::time::Duration::from_secs(10);
 
 #[tokio::test]
-async fn a_server_whose_certificate_is_not_trusted_is_refused() {
+async fn a_server_with_an_untrusted_certificate_is_refused() {
     let (identity, other) = (Identity::new(), Identity::new());
     let server = identity.server().await;
     let output = Command::new(env!("CARGO_BIN_EXE_index"))

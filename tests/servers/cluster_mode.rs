@@ -1,5 +1,5 @@
-//! Locks on a real server in cluster mode. A script there may touch keys of one slot only, and the
-//! fencing counter is a key of its own.
+//! Locks on a real server in cluster mode. There a script may access keys of one slot only, and a fenced lock
+//! has two keys: the lock and the fencing counter.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -38,7 +38,7 @@ async fn connect(server: &RedisServer, prefix: &str) -> LockManager {
     builder.node_timeout(SOON / 2).connect_timeout(SOON).connect().await.unwrap()
 }
 
-/// A script may touch keys of one slot only, so each counter lies in the slot of its lock.
+/// Each fencing counter lies in the slot of its lock, so the script accesses one slot only.
 #[tokio::test]
 async fn fenced_locks_work_in_cluster_mode() {
     let server = start().await;
@@ -59,7 +59,7 @@ async fn fenced_locks_work_in_cluster_mode() {
     }
 }
 
-/// The counter's name begins with the prefix, whose first brace decides on the slot.
+/// The counter's name begins with the prefix, so a brace there would decide the counter's slot.
 #[tokio::test]
 async fn a_prefix_with_a_brace_and_no_hash_tag_is_refused_for_fenced_locks() {
     let server = RedisServer::start().await;
@@ -71,14 +71,14 @@ async fn a_prefix_with_a_brace_and_no_hash_tag_is_refused_for_fenced_locks() {
         assert!(error.to_string().contains("{locks}:"), "{error}");
         let waiting = locks.lock("order:42").wait_time(SOON).fenced().acquire().await.unwrap_err();
         assert!(matches!(waiting, LockError::InvalidOption(_)), "{waiting}");
-        // A lock without a number is one key.
+        // A lock without a fencing number is a single key.
         locks.lock("order:42").acquire().await.unwrap().release().await.unwrap();
     }
 }
 
-/// Another try cannot succeed, so that the answer does not ask for one.
+/// A retry cannot succeed, so the response has no `Retry-After`.
 #[tokio::test]
-async fn a_fenced_handler_with_such_a_prefix_is_misconfigured() {
+async fn a_fenced_handler_with_a_brace_in_the_prefix_is_misconfigured() {
     #[redis_lock(key = "order:42", fenced)]
     async fn pay(_lock: FencedLock) {}
 

@@ -1,4 +1,4 @@
-//! Making a manager: what is refused, what is only warned of, what is put up with.
+//! Connecting a manager: faults that fail it, faults that are only logged, faults that it tolerates.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
 
 #[tokio::test]
-async fn wrong_urls_are_refused_with_their_place_and_what_is_allowed() {
+async fn an_invalid_url_is_refused_with_its_position_and_the_allowed_scheme() {
     let good = "redis://127.0.0.1";
     for wrong in ["", "127.0.0.1", "http://127.0.0.1", "redis://", "redis://h:port", "redis://h/x"]
     {
@@ -23,9 +23,9 @@ async fn wrong_urls_are_refused_with_their_place_and_what_is_allowed() {
     assert!(matches!(error, ConnectError::NoNodes), "{error}");
 }
 
-/// One server with two votes is no majority.
+/// Otherwise one server would have two votes.
 #[tokio::test]
-async fn the_same_server_twice_is_refused_under_two_names_too() {
+async fn a_server_listed_twice_is_refused_even_under_two_names() {
     let servers = Servers::start(2).await;
     let names = [
         servers[0].url(),
@@ -44,15 +44,15 @@ async fn the_same_server_twice_is_refused_under_two_names_too() {
     }
 }
 
-/// The connection to the wrong server is not kept, which would last for as long as that server.
+/// The node drops the connection to the wrong server, which would otherwise stay open as long as that server.
 #[tokio::test]
-async fn a_node_that_led_to_anothers_server_for_a_while_is_used_again() {
+async fn a_node_whose_url_led_to_another_nodes_server_is_used_again() {
     let servers = Servers::start(2).await;
     let second = Proxy::to(&servers[1]).await;
     let locks = LockManager::connect([servers[0].url(), second.url()]).await.unwrap();
     second.lead_to(&servers[0]);
     second.reset();
-    eventually("it is refused", SOON, async || {
+    eventually("the node is refused", SOON, async || {
         let error = locks.lock(KEY).try_acquire().await.err()?;
         let (_, refused) = error.votes()?.iter().nth(1)?;
         matches!(refused, Some(Vote::Failed(NodeError::SameServer(_)))).then_some(())
@@ -60,12 +60,12 @@ async fn a_node_that_led_to_anothers_server_for_a_while_is_used_again() {
     .await;
     second.lead_to(&servers[1]);
     let used = async || locks.lock(KEY).try_acquire().await.ok();
-    eventually("it is used again", 3 * SOON, used).await.release().await.unwrap();
+    eventually("the node is used again", 3 * SOON, used).await.release().await.unwrap();
 }
 
-/// Through a bb8 pool alone the answer is "timed out", after 30 s.
+/// A bb8 pool alone would report "timed out" after 30 s.
 #[tokio::test]
-async fn a_wrong_password_is_refused_at_once_in_the_servers_own_words() {
+async fn a_wrong_password_fails_at_once_with_the_servers_message() {
     let server = RedisServer::options().password("opensesame").start().await;
     let begun = Instant::now();
     for (url, words) in [
@@ -81,7 +81,7 @@ async fn a_wrong_password_is_refused_at_once_in_the_servers_own_words() {
 }
 
 #[tokio::test]
-async fn without_a_quorum_each_node_tells_its_reason() {
+async fn without_a_quorum_the_error_has_the_reason_of_each_node() {
     let mut servers = Servers::from(vec![
         RedisServer::start().await,
         RedisServer::options().password("opensesame").start().await,
@@ -116,7 +116,7 @@ async fn without_a_quorum_each_node_tells_its_reason() {
 }
 
 #[tokio::test]
-async fn a_minority_that_is_down_does_not_prevent_the_start_and_is_used_when_it_is_up() {
+async fn connect_succeeds_without_a_minority_that_votes_when_it_is_up() {
     let mut servers = Servers::start(5).await;
     servers[0].kill();
     servers[4].freeze();
@@ -135,16 +135,16 @@ async fn a_minority_that_is_down_does_not_prevent_the_start_and_is_used_when_it_
     .await;
 }
 
-/// A start that waits for a node that hangs takes as long as a connection may take at most.
+/// Waiting for the hanging node would take the whole connect timeout.
 #[tokio::test]
-async fn a_node_that_hangs_does_not_hold_up_the_start() {
+async fn a_hanging_node_does_not_delay_connect() {
     let mut servers = Servers::start(3).await;
     servers[2].freeze();
-    let patience = Duration::from_secs(30);
-    let builder = LockManager::builder().urls(servers.urls()).connect_timeout(patience);
+    let connect_timeout = Duration::from_secs(30);
+    let builder = LockManager::builder().urls(servers.urls()).connect_timeout(connect_timeout);
     let begun = Instant::now();
     let locks = builder.node_timeout(Duration::from_secs(2)).connect().await.unwrap();
-    assert!(begun.elapsed() < patience / 2, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < connect_timeout / 2, "{:?}", begun.elapsed());
 
     servers[2].thaw();
     eventually("the node votes", SOON, async || {
@@ -157,7 +157,7 @@ async fn a_node_that_hangs_does_not_hold_up_the_start() {
 }
 
 #[tokio::test]
-async fn even_numbers_of_nodes_need_more_than_half() {
+async fn an_even_number_of_nodes_needs_more_than_half() {
     for (count, may_be_down) in [(2, 0), (4, 1)] {
         let mut servers = Servers::start(count).await;
         for server in &mut servers[..may_be_down] {
@@ -173,9 +173,9 @@ async fn even_numbers_of_nodes_need_more_than_half() {
     }
 }
 
-/// With such a policy, all lock keys of a full server were seen to go.
+/// A full server with such a policy was seen to evict all lock keys.
 #[tokio::test]
-async fn a_server_that_evicts_is_warned_of_by_its_policys_name() {
+async fn connect_warns_of_an_eviction_policy_by_its_name() {
     let logs = Logs::collect();
     let evicting = RedisServer::options().directive("maxmemory-policy", "allkeys-lru");
     let evicting = evicting.start().await;
@@ -194,61 +194,62 @@ async fn a_server_that_evicts_is_warned_of_by_its_policys_name() {
     assert_eq!(warnings(&logs).len(), before, "{:?}", warnings(&logs));
 }
 
-/// How many connections the server has accepted.
+/// Returns how many connections the server has accepted.
 async fn connections(probe: &mut Probe) -> u64 {
     let info: String = probe.command(["INFO", "stats"]).await;
     let count = info.lines().find_map(|line| line.strip_prefix("total_connections_received:"));
     count.unwrap().trim().parse().unwrap()
 }
 
-/// What a server that refuses us is spared, and its log.
-async fn seldom_tried_after(strike: &[&[&str]]) {
+/// Runs `commands`, after which the server refuses the user. From then on the manager tries the server only
+/// every few seconds, to spare the server and its log.
+async fn is_tried_rarely_after(commands: &[&[&str]]) {
     let server = RedisServer::options().user("app", "knock-knock").start().await;
     let locks = LockManager::connect([server.url_at("app:knock-knock@127.0.0.1")]).await.unwrap();
     locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
     let mut probe = server.probe().await;
     let before = connections(&mut probe).await;
     let begun = Instant::now();
-    for command in strike {
+    for command in commands {
         probe.command::<redis::Value>(command).await;
     }
-    eventually("it is refused", SOON, async || {
+    eventually("the attempt is refused", SOON, async || {
         let error = locks.lock(KEY).try_acquire().await.err()?;
         error.to_string().contains("WRONGPASS").then_some(())
     })
     .await;
-    eventually("it is tried again", SOON * 2, async || {
+    eventually("the manager connects again", SOON * 2, async || {
         (connections(&mut probe).await >= before + 2).then_some(())
     })
     .await;
-    // The second attempt; after a server that only went away there would be many by now.
+    // This was the second attempt. A server that is merely down would have been tried many times by now.
     assert!(begun.elapsed() > Duration::from_secs(3), "{:?}", begun.elapsed());
 }
 
 #[tokio::test]
-async fn a_server_that_has_another_password_by_now_is_seldom_tried() {
+async fn a_server_with_a_changed_password_is_tried_rarely() {
     let password = ["ACL", "SETUSER", "app", "resetpass", ">another"];
-    seldom_tried_after(&[&password, &["CLIENT", "KILL", "USER", "app"]]).await;
+    is_tried_rarely_after(&[&password, &["CLIENT", "KILL", "USER", "app"]]).await;
 }
 
 #[tokio::test]
-async fn a_server_that_has_deleted_our_user_is_seldom_tried() {
-    seldom_tried_after(&[&["ACL", "DELUSER", "app"]]).await;
+async fn a_server_that_deleted_the_user_is_tried_rarely() {
+    is_tried_rarely_after(&[&["ACL", "DELUSER", "app"]]).await;
 }
 
-/// A machine that vanishes says nothing; the kernel shall ask an idle connection after 5 s, and not
-/// after two hours.
+/// A machine that vanishes sends nothing. So the kernel probes an idle connection after 5 s, instead of its
+/// default of two hours.
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn an_idle_connection_is_kept_alive_by_the_kernel() {
     let server = RedisServer::start().await;
     let _locks = LockManager::connect([server.url()]).await.unwrap();
     let port = format!(":{:04X}", server.port());
-    let left = eventually("its timer runs", SOON, async || {
+    let left = eventually("the keepalive timer runs", SOON, async || {
         let sockets = std::fs::read_to_string("/proc/net/tcp").unwrap();
         sockets.lines().find_map(|line| {
             let fields: Vec<&str> = line.split_whitespace().collect();
-            // To that server, established, and with a keepalive timer.
+            // An established connection to that server, with a keepalive timer.
             let is_ours = fields[2].ends_with(&port) && fields[3] == "01";
             let left = fields[5].strip_prefix("02:").filter(|_| is_ours)?;
             Some(u64::from_str_radix(left, 16).unwrap())

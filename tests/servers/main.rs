@@ -1,4 +1,4 @@
-//! What the library says to Redis servers, and what it makes of their answers.
+//! The commands that the library sends to Redis servers, and how it handles their replies.
 
 mod cluster_mode;
 mod connect;

@@ -1,4 +1,4 @@
-//! The dialect of Redisson, seen from the servers, without Redisson.
+//! The Redisson dialect as the servers see it, tested without Redisson.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
 const CHANNEL: &str = "redisson_lock__channel:{order:42}";
 
-/// A manager in the plain dialect: the requests say otherwise.
+/// Starts servers and a manager in the plain dialect. The requests select the Redisson dialect.
 async fn start(count: usize) -> (Servers, LockManager) {
     let servers = Servers::start(count).await;
     let builder = LockManager::builder().urls(servers.urls());
@@ -40,7 +40,7 @@ fn foreign_kind(error: &LockError) -> Option<ForeignKind> {
 }
 
 #[tokio::test]
-async fn a_lock_is_a_hash_from_its_owner_to_one() {
+async fn a_lock_is_a_hash_that_maps_its_owner_to_one() {
     let (servers, locks) = start(1).await;
     let mut probe = servers[0].probe().await;
     let mut seen = Vec::new();
@@ -57,12 +57,12 @@ async fn a_lock_is_a_hash_from_its_owner_to_one() {
         guard.release().await.unwrap();
         assert!(probe.keys().await.is_empty());
     }
-    // Invariant 3: Redisson would take the second for the first that comes in again.
+    // Redisson would take a reused token for a re-entrant acquisition (a fresh token for every attempt).
     assert_ne!(seen[0], seen[1]);
 }
 
 #[tokio::test]
-async fn a_release_is_announced_where_redisson_listens() {
+async fn a_release_is_published_on_the_channel_of_redisson() {
     let (servers, locks) = start(1).await;
     let mut monitor = Monitor::connect(&servers[0].url()).await.unwrap();
     redisson(&locks, KEY).try_acquire().await.unwrap().release().await.unwrap();
@@ -92,9 +92,9 @@ async fn every_operation_is_one_script() {
     assert_eq!((count("evalsha"), count("set"), count("get")), (40, 0, 0), "{calls:?}");
 }
 
-/// What Redisson does when it unlocks, while another process of ours waits.
+/// The test unlocks as Redisson does, by `DEL` and `PUBLISH`, while a caller of this library waits.
 #[tokio::test]
-async fn a_message_of_redisson_wakes_the_waiter() {
+async fn an_unlock_message_of_redisson_wakes_the_waiter() {
     let (servers, locks) = start(1).await;
     let mut probe = servers[0].probe().await;
     let owner = "381e52be-fd77-4a79-9de6-cc885910755d:77";
@@ -104,8 +104,8 @@ async fn a_message_of_redisson_wakes_the_waiter() {
         probe.command::<()>(["PEXPIRE", KEY, "300000"]).await;
         probe.reset_calls().await;
         let waiting = tokio::spawn(redisson(&locks, KEY).wait_time(LONG).acquire());
-        // Refused, and once more since it listens: nothing but the message wakes it.
-        eventually("somebody sleeps", SOON, async || {
+        // The waiter was refused once more after it subscribed, so now only the message wakes it.
+        eventually("the waiter sleeps", SOON, async || {
             let listeners: (String, u64) = probe.command(["PUBSUB", "NUMSUB", CHANNEL]).await;
             let refusals = probe.calls().await.get("pttl").copied();
             (listeners.1 == 1 && refusals >= Some(2)).then_some(())
@@ -118,11 +118,11 @@ async fn a_message_of_redisson_wakes_the_waiter() {
         fastest = fastest.min(unlocked.elapsed());
         guard.release().await.unwrap();
     }
-    // Who is not woken up asks at the earliest after 250 ms.
+    // A waiter that is not woken polls after 250 ms at the earliest.
     assert!(fastest < Duration::from_millis(125), "{fastest:?}");
 }
 
-/// Nobody gets in, and nobody waits for what will not be announced to him.
+/// The caller gets an error. It does not wait, because the other dialect's release would not wake it.
 #[tokio::test]
 async fn a_lock_of_the_other_dialect_is_foreign() {
     let (_servers, locks) = start(3).await;
@@ -144,7 +144,7 @@ async fn a_lock_of_the_other_dialect_is_foreign() {
 }
 
 #[tokio::test]
-async fn a_key_that_is_no_lock_is_told_from_one_that_is_held() {
+async fn a_foreign_key_is_distinguished_from_a_held_lock() {
     let (servers, locks) = start(1).await;
     let mut probe = servers[0].probe().await;
     let cases: [(&[&str], ForeignKind); 3] = [
@@ -161,9 +161,9 @@ async fn a_key_that_is_no_lock_is_told_from_one_that_is_held() {
     }
 }
 
-/// Invariant 2, only the owner releases; `forceUnlock` of Redisson is a DEL.
+/// Only the owner releases. `forceUnlock` of Redisson is a `DEL`, after which another owner can lock.
 #[tokio::test]
-async fn what_another_has_taken_over_is_not_touched() {
+async fn a_lock_that_another_owner_took_over_is_not_changed() {
     let (servers, locks) = start(1).await;
     let mut probe = servers[0].probe().await;
     let guard = redisson(&locks, KEY).try_acquire().await.unwrap();
@@ -178,7 +178,7 @@ async fn what_another_has_taken_over_is_not_touched() {
 }
 
 #[tokio::test]
-async fn a_node_that_forgot_the_lock_gets_it_again() {
+async fn an_extension_restores_the_lock_on_a_node_that_lost_it() {
     let (servers, locks) = start(3).await;
     let guard = redisson(&locks, KEY).try_acquire().await.unwrap();
     for server in servers.iter() {
@@ -192,17 +192,17 @@ async fn a_node_that_forgot_the_lock_gets_it_again() {
     let mut forgetful = servers[0].probe().await;
     forgetful.command::<()>(["FLUSHALL"]).await;
     guard.extend(LONG).await.unwrap();
-    eventually("it is there again", SOON, async || {
+    eventually("the lock is restored", SOON, async || {
         (owners(&mut forgetful, KEY).await == held).then_some(())
     })
     .await;
     guard.release().await.unwrap();
-    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;
 }
 
 #[tokio::test]
-async fn a_lock_that_is_held_at_least_so_long_runs_out_by_itself() {
+async fn a_lock_released_before_its_min_hold_expires_by_itself() {
     let (servers, locks) = start(1).await;
     let mut probe = servers[0].probe().await;
     let min_hold = Duration::from_secs(100);
@@ -214,9 +214,9 @@ async fn a_lock_that_is_held_at_least_so_long_runs_out_by_itself() {
     assert!(left <= min_hold && left + SOON > min_hold, "{left:?}");
 }
 
-/// A restart or an administrator's SCRIPT FLUSH.
+/// A server forgets its scripts when it restarts, or by an administrator's `SCRIPT FLUSH`.
 #[tokio::test]
-async fn scripts_that_the_server_has_forgotten_are_sent_again() {
+async fn forgotten_scripts_are_sent_again() {
     let (servers, locks) = start(1).await;
     let stranger = LockManager::connect(servers.urls()).await.unwrap();
     let mut probe = servers[0].probe().await;
@@ -234,8 +234,8 @@ async fn scripts_that_the_server_has_forgotten_are_sent_again() {
     }
 }
 
-/// Invariant 6: when the server has forgotten the script of the acquisition but knows that of the
-/// release, the clean-up must not overtake what it cleans up after.
+/// The server has forgotten the script of the acquisition but knows that of the release. The clean-up must
+/// not overtake the acquisition (an abandoned attempt leaves nothing behind).
 #[tokio::test]
 async fn an_acquisition_dropped_while_its_script_is_sent_again_leaves_nothing() {
     let (servers, locks) = start(1).await;
@@ -247,8 +247,8 @@ async fn an_acquisition_dropped_while_its_script_is_sent_again_leaves_nothing() 
             probe.command::<()>(["SCRIPT", "FLUSH"]).await;
             held.release().await.unwrap();
             drop(drop_after(polls, moment, redisson(&locks, KEY).try_acquire()).await);
-            // What is under way on the same connection, or sent when its answer comes, is done
-            // when these are.
+            // These locks use the same connection. When they are done, so are the commands before them and
+            // the commands that follow on their replies.
             for _ in 0..3 {
                 locks.lock("later").try_acquire().await.unwrap().release().await.unwrap();
             }
@@ -260,9 +260,10 @@ async fn an_acquisition_dropped_while_its_script_is_sent_again_leaves_nothing() 
     }
 }
 
-/// The two know nothing of each other, so that the one is not refused without a round trip.
+/// Two managers in one process do not know each other's locks: only the holder's own manager refuses without
+/// a round trip.
 #[tokio::test]
-async fn a_request_says_otherwise_than_its_manager() {
+async fn a_request_overrides_the_dialect_of_its_manager() {
     let (servers, locks) = start(1).await;
     let builder = LockManager::builder().urls(servers.urls()).dialect(Dialect::Redisson);
     let java_like = builder.connect().await.unwrap();

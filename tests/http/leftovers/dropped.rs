@@ -1,5 +1,5 @@
-//! A request, dropped after every poll, from the first to the last piece of its response's body:
-//! nothing is left behind (invariants 6 and 9), whatever has taken the lock, with whatever options.
+//! Drops a request after every poll, up to the last piece of its response's body. Nothing is left behind with
+//! any front end and any options (an abandoned attempt leaves nothing behind; dropping is always safe).
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::{KEY, LONG, SOON, layer, policies};
 
 const BRIEF: Duration = Duration::from_millis(40);
 
-/// Awaits a few times, and so does its body.
+/// The work of a handler: it yields a few times, and so does its response's body.
 async fn work(body: String) -> Response {
     for _ in 0..2 {
         tokio::task::yield_now().await;
@@ -30,7 +30,7 @@ async fn work(body: String) -> Response {
     (StatusCode::OK, [("x-echo", body)], Body::from_stream(pieces)).into_response()
 }
 
-async fn behind(body: String) -> Response {
+async fn handler(body: String) -> Response {
     work(body).await
 }
 
@@ -56,7 +56,7 @@ handlers! {
 }
 
 fn by(layer: LockLayer) -> MethodRouter {
-    post(behind).route_layer(layer)
+    post(handler).route_layer(layer)
 }
 
 fn routes() -> Vec<(&'static str, MethodRouter)> {
@@ -82,7 +82,7 @@ fn routes() -> Vec<(&'static str, MethodRouter)> {
         ("body, kept", by(until_end().expire(BRIEF).keep(true))),
         ("body, fenced", by(until_end().fenced(true))),
         ("body, aborted", by(until_end().on_lost(OnLost::Abort))),
-        ("policy", post(behind)),
+        ("policy", post(handler)),
     ]
 }
 
@@ -112,7 +112,7 @@ async fn every_request_at_every_poll(nodes: Nodes) {
                 let at = format!("{name}, {polls} polls, dropped {moment:?}");
                 traces.are_gone(&at).await;
                 is_free(&locks).await;
-                traces.are_gone("a lock that is free").await;
+                traces.are_gone("acquiring the free lock").await;
                 if let Some(body) = done {
                     assert_eq!(body, "piecepiecepiece");
                     assert!(polls > 4, "{at}: ready too soon");

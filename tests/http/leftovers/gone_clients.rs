@@ -1,4 +1,4 @@
-//! Clients of a real connection that go away in the middle of their request.
+//! Clients that close a real connection in the middle of their request.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ async fn serve(router: Router) -> SocketAddr {
     address
 }
 
-/// With the lock seen on the servers in between.
+/// Checks on the servers that the lock is held in between.
 #[tokio::test]
-async fn after_a_client_that_goes_away_and_after_a_panic_that_nobody_catches() {
+async fn no_lock_is_left_after_a_disconnect_or_an_uncaught_panic() {
     let service = Service::start().await;
     let address = serve(service.router.clone()).await;
     let client = reqwest::Client::new();
@@ -41,7 +41,7 @@ async fn after_a_client_that_goes_away_and_after_a_panic_that_nobody_catches() {
                 () = service.inside.entered.notified() => {}
             }
             service.nodes.all_hold(KEY).await;
-            // The client is still there: another one is refused.
+            // The first client is still connected, so another request is refused.
             post(front, r#""success""#).await.unwrap().status()
         };
         assert_eq!(held, StatusCode::CONFLICT);
@@ -49,7 +49,7 @@ async fn after_a_client_that_goes_away_and_after_a_panic_that_nobody_catches() {
 
         post(front, r#""panic""#).await.unwrap_err();
         service.is_clean(front).await;
-        // Forget that it was entered.
+        // Consumes the notification that the handler was entered.
         service.inside.entered.notify_one();
         service.inside.entered.notified().await;
     }
@@ -62,7 +62,7 @@ enum Ended {
     Dropped,
 }
 
-/// What a handler that does not read its body does.
+/// Controls and observes a handler that does not read its body.
 #[derive(Debug, Clone)]
 struct Unread {
     entered: Arc<Notify>,
@@ -70,12 +70,12 @@ struct Unread {
     ended: mpsc::UnboundedSender<Ended>,
 }
 
-/// Tells how a run ends, when it does.
+/// Reports on drop how a run of the handler ended.
 struct Run(mpsc::UnboundedSender<Ended>, Ended);
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // The test may be over.
+        // The receiver is gone if the test is over.
         let _ = self.0.send(self.1);
     }
 }
@@ -99,11 +99,11 @@ async fn unread_plain(State(unread): State<Unread>) -> &'static str {
     unread.work().await
 }
 
-/// With a body that nobody reads, more than fits into the sockets, the server does not look at the
-/// connection until the handler has returned: it runs to its end under its lock, which then goes.
-/// With a small one the client's going away is noticed at once.
+/// If an unread body does not fit into the socket buffers, the server does not check the connection until the
+/// handler returns: the handler runs to its end under its lock, which is then released. With a small body the
+/// server notices the disconnect at once and drops the handler.
 #[tokio::test]
-async fn after_a_client_that_goes_away_while_its_body_is_unread() {
+async fn no_lock_is_left_after_a_disconnect_with_an_unread_body() {
     const LARGE: usize = 64 << 20;
     let nodes = Nodes::redis(3).await;
     let locks = nodes.manager().await;
@@ -123,7 +123,7 @@ async fn after_a_client_that_goes_away_while_its_body_is_unread() {
             () = unread.entered.notified() => {}
             () = async {
                 client.write_all(&body).await.unwrap();
-                assert!(length < LARGE, "somebody has read it all");
+                assert!(length < LARGE, "the server has read the large body");
                 std::future::pending::<()>().await;
             } => {}
         }
@@ -138,10 +138,10 @@ async fn after_a_client_that_goes_away_while_its_body_is_unread() {
         let small = enter(front.replace("42", "43"), 16).await;
         nodes.all_hold("order:43").await;
         drop(small);
-        assert_eq!(ended().await, Ended::Dropped, "{front}: the second one, by then");
+        assert_eq!(ended().await, Ended::Dropped, "{front}: the request with the small body");
         let error = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap_err();
         assert!(error.is_contended(), "{front}: {error}");
-        eventually("the small one's lock is gone", SOON, async || {
+        eventually("the lock of the small request is released", SOON, async || {
             (nodes.locks().await == nodes.count()).then_some(())
         })
         .await;

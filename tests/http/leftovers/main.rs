@@ -1,5 +1,4 @@
-//! However a request ends, its lock does not stay: neither under the attribute, nor under the
-//! layer, nor under a policy.
+//! However a request ends, its lock is released: under the attribute, the layer and a policy.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -24,7 +23,7 @@ use tower::ServiceExt;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::TimeoutLayer;
 
-/// Longer than any test: what is gone before was released.
+/// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(20);
 const KEY: &str = "order:42";
@@ -129,7 +128,7 @@ impl Service {
         self.inside.entries.load(Ordering::SeqCst)
     }
 
-    /// The end of each test: nothing is left, and the next caller gets the lock.
+    /// Checks that no lock is left, and that the next caller and the next request get the lock.
     async fn is_clean(&self, front: &str) {
         eventually(&format!("{front}: no lock is left on any node"), SOON, async || {
             (self.nodes.locks().await == 0).then_some(())
@@ -150,18 +149,18 @@ fn request(front: &str, body: &'static str) -> Request<Body> {
         .unwrap()
 }
 
-/// What a client sees of each way in which a handler may end, or does not even begin.
+/// A handler succeeds, fails, panics, exceeds a timeout, or does not begin because an extractor rejects.
 #[tokio::test]
-async fn nothing_is_left_however_a_handler_ends() {
+async fn no_lock_is_left_however_a_handler_ends() {
     let service = Service::start().await;
-    let catching = service.router.clone().layer(CatchPanicLayer::new());
-    let impatient = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, SOON / 100);
-    let impatient = service.router.clone().layer(impatient);
+    let with_catch_panic = service.router.clone().layer(CatchPanicLayer::new());
+    let with_timeout = TimeoutLayer::with_status_code(StatusCode::GATEWAY_TIMEOUT, SOON / 100);
+    let with_timeout = service.router.clone().layer(with_timeout);
     for (router, body, status, entries) in [
         (&service.router, r#""success""#, StatusCode::OK, 1),
         (&service.router, r#""error""#, StatusCode::IM_A_TEAPOT, 1),
-        (&catching, r#""panic""#, StatusCode::INTERNAL_SERVER_ERROR, 1),
-        (&impatient, r#""never""#, StatusCode::GATEWAY_TIMEOUT, 1),
+        (&with_catch_panic, r#""panic""#, StatusCode::INTERNAL_SERVER_ERROR, 1),
+        (&with_timeout, r#""never""#, StatusCode::GATEWAY_TIMEOUT, 1),
         (&service.router, "an extractor rejects it", StatusCode::BAD_REQUEST, 0),
     ] {
         for front in FRONTS {
@@ -174,10 +173,9 @@ async fn nothing_is_left_however_a_handler_ends() {
     }
 }
 
-/// Released before the response leaves, so that the client's next request does not meet its own
-/// lock.
+/// The lock is released before the response is sent, so the client's next request finds it free.
 #[tokio::test]
-async fn requests_one_after_another_do_not_meet_their_own_lock() {
+async fn sequential_requests_are_not_refused() {
     let service = Service::start().await;
     for _ in 0..50 {
         for front in FRONTS {
@@ -187,7 +185,7 @@ async fn requests_one_after_another_do_not_meet_their_own_lock() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_after_a_refusal() {
+async fn no_lock_is_left_after_a_refusal() {
     let service = Service::start().await;
     for front in FRONTS {
         let before = service.entries();
@@ -200,9 +198,10 @@ async fn nothing_is_left_after_a_refusal() {
     }
 }
 
-/// Extract first, lock second: with the attribute, a wrong request takes no lock.
+/// The attribute runs the extractors before it locks, so an invalid request takes no lock. The layer locks
+/// first.
 #[tokio::test]
-async fn an_extractors_rejection_under_the_attribute_takes_no_lock() {
+async fn a_rejection_by_an_extractor_under_the_attribute_takes_no_lock() {
     let service = Service::start().await;
     let guard = service.locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     assert_eq!(service.send("/attribute/42", "no json").await, StatusCode::BAD_REQUEST);

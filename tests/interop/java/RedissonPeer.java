@@ -7,7 +7,7 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** Does what it is told, line by line, with the RLock of Redisson; answers each line with one. */
+/** Executes the order in each input line with the RLock of Redisson, and answers it with one line. */
 class RedissonPeer {
     public static void main(String[] arguments) throws Exception {
         Config config = new Config();
@@ -21,13 +21,13 @@ class RedissonPeer {
         System.out.println("ready");
         BufferedReader orders = new BufferedReader(new InputStreamReader(System.in));
         for (String line = orders.readLine(); line != null; line = orders.readLine()) {
-            System.out.println(obey(redisson, line.split(" ")));
+            System.out.println(execute(redisson, line.split(" ")));
         }
-        // Its shutdown takes two seconds, and nothing is worth saving.
+        // Skips the shutdown of Redisson, which takes two seconds and saves nothing.
         Runtime.getRuntime().halt(0);
     }
 
-    private static String obey(RedissonClient redisson, String[] order) throws InterruptedException {
+    private static String execute(RedissonClient redisson, String[] order) throws InterruptedException {
         RLock lock = redisson.getLock(order[1]);
         switch (order[0]) {
             // lock <name> <wait> <lease>, in milliseconds; a lease of -1 is renewed by the watchdog.

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Puts Redisson and the program that the tests give orders to into a directory:
+# Copies Redisson and the compiled RedissonPeer into a directory:
 #
 #     tests/interop/java/prepare.sh <directory>
 #
-# Needs Maven and a JDK. Does nothing where that is done already.
+# Needs Maven and a JDK. Does nothing if the directory is up to date.
 set -eu
 sources=$(cd "$(dirname "$0")" && pwd)
 mkdir -p "$1"
@@ -15,7 +15,7 @@ trap 'rm -rf "$stamp.new.$$" "$done/new.$$"' EXIT
 if cmp -s "$stamp.new.$$" "$stamp"; then
     exit 0
 fi
-# The one on the PATH of a Mac is there without a JDK too, and only says so.
+# macOS has a javac without a JDK, which only prints that the JDK is missing.
 javac -version >/dev/null
 mvn --quiet --batch-mode --file "$sources/pom.xml" dependency:copy-dependencies \
     -DoutputDirectory="$done/new.$$" </dev/null

@@ -1,8 +1,8 @@
-//! A node that is written against the public trait, as one outside of this workspace would be.
+//! A node written against the public trait alone, as outside of this workspace.
 //!
-//! Its store is a task that owns the locks and is reached over a channel, as a server is reached over a
-//! connection. [`ActorNode`] keeps the order of operations. [`UnorderedNode`] reaches the same store in
-//! any order, as a pool of connections does.
+//! Its store is a task that owns the locks. Operations reach the task over a channel, as they reach a server
+//! over a connection. [`ActorNode`] keeps the order of operations. [`UnorderedNode`] sends them to the same
+//! store in any order, as a pool of connections does.
 
 mod store;
 mod unordered;
@@ -25,7 +25,7 @@ pub use unordered::UnorderedNode;
 #[derive(Debug, Clone)]
 pub struct ActorNode(Arc<Connection>);
 
-/// The way to the store.
+/// The connection to the store.
 #[derive(Debug)]
 struct Connection {
     name: Arc<str>,
@@ -54,38 +54,38 @@ impl ActorNode {
         }))
     }
 
-    /// Makes the store unreachable. Its locks stay, and run out.
+    /// Makes the store unreachable. Its locks stay until their leases end.
     pub fn take_down(&self, reason: &str) {
         self.0.status.send(NodeStatus::Down(NodeError::NotConnected(reason.into())));
     }
 
-    /// Makes the store reachable (again).
+    /// Makes the store reachable, for the first time or again.
     pub fn bring_up(&self) {
         self.0.status.send(NodeStatus::Up);
     }
 
-    /// What is left of the lease of a lock, by its full name. `None` if it is free.
+    /// Returns the remaining lease of a lock by its full name, or `None` if it is free.
     pub async fn time_to_live(&self, name: &str) -> Option<Duration> {
         let name = name.to_owned();
         self.look(move |store| store.time_to_live(&name)).await.flatten()
     }
 
-    /// How many locks are held.
+    /// Returns the number of held locks.
     pub async fn len(&self) -> usize {
         self.look(Store::len).await.unwrap_or_default()
     }
 
-    /// Whether no lock is held.
+    /// Returns whether no lock is held.
     pub async fn is_empty(&self) -> bool {
         self.len().await == 0
     }
 
-    /// How many subscriptions there are.
+    /// Returns the number of subscriptions.
     pub async fn subscribers(&self) -> usize {
         self.look(Store::subscribers).await.unwrap_or_default()
     }
 
-    /// Looks at the store, also while the node is down.
+    /// Reads from the store, even while the node is down.
     async fn look<T: Send + 'static>(
         &self,
         look: impl FnOnce(&Store) -> T + Send + 'static,
@@ -118,7 +118,7 @@ impl Node for ActorNode {
         let node = self.clone();
         ReplyFuture::new(async move {
             let (sender, reply) = oneshot::channel();
-            // From here on the channel keeps the order.
+            // The channel keeps the order from here on.
             if node.0.messages.send(Message::Call(op, sender)).is_err() {
                 node.take_down("the store has ended");
                 return Vote::Failed(NodeError::NotConnected("the store has ended".into())).into();
@@ -133,7 +133,7 @@ impl Node for ActorNode {
         let id = self.0.next_subscriber.fetch_add(1, Ordering::Relaxed);
         let (name, messages) = (spec.name().clone(), self.0.messages.clone());
         let (sender, subscribed) = oneshot::channel();
-        // A store that has ended notifies nobody: the waiters poll.
+        // A store that has ended sends no notification: the waiters poll.
         let _ = messages.send(Message::Subscribe { name: name.clone(), id, notify, done: sender });
         let unsubscribe = move || drop(messages.send(Message::Unsubscribe { name, id }));
         Subscription::new(unsubscribe).ready_after(async move {

@@ -20,7 +20,7 @@ pub(crate) enum Message {
 pub(crate) struct Store {
     locks: HashMap<LockName, Lock>,
     subscribers: HashMap<LockName, Vec<(u64, Notify)>>,
-    /// The greatest number that was given or confirmed, for any lock.
+    /// The greatest fencing number that was issued or confirmed, for any lock.
     number: i64,
 }
 
@@ -35,7 +35,7 @@ impl Store {
         while let Some(message) = inbox.recv().await {
             match message {
                 Message::Call(op, reply) => {
-                    // Executed although its caller has gone: a release comes after it.
+                    // Executed even if the caller has dropped the operation: a release follows it.
                     let _ = reply.send(self.execute(&op));
                 }
                 Message::Subscribe { name, id, notify, done } => {
@@ -79,7 +79,8 @@ impl Store {
         Vote::Granted.into()
     }
 
-    /// Greater than every number before, also than those of a store that was here before this one.
+    /// Returns a number greater than all earlier ones. It starts at the wall clock, so it is also greater
+    /// than the numbers of an earlier store with the same name.
     fn next_number(&mut self) -> i64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros();
         self.number = (self.number + 1).max(i64::try_from(now).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! The same store, reached in any order.
+//! A node whose operations reach the store in any order.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,20 +11,20 @@ use tokio::runtime::Handle;
 
 use crate::ActorNode;
 
-/// The longest time that an operation takes to the store.
+/// The longest delay of an operation on its way to the store.
 const LONGEST_DELAY: Duration = Duration::from_millis(2);
 
-/// A node that reaches its store in any order, as over a pool of connections: each operation goes its way
-/// in a task of its own.
+/// A node whose operations reach the store in any order, as over a pool of connections: a task of its own
+/// sends each operation.
 #[derive(Debug, Clone)]
 pub struct UnorderedNode {
     node: ActorNode,
-    /// Operations may come from threads that are in no runtime.
+    /// Runs the operations of callers that are in no runtime.
     runtime: Handle,
 }
 
 impl UnorderedNode {
-    /// Makes a node that reaches the store of `node` by tasks of the current Tokio runtime.
+    /// Creates a node that reaches the store of `node` by tasks of the current Tokio runtime.
     pub fn new(node: &ActorNode) -> Self {
         Self { node: node.clone(), runtime: Handle::current() }
     }

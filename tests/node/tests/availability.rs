@@ -1,4 +1,4 @@
-//! What a manager makes of the status of its nodes.
+//! How a manager uses the status of its nodes.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -17,7 +17,7 @@ fn start(count: usize) -> Vec<ActorNode> {
     (1..=count).map(|number| ActorNode::start(&format!("actor-{number}"))).collect()
 }
 
-/// Nodes that have never been reached.
+/// Nodes that have never been connected.
 fn start_unconnected(count: usize) -> Vec<ActorNode> {
     redlock_logs::watch();
     (1..=count).map(|number| ActorNode::start_unconnected(&format!("actor-{number}"))).collect()
@@ -79,7 +79,7 @@ async fn a_manager_is_available_while_a_quorum_of_its_nodes_is_up() {
     locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
 }
 
-/// A task that waits is woken, and need not look again by itself.
+/// The waiting task is woken, and does not need to poll.
 #[tokio::test]
 async fn a_node_that_comes_back_wakes_the_waiting_task() {
     let nodes = start(1);
@@ -120,7 +120,7 @@ async fn connect_waits_for_a_node_that_is_connecting() {
     locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
 }
 
-/// In paused time, which costs the test none.
+/// Time is paused, so the wait costs no real time.
 #[tokio::test(start_paused = true)]
 async fn connect_waits_until_a_quorum_of_nodes_is_up() {
     let nodes = start_unconnected(3);
@@ -129,7 +129,7 @@ async fn connect_waits_until_a_quorum_of_nodes_is_up() {
     let early = tokio::time::timeout(Duration::from_secs(1), connecting.as_mut()).await;
     assert!(early.is_err(), "one node is no quorum");
     nodes[0].bring_up();
-    // The third node is given a moment more, and comes to nothing.
+    // `connect` gives the third node a moment more, in vain.
     let locks = tokio::time::timeout(SOON, connecting).await.unwrap().unwrap();
     assert!(locks.is_available());
     locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();

@@ -1,4 +1,4 @@
-//! What a node of one's own can do beside what every kind of nodes has to do alike.
+//! Behaviours of a node written against the public trait that the conformance tests do not cover.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -7,12 +7,12 @@ use std::time::Duration;
 use redlock_actor_node::{ActorNode, UnorderedNode};
 use redlock_core::LockManager;
 
-/// Longer than any test.
+/// A lease longer than any test.
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
 
-/// Waits for the store, which is never longer than a moment.
+/// Polls until `condition` holds. The store needs only a moment.
 async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
     let holds = async {
         while !condition().await {
@@ -22,8 +22,8 @@ async fn eventually(what: &str, condition: impl AsyncFn() -> bool) {
     assert!(tokio::time::timeout(SOON, holds).await.is_ok(), "never: {what}");
 }
 
-/// A waiter that is notified needs no time but that of its tasks. In paused time, which goes on only while
-/// all tasks are idle, none passes.
+/// A notified waiter needs only the time of its tasks. Paused time advances only while all tasks are idle, so
+/// hardly any time passes.
 #[tokio::test(start_paused = true)]
 async fn a_release_wakes_the_waiter_of_another_manager() {
     redlock_logs::watch();
@@ -49,7 +49,7 @@ async fn each_holder_has_a_greater_number() {
     let managers = [builder().connect().await.unwrap(), builder().connect().await.unwrap()];
     let mut last = None;
     for turn in 0..10 {
-        // Another majority each time.
+        // Each turn uses another majority.
         let down = &nodes[turn % 3];
         down.take_down("unplugged");
         let request = managers[turn % 2].lock(KEY).expire(LONG).wait_time(LONG).fenced();
@@ -75,8 +75,8 @@ async fn a_lock_that_is_released_early_stays_for_its_min_hold() {
     assert!(left <= min_hold && left + SOON > min_hold, "{left:?}");
 }
 
-/// Invariant 6: without the wrapper that `node` puts around it, about every third release overtakes its
-/// acquisition.
+/// Without the wrapper `Ordered`, which `LockManagerBuilder::node` adds, about every third release overtakes
+/// its acquisition (an abandoned attempt leaves nothing behind).
 #[tokio::test]
 async fn no_release_overtakes_its_acquisition_on_a_node_that_does_not_keep_the_order() {
     redlock_logs::watch();
@@ -85,7 +85,7 @@ async fn no_release_overtakes_its_acquisition_on_a_node_that_does_not_keep_the_o
     let locks = LockManager::builder().node(unordered).connect().await.unwrap();
     for number in 0..100 {
         let acquisition = locks.lock(format!("order:{number}")).expire(LONG).try_acquire();
-        // Sent, and dropped before the answer.
+        // The acquisition is sent, and dropped before its reply.
         tokio::time::timeout(Duration::ZERO, acquisition).await.unwrap_err();
     }
     locks.shutdown().await;

@@ -1,4 +1,4 @@
-//! Servers that are up, and answer with an error: each is one failed vote that says why, no more.
+//! Servers that are up but reply with errors. Each is one failed vote that names its cause.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -14,7 +14,7 @@ use redlock_tests::{Nodes, Peer, Proxy, RedisServer, Servers, eventually};
 use state::State;
 
 const LONG: Duration = Duration::from_secs(300);
-/// A server that refuses the password is tried again after some seconds only.
+/// Deadline for recovery. A server that refused the password is tried again only after some seconds.
 const SOON: Duration = Duration::from_secs(20);
 const KEY: &str = "order:42";
 
@@ -23,7 +23,7 @@ async fn manager(urls: Vec<String>, dialect: Dialect) -> Result<LockManager, Con
     builder.node_timeout(Duration::from_secs(2)).connect_timeout(SOON).connect().await
 }
 
-/// The error of an attempt that has to fail; with a limit, as none of them may hang.
+/// Returns the error of an attempt that must fail, and must not hang.
 async fn refused(locks: &LockManager) -> LockError {
     let attempt = locks.lock("other").expire(LONG).wait_time(LONG).acquire();
     tokio::time::timeout(SOON, attempt).await.unwrap().unwrap_err()
@@ -35,7 +35,7 @@ async fn granted(locks: &LockManager) {
     guard.release().await.unwrap();
 }
 
-/// The node's vote, if nothing else went wrong.
+/// Returns why the vote of the first node failed.
 fn failed(error: &LockError) -> &NodeError {
     let LockError::Unavailable { votes, .. } = error else { panic!("{error}") };
     let vote = votes.iter().next().unwrap().1;
@@ -43,8 +43,8 @@ fn failed(error: &LockError) -> &NodeError {
     reason
 }
 
-/// What the holder of a lock on nothing but this server sees.
-async fn holder_is_told(state: State, held: LockGuard) {
+/// Checks what a holder sees whose lock is on this server only.
+async fn check_holder(state: State, held: LockGuard) {
     if state.spares_holders() {
         held.extend(LONG * 2).await.unwrap();
         return held.release().await.unwrap();
@@ -56,9 +56,9 @@ async fn holder_is_told(state: State, held: LockGuard) {
     assert!(matches!(error, ReleaseError::Unavailable { .. }), "{error}");
 }
 
-async fn is_one_failed_vote_until_it_ends(state: State, dialect: Dialect) {
+async fn costs_one_vote_until_it_ends(state: State, dialect: Dialect) {
     if !state.can_be_made().await {
-        return Peer::skip(&format!("this version of the server cannot be made {state:?}"));
+        return Peer::skip(&format!("this version of the server cannot enter the state {state:?}"));
     }
     let mut servers = Servers::from(vec![
         state.start_server().await,
@@ -75,7 +75,7 @@ async fn is_one_failed_vote_until_it_ends(state: State, dialect: Dialect) {
         failed(&error).to_string().contains(state.words()).then_some(error)
     });
     let error = error.await;
-    assert!(!error.to_string().contains("right"), "the password: {error}");
+    assert!(!error.to_string().contains("right"), "the error contains the password: {error}");
     match manager(vec![servers[0].url()], dialect).await {
         Err(error) => {
             assert!(matches!(error, ConnectError::Unavailable { .. }), "{error}");
@@ -89,17 +89,17 @@ async fn is_one_failed_vote_until_it_ends(state: State, dialect: Dialect) {
     if state.forgets() {
         drop(held);
     } else {
-        holder_is_told(state, held).await;
+        check_holder(state, held).await;
     }
-    // Twice, as what is said to a node may change when it has failed once.
+    // Twice, because the manager may treat a node differently after its first failure.
     granted(&all).await;
     granted(&all).await;
 
     trouble.end(&servers[0]).await;
-    eventually("nothing is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
         .await;
     for (locks, nodes) in [(&alone, 1), (&all, 3)] {
-        eventually("it votes again", SOON, async || {
+        eventually("the server votes again", SOON, async || {
             let guard = locks.lock(KEY).expire(LONG).try_acquire().await.ok()?;
             let votes = servers.keys().await.len();
             guard.release().await.unwrap();
@@ -117,7 +117,7 @@ macro_rules! each_state {
         mod plain {
             $(#[tokio::test]
             async fn $name() {
-                super::is_one_failed_vote_until_it_ends(
+                super::costs_one_vote_until_it_ends(
                     super::State::$state, super::Dialect::Plain,
                 ).await;
             })+
@@ -125,7 +125,7 @@ macro_rules! each_state {
         mod redisson {
             $(#[tokio::test]
             async fn $name() {
-                super::is_one_failed_vote_until_it_ends(
+                super::costs_one_vote_until_it_ends(
                     super::State::$state, super::Dialect::Redisson,
                 ).await;
             })+
@@ -138,16 +138,16 @@ each_state! {
     a_master_that_became_a_replica: ReadOnly,
     a_full_server: OutOfMemory,
     a_server_that_runs_a_long_script: Busy,
-    a_server_that_wants_a_password: NoAuth,
-    a_server_with_another_password: WrongPassword,
-    a_server_that_does_not_permit_it: NotPermitted,
+    a_server_that_requires_a_password: NoAuth,
+    a_server_with_a_changed_password: WrongPassword,
+    a_server_that_denies_a_command: NotPermitted,
     a_server_that_cannot_save: Misconfigured,
     a_replica_without_its_master: MasterDown,
     a_master_without_its_replicas: NoReplicas,
     a_server_with_too_many_clients: TooManyClients,
 }
 
-/// By an administrator, a proxy, or a limit on idle clients.
+/// An administrator, a proxy or a limit on idle clients may close connections.
 #[tokio::test]
 async fn a_connection_that_the_server_closes_is_replaced() {
     let nodes = Nodes::redis(1).await;
@@ -165,8 +165,8 @@ async fn a_connection_that_the_server_closes_is_replaced() {
     nodes.become_empty().await;
 }
 
-/// By Sentinel, or by hand: the old master, which is a replica now, is asked over the connection that
-/// there is, and its name leads to the new one.
+/// After a failover by Sentinel or by hand, the existing connection still leads to the old master, which is a
+/// replica now. The address leads to the new master.
 #[tokio::test]
 async fn after_a_failover_the_new_master_is_used() {
     let servers = Servers::start(2).await;
@@ -186,7 +186,7 @@ async fn after_a_failover_the_new_master_is_used() {
     let guard = guard.await;
     assert!(new.probe().await.time_to_live(KEY).await.is_some());
     guard.release().await.unwrap();
-    eventually("the connection to the old one is closed", SOON, async || {
+    eventually("the connection to the old master is closed", SOON, async || {
         (proxy.connections().len() == 1).then_some(())
     })
     .await;

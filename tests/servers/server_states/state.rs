@@ -1,39 +1,39 @@
-//! The states, how each begins and how it ends.
+//! The states in which a server replies with errors: how each begins and ends.
 
 use redlock_tests::{Probe, RedisServer, eventually};
 
 use super::{KEY, SOON};
 
-/// What a server can be in beside up and down.
+/// A state of a server that is up but replies with errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It has been started, and reads its data.
+    /// The server has started and is loading its data.
     Loading,
-    /// It was a master, and is a replica now.
+    /// The server was a master and is a replica now.
     ReadOnly,
-    /// Its memory is full, and nothing is evicted.
+    /// The memory is full, and nothing is evicted.
     OutOfMemory,
-    /// Somebody's script runs for too long.
+    /// A script runs for too long.
     Busy,
-    /// It wants a password by now, and we have none.
+    /// The server now requires a password, and the client has none.
     NoAuth,
-    /// Its password is another by now.
+    /// The password was changed.
     WrongPassword,
-    /// Its administrator has taken away what we need.
+    /// An administrator has revoked permissions that the client needs.
     NotPermitted,
-    /// It cannot write its snapshots.
+    /// The server cannot write its snapshots.
     Misconfigured,
-    /// It was a master, is a replica now, and has lost its master.
+    /// The server was a master, is a replica now, and has lost its master.
     MasterDown,
-    /// It wants replicas that acknowledge its writes, and has none.
+    /// The server requires replicas that acknowledge its writes, and has none.
     NoReplicas,
-    /// It has as many clients as it wants.
+    /// The server has reached its limit of clients.
     TooManyClients,
 }
 
 impl State {
-    /// Whether this version of the server can be brought into it. Redis 6.2 looks at its clients
-    /// so rarely while it loads that it rather seems to be frozen.
+    /// Returns whether this version of the server can be brought into the state. While Redis 6.2 loads, it
+    /// handles its clients so rarely that it seems frozen.
     pub(crate) async fn can_be_made(self) -> bool {
         if self != Self::Loading {
             return true;
@@ -46,12 +46,12 @@ impl State {
     pub(crate) async fn start_server(self) -> RedisServer {
         let options = RedisServer::options();
         match self {
-            // A key a millisecond, looking at its clients after each.
+            // Loads one key per millisecond, and handles clients after each key.
             Self::Loading => options
                 .directive("key-load-delay", "1000")
                 .directive("loading-process-events-interval-bytes", "1024"),
             Self::WrongPassword => options.password("the-right-one"),
-            // The name of Redis 6.2, which the newer ones understand too.
+            // The name of this option in Redis 6.2. Newer versions accept it, too.
             Self::Busy => options.directive("lua-time-limit", "20"),
             _ => options,
         }
@@ -59,7 +59,7 @@ impl State {
         .await
     }
 
-    /// What its vote says.
+    /// Returns the text that the failed vote contains.
     pub(crate) fn words(self) -> &'static str {
         match self {
             Self::Loading => "LOADING",
@@ -76,14 +76,13 @@ impl State {
         }
     }
 
-    /// Whether a lock that is held can still be extended and released: by commands that need no
-    /// memory, and that are still permitted.
+    /// Returns whether a held lock can still be extended and released, because these commands need no memory
+    /// and are still permitted.
     pub(crate) fn spares_holders(self) -> bool {
         matches!(self, Self::OutOfMemory | Self::NotPermitted)
     }
 
-    /// Whether the server has forgotten the locks, as it was started again without having saved
-    /// them.
+    /// Returns whether the server loses its locks, because it restarts without having saved them.
     pub(crate) fn forgets(self) -> bool {
         self == Self::Loading
     }
@@ -100,8 +99,8 @@ impl State {
                 server.restart_loading().await;
                 trouble.probe = server.probe().await;
             }
-            Self::ReadOnly => trouble.tell(&["REPLICAOF", "127.0.0.1", "1"]).await,
-            Self::OutOfMemory => trouble.tell(&["CONFIG", "SET", "maxmemory", "1"]).await,
+            Self::ReadOnly => trouble.run(&["REPLICAOF", "127.0.0.1", "1"]).await,
+            Self::OutOfMemory => trouble.run(&["CONFIG", "SET", "maxmemory", "1"]).await,
             Self::Busy => {
                 let mut client = server.probe().await;
                 tokio::spawn(async move {
@@ -115,24 +114,24 @@ impl State {
                 .await;
             }
             Self::NoAuth | Self::WrongPassword => {
-                trouble.tell(&["CONFIG", "SET", "requirepass", "another"]).await;
-                trouble.tell(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
+                trouble.run(&["CONFIG", "SET", "requirepass", "another"]).await;
+                trouble.run(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]).await;
             }
             Self::NotPermitted => {
-                trouble.tell(&["ACL", "SETUSER", "default", "-set", "-hset"]).await;
+                trouble.run(&["ACL", "SETUSER", "default", "-set", "-hset"]).await;
             }
             Self::Misconfigured => server.break_snapshots().await,
             Self::MasterDown => {
-                trouble.tell(&["CONFIG", "SET", "replica-read-only", "no"]).await;
-                trouble.tell(&["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
-                trouble.tell(&["REPLICAOF", "127.0.0.1", "1"]).await;
+                trouble.run(&["CONFIG", "SET", "replica-read-only", "no"]).await;
+                trouble.run(&["CONFIG", "SET", "replica-serve-stale-data", "no"]).await;
+                trouble.run(&["REPLICAOF", "127.0.0.1", "1"]).await;
             }
             Self::NoReplicas => {
-                trouble.tell(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
+                trouble.run(&["CONFIG", "SET", "min-replicas-to-write", "1"]).await;
             }
             Self::TooManyClients => {
                 trouble.clients.push(server.probe().await);
-                trouble.tell(&["CONFIG", "SET", "maxclients", "2"]).await;
+                trouble.run(&["CONFIG", "SET", "maxclients", "2"]).await;
                 let id = trouble.clients[0].command::<u64>(["CLIENT", "ID"]).await.to_string();
                 let list: String = probe.command(["CLIENT", "LIST", "TYPE", "normal"]).await;
                 let own = probe.command::<u64>(["CLIENT", "ID"]).await.to_string();
@@ -149,7 +148,7 @@ impl State {
     }
 }
 
-/// A server's state, as long as it lasts.
+/// A server that is in a [`State`] until [`end`](Self::end).
 pub(crate) struct Trouble {
     state: State,
     probe: Probe,
@@ -157,12 +156,12 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    async fn tell(&mut self, command: &[&str]) {
+    async fn run(&mut self, command: &[&str]) {
         self.probe.command::<redis::Value>(command).await;
     }
 
-    async fn takes_commands(&mut self) {
-        eventually("it takes commands again", SOON, async || {
+    async fn accepts_commands(&mut self) {
+        eventually("the server accepts commands again", SOON, async || {
             self.probe.try_command::<String>(["PING"]).await.ok()
         })
         .await;
@@ -172,27 +171,27 @@ impl Trouble {
         match self.state {
             State::Loading => {
                 let fast = ["CONFIG", "SET", "key-load-delay", "0"];
-                self.tell(&fast).await;
-                self.takes_commands().await;
+                self.run(&fast).await;
+                self.accepts_commands().await;
                 let flush = "for n = 1, 20000 do redis.call('DEL', 'filler:' .. n) end";
-                self.tell(&["EVAL", flush, "0"]).await;
+                self.run(&["EVAL", flush, "0"]).await;
             }
-            State::ReadOnly | State::MasterDown => self.tell(&["REPLICAOF", "NO", "ONE"]).await,
-            State::OutOfMemory => self.tell(&["CONFIG", "SET", "maxmemory", "0"]).await,
+            State::ReadOnly | State::MasterDown => self.run(&["REPLICAOF", "NO", "ONE"]).await,
+            State::OutOfMemory => self.run(&["CONFIG", "SET", "maxmemory", "0"]).await,
             State::Busy => {
-                self.tell(&["SCRIPT", "KILL"]).await;
-                self.takes_commands().await;
+                self.run(&["SCRIPT", "KILL"]).await;
+                self.accepts_commands().await;
             }
-            State::NoAuth => self.tell(&["CONFIG", "SET", "requirepass", ""]).await,
+            State::NoAuth => self.run(&["CONFIG", "SET", "requirepass", ""]).await,
             State::WrongPassword => {
-                self.tell(&["CONFIG", "SET", "requirepass", "the-right-one"]).await;
+                self.run(&["CONFIG", "SET", "requirepass", "the-right-one"]).await;
             }
             State::NotPermitted => {
-                self.tell(&["ACL", "SETUSER", "default", "+set", "+hset"]).await;
+                self.run(&["ACL", "SETUSER", "default", "+set", "+hset"]).await;
             }
             State::Misconfigured => server.give_up_snapshots().await,
-            State::NoReplicas => self.tell(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await,
-            State::TooManyClients => self.tell(&["CONFIG", "SET", "maxclients", "1000"]).await,
+            State::NoReplicas => self.run(&["CONFIG", "SET", "min-replicas-to-write", "0"]).await,
+            State::TooManyClients => self.run(&["CONFIG", "SET", "maxclients", "1000"]).await,
         }
     }
 }
