@@ -71,7 +71,7 @@
 //! |---|---|---|
 //! | `metrics` | no | counts and measures, by the facade of the crate [`metrics`](https://docs.rs/metrics): see [below](#metrics) |
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs; without it the nodes are those in memory and [your own](node) |
-//! | `test-util` | no | [`test_util`], for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
+//! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
 //! | `tls` | no | `rediss://` URLs, by rustls with the system's root certificates |
 //!
 //! # Metrics

@@ -265,6 +265,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("max_waiters", &self.max_waiters)
             .field("outage_grace", &self.outage_grace)
             .field("restart_guard", &self.restart_guard)
+            .field("clock", &self.clock)
             .finish()
     }
 }

@@ -90,7 +90,8 @@
 //!     assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
 //!
 //!     test.nodes()[1].recover();
-//!     locks.lock("report").acquire().await.unwrap();
+//!     let guard = locks.lock("report").acquire().await.unwrap();
+//!     assert!(guard.is_valid());
 //! }
 //! # without_a_majority_no_lock_is_acquired();
 //! ```

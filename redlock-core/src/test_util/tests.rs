@@ -67,7 +67,7 @@ async fn a_failed_node_refuses_at_once_and_votes_again_when_it_has_recovered() {
     assert!(matches!(failure(&error), NodeError::NotConnected(_)), "{error}");
     assert_eq!(begun.elapsed(), Duration::ZERO);
     node.recover();
-    locks.lock("a").acquire().await.unwrap();
+    locks.lock("a").acquire().await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -240,5 +240,5 @@ async fn managers_over_the_same_nodes_exclude_each_other() {
     let error = test.manager().lock("a").acquire().await.unwrap_err();
     assert!(error.is_contended(), "{error}");
     guard.release().await.unwrap();
-    test.manager().lock("a").acquire().await.unwrap();
+    test.manager().lock("a").acquire().await.unwrap().release().await.unwrap();
 }
