@@ -34,14 +34,16 @@ fn failure(error: &LockError) -> NodeError {
 #[tokio::test]
 async fn leases_run_out_when_the_clock_advances() {
     let test = TestLocks::new(1);
-    let guard = test.manager().lock("a").expire(LEASE).acquire().await.unwrap();
-    test.clock().advance(LEASE / 2).await;
-    assert!(guard.is_valid());
-    let left = test.nodes()[0].time_to_live("a").unwrap();
-    assert!(left <= LEASE / 2 && left > LEASE / 3, "{left:?}");
-    test.clock().advance(LEASE / 2).await;
-    assert!(!guard.is_valid());
-    assert!(test.nodes()[0].is_empty());
+    for locks in [test.manager(), test.builder().connect().await.unwrap()] {
+        let guard = locks.lock("a").expire(LEASE).acquire().await.unwrap();
+        test.clock().advance(LEASE / 2).await;
+        assert!(guard.is_valid());
+        let left = test.nodes()[0].time_to_live("a").unwrap();
+        assert!(left <= LEASE / 2 && left > LEASE / 3, "{left:?}");
+        test.clock().advance(LEASE / 2).await;
+        assert!(!guard.is_valid());
+        assert!(test.nodes()[0].is_empty());
+    }
 }
 
 /// A jump would take the lease, because the renewals within it would come late.
@@ -152,6 +154,21 @@ async fn a_node_that_forgets_ends_a_lock_at_its_next_extension() {
     let error = guard.extend(LEASE).await.unwrap_err();
     assert!(matches!(error, ExtendError::Lost { .. }), "{error}");
     assert!(!guard.is_valid());
+}
+
+/// As a server that is restarted without its data.
+#[tokio::test]
+async fn a_node_that_forgets_numbers_holders_from_the_beginning() {
+    let node = TestNode::new(&TestClock::new());
+    let fenced = Action::Acquire { lease: LEASE, fenced: true, lookup: true };
+    let acquire = op(fenced);
+    let beginning = node.call(acquire.clone()).await.number.unwrap();
+    let far_away = 2 * beginning;
+    let confirm = Op { action: Action::Confirm { number: far_away }, ..acquire };
+    assert_eq!(node.call(confirm).await.vote, Vote::Granted);
+    node.forget();
+    let number = node.call(op(fenced)).await.number.unwrap();
+    assert!(number < far_away, "{number}");
 }
 
 /// Otherwise a release would be overtaken by the acquisition that it cleans up after.
