@@ -220,7 +220,7 @@ async fn a_failure_between_the_call_and_the_first_poll_counts() {
     let node = TestNode::new(&TestClock::new());
     let reply = node.call(op(ACQUIRE));
     node.fail();
-    let vote = reply.await.vote;
+    let vote = reply.now_or_never().unwrap().vote;
     assert!(matches!(vote, Vote::Failed(NodeError::NotConnected(_))), "{vote}");
     assert!(node.is_empty());
 }
