@@ -199,9 +199,6 @@ impl Node for TestNode {
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
-        if matches!(self.0.state.lock().behaviour, Behaviour::Failing) {
-            return ReplyFuture::ready(Vote::Failed(not_connected()));
-        }
         let shared = Arc::clone(&self.0);
         ReplyFuture::new(async move { shared.send(op).await })
     }
