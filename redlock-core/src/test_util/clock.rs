@@ -53,8 +53,8 @@ impl TestClock {
         Self { start: Instant::now(), runtime: Handle::current() }
     }
 
-    /// Lets time pass, timer by timer: whatever is due meanwhile, such as a renewal, happens at its time.
-    /// Returns when all tasks wait again.
+    /// Lets time pass, timer by timer, so that each renewal and each timeout happens at its own time. Returns
+    /// when all tasks wait again.
     ///
     /// The time moves by up to 3 ms more than `duration`, because timers are that coarse.
     ///
@@ -63,8 +63,8 @@ impl TestClock {
     /// Cancel safe. The time that has passed until then stays passed.
     pub async fn advance(&self, duration: Duration) {
         self.sleep(duration).await;
-        // Tokio moves the time only when no task can run. So this ends after all that was due with the
-        // first sleep is done.
+        // Tokio moves the time only when no task can run. So the second sleep ends after all tasks that
+        // were due together with the first one have run.
         self.sleep(TICK).await;
     }
 

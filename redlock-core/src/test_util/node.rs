@@ -43,7 +43,7 @@ struct Shared {
 
 struct State {
     behaviour: Behaviour,
-    /// What was sent to the node while it is frozen.
+    /// The operations that were sent to the node since it is frozen.
     unread: Vec<Unread>,
     /// Is cancelled when the node fails, so that replies that are under way do not arrive.
     connection: CancellationToken,
@@ -163,8 +163,8 @@ impl Shared {
         reply.as_ready().cloned().unwrap_or_else(|| Vote::Failed(broke()).into())
     }
 
-    /// Sends an operation and waits for its reply. The operation is executed or queued within the first
-    /// poll, which is what the order of operations depends on.
+    /// Sends an operation and waits for its reply. The first poll executes or queues the operation, so that
+    /// operations keep the order of their first polls.
     async fn send(&self, op: Op) -> Reply {
         let (reply, replied) = oneshot::channel();
         let connection = {
