@@ -149,6 +149,7 @@
 //! | `metrics` | no | counts and measures, by the facade of the crate `metrics`; the names are on the page of `redlock-core` |
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs |
 //! | `serde` | no | [`LockPolicies`] and [`LockPolicy`] from TOML, JSON and the like |
+//! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
 //! | `tls` | no | `rediss://` URLs |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -171,6 +172,8 @@ mod rejection;
 mod route_key;
 mod setup;
 mod terms;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod until_lost;
 
 pub use error::{PolicyError, SetupError};

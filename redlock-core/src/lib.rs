@@ -72,6 +72,7 @@
 //! | `metrics` | no | counts and measures, by the facade of the crate [`metrics`](https://docs.rs/metrics): see [below](#metrics) |
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs; without it the nodes are those in memory and [your own](node) |
 //! | `serde` | no | [`LockOptions`] and [`LockKey`] from TOML, JSON and the like |
+//! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
 //! | `tls` | no | `rediss://` URLs, by rustls with the system's root certificates |
 //!
 //! # Metrics
@@ -119,6 +120,8 @@ mod runtimes;
 #[doc(hidden)]
 pub mod simulation;
 mod telemetry;
+#[cfg(feature = "test-util")]
+pub mod test_util;
 mod validity;
 
 pub use error::{

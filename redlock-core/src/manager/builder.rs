@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::{Clock, SystemClock};
 use crate::lock::Dialect;
 use crate::node::memory::MemoryNode;
 use crate::node::{Node, Ordered};
@@ -68,6 +69,8 @@ pub struct LockManagerBuilder {
     pub(super) max_waiters: usize,
     pub(super) outage_grace: Duration,
     pub(super) restart_guard: Option<Duration>,
+    /// The clock that leases are measured on.
+    pub(crate) clock: Arc<dyn Clock>,
 }
 
 pub(super) enum NodeConfig {
@@ -89,6 +92,7 @@ impl LockManagerBuilder {
             max_waiters: MAX_WAITERS,
             outage_grace: OUTAGE_GRACE,
             restart_guard: None,
+            clock: Arc::new(SystemClock),
         }
     }
 
@@ -261,6 +265,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("max_waiters", &self.max_waiters)
             .field("outage_grace", &self.outage_grace)
             .field("restart_guard", &self.restart_guard)
+            .field("clock", &self.clock)
             .finish()
     }
 }

@@ -13,7 +13,7 @@ use crate::validity;
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 const LONGEST_PREFIX: usize = 100;
 /// More would not make it safer, only slower; an attempt remembers the nodes it asked in 64 bits.
-const MAX_NODES: usize = 63;
+pub(crate) const MAX_NODES: usize = 63;
 
 impl LockManagerBuilder {
     pub(super) fn check(&self) -> Result<(), ConnectError> {

@@ -53,10 +53,11 @@ impl LockManagerBuilder {
     ///
     /// Cancel safe: connections made so far are closed.
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
+        let clock = Arc::clone(&self.clock);
         #[cfg(feature = "redis")]
-        let connecting = self.connect_by(Arc::new(SystemClock), Endpoint::parse);
+        let connecting = self.connect_by(clock, Endpoint::parse);
         #[cfg(not(feature = "redis"))]
-        let connecting = self.connect_without_urls(Arc::new(SystemClock));
+        let connecting = self.connect_without_urls(clock);
         connecting.await
     }
 
@@ -114,6 +115,7 @@ impl LockManagerBuilder {
             max_waiters,
             outage_grace,
             restart_guard,
+            clock: _,
         } = self;
         telemetry::describe();
         let runtimes = Runtimes::new();

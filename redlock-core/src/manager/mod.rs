@@ -24,6 +24,8 @@ use crate::queue::Queues;
 use crate::request::LockRequest;
 
 pub use builder::LockManagerBuilder;
+#[cfg(feature = "test-util")]
+pub(crate) use check::MAX_NODES;
 
 /// Hands out locks on one node, or on a majority of several.
 ///

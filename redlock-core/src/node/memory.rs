@@ -110,6 +110,16 @@ impl MemoryNode {
     }
 }
 
+#[cfg(feature = "test-util")]
+impl MemoryNode {
+    /// Forgets all locks and fencing numbers, and notifies nobody.
+    pub(crate) fn forget(&self) {
+        let mut locks = self.store.locks.lock();
+        locks.by_name.clear();
+        locks.counters.clear();
+    }
+}
+
 #[cfg(test)]
 impl MemoryNode {
     /// As if the lock had been released.

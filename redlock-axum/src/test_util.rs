@@ -1,0 +1,140 @@
+//! Locks for the tests of an application: behind the feature `test-util`.
+//!
+//! [`TestLocks`] is a lock manager with its nodes and its clock. A test moves the [clock](TestClock), and
+//! leases, waits and renewals follow. It tells a [node](TestNode) to fail, to freeze, to be slow or to forget
+//! its locks, and the application answers as it does with servers that do so: with 409, 503, or after the loss
+//! of a lock. Nothing has to be installed, and nothing really waits.
+//!
+//! Switch the feature on for tests only. The examples use `tower` to call the router without a socket:
+//!
+//! ```toml
+//! [dev-dependencies]
+//! redlock-axum = { version = "0.1", features = ["test-util"] }
+//! tokio = { version = "1", features = ["macros", "rt"] }
+//! tower = { version = "0.5", features = ["util"] }
+//! ```
+//!
+//! # Examples
+//!
+//! Another copy of the service holds the lock. The request is answered with 409, and with 200 once the lock
+//! is free:
+//!
+//! ```
+//! use axum::body::Body;
+//! use axum::extract::Path;
+//! use axum::routing::post;
+//! use axum::{Extension, Router};
+//! use http::Request;
+//! use redlock_axum::test_util::TestLocks;
+//! use redlock_axum::{LockManager, redis_lock};
+//! use tower::ServiceExt;
+//!
+//! #[redis_lock(key = "order:{id}", expire = 5)]
+//! async fn pay(Path(id): Path<u64>) -> String {
+//!     format!("order {id} is paid")
+//! }
+//!
+//! fn app(locks: LockManager) -> Router {
+//!     Router::new().route("/orders/{id}/pay", post(pay)).layer(Extension(locks))
+//! }
+//!
+//! fn payment() -> Request<Body> {
+//!     Request::post("/orders/42/pay").body(Body::empty()).unwrap()
+//! }
+//!
+//! # /*
+//! #[tokio::test]
+//! # */
+//! # #[tokio::main(flavor = "current_thread")]
+//! async fn a_payment_is_refused_while_another_copy_processes_the_order() {
+//!     let test = TestLocks::new(1);
+//!     let app = app(test.manager());
+//!
+//!     let other_copy = test.builder().connect().await.unwrap();
+//!     let guard = other_copy.lock("order:42").acquire().await.unwrap();
+//!     let response = app.clone().oneshot(payment()).await.unwrap();
+//!     assert_eq!(response.status(), 409);
+//!
+//!     guard.release().await.unwrap();
+//!     let response = app.oneshot(payment()).await.unwrap();
+//!     assert_eq!(response.status(), 200);
+//! }
+//! # a_payment_is_refused_while_another_copy_processes_the_order();
+//! ```
+//!
+//! Two of three nodes are gone. The handler does not run, and the request is answered with 503:
+//!
+//! ```
+//! use axum::body::Body;
+//! use axum::routing::post;
+//! use axum::{Extension, Router};
+//! use http::Request;
+//! use redlock_axum::LockLayer;
+//! use redlock_axum::test_util::TestLocks;
+//! use tower::ServiceExt;
+//!
+//! # /*
+//! #[tokio::test]
+//! # */
+//! # #[tokio::main(flavor = "current_thread")]
+//! async fn no_order_is_paid_while_most_nodes_are_gone() {
+//!     let test = TestLocks::new(3);
+//!     let app: Router = Router::new()
+//!         .route("/orders/{id}/pay", post(|| async {}))
+//!         .route_layer(LockLayer::new("order:{id:u64}"))
+//!         .layer(Extension(test.manager()));
+//!     let pay = || Request::post("/orders/42/pay").body(Body::empty()).unwrap();
+//!
+//!     test.nodes()[0].fail(); // refuses every operation
+//!     assert_eq!(app.clone().oneshot(pay()).await.unwrap().status(), 200);
+//!
+//!     test.nodes()[1].freeze(); // answers nothing
+//!     let response = app.clone().oneshot(pay()).await.unwrap();
+//!     assert_eq!(response.status(), 503);
+//!     assert_eq!(response.headers()["retry-after"], "1");
+//!
+//!     test.nodes()[0].recover();
+//!     assert_eq!(app.oneshot(pay()).await.unwrap().status(), 200);
+//! }
+//! # no_order_is_paid_while_most_nodes_are_gone();
+//! ```
+//!
+//! The lock is lost while the handler runs. The handler is stopped, and the request is answered with 503:
+//!
+//! ```
+//! use std::time::Duration;
+//!
+//! use axum::body::Body;
+//! use axum::routing::post;
+//! use axum::{Extension, Router};
+//! use http::Request;
+//! use redlock_axum::redis_lock;
+//! use redlock_axum::test_util::TestLocks;
+//! use tower::ServiceExt;
+//!
+//! #[redis_lock(key = "report", expire = 30, renew, on_lost = abort)]
+//! async fn report() -> &'static str {
+//!     tokio::time::sleep(Duration::from_secs(600)).await; // much work
+//!     "done"
+//! }
+//!
+//! # /*
+//! #[tokio::test]
+//! # */
+//! # #[tokio::main(flavor = "current_thread")]
+//! async fn a_report_is_stopped_when_its_lock_is_lost() {
+//!     let test = TestLocks::new(1);
+//!     let app: Router =
+//!         Router::new().route("/report", post(report)).layer(Extension(test.manager()));
+//!
+//!     let request = Request::post("/report").body(Body::empty()).unwrap();
+//!     let response = tokio::spawn(app.oneshot(request));
+//!     test.clock().advance(Duration::from_secs(300)).await; // half of the work is done
+//!     test.nodes()[0].forget();
+//!     assert_eq!(response.await.unwrap().unwrap().status(), 503);
+//! }
+//! # a_report_is_stopped_when_its_lock_is_lost();
+//! ```
+
+#[doc(inline)]
+pub use redlock_core::test_util::{TestClock, TestLocks, TestNode};

@@ -1,0 +1,232 @@
+//! The feature `test-util`, as the tests of an application use it: each front end under locks whose clock and
+//! nodes the test controls.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Path;
+use axum::response::Response;
+use axum::routing::post;
+use axum::{Extension, Router};
+use http::Request;
+use http_body_util::BodyExt;
+use redlock_axum::test_util::TestLocks;
+use redlock_axum::{
+    HeldLock, LockError, LockLayer, LockRejection, Locks, OnLost, RejectionKind, redis_lock,
+};
+use tokio::time::{Instant, sleep};
+use tower::ServiceExt;
+
+const LEASE: Duration = Duration::from_secs(30);
+
+#[redis_lock(key = "order:{id}", expire = 30)]
+async fn pay(Path(id): Path<u64>) -> String {
+    format!("order {id} is paid")
+}
+
+#[redis_lock(key = "order:{id}", expire = 30, wait_time = 60)]
+async fn wait_and_pay(Path(id): Path<u64>) -> String {
+    format!("order {id} is paid")
+}
+
+/// Works for twenty leases, and says whether it held its lock until then.
+#[redis_lock(key = "report", expire = 30, renew)]
+async fn report(lock: HeldLock) -> String {
+    sleep(LEASE * 20).await;
+    lock.is_valid().to_string()
+}
+
+#[redis_lock(key = "report", expire = 30, renew, on_lost = abort)]
+async fn abortable_report() {
+    sleep(LEASE * 20).await;
+}
+
+/// Works after its lease, too.
+async fn slow(lock: HeldLock) -> String {
+    sleep(LEASE * 2).await;
+    lock.is_valid().to_string()
+}
+
+async fn locked_by_hand(locks: Locks) -> String {
+    match locks.lock("by-hand").acquire().await {
+        Ok(_) => "acquired".to_owned(),
+        Err(LockError::Contended { .. }) => "contended".to_owned(),
+        Err(LockError::Unavailable { .. }) => "unavailable".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn app(test: &TestLocks) -> Router {
+    let renewed = LockLayer::new("layer").expire(LEASE).renew(true).on_lost(OnLost::Abort);
+    let short = LockLayer::new("short").expire(LEASE);
+    Router::new()
+        .route("/orders/{id}/pay", post(pay))
+        .route("/orders/{id}/wait-and-pay", post(wait_and_pay))
+        .route("/report", post(report))
+        .route("/abortable-report", post(abortable_report))
+        .route("/layer", post(slow).route_layer(renewed))
+        .route("/short", post(slow).route_layer(short))
+        .route("/by-hand", post(locked_by_hand))
+        .layer(Extension(test.manager()))
+}
+
+async fn send(app: &Router, path: &str) -> Response {
+    let request = Request::post(path).body(Body::empty()).unwrap();
+    app.clone().oneshot(request).await.unwrap()
+}
+
+async fn status(app: &Router, path: &str) -> u16 {
+    send(app, path).await.status().as_u16()
+}
+
+async fn text(response: Response) -> String {
+    let bytes = response.into_body().collect().await.unwrap().to_bytes();
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+#[tokio::test]
+async fn a_lock_of_another_copy_of_the_service_is_a_409() {
+    let test = TestLocks::new(1);
+    let app = app(&test);
+    let other_copy = test.builder().connect().await.unwrap();
+    let guard = other_copy.lock("order:42").expire(LEASE).acquire().await.unwrap();
+
+    let response = send(&app, "/orders/42/pay").await;
+    assert_eq!(response.status(), 409);
+    assert_eq!(response.headers()["retry-after"], "30");
+    assert_eq!(status(&app, "/orders/43/pay").await, 200);
+
+    test.clock().advance(Duration::from_secs(20)).await;
+    assert_eq!(send(&app, "/orders/42/pay").await.headers()["retry-after"], "10");
+
+    guard.release().await.unwrap();
+    assert_eq!(status(&app, "/orders/42/pay").await, 200);
+    assert!(test.nodes()[0].is_empty());
+}
+
+#[tokio::test]
+async fn without_a_quorum_of_nodes_it_is_a_503() {
+    let test = TestLocks::new(3);
+    let app = app(&test);
+    test.nodes()[0].fail();
+    assert_eq!(status(&app, "/orders/42/pay").await, 200);
+    test.nodes()[1].freeze();
+
+    let response = send(&app, "/orders/42/pay").await;
+    assert_eq!(response.status(), 503);
+    let rejection = response.extensions().get::<LockRejection>().unwrap();
+    assert_eq!(rejection.kind(), RejectionKind::Unavailable);
+
+    test.nodes()[1].recover();
+    assert_eq!(status(&app, "/orders/42/pay").await, 200);
+}
+
+#[tokio::test]
+async fn a_node_that_is_too_slow_is_a_503() {
+    let test = TestLocks::new(1);
+    let app = app(&test);
+    test.nodes()[0].delay(Duration::from_millis(100));
+    assert_eq!(status(&app, "/orders/42/pay").await, 200);
+    test.nodes()[0].delay(Duration::from_secs(20));
+    assert_eq!(status(&app, "/orders/42/pay").await, 503);
+}
+
+/// An application that maps errors itself gets the real ones, and need not construct any.
+#[tokio::test]
+async fn a_handler_that_locks_by_hand_gets_the_errors_of_an_outage() {
+    let test = TestLocks::new(1);
+    let app = app(&test);
+    let guard = test.manager().lock("by-hand").acquire().await.unwrap();
+    assert_eq!(text(send(&app, "/by-hand").await).await, "contended");
+    guard.release().await.unwrap();
+    test.nodes()[0].fail();
+    assert_eq!(text(send(&app, "/by-hand").await).await, "unavailable");
+    test.nodes()[0].recover();
+    assert_eq!(text(send(&app, "/by-hand").await).await, "acquired");
+}
+
+#[tokio::test]
+async fn a_request_waits_until_the_lease_of_a_crashed_holder_has_run_out() {
+    let test = TestLocks::new(1);
+    let app = app(&test);
+    let other_copy = test.builder().connect().await.unwrap();
+    let crashed = other_copy.lock("order:42").expire(LEASE).acquire().await.unwrap();
+    crashed.keep_until_expiry();
+
+    let begun = Instant::now();
+    assert_eq!(status(&app, "/orders/42/wait-and-pay").await, 200);
+    let waited = begun.elapsed();
+    assert!((LEASE..LEASE * 2).contains(&waited), "{waited:?}");
+}
+
+#[tokio::test]
+async fn a_wait_ends_with_409_when_the_holder_renews_for_longer() {
+    let test = TestLocks::new(1);
+    let app = app(&test);
+    let other_copy = test.builder().connect().await.unwrap();
+    let guard = other_copy.lock("order:42").expire(LEASE).renew(true).acquire().await.unwrap();
+    let begun = Instant::now();
+    assert_eq!(status(&app, "/orders/42/wait-and-pay").await, 409);
+    assert!(begun.elapsed() >= LEASE * 2, "{:?}", begun.elapsed());
+    assert!(guard.is_valid());
+}
+
+#[tokio::test]
+async fn a_renewed_lock_is_held_for_as_long_as_its_handler_works() {
+    let test = TestLocks::new(3);
+    let app = app(&test);
+    assert_eq!(text(send(&app, "/report").await).await, "true");
+    // Without renewal the same work would outlast its lease.
+    assert_eq!(text(send(&app, "/short").await).await, "false");
+}
+
+#[tokio::test]
+async fn a_handler_is_stopped_with_503_when_its_lock_is_forgotten() {
+    for path in ["/abortable-report", "/layer"] {
+        let test = TestLocks::new(1);
+        let app = app(&test);
+        let begun = Instant::now();
+        let request = Request::post(path).body(Body::empty()).unwrap();
+        let response = tokio::spawn(app.oneshot(request));
+        test.clock().advance(Duration::from_secs(20)).await;
+        assert_eq!(test.nodes()[0].len(), 1, "{path}: the handler runs");
+        test.nodes()[0].forget();
+
+        let response = response.await.unwrap().unwrap();
+        assert_eq!(response.status(), 503, "{path}");
+        let rejection = response.extensions().get::<LockRejection>().unwrap();
+        assert_eq!(rejection.kind(), RejectionKind::Lost, "{path}");
+        // At the next renewal, and not when the work would have ended.
+        assert!(begun.elapsed() < Duration::from_secs(40), "{path}: {:?}", begun.elapsed());
+    }
+}
+
+#[tokio::test]
+async fn a_handler_that_goes_on_sees_that_its_lock_is_lost() {
+    let test = TestLocks::new(1);
+    let app = app(&test);
+    let request = Request::post("/report").body(Body::empty()).unwrap();
+    let response = tokio::spawn(app.oneshot(request));
+    test.clock().advance(Duration::from_secs(20)).await;
+    test.nodes()[0].forget();
+    let response = response.await.unwrap().unwrap();
+    assert_eq!(response.status(), 200);
+    assert_eq!(text(response).await, "false");
+}
+
+/// Renewals fail for longer than the lease.
+#[tokio::test]
+async fn a_lock_is_lost_when_an_outage_lasts_for_longer_than_its_lease() {
+    let test = TestLocks::new(1);
+    let app = app(&test);
+    for (outage, expected) in [(LEASE / 3, 200), (LEASE * 2, 503)] {
+        let request = Request::post("/abortable-report").body(Body::empty()).unwrap();
+        let response = tokio::spawn(app.clone().oneshot(request));
+        test.clock().advance(Duration::from_secs(20)).await;
+        test.nodes()[0].fail();
+        test.clock().advance(outage).await;
+        test.nodes()[0].recover();
+        assert_eq!(response.await.unwrap().unwrap().status().as_u16(), expected, "{outage:?}");
+    }
+}

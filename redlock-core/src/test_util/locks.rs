@@ -1,0 +1,66 @@
+//! Locks for a test.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{TestClock, TestNode};
+use crate::manager::MAX_NODES;
+use crate::node::Node;
+use crate::{LockManager, LockManagerBuilder};
+
+/// A lock manager for a test, with its nodes and its clock.
+///
+/// See the [module](super) for examples.
+pub struct TestLocks {
+    manager: LockManager,
+    nodes: Vec<TestNode>,
+    clock: TestClock,
+}
+
+impl TestLocks {
+    /// Pauses the time of the current Tokio runtime, and makes a manager over so many nodes. With one node
+    /// each failure of it is an outage; with three, one of them may fail.
+    ///
+    /// # Panics
+    ///
+    /// Panics as [`TestClock::new`] does: outside of a Tokio runtime and in a multi-threaded one. Panics
+    /// unless there are 1 to 63 nodes.
+    #[track_caller]
+    pub fn new(nodes: usize) -> Self {
+        assert!((1..=MAX_NODES).contains(&nodes), "a manager has 1 to {MAX_NODES} nodes");
+        let clock = TestClock::new();
+        let nodes: Vec<_> = (0..nodes).map(|_| TestNode::new(&clock)).collect();
+        let votes = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Node>).collect();
+        let manager = LockManager::builder().wire(votes, Arc::new(clock.clone()));
+        Self { manager, nodes, clock }
+    }
+
+    /// Returns the manager, for the application that is tested.
+    pub fn manager(&self) -> LockManager {
+        self.manager.clone()
+    }
+
+    /// Begins the configuration of another manager over the same nodes and clock: for the application, if it
+    /// needs other options than the defaults, or for what another copy of the service does.
+    pub fn builder(&self) -> LockManagerBuilder {
+        let builder = LockManager::builder().test_clock(&self.clock);
+        self.nodes.iter().fold(builder, |builder, node| builder.node(node.clone()))
+    }
+
+    /// Returns the nodes.
+    pub fn nodes(&self) -> &[TestNode] {
+        &self.nodes
+    }
+
+    /// Returns the clock.
+    pub fn clock(&self) -> &TestClock {
+        &self.clock
+    }
+}
+
+impl fmt::Debug for TestLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { manager: _, nodes, clock: _ } = self;
+        f.debug_struct("TestLocks").field("nodes", nodes).finish_non_exhaustive()
+    }
+}

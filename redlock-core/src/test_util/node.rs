@@ -1,0 +1,231 @@
+//! A node in memory that a test can disturb.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use super::TestClock;
+use crate::error::{NodeError, Vote};
+use crate::node::memory::MemoryNode;
+use crate::node::{
+    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, Reply, ReplyFuture, StatusReceiver,
+    StatusSender, Subscription,
+};
+
+/// A node in memory that fails, freezes, is slow or forgets when the test says so.
+///
+/// It begins as a node that answers at once. [`fail`](Self::fail), [`freeze`](Self::freeze) and
+/// [`delay`](Self::delay) change that; each of them replaces the one before, and [`recover`](Self::recover)
+/// ends them.
+///
+/// | after | an operation | [`NodeStatus`] |
+/// |---|---|---|
+/// | `fail` | fails at once with [`NodeError::NotConnected`] | `Down` |
+/// | `freeze` | is not answered. The manager counts the node as failed after its [`node_timeout`](crate::LockManagerBuilder::node_timeout) | `Connecting` |
+/// | `delay` | is executed at once, and answered later | `Up` |
+/// | `recover` | is answered at once | `Up` |
+///
+/// Cloning is cheap, and the clones are the same node: managers that are built over it exclude each other,
+/// as copies of a service on one Redis do.
+#[derive(Clone)]
+pub struct TestNode(Arc<Shared>);
+
+struct Shared {
+    clock: TestClock,
+    store: MemoryNode,
+    status: StatusSender,
+    state: Mutex<State>,
+}
+
+struct State {
+    behaviour: Behaviour,
+    /// The operations that were sent to the node since it is frozen.
+    unread: Vec<Unread>,
+    /// Is cancelled when the node fails, so that replies that are under way do not arrive.
+    connection: CancellationToken,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Behaviour {
+    Answering { delay: Duration },
+    Failing,
+    Frozen,
+}
+
+/// An operation that a frozen node has not read yet.
+struct Unread {
+    op: Op,
+    reply: oneshot::Sender<Delayed>,
+}
+
+/// A reply, and the time after which it arrives.
+struct Delayed {
+    reply: Reply,
+    delay: Duration,
+}
+
+impl TestNode {
+    /// Makes an empty node, whose leases are measured on the clock of the test.
+    pub fn new(clock: &TestClock) -> Self {
+        let state = State {
+            behaviour: Behaviour::Answering { delay: Duration::ZERO },
+            unread: Vec::new(),
+            connection: CancellationToken::new(),
+        };
+        Self(Arc::new(Shared {
+            clock: clock.clone(),
+            store: MemoryNode::with_clock(Arc::new(clock.clone())),
+            status: StatusSender::new(NodeStatus::Up),
+            state: Mutex::new(state),
+        }))
+    }
+
+    /// Cuts the node off: every operation fails at once, as if nothing listened at the server's port.
+    ///
+    /// Operations that were not answered yet fail with [`NodeError::ConnectionBroke`]. The node keeps its
+    /// locks, whose leases go on running out.
+    pub fn fail(&self) {
+        let mut state = self.0.state.lock();
+        state.behaviour = Behaviour::Failing;
+        state.unread.clear();
+        std::mem::take(&mut state.connection).cancel();
+        self.0.status.send(NodeStatus::Down(not_connected()));
+    }
+
+    /// Stops the node: it answers nothing, as a server process that was stopped or a network that drops
+    /// all packets.
+    ///
+    /// The node executes what it was sent meanwhile, in that order, when it goes on. The leases of its locks
+    /// go on running out.
+    pub fn freeze(&self) {
+        let mut state = self.0.state.lock();
+        state.behaviour = Behaviour::Frozen;
+        self.0.status.send(NodeStatus::Connecting);
+    }
+
+    /// Makes the node slow: it executes every operation at once, and answers it after `delay`.
+    ///
+    /// The delay begins with each operation, so that several of them are not slower than one.
+    pub fn delay(&self, delay: Duration) {
+        self.answer(delay);
+    }
+
+    /// Ends what [`fail`](Self::fail), [`freeze`](Self::freeze) or [`delay`](Self::delay) has begun. Answers
+    /// that are delayed already come when they would have come.
+    pub fn recover(&self) {
+        self.answer(Duration::ZERO);
+    }
+
+    /// Forgets all locks, as a server that is restarted without its data.
+    ///
+    /// A holder loses its lock when its next renewal or extension finds that it is gone from a quorum of
+    /// nodes. Another caller can acquire the lock at once.
+    pub fn forget(&self) {
+        self.0.store.forget();
+    }
+
+    /// Returns what is left of the lease of a lock, by its name on the node (with the prefix, if the manager
+    /// has one); `None` where the lock is free.
+    pub fn time_to_live(&self, name: &str) -> Option<Duration> {
+        self.0.store.time_to_live(name)
+    }
+
+    /// Returns how many locks are held.
+    pub fn len(&self) -> usize {
+        self.0.store.len()
+    }
+
+    /// Returns whether no lock is held.
+    pub fn is_empty(&self) -> bool {
+        self.0.store.is_empty()
+    }
+
+    fn answer(&self, delay: Duration) {
+        let mut state = self.0.state.lock();
+        state.behaviour = Behaviour::Answering { delay };
+        // Under the lock of the state, so that no later operation overtakes them.
+        for Unread { op, reply } in std::mem::take(&mut state.unread) {
+            // Executed even if nobody waits for the reply any more.
+            let _ = reply.send(Delayed { reply: self.0.execute(op), delay });
+        }
+        self.0.status.send(NodeStatus::Up);
+    }
+}
+
+impl Shared {
+    /// Executes an operation. The store executes it inside of `call`, and replies at once.
+    fn execute(&self, op: Op) -> Reply {
+        let reply = self.store.call(op);
+        reply.as_ready().cloned().unwrap_or_else(|| Vote::Failed(broke()).into())
+    }
+
+    /// Sends an operation and waits for its reply. The first poll executes or queues the operation, so that
+    /// operations keep the order of their first polls.
+    async fn send(&self, op: Op) -> Reply {
+        let (reply, replied) = oneshot::channel();
+        let connection = {
+            let mut state = self.state.lock();
+            match state.behaviour {
+                Behaviour::Failing => return Vote::Failed(not_connected()).into(),
+                Behaviour::Frozen => state.unread.push(Unread { op, reply }),
+                Behaviour::Answering { delay } => {
+                    let _ = reply.send(Delayed { reply: self.execute(op), delay });
+                }
+            }
+            state.connection.clone()
+        };
+        let arrived = connection.run_until_cancelled(async {
+            let Delayed { reply, delay } = replied.await.ok()?;
+            if !delay.is_zero() {
+                self.clock.sleep(delay).await;
+            }
+            Some(reply)
+        });
+        arrived.await.flatten().unwrap_or_else(|| Vote::Failed(broke()).into())
+    }
+}
+
+impl Node for TestNode {
+    fn name(&self) -> &Arc<str> {
+        self.0.store.name()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.0.store.capabilities()
+    }
+
+    fn call(&self, op: Op) -> ReplyFuture {
+        let shared = Arc::clone(&self.0);
+        ReplyFuture::new(async move { shared.send(op).await })
+    }
+
+    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+        self.0.store.subscribe(spec, notify)
+    }
+
+    fn status(&self) -> StatusReceiver {
+        self.0.status.subscribe()
+    }
+}
+
+impl fmt::Debug for TestNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TestNode")
+            .field("name", self.name())
+            .field("behaviour", &self.0.state.lock().behaviour)
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+fn not_connected() -> NodeError {
+    NodeError::NotConnected("the test has cut the node off".into())
+}
+
+fn broke() -> NodeError {
+    NodeError::ConnectionBroke("the test has cut the node off".into())
+}
