@@ -14,7 +14,7 @@ use crate::clock::fake::FakeClock;
 use crate::error::{NodeError, Vote};
 use crate::fencing_token::FencingToken;
 use crate::node::Node;
-use crate::node::fake::{Mode, Question};
+use crate::node::fake::{Mode, Operation};
 
 const EXPIRE: Duration = Duration::from_secs(5);
 const UP: Mode = Mode::Up(Duration::ZERO);
@@ -112,7 +112,7 @@ async fn one_node_is_asked_once() {
     let setup = setup(&[41]);
     let granted = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap();
     assert_eq!(granted.token.unwrap().number(), 42);
-    assert!(matches!(setup.nodes[0].log()[..], [Question::Acquire(..)]));
+    assert!(matches!(setup.nodes[0].log()[..], [Operation::Acquire(..)]));
 }
 
 /// Handed out without it, a number would be worth nothing.
@@ -137,7 +137,7 @@ async fn without_a_confirmed_number_nothing_is_granted_and_nothing_stays() {
 /// Two of three do not answer, one of them from the beginning: nobody else holds the lock.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_did_not_grant_it_neither_confirms_nor_says_that_it_is_gone() {
-    for third in [DOWN, Mode::OnProbation, FROZEN] {
+    for third in [DOWN, Mode::Quarantined, FROZEN] {
         let setup = Setup::new(3);
         setup.set(&[UP, UP, third]);
         let attempt = attempt();

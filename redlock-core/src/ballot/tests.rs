@@ -19,7 +19,7 @@ use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{NodeError, Vote};
 use crate::lease::CleanupTasks;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::runtimes::Runtimes;
 
 const EXPIRE: Duration = Duration::from_secs(5);
@@ -161,7 +161,7 @@ async fn late_grants_of_a_refused_attempt_are_released() {
     setup.set(&[UP, UP, UP]);
     assert!(setup.free().await);
     for node in &setup.nodes {
-        assert!(matches!(node.log()[..], [Question::Acquire(..), Question::Release(_)]));
+        assert!(matches!(node.log()[..], [Operation::Acquire(..), Operation::Release(_)]));
     }
 }
 
@@ -180,7 +180,7 @@ async fn a_lost_answer_is_cleaned_up_after() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_does_not_count_is_cleaned_up_after() {
     let setup = Setup::new(1);
-    setup.set(&[Mode::Stepped]);
+    setup.set(&[Mode::ClockStepped]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(setup.free().await);
     assert_eq!(setup.nodes[0].releases(), 1);
@@ -189,7 +189,7 @@ async fn a_grant_that_does_not_count_is_cleaned_up_after() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_not_asked_is_not_bothered_either() {
     let setup = Setup::new(1);
-    setup.set(&[Mode::OnProbation]);
+    setup.set(&[Mode::Quarantined]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     setup.cleanup_tasks.finish(Duration::from_secs(1)).await;
     assert_eq!(setup.nodes[0].log(), []);
@@ -353,7 +353,7 @@ async fn an_extension_that_a_quorum_denies_is_a_loss() {
 async fn a_node_that_is_not_known_to_be_silent_is_waited_for() {
     let setup = Setup::new(3);
     setup.set(&[FROZEN; 3]);
-    setup.nodes.iter().for_each(|node| node.set_silence_is_known(false));
+    setup.nodes.iter().for_each(|node| node.set_reports_silence(false));
     let attempt = attempt();
     let thaw = async {
         sleep(NODE_TIMEOUT * 20).await;
@@ -368,7 +368,7 @@ async fn a_node_that_is_not_known_to_be_silent_is_waited_for() {
 async fn a_silent_node_that_answers_before_the_decision_has_its_vote() {
     let setup = Setup::new(3);
     setup.set(&[FROZEN, FROZEN, UP]);
-    setup.nodes[1].set_silence_is_known(false);
+    setup.nodes[1].set_reports_silence(false);
     let attempt = attempt();
     let start = Instant::now();
     let thaw = async {
@@ -386,7 +386,7 @@ async fn a_silent_node_that_answers_before_the_decision_has_its_vote() {
 async fn a_node_has_the_time_to_find_out_that_it_is_silent() {
     let setup = Setup::new(3);
     setup.set(&[FROZEN; 3]);
-    setup.nodes.iter().for_each(|node| node.ask_when_looked_at());
+    setup.nodes.iter().for_each(|node| node.measure_silence_from_first_look());
     let start = Instant::now();
     let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(matches!(refusal, Refusal::Unavailable(_)), "{refusal:?}");
@@ -399,7 +399,7 @@ async fn a_round_that_outlasts_its_lease_is_timed_out() {
     for (expire, is_known) in [(EXPIRE, false), (NODE_TIMEOUT / 2, true)] {
         let setup = Setup::new(3);
         setup.set(&[FROZEN; 3]);
-        setup.nodes.iter().for_each(|node| node.set_silence_is_known(is_known));
+        setup.nodes.iter().for_each(|node| node.set_reports_silence(is_known));
         let start = Instant::now();
         let refusal = setup.ballot.acquire(&attempt(), expire).await.unwrap_err();
         let Refusal::TimedOut { elapsed, votes } = refusal else { panic!("{refusal:?}") };

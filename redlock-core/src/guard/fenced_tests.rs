@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::{Dialect, LockError, LockManager, LockManagerBuilder, MemoryNode, scope};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -23,7 +23,7 @@ fn over_fakes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
 }
 
 fn confirmations(node: &FakeNode) -> usize {
-    node.log().iter().filter(|question| matches!(question, Question::Confirm(..))).count()
+    node.log().iter().filter(|operation| matches!(operation, Operation::Confirm(..))).count()
 }
 
 /// Each turn of two processes with ten callers each, handed over or not.

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::tests::{SECOND, manager};
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::{
     LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LockState, MemoryNode,
     scope,
@@ -138,7 +138,7 @@ async fn a_request_for_a_lock_that_stays_takes_over_none() {
         first.release().await.unwrap();
         second.await.unwrap().unwrap().release().await.unwrap();
         let log = nodes[0].log();
-        assert!(matches!(log[2], Question::Acquire(_, LEASE)), "{way:?}: {log:?}");
+        assert!(matches!(log[2], Operation::Acquire(_, LEASE)), "{way:?}: {log:?}");
     }
 }
 

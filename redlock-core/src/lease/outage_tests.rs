@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::tests::{SECOND, UP, manager, set};
 use crate::clock::fake::FakeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::{ExtendError, LockManagerBuilder};
 
 fn extensions(node: &FakeNode) -> usize {
-    node.log().iter().filter(|question| matches!(question, Question::Extend(..))).count()
+    node.log().iter().filter(|operation| matches!(operation, Operation::Extend(..))).count()
 }
 
 /// Each lock has one renewal at a time. If every failed renewal left another one behind, a manager with

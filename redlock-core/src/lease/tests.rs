@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::{ExtendError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ pub(super) fn set(nodes: &[Arc<FakeNode>], modes: &[Mode]) {
 }
 
 fn extensions(node: &FakeNode) -> usize {
-    node.log().iter().filter(|question| matches!(question, Question::Extend(..))).count()
+    node.log().iter().filter(|operation| matches!(operation, Operation::Extend(..))).count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -49,7 +49,7 @@ async fn a_renewed_lock_outlives_its_lease_and_ends_with_its_guard() {
 async fn the_default_lease_is_30_s_renewed_and_an_explicit_one_is_not() {
     let (locks, nodes) = manager(1);
     let default = locks.lock("a").try_acquire().await.unwrap();
-    let Question::Acquire(_, expire) = nodes[0].log()[0].clone() else { panic!() };
+    let Operation::Acquire(_, expire) = nodes[0].log()[0].clone() else { panic!() };
     assert_eq!(expire, 30 * SECOND);
     sleep(11 * SECOND).await;
     assert_eq!(extensions(&nodes[0]), 1);
@@ -231,7 +231,7 @@ async fn a_lock_that_is_released_is_not_set_again() {
     sleep(SECOND).await;
     assert!(nodes.iter().all(|node| !node.is_held()));
     let log = nodes[2].log();
-    assert!(matches!(log.last(), Some(Question::Release(_))), "{log:?}");
+    assert!(matches!(log.last(), Some(Operation::Release(_))), "{log:?}");
 }
 
 #[tokio::test(start_paused = true)]

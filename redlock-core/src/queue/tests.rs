@@ -11,7 +11,7 @@ use super::WaiterOptions;
 use crate::clock::fake::RuntimeClock;
 use crate::lock::{LockName, LockSpec, Mode as LockMode};
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::{Dialect, LockError, LockGuard, LockKey, LockManager, LockManagerBuilder, MemoryNode};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -41,7 +41,7 @@ pub(super) fn nodes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
 }
 
 pub(super) fn acquisitions(node: &FakeNode) -> usize {
-    node.log().iter().filter(|question| matches!(question, Question::Acquire(..))).count()
+    node.log().iter().filter(|operation| matches!(operation, Operation::Acquire(..))).count()
 }
 
 pub(super) async fn settle() {

@@ -276,7 +276,7 @@ impl fmt::Debug for RedisNode {
 
 #[cfg(test)]
 mod tests {
-    use super::connection::played_server::{link, serve};
+    use super::connection::played_server::{played_connection, serve};
     use super::*;
     use crate::clock::fake::RuntimeClock;
     use crate::key::LockKey;
@@ -301,7 +301,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_silent_server_is_sent_nothing_but_releases() {
         const NODE_TIMEOUT: Duration = Duration::from_millis(50);
-        let (connection, mut server) = link().await;
+        let (connection, mut server) = played_connection().await;
         let node = node(NODE_TIMEOUT, connection);
         let acquire = Action::Acquire { lease: LEASE, fenced: true, lookup: true };
         let extend = Action::Extend { lease: LEASE };
@@ -344,7 +344,7 @@ mod tests {
             (SECOND, 30 * SECOND, SECOND),
             (30 * SECOND, SECOND, validity::remaining(SECOND, Duration::ZERO)),
         ] {
-            let (connection, mut server) = link().await;
+            let (connection, mut server) = played_connection().await;
             let node = node(node_timeout, connection);
             let acquire = Action::Acquire { lease, fenced: false, lookup: true };
             let refuse = serve(&mut server, "SET", "_\r\n", || {});

@@ -92,7 +92,7 @@ mod tests {
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
     use super::*;
-    use crate::node::redis::connection::played_server::link;
+    use crate::node::redis::connection::played_server::played_connection;
     use crate::node::redis::connection::pool::settings;
 
     /// A socket that nothing can be written to, and that is not closed.
@@ -141,10 +141,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_that_the_end_of_the_connection_cut_off_breaks_the_link() {
-        let (link, server) = link().await;
+        let (connection, server) = played_connection().await;
         drop(server);
-        assert!(link.ask(&cmd("PING")).await.unwrap_err().is_io_error());
-        assert!(!link.is_alive());
+        assert!(connection.ask(&cmd("PING")).await.unwrap_err().is_io_error());
+        assert!(!connection.is_alive());
     }
 
     #[test]

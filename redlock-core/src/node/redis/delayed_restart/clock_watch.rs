@@ -151,7 +151,7 @@ mod tests {
     use crate::error::Vote;
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
-    use crate::node::redis::connection::played_server::{link, serve};
+    use crate::node::redis::connection::played_server::{played_connection, serve};
     use crate::node::redis::dialect::{Acquisition, acquire};
     use crate::node::{Action, Op};
 
@@ -161,16 +161,16 @@ mod tests {
     /// A watch over a server that has told its time, and its end of the connection.
     async fn watched(restart_guard: Option<Duration>) -> (ClockWatch, Connection, DuplexStream) {
         let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
-        let (mut link, mut server) = link().await;
+        let (mut connection, mut server) = played_connection().await;
         let command = encode::time();
-        let take = Reading::take(&*clock, link.ask(&command));
+        let take = Reading::take(&*clock, connection.ask(&command));
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
-        link.identity.time = Some(reading.unwrap());
+        connection.identity.time = Some(reading.unwrap());
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let watch = ClockWatch::new(&"node".into(), &clock, restart_guard, &log_limit);
-        watch.begin(&link);
-        (watch, link, server)
+        watch.begin(&connection);
+        (watch, connection, server)
     }
 
     /// What a server answers whose clock is ahead by some seconds.
@@ -180,7 +180,7 @@ mod tests {
 
     /// Answers all questions for the time with this, and says how many came in so long.
     async fn count(
-        (watch, link, server): &mut (ClockWatch, Connection, DuplexStream),
+        (watch, connection, server): &mut (ClockWatch, Connection, DuplexStream),
         reply: &str,
         so_long: Duration,
     ) -> usize {
@@ -190,7 +190,7 @@ mod tests {
                 serve(server, "TIME", reply, || *count.lock().unwrap() += 1).await;
             }
         };
-        let both = async { tokio::join!(watch.watch(link), serve) };
+        let both = async { tokio::join!(watch.watch(connection), serve) };
         assert!(timeout(so_long, both).await.is_err());
         count.into_inner().unwrap()
     }
@@ -229,14 +229,14 @@ mod tests {
         assert!(matches!(error, NodeError::ClockStepped { .. }), "{error}");
         // Another connection, over which nothing new is seen.
         let (watch, ..) = watched;
-        let (mut link, _server) = link().await;
-        watch.begin(&link);
-        assert!(matches!(link.may_grant(), Err(NodeError::ClockStepped { .. })));
+        let (mut connection, _server) = played_connection().await;
+        watch.begin(&connection);
+        assert!(matches!(connection.may_grant(), Err(NodeError::ClockStepped { .. })));
         tokio::time::advance(LEASE).await;
-        assert_eq!(link.may_grant(), Ok(()));
-        link.identity.time = None;
-        watch.begin(&link);
-        assert_eq!(link.may_grant(), Ok(()));
+        assert_eq!(connection.may_grant(), Ok(()));
+        connection.identity.time = None;
+        watch.begin(&connection);
+        assert_eq!(connection.may_grant(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
@@ -254,7 +254,7 @@ mod tests {
     async fn a_clock_that_is_stepped_all_the_time_takes_one_line_of_each_kind_per_second() {
         let logs = Logs::collect();
         let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
-        let (mut link, _server) = link().await;
+        let (mut connection, _server) = played_connection().await;
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let watch = ClockWatch::new(&"stepped:1".into(), &clock, Some(LEASE), &log_limit);
         // Three seconds, in which one reading in three cannot be taken.
@@ -263,8 +263,8 @@ mod tests {
             let told = [seconds, "0"].map(|text| Value::BulkString(text.as_bytes().to_vec()));
             let told = async { Ok(Value::Array(told.to_vec())) };
             let reading = Reading::take(&*clock, told).await.unwrap();
-            link.identity.time = (look % 3 < 2).then_some(reading);
-            watch.begin(&link);
+            connection.identity.time = (look % 3 < 2).then_some(reading);
+            watch.begin(&connection);
             tokio::time::advance(SECOND / 10).await;
         }
         let lines = logs.lines();
@@ -281,16 +281,16 @@ mod tests {
     #[tokio::test]
     async fn what_is_granted_while_a_step_is_found_does_not_count() {
         let key = LockKey::new("order:42").unwrap();
-        let (link, mut server) = link().await;
+        let (connection, mut server) = played_connection().await;
         for (stepped, granted) in [(false, true), (true, false)] {
             let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
             let action = Action::Acquire { lease: LEASE, fenced: false, lookup: false };
             let op = Op::new(&Arc::new(spec), Token::random(Dialect::Plain), action);
             let acquisition = Acquisition { lease: LEASE, fenced: false, look_up_until: None };
-            let acquire = acquire(&link, &op, acquisition);
+            let acquire = acquire(&connection, &op, acquisition);
             let step = || {
                 if stepped {
-                    link.put_on(Quarantine::of_stepped(LEASE, SECOND));
+                    connection.put_on(Quarantine::of_stepped(LEASE, SECOND));
                 }
             };
             let (reply, ()) = tokio::join!(acquire, serve(&mut server, "SET", "+OK\r\n", step));
