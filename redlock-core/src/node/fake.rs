@@ -48,8 +48,7 @@ pub(crate) enum Mode {
     TimedOut,
     /// Sets the lock, but the reply is not understood.
     NotUnderstood,
-    /// Executes operations, but its grants do not count, because the clock of the server has
-    /// stepped.
+    /// Executes operations, but its grants do not count: the clock of the server has stepped.
     ClockStepped,
     /// Fails acquisitions without sending them: the server is quarantined.
     Quarantined,

@@ -61,7 +61,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_manager_is_idle_when_it_holds_nothing_and_nobody_waits() {
+    async fn a_manager_is_idle_without_holders_and_waiters() {
         let locks = LockManager::in_memory();
         assert!(is_idle(&locks));
         let guard = locks.lock("order:42").acquire().await.unwrap();

@@ -41,7 +41,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_thread_that_asked_for_it_has_pauses_from_a_seed() {
+    fn only_the_seeded_thread_gets_its_pauses_from_the_seed() {
         let alone = {
             let _seeded = seed(42);
             [pauses(), pauses(), pauses()]
@@ -49,7 +49,7 @@ mod tests {
         let seeded = seed(42);
         let first = pauses();
         let elsewhere = std::thread::spawn(pauses).join().unwrap();
-        assert_eq!([first, pauses()], alone[..2], "another thread takes nothing from the seed");
+        assert_eq!([first, pauses()], alone[..2], "another thread consumes nothing of the seed");
         drop(seeded);
         for random in [elsewhere, pauses()] {
             assert!(!alone.contains(&random));

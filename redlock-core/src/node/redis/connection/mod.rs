@@ -305,7 +305,7 @@ mod tests {
     use crate::node::poll_periodically;
     use crate::node::redis::connection::played_server::{played_connection, serve};
 
-    /// The connection leads nowhere, and does not break.
+    /// The connection is dead, but does not break.
     #[tokio::test(start_paused = true)]
     async fn a_connection_ends_when_its_server_owes_a_reply_for_too_long() {
         const LIMIT: Duration = Duration::from_secs(5);
@@ -319,7 +319,7 @@ mod tests {
         };
         let before = ask();
         let silent = tokio::time::timeout(LIMIT / 2, connection.end_when_silent_for(LIMIT)).await;
-        assert!(silent.is_err() && connection.is_alive(), "it was given up too soon");
+        assert!(silent.is_err() && connection.is_alive(), "the connection ended too soon");
         tokio::time::timeout(LIMIT, connection.end_when_silent_for(LIMIT)).await.unwrap();
         assert!(!connection.is_alive());
         let ended = async { (before.await.unwrap(), ask().await.unwrap()) };
@@ -328,7 +328,8 @@ mod tests {
         assert!(after.unwrap_err().is_io_error());
     }
 
-    /// After a part of the replies, it is not known whether the server owes any: it is asked.
+    /// After only a part of the replies, the connection does not know whether the server owes any,
+    /// so it sends a command of its own.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_falls_silent_between_two_replies_is_noticed() {
         const LIMIT: Duration = Duration::from_secs(5);
@@ -349,7 +350,7 @@ mod tests {
         assert!(second.await.unwrap_err().is_io_error());
     }
 
-    /// The reply to an earlier command says nothing of the later ones.
+    /// The reply to an earlier command says nothing about the later ones.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_falls_silent_after_a_late_reply_is_asked_again() {
         const NODE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -362,7 +363,7 @@ mod tests {
         let replies = async {
             let mut begun = [0; 4096];
             assert!(server.read(&mut begun).await.unwrap() > 0);
-            // After each reply a caller that still waits wants to know.
+            // After each reply, a caller that still waits checks the silence of the server.
             for _ in 0..2 {
                 server.write_all(b"+PONG\r\n").await.unwrap();
                 tokio::task::yield_now().await;
@@ -377,9 +378,9 @@ mod tests {
         }
     }
 
-    /// A caller may poll its acquisition once and then leave it alone: the reply has come all the same.
+    /// A caller may poll its acquisition once and not again. The reply arrives all the same.
     #[tokio::test(start_paused = true)]
-    async fn a_reply_that_nobody_takes_does_not_end_the_connection() {
+    async fn a_reply_that_no_task_reads_does_not_end_the_connection() {
         const LIMIT: Duration = Duration::from_secs(5);
         let (connection, mut server) = played_connection().await;
         let ping = bb8_redis::redis::cmd("PING");
@@ -391,7 +392,7 @@ mod tests {
             }
         };
         tokio::select! {
-            () = connection.end_when_silent_for(LIMIT) => panic!("the server has answered"),
+            () = connection.end_when_silent_for(LIMIT) => panic!("the server has replied"),
             () = answer => unreachable!(),
             () = tokio::time::sleep(10 * LIMIT) => {}
         }
@@ -399,11 +400,11 @@ mod tests {
         parked.await.unwrap();
     }
 
-    /// The clean-up goes over the next connection, and nothing holds it up until a command over this one
-    /// has arrived (abandoned attempts leave nothing behind). Something on the way may still deliver
-    /// commands that were sent before.
+    /// The clean-up uses the next connection, and does not wait until the commands of this one have
+    /// arrived (an abandoned attempt leaves nothing behind). Commands that were already sent may
+    /// still be delivered.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn nothing_is_sent_over_a_connection_that_is_given_up() {
+    async fn nothing_is_sent_on_a_connection_after_its_end() {
         let (connection, mut server) = played_connection().await;
         let sent = bb8_redis::redis::cmd("PING");
         let mut before = Box::pin(connection.ask(&sent));
@@ -411,7 +412,7 @@ mod tests {
         // The driver, which runs in another task, has sent the command.
         let mut arrived = vec![0; sent.get_packed_command().len()];
         server.read_exact(&mut arrived).await.unwrap();
-        connection.end("it is given up");
+        connection.end("the test ends it");
         let late = bb8_redis::redis::cmd("SET");
         for _ in 0..1000 {
             assert!(connection.ask(&late).await.unwrap_err().is_io_error());
@@ -424,9 +425,9 @@ mod tests {
         assert_eq!(rest, "");
     }
 
-    /// Otherwise a release that is asked for at that moment would never be repeated.
+    /// Otherwise a release that is sent at that moment would never be repeated.
     #[tokio::test(start_paused = true)]
-    async fn what_waits_on_a_connection_that_has_ended_ends() {
+    async fn pending_commands_end_with_their_connection() {
         let (connection, _server) = played_connection().await;
         let connection = Arc::new(connection);
         let waiting = {

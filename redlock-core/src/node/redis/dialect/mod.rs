@@ -143,7 +143,8 @@ mod tests {
         Op::new(&spec, Token::random(Dialect::Redisson), acquire)
     }
 
-    /// The release that cleans up behind it is on its way already, and would be overtaken.
+    /// The clean-up of this attempt is already on its way. A second acquisition would arrive after
+    /// it.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_is_released_is_not_sent_again() {
         let (connection, mut server) = played_connection().await;
@@ -151,7 +152,7 @@ mod tests {
         let server = async {
             serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
             serve(&mut server, "LOAD", "+sha\r\n", || connection.attempts.release(&op.token)).await;
-            // A command after these would never be answered.
+            // The server never replies to a further command.
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -159,11 +160,11 @@ mod tests {
                 assert!(matches!(reply.vote, Vote::Failed(_)), "{reply:?}");
             }
             () = server => unreachable!(),
-            () = tokio::time::sleep(LEASE) => panic!("it was sent again"),
+            () = tokio::time::sleep(LEASE) => panic!("the acquisition was sent again"),
         }
     }
 
-    /// The other order.
+    /// The release comes before the grant.
     #[tokio::test(start_paused = true)]
     async fn a_grant_that_comes_after_its_release_is_released_again() {
         let (connection, mut server) = played_connection().await;
@@ -176,6 +177,6 @@ mod tests {
             serve(&mut server, "redisson/release", ":1\r\n", || {}).await;
         };
         let both = async { tokio::join!(acquire(&connection, &op, ACQUISITION), server) };
-        tokio::time::timeout(LEASE, both).await.expect("it was released");
+        tokio::time::timeout(LEASE, both).await.expect("the lock is released again");
     }
 }

@@ -85,9 +85,10 @@ mod tests {
         assert_eq!(String::from_utf8(packed).unwrap(), expected);
     }
 
-    /// Those that an announcement has woken in vain would hold up the one who got the lock.
+    /// After a published release, the waiters that do not get the lock must not delay the new
+    /// holder with look-ups.
     #[tokio::test]
-    async fn a_refusal_is_looked_up_only_on_request() {
+    async fn the_ttl_after_a_refusal_is_looked_up_only_on_request() {
         let (connection, mut server) = played_connection().await;
         let acquisition =
             |look_up_until| Acquisition { lease: LEASE, fenced: false, look_up_until };
