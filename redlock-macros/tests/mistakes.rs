@@ -6,8 +6,8 @@ fn each_mistake_has_one_message_at_its_token() {
     trybuild::TestCases::new().compile_fail("tests/ui/*.rs");
 }
 
-/// Messages of the compiler, which must point at the code of the user. The cases are chosen so that
-/// the wording of the compiler has not changed for years.
+/// Messages of the compiler, which must point at the code of the user. These are
+/// cases whose wording has not changed for years.
 #[test]
 fn compiler_messages_point_at_the_code_of_the_user() {
     trybuild::TestCases::new().compile_fail("tests/ui/compiler/*.rs");

@@ -10,7 +10,8 @@ use redlock_logs::Logs;
 
 use crate::support::{app, get, memory, until_logged};
 
-/// Without a holder there is no fencing token: the number 0 is less than the number of any holder.
+/// The key is made before the lock is acquired. The number is 0 then, which is less than the number
+/// of any holder.
 #[tokio::test]
 async fn before_the_lock_is_taken_the_number_is_zero() {
     #[redis_lock(key("a:{}", lock.fencing_token().number()), fenced)]
@@ -23,7 +24,7 @@ async fn before_the_lock_is_taken_the_number_is_zero() {
     assert_eq!(get(&app, "/").await.body, "a:0");
 }
 
-/// A handler must not get the number of an outer lock instead of its own lock's.
+/// The number must belong to the lock of the handler, not to an outer lock.
 #[tokio::test]
 async fn a_handler_gets_the_number_of_its_innermost_lock() {
     #[redis_lock(key = "a", reentrant, fenced)]

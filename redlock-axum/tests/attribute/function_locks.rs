@@ -46,7 +46,7 @@ async fn the_lock_of_a_function_with_keep_stays_until_its_lease_ends() {
 
     let (locks, node) = memory().await;
     keeping(&locks).await.unwrap();
-    // The shutdown waits for a release in the background.
+    // `shutdown` waits for a release in the background.
     locks.shutdown().await;
     assert!(node.time_to_live("a").unwrap() > Duration::from_secs(50));
 }

@@ -39,7 +39,7 @@ async fn the_attribute_sets_the_lease() {
     assert_eq!(get(&app, "/text").await.body, "120");
 }
 
-/// The manager is shut down, so a request that tries to acquire the lock is answered with 503.
+/// The manager is shut down, so every acquisition fails with 503.
 #[tokio::test]
 async fn a_request_that_an_extractor_rejects_takes_no_lock() {
     #[redis_lock(key = "order:{id}")]

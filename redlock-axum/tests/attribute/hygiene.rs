@@ -66,7 +66,7 @@ async fn lower_case_structs_may_be_in_scope() {
     assert_eq!(odd::function(&locks, (7, 8)).await.unwrap(), 7);
 }
 
-/// A function of the user may have the name of a local variable in generated code.
+/// The user may name a function like a local variable of the generated code.
 #[tokio::test]
 async fn a_function_may_have_any_name() {
     #[redis_lock(key = "a", manager = locks, on_lost = abort)]

@@ -73,15 +73,15 @@ async fn keep_holds_the_lock_for_its_lease_however_the_handler_ends(front_end: F
             }
         }
         assert_eq!(app.post().await.status, 409, "{end:?}");
-        // The shutdown waits for a release in the background.
+        // `shutdown` waits for a release in the background.
         app.locks.shutdown().await;
         let left = app.time_to_live().unwrap();
         assert!(left > MINUTE * 5 / 6, "{end:?}: {left:?}");
     }
 }
 
-/// A lock that is handed over in the process has only a part of its lease left, so `keep` does not
-/// take it over.
+/// A lock that is handed over in the process has only a part of its lease left, so a request with
+/// `keep` acquires the lock anew.
 async fn a_waiter_with_keep_gets_a_whole_lease(front_end: FrontEnd) {
     let app = app!(
         front_end,
@@ -97,8 +97,8 @@ async fn a_waiter_with_keep_gets_a_whole_lease(front_end: FrontEnd) {
     assert!(left > MINUTE * 11 / 12, "{left:?}");
 }
 
-/// The client disconnects after the first lease. `min_hold` would last only as long as that first
-/// lease.
+/// The client disconnects after the first lease has ended. `min_hold` would keep the lock for no
+/// longer than the first lease.
 async fn a_kept_lock_of_a_dropped_request_stays_for_its_renewed_lease(front_end: FrontEnd) {
     let lease = MINUTE / 60;
     let app = app!(

@@ -169,7 +169,7 @@ async fn the_options_set_the_dialect(front_end: FrontEnd) {
     }
 }
 
-/// A configuration can then decide each flag.
+/// `false` is a valid value, so that a configuration can set each flag.
 async fn flags_can_be_set_to_false(front_end: FrontEnd) {
     let app = app!(
         front_end,

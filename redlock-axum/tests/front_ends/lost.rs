@@ -53,8 +53,8 @@ async fn abort_drops_the_handler_with_its_lock_and_answers_503(front_end: FrontE
     eventually("the lease runs out", || app.node.is_empty()).await;
 }
 
-/// The process is frozen past the lease of its handler. When it goes on, the handler is not polled
-/// again.
+/// The process is frozen past the lease of its handler. When the process continues, the handler is
+/// not polled again.
 async fn a_handler_that_is_ready_when_its_lock_is_lost_is_not_resumed(front_end: FrontEnd) {
     let app = app!(
         front_end, [expire = "100ms", on_lost = abort], [.expire(SHORT).on_lost(OnLost::Abort)],
@@ -62,7 +62,7 @@ async fn a_handler_that_is_ready_when_its_lock_is_lost_is_not_resumed(front_end:
             // Blocks the whole runtime, and its timers, past the lease.
             std::thread::sleep(SHORT * 2);
             tokio::task::yield_now().await;
-            unreachable!("the handler was resumed without its lock");
+            unreachable!("the handler continued without its lock");
         }
     );
     assert_eq!(app.post().await.status, 503);

@@ -52,8 +52,8 @@ async fn pair(Path((a, b)): Path<(String, String)>, lock: HeldLock) -> String {
     answer(&lock, &format!("pair:{}/{}", encoded(&a), encoded(&b)))
 }
 
-/// Returns a shop that is locked by each front end, in each place where a layer can stand. Each
-/// handler compares the resource of its request with the key that it holds.
+/// Returns an application that is locked by each front end, in each place where a layer can stand.
+/// Each handler compares the resource of its request with the key that it holds.
 fn shop(locks: &LockManager) -> Router {
     let orders = || Router::new().route("/orders/{id}", post(order));
     let policies = LockPolicies::new([

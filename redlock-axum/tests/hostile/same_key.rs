@@ -62,7 +62,7 @@ const KINDS: [Kind; 6] = [
     ("both", || post(both), "{{order}}/{front}/{id}"),
 ];
 
-/// Returns a router for `/{attribute, layer or policy}/{kind}/{front}/{id}`.
+/// Returns a router with the routes `/{attribute, layer or policy}/{kind}/{front}/{id}`.
 fn fronts(locks: &LockManager) -> Router {
     let mut router = Router::new();
     let mut policies = Vec::new();

@@ -59,8 +59,8 @@ async fn acquire_until(
     acquire.await
 }
 
-/// The paused client of Kleppmann must not have the greater number. The counters are at 0, 0 and 2.
-/// The last two nodes grant the first holder, the first two nodes grant the second one.
+/// The paused client of Kleppmann's example must not have the greater number. The counters are at
+/// 0, 0 and 2. The last two nodes grant the first holder, the first two nodes grant the second one.
 #[tokio::test(start_paused = true)]
 async fn the_maximum_of_the_counters_is_not_enough() {
     let setup = setup(&[0, 0, 2]);
@@ -106,7 +106,7 @@ async fn numbers_grow_over_all_majorities() {
     }
 }
 
-/// The only node has set the number itself, so it needs no confirmation.
+/// The only node has counted the number itself, so it needs no confirmation.
 #[tokio::test(start_paused = true)]
 async fn a_fenced_lock_on_one_node_takes_one_round_trip() {
     let setup = setup(&[41]);
@@ -211,8 +211,9 @@ async fn a_lock_that_is_gone_is_not_confirmed() {
     assert!(setup.free().await);
 }
 
-/// Of four nodes, two that deny the lock prevent a quorum, whatever the others reply. The result is
-/// the same as for an extension. If it were `Unavailable`, the lock would be handed over.
+/// Two of four nodes deny the lock, which prevents a quorum. The result is the same as for an
+/// extension, whatever the other nodes reply. If it were `Unavailable`, the lock would be handed
+/// over.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_gone_is_not_reported_as_unavailable() {
     let setup = Setup::new(4);

@@ -146,8 +146,8 @@ mod tests {
         tally
     }
 
-    /// Holds for even numbers, too. Of four nodes, three are a quorum, so that two callers cannot
-    /// both have one. Of two nodes, both are.
+    /// The number of nodes may be even. Of four nodes, three are a quorum, so that two callers
+    /// cannot both have one. Of two nodes, both are.
     #[test]
     fn the_quorum_is_a_majority_of_the_configured_nodes() {
         let quorums: Vec<_> = (1..=7).map(quorum).collect();
@@ -163,7 +163,7 @@ mod tests {
         assert_eq!(tally(4, [GRANTED, GRANTED]).decision(), None);
         assert_eq!(tally(4, [HELD, HELD]).decision(), Some(Decision::Denied));
         assert_eq!(tally(2, [HELD]).decision(), Some(Decision::Denied));
-        // Another library never decides this one.
+        // Another library never decides on a split of one to one.
         assert_eq!(tally(2, [GRANTED, HELD]).decision(), Some(Decision::Denied));
     }
 

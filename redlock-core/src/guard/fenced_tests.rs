@@ -154,7 +154,7 @@ async fn a_hand_over_that_is_not_confirmed_in_a_short_outage_keeps_its_place() {
     }
 }
 
-/// Without a number there is none from which the number of the next holder could continue.
+/// A lock without a number gives the next holder no number to continue from.
 #[tokio::test(start_paused = true)]
 async fn a_lock_without_a_number_is_not_handed_to_a_waiter_that_needs_one() {
     let (locks, nodes) = over_fakes(1);

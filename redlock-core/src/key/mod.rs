@@ -229,8 +229,7 @@ mod tests {
         assert_eq!(one, LockKey::new(format!("{}1", "я".repeat(600_000))).unwrap());
     }
 
-    /// An attacker might send the head and the digest of a shortened key as the values of a short
-    /// one.
+    /// An attacker might send the head and the digest of a shortened key as short values.
     #[test]
     fn no_values_give_the_shortened_key_of_other_values() {
         for (template, before) in [("{a}#{b}", 0), ("{a}/{b}", 0), ("{{{a}#{b}", 1)] {

@@ -88,7 +88,8 @@ async fn a_denied_renewal_of_the_previous_holder_ends_the_lock_of_the_current_ho
     first.release().await.unwrap();
     let second = second.now_or_never().expect("handed over").unwrap();
     assert!(second.is_valid());
-    // The extension of the second holder itself is sent only now, so its reply comes later.
+    // The second holder's own extension was sent only after the hand-over, so its reply comes
+    // later.
     sleep(Duration::from_millis(30)).await;
     assert!(!second.is_valid());
 }

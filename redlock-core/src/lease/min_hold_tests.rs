@@ -17,7 +17,7 @@ use crate::{
 
 const LEASE: Duration = Duration::from_secs(30);
 const MIN_HOLD: Duration = Duration::from_secs(20);
-/// A holder that holds its lock for this time hands it over.
+/// Short enough that enough of the lease is left for a hand-over.
 const BRIEFLY: Duration = Duration::from_millis(20);
 
 /// The ways to let a lock stay after its guard.

@@ -93,9 +93,9 @@ async fn a_release_that_a_shutdown_abandoned_is_not_repeated() {
     assert!(nodes[0].is_held());
 }
 
-/// On a slow node the lease begins when the node executes the acquisition, at the latest when the
-/// ballot decides. The node holds the lock for that much longer, and a failed release is repeated
-/// until then.
+/// On a slow node the lease begins late: when the node executes the acquisition, at the latest when
+/// the ballot decides. The node holds the lock for that much longer, and a failed release is
+/// repeated until then.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_repeated_until_the_lease_of_a_slow_node_has_run_out() {
     let millis = Duration::from_millis;

@@ -1,4 +1,4 @@
-//! What a shutdown releases, and for how long it waits. In paused time.
+//! The releases of a shutdown, and the time for which it waits, in paused time.
 
 use std::time::Duration;
 

@@ -190,7 +190,8 @@ async fn a_node_that_forgot_the_lock_gets_it_again_while_the_quorum_stands() {
     assert!(nodes.iter().all(|node| !node.is_held()));
 }
 
-/// Such a late denial concerns a lease that is almost over.
+/// A node may deny an extension when more than a third of the lease is over. By then it is not
+/// worth setting the lock again on this node.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_denies_an_extension_late_does_not_get_the_lock_again() {
     for (late, again) in [(Duration::from_millis(900), true), (Duration::from_millis(1100), false)]
@@ -208,7 +209,7 @@ async fn a_node_that_denies_an_extension_late_does_not_get_the_lock_again() {
     }
 }
 
-/// A lock is set again on single nodes only. It is never created anew from nothing.
+/// Single nodes get a lock again, but a lock that a quorum has forgotten is lost.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_a_quorum_forgot_is_not_set_again() {
     let (locks, nodes) = manager(3);

@@ -11,7 +11,8 @@ use crate::node::{Node, NodeStatus};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Otherwise the node could execute the release first, and the lock would stay for its lease.
+/// If the release did not wait, the node could execute it first, and the lock would stay for its
+/// lease.
 #[tokio::test]
 async fn a_release_waits_for_the_acquisition_on_a_node_that_does_not_keep_the_order() {
     let (node, mut sent) = DeferringNode::new();
@@ -115,8 +116,8 @@ async fn connect_refuses_a_default_lease_that_a_node_does_not_grant() {
     }
 }
 
-/// Otherwise the node could execute the extension after the release, and prolong a lock that stays
-/// for its `min_hold`.
+/// If the release did not wait, the node could execute the extension afterwards, and prolong a lock
+/// that stays for its `min_hold`.
 #[tokio::test]
 async fn a_release_waits_for_an_extension_that_was_dropped() {
     let [min_hold, long] = [60, 300].map(Duration::from_secs);

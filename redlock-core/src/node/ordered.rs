@@ -235,7 +235,8 @@ mod tests {
         }
     }
 
-    /// Otherwise the extension would prolong a lock that stays for its `min_hold`.
+    /// If the release did not wait, the extension would prolong a lock that stays for its
+    /// `min_hold`.
     #[test]
     fn a_release_waits_for_the_extension_before_it() {
         let (node, mut sent) = DeferringNode::new();

@@ -16,7 +16,7 @@ use crate::{
     scope,
 };
 
-/// A holder that holds its lock for this time hands it over.
+/// Short enough that enough of the lease is left for a hand-over.
 const BRIEFLY: Duration = Duration::from_millis(20);
 
 fn request(locks: &LockManager) -> LockRequest {
@@ -121,8 +121,8 @@ async fn a_lock_that_the_nodes_deny_during_a_hand_over_has_no_new_holder() {
     }
 }
 
-/// A streak of hand-overs ends early enough for other processes, be it a streak of many turns or of
-/// long ones.
+/// A streak of hand-overs must not keep other processes waiting for long, neither by many turns nor
+/// by long ones.
 #[tokio::test(start_paused = true)]
 async fn a_streak_has_at_most_16_holders_and_ends_after_100_ms() {
     for (turns, held_for, acquired) in [(16, 0, 1), (17, 0, 2), (33, 0, 3), (2, 90, 1), (3, 90, 2)]

@@ -1,4 +1,4 @@
-//! Waiters while no quorum of nodes answers, in paused time.
+//! Waiters while no quorum of nodes replies, in paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -132,7 +132,7 @@ async fn a_longer_outage_ends_the_wait_after_the_grace() {
     }
 }
 
-/// This holds when the nodes fail at once, and when they accept operations and never reply.
+/// The nodes may fail at once, or accept operations and never reply.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_asks_the_nodes_seldom_during_an_outage() {
     for mode in [Mode::AnswerLost, Mode::Frozen] {
@@ -375,7 +375,7 @@ async fn a_waiter_that_is_dropped_in_an_outage_leaves_nothing_behind() {
             assert!(locks.queues().is_empty(), "{mode:?} after {after} ms");
             set(&nodes, UP);
             forget(&nodes);
-            // The outage does not affect the next caller.
+            // The next caller is not affected by the outage.
             locks.lock("a").wait_time(SECOND).acquire().await.unwrap().release().await.unwrap();
         }
     }
@@ -399,8 +399,8 @@ async fn a_shutdown_ends_all_waits_in_an_outage_at_once() {
     }
 }
 
-/// The subscriptions ended with their connections. Between the first attempt after the outage and
-/// the new subscription, the waiter would miss a release without a second attempt.
+/// The subscriptions ended with their connections. A release between the first attempt after the
+/// outage and the new subscription would be missed, so the waiter makes a second attempt.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_subscribes_again_after_an_outage_and_asks_once_more() {
     let (locks, nodes) = held_elsewhere(1);

@@ -8,8 +8,8 @@ use super::tests::{SECOND, acquisitions, nodes, wait};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Callers with split votes release their parts at the same time, and every waiter is notified of
-/// each release.
+/// The votes are split between several waiters. They release their parts at the same time, and each
+/// waiter is notified of the releases of the others.
 #[tokio::test(start_paused = true)]
 async fn released_parts_of_split_votes_do_not_hurry_a_waiter_with_a_part() {
     let (locks, nodes) = nodes(3);

@@ -54,8 +54,8 @@ pub(super) async fn wait(locks: &LockManager, key: &str) -> Result<LockGuard, Lo
     locks.lock(key).expire(30 * SECOND).wait_time(60 * SECOND).acquire().await
 }
 
-/// The release wakes the waiter in the same instant of paused time, so the waiter has not slept by
-/// itself.
+/// The release wakes the waiter in the same instant of paused time: the waiter was not woken by a
+/// timer of its own.
 #[tokio::test(start_paused = true)]
 async fn a_release_in_another_process_wakes_the_waiter() {
     for nodes in [1, 2, 5] {
@@ -83,7 +83,7 @@ async fn a_release_in_the_dialect_of_redisson_wakes_the_waiter() {
     assert_eq!(waiter.await.unwrap().unwrap() - released, Duration::ZERO);
 }
 
-/// The two dialects store different types. After a hand-over, the new holder would find the wrong
+/// The two dialects store different types. After a hand-over, other processes would find the wrong
 /// type at the key.
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_not_handed_over_as_one_of_another_dialect() {

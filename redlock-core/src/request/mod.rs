@@ -180,7 +180,7 @@ mod tests {
         shortest.release().await.unwrap();
     }
 
-    /// The response header `Retry-After` is computed from it.
+    /// `redlock-axum` computes the `Retry-After` header from the rest of the lease.
     #[tokio::test]
     async fn the_error_of_a_waiter_has_the_rest_of_the_lease_of_a_local_holder() {
         let (locks, minute) = (LockManager::in_memory(), Duration::from_secs(60));

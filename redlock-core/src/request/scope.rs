@@ -117,7 +117,7 @@ mod tests {
         (LockManager::builder().memory_node(&node).connect().await.unwrap(), node)
     }
 
-    /// The second request fails at once, and not after its wait time.
+    /// The second acquisition fails at once, and not after its wait time.
     #[tokio::test]
     async fn a_scope_does_not_wait_for_itself() {
         let (locks, _) = manager().await;

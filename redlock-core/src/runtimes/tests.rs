@@ -93,8 +93,8 @@ fn work_moves_to_a_known_runtime_when_the_home_ends_or_stands_still() {
     }
 }
 
-/// Otherwise a process that was stopped as a whole, or that gets no CPU time, would move its work
-/// to and fro, and break its connections each time.
+/// After a single look, a process that was stopped as a whole, or that gets no CPU time, would move
+/// its work to and fro, and break its connections each time.
 #[test]
 fn a_steward_checks_the_home_several_times_before_the_work_moves() {
     let home = Member::new(runtime().handle().clone());
@@ -115,8 +115,8 @@ fn a_steward_checks_the_home_several_times_before_the_work_moves() {
     assert!(watch.stands_still(&home));
 }
 
-/// Otherwise the first move could start its work after the second move, in the wrong runtime, and
-/// cancel it there.
+/// If two moves overlapped, the first one could start its work last, in the wrong runtime, where it
+/// would be cancelled.
 #[test]
 fn two_moves_run_one_after_the_other() {
     struct Slow {

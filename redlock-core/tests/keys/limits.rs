@@ -21,8 +21,8 @@ fn names_of_every_length_around_the_limit_give_different_keys() {
             }
         }
     }
-    // Per length: four characters, each raw and as a value. `x` needs no encoding, so its two keys
-    // are equal.
+    // Seven keys per length: four characters, each raw and as a value. `x` needs no encoding, so
+    // its two keys are equal.
     assert_eq!(seen.len(), 300 * 7);
 }
 

@@ -1,6 +1,6 @@
-//! The invariant "different values, different keys". The proof: the values
-//! can be read back out of every key. It would not do to compare the keys of random pairs of
-//! values: millions of pairs miss the collision of a naive join.
+//! The invariant "different values, different keys". The proof: the values can be read back out of
+//! every key. It would not do to compare the keys of random pairs of values: millions of pairs miss
+//! the collision of a naive join.
 //!
 //! To run more cases: `PROPTEST_CASES=100000`.
 

@@ -321,7 +321,7 @@ mod tests {
         assert!(node.call(op(extend)).as_ready().is_none());
     }
 
-    /// Otherwise two supervisors would each open a connection.
+    /// Two supervisors would open two connections.
     #[tokio::test(start_paused = true)]
     async fn a_supervisor_ends_when_the_node_is_started_again_before_it_has_connected() {
         let endpoint = Endpoint::parse("redis://localhost").unwrap();

@@ -305,7 +305,7 @@ mod tests {
     use crate::node::poll_periodically;
     use crate::node::redis::connection::played_server::{played_connection, serve};
 
-    /// The connection is dead, but does not break.
+    /// The peer of the connection is gone, but the connection does not break.
     #[tokio::test(start_paused = true)]
     async fn a_connection_ends_when_its_server_owes_a_reply_for_too_long() {
         const LIMIT: Duration = Duration::from_secs(5);
@@ -425,7 +425,8 @@ mod tests {
         assert_eq!(rest, "");
     }
 
-    /// Otherwise a release that is sent at that moment would never be repeated.
+    /// If the command stayed pending, a release that is sent at that moment would never be
+    /// repeated.
     #[tokio::test(start_paused = true)]
     async fn pending_commands_end_with_their_connection() {
         let (connection, _server) = played_connection().await;

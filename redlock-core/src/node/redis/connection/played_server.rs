@@ -12,8 +12,8 @@ use super::traffic::MeteredSocket;
 use super::{Connection, Identity};
 use crate::node::redis::script::Script;
 
-/// Returns a connection, and the end of its server, which the test plays. The names of the scripts serve as
-/// their digests.
+/// Returns a connection, and the end of its server, which the test plays. The names of the scripts
+/// serve as their digests.
 pub(crate) async fn played_connection() -> (Connection, DuplexStream) {
     let (client, server) = tokio::io::duplex(4096);
     let info = RedisConnectionInfo::default().set_skip_set_lib_name();

@@ -320,7 +320,7 @@ mod tests {
         assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD));
     }
 
-    /// Otherwise the server would not notice the end of the connection.
+    /// If a dropped socket stayed open, the server would not notice the end of the connection.
     #[tokio::test]
     async fn a_socket_that_is_dropped_is_closed() {
         let (socket, traffic, mut server) = connection().await;

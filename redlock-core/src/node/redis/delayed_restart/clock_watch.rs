@@ -205,7 +205,8 @@ mod tests {
         assert_eq!(count(&mut watched, &time(10), 10 * SECOND).await, 1);
     }
 
-    /// Otherwise the first vote after an idle time would count before the step is noticed.
+    /// Without readings in idle times, the first vote afterwards would count before a step is
+    /// noticed.
     #[tokio::test(start_paused = true)]
     async fn with_the_restart_guard_the_time_is_always_read() {
         let mut watched = watched(Some(LEASE)).await;

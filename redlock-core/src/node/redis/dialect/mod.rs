@@ -152,7 +152,7 @@ mod tests {
         let server = async {
             serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
             serve(&mut server, "LOAD", "+sha\r\n", || connection.attempts.release(&op.token)).await;
-            // The server never replies to a further command.
+            // The server would never reply to a further command.
             std::future::pending::<()>().await;
         };
         tokio::select! {
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// The release comes before the grant.
+    /// The attempt is released while the acquisition is on its way, so the grant comes too late.
     #[tokio::test(start_paused = true)]
     async fn a_grant_that_comes_after_its_release_is_released_again() {
         let (connection, mut server) = played_connection().await;

@@ -85,8 +85,8 @@ mod tests {
         assert_eq!(String::from_utf8(packed).unwrap(), expected);
     }
 
-    /// After a published release, the waiters that do not get the lock must not delay the new
-    /// holder with look-ups.
+    /// After a published release, waiters that were woken in vain must not delay the new holder
+    /// with look-ups.
     #[tokio::test]
     async fn the_ttl_after_a_refusal_is_looked_up_only_on_request() {
         let (connection, mut server) = played_connection().await;
