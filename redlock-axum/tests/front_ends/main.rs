@@ -47,9 +47,9 @@ mod fenced;
 mod keeping;
 mod locking;
 mod lost;
+mod reentrance;
 mod release;
 mod renewal;
-mod within_itself;
 
 use std::time::Duration;
 

@@ -8,6 +8,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod asking;
 mod paths;
+mod requests;
 mod same_key;

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
 
-use crate::asking::{answer, ask, config, encoded, segment};
+use crate::requests::{answer, ask, config, encoded, segment};
 use crate::support::{hold, memory, request, text};
 
 #[derive(Debug, Deserialize)]

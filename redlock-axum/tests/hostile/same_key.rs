@@ -10,7 +10,7 @@ use redlock_axum::{HeldLock, LockLayer, LockManager, LockPolicies, LockPolicy, r
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-use crate::asking::{PIECES, answer, ask, config, encoded, segment};
+use crate::requests::{PIECES, answer, ask, config, encoded, segment};
 use crate::support::memory;
 
 #[redis_lock(key = "order:{id}")]

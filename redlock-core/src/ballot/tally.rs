@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_does_not_answer_counts_as_failed() {
+    fn a_node_that_does_not_reply_counts_as_failed() {
         let mut tally = tally(3, [GRANTED]);
         tally.count(1, failed());
         tally.count(2, failed());

@@ -69,7 +69,7 @@ async fn a_hand_over_is_numbered_and_confirmed() {
     let (next, released) = tokio::join!(next, first.release());
     released.unwrap();
     assert!(next.fencing_token() > token);
-    assert_eq!(next.fencing_token().holder(), token.holder(), "it was handed over");
+    assert_eq!(next.fencing_token().holder(), token.holder(), "the lock was handed over");
     assert_eq!(nodes[0].log().len(), acquired + 1);
     assert_eq!(confirmations(&nodes[0]), 2);
 }
@@ -95,7 +95,7 @@ async fn a_lock_that_is_lost_in_a_hand_over_is_acquired_anew() {
         first.release().await
     };
     let ((), (), released) = tokio::join!(next(), next(), release);
-    assert!(released.is_ok(), "it was handed over");
+    assert!(released.is_ok(), "the lock was handed over");
     // The confirmations of the first holder, of the failed hand-over, of the second holder, and of
     // the third.
     assert_eq!(confirmations(&nodes[0]), 4);

@@ -45,7 +45,7 @@ async fn a_shutdown_does_not_wait_forever() {
     drop(guard);
     let start = Instant::now();
     locks.shutdown().await;
-    assert_eq!(start.elapsed(), SECOND, "the connect timeout");
+    assert_eq!(start.elapsed(), SECOND, "the shutdown waits for the connect timeout");
 }
 
 /// The guard is dropped or released, and the nodes confirm the release at once or only when it is

@@ -253,7 +253,7 @@ async fn a_renewal_ends_at_max_hold() {
 /// A process that was suspended for longer than its lease notices the loss by the clock, not by a
 /// flag.
 #[tokio::test]
-async fn the_time_asleep_counts_against_the_lease() {
+async fn the_time_of_a_suspension_counts_against_the_lease() {
     let clock = FakeClock::default();
     let node = MemoryNode::new();
     let locks = LockManagerBuilder::over(vec![Arc::new(node)], Arc::new(clock.clone()));

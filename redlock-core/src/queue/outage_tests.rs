@@ -331,7 +331,7 @@ async fn an_outage_is_forgotten_with_the_last_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_grace_the_first_ballot_without_a_quorum_ends_the_waiting() {
+async fn without_a_grace_the_first_ballot_without_a_quorum_ends_the_wait() {
     let nodes = vec![FakeNode::start("0")];
     let shared = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
     let locks = LockManager::builder()

@@ -262,9 +262,9 @@ mod tests {
         // Three seconds. One reading in three fails.
         for look in 0..30 {
             let seconds = ["1790000000", "1790000060"][look % 3 % 2];
-            let told = [seconds, "0"].map(|text| Value::BulkString(text.as_bytes().to_vec()));
-            let told = async { Ok(Value::Array(told.to_vec())) };
-            let reading = Reading::take(&*clock, told).await.unwrap();
+            let reply = [seconds, "0"].map(|text| Value::BulkString(text.as_bytes().to_vec()));
+            let reply = async { Ok(Value::Array(reply.to_vec())) };
+            let reading = Reading::take(&*clock, reply).await.unwrap();
             connection.identity.time = (look % 3 < 2).then_some(reading);
             watch.begin(&connection);
             tokio::time::advance(SECOND / 10).await;

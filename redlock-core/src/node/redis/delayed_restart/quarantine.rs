@@ -197,9 +197,9 @@ mod tests {
         advance(Duration::from_millis(100)).await;
         let words = quarantine.check().unwrap_err().to_string();
         assert_eq!(words, "restarted 3s ago, votes again in 27s");
-        let untold = Quarantine::new(LEASE, Instant::now(), None);
+        let unknown = Quarantine::new(LEASE, Instant::now(), None);
         advance(Duration::from_millis(29_750)).await;
-        let words = untold.check().unwrap_err().to_string();
+        let words = unknown.check().unwrap_err().to_string();
         assert_eq!(words, "it does not tell (INFO) when it was started, votes in 250ms");
         let stepped = Quarantine::of_stepped(LEASE, Duration::from_millis(59_400));
         advance(Duration::from_millis(500)).await;

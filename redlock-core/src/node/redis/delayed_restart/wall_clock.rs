@@ -149,8 +149,8 @@ mod tests {
         ]),
         ("a step of 50 ms is not found", &[((500, 1, 1, 52), 0), ((1000, 1, 1, 0), 0)]),
         ("a step of 60 ms is found", &[((500, 1, 1, 60), 57), ((1000, 1, 1, 0), -57)]),
-        ("half of a slow round trip explains so much", &[((500, 40, 40, 90), 0)]),
-        ("and no more", &[((500, 40, 40, 100), 58)]),
+        ("half of a slow round trip explains a difference of 90 ms", &[((500, 40, 40, 90), 0)]),
+        ("a difference of 100 ms is a step in spite of a slow round trip", &[((500, 40, 40, 100), 58)]),
         ("a slow reply is no step", &[((500, 1, 9999, 0), 0), ((11_000, 1, 1, 0), 0)]),
         ("a slow command is no step", &[((500, 9999, 1, 0), 0), ((11_000, 1, 1, 0), 0)]),
         ("a slow reply hides a step only until the next fast one", &[
@@ -163,12 +163,12 @@ mod tests {
             ((6500, 50, 50, 140), 0),
             ((7000, 50, 50, 300), 159 - 100),
         ]),
-        ("a minute explains 60 ms", &[((60_000, 1, 1, 110), 0)]),
-        ("and no more", &[((60_000, 1, 1, -120), -58)]),
-        ("an hour explains 3.6 s", &[((3_600_000, 1, 1, 3600), 0)]),
-        ("and no more", &[((3_600_000, 1, 1, 3700), 98)]),
+        ("a minute explains a drift of 60 ms", &[((60_000, 1, 1, 110), 0)]),
+        ("a larger difference after a minute is a step", &[((60_000, 1, 1, -120), -58)]),
+        ("an hour explains a drift of 3.6 s", &[((3_600_000, 1, 1, 3600), 0)]),
+        ("a larger difference after an hour is a step", &[((3_600_000, 1, 1, 3700), 98)]),
         ("small steps do not add up", &[((500, 1, 1, 45), 0), ((1000, 1, 1, 90), 0)]),
-        ("a clock may creep", &[((500, 1, 1, -45), 0), ((1000, 1, 1, -90), 0)]),
+        ("a clock may drift slowly", &[((500, 1, 1, -45), 0), ((1000, 1, 1, -90), 0)]),
     ];
 
     #[test]
