@@ -59,7 +59,7 @@ async fn a_service_that_locks_the_key_of_its_handler_fails_at_once_or_shares_the
     impl Service {
         #[redis_lock(key = "a", wait_time = "forever", manager = self.0)]
         async fn strict(&self) -> Result<(), LockError> {
-            unreachable!("the body ran although another caller held its lock");
+            unreachable!("the body ran although the handler held its lock");
         }
 
         #[redis_lock(key = "a", wait_time = "forever", reentrant, manager = self.0)]
