@@ -211,9 +211,9 @@ async fn a_lock_that_is_gone_is_not_confirmed() {
     assert!(setup.free().await);
 }
 
-/// Two of four nodes deny the lock, which prevents a quorum. The result is the same as for an
-/// extension, whatever the other nodes reply. If it were `Unavailable`, the lock would be handed
-/// over.
+/// Two of four nodes deny the lock, which prevents a quorum. The votes of the other nodes do not
+/// matter: the result is the same as for an extension. If it were `Unavailable`, the lock would be
+/// handed over.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_gone_is_not_reported_as_unavailable() {
     let setup = Setup::new(4);
