@@ -1,15 +1,16 @@
-//! A database that refuses a holder who slept past its lease.
+//! A database that rejects the write of a holder that slept past its lease.
 //!
 //! ```sh
 //! DATABASE_URL='host=127.0.0.1 user=postgres' REDIS_URLS=redis://127.0.0.1 \
 //!     cargo run --example fencing
 //! ```
 //!
-//! A deposit reads the balance, works for `?hold_ms=`, and writes the sum: two at once would lose one
-//! of them, so that the account is locked. The lease is one second. Who works for longer may find that
-//! somebody else has been there meanwhile, and must not write; but no look at the clock helps a
-//! process that is paused between the look and the write. The database can tell, by the number of the
-//! lock's holder: each tells it before it reads, so that no earlier one can write after that, and again
+//! A deposit reads the balance, works for `?hold_ms=`, and writes the sum. Of two deposits at the
+//! same time one would be lost, so the handler locks the account, with a lease of one second. If
+//! the handler works for longer, another request may hold the lock by then, and the late handler
+//! must not write. A look at the clock does not help a process that is paused between the look and
+//! the write. The database rejects the late write by the fencing token: each holder stores its
+//! token before it reads, so that no earlier holder can write after that, and presents it again
 //! when it writes.
 
 use std::error::Error;
@@ -32,8 +33,8 @@ const TABLES: &str = "
         key text primary key, number bigint not null, holder bigint not null
     )";
 
-/// Touches no row where somebody later has been. In a transaction it also locks the row until the end,
-/// so that nobody comes in between.
+/// Stores the fencing token. Changes no row if a later holder has stored its token. In a
+/// transaction it also locks the row until the end, so that no other holder can write in between.
 const FENCE: &str = "
     insert into fence as f (key, number, holder) values ($1, $2, $3)
     on conflict (key) do update set number = excluded.number, holder = excluded.holder
@@ -68,7 +69,8 @@ async fn deposit(
     Ok(format!("account {id} has {after}\n"))
 }
 
-/// Asked before the first read that a write depends on, and first in the transaction that writes.
+/// Returns whether no later holder has stored its token. Call it before the first read that the
+/// write depends on, and first in the transaction that writes.
 async fn is_last(
     client: &impl GenericClient,
     key: &str,
@@ -85,7 +87,8 @@ struct Deposit {
     hold_ms: u64,
 }
 
-/// Somebody else has held the account since, or the database has failed.
+/// The reasons why a deposit fails: a later holder has locked the account since, or the database
+/// has failed.
 enum DepositError {
     Late,
     Database(tokio_postgres::Error),
@@ -115,7 +118,7 @@ struct Database {
 }
 
 impl Database {
-    /// A service would have a pool.
+    /// Opens a connection. A real service would use a pool.
     async fn connect(&self) -> Result<Client, tokio_postgres::Error> {
         let (client, connection) = tokio_postgres::connect(&self.url, NoTls).await?;
         tokio::spawn(connection);
@@ -127,7 +130,7 @@ impl Database {
 async fn main() -> Result<(), Box<dyn Error>> {
     tracing_subscriber::fmt().init();
     let url = std::env::var("DATABASE_URL").map_err(|_| {
-        "DATABASE_URL is not set; it says which PostgreSQL to use, such as 'host=127.0.0.1 user=postgres'"
+        "DATABASE_URL is not set; set it to your PostgreSQL server, such as 'host=127.0.0.1 user=postgres'"
     })?;
     let database = Database { url };
     database.connect().await?.batch_execute(TABLES).await?;

@@ -1,5 +1,5 @@
-//! An axum service whose handlers never run twice at once for the same thing, on however many
-//! copies of it.
+//! An axum service whose handlers never run twice at once for the same resource, however many
+//! copies of the service run.
 //!
 //! ```sh
 //! cargo run --example index                                             # an in-memory node
@@ -7,8 +7,8 @@
 //! REDIS_URLS=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 ...     # Redlock
 //! ```
 //!
-//! Every route takes `?hold_ms=`, how long its handler works, so that a lock can be seen by hand:
-//! send the same request from two shells, and the second one is answered with 409.
+//! Every route takes `?hold_ms=`, the time its handler works. To see a lock at work, send the same
+//! request from two shells: the second one is answered with 409.
 
 use std::error::Error;
 use std::time::Duration;
@@ -44,13 +44,13 @@ async fn pay(Path(id): Path<u64>, Query(work): Query<Work>) -> Json<Receipt> {
     Json(Receipt { order: id, paid: true })
 }
 
-/// Knows nothing of locks: the layer on its route does it.
+/// Contains no code for locks: the layer on its route takes the lock.
 async fn claim(Path(code): Path<String>, Query(work): Query<Work>) -> String {
     work.run("claim").await;
     format!("{code} is yours\n")
 }
 
-/// Is locked by the table of policies, and calls a method that takes a lock of its own.
+/// Is locked by the table of policies, and calls a method that takes a second lock.
 async fn reserve(
     State(shop): State<Shop>,
     Path(sku): Path<String>,
@@ -59,15 +59,15 @@ async fn reserve(
     shop.reserve(&sku, work).await
 }
 
-/// What the service does, apart from HTTP.
+/// The business logic of the service, without HTTP.
 #[derive(Clone)]
 struct Shop {
     locks: LockManager,
 }
 
 impl Shop {
-    /// Any async function or method can be locked. Who else calls this one, a nightly job for
-    /// instance, waits for the same lock; here for up to a second.
+    /// Any async function or method can be locked. Other callers of this method, for instance a
+    /// nightly job, wait for the same lock, here for up to a second.
     #[redis_lock(key("stock:{}", sku), wait_time = 1, manager = self.locks)]
     async fn reserve(&self, sku: &str, work: Work) -> Result<String, ShopError> {
         work.run("reserve").await;
@@ -75,7 +75,7 @@ impl Shop {
     }
 }
 
-/// A refused lock becomes an error of the application's own.
+/// The application's own error type. A `LockError` is converted to it.
 enum ShopError {
     Lock(LockError),
 }
@@ -98,7 +98,8 @@ fn app(locks: LockManager) -> Result<Router, PolicyError> {
     // `{code:lower}`: SUMMER and summer are the same coupon, so they have the same lock.
     let one_claim = LockLayer::new("coupon:{code:lower}").expire(Duration::from_secs(10));
 
-    // Not the key of `Shop::reserve`: a request that holds a lock does not wait for itself.
+    // The key differs from the key of `Shop::reserve`: a request that holds a key cannot lock it
+    // again.
     let policies = LockPolicies::new([LockPolicy::new("/stock/{sku}/reserve", "reserve:{sku}")
         .methods([Method::POST])
         .expire(Duration::from_secs(10))])?;
@@ -110,7 +111,7 @@ fn app(locks: LockManager) -> Result<Router, PolicyError> {
         .route("/stock/{sku}/reserve", post(reserve))
         .layer(policies)
         .with_state(Shop { locks: locks.clone() })
-        // The one line that gives the attribute, the layer and the policies their manager.
+        // This line gives the attribute, the layer and the policies their manager.
         .layer(Extension(locks)))
 }
 
@@ -135,8 +136,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let listener = TcpListener::bind(&listen).await?;
     info!("listening on {}", listener.local_addr()?);
 
-    // Requests that are under way may finish. Those that take too long lose their lock to
-    // `shutdown`, and end with the process right after.
+    // Running requests have two seconds to finish. After that, `shutdown` releases their locks, and
+    // they end with the process.
     let stop = CancellationToken::new();
     let server = axum::serve(listener, app).with_graceful_shutdown(stop.clone().cancelled_owned());
     let server = tokio::spawn(server.into_future());
@@ -146,13 +147,13 @@ async fn main() -> Result<(), Box<dyn Error>> {
     if let Ok(ended) = timeout(Duration::from_secs(2), server).await {
         ended??;
     } else {
-        warn!("some requests were still under way");
+        warn!("some requests have not finished in time");
     }
     locks.shutdown().await;
     Ok(())
 }
 
-/// Catches Ctrl-C, and SIGTERM where there is such a thing, from now on; resolves when one comes.
+/// Starts to catch Ctrl-C and, on Unix, SIGTERM. The returned future resolves at the first signal.
 #[cfg(unix)]
 fn shutdown_signal() -> std::io::Result<impl Future<Output = ()>> {
     use signal::unix::{SignalKind, signal};

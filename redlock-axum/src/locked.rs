@@ -124,9 +124,9 @@ mod tests {
 
     use super::*;
 
-    /// What the `HeldLock` extractor looks for.
+    /// The `HeldLock` extractor reads the slot.
     #[tokio::test]
-    async fn the_inner_service_finds_the_lease_of_its_lock() {
+    async fn the_inner_service_finds_the_slot_of_its_lock() {
         #[derive(Clone)]
         struct Inner;
 

@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_filled_slot_gives_its_lease() {
+    async fn a_filled_slot_gives_access_to_its_lock() {
         let locks = LockManager::in_memory();
         let guard = locks.lock("a").expire(Duration::from_secs(5)).try_acquire().await.unwrap();
         let mut parts = parts();
@@ -254,7 +254,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_empty_slot_says_that_nothing_is_held() {
+    async fn an_empty_slot_is_not_held_until_it_is_filled() {
         let mut parts = parts();
         let slot = HeldSlot::later(false);
         parts.extensions.insert(slot.clone());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn without_a_slot_there_is_no_held_lock() {
+    async fn without_a_slot_the_extractors_reject_the_request() {
         let mut parts = parts();
         assert_eq!(held_lock(&mut parts).await.unwrap_err(), NotLocked(()));
         let lock = <HeldLock as OptionalFromRequestParts<()>>::from_request_parts(&mut parts, &());

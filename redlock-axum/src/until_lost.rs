@@ -77,9 +77,9 @@ mod tests {
 
     use super::*;
 
-    /// The loss comes while the work waits, and the work is polled because it is ready.
+    /// The lock is lost while the work waits. The next poll comes because the work is ready.
     #[tokio::test]
-    async fn work_that_has_lost_its_lock_is_not_polled_again() {
+    async fn work_whose_lock_is_lost_is_not_polled_again() {
         let lease = Duration::from_millis(50);
         let guard = LockManager::in_memory().lock("a").expire(lease).try_acquire().await.unwrap();
         let mut polls = 0;

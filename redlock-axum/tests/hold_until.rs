@@ -1,4 +1,4 @@
-//! `HoldUntil`: the lock and the body of the response.
+//! `HoldUntil`: until when the lock is held, while the body of the response is sent.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod support;
@@ -30,7 +30,7 @@ async fn by_default_the_lock_is_free_while_the_body_is_sent() {
 }
 
 #[tokio::test]
-async fn the_lock_can_be_held_until_the_body_has_ended() {
+async fn the_lock_can_be_held_until_the_body_ends() {
     let (locks, node) = memory().await;
     let (frames, app) = streaming(until_end_of_body(), locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
@@ -58,7 +58,7 @@ async fn the_lock_is_released_when_the_body_fails() {
 }
 
 #[tokio::test]
-async fn the_lock_is_released_when_the_body_is_dropped_half_way() {
+async fn the_lock_is_released_when_an_unfinished_body_is_dropped() {
     let (locks, node) = memory().await;
     let (frames, app) = streaming(until_end_of_body(), locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
@@ -70,7 +70,7 @@ async fn the_lock_is_released_when_the_body_is_dropped_half_way() {
 }
 
 #[tokio::test]
-async fn trailers_pass_and_the_lock_is_held_until_they_have() {
+async fn the_lock_is_held_until_the_trailers_are_sent() {
     let (locks, node) = memory().await;
     let mut trailers = HeaderMap::new();
     trailers.insert("digest", "abc".parse().unwrap());
@@ -86,9 +86,9 @@ async fn trailers_pass_and_the_lock_is_held_until_they_have() {
     assert_eq!(node.len(), 0);
 }
 
-/// With its last byte the client has its answer, and may send the next request.
+/// The client has its response with the last byte, and may send the next request at once.
 #[tokio::test]
-async fn the_last_data_of_a_body_with_a_known_end_comes_after_the_release() {
+async fn the_last_data_of_a_body_of_known_size_comes_after_the_release() {
     let (locks, node) = memory().await;
     let app = Router::new()
         .route(
@@ -108,7 +108,7 @@ async fn the_last_data_of_a_body_with_a_known_end_comes_after_the_release() {
 }
 
 #[tokio::test]
-async fn a_response_without_a_body_releases_before_it_leaves() {
+async fn a_response_without_a_body_leaves_after_the_release() {
     let (locks, node) = memory().await;
     let app = Router::new()
         .route("/empty", get(|| async {}).route_layer(until_end_of_body()))
@@ -119,9 +119,10 @@ async fn a_response_without_a_body_releases_before_it_leaves() {
     assert!(response.body().is_end_stream());
 }
 
-/// Nobody reads that body: a lock that waited for its end would go with its lease.
+/// Nothing reads the body of a response to HEAD. A lock that is held until its end would stay for
+/// its whole lease.
 #[tokio::test]
-async fn the_answer_to_head_releases_before_it_leaves() {
+async fn the_response_to_head_leaves_after_the_release() {
     let (locks, node) = memory().await;
     let full =
         service_fn(async |_: Request<Body>| Ok::<_, Infallible>(Response::new(Body::from("body"))));
@@ -132,7 +133,7 @@ async fn the_answer_to_head_releases_before_it_leaves() {
 }
 
 #[tokio::test]
-async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_named_in_the_log() {
+async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_logged() {
     let (locks, node) = memory().await;
     let logs = Logs::collect();
     let layer = until_end_of_body().expire(Duration::from_millis(100));
@@ -148,7 +149,7 @@ async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_named_in_the_log(
 }
 
 #[tokio::test]
-async fn a_body_that_is_to_end_with_its_lock_ends_with_an_error() {
+async fn with_on_lost_abort_the_body_ends_with_an_error_when_the_lock_is_lost() {
     let (locks, node) = memory().await;
     let layer = until_end_of_body().expire(Duration::from_millis(100)).on_lost(OnLost::Abort);
     let (frames, app) = streaming(layer, locks, HeaderMap::new());
@@ -156,7 +157,7 @@ async fn a_body_that_is_to_end_with_its_lock_ends_with_an_error() {
     frames.send(Ok("in time")).await.unwrap();
     assert_eq!(next_data(&mut body).await, "in time");
 
-    // Nothing more comes; what wakes the body up is the loss.
+    // No more data comes: the loss of the lock wakes the body.
     let error = body.frame().await.unwrap().unwrap_err();
     assert!(error.to_string().contains("the lock k was lost"), "{error}");
     assert!(frames.is_closed(), "the handler's body is dropped");
@@ -165,7 +166,7 @@ async fn a_body_that_is_to_end_with_its_lock_ends_with_an_error() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_kept_until_the_end_of_the_body_is_kept_after_it() {
+async fn a_lock_with_keep_stays_after_the_end_of_the_body() {
     let (locks, node) = memory().await;
     let layer = until_end_of_body().expire(Duration::from_secs(60)).keep(true);
     let (frames, app) = streaming(layer, locks, HeaderMap::new());
@@ -175,7 +176,7 @@ async fn a_lock_that_is_kept_until_the_end_of_the_body_is_kept_after_it() {
     assert!(node.time_to_live("k").unwrap() > Duration::from_secs(50));
 }
 
-/// What a body does when it is dropped, such as a commit, is work under the lock.
+/// A body may do work when it is dropped, such as a commit. That work needs the lock.
 #[tokio::test]
 async fn a_body_is_dropped_before_its_lock_is_released() {
     for (end, mut frames) in [
@@ -211,7 +212,7 @@ fn until_end_of_body() -> LockLayer {
     LockLayer::new("k").hold_until(HoldUntil::EndOfBody)
 }
 
-/// `GET /` answers with a body that the test writes frame by frame.
+/// Returns an application whose body for `GET /` the test sends frame by frame.
 fn streaming(
     layer: LockLayer,
     locks: LockManager,
@@ -247,9 +248,9 @@ impl HttpBody for ChannelBody {
     }
 }
 
-/// Says how many keys are there when it is dropped.
+/// A body that counts the keys on the node when it is dropped.
 struct CommittingBody {
-    /// The next one is the last.
+    /// The frames that are left, in reverse order.
     frames: Vec<Result<&'static str, &'static str>>,
     known_end: bool,
     node: MemoryNode,

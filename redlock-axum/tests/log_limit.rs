@@ -1,4 +1,4 @@
-//! How many lines a flood of requests writes into the log.
+//! A flood of requests writes only a few lines into the log.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod support;
@@ -15,11 +15,11 @@ use redlock_logs::Logs;
 use support::{memory, post};
 use tokio::task::JoinSet;
 
-/// Requests are sent until the log has so many lines.
+/// The number of log lines for which `flood` sends requests.
 const LINES: usize = 2;
 
-/// Sends requests until the log has two lines of this level and text. Each stands for all like events
-/// since the one before, and these are logged at debug.
+/// Sends requests until the log has two lines of this level and text. Each line counts the like
+/// events since the line before, and these events are logged at debug level.
 async fn flood(app: &Router, status: u16, level: &str, text: &str) {
     let logs = Logs::collect();
     let (begun, mut sent) = (Instant::now(), 0);
@@ -99,9 +99,9 @@ async fn requests_without_a_lock_share_a_line_per_second() {
     flood(&app, 500, "ERROR", "no lock was taken for the request").await;
 }
 
-/// Their messages differ by the key.
+/// The messages of these events differ by the key.
 #[tokio::test]
-async fn requests_that_would_wait_for_themselves_share_a_line_per_second() {
+async fn requests_that_lock_their_own_key_again_share_a_line_per_second() {
     let (locks, _node) = memory().await;
     let layer = || LockLayer::new("order:{id}");
     let router = Router::new().route("/{id}", on_post(async || {}).route_layer(layer()));
@@ -110,7 +110,7 @@ async fn requests_that_would_wait_for_themselves_share_a_line_per_second() {
 }
 
 #[tokio::test]
-async fn requests_that_are_stopped_half_way_share_a_line_per_second() {
+async fn requests_that_are_aborted_share_a_line_per_second() {
     let (locks, _node) = memory().await;
     let layer = LockLayer::new("order:{id}").expire(EXPIRE).on_lost(OnLost::Abort);
     let router = Router::new().route("/{id}", on_post(std::future::pending::<()>));
@@ -118,7 +118,7 @@ async fn requests_that_are_stopped_half_way_share_a_line_per_second() {
     flood(&app, 503, "WARN", "a request was stopped half-way").await;
 }
 
-/// Long enough that a busy machine acquires every lock in time.
+/// Long enough for a busy machine to acquire every lock in time.
 const EXPIRE: Duration = Duration::from_millis(500);
 
 /// A handler whose lease runs out before it ends.

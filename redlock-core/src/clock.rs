@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_asleep_counts() {
+    fn the_time_of_a_suspension_counts() {
         let clock = FakeClock::default();
         let start = clock.now();
         let deadline = start.after(Duration::from_secs(5));
@@ -158,8 +158,9 @@ mod tests {
         assert_eq!(clock.now().until(deadline), Duration::ZERO);
     }
 
-    /// In a time namespace the two clocks of the system are as far apart as after a suspension. Where the
-    /// machine does not permit one, they may be equal, and the test shows less.
+    /// In a time namespace, the two clocks of the system are as far apart as after a suspension. If
+    /// the machine does not permit such a namespace, the clocks may be equal, and the test proves
+    /// less.
     #[cfg(target_os = "linux")]
     #[test]
     fn the_system_clock_is_the_boot_clock() {
@@ -174,7 +175,10 @@ mod tests {
             assert!(before <= clock && clock <= after, "{before:?} {clock:?} {after:?}");
         }
         if std::env::var_os(INSIDE).is_some() {
-            assert!(before >= read(ClockId::Monotonic) + ASLEEP / 2, "not in a namespace");
+            assert!(
+                before >= read(ClockId::Monotonic) + ASLEEP / 2,
+                "the process is not in a time namespace"
+            );
             return;
         }
         let inside = |program: &std::ffi::OsStr| {

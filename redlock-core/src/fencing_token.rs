@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_number_counts_first() {
+    fn tokens_are_ordered_by_their_number_first() {
         let token = FencingToken::new;
         assert!(token(2, 1) > token(1, 9));
         assert!(token(2, 9) > token(2, 1));

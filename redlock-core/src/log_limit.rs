@@ -115,7 +115,7 @@ mod tests {
         clock.advance(Duration::from_nanos(1));
         assert_eq!(limit.pass("refused", "a"), Some(15_001));
         assert_eq!(limit.pass("refused", "a"), None);
-        // A count waits for its line for as long as it takes.
+        // A count is kept until the next line, however late that is.
         clock.advance(1000 * PERIOD);
         assert_eq!(limit.pass("refused", "a"), Some(1));
         clock.advance(PERIOD);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn kinds_and_nodes_are_counted_apart() {
+    fn kinds_and_nodes_are_counted_separately() {
         let (limit, clock) = limit();
         for (kind, node) in [("refused", "a"), ("refused", "b"), ("refused", ""), ("lost", "a")] {
             assert_eq!(limit.pass(kind, node), Some(0), "{kind} {node}");
@@ -139,11 +139,11 @@ mod tests {
     #[test]
     fn the_memory_is_bounded_and_no_count_is_lost() {
         let (limit, clock) = limit();
-        let (mut events, mut told) = (0, 0);
+        let (mut events, mut logged) = (0, 0);
         let mut pass = |kind, node: &str| {
             events += 1;
             let line = limit.pass(kind, node);
-            told += line.map_or(0, |suppressed| suppressed + 1);
+            logged += line.map_or(0, |suppressed| suppressed + 1);
             line
         };
         for node in 0..10_000 {
@@ -151,11 +151,11 @@ mod tests {
             pass("lost", &node.to_string());
         }
         assert!(limit.counts.lock().len() <= MOST_COUNTS + 2, "{}", limit.counts.lock().len());
-        // All nodes but the first share a line.
+        // All nodes beyond the limit share one line.
         assert_eq!(pass("refused", "20000"), None);
         clock.advance(PERIOD);
         assert!(pass("refused", "20000").is_some());
-        // Places that are not in use any more are taken by others.
+        // Entries that are no longer in use are reused for other nodes.
         clock.advance(PERIOD);
         for node in 30_000..30_010 {
             assert_eq!(pass("refused", &node.to_string()), Some(0));
@@ -163,7 +163,7 @@ mod tests {
         clock.advance(PERIOD);
         pass("refused", "");
         pass("lost", "");
-        assert_eq!(told, events);
+        assert_eq!(logged, events);
         assert!(limit.counts.lock().len() <= MOST_COUNTS + 2);
     }
 

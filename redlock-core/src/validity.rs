@@ -52,9 +52,9 @@ mod tests {
         assert_eq!(remaining(expire, Duration::from_millis(48)), Duration::from_millis(4900));
     }
 
-    /// Seen in a peer: a lease of 1 ms became an endless validity by underflow.
+    /// In another library a lease of 1 ms became an endless validity by underflow.
     #[test]
-    fn nothing_is_left_of_a_lease_that_is_used_up() {
+    fn a_lease_that_is_used_up_has_no_validity() {
         assert_eq!(remaining(Duration::from_millis(1), Duration::ZERO), Duration::ZERO);
         assert_eq!(remaining(Duration::from_secs(5), Duration::from_secs(6)), Duration::ZERO);
         assert!(!remaining(MIN_EXPIRE, Duration::ZERO).is_zero());

@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn each_argument_is_given_once() {
+    fn an_argument_that_is_given_twice_is_an_error() {
         assert_eq!(message(quote!(key = "a", key("b"))), "`key` is given twice");
         for (name, value) in [
             ("expire", quote!(1)),
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_argument_is_told_the_known_ones() {
+    fn the_message_for_an_unknown_argument_lists_the_known_ones() {
         assert_eq!(
             message(quote!(key = "a", waitTime = 2)),
             format!("unknown argument `waitTime`, perhaps `wait_time`; {}", known_arguments())
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_missing_value_or_comma_is_said() {
+    fn a_missing_value_or_comma_is_an_error() {
         for tokens in [quote!(key), quote!(key =), quote!(key("a"), expire)] {
             assert!(message(tokens).contains("has no value; write"));
         }
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_that_make_no_sense_together_are_refused() {
+    fn conflicting_arguments_are_refused() {
         assert!(message(quote!()).starts_with("the lock needs a key"));
         assert!(message(quote!(expire = 5)).starts_with("the lock needs a key"));
         assert!(message(quote!(key = "a", error = E::from)).starts_with("`error` needs `manager`"));

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn each_attribute_has_its_place() {
+    fn each_attribute_goes_to_the_right_function() {
         use Place::{Both, Expected, Inner, Outer};
 
         let cases: [(Attribute, (Place, Place)); 9] = [
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_expected_of_one_function_is_allowed_in_the_other() {
+    fn an_expect_for_one_function_becomes_an_allow_on_the_other() {
         let written: Attribute = parse_quote!(#[expect(deprecated, reason = "old")]);
         let outer: Attribute = parse_quote!(#[allow(deprecated, reason = "old")]);
         let name = Ident::new("pay", proc_macro2::Span::call_site());
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_span_gets_the_name_of_the_function_unless_it_has_one() {
+    fn a_span_gets_the_name_of_the_function_unless_it_has_a_name() {
         let name = Ident::new("pay", proc_macro2::Span::call_site());
         let cases: [(Attribute, Attribute); 5] = [
             (parse_quote!(#[instrument]), parse_quote!(#[instrument(name = "pay")])),

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_counted_in_the_unit() {
+    fn a_number_has_the_given_unit() {
         assert_eq!(milliseconds("5", TimeUnit::SECONDS), Ok(5_000));
         for (unit, expected) in [
             ("milliseconds", 2),
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_told_what_is() {
+    fn the_message_for_an_invalid_duration_shows_a_valid_one() {
         for text in ["\"\"", "\"ms\"", "\"5\"", "\"5 s\"", "\"-5s\"", "\"0.5s\"", "\"5sec\""] {
             let message = milliseconds(text, TimeUnit::SECONDS).unwrap_err();
             assert!(message.starts_with("this is no duration; write a whole number"), "{text}");

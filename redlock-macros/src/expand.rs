@@ -243,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_inner_name_is_snake_case_and_distinct() {
+    fn the_name_of_the_inner_function_is_snake_case_and_distinct() {
         for (name, expected) in [
             ("pay", "__redis_lock_pay"),
             ("r#type", "__redis_lock_type"),

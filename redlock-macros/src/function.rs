@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_item_in_the_body_has_a_self_of_its_own() {
+    fn self_in_an_item_of_the_body_is_the_type_of_the_item() {
         for own in [
             quote!(
                 impl Tree {

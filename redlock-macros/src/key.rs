@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn placeholders_have_to_be_separated() {
+    fn placeholders_must_be_separated() {
         for text in ["{a}{b}", "{a}-{b}", "x:{a}y{b}", "{a}:{b}_.~%{c}"] {
             assert!(unseparated(text).is_some(), "{text}");
         }
@@ -280,9 +280,10 @@ mod tests {
         }
     }
 
-    /// Both refuse the same templates for it: what is locked by one way, is by the other.
+    /// The attribute and `KeyTemplate` refuse the same templates, so the front ends can lock the
+    /// same keys.
     #[test]
-    fn the_attribute_and_the_key_template_agree_on_what_separates() {
+    fn the_attribute_and_the_key_template_refuse_the_same_unseparated_placeholders() {
         use proptest::prelude::*;
         use redlock_axum::{KeyTemplate, TemplateError};
 
@@ -305,9 +306,9 @@ mod tests {
         });
     }
 
-    /// `format!` takes some of these, and would capture the bare value.
+    /// `format!` accepts some of these names, and would capture the value without its encoding.
     #[test]
-    fn a_placeholder_is_an_identifier_to_the_letter() {
+    fn a_placeholder_must_be_exactly_an_identifier() {
         use redlock_axum::{KeyTemplate, TemplateError};
 
         for name in ["a ", " a", "a\u{a0}", " ", "0 ", "a/**/", "r#a", "r#type", "a b", "1a", "_ "]

@@ -289,14 +289,14 @@ mod tests {
         parse(tokens).err().unwrap().to_string()
     }
 
-    /// The setters, and their values.
+    /// Returns the setters with their values.
     fn setters(tokens: TokenStream) -> Vec<(&'static str, Value)> {
         options(tokens).setters.iter().map(|setter| (setter.option, setter.value)).collect()
     }
 
-    /// The defaults are those of `redlock-axum`.
+    /// The defaults of `redlock-axum` apply.
     #[test]
-    fn options_that_are_left_out_have_no_setter() {
+    fn an_omitted_option_has_no_setter() {
         assert_eq!(setters(quote!()), []);
         let options = options(quote!());
         assert_eq!(options.on_lost, OnLost::KeepGoing);
@@ -328,7 +328,8 @@ mod tests {
         assert_eq!(setters(quote!(dialect = plain)), [("dialect", Value::Dialect("Plain"))]);
     }
 
-    /// The rules of the options are checked where the attribute is compiled, each at its place.
+    /// The compiler checks the rules of the options when it compiles the attribute, each rule at
+    /// its option.
     #[test]
     fn each_setter_is_checked() {
         let expression =
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dialect_is_one_of_two() {
+    fn dialect_is_plain_or_redisson() {
         for value in [quote!(redis), quote!("redisson"), quote!(true)] {
             let message = message(quote!(dialect = #value));
             assert!(message.starts_with("`dialect` is `plain` or `redisson`"), "{message}");
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn on_lost_is_one_of_two() {
+    fn on_lost_is_abort_or_keep_going() {
         assert_eq!(options(quote!(on_lost = abort)).on_lost, OnLost::Abort);
         assert_eq!(options(quote!(on_lost = keep_going)).on_lost, OnLost::KeepGoing);
         for value in [quote!(panic), quote!("abort"), quote!(true)] {
@@ -377,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_counted_in_the_unit_and_texts_in_their_own() {
+    fn numbers_have_the_time_unit_and_texts_their_own() {
         let setters = setters(quote! {
             time_unit = "milliseconds", expire = 1500, wait_time = "2s", min_hold = 700,
             max_hold = 90,
@@ -390,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_without_a_number_is_refused() {
+    fn a_time_unit_without_a_number_is_refused() {
         for tokens in [
             quote!(expire = "5s", time_unit = "seconds"),
             quote!(wait_time = "forever", time_unit = "seconds"),
@@ -409,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_are_none_are_refused() {
+    fn invalid_times_are_refused() {
         for (tokens, start) in [
             (quote!(expire = "forever"), "a lock without an end would outlive a crashed holder"),
             (quote!(wait_time = "for ever"), "this is no duration"),

@@ -138,7 +138,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_names_do_not_change_the_shape() {
+    fn parameter_names_do_not_change_the_shape_of_a_route() {
         for (route, expected) in [
             ("/", "/"),
             ("/orders/{id}/pay", "/orders/{}/pay"),
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn what_axum_would_not_take_is_refused_with_the_reason() {
+    fn a_route_that_axum_rejects_is_refused_with_the_reason() {
         let reason = |route| RoutePattern::parse(route).unwrap_err();
         assert_eq!(reason("orders"), "it must start with a slash");
         assert_eq!(reason(""), "it must start with a slash");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_of_slashes_is_one() {
+    fn consecutive_slashes_become_one() {
         for (path, expected) in [
             ("/", "/"),
             ("//", "/"),

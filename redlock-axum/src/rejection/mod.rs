@@ -285,7 +285,7 @@ impl Error for LockRejection {
 mod tests {
     use super::*;
 
-    /// `tower_governor` rounds down to 0, which tells the client to come back at once.
+    /// `tower_governor` rounds down to 0, so the client retries at once.
     #[test]
     fn retry_after_is_rounded_up_and_at_least_one_second() {
         for (remaining, expected) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (4999, 5)] {

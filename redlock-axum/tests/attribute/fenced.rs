@@ -1,4 +1,4 @@
-//! The number of a handler's lock.
+//! The fencing token of a handler's lock.
 
 use axum::extract::Request;
 use axum::middleware::{Next, from_fn};
@@ -10,9 +10,10 @@ use redlock_logs::Logs;
 
 use crate::support::{app, get, memory, until_logged};
 
-/// What is extracted before the lock is taken must not pass for a holder's number.
+/// The key is made before the lock is acquired. The number is 0 then, which is less than the number
+/// of any holder.
 #[tokio::test]
-async fn before_the_lock_is_taken_the_number_is_less_than_any() {
+async fn before_the_lock_is_taken_the_number_is_zero() {
     #[redis_lock(key("a:{}", lock.fencing_token().number()), fenced)]
     async fn early(lock: FencedLock) -> String {
         lock.key().to_string()
@@ -23,9 +24,9 @@ async fn before_the_lock_is_taken_the_number_is_less_than_any() {
     assert_eq!(get(&app, "/").await.body, "a:0");
 }
 
-/// The number of another lock must not be taken for the handler's own.
+/// The number must belong to the lock of the handler, not to an outer lock.
 #[tokio::test]
-async fn the_number_is_that_of_the_innermost_lock() {
+async fn a_handler_gets_the_number_of_its_innermost_lock() {
     #[redis_lock(key = "a", reentrant, fenced)]
     async fn shares(lock: FencedLock, Extension(outer): Extension<FencedLock>) -> String {
         assert_eq!(lock.fencing_token(), outer.fencing_token());

@@ -1,4 +1,4 @@
-//! How a function with `manager = ..` holds its lock, and how it ends.
+//! How a function with `manager = ..` holds and releases its lock.
 
 use std::future::{pending, poll_fn};
 use std::sync::Arc;
@@ -38,7 +38,7 @@ async fn a_function_releases_before_it_returns() {
 }
 
 #[tokio::test]
-async fn a_function_that_keeps_its_lock_leaves_it_to_run_out() {
+async fn the_lock_of_a_function_with_keep_stays_until_its_lease_ends() {
     #[redis_lock(key = "a", expire = 60, keep, manager = locks)]
     async fn keeping(locks: &LockManager) -> Result<(), LockError> {
         Ok(())
@@ -46,20 +46,20 @@ async fn a_function_that_keeps_its_lock_leaves_it_to_run_out() {
 
     let (locks, node) = memory().await;
     keeping(&locks).await.unwrap();
-    // A release in the background is over after this.
+    // `shutdown` waits for a release in the background.
     locks.shutdown().await;
     assert!(node.time_to_live("a").unwrap() > Duration::from_secs(50));
 }
 
-/// A service behind the handler that locks the same thing by itself.
+/// The handler calls a service that locks the same key.
 #[tokio::test]
-async fn a_service_inside_a_handler_fails_at_once_or_shares() {
+async fn a_service_that_locks_the_key_of_its_handler_fails_at_once_or_shares_the_lock() {
     struct Service(LockManager);
 
     impl Service {
         #[redis_lock(key = "a", wait_time = "forever", manager = self.0)]
         async fn strict(&self) -> Result<(), LockError> {
-            unreachable!("the body ran, although its lock was held");
+            unreachable!("the body ran although the handler held its lock");
         }
 
         #[redis_lock(key = "a", wait_time = "forever", reentrant, manager = self.0)]
@@ -76,7 +76,7 @@ async fn a_service_inside_a_handler_fails_at_once_or_shares() {
         let shared =
             timeout(Duration::from_secs(5), service.sharing(&node)).await.expect("at once");
         assert_eq!(shared.unwrap(), 1);
-        // The handler's lock is still there: the service was not the last to hold it.
+        // The service shared the lock, so its end does not release the lock of the handler.
         node.len().to_string()
     }
 
@@ -87,7 +87,7 @@ async fn a_service_inside_a_handler_fails_at_once_or_shares() {
 }
 
 #[tokio::test]
-async fn a_function_that_aborts_gives_its_own_error() {
+async fn a_function_that_is_aborted_returns_its_own_error_type() {
     struct Job {
         locks: LockManager,
         steps: u32,

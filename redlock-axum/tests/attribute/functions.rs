@@ -107,7 +107,7 @@ fn order(count: u32) -> Order {
 }
 
 #[tokio::test]
-async fn a_method_keeps_its_own_result() {
+async fn a_method_returns_its_own_result() {
     let shop = Shop::open(5).await;
     assert_eq!(shop.reserve(&order(3)).await.unwrap(), 2);
     assert!(matches!(shop.reserve(&order(9)).await, Err(ShopError::SoldOut)));
@@ -115,7 +115,7 @@ async fn a_method_keeps_its_own_result() {
 }
 
 #[tokio::test]
-async fn a_refusal_becomes_the_functions_own_error() {
+async fn a_refused_lock_becomes_the_error_type_of_the_function() {
     let shop = Shop::open(5).await;
     let _other = held_by_another(&shop.node, "stock:shoe%3A42").await;
     let error = shop.reserve(&order(3)).await.unwrap_err();
@@ -132,9 +132,9 @@ async fn every_kind_of_self_works() {
     assert_eq!(shop.close().await.unwrap(), 10);
 }
 
-/// An aspect's proxy is bypassed by a call of itself; the attribute is not.
+/// A method that calls itself bypasses the proxy of an aspect, but not the attribute.
 #[tokio::test]
-async fn a_call_of_itself_takes_its_lock_as_well() {
+async fn a_recursive_call_takes_its_lock_as_well() {
     let shop = Shop::open(0).await;
     assert_eq!(shop.dive(3).await.unwrap(), 4);
 
@@ -190,9 +190,9 @@ async fn the_error_is_mapped_by_a_path() {
     assert_eq!(by_function(Arc::new(locks)).await.unwrap_err(), "refused: true");
 }
 
-/// The application's own error type answers the refusal.
+/// The application's own error type becomes the response to a refused lock.
 #[tokio::test]
-async fn a_handler_with_a_manager_answers_by_its_own_error() {
+async fn a_handler_with_a_manager_answers_with_its_own_error() {
     #[redis_lock(key = "order:{id}", manager = locks)]
     async fn pay(Path(id): Path<u64>, locks: Locks) -> Result<impl IntoResponse, ShopError> {
         Ok(format!("{id} {:?}", locks.lock("order:7").try_acquire().await.is_err()))
@@ -222,7 +222,7 @@ async fn a_handler_with_a_manager_answers_by_its_own_error() {
 }
 
 #[tokio::test]
-async fn a_type_in_the_body_may_name_itself() {
+async fn a_type_in_the_body_may_use_self() {
     #[redis_lock(key = "a", manager = locks)]
     async fn nodes<T>(locks: &LockManager, value: T) -> Result<u8, LockError> {
         assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
@@ -251,9 +251,11 @@ async fn a_type_in_the_body_may_name_itself() {
     assert_eq!(nodes(&locks, "value").await.unwrap(), 3);
 }
 
-/// A borrowed lock is no extractor, and the parameter of a handler with two locks is the first one's.
+/// The attribute must take neither parameter for the lock of its own function: `borrows` gets a
+/// reference, which is no extractor, and the parameter of `two` belongs to the first of its two
+/// locks.
 #[tokio::test]
-async fn a_function_with_a_manager_may_have_anothers_lock() {
+async fn a_function_with_a_manager_may_have_a_lock_of_another_function_as_parameter() {
     #[redis_lock(key = "inner", manager = locks)]
     async fn borrows(locks: &LockManager, lock: &HeldLock) -> Result<String, LockError> {
         Ok(lock.key().to_string())
@@ -271,7 +273,7 @@ async fn a_function_with_a_manager_may_have_anothers_lock() {
 }
 
 #[tokio::test]
-async fn a_function_may_take_two_locks() {
+async fn a_handler_may_take_two_locks() {
     #[redis_lock(key = "outer:{id}")]
     #[redis_lock(key = "inner:{id}", manager = locks)]
     async fn handler(

@@ -1,4 +1,4 @@
-//! Handlers: what they extract, return, and answer without the lock.
+//! The extractors of locked handlers, their return types, and their responses without the lock.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -21,7 +21,7 @@ async fn index() -> &'static str {
 }
 
 #[tokio::test]
-async fn the_lease_is_what_the_attribute_says() {
+async fn the_attribute_sets_the_lease() {
     #[redis_lock(key = "a", expire = 90)]
     async fn seconds(State(node): State<MemoryNode>) -> String {
         node.time_to_live("a").unwrap().as_secs_f64().ceil().to_string()
@@ -39,9 +39,9 @@ async fn the_lease_is_what_the_attribute_says() {
     assert_eq!(get(&app, "/text").await.body, "120");
 }
 
-/// A shut-down manager answers 503 to whoever asks for a lock: these did not ask.
+/// The manager is shut down, so every acquisition fails with 503.
 #[tokio::test]
-async fn a_request_that_an_extractor_refuses_takes_no_lock() {
+async fn a_request_that_an_extractor_rejects_takes_no_lock() {
     #[redis_lock(key = "order:{id}")]
     async fn pay(Path(id): Path<u64>, Json(_body): Json<Pay>) {}
 
@@ -83,8 +83,8 @@ async fn patterns_are_bound_in_the_body_and_in_the_key() {
 }
 
 #[tokio::test]
-async fn what_only_the_key_uses_needs_no_underscore() {
-    // Under `deny(warnings)`: `id` gives none.
+async fn a_parameter_that_only_the_key_uses_needs_no_underscore() {
+    // `deny(warnings)` is on, and `id` causes no warning.
     #[redis_lock(key = "{id}")]
     async fn touch(Path((id, _shop)): Path<(u64, String)>, _headers: HeaderMap) -> &'static str {
         "touched"
@@ -96,7 +96,7 @@ async fn what_only_the_key_uses_needs_no_underscore() {
 }
 
 #[tokio::test]
-async fn every_shape_of_answer_works() {
+async fn every_return_type_works() {
     #[redis_lock(key = "a")]
     async fn nothing() {}
 
@@ -142,7 +142,7 @@ async fn every_shape_of_answer_works() {
 }
 
 #[tokio::test]
-async fn an_extractor_that_takes_the_request_may_stand_alone() {
+async fn an_extractor_that_consumes_the_request_may_be_the_only_parameter() {
     #[redis_lock(key = "pay:{to}")]
     async fn json(Json(Pay { to, .. }): Json<Pay>) -> String {
         to
@@ -193,9 +193,9 @@ async fn a_payload_need_not_be_sync() {
 #[expect(
     clippy::unused_async,
     clippy::diverging_sub_expression,
-    reason = "of the functions that debug_handler adds"
+    reason = "in the functions that debug_handler adds"
 )]
-async fn debug_handler_stands_above_or_below() {
+async fn debug_handler_may_stand_above_or_below() {
     #[debug_handler]
     #[redis_lock(key = "order:{id}")]
     async fn above(Path(id): Path<u64>, State(_node): State<MemoryNode>) -> String {
@@ -281,7 +281,7 @@ async fn the_lock_of_a_handler_may_be_its_last_parameter() {
 }
 
 #[tokio::test]
-async fn a_handler_that_asks_for_its_lock_and_has_none_does_not_run() {
+async fn a_handler_that_extracts_a_lock_but_has_none_does_not_run() {
     async fn unlocked(_lock: HeldLock) {
         unreachable!("the body ran without the lock");
     }
@@ -298,12 +298,12 @@ async fn a_handler_that_asks_for_its_lock_and_has_none_does_not_run() {
 }
 
 #[tokio::test]
-async fn the_handler_may_use_the_manager_as_well() {
+async fn a_locked_handler_may_use_the_manager_as_well() {
     #[redis_lock(key = "outer")]
     async fn both(locks: Locks, Query(query): Query<Vec<(String, String)>>) -> String {
         assert!(query.is_empty());
         let guard = locks.lock("inner").try_acquire().await.unwrap();
-        // It does not wait for itself.
+        // The same request holds `outer`, so the acquisition fails at once.
         let again = locks.lock("outer").wait_time(Duration::from_secs(60)).acquire();
         assert!(matches!(again.await, Err(LockError::AlreadyHeld { .. })));
         guard.release().await.unwrap();
@@ -315,7 +315,7 @@ async fn the_handler_may_use_the_manager_as_well() {
     assert!(node.is_empty());
 }
 
-/// Two requests at a time: the second is refused while the first one works, and served after it.
+/// Of two requests for one key, the second is refused while the first one runs.
 #[tokio::test]
 async fn requests_for_one_key_do_not_run_together_and_for_two_keys_do() {
     #[redis_lock(key = "order:{id}")]

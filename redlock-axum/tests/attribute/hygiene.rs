@@ -25,8 +25,8 @@ async fn parameters_may_have_any_name() {
     assert_eq!(names((1, 2), 3, 4, 5, 6, 7, &locks).await.unwrap(), "1234567");
 }
 
-/// As `diesel::table!` writes it: one unit struct for each column. A pattern of that name would
-/// match it instead of binding.
+/// `diesel::table!` generates a unit struct for each column. A pattern with the name of such a
+/// struct matches the struct instead of binding a variable.
 #[tokio::test]
 async fn lower_case_structs_may_be_in_scope() {
     mod odd {
@@ -66,7 +66,7 @@ async fn lower_case_structs_may_be_in_scope() {
     assert_eq!(odd::function(&locks, (7, 8)).await.unwrap(), 7);
 }
 
-/// The code's own function beside the local variables of generated code.
+/// The user may name a function like a local variable of the generated code.
 #[tokio::test]
 async fn a_function_may_have_any_name() {
     #[redis_lock(key = "a", manager = locks, on_lost = abort)]
@@ -190,10 +190,10 @@ async fn lints_may_be_forbidden() {
     assert_eq!(strict::function(&locks, (7, 8)).await.unwrap(), 8);
 }
 
-/// Documentation, deprecation and lints belong to the function that callers see; what is only true
-/// of the body stays with it.
+/// Documentation, deprecation and lints belong to the function that callers see. Lints that concern
+/// the body stay with the body.
 #[tokio::test]
-async fn other_attributes_find_their_place() {
+async fn other_attributes_go_to_the_right_function() {
     #[deprecated]
     #[derive(Clone, Copy)]
     struct Coin;

@@ -1,4 +1,4 @@
-//! The forms of `key`, and what becomes of the values.
+//! The forms of `key`, and how values are encoded in the key.
 
 use axum::Router;
 use axum::extract::{Path, Query, State};
@@ -80,7 +80,7 @@ fn router() -> Router {
 }
 
 #[tokio::test]
-async fn each_form_makes_the_key_that_it_reads_as() {
+async fn each_form_of_key_gives_the_expected_key() {
     let (locks, _) = memory().await;
     let app = app(router(), &locks);
     for (path, key) in [
@@ -97,9 +97,9 @@ async fn each_form_makes_the_key_that_it_reads_as() {
     }
 }
 
-/// Invariant 10: different inputs, different keys.
+/// Different values, different keys.
 #[tokio::test]
-async fn a_value_cannot_leave_its_place_in_the_key() {
+async fn a_value_cannot_change_the_other_parts_of_the_key() {
     let (locks, _) = memory().await;
     let app = app(router(), &locks);
     for (path, key) in [
@@ -114,7 +114,7 @@ async fn a_value_cannot_leave_its_place_in_the_key() {
 }
 
 #[tokio::test]
-async fn an_empty_value_is_a_400() {
+async fn an_empty_value_is_answered_with_400() {
     let (locks, node) = memory().await;
     let app = app(router(), &locks);
     for path in ["/template?sku=&size=1", "/values/7?sku=&size=1"] {
@@ -124,7 +124,7 @@ async fn an_empty_value_is_a_400() {
 }
 
 #[tokio::test]
-async fn an_expression_that_gives_no_key_is_an_error() {
+async fn an_expression_that_gives_an_invalid_key_is_an_error() {
     #[redis_lock(key = name, manager = locks)]
     async fn named(locks: &LockManager, name: &str) -> Result<(), LockError> {
         assert!(name.len() > 1);

@@ -1,6 +1,6 @@
-//! What `#[redis_lock]` does, on locks in memory.
+//! The attribute `#[redis_lock]`, on in-memory nodes.
 
-// Generated code gives the user no warnings.
+// Generated code must not cause warnings in the code of the user.
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
 mod fenced;

@@ -8,7 +8,7 @@ use crate::support::until_logged;
 
 on_each_front_end![
     a_fenced_lock_has_a_greater_number_each_time,
-    a_lock_without_a_number_is_no_fenced_lock,
+    a_lock_without_a_number_is_not_extracted_as_a_fenced_lock,
 ];
 
 async fn a_fenced_lock_has_a_greater_number_each_time(front_end: FrontEnd) {
@@ -29,16 +29,16 @@ async fn a_fenced_lock_has_a_greater_number_each_time(front_end: FrontEnd) {
     assert!(app.node.is_empty());
 }
 
-/// Rather no answer than one without the number.
-async fn a_lock_without_a_number_is_no_fenced_lock(front_end: FrontEnd) {
-    let needs_it = app!(front_end, [], [], async fn handler(_lock: FencedLock) {});
+/// A handler that requires a fencing token does not run without one.
+async fn a_lock_without_a_number_is_not_extracted_as_a_fenced_lock(front_end: FrontEnd) {
+    let required = app!(front_end, [], [], async fn handler(_lock: FencedLock) {});
     let logs = Logs::collect();
     until_logged(&logs, "ERROR", "add `fenced`", async || {
-        assert_eq!(needs_it.post().await.status, 500);
+        assert_eq!(required.post().await.status, 500);
     })
     .await;
     assert_eq!(logs.count("ERROR", "or `.fenced(true)` to"), 1);
-    let asks_for_it = app!(
+    let optional = app!(
         front_end,
         [],
         [],
@@ -46,5 +46,5 @@ async fn a_lock_without_a_number_is_no_fenced_lock(front_end: FrontEnd) {
             lock.is_some().to_string()
         }
     );
-    assert_eq!(asks_for_it.post().await.body, "false");
+    assert_eq!(optional.post().await.body, "false");
 }

@@ -1,4 +1,4 @@
-//! Locks that stay after their handler: `min_hold` and `keep`.
+//! Locks that stay on the node after their handler: `min_hold` and `keep`.
 
 use std::future::pending;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use tokio::time::timeout;
 use crate::{FrontEnd, MINUTE, SHORT};
 
 on_each_front_end![
-    min_hold_keeps_the_key_for_its_time_after_the_handler,
-    min_hold_of_zero_is_none,
-    keep_leaves_the_lock_to_run_out_however_the_handler_ends,
-    a_kept_lock_that_was_handed_over_has_a_whole_lease,
+    min_hold_keeps_the_key_after_the_handler_ends,
+    min_hold_of_zero_has_no_effect,
+    keep_holds_the_lock_for_its_lease_however_the_handler_ends,
+    a_waiter_with_keep_gets_a_whole_lease,
     a_kept_lock_of_a_dropped_request_stays_for_its_renewed_lease,
 ];
 
-async fn min_hold_keeps_the_key_for_its_time_after_the_handler(front_end: FrontEnd) {
+async fn min_hold_keeps_the_key_after_the_handler_ends(front_end: FrontEnd) {
     let app = app!(
         front_end, [expire = 60, min_hold = 30], [.expire(MINUTE).min_hold(MINUTE / 2)],
         async fn handler() {}
@@ -28,7 +28,7 @@ async fn min_hold_keeps_the_key_for_its_time_after_the_handler(front_end: FrontE
     assert_eq!(app.post().await.status, 409);
 }
 
-async fn min_hold_of_zero_is_none(front_end: FrontEnd) {
+async fn min_hold_of_zero_has_no_effect(front_end: FrontEnd) {
     let app = app!(
         front_end, [min_hold = 0], [.min_hold(Duration::ZERO)],
         async fn handler() {}
@@ -37,8 +37,8 @@ async fn min_hold_of_zero_is_none(front_end: FrontEnd) {
     assert!(app.node.is_empty());
 }
 
-/// A client that goes away and comes back does not get a second turn, either.
-async fn keep_leaves_the_lock_to_run_out_however_the_handler_ends(front_end: FrontEnd) {
+/// A client that disconnects and retries does not get a second turn, either.
+async fn keep_holds_the_lock_for_its_lease_however_the_handler_ends(front_end: FrontEnd) {
     #[derive(Debug, Clone, Copy, PartialEq)]
     enum End {
         Success,
@@ -73,15 +73,16 @@ async fn keep_leaves_the_lock_to_run_out_however_the_handler_ends(front_end: Fro
             }
         }
         assert_eq!(app.post().await.status, 409, "{end:?}");
-        // A release in the background is over after this.
+        // `shutdown` waits for a release in the background.
         app.locks.shutdown().await;
         let left = app.time_to_live().unwrap();
         assert!(left > MINUTE * 5 / 6, "{end:?}: {left:?}");
     }
 }
 
-/// A lock that is handed over inside the process has only a part of its lease left.
-async fn a_kept_lock_that_was_handed_over_has_a_whole_lease(front_end: FrontEnd) {
+/// A lock that is handed over in the process has only a part of its lease left, so a request with
+/// `keep` acquires the lock anew.
+async fn a_waiter_with_keep_gets_a_whole_lease(front_end: FrontEnd) {
     let app = app!(
         front_end,
         [expire = 60, wait_time = 60, keep],
@@ -96,7 +97,8 @@ async fn a_kept_lock_that_was_handed_over_has_a_whole_lease(front_end: FrontEnd)
     assert!(left > MINUTE * 11 / 12, "{left:?}");
 }
 
-/// Although the client goes away after the first lease, to which `min_hold` would hold as well.
+/// The client disconnects after the first lease has ended. `min_hold` would keep the lock for no
+/// longer than the first lease.
 async fn a_kept_lock_of_a_dropped_request_stays_for_its_renewed_lease(front_end: FrontEnd) {
     let lease = MINUTE / 60;
     let app = app!(
@@ -107,7 +109,7 @@ async fn a_kept_lock_of_a_dropped_request_stays_for_its_renewed_lease(front_end:
     );
     let mut request = Box::pin(app.post());
     assert!(timeout(lease + lease / 10, &mut request).await.is_err());
-    assert_eq!(app.node.len(), 1, "not renewed");
+    assert_eq!(app.node.len(), 1, "the lease was not renewed");
     drop(request);
     assert_eq!(app.node.len(), 1);
 }

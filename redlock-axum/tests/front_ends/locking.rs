@@ -15,20 +15,20 @@ use crate::support::{answer, held_by_another, hold, request, until_logged};
 use crate::{FrontEnd, KEY, MINUTE, SHORT};
 
 on_each_front_end![
-    the_handler_runs_under_its_lock_which_is_free_when_the_response_leaves,
-    the_lease_is_what_the_options_say,
-    the_handler_sees_its_own_lock,
-    a_contended_request_is_refused_and_its_handler_never_called,
-    a_request_waits_for_the_lock_as_long_as_its_wait_time,
-    a_request_that_waits_for_ever_gets_the_lock_at_last,
-    the_lock_has_the_dialect_that_the_options_name,
-    switches_can_be_switched_off,
-    options_can_be_set_all_at_once,
+    the_lock_is_held_while_the_handler_runs_and_free_when_the_response_leaves,
+    the_options_set_the_lease,
+    a_handler_can_extract_its_own_lock,
+    a_contended_request_is_refused_without_running_its_handler,
+    a_request_waits_for_the_lock_until_its_wait_time_is_over,
+    a_request_that_waits_forever_gets_the_lock_when_it_is_free,
+    the_options_set_the_dialect,
+    flags_can_be_set_to_false,
+    all_options_can_be_set_at_once,
     after_the_shutdown_requests_are_refused_as_unavailable,
     without_a_manager_requests_are_refused_and_the_log_names_the_line_to_add,
 ];
 
-async fn the_handler_runs_under_its_lock_which_is_free_when_the_response_leaves(
+async fn the_lock_is_held_while_the_handler_runs_and_free_when_the_response_leaves(
     front_end: FrontEnd,
 ) {
     let app = app!(
@@ -46,7 +46,7 @@ async fn the_handler_runs_under_its_lock_which_is_free_when_the_response_leaves(
     assert!((4000..=5000).contains(&default), "{default}");
 }
 
-async fn the_lease_is_what_the_options_say(front_end: FrontEnd) {
+async fn the_options_set_the_lease(front_end: FrontEnd) {
     let app = app!(
         front_end, [expire = 90], [.expire(MINUTE * 3 / 2)],
         async fn handler(Extension(node): Extension<MemoryNode>) -> String {
@@ -57,7 +57,7 @@ async fn the_lease_is_what_the_options_say(front_end: FrontEnd) {
     assert!((85_000..=90_000).contains(&chosen), "{chosen}");
 }
 
-async fn the_handler_sees_its_own_lock(front_end: FrontEnd) {
+async fn a_handler_can_extract_its_own_lock(front_end: FrontEnd) {
     let app = app!(
         front_end, [expire = 5], [.expire(MINUTE / 12)],
         async fn handler(lock: HeldLock, Extension(node): Extension<MemoryNode>) -> String {
@@ -71,8 +71,8 @@ async fn the_handler_sees_its_own_lock(front_end: FrontEnd) {
     assert_eq!(app.post().await.body, KEY);
 }
 
-/// klock runs the body without the lock when the wait is over (invariant 1).
-async fn a_contended_request_is_refused_and_its_handler_never_called(front_end: FrontEnd) {
+/// No work without the lock. klock runs the body without the lock when the wait is over.
+async fn a_contended_request_is_refused_without_running_its_handler(front_end: FrontEnd) {
     let calls = Arc::new(AtomicUsize::new(0));
     let app = app!(
         front_end,
@@ -95,7 +95,7 @@ async fn a_contended_request_is_refused_and_its_handler_never_called(front_end: 
     assert_eq!(calls.load(Ordering::Relaxed), 1);
 }
 
-async fn a_request_waits_for_the_lock_as_long_as_its_wait_time(front_end: FrontEnd) {
+async fn a_request_waits_for_the_lock_until_its_wait_time_is_over(front_end: FrontEnd) {
     let patient = app!(
         front_end, [wait_time = 30], [.wait_time(MINUTE / 2)],
         async fn handler() {}
@@ -116,7 +116,7 @@ async fn a_request_waits_for_the_lock_as_long_as_its_wait_time(front_end: FrontE
     assert!(start.elapsed() >= Duration::from_millis(50));
 }
 
-async fn a_request_that_waits_for_ever_gets_the_lock_at_last(front_end: FrontEnd) {
+async fn a_request_that_waits_forever_gets_the_lock_when_it_is_free(front_end: FrontEnd) {
     let app = app!(
         front_end, [wait_time = "forever"], [.wait_forever()],
         async fn handler() -> &'static str {
@@ -154,8 +154,8 @@ async fn without_a_manager_requests_are_refused_and_the_log_names_the_line_to_ad
     .await;
 }
 
-/// A lock of one dialect is no lock in the other, and at the same key an error.
-async fn the_lock_has_the_dialect_that_the_options_name(front_end: FrontEnd) {
+/// To a caller of the other dialect, the lock is a foreign key, which is an error.
+async fn the_options_set_the_dialect(front_end: FrontEnd) {
     let app = app!(
         front_end, [dialect = redisson], [.dialect(Dialect::Redisson)],
         async fn handler() {}
@@ -169,8 +169,8 @@ async fn the_lock_has_the_dialect_that_the_options_name(front_end: FrontEnd) {
     }
 }
 
-/// So that a configuration can decide.
-async fn switches_can_be_switched_off(front_end: FrontEnd) {
+/// `false` is a valid value, so that a configuration can set each flag.
+async fn flags_can_be_set_to_false(front_end: FrontEnd) {
     let app = app!(
         front_end,
         [renew = false, keep = false, reentrant = false, fenced = false],
@@ -185,11 +185,12 @@ async fn switches_can_be_switched_off(front_end: FrontEnd) {
         }
     );
     assert_eq!(app.post().await.status, 200);
-    assert!(app.node.is_empty(), "it was kept");
+    assert!(app.node.is_empty(), "the lock was kept");
 }
 
-/// Those that were set before are forgotten. The attribute has no such form: its arguments stand together.
-async fn options_can_be_set_all_at_once(front_end: FrontEnd) {
+/// `options` replaces all options that were set before. The attribute has no such form: its
+/// arguments form one list.
+async fn all_options_can_be_set_at_once(front_end: FrontEnd) {
     const OPTIONS: LockOptions = LockOptions::new().expire(MINUTE);
     let app = app!(
         front_end, [expire = 60], [.keep(true).options(OPTIONS)],
@@ -199,5 +200,5 @@ async fn options_can_be_set_all_at_once(front_end: FrontEnd) {
     );
     let left: u64 = app.post().await.body.parse().unwrap();
     assert!((55..=60).contains(&left), "{left}");
-    assert!(app.node.is_empty(), "it was kept");
+    assert!(app.node.is_empty(), "the lock was kept");
 }

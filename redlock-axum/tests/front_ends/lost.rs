@@ -13,12 +13,12 @@ use crate::{FrontEnd, KEY, SHORT};
 
 on_each_front_end![
     abort_drops_the_handler_with_its_lock_and_answers_503,
-    work_that_is_ready_when_its_lock_is_lost_is_not_resumed,
-    a_handler_that_keeps_going_answers_for_itself,
-    a_handler_that_could_be_aborted_and_is_not_is_served_as_ever,
+    a_handler_that_is_ready_when_its_lock_is_lost_is_not_resumed,
+    a_handler_that_keeps_going_after_a_loss_sends_its_own_response,
+    on_lost_abort_does_not_affect_a_handler_that_keeps_its_lock,
 ];
 
-/// Notes that it was dropped.
+/// Records that its handler was dropped.
 #[derive(Clone, Default)]
 struct DropFlag(Arc<AtomicBool>);
 
@@ -53,22 +53,23 @@ async fn abort_drops_the_handler_with_its_lock_and_answers_503(front_end: FrontE
     eventually("the lease runs out", || app.node.is_empty()).await;
 }
 
-/// A frozen process: the handler wakes up after its lease, and takes not one more step.
-async fn work_that_is_ready_when_its_lock_is_lost_is_not_resumed(front_end: FrontEnd) {
+/// The process is frozen past the lease of its handler. When the process continues, the handler is
+/// not polled again.
+async fn a_handler_that_is_ready_when_its_lock_is_lost_is_not_resumed(front_end: FrontEnd) {
     let app = app!(
         front_end, [expire = "100ms", on_lost = abort], [.expire(SHORT).on_lost(OnLost::Abort)],
         async fn handler() {
             // Blocks the whole runtime, and its timers, past the lease.
             std::thread::sleep(SHORT * 2);
             tokio::task::yield_now().await;
-            unreachable!("resumed without its lock");
+            unreachable!("the handler continued without its lock");
         }
     );
     assert_eq!(app.post().await.status, 503);
 }
 
-/// The default, and the same said aloud.
-async fn a_handler_that_keeps_going_answers_for_itself(front_end: FrontEnd) {
+/// The default, and the same behaviour as an explicit option.
+async fn a_handler_that_keeps_going_after_a_loss_sends_its_own_response(front_end: FrontEnd) {
     let default = app!(
         front_end, [expire = "100ms"], [.expire(SHORT)],
         async fn handler(lock: HeldLock) -> &'static str {
@@ -77,7 +78,7 @@ async fn a_handler_that_keeps_going_answers_for_itself(front_end: FrontEnd) {
             "done"
         }
     );
-    let aloud = app!(
+    let explicit = app!(
         front_end,
         [expire = "100ms", on_lost = keep_going],
         [.expire(SHORT).on_lost(OnLost::KeepGoing)],
@@ -87,13 +88,13 @@ async fn a_handler_that_keeps_going_answers_for_itself(front_end: FrontEnd) {
             "done"
         }
     );
-    for app in [default, aloud] {
+    for app in [default, explicit] {
         let answer = app.post().await;
         assert_eq!((answer.status.as_u16(), &*answer.body), (200, "done"));
     }
 }
 
-async fn a_handler_that_could_be_aborted_and_is_not_is_served_as_ever(front_end: FrontEnd) {
+async fn on_lost_abort_does_not_affect_a_handler_that_keeps_its_lock(front_end: FrontEnd) {
     let app = app!(
         front_end, [on_lost = abort], [.on_lost(OnLost::Abort)],
         async fn handler(Extension(node): Extension<MemoryNode>) -> String {

@@ -1,12 +1,13 @@
-//! The behaviours that are the same for the three front ends: the attribute on a handler, `LockLayer`
-//! and `LockPolicies`. Each behaviour is written once; the path of a test names the front end that it
-//! ran for, such as `lost::layer::a_handler_that_keeps_going_answers_for_itself`.
+//! The behaviours that the three front ends have in common: the attribute on a handler, `LockLayer`
+//! and `LockPolicies`. Each behaviour is written once. The path of a test names the front end, as
+//! in `lost::layer::a_handler_that_keeps_going_after_a_loss_sends_its_own_response`.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 #[path = "../support/mod.rs"]
 mod support;
 
-/// Makes a test of each behaviour for each front end, in a module that is named after the front end.
+/// Generates a test of each behaviour for each front end, in a module with the name of the front
+/// end.
 macro_rules! on_each_front_end {
     ($($behaviour:ident,)+) => {
         on_each_front_end! { @one attribute: Attribute, $($behaviour)+ }
@@ -23,8 +24,8 @@ macro_rules! on_each_front_end {
     };
 }
 
-/// An application whose handler for `POST /` is locked by [`KEY`]. The options are written twice: as the
-/// attribute takes them, and as a layer and a policy do.
+/// Builds an application whose handler for `POST /` is locked by [`KEY`]. The options are written
+/// twice: in the form of the attribute, and in the form of the layer and the policy.
 macro_rules! app {
     (
         $front_end:expr, [$($options:tt)*], [$($calls:tt)*],
@@ -46,9 +47,9 @@ mod fenced;
 mod keeping;
 mod locking;
 mod lost;
+mod reentrance;
 mod release;
 mod renewal;
-mod within_itself;
 
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ use http::Method;
 use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, MemoryNode};
 use support::{Answer, answer, memory, request};
 
-/// The key of the macro `app`.
+/// The key that the macro `app` locks.
 const KEY: &str = "order:4711";
 
 const SHORT: Duration = Duration::from_millis(100);
@@ -72,7 +73,7 @@ enum FrontEnd {
     Policies,
 }
 
-/// Made by the macro `app`, on a node of its own.
+/// An application with its own node, built by the macro `app`.
 #[derive(Clone)]
 struct App {
     router: Router,
@@ -99,23 +100,23 @@ impl App {
         Self { router, locks, node }
     }
 
-    /// With something around what the front end has locked.
+    /// Wraps the application that the front end has locked.
     fn around(self, outer: impl FnOnce(Router) -> Router) -> Self {
         Self { router: outer(self.router), ..self }
     }
 
-    /// What a handler can ask for by `Extension`, beside the [`MemoryNode`].
+    /// Adds an extension that the handler can extract, beside the [`MemoryNode`].
     fn with<T: Clone + Send + Sync + 'static>(self, extension: T) -> Self {
         self.around(|router| router.layer(Extension(extension)))
     }
 
-    /// Sends `POST /`, which has to be answered soon.
+    /// Sends `POST /`. Panics if the response takes more than ten seconds.
     async fn post(&self) -> Answer {
         let router = self.router.clone().layer(Extension(self.node.clone()));
         answer(&router.layer(Extension(self.locks.clone())), request(Method::POST, "/")).await
     }
 
-    /// What is left of the lock's lease.
+    /// Returns the rest of the lease, on the node.
     fn time_to_live(&self) -> Option<Duration> {
         self.node.time_to_live(KEY)
     }

@@ -43,7 +43,8 @@ async fn a_panic_of_the_handler_releases_the_lock(front_end: FrontEnd) {
     eventually("no key is left", || node.is_empty()).await;
 }
 
-/// A client that goes away, a timeout around the lock (invariant 6). rslock leaves the key.
+/// A request is dropped when its client disconnects or a timeout around the lock fires (an
+/// abandoned attempt leaves nothing behind). rslock leaves the key.
 async fn a_request_dropped_at_any_point_leaves_nothing_behind(front_end: FrontEnd) {
     let app = app!(
         front_end, [expire = 60], [.expire(MINUTE)],
@@ -78,7 +79,7 @@ async fn a_request_dropped_at_any_point_leaves_nothing_behind(front_end: FrontEn
     assert!(dropped_with_a_key >= 3, "the test never dropped a request that held its lock");
 }
 
-/// lock4j's holder deletes the next one's lock (invariant 2).
+/// Only the owner releases. In lock4j, a late holder deletes the next holder's lock.
 async fn a_handler_that_outlives_its_lease_keeps_its_response_and_leaves_the_next_lock_alone(
     front_end: FrontEnd,
 ) {
@@ -89,7 +90,7 @@ async fn a_handler_that_outlives_its_lease_keeps_its_response_and_leaves_the_nex
             Extension(locks): Extension<LockManager>,
         ) -> &'static str {
             eventually("the lease runs out", || node.is_empty()).await;
-            // Held on beyond this handler.
+            // The next holder keeps the lock after this handler ends.
             std::mem::forget(hold(&locks, KEY).await);
             "done"
         }

@@ -1,7 +1,7 @@
 //! A lock that is renewed while its handler runs.
 //!
-//! Whether a held lock is still renewed is told from its time to live alone. A lock that is lost is no
-//! proof that its renewal has ended: a machine that is busy may hold up a renewal for longer than the
+//! The tests see from the time to live alone whether a lock is still renewed. A lost lock is no
+//! proof that its renewal has ended: on a busy machine a renewal may be delayed for longer than the
 //! lease.
 
 use std::time::{Duration, Instant};
@@ -12,11 +12,11 @@ use redlock_axum::{HeldLock, MemoryNode};
 use crate::support::eventually;
 use crate::{FrontEnd, KEY};
 
-on_each_front_end![a_renewed_lease_outlives_its_first_time, a_renewal_ends_with_max_hold,];
+on_each_front_end![a_renewed_lock_outlives_its_first_lease, a_renewal_ends_with_max_hold,];
 
 const LEASE: Duration = Duration::from_millis(400);
 
-async fn a_renewed_lease_outlives_its_first_time(front_end: FrontEnd) {
+async fn a_renewed_lock_outlives_its_first_lease(front_end: FrontEnd) {
     let app = app!(
         front_end, [expire = "400ms", renew], [.expire(LEASE).renew(true)],
         async fn handler(lock: HeldLock, Extension(node): Extension<MemoryNode>) -> String {
@@ -28,7 +28,7 @@ async fn a_renewed_lease_outlives_its_first_time(front_end: FrontEnd) {
     assert!(app.node.is_empty());
 }
 
-/// Work that hangs does not hold its lock for ever.
+/// A handler that hangs does not hold its lock forever.
 async fn a_renewal_ends_with_max_hold(front_end: FrontEnd) {
     let app = app!(
         front_end,
@@ -47,11 +47,12 @@ async fn a_renewal_ends_with_max_hold(front_end: FrontEnd) {
     eventually("the lease runs out", || app.node.is_empty()).await;
 }
 
-/// Watches a renewed lock until its renewal is overdue: `Some(true)`. `Some(false)` where that is not
-/// so for ten leases, and `None` where this process was held up and cannot tell.
+/// Watches whether a lock is still renewed. Returns `Some(true)` as soon as a renewal is overdue,
+/// `Some(false)` if the lock is renewed for ten leases, and `None` if the lock is gone or this
+/// process was delayed for too long to judge.
 ///
-/// A renewal is due when a third of the lease is over, so at most half of the lease is left only where
-/// none has come, or for the moment in which this process catches up with its timers.
+/// A renewal is due when a third of the lease is over. Less than half of the lease is left only if
+/// no renewal has come, or for a moment while this process catches up with its timers.
 async fn has_ended(node: &MemoryNode, key: &str, lease: Duration) -> Option<bool> {
     let begun = Instant::now();
     let (mut last, mut overdue) = (begun, 0);
@@ -71,7 +72,7 @@ async fn has_ended(node: &MemoryNode, key: &str, lease: Duration) -> Option<bool
     Some(false)
 }
 
-/// Asks again where the answer is that [`has_ended`] cannot tell.
+/// Repeats the request while [`has_ended`] cannot judge.
 async fn ask(mut answer: impl AsyncFnMut() -> String) -> String {
     for _ in 0..20 {
         let answer = answer().await;

@@ -1,13 +1,13 @@
-//! What a client can do with a path, a query or a body: never get at the key of another resource,
-//! never past a lock. And the attribute, the layer and the policies make the same key of the same
-//! values.
+//! A client controls the path, the query and the body of a request. It must neither reach the key
+//! of another resource nor bypass a lock. The attribute, the layer and the policies give the same
+//! values the same key.
 //!
-//! For more cases than there is time for in every run: `PROPTEST_CASES=100000`.
+//! To run more cases: `PROPTEST_CASES=100000`.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 #[path = "../support/mod.rs"]
 mod support;
 
-mod asking;
 mod paths;
+mod requests;
 mod same_key;

@@ -1,4 +1,4 @@
-//! Requests that were crafted.
+//! Crafted requests.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -17,7 +17,7 @@ use serde::Deserialize;
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
 
-use crate::asking::{answer, ask, config, encoded, segment};
+use crate::requests::{answer, ask, config, encoded, segment};
 use crate::support::{hold, memory, request, text};
 
 #[derive(Debug, Deserialize)]
@@ -52,8 +52,8 @@ async fn pair(Path((a, b)): Path<(String, String)>, lock: HeldLock) -> String {
     answer(&lock, &format!("pair:{}/{}", encoded(&a), encoded(&b)))
 }
 
-/// A shop, locked in every way that there is, wherever a layer can stand. Each handler compares the
-/// resource that it sees with the key that is held.
+/// Returns an application that is locked by each front end, in each place where a layer can stand.
+/// Each handler compares the resource of its request with the key that it holds.
 fn shop(locks: &LockManager) -> Router {
     let orders = || Router::new().route("/orders/{id}", post(order));
     let policies = LockPolicies::new([
@@ -111,7 +111,7 @@ fn path() -> impl Strategy<Value = String> {
 }
 
 #[test]
-fn no_path_ends_at_the_key_of_another_resource_or_unlocked() {
+fn no_path_reaches_a_handler_unlocked_or_with_the_key_of_another_resource() {
     let runtime = Runtime::new().unwrap();
     let (locks, node) = runtime.block_on(memory());
     let app = shop(&locks);
@@ -125,7 +125,8 @@ fn no_path_ends_at_the_key_of_another_resource_or_unlocked() {
                 served.set(served.get() + 1);
             }
             400 | 404 => {}
-            // Inside of `nest_service` a layer is asked before the service's routes are.
+            // Inside of `nest_service` the layer runs before the routes of the nested service are
+            // matched.
             500 if path.starts_with("/service") => {}
             other => prop_assert!(false, "{}: {} {}", path, other, answer),
         }
@@ -156,9 +157,9 @@ fn no_path_ends_at_the_key_of_another_resource_or_unlocked() {
     assert!(node.is_empty());
 }
 
-/// One who holds a key keeps those out who mean the same resource, and nobody else.
+/// A held key blocks the requests for its resource, and no other request.
 #[tokio::test]
-async fn who_means_the_resource_meets_its_lock_however_the_path_is_written() {
+async fn every_spelling_of_a_path_meets_the_lock_of_its_resource() {
     let (locks, _node) = memory().await;
     let app = shop(&locks);
     let _guards = [
@@ -223,7 +224,7 @@ async fn send_name(app: &Router, name: &str) -> Response {
 }
 
 #[tokio::test]
-async fn a_value_of_a_megabyte_is_locked_by_a_short_key_of_its_own() {
+async fn a_value_of_a_megabyte_has_a_short_and_distinct_key() {
     let (locks, node) = memory().await;
     let named = Router::new().route("/named", post(named)).layer(Extension(locks.clone()));
     let (one, other) = ("x".repeat(1024 * 1024), format!("{}y", "x".repeat(1024 * 1024 - 1)));
@@ -237,16 +238,17 @@ async fn a_value_of_a_megabyte_is_locked_by_a_short_key_of_its_own() {
     assert_eq!(send_name(&named, "").await.status(), StatusCode::BAD_REQUEST);
     assert_eq!(node.len(), 1);
 
-    // The longest path that there can be.
+    // About the longest path that a URI can have.
     let app = shop(&locks);
     let (status, key) = ask(&app, &format!("/files/{}", "%41".repeat(21_000))).await.unwrap();
     assert_eq!((status, key.len() <= 200), (StatusCode::OK, true), "{key}");
 }
 
-/// A GET that a layer leaves out by its methods is the developer's choice, a HEAD for GET is not a way
-/// around, and a method that the route lacks never reaches a handler.
+/// This layer locks GET only, as a developer may choose. A HEAD request, which axum serves with the
+/// handler for GET, is locked as well. A method that the route does not have never reaches a
+/// handler.
 #[tokio::test]
-async fn no_method_is_a_way_around_the_lock() {
+async fn no_method_bypasses_the_lock() {
     let (locks, node) = memory().await;
     let seen = node.clone();
     let handler = get(async move || assert!(!seen.is_empty(), "unlocked"));

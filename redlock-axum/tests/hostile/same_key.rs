@@ -1,4 +1,4 @@
-//! One key for one value, by whichever way it is locked.
+//! A value has the same key in all three front ends (one resource, one key).
 
 use axum::extract::Path;
 use axum::routing::post;
@@ -10,7 +10,7 @@ use redlock_axum::{HeldLock, LockLayer, LockManager, LockPolicies, LockPolicy, r
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
-use crate::asking::{PIECES, answer, ask, config, encoded, segment};
+use crate::requests::{PIECES, answer, ask, config, encoded, segment};
 use crate::support::memory;
 
 #[redis_lock(key = "order:{id}")]
@@ -43,13 +43,14 @@ async fn both(Path((front, id)): Path<(String, String)>, lock: HeldLock) -> Stri
     answer(&lock, &format!("{{order}}/{}/{}", encoded(&front), encoded(&id)))
 }
 
-/// Says its key, whatever it is.
+/// Responds with its key.
 async fn behind(lock: HeldLock) -> String {
     assert!(lock.is_valid());
     lock.key().to_string()
 }
 
-/// A kind of value: the handler with the attribute, and the same template for the others.
+/// A kind of value: its name, the handler with the attribute, and the template for the layer and
+/// the policy.
 type Kind = (&'static str, fn() -> axum::routing::MethodRouter, &'static str);
 
 const KINDS: [Kind; 6] = [
@@ -61,7 +62,7 @@ const KINDS: [Kind; 6] = [
     ("both", || post(both), "{{order}}/{front}/{id}"),
 ];
 
-/// `/{attribute, layer or policy}/{kind}/{front}/{id}`.
+/// Returns a router with the routes `/{attribute, layer or policy}/{kind}/{front}/{id}`.
 fn fronts(locks: &LockManager) -> Router {
     let mut router = Router::new();
     let mut policies = Vec::new();
@@ -76,9 +77,9 @@ fn fronts(locks: &LockManager) -> Router {
     router.layer(LockPolicies::new(policies).unwrap()).layer(Extension(locks.clone()))
 }
 
-/// Each as one of the values, in whatever way it is written.
+/// Tries each piece and generated pairs of segments, in all spellings.
 #[test]
-fn the_attribute_the_layer_and_the_policies_make_one_key_of_one_value() {
+fn the_attribute_the_layer_and_the_policies_make_the_same_key() {
     let runtime = Runtime::new().unwrap();
     let (locks, node) = runtime.block_on(memory());
     let app = fronts(&locks);
@@ -95,9 +96,10 @@ fn the_attribute_the_layer_and_the_policies_make_one_key_of_one_value() {
             };
             let known = [StatusCode::OK, StatusCode::BAD_REQUEST, StatusCode::NOT_FOUND];
             prop_assert!(known.contains(&status) && known.contains(&by_layer), "{}", key);
-            // Besides the two forms that the layer knows, the attribute reads what the crate does.
+            // The layer accepts two forms of a UUID. The attribute accepts every form that the
+            // `uuid` crate parses.
             let other_form = kind == "uuid" && (id.contains("7B") || id.contains("urn"));
-            // The layer looks at the values that its key is made of, and at no other.
+            // The layer decodes only the values in its key. The attribute decodes all of them.
             let other_value = by_layer.is_success() && !status.is_success() && front.contains('%');
             if !other_form && !other_value {
                 prop_assert_eq!(status, by_layer, "{} {}/{}", kind, front, id);

@@ -1,4 +1,4 @@
-//! The key that is made of a request's path.
+//! The key that the layer makes from the path of a request.
 
 use axum::routing::post as on_post;
 use axum::{Extension, Router};
@@ -9,7 +9,7 @@ use redlock_logs::Logs;
 use crate::app;
 use crate::support::{hold, memory, post, send, text};
 
-/// One resource, one key.
+/// One resource, one key: all spellings of a number have the same key.
 #[tokio::test]
 async fn a_typed_placeholder_gives_one_key_for_one_value() {
     let (locks, node) = memory().await;
@@ -28,7 +28,7 @@ async fn a_typed_placeholder_gives_one_key_for_one_value() {
     assert_eq!(post(&session, "/orders/67E5504410B1426F9247BB680E5FE0C8/pay").await, 409);
 }
 
-/// Different inputs, different keys: invariant 10.
+/// Different values, different keys.
 #[tokio::test]
 async fn a_value_cannot_reach_into_the_next_part_of_the_key() {
     let (locks, _node) = memory().await;
@@ -42,7 +42,7 @@ async fn a_value_cannot_reach_into_the_next_part_of_the_key() {
 }
 
 #[tokio::test]
-async fn a_wildcard_gives_the_whole_rest_of_the_path() {
+async fn a_wildcard_stands_for_the_whole_rest_of_the_path() {
     let (locks, _node) = memory().await;
     let app = Router::new()
         .route("/files/{*path}", on_post(|| async {}).route_layer(LockLayer::new("file:{path}")))
@@ -54,7 +54,7 @@ async fn a_wildcard_gives_the_whole_rest_of_the_path() {
 }
 
 #[tokio::test]
-async fn a_value_that_no_key_can_be_made_of_is_a_bad_request() {
+async fn a_value_that_gives_no_key_is_a_bad_request() {
     let (locks, node) = memory().await;
     let typed = app(LockLayer::new("order:{id:u64}"), locks.clone(), &node);
     let response = send(&typed, Method::POST, "/orders/forty/pay").await;
@@ -82,7 +82,7 @@ async fn a_placeholder_that_the_route_lacks_is_a_server_error_with_the_names_in_
 }
 
 #[tokio::test]
-async fn a_name_that_two_parameters_have_is_a_server_error() {
+async fn a_parameter_name_that_occurs_twice_is_a_server_error() {
     let (locks, _node) = memory().await;
     let inner = Router::new()
         .route("/{id}", on_post(|| async {}).route_layer(LockLayer::new("order:{id}")));

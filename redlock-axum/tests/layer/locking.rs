@@ -9,7 +9,7 @@ use crate::app;
 use crate::support::{hold, memory, post, send};
 
 #[tokio::test]
-async fn the_given_manager_goes_before_the_installed_one() {
+async fn the_manager_of_the_layer_overrides_the_installed_manager() {
     let (locks, _node) = memory().await;
     let app = Router::new()
         .route("/", on_post(|| async {}).route_layer(LockLayer::new("k").manager(locks.clone())))
@@ -30,9 +30,9 @@ async fn only_the_named_methods_are_locked() {
     assert_eq!(send(&app, Method::GET, "/orders/42/pay").await.status(), 200);
 }
 
-/// axum serves HEAD with the handler for GET: invariant 1.
+/// No work without the lock: axum serves HEAD with the handler for GET.
 #[tokio::test]
-async fn head_is_locked_where_get_is() {
+async fn head_is_locked_where_get_is_locked() {
     let (locks, node) = memory().await;
     let layer = LockLayer::new("order:{id}").methods([Method::GET]);
     let app = app(layer, locks.clone(), &node);

@@ -1,4 +1,4 @@
-//! `LockLayer`: what is locked, by which key, for how long.
+//! `LockLayer`: which requests it locks, by which key, for how long.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 #[path = "../support/mod.rs"]
@@ -14,7 +14,8 @@ use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use redlock_axum::{LockLayer, LockManager, MemoryNode};
 
-/// `/orders/{id}/pay` behind the layer; the handler says how many keys are there while it runs.
+/// Returns an application with `/orders/{id}/pay` behind the layer. The handler responds with the
+/// number of keys on the node while it runs.
 fn app(layer: LockLayer, locks: LockManager, node: &MemoryNode) -> Router {
     let node = node.clone();
     let pay = move || async move { node.len().to_string() };

@@ -1,4 +1,4 @@
-//! What `nest` and `nest_service` have matched, and what is left to a fallback.
+//! The layer around and inside of `nest` and `nest_service`, and the fallbacks of nested routers.
 
 use axum::routing::{MethodRouter, post as on_post};
 use axum::{Extension, Router};
@@ -6,14 +6,14 @@ use redlock_axum::{HeldLock, LockLayer};
 
 use crate::support::{hold, memory, post};
 
-/// Does not run without a lock.
+/// Returns a handler that does not run without a lock.
 fn work() -> MethodRouter {
     on_post(async |_: HeldLock| ())
 }
 
-/// axum has no `MatchedPath` there, as it has none for a fallback: invariant 1.
+/// No work without the lock: inside of `nest_service` axum sets no `MatchedPath`, as in a fallback.
 #[tokio::test]
-async fn a_layer_around_nest_service_locks_all_that_is_below() {
+async fn a_layer_around_nest_service_locks_all_routes_below_it() {
     let (locks, _node) = memory().await;
     let pay = || Router::new().nest_service("/pay", work());
     for (place, router, prefix, key) in [
@@ -61,9 +61,9 @@ async fn a_layer_between_two_nest_services_locks() {
     }
 }
 
-/// Requests that nothing has matched need no lock to be told so.
+/// A request that no route matches needs no lock to get its 404.
 #[tokio::test]
-async fn a_fallback_passes_wherever_its_router_is_nested() {
+async fn a_fallback_is_not_locked_wherever_its_router_is_nested() {
     let (locks, _node) = memory().await;
     let _guard = hold(&locks, "k").await;
     for key in ["k", "{id}"] {
@@ -98,7 +98,7 @@ async fn a_fallback_passes_wherever_its_router_is_nested() {
     }
 }
 
-/// The router inside is a service like any other: whether it has a route is not known before.
+/// The nested router is an opaque service: the layer cannot know whether it has a matching route.
 #[tokio::test]
 async fn a_fallback_inside_of_nest_service_is_locked() {
     let (locks, _node) = memory().await;

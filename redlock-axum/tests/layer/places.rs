@@ -1,4 +1,4 @@
-//! Where in an application the layer can stand.
+//! The places of an application where the layer can stand.
 
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
@@ -113,7 +113,7 @@ async fn every_place_that_axum_has_for_a_layer_works() {
     }
 }
 
-/// Why the documentation recommends `.layer` for `any`.
+/// This is why the documentation recommends `.layer` for `any`.
 #[tokio::test]
 async fn a_route_layer_does_not_lock_the_handler_of_any() {
     let (locks, _node) = memory().await;
@@ -131,7 +131,7 @@ async fn ok(_: Request<Body>) -> Result<Response, Infallible> {
     Ok(Response::new(Body::empty()))
 }
 
-/// axum has no `MatchedPath` there, as it has none for a fallback.
+/// Inside of `nest_service` axum sets no `MatchedPath`, as in a fallback.
 #[tokio::test]
 async fn a_service_in_nest_service_is_locked() {
     let (locks, _node) = memory().await;
@@ -156,7 +156,7 @@ async fn a_request_that_no_route_matches_takes_no_lock() {
 }
 
 #[tokio::test]
-async fn a_fallback_that_works_unlocked_is_named_in_the_log_and_can_be_locked() {
+async fn an_unlocked_fallback_is_logged_once_and_can_be_locked() {
     let (locks, _node) = memory().await;
     let _guard = hold(&locks, "k").await;
     let app = |layer| {
@@ -175,9 +175,10 @@ async fn a_fallback_that_works_unlocked_is_named_in_the_log_and_can_be_locked() 
     assert_eq!(post(&app(LockLayer::new("k").lock_fallback()), "/x").await, 409);
 }
 
-/// Work does not always end with a success, and a layer around a handler looks like a lock.
+/// A fallback that works may respond with an error, and a layer around it looks like a lock. Only
+/// 404 and 405 show that there was no work.
 #[tokio::test]
-async fn a_fallback_is_named_in_the_log_unless_it_says_that_there_is_nothing() {
+async fn an_unlocked_fallback_is_logged_unless_it_responds_with_404_or_405() {
     let (locks, _node) = memory().await;
     for (status, warnings) in [(200, 1), (303, 1), (400, 1), (500, 1), (404, 0), (405, 0)] {
         let answer = async move || StatusCode::from_u16(status).unwrap();
@@ -205,9 +206,9 @@ async fn a_service_outside_of_any_router_is_locked() {
     assert_eq!(node.len(), 0);
 }
 
-/// tower's contract: only the service that was polled ready may be called.
+/// tower's contract: a service may be called only after `poll_ready` of the same instance.
 #[tokio::test]
-async fn the_service_that_was_ready_is_the_one_that_is_called() {
+async fn only_the_instance_that_was_polled_ready_is_called() {
     let (locks, _node) = memory().await;
     let layer = LockLayer::new("k").manager(locks).methods([Method::POST]);
     let mut service = layer.layer(OnlyWhenReady::default());

@@ -1,4 +1,5 @@
-//! What a client is told that does not get the lock, and an application that is set up wrongly.
+//! The responses to clients that do not get the lock, and to requests of an application with a
+//! wrong configuration.
 
 use std::future::pending;
 use std::time::Duration;
@@ -14,7 +15,7 @@ use crate::app;
 use crate::support::{hold, memory, post, send, text};
 
 #[tokio::test]
-async fn contention_answers_with_the_chosen_status() {
+async fn a_contended_request_is_answered_with_the_chosen_status() {
     let (locks, node) = memory().await;
     let layer = LockLayer::new("order:{id}").contended_status(StatusCode::LOCKED);
     let app = app(layer, locks.clone(), &node);
@@ -26,7 +27,7 @@ async fn contention_answers_with_the_chosen_status() {
 }
 
 #[tokio::test]
-async fn the_application_can_answer_refusals_itself() {
+async fn the_application_can_build_the_response_to_a_refusal() {
     let (locks, node) = memory().await;
     let logs = Logs::collect();
     let layer = |template| {
@@ -44,7 +45,11 @@ async fn the_application_can_answer_refusals_itself() {
     let wrong = app(layer("order:{idd}"), locks, &node);
     let response = send(&wrong, Method::POST, "/orders/42/pay").await;
     assert_eq!(text(response).await, "Misconfigured");
-    assert_eq!(logs.count("ERROR", "{idd}"), 1, "the answer must not hide it from the log");
+    assert_eq!(
+        logs.count("ERROR", "{idd}"),
+        1,
+        "logged although the application builds the response"
+    );
 }
 
 #[tokio::test]
@@ -65,7 +70,7 @@ async fn a_request_without_a_manager_is_refused_and_the_log_names_the_line_to_ad
 }
 
 #[test]
-fn mistakes_are_errors_when_checked() {
+fn checked_returns_mistakes_as_errors() {
     let mistake = |layer: LockLayer| layer.checked().unwrap_err();
     assert!(matches!(mistake(LockLayer::new("order:{id")), SetupError::Template(_)));
     assert_eq!(
@@ -85,7 +90,8 @@ fn mistakes_are_errors_when_checked() {
     assert!(LockLayer::new("order:{id:u64}").checked().is_ok());
 }
 
-/// A mistake that nobody checked for must not run handlers unlocked: invariant 1.
+/// No work without the lock: a mistake that the application does not check for must not let
+/// handlers run unlocked.
 #[tokio::test]
 async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
     let (locks, node) = memory().await;
@@ -104,7 +110,7 @@ async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
 }
 
 #[tokio::test]
-async fn the_application_can_answer_a_lost_lock_itself() {
+async fn the_application_can_build_the_response_to_a_lost_lock() {
     let layer = LockLayer::new("k")
         .expire(Duration::from_millis(100))
         .on_lost(OnLost::Abort)
@@ -114,9 +120,9 @@ async fn the_application_can_answer_a_lost_lock_itself() {
     assert_eq!(text(send(&app, Method::POST, "/").await).await, "Lost");
 }
 
-/// A layer is built step by step: only the finished layer is judged.
+/// A layer is built step by step, and only the finished layer is checked.
 #[tokio::test]
-async fn a_layer_that_is_not_complete_yet_is_not_called_wrong() {
+async fn an_unfinished_layer_is_not_logged_as_wrong() {
     const HOUR: Duration = Duration::from_secs(3600);
 
     let (locks, node) = memory().await;

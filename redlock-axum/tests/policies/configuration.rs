@@ -1,4 +1,4 @@
-//! Policies that are read out of the application's configuration.
+//! Policies that are read from the application's configuration.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ async fn app(table: LockPolicies) -> (Router, LockManager) {
     (app, locks)
 }
 
-/// Asks for every field to have had its effect.
+/// Asserts that every field has its effect.
 async fn works(table: LockPolicies) {
     let (app, locks) = app(table).await;
     let lease = text(send(&app, Method::POST, "/orders/7/pay").await).await;
@@ -100,7 +100,7 @@ async fn a_table_is_read_from_json() {
 }
 
 #[tokio::test]
-async fn the_options_of_holding_are_read() {
+async fn the_options_for_holding_a_lock_are_read() {
     let table: Config = toml::from_str(
         r#"
         locks = [
@@ -150,7 +150,7 @@ async fn the_options_of_holding_are_read() {
 }
 
 #[test]
-fn what_is_wrong_in_a_file_is_said_clearly() {
+fn each_mistake_in_a_file_has_a_clear_message() {
     let message = |fields: &str| {
         let text = format!("[[locks]]\nroute = '/a/{{id}}'\nkey = 'a:{{id}}'\n{fields}");
         toml::from_str::<Config>(&text).unwrap_err().to_string()
@@ -186,7 +186,8 @@ fn what_is_wrong_in_a_file_is_said_clearly() {
     }
 }
 
-/// `serde(flatten)` would take a misspelt option for one that is somebody else's.
+/// With `serde(flatten)`, an option with a spelling mistake would pass as a field of another
+/// struct.
 #[test]
 fn a_misspelt_option_is_an_error_with_line_and_column() {
     let policy = "[[locks]]\nroute = '/a'\nkey = 'a'\n";

@@ -1,4 +1,4 @@
-//! `LockPolicies`: which policy is for which request, and which mistakes are found when.
+//! `LockPolicies`: which policy applies to which request, and when mistakes are found.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 #[path = "../support/mod.rs"]

@@ -54,7 +54,7 @@ fn each_mistake_in_a_table_names_its_policy() {
 }
 
 #[test]
-fn two_policies_for_one_method_of_a_route_are_a_mistake() {
+fn two_policies_for_the_same_route_and_method_are_a_mistake() {
     let with = |methods: &[Method]| orders().methods(methods.iter().cloned());
     let get_and_post = with(&[Method::GET, Method::POST]);
 
@@ -69,7 +69,7 @@ fn two_policies_for_one_method_of_a_route_are_a_mistake() {
         mistake([get_and_post.clone(), orders()]).reason(),
         SetupError::Duplicate { other: 1, method: None, .. }
     ));
-    // Another name for the parameter does not make it another route.
+    // The route stays the same if its parameter has another name.
     let renamed = LockPolicy::new("/orders/{order}", "k").methods([Method::GET]);
     assert!(matches!(
         mistake([get_and_post.clone(), renamed]).reason(),
@@ -95,7 +95,7 @@ fn the_table_can_be_compared_with_the_routes_of_the_application() {
 }
 
 #[tokio::test]
-async fn a_policy_that_no_request_has_matched_is_listed() {
+async fn policies_that_no_request_has_matched_are_listed() {
     let (locks, _node) = memory().await;
     let table = policies([
         orders().methods([Method::POST]),
@@ -111,9 +111,10 @@ async fn a_policy_that_no_request_has_matched_is_listed() {
     assert_eq!(unmatched(), ["/stock/{sku}"]);
 }
 
-/// A policy that does not meet its route must not let requests run unlocked: invariant 1.
+/// No work without the lock: a request that fits a policy must not run unlocked because axum has
+/// matched another route.
 #[tokio::test]
-async fn a_request_that_a_policy_means_but_its_route_did_not_match_is_refused() {
+async fn a_request_that_fits_a_policy_but_matched_another_route_is_refused() {
     let (locks, _node) = memory().await;
     let table = || policies([orders().methods([Method::POST])]);
     for (place, router) in [
@@ -135,10 +136,10 @@ async fn a_request_that_a_policy_means_but_its_route_did_not_match_is_refused() 
     }
 }
 
-/// axum's `nest_service` takes a slash away, so that `/api//orders/7` comes to the inner
-/// `/orders/{id}`, and other services may take more: invariant 1.
+/// No work without the lock: axum's `nest_service` removes a slash, so that `/api//orders/7`
+/// reaches the inner `/orders/{id}`. Other services may remove more.
 #[tokio::test]
-async fn doubled_slashes_do_not_lead_past_a_policy() {
+async fn doubled_slashes_do_not_bypass_a_policy() {
     let (locks, _node) = memory().await;
     let table = || policies([LockPolicy::new("/api/v1/orders/{id}", "order:{id}")]);
     let orders = || Router::new().route("/orders/{id}", any(ok));
@@ -158,7 +159,7 @@ async fn doubled_slashes_do_not_lead_past_a_policy() {
         }
     }
 
-    // No router takes the one for the other, so that there is nothing to lock.
+    // Without `nest_service` a doubled slash matches no route, so there is nothing to lock.
     let logs = Logs::collect();
     let app = Router::new().nest("/api/v1", orders()).layer(table()).layer(Extension(locks));
     assert_eq!(post(&app, "/api/v1/orders/7").await, 200);
@@ -166,9 +167,9 @@ async fn doubled_slashes_do_not_lead_past_a_policy() {
     assert_eq!(logs.lines(), Vec::<String>::new());
 }
 
-/// tower's contract: only the service that was polled ready may be called.
+/// tower's contract: a service may be called only after `poll_ready` of the same instance.
 #[tokio::test]
-async fn the_service_that_was_ready_is_the_one_that_is_called() {
+async fn only_the_instance_that_was_polled_ready_is_called() {
     let (locks, _node) = memory().await;
     let fallback = policies([orders()]).manager(locks).layer(OnlyWhenReady::default());
     let app = Router::new().fallback_service(fallback);
@@ -186,7 +187,7 @@ async fn a_table_around_the_whole_router_refuses_instead_of_locking_nothing() {
 }
 
 #[tokio::test]
-async fn a_forgotten_prefix_is_named_in_the_log_once() {
+async fn a_policy_without_the_prefix_of_its_route_is_logged_once() {
     let (locks, _node) = memory().await;
     let table = || policies([orders()]);
     let api = Router::new().route("/orders/{id}", on_post(ok));
@@ -207,7 +208,7 @@ async fn a_forgotten_prefix_is_named_in_the_log_once() {
 }
 
 #[test]
-fn options_that_do_not_go_together_are_the_same_mistakes_as_in_a_layer() {
+fn conflicting_options_are_the_same_mistakes_as_in_a_layer() {
     const MINUTE: Duration = Duration::from_secs(60);
 
     let check = |layer: fn(LockLayer) -> LockLayer, policy: fn(LockPolicy) -> LockPolicy| {

@@ -1,4 +1,4 @@
-//! What a policy and its table bring along.
+//! The options of a policy and of its table.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::support::{OnlyWhenReady, hold, memory, post, send, text};
 use crate::{ok, orders, policies};
 
 #[tokio::test]
-async fn a_policy_brings_its_options() {
+async fn a_policy_applies_its_options() {
     let (locks, node) = memory().await;
     let app = Router::new()
         .route(
@@ -52,7 +52,7 @@ async fn a_policy_brings_its_options() {
 }
 
 #[tokio::test]
-async fn a_table_has_its_own_manager_and_answers() {
+async fn a_table_has_its_own_manager_and_responses() {
     let (locks, _node) = memory().await;
     let table = policies([LockPolicy::new("/", "k")])
         .manager(locks.clone())
@@ -71,9 +71,9 @@ async fn a_table_without_a_manager_refuses() {
     assert_eq!(post(&app, "/").await, 500);
 }
 
-/// tower's contract: only the service that was polled ready may be called.
+/// tower's contract: a service may be called only after `poll_ready` of the same instance.
 #[tokio::test]
-async fn the_service_that_was_ready_is_the_one_that_is_called() {
+async fn only_the_instance_that_was_polled_ready_is_called() {
     let (locks, _node) = memory().await;
     let table = policies([LockPolicy::new("/", "k").methods([Method::POST])]);
     let app = Router::new()
@@ -84,7 +84,7 @@ async fn the_service_that_was_ready_is_the_one_that_is_called() {
 }
 
 #[test]
-fn a_policy_reads_as_it_was_written() {
+fn a_policy_displays_its_methods_and_route() {
     let policy = orders().methods([Method::GET, Method::POST]);
     assert_eq!(policy.to_string(), "GET,POST /orders/{id}");
     assert_eq!((policy.route(), policy.key()), ("/orders/{id}", "order:{id:u64}"));

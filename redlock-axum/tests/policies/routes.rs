@@ -1,4 +1,4 @@
-//! Which policy a request falls under.
+//! Which policy applies to a request.
 
 use axum::routing::{any, get, post as on_post};
 use axum::{Extension, Router};
@@ -51,9 +51,9 @@ async fn methods_of_one_route_can_have_different_keys() {
     assert_eq!(send(&app, Method::PATCH, "/1").await.status(), 200);
 }
 
-/// axum serves HEAD with the handler for GET: invariant 1.
+/// No work without the lock: axum serves HEAD with the handler for GET.
 #[tokio::test]
-async fn head_falls_under_the_policy_for_get_unless_it_has_its_own() {
+async fn the_policy_for_get_applies_to_head_unless_head_has_its_own() {
     let (locks, _node) = memory().await;
     let get_policy = || LockPolicy::new("/", "get").methods([Method::GET]);
     let app = |table: LockPolicies| {
@@ -90,7 +90,7 @@ async fn a_nested_route_is_found_by_its_whole_pattern_wherever_the_layer_is() {
 }
 
 #[tokio::test]
-async fn every_pattern_that_axum_takes_is_found() {
+async fn a_policy_matches_every_kind_of_pattern_that_axum_accepts() {
     let (locks, _node) = memory().await;
     let _guard = hold(&locks, "k").await;
     for (route, path) in [
@@ -109,7 +109,7 @@ async fn every_pattern_that_axum_takes_is_found() {
 }
 
 #[tokio::test]
-async fn the_names_of_parameters_matter_to_the_key_only() {
+async fn the_names_of_parameters_matter_only_in_the_key() {
     let (locks, _node) = memory().await;
     let logs = Logs::collect();
     let app = |key| {

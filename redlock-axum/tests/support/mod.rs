@@ -1,4 +1,4 @@
-//! What the tests of this folder share.
+//! Helper functions for the tests of this folder.
 #![allow(dead_code, reason = "each test binary uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -19,7 +19,7 @@ use redlock_logs::Logs;
 use tokio::time::timeout;
 use tower::{Service, ServiceExt};
 
-/// A manager on one in-memory node, and the node to look at.
+/// Returns a manager on one in-memory node, and the node itself.
 pub(crate) async fn memory() -> (LockManager, MemoryNode) {
     redlock_logs::watch();
     let node = MemoryNode::new();
@@ -27,17 +27,17 @@ pub(crate) async fn memory() -> (LockManager, MemoryNode) {
     (locks, node)
 }
 
-/// The router with the manager installed, as the documentation says.
+/// Installs the manager in the router, as the documentation says.
 pub(crate) fn app(router: Router, locks: &LockManager) -> Router {
     router.layer(Extension(locks.clone()))
 }
 
-/// Holds a key for longer than any test takes.
+/// Acquires a key with a lease that no test outlives.
 pub(crate) async fn hold(locks: &LockManager, key: &str) -> LockGuard {
     locks.lock(key).expire(Duration::from_secs(60)).try_acquire().await.unwrap()
 }
 
-/// Holds a lock as another copy of the service would.
+/// Acquires a lock as another copy of the service.
 pub(crate) async fn held_by_another(node: &MemoryNode, key: &str) -> LockGuard {
     let other = LockManager::builder().memory_node(node).connect().await.unwrap();
     hold(&other, key).await
@@ -51,7 +51,7 @@ pub(crate) async fn send(app: &Router, method: Method, path: &str) -> Response {
     app.clone().oneshot(request(method, path)).await.unwrap()
 }
 
-/// Sends a POST and gives the status.
+/// Sends a POST and returns the status.
 pub(crate) async fn post(app: &Router, path: &str) -> u16 {
     send(app, Method::POST, path).await.status().as_u16()
 }
@@ -69,7 +69,7 @@ pub(crate) struct Answer {
     pub(crate) body: String,
 }
 
-/// Sends a request that has to be answered soon.
+/// Sends a request. Panics if the response takes more than ten seconds.
 pub(crate) async fn answer(app: &Router, request: Request<Body>) -> Answer {
     let response = app.clone().oneshot(request);
     let response = timeout(Duration::from_secs(10), response).await.unwrap().unwrap();
@@ -86,7 +86,7 @@ pub(crate) async fn post_json(app: &Router, path: &str, json: &'static str) -> A
     answer(app, request.body(Body::from(json)).unwrap()).await
 }
 
-/// Waits for what happens in the background.
+/// Waits until background work has made the condition true. Panics after ten seconds.
 pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !condition() {
@@ -95,8 +95,8 @@ pub(crate) async fn eventually(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
-/// Sends requests until the log has a line of this level and text. Of like lines there is one per
-/// second, and another test may have had this second's.
+/// Sends requests until the log has a line of this level and text. The log gets one line of a kind
+/// per second, and another test may have caused the line of this second.
 pub(crate) async fn until_logged(logs: &Logs, level: &str, text: &str, send: impl AsyncFn()) {
     let start = Instant::now();
     while logs.count(level, text) == 0 {
@@ -106,7 +106,8 @@ pub(crate) async fn until_logged(logs: &Logs, level: &str, text: &str, send: imp
     }
 }
 
-/// A service that insists on tower's contract: only what was polled ready may be called.
+/// A service that enforces tower's contract: a service may be called only after `poll_ready` of the
+/// same instance.
 #[derive(Default)]
 pub(crate) struct OnlyWhenReady(bool);
 
@@ -127,7 +128,7 @@ impl Service<Request<Body>> for OnlyWhenReady {
     }
 
     fn call(&mut self, _: Request<Body>) -> Self::Future {
-        assert!(std::mem::take(&mut self.0), "called without having been ready");
+        assert!(std::mem::take(&mut self.0), "called without being polled ready");
         std::future::ready(Ok(Response::default()))
     }
 }

@@ -215,7 +215,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::lock::{Dialect, LockName, Mode};
 
-    /// An attempt to hold a plain lock.
+    /// Returns an attempt for a plain lock.
     pub(crate) fn attempt(key: &str) -> Attempt {
         let key = LockKey::new(key).unwrap();
         let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
@@ -228,7 +228,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_token_is_not_shown() {
+    fn debug_does_not_show_the_token() {
         let attempt = attempt("a");
         assert!(!format!("{attempt:?}").contains(attempt.token().as_str()));
     }

@@ -9,27 +9,27 @@ use super::tests::Setup;
 use crate::error::{NodeError, Vote};
 use crate::node::fake::Mode;
 
-/// A server inside of a transaction answers `QUEUED`, and sets the lock afterwards.
+/// A server in a transaction replies `QUEUED`, and sets the lock afterwards.
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_answer_was_not_understood_is_cleaned_up() {
+async fn a_node_whose_reply_was_not_understood_is_cleaned_up() {
     is_cleaned_up_after(Mode::NotUnderstood, NodeError::NotUnderstood).await;
 }
 
-/// A node may have a limit of its own for how long it waits for its store.
+/// A node may limit the time for which it waits for its store.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_gave_up_waiting_for_its_store_is_cleaned_up() {
     let no_answer = NodeError::NoAnswer(Duration::from_millis(20));
     is_cleaned_up_after(Mode::TimedOut, no_answer).await;
 }
 
-/// Two of three nodes set the lock, and reply with an error.
+/// Asserts the clean-up of two nodes that set the lock, but reply with an error.
 async fn is_cleaned_up_after(mode: Mode, error: NodeError) {
     const EXPIRE: Duration = Duration::from_secs(30);
     let setup = Setup::new(3);
     setup.set(&[mode, mode, Mode::Up(Duration::ZERO)]);
     let attempt = Arc::new(attempt("order:42"));
     let Err(Refusal::Unavailable(votes)) = setup.ballot.acquire(&attempt, EXPIRE).await else {
-        panic!("granted or contended")
+        panic!("the ballot was granted or contended")
     };
     let failed = Vote::Failed(error);
     let count = votes.iter().filter(|(_, vote)| *vote == Some(&failed)).count();

@@ -1,4 +1,4 @@
-//! The numbers of fenced locks, over nodes whose counters stand where the test says.
+//! The numbers of fenced locks, on nodes whose counters the test sets.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::clock::fake::FakeClock;
 use crate::error::{NodeError, Vote};
 use crate::fencing_token::FencingToken;
 use crate::node::Node;
-use crate::node::fake::{Mode, Question};
+use crate::node::fake::{Mode, Operation};
 
 const EXPIRE: Duration = Duration::from_secs(5);
 const UP: Mode = Mode::Up(Duration::ZERO);
@@ -32,7 +32,7 @@ fn setup(counters: &[i64]) -> Setup {
     setup
 }
 
-/// Acquires over the nodes that are up, and releases on all.
+/// Acquires on the nodes that are up, and releases on all nodes. Returns the fencing token.
 async fn turn(setup: &Setup, modes: &[Mode]) -> FencingToken {
     setup.set(modes);
     let attempt = attempt();
@@ -43,8 +43,8 @@ async fn turn(setup: &Setup, modes: &[Mode]) -> FencingToken {
     token.unwrap()
 }
 
-/// Acquires, and lets something happen when the first two nodes have granted it, before its number is
-/// confirmed.
+/// Acquires, and calls `strike` when the first two nodes have granted the lock, before its number
+/// is confirmed.
 async fn acquire_until(
     setup: &Setup,
     attempt: &Arc<Attempt>,
@@ -59,8 +59,8 @@ async fn acquire_until(
     acquire.await
 }
 
-/// Kleppmann's sleeper must not have the greater number: the counters stand at 0, 0 and 2, the first
-/// holder is granted by the last two nodes, the second by the first two.
+/// The paused client of Kleppmann's example must not have the greater number. The counters are at
+/// 0, 0 and 2. The last two nodes grant the first holder, the first two nodes grant the second one.
 #[tokio::test(start_paused = true)]
 async fn the_maximum_of_the_counters_is_not_enough() {
     let setup = setup(&[0, 0, 2]);
@@ -77,11 +77,11 @@ async fn the_maximum_of_the_counters_is_not_enough() {
             setup.nodes[node].call(attempt.release()).await;
         }
     }
-    assert_eq!(maxima, [3, 2], "the later holder has the smaller one");
+    assert_eq!(maxima, [3, 2], "the later holder has the smaller number");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_number_that_is_written_back_is_exceeded_by_every_later_one() {
+async fn every_later_number_exceeds_a_confirmed_number() {
     let setup = setup(&[0, 0, 2]);
     let first = turn(&setup, &[DOWN, UP, UP]).await;
     let second = turn(&setup, &[UP, UP, DOWN]).await;
@@ -90,7 +90,7 @@ async fn a_number_that_is_written_back_is_exceeded_by_every_later_one() {
     assert!(first < second && second < third, "{first}, {second}, {third}");
 }
 
-/// Every pair of majorities, from counters that stand far apart.
+/// Tries every pair of majorities, with counters that are far apart.
 #[tokio::test(start_paused = true)]
 async fn numbers_grow_over_all_majorities() {
     let majorities: Vec<[Mode; 5]> = (0_u32..32)
@@ -106,21 +106,21 @@ async fn numbers_grow_over_all_majorities() {
     }
 }
 
-/// The only node has counted it itself: one round trip.
+/// The only node has counted the number itself, so it needs no confirmation.
 #[tokio::test(start_paused = true)]
-async fn one_node_is_asked_once() {
+async fn a_fenced_lock_on_one_node_takes_one_round_trip() {
     let setup = setup(&[41]);
     let granted = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap();
     assert_eq!(granted.token.unwrap().number(), 42);
-    assert!(matches!(setup.nodes[0].log()[..], [Question::Acquire(..)]));
+    assert!(matches!(setup.nodes[0].log()[..], [Operation::Acquire(..)]));
 }
 
-/// Handed out without it, a number would be worth nothing.
+/// A later holder could get a number that is smaller than an unconfirmed one.
 #[tokio::test(start_paused = true)]
-async fn without_a_confirmed_number_nothing_is_granted_and_nothing_stays() {
+async fn without_a_confirmed_number_no_lock_is_granted_or_left_behind() {
     for after in [FROZEN, DOWN] {
         let setup = Setup::new(3);
-        // The third answers after the others have granted and failed.
+        // The third node replies after the other two have granted the lock and failed.
         setup.set(&[UP, UP, FROZEN]);
         let attempt = attempt();
         let begun = Instant::now();
@@ -134,10 +134,10 @@ async fn without_a_confirmed_number_nothing_is_granted_and_nothing_stays() {
     }
 }
 
-/// Two of three do not answer, one of them from the beginning: nobody else holds the lock.
+/// Two of three nodes do not reply, one of them from the beginning. No other caller holds the lock.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_did_not_grant_it_neither_confirms_nor_says_that_it_is_gone() {
-    for third in [DOWN, Mode::OnProbation, FROZEN] {
+async fn a_node_that_did_not_grant_the_lock_neither_confirms_nor_denies_its_number() {
+    for third in [DOWN, Mode::Quarantined, FROZEN] {
         let setup = Setup::new(3);
         setup.set(&[UP, UP, third]);
         let attempt = attempt();
@@ -152,9 +152,10 @@ async fn a_node_that_did_not_grant_it_neither_confirms_nor_says_that_it_is_gone(
     }
 }
 
-/// One of three is held by another, which is no more than a minority: what fails is the quorum.
+/// Another holder has the lock on one of three nodes, a minority. The confirmation fails for want
+/// of a quorum.
 #[tokio::test(start_paused = true)]
-async fn a_number_that_is_not_confirmed_is_not_told_as_held_by_another() {
+async fn a_number_that_is_not_confirmed_is_not_reported_as_contended() {
     let setup = Setup::new(3);
     setup.nodes[2].occupy(EXPIRE);
     let attempt = attempt();
@@ -164,9 +165,9 @@ async fn a_number_that_is_not_confirmed_is_not_told_as_held_by_another() {
     assert!(matches!(third, Some(Vote::Held { .. })), "{votes}");
 }
 
-/// A node of another kind may forget the number, or give one that tells no holders apart.
+/// A custom node may omit the number, or return a number that does not distinguish holders.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_grants_a_fenced_lock_without_a_number_does_not_count() {
+async fn a_fenced_grant_without_a_valid_number_does_not_count() {
     let setup = setup(&[-10, i64::MAX - 1, 0]);
     let refused = setup.ballot.acquire(&attempt(), EXPIRE).await;
     let Err(Refusal::Unavailable(votes)) = refused else { panic!("{refused:?}") };
@@ -175,7 +176,8 @@ async fn a_node_that_grants_a_fenced_lock_without_a_number_does_not_count() {
     assert!(setup.free().await);
 }
 
-/// The second round trip counts, too, and so does the time that the machine slept meanwhile.
+/// The second round trip counts towards the lease, and so does the time for which the machine is
+/// suspended.
 #[tokio::test(start_paused = true)]
 async fn a_confirmation_that_comes_after_the_lease_grants_nothing() {
     let clock = FakeClock::default();
@@ -194,7 +196,7 @@ async fn a_confirmation_that_comes_after_the_lease_grants_nothing() {
     assert!(matches!(refused, Err(Refusal::TimedOut { .. })), "{refused:?}");
 }
 
-/// The lease may be over, or its nodes restarted, before the number is written back.
+/// The lease may end, or the nodes may restart, before the number is confirmed.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_gone_is_not_confirmed() {
     let setup = Setup::new(3);
@@ -209,15 +211,16 @@ async fn a_lock_that_is_gone_is_not_confirmed() {
     assert!(setup.free().await);
 }
 
-/// Of four nodes two prevent a quorum: those that deny it decide, as in an extension, whatever the others
-/// do. Told as unavailable, the lock would be handed on.
+/// Two of four nodes deny the lock, which prevents a quorum. The votes of the other nodes do not
+/// matter: the result is the same as for an extension. If it were `Unavailable`, the lock would be
+/// handed over.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_gone_is_not_told_as_unavailable() {
+async fn a_lock_that_is_gone_is_not_reported_as_unavailable() {
     let setup = Setup::new(4);
     let attempt = attempt();
     let granted = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.nodes[..2].iter().for_each(|node| node.forget());
-    // All four answer before any is looked at.
+    // All four nodes reply before the ballot reads any reply.
     setup.set(&[UP, UP, Mode::AnswerLost, Mode::AnswerLost]);
     let denied = setup.ballot.confirm(&attempt, granted.token.unwrap(), EXPIRE, None).await;
     assert!(matches!(denied, Err(Refusal::Contended { .. })), "{denied:?}");
@@ -225,9 +228,9 @@ async fn a_lock_that_is_gone_is_not_told_as_unavailable() {
     assert!(matches!(denied, Extension::Lost(_)), "{denied:?}");
 }
 
-/// Invariant 6, with one more await.
+/// An abandoned attempt leaves nothing behind. A fenced acquisition has one more await point.
 #[tokio::test(start_paused = true)]
-async fn dropped_at_any_point_a_fenced_acquisition_leaves_nothing() {
+async fn a_fenced_acquisition_that_is_dropped_at_any_point_leaves_nothing_behind() {
     for polls in 0..20 {
         let setup = Setup::new(3);
         setup.nodes.iter().for_each(|node| node.set(Mode::Up(Duration::from_millis(1))));
@@ -242,10 +245,10 @@ async fn dropped_at_any_point_a_fenced_acquisition_leaves_nothing() {
         drop(acquire);
         assert!(setup.free().await, "after {polls} polls");
     }
-    panic!("it was never acquired");
+    panic!("the lock was never acquired");
 }
 
-/// The confirmation is worth nothing when the lease is over, however long a node may be silent.
+/// A confirmation after the end of the lease is worth nothing, even if the node timeout is longer.
 #[tokio::test(start_paused = true)]
 async fn a_confirmation_takes_no_longer_than_the_lease() {
     const LEASE: Duration = Duration::from_millis(60);

@@ -146,8 +146,8 @@ mod tests {
         tally
     }
 
-    /// Even numbers included: of four nodes three are a majority, so that two callers cannot both
-    /// have one; of two, both.
+    /// The number of nodes may be even. Of four nodes, three are a quorum, so that two callers
+    /// cannot both have one. Of two nodes, both are.
     #[test]
     fn the_quorum_is_a_majority_of_the_configured_nodes() {
         let quorums: Vec<_> = (1..=7).map(quorum).collect();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_is_decided_by_the_vote_that_decides_it() {
+    fn a_round_is_decided_as_soon_as_further_votes_cannot_change_it() {
         assert_eq!(tally(5, [GRANTED, GRANTED]).decision(), None);
         assert_eq!(tally(5, [GRANTED, GRANTED, GRANTED]).decision(), Some(Decision::Granted));
         assert_eq!(tally(5, [HELD, HELD]).decision(), None);
@@ -163,12 +163,12 @@ mod tests {
         assert_eq!(tally(4, [GRANTED, GRANTED]).decision(), None);
         assert_eq!(tally(4, [HELD, HELD]).decision(), Some(Decision::Denied));
         assert_eq!(tally(2, [HELD]).decision(), Some(Decision::Denied));
-        // A peer never resolves on this one.
+        // Another library never decides on a split of one to one.
         assert_eq!(tally(2, [GRANTED, HELD]).decision(), Some(Decision::Denied));
     }
 
     #[test]
-    fn a_node_that_does_not_answer_counts_as_failed() {
+    fn a_node_that_does_not_reply_counts_as_failed() {
         let mut tally = tally(3, [GRANTED]);
         tally.count(1, failed());
         tally.count(2, failed());
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn held_and_down_are_told_apart() {
+    fn held_and_unavailable_are_distinguished() {
         let two_down = tally(5, [failed(), failed(), HELD]);
         assert!(!two_down.unavailable());
         let three_down = tally(5, [failed(), failed(), failed()]);
@@ -188,16 +188,20 @@ mod tests {
         assert_eq!(tally(3, [HELD, HELD]).remaining(), Some(Duration::from_secs(3)));
         let held = |secs| Vote::Held { remaining: Some(Duration::from_secs(secs)) };
         let stale = tally(3, [held(600), held(1), held(2)]);
-        assert_eq!(stale.remaining(), Some(Duration::from_secs(2)), "two of three are free then");
+        assert_eq!(
+            stale.remaining(),
+            Some(Duration::from_secs(2)),
+            "two of three nodes are free then"
+        );
     }
 
     fn foreign() -> Vote {
         Vote::Foreign { found: crate::error::ForeignKind::NoTimeToLive }
     }
 
-    /// With a quorum of the other nodes a lock is waited for.
+    /// If the other nodes are a quorum, the caller waits for the lock.
     #[test]
-    fn a_foreign_key_is_named_only_where_to_wait_does_not_help() {
+    fn a_foreign_key_is_reported_only_if_waiting_cannot_help() {
         let is_foreign = |nodes, votes: &[Vote]| {
             let tally = tally(nodes, votes.iter().cloned());
             assert_eq!(tally.decision(), Some(Decision::Denied), "{votes:?}");
@@ -206,23 +210,27 @@ mod tests {
         assert!(is_foreign(1, &[foreign()]));
         assert!(is_foreign(3, &[foreign(), foreign()]));
         assert!(is_foreign(3, &[foreign(), foreign(), HELD]));
-        assert!(is_foreign(3, &[foreign(), failed(), GRANTED]), "nobody holds it");
+        assert!(is_foreign(3, &[foreign(), failed(), GRANTED]), "no caller holds the lock");
         assert!(!is_foreign(3, &[foreign(), HELD, HELD]));
         assert!(!is_foreign(3, &[foreign(), HELD, GRANTED]), "the others are a quorum without it");
         assert!(!is_foreign(3, &[foreign(), failed(), HELD]));
         assert!(is_foreign(4, &[foreign(), foreign(), HELD, GRANTED]));
-        assert!(!is_foreign(4, &[foreign(), foreign(), HELD, HELD]), "free first");
+        assert!(
+            !is_foreign(4, &[foreign(), foreign(), HELD, HELD]),
+            "the holder frees its nodes first"
+        );
         assert!(is_foreign(5, &[foreign(), foreign(), foreign()]));
         assert!(!is_foreign(5, &[foreign(), foreign(), HELD, HELD, GRANTED]));
         assert!(!is_foreign(5, &[foreign(), HELD, HELD, HELD]));
-        // Two that are down must not hide what a third answer would tell.
+        // Two nodes that are down must not hide the reply of a third.
         assert_eq!(tally(5, [failed(), failed(), foreign()]).decision(), None);
-        // Before, the holder's second node was not waited for, and the wait was ended.
+        // The second node of the holder may still vote. An earlier version decided without it, and
+        // ended the wait.
         assert_eq!(tally(3, [foreign(), HELD]).decision(), None);
     }
 
     #[test]
-    fn a_foreign_key_does_not_make_a_holder() {
+    fn a_foreign_key_does_not_count_as_a_holder() {
         let split = tally(3, [foreign(), HELD, GRANTED]);
         assert_eq!(split.remaining(), None, "no holder has a quorum");
         let held = tally(3, [foreign(), HELD, HELD]);
@@ -230,19 +238,19 @@ mod tests {
     }
 
     proptest::proptest! {
-        /// Of the same answers, whichever come first.
+        /// The same votes in any order give the same result.
         #[test]
-        fn whether_foreign_keys_are_named_does_not_depend_on_the_order_of_the_answers(
+        fn foreign_keys_are_reported_independently_of_the_order_of_the_votes(
             (votes, shuffled) in (1..=7_usize)
                 .prop_flat_map(|nodes| vec(0..4_usize, nodes))
                 .prop_flat_map(|votes| (Just(votes.clone()), Just(votes).prop_shuffle()))
         ) {
-            // `None` where the lock is granted.
+            // Returns `None` if the lock is granted.
             let is_foreign = |votes: &[usize]| {
                 let mut tally = Tally::new(votes.len());
                 let mut votes = votes.iter().enumerate();
                 while tally.decision().is_none() {
-                    let (index, vote) = votes.next().expect("all have answered");
+                    let (index, vote) = votes.next().expect("all votes decide the round");
                     tally.count(index, [GRANTED, HELD, foreign(), failed()][*vote].clone());
                 }
                 (tally.decision() == Some(Decision::Denied)).then(|| tally.foreign())

@@ -1,4 +1,4 @@
-//! The ballot over nodes that do what the test says, in paused time.
+//! The ballot, on nodes that the test controls, in paused time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -19,7 +19,7 @@ use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{NodeError, Vote};
 use crate::lease::CleanupTasks;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::runtimes::Runtimes;
 
 const EXPIRE: Duration = Duration::from_secs(5);
@@ -52,14 +52,15 @@ impl Setup {
         }
     }
 
-    fn nobody_holds(&self) -> bool {
+    fn is_free(&self) -> bool {
         self.nodes.iter().all(|node| !node.is_held())
     }
 
-    /// Waits until the nodes are free, much shorter than any lease.
+    /// Waits for up to a second, much less than any lease, until the nodes are free. Returns
+    /// whether they are.
     pub(super) async fn free(&self) -> bool {
         let deadline = Instant::now() + Duration::from_secs(1);
-        while !self.nobody_holds() {
+        while !self.is_free() {
             if Instant::now() > deadline {
                 return false;
             }
@@ -77,7 +78,7 @@ const UP: Mode = Mode::Up(Duration::ZERO);
 const FROZEN: Mode = Mode::Frozen;
 const DOWN: Mode = Mode::Down;
 
-/// Invariant 5; a peer waits for the slowest node (502 ms with one of three hung).
+/// Decide at quorum. Another library waits for the slowest node: 502 ms if one of three hangs.
 #[tokio::test(start_paused = true)]
 async fn a_quorum_grants_without_waiting_for_the_others() {
     for modes in [[UP, UP, UP, FROZEN, FROZEN], [DOWN, FROZEN, UP, UP, UP]] {
@@ -89,9 +90,9 @@ async fn a_quorum_grants_without_waiting_for_the_others() {
     }
 }
 
-/// A node that has to be asked twice must not ask for it any more.
+/// A node that needs a second command to set the lock must not send it for an abandoned attempt.
 #[tokio::test(start_paused = true)]
-async fn an_attempt_is_given_up_when_it_is_dropped_or_refused() {
+async fn an_attempt_is_abandoned_when_it_is_dropped_or_refused() {
     let setup = Setup::new(3);
     let kept = attempt();
     setup.ballot.acquire(&kept, EXPIRE).await.unwrap();
@@ -105,7 +106,7 @@ async fn an_attempt_is_given_up_when_it_is_dropped_or_refused() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn every_size_of_a_ballot_grants_with_a_majority_only() {
+async fn a_ballot_of_any_size_grants_only_with_a_majority() {
     for (nodes, may_fail) in [(1, 0), (2, 0), (3, 1), (4, 1), (5, 2), (7, 3)] {
         for down in 0..=nodes {
             let setup = Setup::new(nodes);
@@ -117,7 +118,7 @@ async fn every_size_of_a_ballot_grants_with_a_majority_only() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_refusal_does_not_wait_for_the_others_either() {
+async fn a_quorum_refuses_without_waiting_for_the_others() {
     let setup = Setup::new(5);
     setup.nodes[..3].iter().for_each(|node| node.occupy(Duration::from_secs(3)));
     setup.set(&[UP, UP, UP, FROZEN, FROZEN]);
@@ -128,9 +129,9 @@ async fn a_refusal_does_not_wait_for_the_others_either() {
     assert_eq!(remaining, Some(Duration::from_secs(3)));
 }
 
-/// A peer never resolves on a split of one to one.
+/// Another library never decides on a split of one to one.
 #[tokio::test(start_paused = true)]
-async fn a_split_vote_is_contended_and_given_back() {
+async fn a_split_vote_is_contended_and_released() {
     let setup = Setup::new(2);
     setup.nodes[0].occupy(Duration::from_secs(3));
     let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
@@ -152,7 +153,8 @@ async fn silent_nodes_cost_the_timeout_and_no_more() {
     assert_eq!(votes, [Vote::Granted, silent.clone(), silent]);
 }
 
-/// Invariant 6, and a peer's bug: a lock that is granted after the ballot was decided stays.
+/// An abandoned attempt leaves nothing behind. In another library, a lock that is granted after the
+/// decision stays.
 #[tokio::test(start_paused = true)]
 async fn late_grants_of_a_refused_attempt_are_released() {
     let setup = Setup::new(3);
@@ -161,13 +163,13 @@ async fn late_grants_of_a_refused_attempt_are_released() {
     setup.set(&[UP, UP, UP]);
     assert!(setup.free().await);
     for node in &setup.nodes {
-        assert!(matches!(node.log()[..], [Question::Acquire(..), Question::Release(_)]));
+        assert!(matches!(node.log()[..], [Operation::Acquire(..), Operation::Release(_)]));
     }
 }
 
-/// The answer is lost after the node has set the lock: never assume "not acquired".
+/// The reply is lost after the node has set the lock. A lost reply does not mean "not acquired".
 #[tokio::test(start_paused = true)]
-async fn a_lost_answer_is_cleaned_up_after() {
+async fn a_lock_whose_reply_was_lost_is_cleaned_up() {
     let setup = Setup::new(1);
     setup.set(&[Mode::AnswerLost]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
@@ -176,27 +178,27 @@ async fn a_lost_answer_is_cleaned_up_after() {
     assert!(setup.free().await);
 }
 
-/// Its clock is found to have been stepped while the answer is on its way.
+/// A step of the clock is noticed while the reply is on its way.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_does_not_count_is_cleaned_up_after() {
+async fn a_grant_that_does_not_count_is_cleaned_up() {
     let setup = Setup::new(1);
-    setup.set(&[Mode::Stepped]);
+    setup.set(&[Mode::ClockStepped]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(setup.free().await);
     assert_eq!(setup.nodes[0].releases(), 1);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_was_not_asked_is_not_bothered_either() {
+async fn a_node_that_was_sent_no_acquisition_is_sent_no_release() {
     let setup = Setup::new(1);
-    setup.set(&[Mode::OnProbation]);
+    setup.set(&[Mode::Quarantined]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     setup.cleanup_tasks.finish(Duration::from_secs(1)).await;
     assert_eq!(setup.nodes[0].log(), []);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_refused_is_not_bothered_again() {
+async fn a_node_that_refused_is_sent_no_release() {
     let setup = Setup::new(3);
     setup.nodes[..2].iter().for_each(|node| node.occupy(Duration::from_secs(3)));
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
@@ -205,9 +207,10 @@ async fn a_node_that_refused_is_not_bothered_again() {
     assert_eq!(releases, [0, 0, 1]);
 }
 
-/// Invariant 6: at every await point, whatever state the nodes are in.
+/// An abandoned attempt leaves nothing behind, at every await point and in every state of the
+/// nodes.
 #[tokio::test(start_paused = true)]
-async fn an_attempt_that_is_dropped_at_any_poll_leaves_nothing() {
+async fn an_attempt_that_is_dropped_at_any_poll_leaves_nothing_behind() {
     let slow = Mode::Up(Duration::from_millis(3));
     for modes in [[UP, UP, UP], [slow, UP, slow], [FROZEN, UP, FROZEN], [FROZEN, FROZEN, FROZEN]] {
         for polls in 0.. {
@@ -239,9 +242,9 @@ async fn an_attempt_that_is_dropped_at_any_poll_leaves_nothing() {
     }
 }
 
-/// Invariant 4: votes that took longer than the lease grant nothing.
+/// Every lock has a deadline: votes that take longer than the lease grant nothing.
 #[tokio::test(start_paused = true)]
-async fn a_grant_that_comes_too_late_is_given_back() {
+async fn a_grant_that_comes_after_the_lease_is_released() {
     let clock = FakeClock::default();
     let setup = Setup::with_clock(3, Arc::new(clock.clone()));
     setup.set(&[Mode::Up(Duration::from_millis(10)); 3]);
@@ -258,9 +261,9 @@ async fn a_grant_that_comes_too_late_is_given_back() {
     assert!(setup.free().await);
 }
 
-/// Invariant 4: the leases on the nodes begin later.
+/// Every lock has a deadline. The leases on the nodes begin later.
 #[tokio::test(start_paused = true)]
-async fn a_lease_counts_from_before_the_question() {
+async fn a_lease_counts_from_before_the_operation_is_sent() {
     const LATENCY: Duration = Duration::from_millis(20);
     let setup = Setup::new(3);
     setup.set(&[Mode::Up(LATENCY); 3]);
@@ -276,9 +279,9 @@ async fn a_lease_counts_from_before_the_question() {
     assert_eq!(since.since(before), Duration::ZERO);
 }
 
-/// Invariant 2.
+/// Only the owner releases.
 #[tokio::test(start_paused = true)]
-async fn a_release_never_takes_the_next_holders_lock() {
+async fn a_release_never_removes_the_lock_of_the_next_holder() {
     let setup = Setup::new(3);
     let (first, second) = (attempt(), attempt());
     let Grant { since, .. } = setup.ballot.acquire(&first, EXPIRE).await.unwrap();
@@ -290,7 +293,7 @@ async fn a_release_never_takes_the_next_holders_lock() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_release_goes_to_nodes_that_were_late_or_away() {
+async fn a_release_reaches_nodes_that_were_late_or_down() {
     let setup = Setup::new(5);
     let attempt = attempt();
     let Grant { since, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
@@ -304,7 +307,7 @@ async fn a_release_goes_to_nodes_that_were_late_or_away() {
     assert!(setup.free().await);
 }
 
-/// A release that nobody can confirm is given up when the lease has run out everywhere.
+/// A release that no node confirms is abandoned when the lease has ended on all nodes.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_repeated_until_the_lease_has_run_out() {
     let setup = Setup::new(1);
@@ -318,9 +321,9 @@ async fn a_release_is_repeated_until_the_lease_has_run_out() {
     assert!(start.elapsed() <= EXPIRE, "{:?}", start.elapsed());
 }
 
-/// Invariant 7; a peer unlocks everywhere when an extension fails.
+/// A failed extension is not a release. Another library unlocks all nodes when an extension fails.
 #[tokio::test(start_paused = true)]
-async fn a_failed_extension_is_no_release() {
+async fn a_failed_extension_is_not_a_release() {
     let setup = Setup::new(3);
     let attempt = attempt();
     setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
@@ -347,13 +350,13 @@ async fn an_extension_that_a_quorum_denies_is_a_loss() {
     assert!(matches!(extension, Extension::Lost(_)), "{extension:?}");
 }
 
-/// The answers of a process that was held up lie in its sockets: a server that is not known to be silent
-/// is waited for (decide at quorum).
+/// In a process that was delayed, replies lie unread in its sockets. The ballot waits for a server
+/// that is not known to be silent (decide at quorum).
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_not_known_to_be_silent_is_waited_for() {
+async fn a_ballot_waits_for_nodes_that_are_not_known_to_be_silent() {
     let setup = Setup::new(3);
     setup.set(&[FROZEN; 3]);
-    setup.nodes.iter().for_each(|node| node.set_silence_is_known(false));
+    setup.nodes.iter().for_each(|node| node.set_reports_silence(false));
     let attempt = attempt();
     let thaw = async {
         sleep(NODE_TIMEOUT * 20).await;
@@ -363,12 +366,13 @@ async fn a_node_that_is_not_known_to_be_silent_is_waited_for() {
     granted.unwrap();
 }
 
-/// A silent node is counted as failed while the others are still waited for, and its late vote counts.
+/// A silent node counts as failed while the ballot waits for the others. Its vote still counts if
+/// it replies before the decision.
 #[tokio::test(start_paused = true)]
-async fn a_silent_node_that_answers_before_the_decision_has_its_vote() {
+async fn the_vote_of_a_silent_node_counts_if_it_replies_before_the_decision() {
     let setup = Setup::new(3);
     setup.set(&[FROZEN, FROZEN, UP]);
-    setup.nodes[1].set_silence_is_known(false);
+    setup.nodes[1].set_reports_silence(false);
     let attempt = attempt();
     let start = Instant::now();
     let thaw = async {
@@ -380,30 +384,30 @@ async fn a_silent_node_that_answers_before_the_decision_has_its_vote() {
     assert_eq!(start.elapsed(), NODE_TIMEOUT * 3);
 }
 
-/// A server that falls silent between two replies owes an answer without the node's knowledge. It is asked
-/// long before the limit is over.
+/// If a server falls silent between two replies, the node does not know that the server owes a
+/// reply. The ballot asks for the silence of the node long before the limit is over.
 #[tokio::test(start_paused = true)]
-async fn a_node_has_the_time_to_find_out_that_it_is_silent() {
+async fn a_node_has_the_time_to_find_out_that_its_server_is_silent() {
     let setup = Setup::new(3);
     setup.set(&[FROZEN; 3]);
-    setup.nodes.iter().for_each(|node| node.ask_when_looked_at());
+    setup.nodes.iter().for_each(|node| node.measure_silence_from_first_look());
     let start = Instant::now();
     let refusal = setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(matches!(refusal, Refusal::Unavailable(_)), "{refusal:?}");
     assert!(start.elapsed() < NODE_TIMEOUT * 3 / 2, "{:?}", start.elapsed());
 }
 
-/// Nothing is blamed on nodes that are not known to be silent: the lease was too short.
+/// The ballot blames no node that is not known to be silent: the lease was too short.
 #[tokio::test(start_paused = true)]
 async fn a_round_that_outlasts_its_lease_is_timed_out() {
     for (expire, is_known) in [(EXPIRE, false), (NODE_TIMEOUT / 2, true)] {
         let setup = Setup::new(3);
         setup.set(&[FROZEN; 3]);
-        setup.nodes.iter().for_each(|node| node.set_silence_is_known(is_known));
+        setup.nodes.iter().for_each(|node| node.set_reports_silence(is_known));
         let start = Instant::now();
         let refusal = setup.ballot.acquire(&attempt(), expire).await.unwrap_err();
         let Refusal::TimedOut { elapsed, votes } = refusal else { panic!("{refusal:?}") };
-        assert!(votes.iter().all(|(_, vote)| vote.is_none()), "no node is blamed: {votes}");
+        assert!(votes.iter().all(|(_, vote)| vote.is_none()), "a node is blamed: {votes}");
         assert_eq!(elapsed, start.elapsed());
         // Timers count in whole milliseconds.
         let left = validity::remaining(expire, elapsed);
@@ -411,14 +415,14 @@ async fn a_round_that_outlasts_its_lease_is_timed_out() {
     }
 }
 
-/// Notes what a ballot leaves behind.
+/// Records the work that a ballot hands to the background tasks.
 #[derive(Debug, Default)]
-struct Leftovers {
+struct RecordedCleanup {
     awaited: Mutex<Vec<FanOut>>,
     released: AtomicUsize,
 }
 
-impl Cleanup for Leftovers {
+impl Cleanup for RecordedCleanup {
     fn await_answers(&self, answers: FanOut) {
         self.awaited.lock().push(answers);
     }
@@ -430,16 +434,16 @@ impl Cleanup for Leftovers {
     }
 }
 
-/// The command of a reply that nobody can receive any more may never be sent: the node would not have
-/// the lock.
+/// If no task awaits a reply any more, its command may never be sent. The node would not have the
+/// lock.
 #[tokio::test(start_paused = true)]
-async fn the_late_answers_of_a_granted_round_are_awaited() {
+async fn the_late_replies_of_a_granted_round_are_awaited() {
     let mut setup = Setup::new(3);
-    let leftovers = Arc::new(Leftovers::default());
-    setup.ballot.cleanup = Arc::<Leftovers>::clone(&leftovers);
+    let recorded = Arc::new(RecordedCleanup::default());
+    setup.ballot.cleanup = Arc::<RecordedCleanup>::clone(&recorded);
     setup.set(&[UP, UP, FROZEN]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap();
-    let awaited = std::mem::take(&mut *leftovers.awaited.lock());
+    let awaited = std::mem::take(&mut *recorded.awaited.lock());
     assert_eq!(awaited.len(), 1);
     setup.set(&[UP; 3]);
     for answers in awaited {
@@ -447,5 +451,5 @@ async fn the_late_answers_of_a_granted_round_are_awaited() {
         answers.finish(|index, reply| votes.push((index, reply.vote))).await;
         assert_eq!(votes, [(2, Vote::Granted)]);
     }
-    assert_eq!(leftovers.released.load(Ordering::Relaxed), 0);
+    assert_eq!(recorded.released.load(Ordering::Relaxed), 0);
 }

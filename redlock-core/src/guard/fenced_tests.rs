@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::{Dialect, LockError, LockManager, LockManagerBuilder, MemoryNode, scope};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -15,7 +15,7 @@ async fn over(nodes: &[MemoryNode]) -> LockManager {
     nodes.connect().await.unwrap()
 }
 
-/// Over nodes that can be stopped.
+/// Returns a manager on nodes that the test controls, and the nodes.
 fn over_fakes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let fakes: Vec<_> = (0..count).map(|number| FakeNode::start(&number.to_string())).collect();
     let nodes = fakes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
@@ -23,10 +23,10 @@ fn over_fakes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
 }
 
 fn confirmations(node: &FakeNode) -> usize {
-    node.log().iter().filter(|question| matches!(question, Question::Confirm(..))).count()
+    node.log().iter().filter(|operation| matches!(operation, Operation::Confirm(..))).count()
 }
 
-/// Each turn of two processes with ten callers each, handed over or not.
+/// Two processes have ten callers each. Each turn is an acquisition or a hand-over.
 #[tokio::test]
 async fn every_turn_has_a_greater_number_than_the_one_before() {
     for (nodes, dialect) in [(1, Dialect::Plain), (3, Dialect::Plain), (1, Dialect::Redisson)] {
@@ -57,7 +57,7 @@ async fn every_turn_has_a_greater_number_than_the_one_before() {
     }
 }
 
-/// Each hand-over has its own number, and it is written down before it is given out.
+/// Each hand-over has its own number. The nodes confirm the number before the new holder gets it.
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_is_numbered_and_confirmed() {
     let (locks, nodes) = over_fakes(3);
@@ -69,12 +69,13 @@ async fn a_hand_over_is_numbered_and_confirmed() {
     let (next, released) = tokio::join!(next, first.release());
     released.unwrap();
     assert!(next.fencing_token() > token);
-    assert_eq!(next.fencing_token().holder(), token.holder(), "it was handed over");
+    assert_eq!(next.fencing_token().holder(), token.holder(), "the lock was handed over");
     assert_eq!(nodes[0].log().len(), acquired + 1);
     assert_eq!(confirmations(&nodes[0]), 2);
 }
 
-/// The waiter goes on waiting for what is left of its time, and the next one is not handed it too.
+/// The waiter goes on waiting for the rest of its wait time. The lost lock is not handed to the
+/// next waiter, either.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_lost_in_a_hand_over_is_acquired_anew() {
     let (locks, nodes) = over_fakes(3);
@@ -94,8 +95,9 @@ async fn a_lock_that_is_lost_in_a_hand_over_is_acquired_anew() {
         first.release().await
     };
     let ((), (), released) = tokio::join!(next(), next(), release);
-    assert!(released.is_ok(), "it was handed over");
-    // Those of the first, the hand-over that failed, the second and the one after it.
+    assert!(released.is_ok(), "the lock was handed over");
+    // The confirmations of the first holder, of the failed hand-over, of the second holder, and of
+    // the third.
     assert_eq!(confirmations(&nodes[0]), 4);
 }
 
@@ -121,7 +123,7 @@ async fn a_hand_over_that_no_quorum_confirms_fails() {
     assert!(locks.queues().is_empty());
 }
 
-/// Both wait in line, so both keep their places, and the nodes are soon back.
+/// Both waiters keep their places in the queue, because the outage is short.
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_that_is_not_confirmed_in_a_short_outage_keeps_its_place() {
     for mode in [Mode::Frozen, Mode::Down] {
@@ -152,16 +154,16 @@ async fn a_hand_over_that_is_not_confirmed_in_a_short_outage_keeps_its_place() {
     }
 }
 
-/// It has nothing that counts on from it.
+/// A lock without a number gives the next holder no number to continue from.
 #[tokio::test(start_paused = true)]
-async fn a_lock_without_a_number_is_not_handed_to_one_who_wants_it() {
+async fn a_lock_without_a_number_is_not_handed_to_a_waiter_that_needs_one() {
     let (locks, nodes) = over_fakes(1);
     let first = locks.lock("a").wait_time(WAIT).acquire().await.unwrap();
     let next = async { locks.lock("a").wait_time(WAIT).fenced().acquire().await.unwrap() };
     let (next, released) = tokio::join!(next, first.release());
     released.unwrap();
     assert_eq!(nodes[0].releases(), 1);
-    // The other way round it is: who does not ask for it need not have one.
+    // A fenced lock is handed over to a waiter that does not need a number.
     let (plain, released) = tokio::join!(locks.lock("a").wait_time(WAIT).acquire(), next.release());
     released.unwrap();
     assert_eq!(nodes[0].releases(), 1);
@@ -169,7 +171,7 @@ async fn a_lock_without_a_number_is_not_handed_to_one_who_wants_it() {
 }
 
 #[tokio::test]
-async fn extending_and_sharing_keep_the_number() {
+async fn an_extension_and_a_shared_lock_keep_the_number() {
     let locks = over(&[MemoryNode::new()]).await;
     scope(async {
         let guard = locks.lock("a").fenced().acquire().await.unwrap();
@@ -185,7 +187,7 @@ async fn extending_and_sharing_keep_the_number() {
     .await;
 }
 
-/// A number cannot be made up.
+/// The library cannot make up a number for a lock that was acquired without one.
 #[tokio::test]
 async fn a_lock_without_a_number_is_not_shared_as_a_fenced_one() {
     let node = MemoryNode::new();
@@ -201,7 +203,7 @@ async fn a_lock_without_a_number_is_not_shared_as_a_fenced_one() {
     .await;
 }
 
-/// As after a restart: the counter is gone, the time goes on.
+/// After a restart the counter is gone, but the number still grows with the time.
 #[tokio::test]
 async fn the_number_is_not_below_the_time() {
     let before = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();

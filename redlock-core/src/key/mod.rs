@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_is_taken_as_it_is() {
+    fn a_short_key_is_used_as_it_is() {
         assert_eq!(LockKey::new("order:42").unwrap().as_str(), "order:42");
         assert_eq!(LockKey::new("заказ:42").unwrap().as_str(), "заказ:42");
         assert_eq!(LockKey::new("x".repeat(200)).unwrap().as_str().len(), 200);
@@ -233,9 +233,9 @@ mod tests {
         assert_eq!(one, LockKey::new(format!("{}1", "я".repeat(600_000))).unwrap());
     }
 
-    /// By sending its head and its digest as the values of a short one.
+    /// An attacker might send the head and the digest of a shortened key as short values.
     #[test]
-    fn nobody_can_name_the_shortened_key_of_another() {
+    fn no_values_give_the_shortened_key_of_other_values() {
         for (template, before) in [("{a}#{b}", 0), ("{a}/{b}", 0), ("{{{a}#{b}", 1)] {
             let template = KeyTemplate::new(template).unwrap();
             let key = |a: &str, b: &str| template.render([("a", a), ("b", b)]).unwrap();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_name_the_part_and_what_there_is() {
+    fn errors_name_the_part_and_the_available_placeholders() {
         let error = KeyError::UnknownPlaceholder {
             name: "idd".into(),
             available: vec!["id".into(), "sku".into()],

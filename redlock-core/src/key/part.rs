@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decoding_gives_the_value_back() {
+    fn decoding_restores_the_value() {
         for value in ["a", ":", "%3A", "{x}", "a/b c", "日本", "\u{0}\n", "é", "a#b"] {
             let encoded = KeyPart(value).to_string();
             assert_eq!(percent_decode_str(&encoded).decode_utf8().unwrap(), value);

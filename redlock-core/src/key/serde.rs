@@ -27,14 +27,14 @@ mod tests {
         let text = serde_json::to_string(&key).unwrap();
         assert_eq!(text, "\"order:42\"");
         assert_eq!(serde_json::from_str::<LockKey>(&text).unwrap(), key);
-        // A key that was shortened stays as it is.
+        // A shortened key is not shortened again.
         let long = LockKey::new("x".repeat(300)).unwrap();
         let text = serde_json::to_string(&long).unwrap();
         assert_eq!(serde_json::from_str::<LockKey>(&text).unwrap(), long);
     }
 
     #[test]
-    fn a_text_that_is_no_key_is_an_error() {
+    fn an_invalid_key_is_an_error() {
         let error = serde_json::from_str::<LockKey>("\"\"").unwrap_err();
         assert!(error.to_string().starts_with("the lock key is empty"), "{error}");
     }

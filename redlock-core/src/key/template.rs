@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_put_in_and_encoded() {
+    fn values_are_inserted_and_encoded() {
         assert_eq!(render("order:{id}", &[("id", "42")]).unwrap(), "order:42");
         assert_eq!(render("{a}:{b}", &[("a", "x:y"), ("b", "{z}")]).unwrap(), "x%3Ay:%7Bz%7D");
         assert_eq!(render("plain", &[]).unwrap(), "plain");
@@ -345,9 +345,9 @@ mod tests {
         assert_eq!(render("ключ:{имя}", &[("имя", "а")]).unwrap(), "ключ:%D0%B0");
     }
 
-    /// One resource, one key: faults "Keys".
+    /// One resource, one key.
     #[test]
-    fn a_typed_placeholder_writes_one_form() {
+    fn a_typed_placeholder_writes_one_form_of_a_value() {
         for id in ["42", "042", "+42"] {
             assert_eq!(render("n:{id:u64}", &[("id", id)]).unwrap(), "n:42");
         }
@@ -381,7 +381,7 @@ mod tests {
         ] {
             wrong("n:{id:uuid}", value);
         }
-        // A hyphen, and nothing else, stands between the groups: otherwise two texts are one key.
+        // Only a hyphen may stand between the groups. Otherwise two texts would give one key.
         for index in [8, 13, 18, 23] {
             for other in ["x", "a", "0", "_", " ", "+", "–"] {
                 let mut value = "67e55044-10b1-426f-9247-bb680e5fe0c8".to_owned();

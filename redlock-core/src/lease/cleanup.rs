@@ -307,7 +307,7 @@ mod tests {
     use crate::clock::SystemClock;
     use crate::node::fake::FakeNode;
 
-    /// The connection has broken in the moment before, and not every part knows.
+    /// The connection has just broken, and not every part of the node has noticed.
     #[tokio::test]
     async fn a_release_that_fails_at_its_first_poll_is_repeated() {
         let cleanup_tasks = CleanupTasks::new(Arc::new(SystemClock), &Runtimes::new());

@@ -1,4 +1,4 @@
-//! What the nodes deny after the lock was handed on in this process, in paused time.
+//! Denials of the nodes that arrive after a hand-over in this process, in paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,36 +16,36 @@ use crate::node::Node;
 use crate::node::fake::{FakeNode, Mode};
 use crate::{ExtendError, LockManager, LockManagerBuilder, LockRequest};
 
-/// Slow enough that a hand-over comes between a question and its answer.
+/// Slow enough that a hand-over takes place between an operation and its reply.
 const SLOW: Mode = Mode::Up(Duration::from_millis(10));
 
 fn request(locks: &LockManager) -> LockRequest {
     locks.lock("a").expire(30 * SECOND).wait_time(60 * SECOND)
 }
 
-/// Restarted without their data.
+/// Removes the lock from the nodes, as a restart without their data does.
 fn forget(nodes: &[Arc<FakeNode>]) {
     for node in nodes {
         node.forget();
     }
 }
 
-/// Waits until what is spawned waits for an answer.
+/// Waits until the spawned tasks wait for replies.
 async fn settle() {
     for _ in 0..50 {
         yield_now().await;
     }
 }
 
-/// A manager in another process.
+/// Returns a manager on the same nodes in another process.
 fn another_over(nodes: &[Arc<FakeNode>]) -> LockManager {
     let nodes = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
     LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()))
 }
 
-/// The answer is to the question of the holder before, who holds nothing by then.
+/// The denial answers an extension of the previous holder, which holds nothing by then.
 #[tokio::test(start_paused = true)]
-async fn what_the_nodes_deny_to_the_former_holder_is_lost_for_the_present_one() {
+async fn a_denial_for_the_previous_holder_ends_the_lock_of_the_current_holder() {
     for hand_overs in 0..3 {
         let (locks, nodes) = manager(3);
         let mut held = request(&locks).acquire().await.unwrap();
@@ -65,20 +65,21 @@ async fn what_the_nodes_deny_to_the_former_holder_is_lost_for_the_present_one() 
         let denied = extend.await.unwrap();
         assert!(matches!(denied, Err(ExtendError::Lost { .. })), "{denied:?}");
         assert!(!held.is_valid(), "after {hand_overs} hand-overs");
-        lost.now_or_never().expect("the holder is told");
+        lost.now_or_never().expect("the holder is notified");
     }
 }
 
-/// The keeper's question as well as a holder's own.
+/// A denied renewal by the keeper has the same effect as a denied extension of the holder itself.
 #[tokio::test(start_paused = true)]
-async fn a_renewal_that_is_denied_to_the_former_holder_is_lost_for_the_present_one() {
+async fn a_denied_renewal_of_the_previous_holder_ends_the_lock_of_the_current_holder() {
     const LEASE: Duration = Duration::from_millis(240);
     let (locks, nodes) = manager(3);
     let request = || request(&locks).expire(LEASE).renew(true);
     let first = request().acquire().await.unwrap();
     let mut second = Box::pin(request().acquire());
     assert!(second.as_mut().now_or_never().is_none());
-    // So that enough of it is left to be handed over when the renewal is due, 72 to 80 ms from now.
+    // The renewal is due 72 to 80 ms from now. Thanks to this extension, enough of the lease is
+    // left for a hand-over by then.
     sleep(Duration::from_millis(50)).await;
     first.extend(LEASE).await.unwrap();
     forget(&nodes);
@@ -87,14 +88,16 @@ async fn a_renewal_that_is_denied_to_the_former_holder_is_lost_for_the_present_o
     first.release().await.unwrap();
     let second = second.now_or_never().expect("handed over").unwrap();
     assert!(second.is_valid());
-    // The answer to the second's own question, asked just now, comes later than that.
+    // The second holder's own extension was sent only after the hand-over, so its reply comes
+    // later.
     sleep(Duration::from_millis(30)).await;
     assert!(!second.is_valid());
 }
 
-/// It waits to be taken, or for its number: by then it is lost, and its caller goes on waiting.
+/// The denial arrives before the new holder takes the lock. The lock is lost, and the waiter goes
+/// on waiting.
 #[tokio::test(start_paused = true)]
-async fn what_the_nodes_deny_before_it_is_taken_is_not_taken() {
+async fn a_lock_that_is_denied_before_its_new_holder_takes_it_is_not_taken() {
     let (locks, nodes) = manager(3);
     let first = request(&locks).acquire().await.unwrap();
     let mut second = Box::pin(request(&locks).acquire());
@@ -109,14 +112,14 @@ async fn what_the_nodes_deny_before_it_is_taken_is_not_taken() {
     extend.await.unwrap().unwrap_err();
     let lost = other.lost();
     let second = second.await.unwrap();
-    assert!(lost.now_or_never().is_some(), "two at once");
+    assert!(lost.now_or_never().is_some(), "two holders");
     drop((other, second));
 }
 
-/// As it comes by itself: who took the lock over asks for the whole of its lease, and hands it on before
-/// the nodes have denied that.
+/// The lease of the second holder is extended by the hand-over itself. The second holder hands the
+/// lock over before the nodes have denied that extension.
 #[tokio::test(start_paused = true)]
-async fn what_is_denied_after_a_second_hand_over_is_lost_for_the_third() {
+async fn a_denial_after_a_second_hand_over_ends_the_lock_of_the_third_holder() {
     let (locks, nodes) = manager(3);
     let request = |expire| request(&locks).expire(expire);
     let first = request(8 * SECOND).acquire().await.unwrap();
@@ -133,12 +136,12 @@ async fn what_is_denied_after_a_second_hand_over_is_lost_for_the_third() {
     let third = third.now_or_never().expect("handed over").unwrap();
     let other = another_over(&nodes).lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     assert!(other.is_valid());
-    assert!(!third.is_valid(), "two at once, and the nodes have said so");
+    assert!(!third.is_valid(), "two holders, although the nodes have denied the extension");
 }
 
-/// In the moment between the end of a holding and the hand-over, which another thread may see.
+/// Another thread may receive the denial between the end of a hold and the hand-over.
 #[test]
-fn what_the_nodes_have_denied_is_not_handed_on() {
+fn a_denied_lock_is_not_handed_over() {
     for denied in [false, true] {
         let attempt = Arc::new(attempt("a"));
         let clock = FakeClock::default();

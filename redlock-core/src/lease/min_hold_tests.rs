@@ -1,4 +1,4 @@
-//! Locks that stay on the nodes although they are released, in paused time.
+//! Locks that stay on the nodes after their guard has ended, in paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::tests::{SECOND, manager};
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::{
     LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LockState, MemoryNode,
     scope,
@@ -17,10 +17,10 @@ use crate::{
 
 const LEASE: Duration = Duration::from_secs(30);
 const MIN_HOLD: Duration = Duration::from_secs(20);
-/// Short enough that a holder of so long hands its lock over.
+/// Short enough that enough of the lease is left for a hand-over.
 const BRIEFLY: Duration = Duration::from_millis(20);
 
-/// What lets a lock stay.
+/// The ways to let a lock stay after its guard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// The option `min_hold`.
@@ -33,7 +33,7 @@ enum Way {
 use Way::{Keep, KeepUntilExpiry, MinHold};
 
 impl Way {
-    /// Gives the manager's request for the lock.
+    /// Returns a request for the lock.
     fn request(self, locks: &LockManager) -> LockRequest {
         self.add_to(locks.lock("a").expire(LEASE))
     }
@@ -54,13 +54,13 @@ impl Way {
         }
     }
 
-    /// How long the lock stays from the acquisition on.
+    /// Returns how long the lock stays, counted from the acquisition.
     fn stays_for(self) -> Duration {
         if self == MinHold { MIN_HOLD } else { LEASE }
     }
 }
 
-/// Two managers on one node, as two copies of a service.
+/// Returns two managers on one node, like two copies of a service, and the node.
 fn two_processes() -> (LockManager, LockManager, MemoryNode) {
     let clock = Arc::new(RuntimeClock::new());
     let node = MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock));
@@ -70,7 +70,7 @@ fn two_processes() -> (LockManager, LockManager, MemoryNode) {
     (manager(), manager(), node)
 }
 
-/// `ShedLock`'s `lockAtLeastFor`. The lock is not handed over in its process either.
+/// Like `lockAtLeastFor` of `ShedLock`. The lock is not handed over in its own process, either.
 #[tokio::test(start_paused = true)]
 async fn a_lock_stays_for_its_time_however_its_guard_ends() {
     for (way, is_dropped, is_here) in [
@@ -105,9 +105,10 @@ async fn a_lock_stays_for_its_time_however_its_guard_ends() {
     }
 }
 
-/// At the end a renewed lease has more than the time that a `min_hold` was for.
+/// The `min_hold` is over when the guard ends. With the other two ways, the lock still stays for
+/// the rest of its last lease.
 #[tokio::test(start_paused = true)]
-async fn a_renewed_lock_stays_for_its_last_lease_or_is_released_after_its_min_hold() {
+async fn a_renewed_lock_stays_for_its_last_lease_or_until_its_min_hold_is_over() {
     for way in [MinHold, Keep, KeepUntilExpiry] {
         for is_dropped in [false, true] {
             let (locks, _, node) = two_processes();
@@ -127,9 +128,9 @@ async fn a_renewed_lock_stays_for_its_last_lease_or_is_released_after_its_min_ho
     }
 }
 
-/// The lock that it is handed has not its whole lease left.
+/// A lock that is handed over has only a part of its lease left.
 #[tokio::test(start_paused = true)]
-async fn a_request_for_a_lock_that_stays_takes_over_none() {
+async fn a_request_with_min_hold_or_keep_is_not_handed_a_lock() {
     for way in [MinHold, Keep] {
         let (locks, nodes) = manager(1);
         let first = locks.lock("a").expire(LEASE).try_acquire().await.unwrap();
@@ -138,13 +139,14 @@ async fn a_request_for_a_lock_that_stays_takes_over_none() {
         first.release().await.unwrap();
         second.await.unwrap().unwrap().release().await.unwrap();
         let log = nodes[0].log();
-        assert!(matches!(log[2], Question::Acquire(_, LEASE)), "{way:?}: {log:?}");
+        assert!(matches!(log[2], Operation::Acquire(_, LEASE)), "{way:?}: {log:?}");
     }
 }
 
-/// The middle one of three holders goes before the longer lease that it asked for has been sent.
+/// The second of three holders requests a longer lease. Its guard is dropped before the extension
+/// is sent.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_handed_over_and_kept_stays_no_longer_for_an_earlier_holder() {
+async fn a_kept_lock_does_not_stay_longer_because_of_an_earlier_holder() {
     let (locks, _, node) = two_processes();
     let request = |seconds| locks.lock("a").expire(seconds * SECOND).wait_time(LEASE);
     let first = request(8).try_acquire().await.unwrap();
@@ -158,7 +160,7 @@ async fn a_lock_that_is_handed_over_and_kept_stays_no_longer_for_an_earlier_hold
     assert_eq!(node.time_to_live("a"), Some(7 * SECOND));
 }
 
-/// The longest stay that one of the requests asks for counts. The lease is extended where it is too short.
+/// The longest stay of all requests counts. A lease that is too short is extended.
 #[tokio::test(start_paused = true)]
 async fn a_shared_lock_stays_for_the_longest_time_of_its_requests() {
     type Add = fn(LockRequest) -> LockRequest;
@@ -197,7 +199,7 @@ async fn a_shared_lock_stays_for_the_longest_time_of_its_requests() {
     }
 }
 
-/// Nothing is held for longer because of a request that was refused.
+/// A refused request does not make the lock stay longer.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_cannot_be_extended_for_a_request_is_not_shared_with_it() {
     for way in [MinHold, Keep] {
@@ -219,7 +221,7 @@ async fn a_lock_that_cannot_be_extended_for_a_request_is_not_shared_with_it() {
             let held = one().await.unwrap();
             fake.occupy(60 * SECOND);
             assert!(two().await.unwrap_err().is_contended(), "{way:?}");
-            assert!(!held.is_valid(), "the nodes have said so");
+            assert!(!held.is_valid(), "the nodes have denied the extension");
             drop(held);
             assert!(memory.is_empty(), "{way:?}");
         })
@@ -228,7 +230,7 @@ async fn a_lock_that_cannot_be_extended_for_a_request_is_not_shared_with_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_nodes_are_asked_once_for_a_lock_that_stays_until_its_lease_is_over() {
+async fn a_lock_that_stays_for_its_lease_costs_each_node_one_operation() {
     for way in [Keep, KeepUntilExpiry] {
         for is_dropped in [false, true] {
             let (locks, nodes) = manager(3);
@@ -240,10 +242,10 @@ async fn the_nodes_are_asked_once_for_a_lock_that_stays_until_its_lease_is_over(
     }
 }
 
-/// One of two guards of a scope lets the lock stay. Until the other one goes, it is held: one node after the
-/// other is restarted without its data, and gets it again. Afterwards it stays as it is.
+/// One of two guards of a scope lets the lock stay. While the other guard lives, the lock is held:
+/// a node that restarts without its data gets the lock again. After the last guard, no node does.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_to_be_kept_is_set_again_on_a_node_only_while_it_is_held() {
+async fn a_kept_lock_is_set_again_on_a_node_only_while_it_is_held() {
     for way in [Keep, KeepUntilExpiry] {
         let (locks, nodes) = manager(3);
         scope(async {
@@ -255,7 +257,7 @@ async fn a_lock_that_is_to_be_kept_is_set_again_on_a_node_only_while_it_is_held(
                 sleep(60 * SECOND).await;
                 assert!(node.is_held() && held.is_valid(), "{way:?}");
             }
-            // The node answers the extension after the holder has gone.
+            // The node replies to the extension after the last guard was dropped.
             nodes[2].forget();
             nodes[2].set(Mode::Up(Duration::from_millis(5)));
             held.extend(LEASE).await.unwrap();
@@ -269,9 +271,10 @@ async fn a_lock_that_is_to_be_kept_is_set_again_on_a_node_only_while_it_is_held(
     }
 }
 
-/// The guard that asked for that may have gone; another guard of the same scope still shares the lock.
+/// The guard with `keep_until_expiry` may be gone while another guard of the scope still shares the
+/// lock.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_leaves_what_is_to_stay() {
+async fn a_shutdown_does_not_release_a_lock_that_is_to_stay() {
     for way in [MinHold, Keep, KeepUntilExpiry] {
         let (locks, _, node) = two_processes();
         scope(async {
@@ -282,7 +285,7 @@ async fn a_shutdown_leaves_what_is_to_stay() {
             }
             sleep(2 * SECOND).await;
             locks.shutdown().await;
-            assert!(!shared.is_valid(), "nothing is held any more");
+            assert!(!shared.is_valid(), "the shutdown has ended the hold");
             drop(shared);
             assert_eq!(
                 node.time_to_live("a"),
@@ -294,9 +297,9 @@ async fn a_shutdown_leaves_what_is_to_stay() {
     }
 }
 
-/// Abandoned attempts leave nothing behind.
+/// An abandoned attempt leaves nothing behind.
 #[tokio::test(start_paused = true)]
-async fn an_acquisition_that_a_shutdown_overtakes_does_not_stay() {
+async fn an_acquisition_that_completes_during_a_shutdown_does_not_stay() {
     for way in [MinHold, Keep] {
         let memory = MemoryNode::with_clock(Arc::new(RuntimeClock::new()));
         let slow = FakeNode::start("slow");

@@ -1,4 +1,4 @@
-//! Renewals, extensions and releases while nodes are away or slow, in paused time.
+//! Renewals, extensions and releases while nodes are down or slow, in paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,17 +10,17 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::tests::{SECOND, UP, manager, set};
 use crate::clock::fake::FakeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::{ExtendError, LockManagerBuilder};
 
 fn extensions(node: &FakeNode) -> usize {
-    node.log().iter().filter(|question| matches!(question, Question::Extend(..))).count()
+    node.log().iter().filter(|operation| matches!(operation, Operation::Extend(..))).count()
 }
 
-/// Each lock has one renewal at a time. If every failed renewal left another one behind, a manager with
-/// many locks would flood the nodes that are left.
+/// Each lock has one renewal at a time. If each failed renewal started another one, a manager with
+/// many locks would flood the remaining nodes.
 #[tokio::test(start_paused = true)]
-async fn renewals_do_not_multiply_while_a_quorum_is_away() {
+async fn renewals_do_not_multiply_while_a_quorum_is_down() {
     let (locks, nodes) = manager(3);
     let guard = locks.lock("a").expire(60 * SECOND).renew(true).try_acquire().await.unwrap();
     set(&nodes, &[UP, Mode::Down, Mode::Down]);
@@ -35,10 +35,10 @@ async fn renewals_do_not_multiply_while_a_quorum_is_away() {
     assert!(renewals <= 5, "{renewals} extensions in 50 s after the outage");
 }
 
-/// Two of three nodes are restarted without their data, one after the other. Each gets the lock again, and
-/// later they are the majority that numbers the next holder.
+/// Two of three nodes restart without their data, one after the other. Each gets the lock again.
+/// Later, these two are the quorum that numbers the next holder.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_gets_a_fenced_lock_again_counts_on_from_its_number() {
+async fn a_node_that_gets_a_fenced_lock_again_continues_from_its_number() {
     let (locks, nodes) = manager(3);
     for node in &nodes {
         node.set_counter(41);
@@ -61,9 +61,9 @@ async fn a_node_that_gets_a_fenced_lock_again_counts_on_from_its_number() {
     assert!(second > first, "{second:?} after {first:?}");
 }
 
-/// Over the minutes of an outage the pauses between the attempts grow, but not for ever.
+/// During an outage of minutes the pauses between the attempts grow, but only up to a limit.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_failed_to_release_for_minutes_is_asked_within_seconds_of_its_return() {
+async fn a_release_that_failed_for_minutes_is_repeated_within_seconds_after_the_outage() {
     let (locks, nodes) = manager(1);
     let guard = locks.lock("a").expire(1000 * SECOND).try_acquire().await.unwrap();
     set(&nodes, &[Mode::Broken]);
@@ -78,8 +78,8 @@ async fn a_node_that_failed_to_release_for_minutes_is_asked_within_seconds_of_it
     }
 }
 
-/// A shutdown that has waited long enough leaves the lock to run out. Its process may go on, as in a test
-/// with several managers, and nothing goes on asking in the background.
+/// A shutdown that gives up on a release leaves the lock to its lease. The process may go on, as in
+/// a test with several managers, and no background task may repeat the release.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_a_shutdown_abandoned_is_not_repeated() {
     let (locks, nodes) = manager(1);
@@ -93,8 +93,9 @@ async fn a_release_that_a_shutdown_abandoned_is_not_repeated() {
     assert!(nodes[0].is_held());
 }
 
-/// A slow node begins the lease when the question arrives, up to the decision of the ballot. For so much
-/// longer it holds the lock, and for so long a failed release is repeated.
+/// On a slow node the lease begins late: when the node executes the acquisition, at the latest when
+/// the ballot decides. The node holds the lock for that much longer, and a failed release is
+/// repeated until then.
 #[tokio::test(start_paused = true)]
 async fn a_release_is_repeated_until_the_lease_of_a_slow_node_has_run_out() {
     let millis = Duration::from_millis;
@@ -106,7 +107,7 @@ async fn a_release_is_repeated_until_the_lease_of_a_slow_node_has_run_out() {
     sleep(millis(50)).await;
     set(&nodes, &[Mode::Broken]);
     drop(guard);
-    // The lease as the holder counts it is over, that of the node lasts until 140 ms.
+    // The lease is over for the holder. On the node it lasts until 140 ms.
     sleep_until(begun + millis(101)).await;
     set(&nodes, &[UP]);
     assert!(nodes[0].is_held());
@@ -114,8 +115,8 @@ async fn a_release_is_repeated_until_the_lease_of_a_slow_node_has_run_out() {
     assert!(!nodes[0].is_held());
 }
 
-/// The machine sleeps while an extension is under way: no timer of this process has noticed that the
-/// lease is over, and another process may hold the lock.
+/// The machine is suspended while an extension is pending. No timer of this process has noticed
+/// that the lease is over, and another process may hold the lock.
 #[tokio::test(start_paused = true)]
 async fn an_extension_that_is_confirmed_after_a_suspension_past_the_lease_is_lost() {
     let clock = FakeClock::default();
@@ -134,5 +135,5 @@ async fn an_extension_that_is_confirmed_after_a_suspension_past_the_lease_is_los
     let extended = extension.await.unwrap();
     assert!(matches!(extended, Err(ExtendError::Lost { .. })), "{extended:?}");
     assert!(!guard.is_valid());
-    guard.lost().now_or_never().expect("the loss is seen at once");
+    guard.lost().now_or_never().expect("`lost` resolves at once");
 }

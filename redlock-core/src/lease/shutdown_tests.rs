@@ -1,4 +1,4 @@
-//! What a shutdown ends and waits for, in paused time.
+//! The releases of a shutdown, and the time for which it waits, in paused time.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use crate::node::fake::Mode;
 const SLOW: Mode = Mode::Up(Duration::from_millis(20));
 
 #[tokio::test(start_paused = true)]
-async fn an_acquisition_that_a_shutdown_overtakes_is_given_back() {
+async fn an_acquisition_that_completes_during_a_shutdown_is_released() {
     let (locks, nodes) = manager(3);
     set(&nodes, &[Mode::Up(Duration::from_millis(10)); 3]);
     let acquiring = locks.lock("a").try_acquire();
@@ -24,33 +24,34 @@ async fn an_acquisition_that_a_shutdown_overtakes_is_given_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_releases_what_is_held_and_refuses_what_comes() {
+async fn a_shutdown_releases_held_locks_and_refuses_new_requests() {
     let (locks, nodes) = manager(3);
     let renewed = locks.lock("a").try_acquire().await.unwrap();
     let lost = renewed.lost();
     locks.clone().shutdown().await;
     assert!(nodes.iter().all(|node| !node.is_held()));
     assert!(!renewed.is_valid());
-    lost.now_or_never().expect("its holder is told");
+    lost.now_or_never().expect("the holder is notified");
     assert!(matches!(locks.lock("b").try_acquire().await, Err(LockError::ShutDown)));
     drop(renewed);
     locks.shutdown().await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_wait_for_ever() {
+async fn a_shutdown_does_not_wait_forever() {
     let (locks, nodes) = manager(3);
     let guard = locks.lock("a").try_acquire().await.unwrap();
     set(&nodes, &[UP, Mode::Down, Mode::Frozen]);
     drop(guard);
     let start = Instant::now();
     locks.shutdown().await;
-    assert_eq!(start.elapsed(), SECOND, "the connect timeout");
+    assert_eq!(start.elapsed(), SECOND, "the shutdown waits for the connect timeout");
 }
 
-/// However the guard ends, and whether the nodes confirm it at once or have to be asked again.
+/// The guard is dropped or released, and the nodes confirm the release at once or only when it is
+/// repeated.
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_waits_for_a_release_that_is_under_way() {
+async fn a_shutdown_waits_for_a_pending_release() {
     for (dropped, others) in
         [(true, SLOW), (false, SLOW), (true, Mode::Broken), (false, Mode::Broken)]
     {

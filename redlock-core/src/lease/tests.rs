@@ -1,4 +1,4 @@
-//! Holding, renewing, losing and giving back, in paused time.
+//! Holding, renewing, losing and releasing locks, in paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::{ExtendError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -25,7 +25,7 @@ pub(super) fn set(nodes: &[Arc<FakeNode>], modes: &[Mode]) {
 }
 
 fn extensions(node: &FakeNode) -> usize {
-    node.log().iter().filter(|question| matches!(question, Question::Extend(..))).count()
+    node.log().iter().filter(|operation| matches!(operation, Operation::Extend(..))).count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -35,7 +35,8 @@ async fn a_renewed_lock_outlives_its_lease_and_ends_with_its_guard() {
     sleep(60 * SECOND).await;
     assert!(guard.is_valid());
     assert!(nodes.iter().all(|node| node.is_held()));
-    // Every third of the lease: 60 in 60 s, a tenth more for the jitter.
+    // One renewal for each third of the lease: 60 in 60 s, and up to a tenth more because of the
+    // jitter.
     let renewals = extensions(&nodes[0]);
     assert!((60..=67).contains(&renewals), "{renewals}");
 
@@ -49,7 +50,7 @@ async fn a_renewed_lock_outlives_its_lease_and_ends_with_its_guard() {
 async fn the_default_lease_is_30_s_renewed_and_an_explicit_one_is_not() {
     let (locks, nodes) = manager(1);
     let default = locks.lock("a").try_acquire().await.unwrap();
-    let Question::Acquire(_, expire) = nodes[0].log()[0].clone() else { panic!() };
+    let Operation::Acquire(_, expire) = nodes[0].log()[0].clone() else { panic!() };
     assert_eq!(expire, 30 * SECOND);
     sleep(11 * SECOND).await;
     assert_eq!(extensions(&nodes[0]), 1);
@@ -61,7 +62,7 @@ async fn the_default_lease_is_30_s_renewed_and_an_explicit_one_is_not() {
     assert!(!explicit.is_valid());
 }
 
-/// Invariant 8.
+/// Loss is never silent.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_runs_out_is_lost_at_the_end_of_its_validity() {
     let (locks, _nodes) = manager(3);
@@ -69,16 +70,17 @@ async fn a_lock_that_runs_out_is_lost_at_the_end_of_its_validity() {
     let guard = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
     let (one, two) = (guard.lost(), guard.lost());
     tokio::join!(one, two);
-    // 1 % of the lease and 2 ms before the servers let go.
+    // The validity ends before the lease on the servers, by 1 % of the lease and 2 ms.
     let elapsed = start.elapsed();
     assert!((4948..=4950).contains(&elapsed.as_millis()), "{elapsed:?}");
     assert!(!guard.is_valid());
     assert_eq!(guard.remaining(), Duration::ZERO);
-    guard.lost().now_or_never().expect("a later listener sees it too");
+    guard.lost().now_or_never().expect("a later call of `lost` resolves too");
     assert!(matches!(guard.extend(SECOND).await, Err(ExtendError::Lost { .. })));
 }
 
-/// Invariant 7; Redisson only logs it, a peer gives up after one bad round.
+/// A failed extension is not a release. Redisson only logs the failure; another library gives up
+/// after one failed round.
 #[tokio::test(start_paused = true)]
 async fn a_renewal_that_fails_is_repeated_while_validity_is_left() {
     let (locks, nodes) = manager(3);
@@ -102,7 +104,7 @@ async fn a_lock_that_cannot_be_renewed_in_time_is_lost() {
     assert!(start.elapsed() < 3 * SECOND, "{:?}", start.elapsed());
     set(&nodes, &[UP; 3]);
     sleep(SECOND).await;
-    assert!(!guard.is_valid(), "what is lost stays lost");
+    assert!(!guard.is_valid(), "a lost lock stays lost");
 }
 
 #[tokio::test(start_paused = true)]
@@ -115,7 +117,7 @@ async fn a_lock_that_a_quorum_forgot_is_lost_at_the_next_renewal() {
     assert!(start.elapsed() <= 10 * SECOND, "{:?}", start.elapsed());
     drop(guard);
     locks.shutdown().await;
-    assert!(!nodes[2].is_held(), "the rest of a lost lock is removed");
+    assert!(!nodes[2].is_held(), "the lost lock is removed from the remaining node");
 }
 
 #[tokio::test(start_paused = true)]
@@ -134,9 +136,9 @@ async fn an_extension_lengthens_and_never_shortens() {
     assert!(matches!(guard.release().await, Err(ReleaseError::Expired { .. })));
 }
 
-/// The holder may have been told that the lock is lost: it stays so.
+/// The holder may already know of the loss, so the lock stays lost.
 #[tokio::test(start_paused = true)]
-async fn an_extension_that_is_confirmed_too_late_brings_nothing_back() {
+async fn an_extension_that_is_confirmed_too_late_does_not_restore_the_lock() {
     let (locks, nodes) = manager(3);
     let guard = locks.lock("a").expire(3 * SECOND).try_acquire().await.unwrap();
     sleep(Duration::from_millis(2950)).await;
@@ -188,9 +190,10 @@ async fn a_node_that_forgot_the_lock_gets_it_again_while_the_quorum_stands() {
     assert!(nodes.iter().all(|node| !node.is_held()));
 }
 
-/// What a node says so late concerns a lease that is almost over.
+/// A node may deny an extension when more than a third of the lease is over. By then it is not
+/// worth setting the lock again on this node.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_says_late_that_it_forgot_the_lock_does_not_get_it_again() {
+async fn a_node_that_denies_an_extension_late_does_not_get_the_lock_again() {
     for (late, again) in [(Duration::from_millis(900), true), (Duration::from_millis(1100), false)]
     {
         let (locks, nodes) = manager(3);
@@ -206,7 +209,7 @@ async fn a_node_that_says_late_that_it_forgot_the_lock_does_not_get_it_again() {
     }
 }
 
-/// The whole lock is never made anew from nothing.
+/// Single nodes get a lock again, but a lock that a quorum has forgotten is lost.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_a_quorum_forgot_is_not_set_again() {
     let (locks, nodes) = manager(3);
@@ -217,7 +220,7 @@ async fn a_lock_that_a_quorum_forgot_is_not_set_again() {
     assert!(!nodes[0].is_held() && !nodes[1].is_held());
 }
 
-/// The release overtakes the setting again.
+/// The release is called while the lock is being set again on a node.
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_released_is_not_set_again() {
     let (locks, nodes) = manager(3);
@@ -225,17 +228,17 @@ async fn a_lock_that_is_released_is_not_set_again() {
     nodes[2].forget();
     nodes[2].set(Mode::Up(Duration::from_millis(5)));
     guard.extend(30 * SECOND).await.unwrap();
-    // The node has said that it forgot, and is busy with setting it again.
+    // The node has denied the extension, and is setting the lock again.
     sleep(Duration::from_millis(7)).await;
     guard.release().await.unwrap();
     sleep(SECOND).await;
     assert!(nodes.iter().all(|node| !node.is_held()));
     let log = nodes[2].log();
-    assert!(matches!(log.last(), Some(Question::Release(_))), "{log:?}");
+    assert!(matches!(log.last(), Some(Operation::Release(_))), "{log:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn renewal_ends_at_its_bound() {
+async fn a_renewal_ends_at_max_hold() {
     let (locks, _nodes) = manager(3);
     let start = Instant::now();
     let request = locks.lock("a").expire(3 * SECOND).renew(true).max_hold(20 * SECOND);
@@ -247,9 +250,10 @@ async fn renewal_ends_at_its_bound() {
     assert!((20 * SECOND..=23 * SECOND).contains(&held), "{held:?}");
 }
 
-/// A process that was stopped for longer than its lease finds out by the clock, not by a flag.
+/// A process that was suspended for longer than its lease notices the loss by the clock, not by a
+/// flag.
 #[tokio::test]
-async fn the_time_asleep_counts_against_the_lease() {
+async fn the_time_of_a_suspension_counts_against_the_lease() {
     let clock = FakeClock::default();
     let node = MemoryNode::new();
     let locks = LockManagerBuilder::over(vec![Arc::new(node)], Arc::new(clock.clone()));
@@ -260,9 +264,9 @@ async fn the_time_asleep_counts_against_the_lease() {
     guard.lost().now_or_never().expect("lost without waiting for a timer");
 }
 
-/// The timers of the runtime stand still meanwhile.
+/// The timers of the runtime do not advance during a suspension.
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_the_loss_looks_at_the_clock_now_and_then() {
+async fn lost_checks_the_clock_periodically() {
     let clock = FakeClock::default();
     let nodes = vec![Arc::new(MemoryNode::new()) as _];
     let locks = LockManagerBuilder::over(nodes, Arc::new(clock.clone()));
@@ -284,9 +288,9 @@ async fn a_lock_that_is_released_is_not_lost() {
     assert!(matches!(lease.extend(SECOND).await, Err(ExtendError::Lost { .. })));
 }
 
-/// Invariant 9.
+/// Dropping is always safe.
 #[tokio::test(start_paused = true)]
-async fn a_release_that_is_dropped_goes_on() {
+async fn a_dropped_release_continues_in_the_background() {
     let (locks, nodes) = manager(3);
     set(&nodes, &[Mode::Up(Duration::from_millis(5)); 3]);
     let guard = locks.lock("a").try_acquire().await.unwrap();
@@ -297,7 +301,7 @@ async fn a_release_that_is_dropped_goes_on() {
     assert!(nodes.iter().all(|node| !node.is_held()));
 }
 
-/// The connection has broken, and nobody has noticed yet.
+/// The connection has broken, but the node is not known to be down yet.
 #[tokio::test(start_paused = true)]
 async fn a_release_that_fails_at_once_is_repeated() {
     let (locks, nodes) = manager(3);
@@ -311,7 +315,7 @@ async fn a_release_that_fails_at_once_is_repeated() {
     assert!(nodes.iter().all(|node| !node.is_held()));
 }
 
-/// Invariant 9.
+/// Dropping is always safe.
 #[test]
 fn a_guard_may_be_dropped_outside_of_a_runtime() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -330,9 +334,10 @@ fn a_guard_may_be_dropped_outside_of_a_runtime() {
     assert!(node.is_empty(), "a node in memory needs no runtime");
 }
 
-/// The task that renewed in a runtime that nobody drives any more must not take the wake-up.
+/// The renewal task of the first runtime, which no thread drives any more, must not consume the
+/// wake-up.
 #[test]
-fn a_lock_that_is_acquired_after_the_work_has_moved_is_renewed() {
+fn a_lock_that_is_acquired_after_a_move_to_another_runtime_is_renewed() {
     const LEASE: Duration = Duration::from_secs(2);
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let (first, second) = (runtime(), runtime());
@@ -340,7 +345,7 @@ fn a_lock_that_is_acquired_after_the_work_has_moved_is_renewed() {
     let manager = || LockManager::builder().memory_node(&node).connect();
     let locks = first.block_on(async {
         let locks = manager().await.unwrap();
-        // Until the task waits for a first lock.
+        // The renewal task runs until it waits for a first lock.
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
@@ -359,9 +364,9 @@ fn a_lock_that_is_acquired_after_the_work_has_moved_is_renewed() {
     });
 }
 
-/// A node that is down was not asked, and has nothing to release.
+/// A node that is down was not asked for the lock, so there is nothing to release.
 #[tokio::test(start_paused = true)]
-async fn a_node_that_is_down_leaves_no_work_behind() {
+async fn a_node_that_is_down_leaves_no_release_pending() {
     let (locks, nodes) = manager(3);
     set(&nodes, &[UP, UP, Mode::Down]);
     for _ in 0..10 {
@@ -374,11 +379,11 @@ async fn a_node_that_is_down_leaves_no_work_behind() {
     }
     let start = Instant::now();
     locks.shutdown().await;
-    assert_eq!(start.elapsed(), Duration::ZERO, "releases are still under way");
+    assert_eq!(start.elapsed(), Duration::ZERO, "releases are still pending");
 }
 
 #[tokio::test(start_paused = true)]
-async fn many_renewals_are_spread() {
+async fn the_renewals_of_many_locks_are_spread_over_time() {
     let (locks, nodes) = manager(1);
     let mut guards = Vec::new();
     for number in 0..200 {
@@ -392,7 +397,8 @@ async fn many_renewals_are_spread() {
     assert!((30..170).contains(&half), "{half} of 200 renewed after 9.4 s");
 }
 
-/// As long as the extended lease lasts on the nodes, not only the first.
+/// A failed release is repeated until the extended lease ends on the nodes, not only until the
+/// first lease ends.
 #[tokio::test(start_paused = true)]
 async fn the_release_of_an_extended_lease_is_repeated() {
     for renewed in [true, false] {

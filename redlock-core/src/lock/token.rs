@@ -102,7 +102,7 @@ mod tests {
         u128::from_str_radix(&hex, 16).unwrap()
     }
 
-    /// All bits but the version and the variant of a UUID.
+    /// Returns all bits except the version and the variant of a UUID.
     fn random_bits(dialect: Dialect) -> impl Iterator<Item = u32> {
         let fixed: u128 = match dialect {
             Dialect::Plain => 0,
@@ -111,8 +111,8 @@ mod tests {
         (0..128).filter(move |bit| (fixed >> bit) & 1 == 0)
     }
 
-    /// Who can guess a token can release the lock: each bit of it, and each change of a bit from one
-    /// token to the next, is set as often as not.
+    /// A caller that guesses a token can release the lock. So each bit of a token is set as often
+    /// as not, and so is each change of a bit from one token to the next.
     #[test]
     fn each_bit_of_a_token_is_random() {
         const TOKENS: u32 = 10_000;
@@ -123,23 +123,24 @@ mod tests {
             for bit in random_bits(dialect) {
                 for values in [&tokens, &changes] {
                     let set = values.iter().filter(|value| (*value >> bit) & 1 == 1).count();
-                    // Ten standard deviations away from the half.
+                    // Ten standard deviations from the mean.
                     assert!((4500..=5500).contains(&set), "bit {bit}: {set} times of {TOKENS}");
                 }
             }
         }
     }
 
-    /// Of 32 random bits, however they are spread, 300,000 tokens would have about ten repetitions.
+    /// With only 32 random bits, wherever they are, 300,000 tokens would have about ten
+    /// repetitions.
     #[test]
     fn no_token_of_many_is_repeated() {
         let tokens: HashSet<u128> = (0..300_000).map(|_| bits(Dialect::Plain)).collect();
         assert_eq!(tokens.len(), 300_000);
     }
 
-    /// Invariant 3, a fresh token for every attempt.
+    /// A fresh token for every attempt.
     #[test]
-    fn no_two_are_the_same() {
+    fn no_two_tokens_are_the_same() {
         for dialect in [Dialect::Plain, Dialect::Redisson] {
             assert_ne!(Token::random(dialect).as_str(), Token::random(dialect).as_str());
         }

@@ -205,7 +205,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn nodes_in_memory_and_of_other_kinds_vote_together() {
+    async fn memory_nodes_and_custom_nodes_vote_together() {
         let [first, second, third] = [(); 3].map(|()| MemoryNode::new());
         let builder = LockManager::builder().memory_node(&first).node(second.clone());
         let locks = builder.memory_node(&third).connect().await.unwrap();

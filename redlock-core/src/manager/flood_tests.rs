@@ -1,4 +1,4 @@
-//! What a flood of keys and callers leaves in this process.
+//! A flood of keys and callers leaves nothing in the memory of the process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::{LockError, LockManager, MemoryNode, scope};
 const LONG: Duration = Duration::from_secs(300);
 
 impl LockManager {
-    fn remembers_nothing(&self) -> bool {
+    fn has_no_entries(&self) -> bool {
         self.context.queues.is_empty() && self.context.keeper.all().is_empty()
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_flood_leaves_no_entry_anywhere() {
+async fn a_flood_of_keys_and_callers_leaves_no_entry() {
     let node = MemoryNode::new();
     let connect = async || {
         let builder = LockManager::builder().memory_node(&node).max_waiters(3);
@@ -24,10 +24,7 @@ async fn a_flood_leaves_no_entry_anywhere() {
     };
     let (locks, other) = (connect().await, connect().await);
     let is_clean = || {
-        node.is_empty()
-            && node.listeners() == 0
-            && locks.remembers_nothing()
-            && other.remembers_nothing()
+        node.is_empty() && node.listeners() == 0 && locks.has_no_entries() && other.has_no_entries()
     };
     let request = |number: usize| locks.lock(format!("key:{number}")).expire(LONG).renew(true);
 
@@ -43,7 +40,7 @@ async fn a_flood_leaves_no_entry_anywhere() {
     drop(guards);
     assert!(is_clean());
 
-    // Behind another process, and in a scope.
+    // The same keys, held by another process, and waiters in scopes.
     let guards = join_all((0..2000).map(|number| other.lock(format!("key:{number}")).acquire()));
     let guards = guards.await;
     let waiters: Vec<_> = (0..2000)
@@ -64,5 +61,5 @@ async fn a_flood_leaves_no_entry_anywhere() {
         assert_eq!(waiter.await.is_ok_and(|held| held.unwrap()), number % 2 == 1);
     }
     assert!(is_clean());
-    assert_eq!(Arc::strong_count(&locks.context), 1, "a request or guard is still somewhere");
+    assert_eq!(Arc::strong_count(&locks.context), 1, "a request or guard is left");
 }

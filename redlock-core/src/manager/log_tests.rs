@@ -1,4 +1,4 @@
-//! How many lines a manager writes into the log, in paused time.
+//! The number of lines that a manager writes into the log, in paused time.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ async fn thousands_of_locks_that_are_lost_at_once_share_a_warning() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn leases_that_are_not_extended_after_a_hand_over_share_a_warning() {
+async fn failed_extensions_after_hand_overs_share_a_warning() {
     const TURNS: usize = 10;
     let logs = Logs::collect();
     let node = FakeNode::start("node");

@@ -1,4 +1,4 @@
-//! Nodes of a service's own, as a manager uses them.
+//! Custom nodes that a service brings along, as a manager uses them.
 
 use std::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::node::{Node, NodeStatus};
 
 const SOON: Duration = Duration::from_secs(10);
 
-/// Without the order the release comes first, and the lock stays until its lease runs out.
+/// If the release did not wait, the node could execute it first, and the lock would stay for its
+/// lease.
 #[tokio::test]
 async fn a_release_waits_for_the_acquisition_on_a_node_that_does_not_keep_the_order() {
     let (node, mut sent) = DeferringNode::new();
@@ -32,7 +33,7 @@ async fn a_release_waits_for_the_acquisition_on_a_node_that_does_not_keep_the_or
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_node_that_never_decides_whether_it_is_up_does_not_hold_up_a_start_for_ever() {
+async fn a_node_that_never_decides_whether_it_is_up_does_not_delay_a_start_forever() {
     let (node, _sent) = DeferringNode::new();
     node.status.send(NodeStatus::Connecting);
     let connect = LockManager::builder().node(node).connect();
@@ -44,7 +45,7 @@ async fn a_node_that_never_decides_whether_it_is_up_does_not_hold_up_a_start_for
 }
 
 #[tokio::test]
-async fn an_ordered_node_is_sent_operations_as_they_come() {
+async fn an_ordered_node_is_sent_operations_without_delay() {
     let (mut node, mut sent) = DeferringNode::new();
     node.capabilities.ordered = true;
     let locks = LockManager::builder().node(node).connect().await.unwrap();
@@ -94,7 +95,7 @@ async fn a_lease_that_a_node_does_not_grant_is_an_invalid_option() {
     sent.try_recv().unwrap_err();
 }
 
-/// The range of a manager is what its nodes have in common.
+/// A manager grants the leases that all of its nodes grant.
 #[tokio::test]
 async fn connect_refuses_a_default_lease_that_a_node_does_not_grant() {
     let [short, long, longer] = [1, 5, 6].map(Duration::from_secs);
@@ -115,9 +116,10 @@ async fn connect_refuses_a_default_lease_that_a_node_does_not_grant() {
     }
 }
 
-/// Without the order the extension prolongs a lock that was released, and stays for its `min_hold`.
+/// If the release did not wait, the node could execute the extension afterwards, and prolong a lock
+/// that stays for its `min_hold`.
 #[tokio::test]
-async fn a_release_waits_for_an_extension_whose_caller_has_gone() {
+async fn a_release_waits_for_an_extension_that_was_dropped() {
     let [min_hold, long] = [60, 300].map(Duration::from_secs);
     let (node, mut sent) = DeferringNode::new();
     let store = node.store.clone();

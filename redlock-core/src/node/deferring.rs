@@ -1,4 +1,4 @@
-//! A node whose store executes an operation when the test says so.
+//! A node whose store executes each operation when the test calls `execute`.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::lock::LockSpec;
 
-/// A node whose store executes an operation when the test says so, in any order.
+/// A node whose store executes operations when the test calls [`Sent::execute`], in any order.
 #[derive(Debug)]
 pub(crate) struct DeferringNode {
     pub(crate) store: MemoryNode,
@@ -30,7 +30,7 @@ pub(crate) struct Sent {
 }
 
 impl DeferringNode {
-    /// A node that does not keep the order, and the operations that are sent to its store.
+    /// Returns a node that does not keep the order, and the operations that are sent to its store.
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Sent>) {
         let (sent, operations) = mpsc::unbounded_channel();
         let capabilities = Capabilities { ordered: false, ..Capabilities::default() };
@@ -47,7 +47,7 @@ impl Sent {
     /// Executes the operation, and replies.
     pub(crate) fn execute(self) {
         let reply = self.store.call(self.op).now_or_never().unwrap();
-        // Executed even if the future of the reply was dropped.
+        // The store executes the operation even if the reply future was dropped.
         let _ = self.reply.send(reply);
     }
 }

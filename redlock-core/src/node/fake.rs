@@ -1,4 +1,4 @@
-//! A node that does what a test tells it to.
+//! A node whose behaviour the test controls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,48 +16,51 @@ use super::{
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
 
-/// Executes what it is asked in order, as a server does with what comes over one connection.
+/// A node that executes operations in order, like a server with the commands of one connection.
 pub(crate) struct FakeNode {
     name: Arc<str>,
-    questions: mpsc::UnboundedSender<(Question, oneshot::Sender<(Vote, i64)>)>,
+    operations: mpsc::UnboundedSender<(Operation, oneshot::Sender<(Vote, i64)>)>,
     mode: watch::Sender<Mode>,
     store: Arc<Mutex<Store>>,
     status: StatusSender,
-    /// Of all that have ever subscribed.
+    /// All callbacks that were ever subscribed.
     subscribers: Mutex<Vec<Notify>>,
-    /// Whether it is known to be silent when it does not answer.
-    silence_is_known: AtomicBool,
-    /// Whether it does not know that it owes an answer, and asks its store when a caller looks.
-    asks_when_looked_at: AtomicBool,
-    asked: Mutex<Option<Instant>>,
+    /// Whether `silence` reports the silence of a node that does not reply. Otherwise it reports
+    /// `Unknown`, like in a process that reads replies late.
+    reports_silence: AtomicBool,
+    /// Whether the silence counts from the first call of `silence`, as if the node did not know
+    /// before that the store owes a reply.
+    measures_from_first_look: AtomicBool,
+    first_look: Mutex<Option<Instant>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
-    /// Answers after a while.
+    /// Replies after this delay.
     Up(Duration),
-    /// Takes questions and does nothing until it is up again.
+    /// Accepts operations, and executes them only when the mode changes.
     Frozen,
-    /// Is not asked at all.
+    /// Fails every operation without sending it: the node is not connected.
     Down,
-    /// Executes, but the connection breaks before the answer.
+    /// Executes operations, but the connection breaks before the reply.
     AnswerLost,
-    /// Executes, and gives up waiting for its store.
+    /// Executes operations, but reports that the store did not reply in time.
     TimedOut,
-    /// Sets the lock, and answers something that is not understood.
+    /// Sets the lock, but the reply is not understood.
     NotUnderstood,
-    /// Executes, but what it grants does not count.
-    Stepped,
-    /// Is not asked to set a lock.
-    OnProbation,
-    /// Has just been lost, and is asked nevertheless: that fails at once.
+    /// Executes operations, but its grants do not count: the clock of the server has stepped.
+    ClockStepped,
+    /// Fails acquisitions without sending them: the server is quarantined.
+    Quarantined,
+    /// The connection has just broken, but the node does not report it: every operation fails at
+    /// its first poll.
     Broken,
-    /// Refuses every question, because the user lacks a right.
+    /// Refuses every operation, because the user lacks a permission.
     Forbidden,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Question {
+pub(crate) enum Operation {
     Acquire(String, Duration),
     Extend(String, Duration),
     Release(String),
@@ -66,43 +69,45 @@ pub(crate) enum Question {
 
 #[derive(Debug, Default)]
 struct Store {
-    /// The token that holds the only lock, and until when.
+    /// The token of the lock, and the end of its lease. The store has one lock only.
     holder: Option<(String, Instant)>,
-    log: Vec<Question>,
+    log: Vec<Operation>,
     /// The fencing counter.
     counter: i64,
-    /// Whether a question has been taken.
+    /// Whether the store has taken an operation.
     busy: bool,
 }
 
 impl Store {
-    fn execute(&mut self, question: &Question) -> Vote {
-        self.log.push(question.clone());
+    fn execute(&mut self, operation: &Operation) -> Vote {
+        self.log.push(operation.clone());
         let now = Instant::now();
         self.holder.take_if(|(_, until)| *until <= now);
         let holder = self.holder.as_ref().map(|(token, until)| (token.as_str(), *until - now));
-        match (question, holder) {
-            (Question::Acquire(token, expire), None) => {
+        match (operation, holder) {
+            (Operation::Acquire(token, expire), None) => {
                 self.holder = Some((token.clone(), now + *expire));
                 self.counter += 1;
                 Vote::Granted
             }
-            (Question::Acquire(..), Some((_, remaining))) => {
+            (Operation::Acquire(..), Some((_, remaining))) => {
                 Vote::Held { remaining: Some(remaining) }
             }
-            (Question::Extend(token, expire), Some((own, remaining))) if own == token => {
+            (Operation::Extend(token, expire), Some((own, remaining))) if own == token => {
                 self.holder = Some((token.clone(), now + remaining.max(*expire)));
                 Vote::Granted
             }
-            (Question::Release(token), Some((own, _))) if own == token => {
+            (Operation::Release(token), Some((own, _))) if own == token => {
                 self.holder = None;
                 Vote::Granted
             }
-            (Question::Confirm(token, number), Some((own, _))) if own == token => {
+            (Operation::Confirm(token, number), Some((own, _))) if own == token => {
                 self.counter = self.counter.max(*number);
                 Vote::Granted
             }
-            (Question::Extend(..) | Question::Release(_) | Question::Confirm(..), _) => Vote::Gone,
+            (Operation::Extend(..) | Operation::Release(_) | Operation::Confirm(..), _) => {
+                Vote::Gone
+            }
         }
     }
 }
@@ -110,13 +115,13 @@ impl Store {
 impl FakeNode {
     pub(crate) fn start(name: &str) -> Arc<Self> {
         redlock_logs::watch();
-        let (questions, mut inbox) =
-            mpsc::unbounded_channel::<(Question, oneshot::Sender<(Vote, i64)>)>();
+        let (operations, mut inbox) =
+            mpsc::unbounded_channel::<(Operation, oneshot::Sender<(Vote, i64)>)>();
         let (mode, mut changes) = watch::channel(Mode::Up(Duration::ZERO));
         let store = Arc::new(Mutex::new(Store::default()));
         let executed = Arc::clone(&store);
         tokio::spawn(async move {
-            while let Some((question, answer)) = inbox.recv().await {
+            while let Some((operation, answer)) = inbox.recv().await {
                 let not_frozen = |mode: &Mode| *mode != Mode::Frozen;
                 let Ok(mode) = changes.wait_for(not_frozen).await.map(|mode| *mode) else { return };
                 executed.lock().busy = true;
@@ -127,15 +132,17 @@ impl FakeNode {
                 }
                 let (vote, number) = {
                     let mut store = executed.lock();
-                    (store.execute(&question), store.counter)
+                    (store.execute(&operation), store.counter)
                 };
                 let vote = match mode {
                     Mode::AnswerLost => Vote::Failed(NodeError::ConnectionBroke("reset".into())),
                     Mode::TimedOut => Vote::Failed(NodeError::NoAnswer(Duration::from_millis(20))),
-                    Mode::NotUnderstood if matches!(question, Question::Acquire(..)) => {
+                    Mode::NotUnderstood if matches!(operation, Operation::Acquire(..)) => {
                         Vote::Failed(NodeError::NotUnderstood)
                     }
-                    Mode::Stepped if matches!(question, Question::Acquire(..)) => stepped(),
+                    Mode::ClockStepped if matches!(operation, Operation::Acquire(..)) => {
+                        clock_stepped()
+                    }
                     _ => vote,
                 };
                 let _ = answer.send((vote, number));
@@ -143,14 +150,14 @@ impl FakeNode {
         });
         Arc::new(Self {
             name: name.into(),
-            questions,
+            operations,
             mode,
             store,
             status: StatusSender::new(NodeStatus::Up),
             subscribers: Mutex::default(),
-            silence_is_known: AtomicBool::new(true),
-            asks_when_looked_at: AtomicBool::new(false),
-            asked: Mutex::default(),
+            reports_silence: AtomicBool::new(true),
+            measures_from_first_look: AtomicBool::new(false),
+            first_look: Mutex::default(),
         })
     }
 
@@ -162,67 +169,68 @@ impl FakeNode {
         });
     }
 
-    /// Lets the node look as if this process were late in reading its answers.
-    pub(crate) fn set_silence_is_known(&self, is_known: bool) {
-        self.silence_is_known.store(is_known, Ordering::Relaxed);
+    /// Sets whether `silence` reports the silence of the node. If not, this process looks as if it
+    /// read replies late.
+    pub(crate) fn set_reports_silence(&self, reports: bool) {
+        self.reports_silence.store(reports, Ordering::Relaxed);
     }
 
-    /// Lets the node find out about its silence no sooner than somebody looks.
-    pub(crate) fn ask_when_looked_at(&self) {
-        self.asks_when_looked_at.store(true, Ordering::Relaxed);
+    /// Makes the silence count from the first call of `silence`.
+    pub(crate) fn measure_silence_from_first_look(&self) {
+        self.measures_from_first_look.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a lock stands on it.
+    /// Returns whether the node has a lock.
     pub(crate) fn is_held(&self) -> bool {
         let now = Instant::now();
         self.store.lock().holder.as_ref().is_some_and(|(_, until)| *until > now)
     }
 
-    /// Puts somebody else's lock on it.
+    /// Sets the lock of another process.
     pub(crate) fn occupy(&self, expire: Duration) {
         self.store.lock().holder = Some(("other".to_owned(), Instant::now() + expire));
     }
 
-    /// As if it had been restarted without its data.
+    /// Removes the lock, as a restart without the data does.
     pub(crate) fn forget(&self) {
         self.store.lock().holder = None;
     }
 
-    /// Tells all who listen that the lock was released.
+    /// Notifies all subscribers, as if the lock was released.
     pub(crate) fn announce(&self) {
         for notify in &*self.subscribers.lock() {
             notify();
         }
     }
 
-    /// How many have ever listened to it.
+    /// Returns the number of subscriptions so far.
     pub(crate) fn listeners(&self) -> usize {
         self.subscribers.lock().len()
     }
 
-    /// Lets the fencing counter stand somewhere.
+    /// Sets the fencing counter.
     pub(crate) fn set_counter(&self, count: i64) {
         self.store.lock().counter = count;
     }
 
-    /// Whether a question has been taken.
+    /// Returns whether the store has taken an operation.
     pub(crate) fn is_busy(&self) -> bool {
         self.store.lock().busy
     }
 
-    /// What it has executed.
-    pub(crate) fn log(&self) -> Vec<Question> {
+    /// Returns the operations that the node has executed.
+    pub(crate) fn log(&self) -> Vec<Operation> {
         self.store.lock().log.clone()
     }
 
-    /// How many releases it has executed.
+    /// Returns the number of releases that the node has executed.
     pub(crate) fn releases(&self) -> usize {
-        self.log().iter().filter(|question| matches!(question, Question::Release(_))).count()
+        self.log().iter().filter(|operation| matches!(operation, Operation::Release(_))).count()
     }
 
-    fn ask(&self, question: Question) -> ReplyFuture {
+    fn send(&self, operation: Operation) -> ReplyFuture {
         let failed = |error| ReplyFuture::ready(Vote::Failed(error));
-        let is_acquisition = matches!(question, Question::Acquire(..));
+        let is_acquisition = matches!(operation, Operation::Acquire(..));
         match *self.mode.borrow() {
             Mode::Down => return failed(refused()),
             Mode::Broken => {
@@ -230,13 +238,13 @@ impl FakeNode {
                 return ReplyFuture::new(async move { Vote::Failed(broke).into() });
             }
             Mode::Forbidden => return failed(NodeError::NotPermitted("SET".into())),
-            Mode::OnProbation if is_acquisition => return ReplyFuture::ready(stepped()),
+            Mode::Quarantined if is_acquisition => return ReplyFuture::ready(clock_stepped()),
             _ => {}
         }
-        let questions = self.questions.clone();
+        let operations = self.operations.clone();
         ReplyFuture::new(async move {
             let (sender, answer) = oneshot::channel();
-            let _ = questions.send((question, sender));
+            let _ = operations.send((operation, sender));
             let Ok((vote, number)) = answer.await else {
                 return Vote::Failed(NodeError::ConnectionBroke("gone".into())).into();
             };
@@ -251,7 +259,7 @@ fn refused() -> NodeError {
     NodeError::NotConnected("refused".into())
 }
 
-fn stepped() -> Vote {
+fn clock_stepped() -> Vote {
     let (by, votes_in) = (Duration::from_secs(60), Duration::from_secs(1));
     Vote::Failed(NodeError::ClockStepped { by, votes_in })
 }
@@ -273,15 +281,16 @@ impl Node for FakeNode {
 
     fn call(&self, op: Op) -> ReplyFuture {
         let token = op.token.as_str().to_owned();
-        self.ask(match op.action {
-            Action::Acquire { lease, .. } => Question::Acquire(token, lease),
-            Action::Extend { lease } => Question::Extend(token, lease),
-            Action::Confirm { number } => Question::Confirm(token, number),
-            Action::Release { .. } => Question::Release(token),
+        self.send(match op.action {
+            Action::Acquire { lease, .. } => Operation::Acquire(token, lease),
+            Action::Extend { lease } => Operation::Extend(token, lease),
+            Action::Confirm { number } => Operation::Confirm(token, number),
+            Action::Release { .. } => Operation::Release(token),
         })
     }
 
-    /// Publishes nothing by itself, see `announce`. Is subscribed as soon as it could have answered.
+    /// Publishes no release by itself, see `announce`. The subscription is ready as soon as the
+    /// node could reply.
     fn subscribe(&self, _: &Arc<LockSpec>, notify: Notify) -> Subscription {
         self.subscribers.lock().push(notify);
         let mut mode = self.mode.subscribe();
@@ -298,13 +307,13 @@ impl Node for FakeNode {
     }
 
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
-        let mut known_for = waited;
-        if self.asks_when_looked_at.load(Ordering::Relaxed) {
-            known_for = self.asked.lock().get_or_insert_with(Instant::now).elapsed();
+        let mut silent_for = waited;
+        if self.measures_from_first_look.load(Ordering::Relaxed) {
+            silent_for = self.first_look.lock().get_or_insert_with(Instant::now).elapsed();
         }
-        if known_for < limit {
-            Silence::Unknown(limit.saturating_sub(known_for))
-        } else if self.silence_is_known.load(Ordering::Relaxed) {
+        if silent_for < limit {
+            Silence::Unknown(limit.saturating_sub(silent_for))
+        } else if self.reports_silence.load(Ordering::Relaxed) {
             Silence::Lasts(waited)
         } else {
             Silence::Unknown(limit)

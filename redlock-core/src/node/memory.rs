@@ -323,7 +323,7 @@ mod tests {
         Arc::new(LockSpec::new(name, Mode::Exclusive, dialect))
     }
 
-    /// Who asks for a lock.
+    /// A caller that requests a lock.
     struct Caller(Arc<LockSpec>, Token);
 
     impl Caller {
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_frees_itself_when_its_lease_is_over() {
+    fn a_lock_is_free_when_its_lease_is_over() {
         let clock = FakeClock::default();
         let node = MemoryNode::with_clock(Arc::new(clock.clone()));
         let [first, second] = [(), ()].map(|()| Caller::new(Dialect::Plain, "a"));
@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(node.len(), 1);
     }
 
-    /// As on a server, where the one is a string and the other a hash.
+    /// As on a server, where a plain lock is a string and a Redisson lock is a hash.
     #[test]
     fn a_lock_of_another_dialect_is_foreign() {
         for (one, other) in
@@ -371,9 +371,9 @@ mod tests {
         }
     }
 
-    /// Waiters come and go, for ever new locks.
+    /// Waiters subscribe to ever new locks, and leave.
     #[test]
-    fn nothing_is_kept_of_a_lock_without_subscribers() {
+    fn a_lock_without_subscribers_leaves_no_entry() {
         let node = MemoryNode::new();
         for number in 0..100 {
             let spec = spec(Dialect::Plain, &format!("lock:{number}"));
@@ -385,9 +385,9 @@ mod tests {
         assert!(node.store.locks.lock().subscribers.is_empty());
     }
 
-    /// Locks that run out and are never asked for again do not pile up.
+    /// Expired locks that no caller requests again must not accumulate.
     #[test]
-    fn locks_that_have_run_out_are_swept_away() {
+    fn expired_locks_are_removed() {
         let clock = FakeClock::default();
         let node = MemoryNode::with_clock(Arc::new(clock.clone()));
         let acquire =

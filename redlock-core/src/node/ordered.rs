@@ -165,7 +165,7 @@ mod tests {
         }
     }
 
-    fn is_under_way(reply: &mut ReplyFuture) -> bool {
+    fn is_pending(reply: &mut ReplyFuture) -> bool {
         reply.now_or_never().is_none()
     }
 
@@ -181,28 +181,29 @@ mod tests {
         let mut fast_release = fast.release(&node);
         sent.try_recv().unwrap_err();
 
-        // Nothing of this attempt is under way.
+        // This attempt has no pending operation.
         let _idle_release = idle.release(&node);
         assert!(sent.try_recv().unwrap().is_release());
 
         fast_sent.execute();
-        assert!(!is_under_way(&mut fast_acquisition));
-        assert!(is_under_way(&mut slow_release) && is_under_way(&mut fast_release));
+        assert!(!is_pending(&mut fast_acquisition));
+        assert!(is_pending(&mut slow_release) && is_pending(&mut fast_release));
         assert_eq!(sent.try_recv().unwrap().op.token, fast.1);
         sent.try_recv().unwrap_err();
 
         slow_sent.execute();
-        assert!(!is_under_way(&mut slow_acquisition));
-        assert!(is_under_way(&mut slow_release));
+        assert!(!is_pending(&mut slow_acquisition));
+        assert!(is_pending(&mut slow_release));
         let release = sent.try_recv().unwrap();
         assert_eq!(release.op.token, slow.1);
         release.execute();
-        assert!(!is_under_way(&mut slow_release));
+        assert!(!is_pending(&mut slow_release));
         assert_eq!(store.time_to_live("slow"), None);
         assert!(node.in_flight.0.lock().is_empty());
     }
 
-    /// The manager is shut down, or its last runtime ends: no task polls the acquisition any more.
+    /// When the manager is shut down or its last runtime ends, no task polls the acquisition any
+    /// more.
     #[test]
     fn a_dropped_acquisition_does_not_block_the_release() {
         let (node, mut sent) = DeferringNode::new();
@@ -226,15 +227,16 @@ mod tests {
             let on_the_way = sent.try_recv().unwrap();
             let mut release = attempt.release(&node);
             let _not_polled = (!is_dropped).then_some(acquisition);
-            assert!(is_under_way(&mut release));
+            assert!(is_pending(&mut release));
             sent.try_recv().unwrap_err();
             on_the_way.execute();
-            assert!(is_under_way(&mut release));
+            assert!(is_pending(&mut release));
             assert!(sent.try_recv().unwrap().is_release());
         }
     }
 
-    /// The extension would prolong a lock that stays for its `min_hold`.
+    /// If the release did not wait, the extension would prolong a lock that stays for its
+    /// `min_hold`.
     #[test]
     fn a_release_waits_for_the_extension_before_it() {
         let (node, mut sent) = DeferringNode::new();
@@ -242,20 +244,21 @@ mod tests {
         let attempt = Attempt::new("a");
         let mut acquisition = attempt.acquire(&node);
         sent.try_recv().unwrap().execute();
-        assert!(!is_under_way(&mut acquisition));
+        assert!(!is_pending(&mut acquisition));
         let [short, long] = [10, 300].map(Duration::from_secs);
         let _extension = attempt.send(&node, Action::Extend { lease: long });
         let extend = sent.try_recv().unwrap();
         let mut release = attempt.send(&node, Action::Release { min_hold: Some(short) });
         sent.try_recv().unwrap_err();
         extend.execute();
-        assert!(is_under_way(&mut release));
+        assert!(is_pending(&mut release));
         sent.try_recv().unwrap().execute();
-        assert!(!is_under_way(&mut release));
+        assert!(!is_pending(&mut release));
         assert!(store.time_to_live("a").unwrap() <= short);
     }
 
-    /// The node is late with the acquisition, has denied an extension, and gets the lock once more.
+    /// The node is late with the acquisition, denies an extension, and is sent the lock a second
+    /// time.
     #[test]
     fn a_release_waits_for_both_acquisitions_with_its_token() {
         for (answered_first, is_released_between) in [(0, false), (1, false), (0, true), (1, true)]
@@ -268,21 +271,21 @@ mod tests {
             let early_release = (!is_released_between).then(|| attempt.release(&node));
 
             on_the_way.remove(answered_first).execute();
-            assert!(!is_under_way(&mut acquisitions.remove(answered_first)));
+            assert!(!is_pending(&mut acquisitions.remove(answered_first)));
             let mut release = early_release.unwrap_or_else(|| attempt.release(&node));
-            assert!(is_under_way(&mut release));
+            assert!(is_pending(&mut release));
             sent.try_recv().unwrap_err();
 
             on_the_way.remove(0).execute();
-            assert!(!is_under_way(&mut acquisitions[0]));
-            assert!(is_under_way(&mut release));
+            assert!(!is_pending(&mut acquisitions[0]));
+            assert!(is_pending(&mut release));
             assert!(sent.try_recv().unwrap().is_release());
         }
     }
 
-    /// The two futures belong to different tasks.
+    /// The two futures run in different tasks.
     #[tokio::test]
-    async fn the_answer_of_the_acquisition_wakes_the_release() {
+    async fn the_reply_to_the_acquisition_wakes_the_release() {
         let (node, mut sent) = DeferringNode::new();
         let node = Ordered::new(node);
         let attempt = Attempt::new("a");

@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waiter_learns_of_the_status_that_it_waits_for() {
+    fn wait_for_resolves_when_the_status_matches() {
         let sender = StatusSender::new(NodeStatus::Connecting);
         let receiver = sender.subscribe();
         let mut up = Box::pin(receiver.wait_for(NodeStatus::is_up));

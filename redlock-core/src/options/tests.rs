@@ -1,4 +1,4 @@
-//! The rules of the options, their defaults, and how a configuration is read.
+//! The rules of the options, their defaults, and their configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,9 +60,10 @@ fn an_option_out_of_its_range_is_named_with_its_value_and_the_range() {
     }
 }
 
-/// Another option can mend each of them, so a builder that is not finished does not report them.
+/// Another option can complete each of these combinations, so an unfinished builder does not report
+/// them.
 #[test]
-fn options_that_do_not_go_together_are_named() {
+fn conflicting_options_are_named() {
     for (options, option, expected) in [
         (NONE.expire(SECOND).max_hold(SECOND), "max_hold", "max_hold requires renew"),
         (NONE.renew(false).max_hold(SECOND), "max_hold", "max_hold requires renew"),
@@ -83,7 +84,7 @@ fn options_that_do_not_go_together_are_named() {
     }
 }
 
-/// For constants; a broken rule would be a compile error.
+/// For constant options a broken rule is a compile error.
 #[test]
 fn valid_options_are_valid_at_compile_time() {
     const OPTIONS: LockOptions =
@@ -118,7 +119,7 @@ async fn an_acquisition_checks_its_options() {
         NONE.max_hold(Duration::ZERO),
         NONE.expire(SECOND).max_hold(SECOND),
         NONE.keep(true).min_hold(SECOND),
-        // The manager's lease is 30 s.
+        // The default lease of the manager is 30 s.
         NONE.min_hold(30 * SECOND + NANOSECOND),
     ] {
         let error = locks.lock("a").options(options).acquire().await.unwrap_err();
@@ -128,7 +129,8 @@ async fn an_acquisition_checks_its_options() {
     }
 }
 
-/// A lease that a caller sets is not renewed by default, and the manager's is.
+/// By default a lease that the caller sets is not renewed, and the manager's default lease is
+/// renewed.
 #[tokio::test(start_paused = true)]
 async fn the_default_of_renew_depends_on_expire() {
     let node: Arc<dyn Node> = FakeNode::start("node");
@@ -212,7 +214,7 @@ mod configuration {
     }
 
     #[test]
-    fn an_option_that_stands_twice_is_an_error() {
+    fn an_option_that_is_given_twice_is_an_error() {
         let error = serde_json::from_str::<LockOptions>("{\"keep\": true, \"keep\": true}");
         assert!(error.unwrap_err().to_string().starts_with("duplicate field `keep`"));
     }

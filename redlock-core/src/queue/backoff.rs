@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_grow_to_a_limit_and_differ() {
+    fn pauses_grow_up_to_a_limit_and_vary() {
         let mut backoff = Backoff::new();
         let pauses: Vec<_> = (0..50).map(|_| backoff.pause()).collect();
         assert!(pauses[0] >= FIRST / 2 && pauses[0] <= FIRST);
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_poll_does_not_sleep_past_the_holders_lease() {
+    fn a_poll_does_not_sleep_past_the_lease_of_the_holder() {
         assert_eq!(poll_pause(Duration::from_millis(1)), Duration::from_millis(3));
         let long = poll_pause(Duration::from_secs(60));
         assert!((SHORTEST_POLL..LONGEST_POLL).contains(&long), "{long:?}");

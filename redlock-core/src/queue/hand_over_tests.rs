@@ -1,4 +1,4 @@
-//! What is handed over in this process, for how long, and to whom, in paused time.
+//! Hand-overs in one process: which locks, for how long, and to which waiter. In paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,16 +16,16 @@ use crate::{
     scope,
 };
 
-/// Short enough that a holder of so long hands its lock over.
+/// Short enough that enough of the lease is left for a hand-over.
 const BRIEFLY: Duration = Duration::from_millis(20);
 
 fn request(locks: &LockManager) -> LockRequest {
     locks.lock("a").expire(30 * SECOND).wait_time(60 * SECOND)
 }
 
-/// The new holder gets as long a lease as it asked for.
+/// The new holder gets the lease that it requested.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_is_handed_over_is_extended_in_the_background() {
+async fn a_hand_over_extends_the_lease_in_the_background() {
     let (locks, node) = one_node();
     let first = request(&locks).expire(8 * SECOND).acquire().await.unwrap();
     let second = tokio::spawn(request(&locks).expire(10 * SECOND).acquire());
@@ -34,12 +34,13 @@ async fn a_lease_that_is_handed_over_is_extended_in_the_background() {
     let second = second.await.unwrap().unwrap();
     settle().await;
     assert!(second.remaining() > 9 * SECOND, "{:?}", second.remaining());
-    assert_eq!(acquisitions(&node), 1, "handed over");
+    assert_eq!(acquisitions(&node), 1, "the lock was not handed over");
 }
 
-/// As long as one that it acquires itself, although its guard goes before the extension has begun.
+/// The kept lock has the same lease as an acquired one, although its guard is gone before the
+/// extension begins.
 #[tokio::test(start_paused = true)]
-async fn what_is_handed_over_and_kept_stays_as_long_as_was_asked_for() {
+async fn a_kept_lock_that_was_handed_over_stays_for_the_requested_lease() {
     let (here, there, _) = two_processes(3);
     let first = request(&here).expire(8 * SECOND).acquire().await.unwrap();
     let mut second = Box::pin(request(&here).expire(10 * SECOND).acquire());
@@ -55,7 +56,7 @@ async fn what_is_handed_over_and_kept_stays_as_long_as_was_asked_for() {
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_almost_over_is_not_handed_over() {
     const LEASE: Duration = Duration::from_millis(100);
-    // 97 ms of the lease are validity, and 75 have to be left.
+    // The validity is 97 ms of the lease. A hand-over requires that 75 ms are left.
     for (held_for, acquired) in [(15, 1), (21, 1), (23, 2), (60, 2)] {
         let (locks, node) = one_node();
         let first = request(&locks).expire(LEASE).acquire().await.unwrap();
@@ -67,10 +68,10 @@ async fn a_lease_that_is_almost_over_is_not_handed_over() {
     }
 }
 
-/// A node may have granted an extension that was not confirmed: to the holder before, or to a view of its
-/// that has not heard yet.
+/// A node may have granted an extension that was not confirmed: to the previous holder, or to one
+/// of its handles that is still waiting for the reply.
 #[tokio::test(start_paused = true)]
-async fn a_lease_that_may_have_been_extended_beyond_what_is_asked_for_is_not_handed_over() {
+async fn a_lease_that_may_be_longer_than_the_requested_one_is_not_handed_over() {
     for answered in [false, true] {
         let (locks, node) = one_node();
         let request = || request(&locks).expire(8 * SECOND);
@@ -86,14 +87,14 @@ async fn a_lease_that_may_have_been_extended_beyond_what_is_asked_for_is_not_han
         second.await.unwrap().unwrap().keep_until_expiry();
         extend.await.unwrap().unwrap_err();
         sleep(9 * SECOND).await;
-        assert!(!node.is_held(), "answered: {answered}: kept for more than the 8 s asked for");
+        assert!(!node.is_held(), "answered: {answered}: kept for more than the requested 8 s");
     }
 }
 
-/// The server's clock is stepped forward, and another gets the lock: in the same dialect, or in one in
-/// which its key is a foreign one.
+/// The clock of the server steps forward, and another process gets the lock: in the same dialect,
+/// or in the other one, to which the first lock is a foreign key.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_the_nodes_deny_at_the_hand_over_is_not_handed_on() {
+async fn a_lock_that_the_nodes_deny_during_a_hand_over_has_no_new_holder() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let clock = FakeClock::default();
         let node = MemoryNode::with_clock(Arc::new(clock.clone()));
@@ -114,13 +115,14 @@ async fn a_lock_that_the_nodes_deny_at_the_hand_over_is_not_handed_on() {
         sleep(SECOND).await;
         assert!(other.is_valid());
         let second = second.now_or_never().map(Result::unwrap);
-        assert!(!matches!(second, Some(Ok(_))), "{dialect:?}: two at once: {second:?}");
+        assert!(!matches!(second, Some(Ok(_))), "{dialect:?}: two holders: {second:?}");
         let third = third.now_or_never().map(Result::unwrap);
-        assert!(!matches!(third, Some(Ok(_))), "{dialect:?}: two at once: {third:?}");
+        assert!(!matches!(third, Some(Ok(_))), "{dialect:?}: two holders: {third:?}");
     }
 }
 
-/// Not longer than others may be kept waiting, be it by many turns or by long ones.
+/// A streak of hand-overs must not keep other processes waiting for long, neither by many turns nor
+/// by long ones.
 #[tokio::test(start_paused = true)]
 async fn a_streak_has_at_most_16_holders_and_ends_after_100_ms() {
     for (turns, held_for, acquired) in [(16, 0, 1), (17, 0, 2), (33, 0, 3), (2, 90, 1), (3, 90, 2)]
@@ -137,7 +139,7 @@ async fn a_streak_has_at_most_16_holders_and_ends_after_100_ms() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_bound_of_the_renewal_is_the_new_holders() {
+async fn the_max_hold_of_the_new_holder_bounds_the_renewal() {
     let (locks, node) = one_node();
     let request = || request(&locks).expire(SECOND).renew(true).max_hold(5 * SECOND);
     let first = request().acquire().await.unwrap();
@@ -145,13 +147,13 @@ async fn the_bound_of_the_renewal_is_the_new_holders() {
     sleep(BRIEFLY).await;
     first.release().await.unwrap();
     let second = second.await.unwrap().unwrap();
-    assert_eq!(acquisitions(&node), 1, "handed over");
+    assert_eq!(acquisitions(&node), 1, "the lock was not handed over");
     timeout(7 * SECOND, second.lost()).await.unwrap();
 }
 
-/// It has watched the holder before, who handed the lock to the second.
+/// The third waiter has watched the lease of the first holder, which handed the lock to the second.
 #[tokio::test(start_paused = true)]
-async fn the_third_in_line_does_not_wait_for_a_second_that_overruns_its_lease() {
+async fn the_third_waiter_does_not_wait_for_a_second_holder_that_overruns_its_lease() {
     let (locks, _, _) = two_processes(1);
     let request = || request(&locks).expire(SECOND);
     let first = request().acquire().await.unwrap();
@@ -166,15 +168,17 @@ async fn the_third_in_line_does_not_wait_for_a_second_that_overruns_its_lease() 
     drop(overrun);
 }
 
-/// Who waits for what its own scope is handed is told at once, and not after its waiting time.
+/// When a scope is handed a lock, another waiter of this scope ends at once, and not after its wait
+/// time: with an error, or, if it is reentrant, with the shared lock.
 #[tokio::test(start_paused = true)]
-async fn what_is_handed_to_a_scope_is_not_waited_for_in_it() {
+async fn a_waiter_ends_at_once_when_its_own_scope_is_handed_the_lock() {
     for reentrant in [false, true] {
         let (locks, _, nodes) = two_processes(1);
         let first = wait(&locks, "a").await.unwrap();
         scope(async {
             let second = Box::pin(request(&locks).acquire());
-            // Behind a stranger, so that it is not woken as the first in line.
+            // `third` queues behind a stranger. Otherwise the hand-over would wake it as the first
+            // waiter.
             let stranger = request(&locks);
             let stranger = tokio::spawn(async move {
                 sleep(BRIEFLY / 4).await;
@@ -191,8 +195,8 @@ async fn what_is_handed_to_a_scope_is_not_waited_for_in_it() {
                 Instant::now()
             };
             let third = async { (third.await, Instant::now()) };
-            let (second, (third, told), released) = tokio::join!(second, third, release);
-            assert_eq!(told, released);
+            let (second, (third, ended), released) = tokio::join!(second, third, release);
+            assert_eq!(ended, released);
             let second = second.unwrap();
             let again = locks.lock("a").try_acquire().await;
             assert!(matches!(again, Err(LockError::AlreadyHeld { .. })), "{again:?}");
@@ -211,31 +215,34 @@ async fn what_is_handed_to_a_scope_is_not_waited_for_in_it() {
     }
 }
 
-/// A lock is handed to one future of a scope, which is dropped before it has taken it, while another
-/// one of the same scope waits.
+/// Two futures of one scope wait for the lock. One of them is handed the lock, and is dropped
+/// before it takes it.
 #[tokio::test(start_paused = true)]
-async fn who_is_handed_a_lock_and_goes_takes_it_from_nobody() {
+async fn a_lock_handed_to_a_dropped_waiter_stays_in_its_scope() {
     for renewed in [false, true] {
         let (here, there, nodes) = two_processes(3);
         let request =
             || if renewed { here.lock("a").wait_time(60 * SECOND) } else { request(&here) };
         let first = request().acquire().await.unwrap();
         scope(async {
-            let mut goes = Box::pin(request().reentrant(true).acquire());
-            let mut stays = Box::pin(request().reentrant(true).acquire());
-            assert!(goes.as_mut().now_or_never().is_none());
-            assert!(stays.as_mut().now_or_never().is_none());
+            let mut dropped = Box::pin(request().reentrant(true).acquire());
+            let mut other = Box::pin(request().reentrant(true).acquire());
+            assert!(dropped.as_mut().now_or_never().is_none());
+            assert!(other.as_mut().now_or_never().is_none());
             let stranger = tokio::spawn(request().acquire());
             settle().await;
             first.release().await.unwrap();
-            assert!(stays.as_mut().now_or_never().is_none(), "nobody has taken it yet");
-            drop(goes);
-            let stays = stays.await.unwrap();
+            assert!(
+                other.as_mut().now_or_never().is_none(),
+                "the lock was handed to the first future"
+            );
+            drop(dropped);
+            let other = other.await.unwrap();
             sleep(if renewed { 40 * SECOND } else { SECOND }).await;
-            assert!(stays.is_valid(), "renewed: {renewed}");
+            assert!(other.is_valid(), "renewed: {renewed}");
             assert!(there.lock("a").try_acquire().await.unwrap_err().is_contended());
             assert!(!stranger.is_finished());
-            stays.release().await.unwrap();
+            other.release().await.unwrap();
             stranger.await.unwrap().unwrap().release().await.unwrap();
         })
         .await;
@@ -245,9 +252,10 @@ async fn who_is_handed_a_lock_and_goes_takes_it_from_nobody() {
     }
 }
 
-/// As above, wherever it goes: before, while or after it is handed the lock, or as it confirms its number.
+/// One of two futures of a scope is dropped at any point: before, during or after the hand-over of
+/// the lock, or while its fencing token is confirmed.
 #[tokio::test(start_paused = true)]
-async fn whoever_goes_of_a_scope_leaves_the_lock_to_the_others() {
+async fn a_waiter_that_is_dropped_at_any_point_leaves_the_lock_to_its_scope() {
     for (fenced, polls) in
         [false, true].into_iter().flat_map(|fenced| (0..30).map(move |polls| (fenced, polls)))
     {
@@ -263,43 +271,45 @@ async fn whoever_goes_of_a_scope_leaves_the_lock_to_the_others() {
             node.set(Mode::Up(Duration::from_millis(1)));
         }
         scope(async {
-            let goes = async {
+            let dropped = async {
                 if fenced {
                     request().fenced().acquire().await.map(FencedGuard::into_guard)
                 } else {
                     request().acquire().await
                 }
             };
-            let mut goes = Box::pin(goes);
-            assert!(goes.as_mut().now_or_never().is_none());
-            let mut goes = Some(goes);
-            let mut stays = Box::pin(request().acquire());
-            let (mut gone, mut stayed, mut first) = (None, None, Some(first));
+            let mut dropped = Box::pin(dropped);
+            assert!(dropped.as_mut().now_or_never().is_none());
+            let mut dropped = Some(dropped);
+            let mut other = Box::pin(request().acquire());
+            let (mut dropped_guard, mut other_guard, mut first) = (None, None, Some(first));
             for round in 0.. {
-                if stayed.is_none() {
-                    stayed = stays.as_mut().now_or_never().map(Result::unwrap);
+                if other_guard.is_none() {
+                    other_guard = other.as_mut().now_or_never().map(Result::unwrap);
                 }
                 if round == polls {
-                    drop((goes.take(), gone.take()));
+                    drop((dropped.take(), dropped_guard.take()));
                 }
-                if let Some(Some(guard)) = goes.as_mut().map(|goes| goes.as_mut().now_or_never()) {
-                    (gone, goes) = (Some(guard.unwrap()), None);
+                if let Some(Some(guard)) =
+                    dropped.as_mut().map(|dropped| dropped.as_mut().now_or_never())
+                {
+                    (dropped_guard, dropped) = (Some(guard.unwrap()), None);
                 }
                 if round == 5 {
                     drop(first.take());
                 }
-                if round > polls && stayed.is_some() {
+                if round > polls && other_guard.is_some() {
                     break;
                 }
                 sleep(Duration::from_micros(300)).await;
             }
-            let stayed = stayed.unwrap();
+            let other_guard = other_guard.unwrap();
             sleep(SECOND).await;
             let case = format!("fenced: {fenced}, {polls} polls");
-            assert!(stayed.is_valid(), "{case}");
+            assert!(other_guard.is_valid(), "{case}");
             let refused = there.lock("a").try_acquire().await.unwrap_err();
             assert!(refused.is_contended(), "{case}: {refused}");
-            stayed.release().await.unwrap();
+            other_guard.release().await.unwrap();
         })
         .await;
         sleep(SECOND).await;
@@ -308,9 +318,10 @@ async fn whoever_goes_of_a_scope_leaves_the_lock_to_the_others() {
     }
 }
 
-/// As above, as it is written.
+/// Two branches of a `select!` in one scope wait for the same lock. The branch that loses is
+/// dropped.
 #[tokio::test(start_paused = true)]
-async fn of_two_that_are_selected_the_one_that_is_left_holds_the_lock_alone() {
+async fn the_winner_of_a_select_is_the_only_holder() {
     let (here, there, _) = two_processes(1);
     let request = || request(&here).reentrant(true);
     let first = wait(&here, "a").await.unwrap();

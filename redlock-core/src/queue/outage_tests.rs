@@ -1,4 +1,4 @@
-//! Waiters while no quorum of nodes answers, in paused time.
+//! Waiters while no quorum of nodes replies, in paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,14 +34,14 @@ fn set(nodes: &[Arc<FakeNode>], mode: Mode) {
     }
 }
 
-/// A manager on nodes on which another process holds the lock.
+/// Returns a manager on nodes on which another process holds the lock, and the nodes.
 fn held_elsewhere(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let (locks, nodes) = nodes(count);
     occupy(&nodes);
     (locks, nodes)
 }
 
-/// A waiter, the result of its acquisition, and when it had it.
+/// The task of a waiter. It returns the result of the acquisition, and when it ended.
 type Waiter = JoinHandle<(Result<LockGuard, LockError>, Instant)>;
 
 fn waiter(locks: &LockManager) -> Waiter {
@@ -49,7 +49,7 @@ fn waiter(locks: &LockManager) -> Waiter {
     tokio::spawn(async move { (wait(&locks, "a").await, Instant::now()) })
 }
 
-/// A waiter that has been refused once. It asks again at most half a second later.
+/// Starts a waiter that has been refused once. It asks the nodes again within half a second.
 async fn refused_waiter(locks: &LockManager) -> Waiter {
     let waiter = waiter(locks);
     sleep(SECOND).await;
@@ -71,7 +71,10 @@ async fn a_waiter_outlasts_a_short_outage() {
             assert!(!waiter.is_finished(), "{mode:?}, {affected} of {count}");
             set(&nodes, UP);
             sleep(SECOND).await;
-            assert!(!waiter.is_finished(), "{mode:?}, {affected} of {count}: held elsewhere");
+            assert!(
+                !waiter.is_finished(),
+                "{mode:?}, {affected} of {count}: another process holds the lock"
+            );
             forget(&nodes);
             let (acquired, _) = timeout(SECOND, waiter).await.unwrap().unwrap();
             acquired.unwrap().release().await.unwrap();
@@ -80,7 +83,8 @@ async fn a_waiter_outlasts_a_short_outage() {
     }
 }
 
-/// A caller of this process holds the lock when the nodes go down, and is gone before they are back.
+/// A caller of this process holds the lock when the nodes go down. Its release fails, and its lease
+/// ends before the nodes are up again.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_behind_a_holder_of_this_process_outlasts_a_short_outage() {
     let (locks, nodes) = nodes(3);
@@ -96,7 +100,7 @@ async fn a_waiter_behind_a_holder_of_this_process_outlasts_a_short_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_asks_as_soon_as_a_quorum_is_back() {
+async fn a_waiter_asks_as_soon_as_a_quorum_is_up_again() {
     let (locks, nodes) = held_elsewhere(3);
     let waiter = refused_waiter(&locks).await;
     forget(&nodes);
@@ -113,7 +117,7 @@ async fn a_waiter_asks_as_soon_as_a_quorum_is_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_longer_outage_ends_the_waiting_after_the_grace() {
+async fn a_longer_outage_ends_the_wait_after_the_grace() {
     for mode in [Mode::Down, Mode::Broken, Mode::Frozen, Mode::AnswerLost] {
         let (locks, nodes) = held_elsewhere(1);
         let waiter = refused_waiter(&locks).await;
@@ -122,15 +126,15 @@ async fn a_longer_outage_ends_the_waiting_after_the_grace() {
         let (result, at) = waiter.await.unwrap();
         assert!(is_unavailable(&result), "{mode:?}: {result:?}");
         let time = at - down;
-        // A sleeping waiter notices it half a second later at most.
+        // A sleeping waiter notices the outage within half a second.
         assert!((2000 * MILLI..2600 * MILLI).contains(&time), "{mode:?}: {time:?}");
         assert!(locks.queues().is_empty(), "{mode:?}");
     }
 }
 
-/// Also where the nodes fail at once, or take questions and never answer.
+/// The nodes may fail at once, or accept operations and never reply.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_asks_seldom_during_an_outage() {
+async fn a_waiter_asks_the_nodes_seldom_during_an_outage() {
     for mode in [Mode::AnswerLost, Mode::Frozen] {
         let (locks, nodes) = held_elsewhere(1);
         let waiter = refused_waiter(&locks).await;
@@ -139,13 +143,13 @@ async fn a_waiter_asks_seldom_during_an_outage() {
         assert!(is_unavailable(&waiter.await.unwrap().0), "{mode:?}");
         set(&nodes, UP);
         settle().await;
-        let asked = acquisitions(&nodes[0]) - before;
-        assert!((5..=30).contains(&asked), "{mode:?}: {asked} questions");
+        let attempts = acquisitions(&nodes[0]) - before;
+        assert!((5..=30).contains(&attempts), "{mode:?}: {attempts} attempts");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_waiting_time_ends_in_an_outage_too() {
+async fn the_wait_time_also_ends_during_an_outage() {
     for grace in [2, 10] {
         let nodes = vec![FakeNode::start("0")];
         let shared = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
@@ -169,7 +173,7 @@ async fn the_waiting_time_ends_in_an_outage_too() {
 
 #[tokio::test(start_paused = true)]
 async fn a_new_request_fails_at_once_during_an_outage() {
-    // A sleeping waiter meets the outage half a second later at most.
+    // A sleeping waiter notices the outage within half a second.
     let cases = [(Mode::Down, 0), (Mode::Down, 600), (Mode::Broken, 600)];
     for (mode, after) in cases {
         for others_wait in [false, true] {
@@ -192,7 +196,7 @@ async fn a_new_request_fails_at_once_during_an_outage() {
     }
 }
 
-/// One ballot takes 50 ms on a node that is frozen. Neither of them has ever had an answer.
+/// A ballot takes 50 ms on a frozen node. None of these requests has ever had a reply.
 #[tokio::test(start_paused = true)]
 async fn new_requests_that_queue_behind_each_other_fail_within_one_ballot_each() {
     let (locks, nodes) = held_elsewhere(1);
@@ -210,9 +214,9 @@ async fn new_requests_that_queue_behind_each_other_fail_within_one_ballot_each()
     }
 }
 
-/// The nodes answer a new request while the first waiter still pauses.
+/// The nodes reply to a new request while the first waiter still pauses.
 #[tokio::test(start_paused = true)]
-async fn a_new_request_that_finds_the_nodes_back_wakes_the_waiters_before_it() {
+async fn a_new_request_that_gets_a_reply_wakes_the_waiters_before_it() {
     let (locks, nodes) = held_elsewhere(1);
     let waiter = refused_waiter(&locks).await;
     set(&nodes, Mode::Broken);
@@ -225,8 +229,11 @@ async fn a_new_request_that_finds_the_nodes_back_wakes_the_waiters_before_it() {
         async move { wait(&locks, "a").await }
     });
     settle().await;
-    let asked = acquisitions(&nodes[0]) - before;
-    assert!(asked >= 2, "{asked} questions: the new request's own, and the waiter's");
+    let attempts = acquisitions(&nodes[0]) - before;
+    assert!(
+        attempts >= 2,
+        "{attempts} attempts, expected one of the new request and one of the waiter"
+    );
     nodes[0].forget();
     nodes[0].announce();
     settle().await;
@@ -251,9 +258,9 @@ async fn the_waiters_of_a_lock_share_the_grace() {
     assert!(locks.queues().is_empty());
 }
 
-/// Nobody waits for longer than the outage's grace because the first of the waiters has gone.
+/// The grace does not start anew when the first waiter leaves.
 #[tokio::test(start_paused = true)]
-async fn the_next_waiter_has_what_is_left_of_the_grace() {
+async fn the_next_waiter_has_the_rest_of_the_grace() {
     let (locks, nodes) = held_elsewhere(1);
     let first = refused_waiter(&locks).await;
     let second = waiter(&locks);
@@ -282,7 +289,8 @@ async fn each_outage_has_a_grace_of_its_own() {
     drop(waiter.await.unwrap().0.unwrap());
 }
 
-/// The first waiter ends the first outage by acquiring the lock. The second one was never refused.
+/// The first waiter ends the first outage by acquiring the lock. The second waiter was never
+/// refused.
 #[tokio::test(start_paused = true)]
 async fn the_next_waiter_has_a_new_grace_when_the_first_one_got_the_lock() {
     let (locks, nodes) = held_elsewhere(3);
@@ -323,7 +331,7 @@ async fn an_outage_is_forgotten_with_the_last_waiter() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn without_a_grace_the_first_ballot_without_a_quorum_ends_the_waiting() {
+async fn without_a_grace_the_first_ballot_without_a_quorum_ends_the_wait() {
     let nodes = vec![FakeNode::start("0")];
     let shared = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
     let locks = LockManager::builder()
@@ -341,9 +349,9 @@ async fn without_a_grace_the_first_ballot_without_a_quorum_ends_the_waiting() {
     }
 }
 
-/// To wait for that would only delay the error.
+/// Waiting for the missing permission would only delay the error.
 #[tokio::test(start_paused = true)]
-async fn a_missing_right_is_no_outage() {
+async fn a_missing_permission_is_no_outage() {
     for (forbidden, down, outlasts) in [(3, 0, false), (2, 0, false), (1, 1, true)] {
         let (locks, nodes) = held_elsewhere(3);
         let waiter = refused_waiter(&locks).await;
@@ -355,7 +363,7 @@ async fn a_missing_right_is_no_outage() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_goes_in_an_outage_leaves_nothing_behind() {
+async fn a_waiter_that_is_dropped_in_an_outage_leaves_nothing_behind() {
     for mode in [Mode::Down, Mode::Broken, Mode::Frozen] {
         for after in [600, 1000, 1900] {
             let (locks, nodes) = held_elsewhere(3);
@@ -367,14 +375,14 @@ async fn a_waiter_that_goes_in_an_outage_leaves_nothing_behind() {
             assert!(locks.queues().is_empty(), "{mode:?} after {after} ms");
             set(&nodes, UP);
             forget(&nodes);
-            // The next caller meets the nodes as they are now.
+            // The next caller is not affected by the outage.
             locks.lock("a").wait_time(SECOND).acquire().await.unwrap().release().await.unwrap();
         }
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_the_waiting_in_an_outage_at_once() {
+async fn a_shutdown_ends_all_waits_in_an_outage_at_once() {
     for mode in [Mode::Down, Mode::Broken] {
         let (locks, nodes) = held_elsewhere(3);
         let waiters = [refused_waiter(&locks).await, waiter(&locks)];
@@ -391,10 +399,10 @@ async fn a_shutdown_ends_the_waiting_in_an_outage_at_once() {
     }
 }
 
-/// The subscriptions went with their connections. A release between the waiter's first question after
-/// the outage and its new subscription would be missed without a second question.
+/// The subscriptions ended with their connections. A release between the first attempt after the
+/// outage and the new subscription would be missed, so the waiter makes a second attempt.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_listens_anew_after_an_outage_and_asks_once_more() {
+async fn a_waiter_subscribes_again_after_an_outage_and_asks_once_more() {
     let (locks, nodes) = held_elsewhere(1);
     let _waiter = refused_waiter(&locks).await;
     assert_eq!(nodes[0].listeners(), 1);
@@ -407,7 +415,8 @@ async fn a_waiter_listens_anew_after_an_outage_and_asks_once_more() {
     assert_eq!(acquisitions(&nodes[0]) - before, 2);
 }
 
-/// Its lease is over before a frozen node counts as silent: that is an outage all the same.
+/// The requested lease of 30 ms is shorter than the time after which a frozen node counts as
+/// silent. That is an outage all the same.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_with_a_short_lease_outlasts_a_short_outage() {
     let (locks, nodes) = held_elsewhere(1);

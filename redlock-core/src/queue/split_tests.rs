@@ -1,4 +1,4 @@
-//! Callers that get a part of the votes, in paused time.
+//! Waiters that get only a part of the votes, in paused time.
 
 use std::time::Duration;
 
@@ -8,9 +8,10 @@ use super::tests::{SECOND, acquisitions, nodes, wait};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// Those who split the votes give their parts back at the same time, and each hears of that.
+/// The votes are split between several waiters. They release their parts at the same time, and each
+/// waiter is notified of the releases of the others.
 #[tokio::test(start_paused = true)]
-async fn what_the_others_give_back_does_not_hurry_who_got_a_part_too() {
+async fn released_parts_of_split_votes_do_not_hurry_a_waiter_with_a_part() {
     let (locks, nodes) = nodes(3);
     for node in &nodes[..2] {
         node.occupy(60 * SECOND);
@@ -27,9 +28,10 @@ async fn what_the_others_give_back_does_not_hurry_who_got_a_part_too() {
     waiter.abort();
 }
 
-/// A holder with no more than a quorum leaves a node on which the waiter is the first each time.
+/// The holder has just a quorum, so the waiter is granted the lock by the remaining node in each
+/// attempt.
 #[tokio::test(start_paused = true)]
-async fn who_gets_a_part_of_the_votes_asks_seldom_and_hears_of_the_release() {
+async fn a_waiter_with_a_part_of_the_votes_polls_seldom_and_notices_the_release() {
     let (locks, nodes) = nodes(3);
     for node in &nodes[..2] {
         node.occupy(60 * SECOND);

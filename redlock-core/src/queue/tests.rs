@@ -1,4 +1,4 @@
-//! Waiting, waking and handing over, on nodes in memory and in paused time.
+//! Waiting for locks, wake-ups and hand-overs, in paused time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,12 +11,12 @@ use super::WaiterOptions;
 use crate::clock::fake::RuntimeClock;
 use crate::lock::{LockName, LockSpec, Mode as LockMode};
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Question};
+use crate::node::fake::{FakeNode, Mode, Operation};
 use crate::{Dialect, LockError, LockGuard, LockKey, LockManager, LockManagerBuilder, MemoryNode};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-/// Two managers on the same nodes, as two copies of a service.
+/// Returns two managers on the same nodes, like two copies of a service, and the nodes.
 pub(super) fn two_processes(nodes: usize) -> (LockManager, LockManager, Vec<MemoryNode>) {
     let clock = Arc::new(RuntimeClock::new());
     let nodes: Vec<_> =
@@ -33,7 +33,7 @@ pub(super) fn one_node() -> (LockManager, Arc<FakeNode>) {
     (locks, nodes.remove(0))
 }
 
-/// One manager on nodes that do what the test says.
+/// Returns a manager on nodes that the test controls, and the nodes.
 pub(super) fn nodes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let nodes: Vec<_> = (0..count).map(|number| FakeNode::start(&number.to_string())).collect();
     let shared = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
@@ -41,7 +41,7 @@ pub(super) fn nodes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
 }
 
 pub(super) fn acquisitions(node: &FakeNode) -> usize {
-    node.log().iter().filter(|question| matches!(question, Question::Acquire(..))).count()
+    node.log().iter().filter(|operation| matches!(operation, Operation::Acquire(..))).count()
 }
 
 pub(super) async fn settle() {
@@ -54,7 +54,8 @@ pub(super) async fn wait(locks: &LockManager, key: &str) -> Result<LockGuard, Lo
     locks.lock(key).expire(30 * SECOND).wait_time(60 * SECOND).acquire().await
 }
 
-/// No sleep of the waiter's own: the release wakes it in the same instant of paused time.
+/// The release wakes the waiter in the same instant of paused time: the waiter was not woken by a
+/// timer of its own.
 #[tokio::test(start_paused = true)]
 async fn a_release_in_another_process_wakes_the_waiter() {
     for nodes in [1, 2, 5] {
@@ -82,13 +83,15 @@ async fn a_release_in_the_dialect_of_redisson_wakes_the_waiter() {
     assert_eq!(waiter.await.unwrap().unwrap() - released, Duration::ZERO);
 }
 
-/// The other process would have a hash where it thinks that it has a string.
+/// The two dialects store different types. After a hand-over, other processes would find the wrong
+/// type at the key.
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_not_handed_over_as_one_of_another_dialect() {
     let (locks, _, _) = two_processes(1);
     let plain = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     let redisson = || locks.lock("a").dialect(Dialect::Redisson).wait_time(60 * SECOND);
-    let foreign = redisson().acquire().now_or_never().expect("not waited for").unwrap_err();
+    let foreign =
+        redisson().acquire().now_or_never().expect("refused without waiting").unwrap_err();
     assert!(matches!(foreign, LockError::ForeignKey { .. }), "{foreign:?}");
     assert!(foreign.to_string().contains("dialect"), "{foreign}");
     let foreign = redisson().try_acquire().await.unwrap_err();
@@ -99,7 +102,7 @@ async fn a_lock_is_not_handed_over_as_one_of_another_dialect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_holder_that_crashed_is_noticed_when_its_lease_is_over() {
+async fn a_waiter_gets_the_lock_of_a_crashed_holder_when_the_lease_is_over() {
     let (here, there, _) = two_processes(3);
     let start = Instant::now();
     std::mem::forget(there.lock("a").expire(5 * SECOND).try_acquire().await.unwrap());
@@ -108,9 +111,9 @@ async fn a_holder_that_crashed_is_noticed_when_its_lease_is_over() {
     assert!((5000..=5005).contains(&waited.as_millis()), "{waited:?}");
 }
 
-/// A holder of another library announces nothing.
+/// A holder of another library publishes no release.
 #[tokio::test(start_paused = true)]
-async fn a_release_that_is_not_announced_is_noticed_by_a_slow_poll() {
+async fn an_unpublished_release_is_noticed_by_slow_polling() {
     let (locks, node) = one_node();
     node.occupy(60 * SECOND);
     let waiter = tokio::spawn(async move { wait(&locks, "a").await.is_ok() });
@@ -124,7 +127,7 @@ async fn a_release_that_is_not_announced_is_noticed_by_a_slow_poll() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_the_first_in_line_asks_the_nodes() {
+async fn only_the_first_waiter_asks_the_nodes() {
     let (locks, node) = one_node();
     node.occupy(60 * SECOND);
     let waiters: Vec<_> = (0..100)
@@ -140,12 +143,12 @@ async fn only_the_first_in_line_asks_the_nodes() {
     for waiter in waiters {
         waiter.await.unwrap().unwrap();
     }
-    // Two commands for each chain of hand-overs at most.
+    // At most one acquisition for each streak of 16 hand-overs, and two more.
     assert!(acquisitions(&node) - polls <= 100 / 16 + 2, "{}", acquisitions(&node));
 }
 
 #[tokio::test(start_paused = true)]
-async fn callers_of_one_process_come_in_order() {
+async fn callers_of_one_process_get_the_lock_in_order() {
     let (locks, _, _) = two_processes(3);
     let order = Arc::new(parking_lot::Mutex::new(Vec::new()));
     let first = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
@@ -169,7 +172,7 @@ async fn callers_of_one_process_come_in_order() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_hand_over_costs_no_command_and_never_two_holders() {
+async fn hand_overs_save_commands_and_never_give_two_holders() {
     let (locks, node) = one_node();
     let inside = Arc::new(AtomicUsize::new(0));
     let tasks: Vec<_> = (0..64)
@@ -196,7 +199,7 @@ async fn a_hand_over_costs_no_command_and_never_two_holders() {
     assert!(locks.queues().is_empty());
 }
 
-/// Other processes get their turn although this one always has a caller waiting.
+/// Other processes get their turns although this process always has a waiter.
 #[tokio::test(start_paused = true)]
 async fn a_streak_of_hand_overs_ends() {
     let (here, there, _) = two_processes(1);
@@ -226,9 +229,10 @@ async fn a_streak_of_hand_overs_ends() {
     assert!(mean <= Duration::from_millis(60), "{mean:?}");
 }
 
-/// A crash of the new holder must not block others for longer than it asked.
+/// If the new holder crashes, the lock must not block others for longer than the lease that the new
+/// holder requested.
 #[tokio::test(start_paused = true)]
-async fn a_longer_lease_than_asked_is_not_handed_over() {
+async fn a_lease_that_is_longer_than_the_requested_one_is_not_handed_over() {
     let (locks, _, nodes) = two_processes(1);
     let first = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     let next = locks.clone();
@@ -243,7 +247,7 @@ async fn a_longer_lease_than_asked_is_not_handed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_loss_in_this_process_wakes_the_next_in_line() {
+async fn a_loss_in_this_process_wakes_the_next_waiter() {
     let (locks, node) = one_node();
     let holder = locks.lock("a").expire(9 * SECOND).renew(true).try_acquire().await.unwrap();
     let waiter = locks.clone();
@@ -257,7 +261,7 @@ async fn a_loss_in_this_process_wakes_the_next_in_line() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_shutdown_ends_the_waiting_and_what_was_handed_over() {
+async fn a_shutdown_ends_all_waits_and_releases_a_lock_that_was_handed_over() {
     let (locks, _, nodes) = two_processes(1);
     let guard = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     let mut first = Box::pin(wait(&locks, "a"));
@@ -266,7 +270,10 @@ async fn a_shutdown_ends_the_waiting_and_what_was_handed_over() {
     assert!(second.as_mut().now_or_never().is_none());
     guard.release().await.unwrap();
     locks.shutdown().await;
-    assert!(nodes[0].is_empty(), "handed over, and not taken yet");
+    assert!(
+        nodes[0].is_empty(),
+        "the shutdown releases a lock that its new holder has not taken yet"
+    );
     for waiter in [first, second] {
         let ended = waiter.now_or_never().expect("at once").unwrap_err();
         assert!(matches!(ended, LockError::ShutDown), "{ended:?}");
@@ -275,24 +282,24 @@ async fn a_shutdown_ends_the_waiting_and_what_was_handed_over() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_this_process_holds_is_refused_without_a_round_trip() {
+async fn a_lock_that_this_process_holds_is_refused_without_a_round_trip() {
     let (locks, node) = one_node();
     let guard = locks.lock("a").expire(10 * SECOND).try_acquire().await.unwrap();
     sleep(SECOND).await;
-    let refused = locks.lock("a").try_acquire().now_or_never().expect("no await").unwrap_err();
+    let refused = locks.lock("a").try_acquire().now_or_never().expect("no round trip").unwrap_err();
     let LockError::Contended { remaining, votes, .. } = refused else { panic!("{refused:?}") };
     let remaining = remaining.unwrap();
     assert!((8 * SECOND..9 * SECOND).contains(&remaining), "{remaining:?}");
     assert!(votes.is_empty());
     assert_eq!(acquisitions(&node), 1);
-    // An own lock that has run out says nothing.
+    // After the lease the lock of this process does not count any more.
     sleep(10 * SECOND).await;
     drop(locks.lock("a").try_acquire().await.unwrap());
     drop(guard);
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_waiting_time_bounds_the_waiting() {
+async fn the_wait_time_bounds_the_wait() {
     let (here, there, _) = two_processes(3);
     let _remote = there.lock("a").expire(60 * SECOND).try_acquire().await.unwrap();
     let _local = here.lock("b").expire(60 * SECOND).try_acquire().await.unwrap();
@@ -303,12 +310,12 @@ async fn the_waiting_time_bounds_the_waiting() {
         let waited = start.elapsed();
         assert!((2000..=2002).contains(&waited.as_millis()), "{key}: {waited:?}");
     }
-    assert!(here.queues().len() == 1, "only the lock that is held");
+    assert!(here.queues().len() == 1, "only the queue of the held lock is left");
 }
 
-/// A holder that overruns its lease does not block its own process for ever.
+/// A holder that overruns its lease does not block its own process forever.
 #[tokio::test(start_paused = true)]
-async fn a_local_holder_that_overruns_its_lease_is_not_waited_for() {
+async fn no_waiter_waits_for_a_local_holder_that_overruns_its_lease() {
     let (locks, _, nodes) = two_processes(1);
     let overrun = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
     let start = Instant::now();
@@ -331,12 +338,16 @@ async fn too_many_waiters_are_refused() {
     let refused = wait(&locks, "a").await.unwrap_err();
     assert!(matches!(refused, LockError::TooManyWaiters { limit: 2, .. }), "{refused:?}");
     drop(two);
-    assert!(wait(&locks, "a").now_or_never().is_none(), "a place is free again");
+    assert!(
+        wait(&locks, "a").now_or_never().is_none(),
+        "a dropped waiter makes room for a new one"
+    );
 }
 
-/// Whoever leaves the queue, wherever it stands, holds nobody up and leaves nothing behind.
+/// A waiter that is dropped, at any place in the queue, delays no other waiter and leaves nothing
+/// behind.
 #[tokio::test(start_paused = true)]
-async fn waiters_may_be_dropped_at_every_poll() {
+async fn waiters_may_be_dropped_at_any_poll() {
     for local in [true, false] {
         for leaver in 0..3 {
             for polls in 0..12 {
@@ -377,9 +388,9 @@ async fn waiters_may_be_dropped_at_every_poll() {
     }
 }
 
-/// The lock was handed over, and its new holder has gone before it could look.
+/// The lock is handed over to a waiter that is dropped before it is polled.
 #[tokio::test(start_paused = true)]
-async fn a_lock_that_is_handed_to_nobody_goes_on() {
+async fn a_lock_handed_to_a_dropped_waiter_goes_to_the_next_waiter_or_is_released() {
     for others in [0, 1] {
         let (locks, _, nodes) = two_processes(3);
         let guard = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
@@ -392,7 +403,7 @@ async fn a_lock_that_is_handed_to_nobody_goes_on() {
         guard.release().await.unwrap();
         drop(gone);
         if others == 1 {
-            drop(next.as_mut().now_or_never().expect("handed on").unwrap());
+            drop(next.as_mut().now_or_never().expect("handed over again").unwrap());
         }
         settle().await;
         assert!(nodes.iter().all(MemoryNode::is_empty), "{others} others");
@@ -401,9 +412,9 @@ async fn a_lock_that_is_handed_to_nobody_goes_on() {
     }
 }
 
-/// Who holds the lock and has nobody waiting for it has no need to listen.
+/// A holder without waiters needs no subscription.
 #[tokio::test(start_paused = true)]
-async fn listening_ends_with_the_last_waiter() {
+async fn subscriptions_end_with_the_last_waiter() {
     let (here, there, nodes) = two_processes(3);
     let guard = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     let waiter = tokio::spawn(async move { wait(&here, "a").await.unwrap() });
@@ -420,9 +431,10 @@ fn spec(key: &LockKey) -> Arc<LockSpec> {
     Arc::new(LockSpec::new(name, LockMode::Exclusive, Dialect::Plain))
 }
 
-/// A few nodes announce also when somebody's partial grants are given back.
+/// A release is also published when a caller gives back its part of a split vote, but on fewer
+/// nodes than a quorum.
 #[tokio::test(start_paused = true)]
-async fn fewer_announcements_than_a_quorum_wake_nobody() {
+async fn releases_on_fewer_nodes_than_a_quorum_wake_no_waiter() {
     let (here, there, nodes) = two_processes(3);
     let _guard = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     let key = LockKey::new("a").unwrap();
@@ -436,18 +448,18 @@ async fn fewer_announcements_than_a_quorum_wake_nobody() {
         let waiter = waiter.unwrap();
         waiter.listen(SECOND).await
     };
-    for (announced, expected) in [(1, 10), (2, 0), (3, 0)] {
+    for (published, expected) in [(1, 10), (2, 0), (3, 0)] {
         signal.reset();
-        nodes[..announced].iter().for_each(|node| node.announce(&spec));
+        nodes[..published].iter().for_each(|node| node.announce(&spec));
         let start = Instant::now();
         signal.notified(10 * SECOND).await;
-        assert_eq!(start.elapsed(), expected * SECOND, "{announced} of 3");
+        assert_eq!(start.elapsed(), expected * SECOND, "{published} of 3");
     }
 }
 
-/// Before that, a release could be missed.
+/// Before a quorum has confirmed the subscription, the waiter could miss a release.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_asks_again_when_a_quorum_of_nodes_listens() {
+async fn a_waiter_asks_again_when_a_quorum_has_confirmed_its_subscription() {
     const LATE: Duration = Duration::from_millis(20);
     let (quickly, late) = (Mode::Up(Duration::ZERO), Mode::Up(LATE));
     for (modes, ready_after) in [
@@ -470,9 +482,9 @@ async fn a_waiter_asks_again_when_a_quorum_of_nodes_listens() {
     }
 }
 
-/// The answer of one node says that the lock is held, and is outdated when the other answers.
+/// One node replies that the lock is held. The reply is outdated when the second node replies.
 #[tokio::test(start_paused = true)]
-async fn a_release_that_is_announced_during_the_question_is_not_missed() {
+async fn a_release_that_is_published_during_an_attempt_is_not_missed() {
     const LATE: Duration = Duration::from_millis(20);
     let (locks, nodes) = nodes(3);
     let [at_once, late, never] = &nodes[..] else { unreachable!() };
@@ -501,7 +513,7 @@ async fn a_release_that_is_announced_during_the_question_is_not_missed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_is_left_of_many_contended_rounds() {
+async fn many_contended_rounds_leave_nothing_behind() {
     let (here, there, nodes) = two_processes(3);
     let tasks: Vec<_> = (0..20)
         .map(|number| {
@@ -523,9 +535,10 @@ async fn nothing_is_left_of_many_contended_rounds() {
     assert!(nodes.iter().all(|node| node.is_empty() && node.listeners() == 0));
 }
 
-/// Invariant 1: a caller that was held up may look at what it was handed when the lease is over.
+/// No work without the lock: a waiter that is delayed may be polled only after the lease of the
+/// lock that it was handed.
 #[tokio::test(start_paused = true)]
-async fn what_was_handed_over_is_not_taken_when_its_lease_is_over() {
+async fn a_lock_that_was_handed_over_is_not_taken_after_its_lease() {
     let (here, there, _) = two_processes(1);
     let request = || here.lock("a").expire(SECOND).wait_time(60 * SECOND);
     let first = request().acquire().await.unwrap();
@@ -535,14 +548,14 @@ async fn what_was_handed_over_is_not_taken_when_its_lease_is_over() {
     first.release().await.unwrap();
     sleep(2 * SECOND).await;
     let stranger = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
-    assert!((&mut waiter).now_or_never().is_none(), "it waits again");
+    assert!((&mut waiter).now_or_never().is_none(), "the waiter waits again");
     stranger.release().await.unwrap();
     assert!(waiter.await.unwrap().is_valid());
 }
 
-/// Who is handed a lock that turns out to be lost does not go back to the end of the line.
+/// A waiter that is handed a lost lock does not go back to the end of the queue.
 #[tokio::test(start_paused = true)]
-async fn a_failed_hand_over_keeps_its_place() {
+async fn a_waiter_keeps_its_place_after_a_failed_hand_over() {
     let (here, _, _) = two_processes(1);
     let request = || here.lock("a").expire(SECOND).wait_time(60 * SECOND);
     let first = request().acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! Whose turn it is, within one process and between several, in paused time.
+//! The order of turns, within one process and between processes, in paused time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,9 +11,10 @@ use crate::LockManager;
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// The process listens for releases because others held the lock before. It is not one of the others.
+/// The process is subscribed to releases because another process held the lock before. It must not
+/// take its own subscription for a waiter of another process.
 #[tokio::test(start_paused = true)]
-async fn a_process_does_not_give_way_to_itself() {
+async fn a_process_does_not_yield_to_itself() {
     let (here, there, nodes) = two_processes(1);
     let other = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     let turn = async || wait(&here, "a").await.unwrap().release().await.unwrap();
@@ -25,14 +26,14 @@ async fn a_process_does_not_give_way_to_itself() {
         Instant::now()
     };
     let (released, _) = tokio::join!(release, turns);
-    // Each time that it gives way it waits for two milliseconds.
+    // Each yield to another process would take two milliseconds.
     assert_eq!(released.elapsed(), Duration::ZERO);
 }
 
-/// Both always have callers that wait. Each learns of the other when it releases the lock for the first
-/// time.
+/// Both processes always have waiters. Each process notices the other one when it releases the lock
+/// for the first time.
 #[tokio::test(start_paused = true)]
-async fn a_process_has_at_most_four_turns_in_a_row_while_another_one_waits() {
+async fn a_process_has_at_most_four_turns_in_a_row_while_another_process_waits() {
     let (here, there, _) = two_processes(1);
     let turns = Arc::new(Mutex::new(Vec::new()));
     let callers = |locks: &LockManager, name: char| {
@@ -55,15 +56,15 @@ async fn a_process_has_at_most_four_turns_in_a_row_while_another_one_waits() {
     let turns = turns.lock().clone();
     assert_eq!(turns.len(), 400);
     let runs = turns.chunk_by(|one, next| one == next).map(<[_]>::len);
-    // Without the first run of each.
+    // The first run of each process may be longer: the process does not know of the other one yet.
     let runs: Vec<usize> = runs.skip(2).collect();
     assert!(runs.iter().all(|run| *run <= 4), "{runs:?}");
     assert!(runs.len() >= 40, "{runs:?}");
 }
 
-/// One subscription serves all that wait, one after another.
+/// One subscription serves all waiters, one after another.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_that_gives_up_leaves_its_subscription_to_the_next() {
+async fn a_waiter_that_gives_up_leaves_its_subscription_to_the_next_waiter() {
     let (locks, node) = one_node();
     node.occupy(60 * SECOND);
     let waiters: Vec<_> = (1..=5)

@@ -166,7 +166,7 @@ mod tests {
     use crate::LockManager;
 
     #[tokio::test]
-    async fn a_renewal_that_is_bounded_by_zero_is_an_invalid_option() {
+    async fn a_max_hold_of_zero_is_an_invalid_option() {
         let locks = LockManager::in_memory();
         let bounded = |max_hold| locks.lock("a").renew(true).max_hold(max_hold);
         for request in [bounded(Duration::ZERO), locks.lock("a").max_hold(Duration::ZERO)] {
@@ -180,9 +180,9 @@ mod tests {
         shortest.release().await.unwrap();
     }
 
-    /// `Retry-After` of an answer is made of it.
+    /// `redlock-axum` computes the `Retry-After` header from the rest of the lease.
     #[tokio::test]
-    async fn a_waiter_that_gives_up_behind_its_own_process_learns_what_is_left_of_the_lease() {
+    async fn the_error_of_a_waiter_has_the_rest_of_the_lease_of_a_local_holder() {
         let (locks, minute) = (LockManager::in_memory(), Duration::from_secs(60));
         let _held = locks.lock("a").expire(minute).try_acquire().await.unwrap();
         let error = locks.lock("a").wait_time(Duration::from_millis(5)).acquire().await;

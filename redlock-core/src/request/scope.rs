@@ -117,7 +117,7 @@ mod tests {
         (LockManager::builder().memory_node(&node).connect().await.unwrap(), node)
     }
 
-    /// Not waiting for itself for the whole waiting time.
+    /// The second acquisition fails at once, and not after its wait time.
     #[tokio::test]
     async fn a_scope_does_not_wait_for_itself() {
         let (locks, _) = manager().await;
@@ -138,7 +138,7 @@ mod tests {
 
     /// A worker may run its whole loop in one scope.
     #[tokio::test]
-    async fn a_scope_remembers_no_lock_that_has_ended() {
+    async fn a_scope_forgets_locks_that_have_ended() {
         let (locks, _) = manager().await;
         scope(async {
             for number in 0..10_000 {
@@ -158,12 +158,13 @@ mod tests {
             let one = locks.lock("a").try_acquire().await.unwrap();
             let short = Duration::from_secs(1);
             let two = locks.lock("a").expire(short).reentrant(true).acquire().await.unwrap();
-            assert!(node.time_to_live("a").unwrap() > short, "never shortened");
+            assert!(node.time_to_live("a").unwrap() > short, "the lease was shortened");
             one.release().await.unwrap();
             assert!(two.is_valid() && node.len() == 1);
             two.release().await.unwrap();
             assert!(node.is_empty());
-            // Not held any more: acquired anew, reentrant or not.
+            // The lock is not held any more, so the next request acquires it anew, reentrant or
+            // not.
             locks.lock("a").reentrant(true).try_acquire().await.unwrap().release().await.unwrap();
             drop(locks.lock("a").try_acquire().await.unwrap());
         })
@@ -171,9 +172,9 @@ mod tests {
         assert!(node.is_empty());
     }
 
-    /// Over nodes that take a moment to answer, so that both are under way at once.
+    /// The node replies after a delay, so that both requests are pending at the same time.
     #[tokio::test(start_paused = true)]
-    async fn what_is_joined_in_a_scope_does_not_wait_for_itself() {
+    async fn joined_requests_of_one_scope_do_not_wait_for_each_other() {
         let node = FakeNode::start("node");
         node.set(Mode::Up(Duration::from_millis(10)));
         let nodes = vec![Arc::clone(&node) as Arc<dyn Node>];
@@ -186,7 +187,7 @@ mod tests {
             assert!(matches!(two, Err(LockError::AlreadyHeld { .. })), "{two:?}");
         })
         .await;
-        // A stranger stands between them.
+        // A waiter from outside of the scope queues between the two requests.
         let stranger = tokio::spawn(request().wait_time(WAIT).acquire());
         scope(async {
             let wait = || request().wait_forever().reentrant(true);
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn other_tasks_scopes_and_managers_are_strangers() {
+    async fn a_scope_shares_no_lock_with_other_tasks_scopes_or_managers() {
         let (locks, _) = manager().await;
         let (others, _) = manager().await;
         scope(async {

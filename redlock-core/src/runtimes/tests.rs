@@ -7,7 +7,7 @@ use super::*;
 
 const SOON: Duration = Duration::from_secs(20);
 
-/// Notes in which runtimes it was started, and whether it may go on there.
+/// Records the runtimes in which the work was started, each with the token that cancels it there.
 #[derive(Default)]
 struct Work(Mutex<Vec<(Id, CancellationToken)>>);
 
@@ -18,7 +18,8 @@ impl Service for Work {
 }
 
 impl Work {
-    /// The runtimes that it was started in; only the last one may do the work.
+    /// Returns the runtimes in which the work was started. Asserts that only the last one may run
+    /// the work.
     fn starts(&self) -> Vec<Id> {
         let starts = self.0.lock();
         for (index, (_, tenure)) in starts.iter().enumerate() {
@@ -50,12 +51,16 @@ fn work_starts_in_the_first_runtime_and_stays_there() {
     assert_eq!(work.starts(), [home.handle().id()]);
     let late = Arc::new(Work::default());
     runtimes.serve(&late);
-    assert_eq!(late.starts(), [home.handle().id()], "added afterwards");
+    assert_eq!(
+        late.starts(),
+        [home.handle().id()],
+        "a service that is added later starts there too"
+    );
     assert_eq!(runtimes.moves(), 0);
 }
 
 #[test]
-fn work_moves_to_the_next_caller_when_the_home_has_ended() {
+fn work_moves_to_the_runtime_of_the_next_caller_when_the_home_has_ended() {
     let (runtimes, work) = work();
     let (home, other) = (runtime(), runtime());
     home.block_on(async { runtimes.check_in() });
@@ -66,7 +71,7 @@ fn work_moves_to_the_next_caller_when_the_home_has_ended() {
     assert_eq!(runtimes.moves(), 1);
 }
 
-/// No further call is needed: a holder may do its work without one.
+/// The work moves without a further call, because a holder may work for long without one.
 #[test]
 fn work_moves_to_a_known_runtime_when_the_home_ends_or_stands_still() {
     for is_dropped in [true, false] {
@@ -88,34 +93,35 @@ fn work_moves_to_a_known_runtime_when_the_home_ends_or_stands_still() {
     }
 }
 
-/// A process that was stopped as a whole, or has no processor, would otherwise move its work to and
-/// fro, and break its connections each time.
+/// After a single look, a process that was stopped as a whole, or that gets no CPU time, would move
+/// its work to and fro, and break its connections each time.
 #[test]
-fn a_steward_judges_the_home_by_several_looks() {
+fn a_steward_checks_the_home_several_times_before_the_work_moves() {
     let home = Member::new(runtime().handle().clone());
     let mut watch = Watch::default();
     let long_ago = Instant::now().checked_sub(10 * LATE).unwrap();
     let stopped = || home.life.lock().last_sign = long_ago;
     stopped();
     for _ in 0..BEATS {
-        assert!(!watch.stands_still(&home), "the process was stopped");
+        assert!(!watch.stands_still(&home), "the whole process may have been stopped");
     }
     assert!(watch.stands_still(&home));
     home.beat();
-    assert!(!watch.stands_still(&home), "it shows signs of life");
+    assert!(!watch.stands_still(&home), "the home has shown a sign of life");
     for _ in 0..10 * BEATS {
-        assert!(!watch.stands_still(&home), "not for long enough");
+        assert!(!watch.stands_still(&home), "the last sign of life is too recent");
     }
     stopped();
     assert!(watch.stands_still(&home));
 }
 
-/// The work would otherwise start last where it moved first, and be cancelled there.
+/// If two moves overlapped, the first one could start its work last, in the wrong runtime, where it
+/// would be cancelled.
 #[test]
-fn two_moves_do_not_cross_each_other() {
+fn two_moves_run_one_after_the_other() {
     struct Slow {
         starts: Mutex<Vec<(Id, CancellationToken)>>,
-        /// Holds up the start of the first move.
+        /// Delays the start of the first move.
         gate: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
     }
 
@@ -153,7 +159,7 @@ fn two_moves_do_not_cross_each_other() {
             let _entered = next.enter();
             runtimes.check_in();
         });
-        // Long enough for the third one to be faster, if it did not wait.
+        // If the second move did not wait, it would overtake the first one in this time.
         std::thread::sleep(2 * BEAT);
         open.send(()).unwrap();
         moving.join().unwrap();

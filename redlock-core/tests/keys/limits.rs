@@ -1,4 +1,4 @@
-//! Keys and templates that are too long, too short, or no text.
+//! Keys and templates that are too long, empty, or contain control characters.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::model::{InPieces, decode, encode, render, shortened};
 const MIB: usize = 1024 * 1024;
 
 #[test]
-fn lengths_around_the_limit_are_told_apart() {
+fn names_of_every_length_around_the_limit_give_different_keys() {
     let mut seen = HashSet::new();
     for length in 1..=300 {
         for character in ["x", "é", "🦀", "%"] {
@@ -21,19 +21,20 @@ fn lengths_around_the_limit_are_told_apart() {
             }
         }
     }
-    // What needs no encoding is one key both ways.
+    // Seven keys per length: four characters, each raw and as a value. `x` needs no encoding, so
+    // its two keys are equal.
     assert_eq!(seen.len(), 300 * 7);
 }
 
 #[test]
-fn values_that_no_key_can_be_made_of_are_errors() {
+fn empty_values_are_errors_and_control_characters_are_encoded() {
     for template in ["{a}", "x:{a}", "{a:lower}", "{a:u64}", "{a:i64}", "{a:uuid}"] {
         let error = render(template, &[("a", "")]).unwrap_err();
         assert!(matches!(error, KeyError::EmptyPart { name: Some(a), .. } if a == "a"));
     }
     let part = format!("x:{}", KeyPart(&InPieces("")));
     assert!(matches!(LockKey::new(part), Err(KeyError::EmptyPart { name: None, .. })));
-    // A value cannot bring a control character in, only the developer's own text.
+    // A control character in a value is encoded. In the developer's own text it is an error.
     for control in ["\0", "\n", "\r", "\u{1b}[2J", "\u{7f}", "\u{85}", "\u{9b}"] {
         let key = render("x:{a}", &[("a", control)]).unwrap();
         assert_eq!(decode(&key.as_str()[2..]).as_deref(), Some(control));
@@ -41,7 +42,7 @@ fn values_that_no_key_can_be_made_of_are_errors() {
     }
 }
 
-/// What this thread has worked so far: others on the machine do not count.
+/// Returns the CPU time of this thread, which does not depend on the load of the machine.
 #[cfg(target_os = "linux")]
 fn now() -> Duration {
     use rustix::time::{ClockId, clock_gettime};
@@ -56,7 +57,7 @@ fn now() -> Duration {
     BEGUN.elapsed()
 }
 
-/// The least of three times.
+/// Returns the shortest of three measured times.
 fn time<T>(mut work: impl FnMut() -> T) -> Duration {
     let once = |_| {
         let begun = now();
@@ -66,10 +67,10 @@ fn time<T>(mut work: impl FnMut() -> T) -> Duration {
     (0..3).map(once).min().unwrap()
 }
 
-/// Sixteen times the work takes about so many times the time, not the square of it.
+/// Asserts that the time grows linearly: 16 times the input may not take 256 times as long.
 fn assert_linear<T>(what: &str, large: impl FnMut() -> T, small: impl FnMut() -> T) {
     let (large, small) = (time(large), time(small));
-    assert!(large < small * 100 + Duration::from_millis(50), "{what}: {large:?} after {small:?}");
+    assert!(large < small * 100 + Duration::from_millis(50), "{what}: {large:?}, small: {small:?}");
 }
 
 #[test]
@@ -101,7 +102,7 @@ fn a_value_of_a_megabyte_gives_a_short_key_in_bounded_time() {
 }
 
 #[test]
-fn a_template_of_a_megabyte_is_read_in_bounded_time() {
+fn a_template_of_a_megabyte_is_parsed_in_bounded_time() {
     for unit in ["x", "{{", "}}", "{a}:", "{a:lower}é", "{", "}", "{a", "{a}"] {
         let template = |size: usize| unit.repeat(size / unit.len());
         let (large, small) = (template(MIB), template(MIB / 64));

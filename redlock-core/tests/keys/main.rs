@@ -1,8 +1,8 @@
-//! Different values give different keys (invariant 10), proven the long way round: whatever values
-//! went into a key can be read back out of it. Random pairs of values would not do: they miss the
-//! collision of a naive join in millions of tries.
+//! The invariant "different values, different keys". The proof: the values can be read back out of
+//! every key. It would not do to compare the keys of random pairs of values: millions of pairs miss
+//! the collision of a naive join.
 //!
-//! For more cases than there is time for in every run: `PROPTEST_CASES=100000`.
+//! To run more cases: `PROPTEST_CASES=100000`.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -11,5 +11,6 @@ mod model;
 mod reading_back;
 mod templates;
 
-/// The fuzz target asks libFuzzer for its macro, and finds that of [`templates`].
+/// The fuzz target imports its macro from `libfuzzer_sys`. This alias gives it the macro of
+/// [`templates`].
 extern crate self as libfuzzer_sys;

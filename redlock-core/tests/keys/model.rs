@@ -1,4 +1,4 @@
-//! What keys should be, written anew for the comparison.
+//! An independent implementation of the format of keys, which the library is compared with.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ pub(crate) fn is_unreserved(character: char) -> bool {
     character.is_ascii_alphanumeric() || "-._~".contains(character)
 }
 
-/// Encodes as RFC 3986 says.
+/// Percent-encodes a value as RFC 3986 says.
 pub(crate) fn encode(value: &str) -> String {
     let encode = |byte: &u8| match char::from(*byte) {
         character if is_unreserved(character) => character.to_string(),
@@ -18,7 +18,7 @@ pub(crate) fn encode(value: &str) -> String {
     value.as_bytes().iter().map(encode).collect()
 }
 
-/// The inverse. `None` for what no value is encoded to.
+/// Decodes a value. Returns `None` for a text that `encode` never produces.
 pub(crate) fn decode(encoded: &str) -> Option<String> {
     let mut bytes = Vec::new();
     let mut rest = encoded;
@@ -36,7 +36,7 @@ pub(crate) fn decode(encoded: &str) -> Option<String> {
     String::from_utf8(bytes).ok().filter(|decoded| encode(decoded) == encoded)
 }
 
-/// What a key of more than 200 bytes becomes.
+/// Returns the short form of a key of more than 200 bytes.
 pub(crate) fn shortened(long: &str) -> String {
     let head = (0..=128).rev().find(|&length| long.is_char_boundary(length)).unwrap();
     let digest: Vec<_> = Sha256::digest(long).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -52,7 +52,7 @@ impl fmt::Display for InPieces<'_> {
     }
 }
 
-/// A key with these values.
+/// Renders the template with these values.
 pub(crate) fn render(template: &str, values: &[(&str, &str)]) -> Result<LockKey, KeyError> {
     KeyTemplate::new(template).unwrap().render(values.iter().copied())
 }

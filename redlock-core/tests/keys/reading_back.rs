@@ -1,4 +1,4 @@
-//! Values that are read back.
+//! Reads values back out of keys.
 
 use std::cell::Cell;
 
@@ -10,13 +10,13 @@ use redlock_core::{KeyPart, KeyTemplate, LockKey, TemplateError};
 use crate::model::{InPieces, decode, encode, is_unreserved, render, shortened};
 
 pub(crate) fn config(cases: u32) -> ProptestConfig {
-    // Asked for by the environment, there may be more, or fewer.
-    let asked = std::env::var_os("PROPTEST_CASES").map(|_| ProptestConfig::default().cases);
-    let cases = asked.unwrap_or(cases);
+    // `PROPTEST_CASES` overrides the number of cases.
+    let from_env = std::env::var_os("PROPTEST_CASES").map(|_| ProptestConfig::default().cases);
+    let cases = from_env.unwrap_or(cases);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// What a careless join would trip over.
+/// Pieces of values that a careless join confuses.
 const PIECES: [&str; 28] = [
     "a", "b", "ab", "A", "42", "042", "+42", ":", "::", "/", "#", "-", ".", "_", "~", "%", "%25",
     "%2F", "%3A", "%3a", "{", "}", "\0", "\n", " ", "é", "e\u{301}", "日🦀",
@@ -42,7 +42,7 @@ proptest! {
     }
 
     #[test]
-    fn a_key_of_parts_can_be_taken_apart(values in prop::collection::vec(value(), 1..4)) {
+    fn a_key_of_parts_can_be_split_into_its_values(values in prop::collection::vec(value(), 1..4)) {
         let parts: Vec<String> = values.iter().map(|value| KeyPart(value).to_string()).collect();
         let joined = parts.join(":");
         let key = LockKey::new(&joined).unwrap();
@@ -55,14 +55,14 @@ proptest! {
     }
 
     #[test]
-    fn a_key_made_of_a_key_is_the_same(text in ".{1,300}") {
+    fn a_key_that_is_made_from_a_key_is_equal_to_it(text in ".{1,300}") {
         if let Ok(key) = LockKey::new(text) {
             prop_assert_eq!(LockKey::new(&key), Ok(key));
         }
     }
 }
 
-/// What templates are put together from.
+/// Pieces of templates.
 pub(crate) const PIECES_OF_TEMPLATES: [&str; 18] = [
     "{a}",
     "{b}",
@@ -84,7 +84,7 @@ pub(crate) const PIECES_OF_TEMPLATES: [&str; 18] = [
     "x:-",
 ];
 
-/// Templates, most of them right.
+/// Generates templates. Most of them are valid.
 fn template() -> impl Strategy<Value = String> {
     prop::collection::vec(select(&PIECES_OF_TEMPLATES[..]), 1..9).prop_map(|all| all.concat())
 }
@@ -99,7 +99,7 @@ struct Values {
     l: String,
 }
 
-/// A value of a type can be written in several ways.
+/// How a typed value is written: in its canonical form, or in another form that the type accepts.
 #[derive(Debug, Clone, Copy)]
 enum Spelling {
     Canonical,
@@ -126,13 +126,13 @@ impl Values {
             }
             ("u", Spelling::Canonical) => groups.join("-"),
             ("u", Spelling::Other) => uuid.to_uppercase(),
-            // Not in upper case: not every character comes back from there.
+            // Not in upper case: lower-casing does not restore every character.
             _ => self.l.clone(),
         }
     }
 }
 
-/// A template taken apart: texts, and names between them.
+/// A piece of a template: literal text, or the name of a placeholder.
 #[derive(Debug, PartialEq)]
 enum Piece<'t> {
     Text(String),
@@ -159,7 +159,8 @@ fn pieces(template: &str) -> Vec<Piece<'_>> {
     pieces
 }
 
-/// Reads the values back, by nothing but the template: that this can be done is the proof.
+/// Reads the values back out of a key, with nothing but the template. If the values can be read
+/// back, different values have different keys.
 fn read<'t>(template: &[Piece<'t>], key: &str) -> Option<Vec<(&'t str, String)>> {
     let is_border = |character| !is_unreserved(character) && character != '%';
     let (mut values, mut rest) = (Vec::new(), key);
@@ -183,9 +184,9 @@ fn read<'t>(template: &[Piece<'t>], key: &str) -> Option<Vec<(&'t str, String)>>
     rest.is_empty().then_some(values)
 }
 
-/// Each template that is accepted, and each set of values.
+/// Tries each accepted template with generated values.
 #[test]
-fn values_can_be_read_back_out_of_what_a_template_makes_of_them() {
+fn values_can_be_read_back_out_of_a_rendered_template() {
     let (accepted, refused) = (Cell::new(0_u32), Cell::new(0_u32));
     let mut runner = TestRunner::new(config(1000));
     let spelling = select(&[Spelling::Canonical, Spelling::Other][..]);
@@ -225,9 +226,9 @@ fn values_can_be_read_back_out_of_what_a_template_makes_of_them() {
     assert!(accepted.get() > cases / 3 && refused.get() > cases / 30, "{accepted:?} {refused:?}");
 }
 
-/// The borders that a naive join moves.
+/// Pairs of values that a naive join or a careless encoding confuses.
 #[test]
-fn a_border_cannot_be_moved() {
+fn a_value_cannot_move_the_border_between_two_placeholders() {
     let pairs = [
         (["a:b", "c"], ["a", "b:c"]),
         (["a/", "b"], ["a", "/b"]),

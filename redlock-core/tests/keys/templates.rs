@@ -1,5 +1,6 @@
-//! Which texts are templates. The assertions are those of the fuzz target, which is built as it is: so it
-//! cannot fall behind the library, and neither a nightly Rust nor a C++ compiler is needed here.
+//! Which texts are templates. This module compiles the fuzz target as it is and runs its
+//! assertions, so that the target cannot fall behind the library. It needs neither a nightly Rust
+//! nor a C++ compiler.
 
 use std::cell::Cell;
 
@@ -10,7 +11,7 @@ use redlock_core::KeyTemplate;
 
 use crate::reading_back::{PIECES_OF_TEMPLATES, config, value};
 
-/// Makes a function of the target that a test can call.
+/// Turns the fuzz target into a function that a test can call.
 #[macro_export]
 macro_rules! fuzz_target {
     (|$input:ident: $type:ty| $body:block) => {
@@ -22,7 +23,7 @@ macro_rules! fuzz_target {
 #[path = "../../../tests/fuzz/template.rs"]
 mod template;
 
-/// What is no template, or makes one of what stands around it.
+/// Pieces that are no template, or that form one only with the text around them.
 const WRONG_PIECES: [&str; 20] = [
     "{",
     "}",
@@ -46,7 +47,7 @@ const WRONG_PIECES: [&str; 20] = [
     "\u{9b}",
 ];
 
-/// Templates, and what is close to one.
+/// Generates templates and near misses.
 fn source() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         16 => select(&PIECES_OF_TEMPLATES[..]).prop_map(String::from),
@@ -64,7 +65,8 @@ fn values() -> impl Strategy<Value = Values> {
     [value(), value(), value()]
 }
 
-/// Values, and others which a careless encoding may take for the same.
+/// Generates two sets of values. Often the second set differs from the first by an encoding that a
+/// careless implementation confuses.
 fn pairs_of_values() -> impl Strategy<Value = (Values, Values)> {
     const SPELLINGS: [(&str, &str); 5] =
         [("%", "%25"), (":", "%3A"), ("%3A", "%3a"), ("/", "%2F"), ("é", "e")];
@@ -82,7 +84,7 @@ fn pairs_of_values() -> impl Strategy<Value = (Values, Values)> {
 }
 
 #[test]
-fn what_the_fuzz_target_asserts_holds() {
+fn the_assertions_of_the_fuzz_target_hold() {
     let config = config(5000);
     let cases = config.cases;
     let read = Cell::new(0_u32);
@@ -93,7 +95,7 @@ fn what_the_fuzz_target_asserts_holds() {
         Ok(())
     });
     result.unwrap();
-    // Otherwise only one side of the parser was tried.
+    // The test covers both sides of the parser only if valid and invalid templates occur.
     let read = read.get();
     assert!((cases / 5..cases * 4 / 5).contains(&read), "{read} of {cases} are templates");
 }

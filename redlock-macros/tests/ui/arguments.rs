@@ -37,7 +37,7 @@ async fn too_fine() {}
 #[redis_lock(key = "a", error = String::from)]
 async fn error_without_manager() {}
 
-// The functions are there all the same: no errors about them.
+// The functions still exist, so these calls cause no further errors.
 fn main() {
     let _ = (no_arguments(), no_key(), bare_text(), no_value(), the_name_in_java(), unknown());
     let _ = (twice(), no_comma(), unit_without_number(), unknown_unit(), too_fine());

@@ -93,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_stands_at_the_key_is_told_apart() {
+    fn the_kinds_of_values_at_the_key_are_distinguished() {
         let held = |millis| Vote::Held { remaining: Some(Duration::from_millis(millis)) };
         let foreign = |found| Vote::Foreign { found };
         assert_eq!(holder(&Ok(Value::Int(4200))), held(4200));
@@ -111,7 +111,7 @@ mod tests {
             assert!(!matches!(acquired(&Ok(value.clone())), Some(Vote::Granted)), "{value:?}");
             assert!(!matches!(owned(&Ok(value.clone())), Vote::Granted), "{value:?}");
         }
-        // The lock may be set nevertheless.
+        // The lock may have been set nevertheless.
         let queued = acquired(&Ok(Value::SimpleString("QUEUED".into())));
         assert_eq!(queued, Some(Vote::Failed(NodeError::NotUnderstood)));
         assert_eq!(acquired(&Ok(Value::Okay)), Some(Vote::Granted));
@@ -124,9 +124,9 @@ mod tests {
         assert_eq!(acquired_by_script(&Ok(Value::Okay), false).vote, Vote::Granted);
     }
 
-    /// Without its number a holder could not be told from its predecessor.
+    /// Without its number, a holder could not be distinguished from its predecessor.
     #[test]
-    fn a_fenced_lock_is_granted_with_a_number_only() {
+    fn a_fenced_lock_is_granted_only_with_a_number() {
         let text = |text: &str| Ok(Value::BulkString(text.as_bytes().to_vec()));
         for reply in [
             Ok(Value::Okay),

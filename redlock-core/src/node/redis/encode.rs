@@ -98,7 +98,7 @@ mod tests {
     use crate::lock::Dialect;
 
     #[test]
-    fn a_command_is_encoded_once_while_it_is_needed() {
+    fn a_command_in_use_is_encoded_only_once() {
         let token = Token::random(Dialect::Plain);
         let encode = |token, purpose, text: &'static str| {
             shared_command(token, purpose, || bb8_redis::redis::cmd(text))
@@ -116,7 +116,11 @@ mod tests {
         }
         drop(others);
         let anew = encode(token, Purpose::Release, "anew");
-        assert_eq!(anew.get_packed_command(), b"*1\r\n$4\r\nanew\r\n", "nobody needed it");
+        assert_eq!(
+            anew.get_packed_command(),
+            b"*1\r\n$4\r\nanew\r\n",
+            "the command was not in use any more"
+        );
     }
 
     #[test]

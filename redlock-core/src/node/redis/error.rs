@@ -91,7 +91,7 @@ mod tests {
     use crate::error::Vote;
 
     #[test]
-    fn what_is_not_permitted_is_known_by_its_words_in_every_version() {
+    fn a_denied_permission_is_recognized_in_the_words_of_every_version() {
         for (words, denied) in [
             ("NOPERM this user has no permissions to run the 'set' command", true),
             (
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn control_characters_in_a_servers_words_are_escaped() {
+    fn control_characters_in_the_message_of_a_server_are_escaped() {
         let error = |text: &str| {
             let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
             reply.unwrap().extract_error().unwrap_err()
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(vote.to_string(), format!("failed: {escaped}"));
         let broke = RedisError::from((ErrorKind::Io, "it broke", "a\nb".to_owned()));
         assert_eq!(node_error(&broke), NodeError::ConnectionBroke(r"a\nb".into()));
-        // In a script the words are read, completed and made an error again.
+        // The message of a script error is read, completed, and becomes an error again.
         let denied = "ERR The user executing the script can't\nrun this command";
         let named = words(&name_commands(&["get".to_owned(), "del".to_owned()], error(denied)));
         assert!(named.contains(r"can't\nrun this command; it calls get, del"), "{named}");

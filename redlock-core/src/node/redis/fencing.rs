@@ -129,9 +129,9 @@ mod tests {
         assert_eq!(slot(&counter(&tagged)), slot("order:42"));
     }
 
-    /// The names are on the servers of others.
+    /// Existing deployments have these names on their servers.
     #[test]
-    fn the_names_do_not_change() {
+    fn the_names_of_counters_do_not_change() {
         assert_eq!(counter(&name("shop:", "order:42")), "shop:redlock:fencing:{9208}");
         assert_eq!(counter(&name("{locks}:", "order:42")), "{locks}:redlock:fencing");
     }

@@ -276,7 +276,7 @@ impl fmt::Debug for RedisNode {
 
 #[cfg(test)]
 mod tests {
-    use super::connection::played_server::{link, serve};
+    use super::connection::played_server::{played_connection, serve};
     use super::*;
     use crate::clock::fake::RuntimeClock;
     use crate::key::LockKey;
@@ -299,9 +299,9 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_silent_server_is_sent_nothing_but_releases() {
+    async fn a_silent_server_is_sent_only_releases() {
         const NODE_TIMEOUT: Duration = Duration::from_millis(50);
-        let (connection, mut server) = link().await;
+        let (connection, mut server) = played_connection().await;
         let node = node(NODE_TIMEOUT, connection);
         let acquire = Action::Acquire { lease: LEASE, fenced: true, lookup: true };
         let extend = Action::Extend { lease: LEASE };
@@ -315,13 +315,13 @@ mod tests {
         }
         let mut release = node.call(op(Action::Release { min_hold: None }));
         assert!(futures_util::poll!(&mut release).is_pending());
-        // The answer to the first command shows that the server works.
+        // The reply to the first command shows that the server works.
         serve(&mut server, "plain/acquire_fenced", "$1\r\n7\r\n", || {}).await;
         assert_eq!(first.await, crate::node::Reply::new(Vote::Granted).with_number(7));
         assert!(node.call(op(extend)).as_ready().is_none());
     }
 
-    /// Otherwise two supervisors would connect, and there would be two connections.
+    /// Two supervisors would open two connections.
     #[tokio::test(start_paused = true)]
     async fn a_supervisor_ends_when_the_node_is_started_again_before_it_has_connected() {
         let endpoint = Endpoint::parse("redis://localhost").unwrap();
@@ -336,15 +336,16 @@ mod tests {
         assert!(!node.tenure.lock().is_cancelled());
     }
 
-    /// That another holds the lock is known. To find out for how long must not let the vote come too late.
+    /// The refusal is certain at this point. The look-up of the remaining TTL must not make the
+    /// vote late.
     #[tokio::test(start_paused = true)]
-    async fn a_refusal_is_looked_up_for_no_longer_than_the_round_lasts() {
+    async fn the_ttl_after_a_refusal_is_looked_up_only_until_the_round_ends() {
         const SECOND: Duration = Duration::from_secs(1);
         for (node_timeout, lease, round) in [
             (SECOND, 30 * SECOND, SECOND),
             (30 * SECOND, SECOND, validity::remaining(SECOND, Duration::ZERO)),
         ] {
-            let (connection, mut server) = link().await;
+            let (connection, mut server) = played_connection().await;
             let node = node(node_timeout, connection);
             let acquire = Action::Acquire { lease, fenced: false, lookup: true };
             let refuse = serve(&mut server, "SET", "_\r\n", || {});

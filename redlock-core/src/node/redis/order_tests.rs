@@ -1,4 +1,5 @@
-//! What is asked first is sent first (invariant 6).
+//! Commands are sent in the order of their first polls (an abandoned attempt leaves nothing
+//! behind).
 
 use std::pin::pin;
 use std::task::Poll;
@@ -7,13 +8,13 @@ use std::time::Duration;
 use bb8_redis::redis::{Cmd, cmd};
 use tokio::io::{AsyncReadExt, DuplexStream};
 
-use super::connection::played_server::link;
+use super::connection::played_server::played_connection;
 
-/// Reads what the server is sent, until it is as long as what is expected.
-async fn arrives(server: &mut DuplexStream, expected: &str) {
+/// Reads from the server end as many bytes as expected, and compares them.
+async fn assert_arrives(server: &mut DuplexStream, expected: &str) {
     let mut arrived = vec![0; expected.len()];
     let count = tokio::time::timeout(Duration::from_secs(5), server.read_exact(&mut arrived));
-    let count = count.await.expect("a question was not sent by its first poll").unwrap();
+    let count = count.await.expect("a command was not sent by its first poll").unwrap();
     assert_eq!(String::from_utf8_lossy(&arrived[..count]), expected);
 }
 
@@ -21,13 +22,13 @@ fn packed(command: &Cmd) -> String {
     String::from_utf8(command.get_packed_command()).unwrap()
 }
 
-/// The answer to a lock that is asked for may be polled next after its clean-up, in another task. A
-/// task that has done much without a pause finds nothing ready, but what it asks has its place.
+/// An acquisition may be polled again only after its clean-up, which runs in another task. A task
+/// without budget finds nothing ready, but its command must already have its place in the queue.
 #[tokio::test(start_paused = true)]
-async fn a_clean_up_does_not_overtake_what_a_task_without_budget_has_asked() {
-    let (link, mut server) = link().await;
+async fn a_clean_up_does_not_overtake_the_command_of_a_task_without_budget() {
+    let (connection, mut server) = played_connection().await;
     let (set, delete) = (cmd("SET"), cmd("DEL"));
-    let (mut setting, mut deleting) = (pin!(link.ask(&set)), pin!(link.ask(&delete)));
+    let (mut setting, mut deleting) = (pin!(connection.ask(&set)), pin!(connection.ask(&delete)));
     let first = std::future::poll_fn(|cx| {
         while pin!(tokio::task::consume_budget()).poll(cx).is_ready() {}
         Poll::Ready(setting.as_mut().poll(cx))
@@ -36,19 +37,19 @@ async fn a_clean_up_does_not_overtake_what_a_task_without_budget_has_asked() {
     tokio::task::yield_now().await;
     assert!(futures_util::poll!(&mut deleting).is_pending());
     assert!(futures_util::poll!(&mut setting).is_pending());
-    arrives(&mut server, &(packed(&set) + &packed(&delete))).await;
+    assert_arrives(&mut server, &(packed(&set) + &packed(&delete))).await;
 }
 
-/// Whatever waits for a place in a queue could be overtaken by its clean-up.
+/// A command that waited for a place in a queue could be overtaken by its clean-up.
 #[tokio::test(start_paused = true)]
-async fn a_question_is_sent_by_its_first_poll_however_many_came_before() {
-    const QUESTIONS: usize = 10_000;
-    let (link, mut server) = link().await;
-    let commands: Vec<Cmd> = (0..QUESTIONS).map(|number| cmd("GET").arg(number).clone()).collect();
-    let mut questions: Vec<_> =
-        commands.iter().map(|command| Box::pin(link.ask(command))).collect();
-    for question in &mut questions {
-        assert!(futures_util::poll!(question).is_pending());
+async fn a_command_is_sent_by_its_first_poll_however_many_came_before() {
+    const COMMANDS: usize = 10_000;
+    let (connection, mut server) = played_connection().await;
+    let commands: Vec<Cmd> = (0..COMMANDS).map(|number| cmd("GET").arg(number).clone()).collect();
+    let mut replies: Vec<_> =
+        commands.iter().map(|command| Box::pin(connection.ask(command))).collect();
+    for reply in &mut replies {
+        assert!(futures_util::poll!(reply).is_pending());
     }
-    arrives(&mut server, &commands.iter().map(packed).collect::<String>()).await;
+    assert_arrives(&mut server, &commands.iter().map(packed).collect::<String>()).await;
 }

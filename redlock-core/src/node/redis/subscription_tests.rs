@@ -1,4 +1,4 @@
-//! Servers that refuse to announce releases.
+//! Servers that refuse subscriptions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,8 +26,9 @@ fn confirmed(what: &str, channel: &str) -> String {
     format!(">3\r\n${}\r\n{what}\r\n${}\r\n{channel}\r\n:1\r\n", what.len(), channel.len())
 }
 
-/// A connection that can be subscribed over, to a test that plays the server.
-async fn link() -> (Connection, DuplexStream) {
+/// Returns a connection that supports subscriptions (RESP3), and the end of its server, which the
+/// test plays.
+async fn resp3_connection() -> (Connection, DuplexStream) {
     let (client, mut server) = tokio::io::duplex(4096);
     let info =
         RedisConnectionInfo::default().set_skip_set_lib_name().set_protocol(ProtocolVersion::RESP3);
@@ -45,10 +46,11 @@ fn listen(channels: &Arc<Subscriptions>, name: &str) -> Subscription {
     channels.subscribe(&name.into(), Arc::new(|| {}))
 }
 
-/// While somebody waits, as for a hot key, the connection would go without for as long as it lasts.
+/// Without a second attempt, a key that always has waiters, such as a hot key, would never get its
+/// subscription.
 #[tokio::test(start_paused = true)]
 async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
-    let (link, mut server) = link().await;
+    let (connection, mut server) = resp3_connection().await;
     let channels = Arc::new(Subscriptions::default());
     let mut subscription = listen(&channels, "hot");
     let play = async {
@@ -60,42 +62,42 @@ async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
             assert!(refused.elapsed() + Duration::from_millis(10) >= PAUSE);
         }
         let silence = timeout(LONG, server.read_u8()).await;
-        assert!(silence.is_err(), "it is subscribed");
+        assert!(silence.is_err(), "the subscription is confirmed, so nothing else is sent");
         drop(subscription);
         serve(&mut server, "UNSUBSCRIBE", &confirmed("unsubscribe", "hot"), || {}).await;
     };
     let log_limit = LogLimit::default();
     tokio::select! {
-        () = channels.serve(&link, "", &log_limit) => unreachable!(),
-        played = timeout(2 * LONG, play) => played.expect("it was asked"),
+        () = channels.serve(&connection, "", &log_limit) => unreachable!(),
+        played = timeout(2 * LONG, play) => played.expect("the test ends in time"),
     }
 }
 
-/// The server refuses all channels of a command for the sake of one.
+/// If one channel is forbidden, the server refuses all channels of the command.
 #[tokio::test(start_paused = true)]
-async fn a_channel_that_is_not_permitted_does_not_hinder_the_others() {
-    let (link, mut server) = link().await;
+async fn a_forbidden_channel_does_not_affect_the_others() {
+    let (connection, mut server) = resp3_connection().await;
     let channels = Arc::new(Subscriptions::default());
     let (mut one, mut two) = (listen(&channels, "denied"), listen(&channels, "permitted"));
     let play = async {
         serve(&mut server, "permitted", DENIED, || {}).await;
-        let mut asked = String::new();
-        while !asked.ends_with("permitted\r\n") {
-            asked.push(char::from(server.read_u8().await.unwrap()));
+        let mut commands = String::new();
+        while !commands.ends_with("permitted\r\n") {
+            commands.push(char::from(server.read_u8().await.unwrap()));
         }
-        assert_eq!(asked.matches("SUBSCRIBE").count(), 2, "{asked}");
+        assert_eq!(commands.matches("SUBSCRIBE").count(), 2, "{commands}");
         let replies = DENIED.to_owned() + &confirmed("subscribe", "permitted");
         server.write_all(replies.as_bytes()).await.unwrap();
         one.take_ready().unwrap().await;
         two.take_ready().unwrap().await;
         let silence = timeout(LONG, server.read_u8()).await;
-        assert!(silence.is_err(), "what is not permitted is not asked for again");
+        assert!(silence.is_err(), "the forbidden channel is not requested again");
         drop((one, two));
         serve(&mut server, "UNSUBSCRIBE", &confirmed("unsubscribe", "permitted"), || {}).await;
     };
     let log_limit = LogLimit::default();
     tokio::select! {
-        () = channels.serve(&link, "", &log_limit) => unreachable!(),
-        played = timeout(2 * LONG, play) => played.expect("it was asked"),
+        () = channels.serve(&connection, "", &log_limit) => unreachable!(),
+        played = timeout(2 * LONG, play) => played.expect("the test ends in time"),
     }
 }

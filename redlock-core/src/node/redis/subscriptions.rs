@@ -278,9 +278,10 @@ impl fmt::Debug for Subscriptions {
 mod tests {
     use super::*;
 
-    /// Invariant 6. While a node is down, no task looks at what its waiters leave behind.
+    /// An abandoned attempt leaves nothing behind. While a node is down, no task cleans up after
+    /// its waiters.
     #[test]
-    fn waiters_that_give_up_while_the_node_is_down_leave_nothing() {
+    fn waiters_that_give_up_while_the_node_is_down_leave_nothing_behind() {
         let channels = Arc::new(Subscriptions::default());
         let listen = |name: &str| channels.subscribe(&name.into(), Arc::new(|| {}));
         let stays = listen("lock:0");

@@ -92,10 +92,10 @@ mod tests {
     use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
     use super::*;
-    use crate::node::redis::connection::played_server::link;
+    use crate::node::redis::connection::played_server::played_connection;
     use crate::node::redis::connection::pool::settings;
 
-    /// A socket that nothing can be written to, and that is not closed.
+    /// A socket that fails every write, but stays open.
     struct Unwritable;
 
     impl AsyncRead for Unwritable {
@@ -128,7 +128,7 @@ mod tests {
 
     /// The driver (redis 1.8.1) ends after such an error, and does not report the disconnection.
     #[tokio::test]
-    async fn a_connection_that_cannot_be_written_to_is_broken() {
+    async fn a_failed_write_marks_the_connection_as_broken() {
         let info = RedisConnectionInfo::default().set_skip_set_lib_name();
         let connected = MultiplexedConnection::new_with_config(&info, Unwritable, settings()).await;
         let (mut connection, driver) = connected.unwrap();
@@ -140,15 +140,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_that_the_end_of_the_connection_cut_off_breaks_the_link() {
-        let (link, server) = link().await;
+    async fn a_reply_that_is_cut_off_marks_the_connection_as_broken() {
+        let (connection, server) = played_connection().await;
         drop(server);
-        assert!(link.ask(&cmd("PING")).await.unwrap_err().is_io_error());
-        assert!(!link.is_alive());
+        assert!(connection.ask(&cmd("PING")).await.unwrap_err().is_io_error());
+        assert!(!connection.is_alive());
     }
 
     #[test]
-    fn a_server_that_was_demoted_is_known_by_its_error_in_scripts_too() {
+    fn a_demoted_server_is_recognized_by_its_error_in_scripts_too() {
         let error = |text: &str| {
             let reply = bb8_redis::redis::parse_redis_value(format!("-{text}\r\n").as_bytes());
             reply.unwrap().extract_error().unwrap_err()

@@ -303,38 +303,40 @@ mod tests {
 
     use super::*;
     use crate::node::poll_periodically;
-    use crate::node::redis::connection::played_server::{link, serve};
+    use crate::node::redis::connection::played_server::{played_connection, serve};
 
-    /// The connection leads nowhere, and does not break.
+    /// The peer of the connection is gone, but the connection does not break.
     #[tokio::test(start_paused = true)]
     async fn a_connection_ends_when_its_server_owes_a_reply_for_too_long() {
         const LIMIT: Duration = Duration::from_secs(5);
-        let (link, _server) = link().await;
-        let link = Arc::new(link);
+        let (connection, _server) = played_connection().await;
+        let connection = Arc::new(connection);
         let ask = || {
-            let link = Arc::clone(&link);
+            let connection = Arc::clone(&connection);
             tokio::spawn(async move {
-                poll_periodically(link.ask(&bb8_redis::redis::cmd("PING"))).await
+                poll_periodically(connection.ask(&bb8_redis::redis::cmd("PING"))).await
             })
         };
         let before = ask();
-        let silent = tokio::time::timeout(LIMIT / 2, link.end_when_silent_for(LIMIT)).await;
-        assert!(silent.is_err() && link.is_alive(), "it was given up too soon");
-        tokio::time::timeout(LIMIT, link.end_when_silent_for(LIMIT)).await.unwrap();
-        assert!(!link.is_alive());
+        let silent = tokio::time::timeout(LIMIT / 2, connection.end_when_silent_for(LIMIT)).await;
+        assert!(silent.is_err() && connection.is_alive(), "the connection ended too soon");
+        tokio::time::timeout(LIMIT, connection.end_when_silent_for(LIMIT)).await.unwrap();
+        assert!(!connection.is_alive());
         let ended = async { (before.await.unwrap(), ask().await.unwrap()) };
         let (before, after) = tokio::time::timeout(LIMIT, ended).await.unwrap();
         assert!(before.unwrap_err().is_io_error());
         assert!(after.unwrap_err().is_io_error());
     }
 
-    /// After a part of the replies, it is not known whether the server owes any: it is asked.
+    /// After only a part of the replies, the connection does not know whether the server owes any,
+    /// so it sends a command of its own.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_falls_silent_between_two_replies_is_noticed() {
         const LIMIT: Duration = Duration::from_secs(5);
-        let (link, mut server) = link().await;
+        let (connection, mut server) = played_connection().await;
         let ping = bb8_redis::redis::cmd("PING");
-        let (mut first, mut second) = (Box::pin(link.ask(&ping)), Box::pin(link.ask(&ping)));
+        let (mut first, mut second) =
+            (Box::pin(connection.ask(&ping)), Box::pin(connection.ask(&ping)));
         let asked = async {
             futures_util::join!(&mut first, async {
                 assert!(futures_util::poll!(&mut second).is_pending());
@@ -342,47 +344,47 @@ mod tests {
             })
         };
         asked.await.0.unwrap();
-        let noticed = tokio::time::timeout(3 * LIMIT, link.end_when_silent_for(LIMIT));
+        let noticed = tokio::time::timeout(3 * LIMIT, connection.end_when_silent_for(LIMIT));
         noticed.await.unwrap();
-        assert!(!link.is_alive());
+        assert!(!connection.is_alive());
         assert!(second.await.unwrap_err().is_io_error());
     }
 
-    /// The reply to an earlier command says nothing of the later ones.
+    /// The reply to an earlier command says nothing about the later ones.
     #[tokio::test(start_paused = true)]
     async fn a_server_that_falls_silent_after_a_late_reply_is_asked_again() {
         const NODE_TIMEOUT: Duration = Duration::from_millis(50);
-        let (link, mut server) = link().await;
+        let (connection, mut server) = played_connection().await;
         let ping = bb8_redis::redis::cmd("PING");
-        let mut callers: Vec<_> = (0..3).map(|_| Box::pin(link.ask(&ping))).collect();
+        let mut callers: Vec<_> = (0..3).map(|_| Box::pin(connection.ask(&ping))).collect();
         for caller in &mut callers {
             assert!(futures_util::poll!(caller).is_pending());
         }
         let replies = async {
             let mut begun = [0; 4096];
             assert!(server.read(&mut begun).await.unwrap() > 0);
-            // After each reply a caller that still waits wants to know.
+            // After each reply, a caller that still waits checks the silence of the server.
             for _ in 0..2 {
                 server.write_all(b"+PONG\r\n").await.unwrap();
                 tokio::task::yield_now().await;
-                while !link.silence(NODE_TIMEOUT).lasts() {
+                while !connection.silence(NODE_TIMEOUT).lasts() {
                     tokio::time::sleep(NODE_TIMEOUT).await;
                 }
             }
         };
         tokio::select! {
-            () = link.end_when_silent_for(Duration::from_secs(60)) => unreachable!(),
+            () = connection.end_when_silent_for(Duration::from_secs(60)) => unreachable!(),
             noticed = tokio::time::timeout(8 * NODE_TIMEOUT, replies) => noticed.unwrap(),
         }
     }
 
-    /// A caller may poll its acquisition once and then leave it alone: the reply has come all the same.
+    /// A caller may poll its acquisition once and not again. The reply arrives all the same.
     #[tokio::test(start_paused = true)]
-    async fn a_reply_that_nobody_takes_does_not_end_the_connection() {
+    async fn a_reply_that_no_task_reads_does_not_end_the_connection() {
         const LIMIT: Duration = Duration::from_secs(5);
-        let (link, mut server) = link().await;
+        let (connection, mut server) = played_connection().await;
         let ping = bb8_redis::redis::cmd("PING");
-        let mut parked = Box::pin(link.ask(&ping));
+        let mut parked = Box::pin(connection.ask(&ping));
         assert!(futures_util::poll!(&mut parked).is_pending());
         let answer = async {
             loop {
@@ -390,52 +392,53 @@ mod tests {
             }
         };
         tokio::select! {
-            () = link.end_when_silent_for(LIMIT) => panic!("the server has answered"),
+            () = connection.end_when_silent_for(LIMIT) => panic!("the server has replied"),
             () = answer => unreachable!(),
             () = tokio::time::sleep(10 * LIMIT) => {}
         }
-        assert!(link.is_alive());
+        assert!(connection.is_alive());
         parked.await.unwrap();
     }
 
-    /// The clean-up goes over the next connection, and nothing holds it up until a command over this one
-    /// has arrived (abandoned attempts leave nothing behind). Something on the way may still deliver
-    /// commands that were sent before.
+    /// The clean-up uses the next connection, and does not wait until the commands of this one have
+    /// arrived (an abandoned attempt leaves nothing behind). Commands that were already sent may
+    /// still be delivered.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn nothing_is_sent_over_a_connection_that_is_given_up() {
-        let (link, mut server) = link().await;
+    async fn nothing_is_sent_on_a_connection_after_its_end() {
+        let (connection, mut server) = played_connection().await;
         let sent = bb8_redis::redis::cmd("PING");
-        let mut before = Box::pin(link.ask(&sent));
+        let mut before = Box::pin(connection.ask(&sent));
         assert!(futures_util::poll!(&mut before).is_pending());
         // The driver, which runs in another task, has sent the command.
         let mut arrived = vec![0; sent.get_packed_command().len()];
         server.read_exact(&mut arrived).await.unwrap();
-        link.end("it is given up");
+        connection.end("the test ends it");
         let late = bb8_redis::redis::cmd("SET");
         for _ in 0..1000 {
-            assert!(link.ask(&late).await.unwrap_err().is_io_error());
+            assert!(connection.ask(&late).await.unwrap_err().is_io_error());
             tokio::task::yield_now().await;
         }
         assert!(before.await.unwrap_err().is_io_error());
-        drop(link);
+        drop(connection);
         let mut rest = String::new();
         server.read_to_string(&mut rest).await.unwrap();
         assert_eq!(rest, "");
     }
 
-    /// Otherwise a release that is asked for at that moment would never be repeated.
+    /// If the command stayed pending, a release that is sent at that moment would never be
+    /// repeated.
     #[tokio::test(start_paused = true)]
-    async fn what_waits_on_a_connection_that_has_ended_ends() {
-        let (link, _server) = link().await;
-        let link = Arc::new(link);
+    async fn pending_commands_end_with_their_connection() {
+        let (connection, _server) = played_connection().await;
+        let connection = Arc::new(connection);
         let waiting = {
-            let link = Arc::clone(&link);
+            let connection = Arc::clone(&connection);
             tokio::spawn(async move {
-                poll_periodically(link.ask(&bb8_redis::redis::cmd("PING"))).await
+                poll_periodically(connection.ask(&bb8_redis::redis::cmd("PING"))).await
             })
         };
         tokio::task::yield_now().await;
-        link.health.end("the server closed the connection");
+        connection.health.end("the server closed the connection");
         let ended = tokio::time::timeout(Duration::from_secs(5), waiting).await;
         assert!(ended.unwrap().unwrap().unwrap_err().is_io_error());
     }

@@ -65,7 +65,7 @@ mod tests {
 
     const STEP: Duration = Duration::from_millis(100);
 
-    /// The lines about a node: each one's first word, and what it says of suppressed ones.
+    /// Returns the level of each line about a node, and its number of suppressed lines.
     fn lines(logs: &Logs, node: &str) -> Vec<String> {
         let word = |line: &str| {
             let (_, suppressed) = line.split_once("suppressed=").unwrap_or_default();

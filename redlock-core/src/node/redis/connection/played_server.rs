@@ -1,4 +1,4 @@
-//! A connection to a test that plays the server.
+//! Connections whose server is played by the test.
 
 use std::sync::Arc;
 
@@ -12,8 +12,9 @@ use super::traffic::MeteredSocket;
 use super::{Connection, Identity};
 use crate::node::redis::script::Script;
 
-/// A connection to a test that plays the server. The scripts are called by their names.
-pub(crate) async fn link() -> (Connection, DuplexStream) {
+/// Returns a connection, and the end of its server, which the test plays. The names of the scripts
+/// serve as their digests.
+pub(crate) async fn played_connection() -> (Connection, DuplexStream) {
     let (client, server) = tokio::io::duplex(4096);
     let info = RedisConnectionInfo::default().set_skip_set_lib_name();
     let (socket, traffic) = MeteredSocket::new(Socket::Duplex(client));
@@ -24,8 +25,7 @@ pub(crate) async fn link() -> (Connection, DuplexStream) {
     (Connection::new(handle, Arc::default(), traffic, names, Identity::default()), server)
 }
 
-/// Takes the next command, which has to contain `word`, and answers it; before that, does
-/// `meanwhile`.
+/// Reads the next command, which must contain `word`, then calls `meanwhile` and sends `reply`.
 pub(crate) async fn serve(
     server: &mut DuplexStream,
     word: &str,

@@ -197,12 +197,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_check_is_left_out_where_the_server_does_not_tell() {
-        let told = |kind: ErrorKind| unless_refused::<()>(Err((kind, "no").into()));
-        let no_right = ErrorKind::Server(bb8_redis::redis::ServerErrorKind::NoPerm);
-        assert_eq!(told(no_right), Ok(None));
-        assert_eq!(told(ErrorKind::UnexpectedReturnType), Ok(None));
-        assert!(told(ErrorKind::Io).is_err(), "the connection broke");
+    fn a_check_is_skipped_if_the_server_refuses_the_command() {
+        let checked = |kind: ErrorKind| unless_refused::<()>(Err((kind, "no").into()));
+        let no_permission = ErrorKind::Server(bb8_redis::redis::ServerErrorKind::NoPerm);
+        assert_eq!(checked(no_permission), Ok(None));
+        assert_eq!(checked(ErrorKind::UnexpectedReturnType), Ok(None));
+        assert!(checked(ErrorKind::Io).is_err(), "the connection broke");
         assert_eq!(unless_refused(Ok(())), Ok(Some(())));
     }
 

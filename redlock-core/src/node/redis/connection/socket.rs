@@ -142,8 +142,9 @@ mod tests {
     use super::*;
     use crate::node::redis::connection::endpoint::Endpoint;
 
-    /// Without these options, a command waits for the acknowledgement of the one before, and a machine
-    /// that vanished is noticed after hours (Redis documentation, "Redis client handling").
+    /// Without these options, a command waits for the acknowledgement of the previous one, and the
+    /// disappearance of a machine is noticed after hours (Redis documentation, "Redis client
+    /// handling").
     #[tokio::test]
     async fn a_tcp_socket_has_nodelay_keepalive_and_a_user_timeout() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -152,7 +153,7 @@ mod tests {
         let (connected, accepted) =
             tokio::join!(Socket::connect(endpoint.connection_info()), listener.accept());
         accepted.unwrap();
-        let Socket::Tcp(stream) = connected.unwrap() else { panic!("it is a TCP socket") };
+        let Socket::Tcp(stream) = connected.unwrap() else { panic!("not a TCP socket") };
         assert!(stream.nodelay().unwrap());
         let socket = SockRef::from(&stream);
         assert!(socket.keepalive().unwrap());

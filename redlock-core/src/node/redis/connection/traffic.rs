@@ -258,18 +258,18 @@ mod tests {
         (socket, traffic, server)
     }
 
-    /// Waits until the server has had its time, and its reply has arrived.
+    /// Waits until the limit is over and the reply has arrived.
     async fn wait() {
         tokio::time::sleep(LIMIT * 2).await;
     }
 
-    async fn answer(server: &mut TcpStream) {
+    async fn reply(server: &mut TcpStream) {
         let mut command = [0; 4];
         server.read_exact(&mut command).await.unwrap();
         server.write_all(b"+PONG\r\n").await.unwrap();
     }
 
-    /// Reads until the connection ends.
+    /// Reads until the connection ends. Returns the number of bytes.
     async fn end(server: &mut TcpStream) -> usize {
         let read = tokio::time::timeout(Duration::from_secs(10), server.read(&mut [0])).await;
         read.expect("the connection has ended").unwrap()
@@ -279,44 +279,48 @@ mod tests {
     async fn a_server_is_silent_when_it_owes_a_reply_for_too_long() {
         let (mut socket, traffic, mut server) = connection().await;
         wait().await;
-        assert!(!traffic.silence(LIMIT).lasts(), "nothing was asked");
+        assert!(!traffic.silence(LIMIT).lasts(), "no command was sent");
         socket.write_all(b"PING").await.unwrap();
-        assert!(!traffic.silence(Duration::from_secs(60)).lasts(), "not for that long");
+        assert!(!traffic.silence(Duration::from_secs(60)).lasts(), "the limit is not over");
         wait().await;
         assert!(traffic.silence(LIMIT).lasts());
-        answer(&mut server).await;
+        reply(&mut server).await;
         socket.read_exact(&mut [0; 7]).await.unwrap();
         wait().await;
-        assert!(!traffic.silence(LIMIT).lasts(), "it has answered");
+        assert!(!traffic.silence(LIMIT).lasts(), "the server has replied");
     }
 
-    /// The reply lies in the kernel's buffer.
+    /// The reply lies in the buffer of the kernel.
     #[tokio::test]
-    async fn a_process_that_is_late_in_reading_does_not_make_the_server_silent() {
+    async fn a_process_that_reads_a_reply_late_does_not_make_the_server_silent() {
         let (mut socket, traffic, mut server) = connection().await;
         socket.write_all(b"PING").await.unwrap();
-        answer(&mut server).await;
+        reply(&mut server).await;
         wait().await;
         assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD));
         drop(server);
         wait().await;
-        assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD), "with the end behind it");
+        assert_eq!(
+            traffic.silence(LIMIT),
+            Silence::Unknown(UNREAD),
+            "followed by the end of the connection"
+        );
     }
 
-    /// The reply was read, and not handed on yet.
+    /// The reply was read, but not passed on yet.
     #[tokio::test]
-    async fn a_process_that_is_late_in_handing_on_does_not_make_the_server_silent() {
+    async fn a_process_that_passes_a_reply_on_late_does_not_make_the_server_silent() {
         let (mut socket, traffic, mut server) = connection().await;
         socket.write_all(b"PING").await.unwrap();
-        answer(&mut server).await;
+        reply(&mut server).await;
         socket.read_exact(&mut [0; 7]).await.unwrap();
-        // Before the rest was looked for.
+        // The socket has not been polled for further bytes.
         socket.write_all(b"PING").await.unwrap();
         wait().await;
         assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD));
     }
 
-    /// Otherwise the server would not notice that the connection has ended.
+    /// If a dropped socket stayed open, the server would not notice the end of the connection.
     #[tokio::test]
     async fn a_socket_that_is_dropped_is_closed() {
         let (socket, traffic, mut server) = connection().await;

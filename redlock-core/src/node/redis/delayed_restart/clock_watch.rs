@@ -151,38 +151,39 @@ mod tests {
     use crate::error::Vote;
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
-    use crate::node::redis::connection::played_server::{link, serve};
+    use crate::node::redis::connection::played_server::{played_connection, serve};
     use crate::node::redis::dialect::{Acquisition, acquire};
     use crate::node::{Action, Op};
 
     const SECOND: Duration = Duration::from_secs(1);
     const LEASE: Duration = Duration::from_secs(30);
 
-    /// A watch over a server that has told its time, and its end of the connection.
+    /// Returns the watch of a server that has reported its time once, the connection, and the end
+    /// of the server.
     async fn watched(restart_guard: Option<Duration>) -> (ClockWatch, Connection, DuplexStream) {
         let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
-        let (mut link, mut server) = link().await;
+        let (mut connection, mut server) = played_connection().await;
         let command = encode::time();
-        let take = Reading::take(&*clock, link.ask(&command));
+        let take = Reading::take(&*clock, connection.ask(&command));
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
-        link.identity.time = Some(reading.unwrap());
+        connection.identity.time = Some(reading.unwrap());
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let watch = ClockWatch::new(&"node".into(), &clock, restart_guard, &log_limit);
-        watch.begin(&link);
-        (watch, link, server)
+        watch.begin(&connection);
+        (watch, connection, server)
     }
 
-    /// What a server answers whose clock is ahead by some seconds.
+    /// Returns the reply to `TIME` of a server whose clock is ahead by some seconds.
     fn time(ahead: u64) -> String {
         format!("*2\r\n$10\r\n{}\r\n$1\r\n0\r\n", 1_790_000_000 + ahead)
     }
 
-    /// Answers all questions for the time with this, and says how many came in so long.
+    /// Replies to every `TIME` of this period. Returns how many there were.
     async fn count(
-        (watch, link, server): &mut (ClockWatch, Connection, DuplexStream),
+        (watch, connection, server): &mut (ClockWatch, Connection, DuplexStream),
         reply: &str,
-        so_long: Duration,
+        period: Duration,
     ) -> usize {
         let count = Mutex::new(0);
         let serve = async {
@@ -190,30 +191,31 @@ mod tests {
                 serve(server, "TIME", reply, || *count.lock().unwrap() += 1).await;
             }
         };
-        let both = async { tokio::join!(watch.watch(link), serve) };
-        assert!(timeout(so_long, both).await.is_err());
+        let both = async { tokio::join!(watch.watch(connection), serve) };
+        assert!(timeout(period, both).await.is_err());
         count.into_inner().unwrap()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_time_is_asked_for_while_locks_are() {
+    async fn the_time_is_read_only_while_locks_are_requested() {
         let mut watched = watched(None).await;
-        assert_eq!(count(&mut watched, &time(0), 10 * SECOND).await, 0, "it is idle");
+        assert_eq!(count(&mut watched, &time(0), 10 * SECOND).await, 0, "no lock was requested");
         watched.1.note_use();
         watched.1.note_use();
         assert_eq!(count(&mut watched, &time(10), 10 * SECOND).await, 1);
     }
 
-    /// A first vote after a while would be counted before the step is found.
+    /// Without readings in idle times, the first vote afterwards would count before a step is
+    /// noticed.
     #[tokio::test(start_paused = true)]
-    async fn with_the_restart_guard_the_time_is_always_asked_for() {
+    async fn with_the_restart_guard_the_time_is_always_read() {
         let mut watched = watched(Some(LEASE)).await;
-        let asked = count(&mut watched, &time(0), 10 * SECOND + PAUSE / 2).await;
-        assert_eq!(asked, 20);
+        let readings = count(&mut watched, &time(0), 10 * SECOND + PAUSE / 2).await;
+        assert_eq!(readings, 20);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_does_not_tell_its_time_any_more_is_not_asked_again() {
+    async fn a_server_that_denies_its_time_is_not_asked_again() {
         let mut watched = watched(Some(LEASE)).await;
         let denied = "-NOPERM this user has no permissions to run the 'time' command\r\n";
         assert_eq!(count(&mut watched, denied, 10 * SECOND).await, 1);
@@ -221,26 +223,26 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_step_forward_keeps_a_guarded_server_from_granting_over_all_connections() {
+    async fn a_step_forward_keeps_a_guarded_server_from_granting_on_all_connections() {
         let mut watched = watched(Some(LEASE)).await;
         assert_eq!(watched.1.may_grant(), Ok(()));
         count(&mut watched, &time(60), SECOND).await;
         let error = watched.1.may_grant().unwrap_err();
         assert!(matches!(error, NodeError::ClockStepped { .. }), "{error}");
-        // Another connection, over which nothing new is seen.
+        // A second connection, which shows no step by itself.
         let (watch, ..) = watched;
-        let (mut link, _server) = link().await;
-        watch.begin(&link);
-        assert!(matches!(link.may_grant(), Err(NodeError::ClockStepped { .. })));
+        let (mut connection, _server) = played_connection().await;
+        watch.begin(&connection);
+        assert!(matches!(connection.may_grant(), Err(NodeError::ClockStepped { .. })));
         tokio::time::advance(LEASE).await;
-        assert_eq!(link.may_grant(), Ok(()));
-        link.identity.time = None;
-        watch.begin(&link);
-        assert_eq!(link.may_grant(), Ok(()));
+        assert_eq!(connection.may_grant(), Ok(()));
+        connection.identity.time = None;
+        watch.begin(&connection);
+        assert_eq!(connection.may_grant(), Ok(()));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_step_back_and_a_step_without_the_guard_are_only_told() {
+    async fn a_step_back_and_a_step_without_the_guard_are_only_logged() {
         for (guard, ahead) in [(Some(LEASE), None), (None, Some(60))] {
             let mut watched = watched(guard).await;
             watched.1.note_use();
@@ -251,20 +253,20 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_clock_that_is_stepped_all_the_time_takes_one_line_of_each_kind_per_second() {
+    async fn a_clock_that_steps_all_the_time_takes_one_line_of_each_kind_per_second() {
         let logs = Logs::collect();
         let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
-        let (mut link, _server) = link().await;
+        let (mut connection, _server) = played_connection().await;
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let watch = ClockWatch::new(&"stepped:1".into(), &clock, Some(LEASE), &log_limit);
-        // Three seconds, in which one reading in three cannot be taken.
+        // Three seconds. One reading in three fails.
         for look in 0..30 {
             let seconds = ["1790000000", "1790000060"][look % 3 % 2];
-            let told = [seconds, "0"].map(|text| Value::BulkString(text.as_bytes().to_vec()));
-            let told = async { Ok(Value::Array(told.to_vec())) };
-            let reading = Reading::take(&*clock, told).await.unwrap();
-            link.identity.time = (look % 3 < 2).then_some(reading);
-            watch.begin(&link);
+            let reply = [seconds, "0"].map(|text| Value::BulkString(text.as_bytes().to_vec()));
+            let reply = async { Ok(Value::Array(reply.to_vec())) };
+            let reading = Reading::take(&*clock, reply).await.unwrap();
+            connection.identity.time = (look % 3 < 2).then_some(reading);
+            watch.begin(&connection);
             tokio::time::advance(SECOND / 10).await;
         }
         let lines = logs.lines();
@@ -277,20 +279,20 @@ mod tests {
         }
     }
 
-    /// Where the question was under way for long, the step may be older than the answer by so much.
+    /// If the command was pending for long, the step may be older than the reply by as much.
     #[tokio::test]
-    async fn what_is_granted_while_a_step_is_found_does_not_count() {
+    async fn a_grant_does_not_count_if_a_step_is_noticed_before_its_reply() {
         let key = LockKey::new("order:42").unwrap();
-        let (link, mut server) = link().await;
+        let (connection, mut server) = played_connection().await;
         for (stepped, granted) in [(false, true), (true, false)] {
             let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
             let action = Action::Acquire { lease: LEASE, fenced: false, lookup: false };
             let op = Op::new(&Arc::new(spec), Token::random(Dialect::Plain), action);
             let acquisition = Acquisition { lease: LEASE, fenced: false, look_up_until: None };
-            let acquire = acquire(&link, &op, acquisition);
+            let acquire = acquire(&connection, &op, acquisition);
             let step = || {
                 if stepped {
-                    link.put_on(Quarantine::of_stepped(LEASE, SECOND));
+                    connection.put_on(Quarantine::of_stepped(LEASE, SECOND));
                 }
             };
             let (reply, ()) = tokio::join!(acquire, serve(&mut server, "SET", "+OK\r\n", step));

@@ -45,32 +45,32 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[tokio::test(start_paused = true)]
-    async fn a_life_begins_after_the_one_before_it_over_each_of_its_connections() {
-        let mut lives = Incarnations::default();
+    async fn an_incarnation_begins_after_the_previous_one_on_each_connection() {
+        let mut incarnations = Incarnations::default();
         let begun = Instant::now();
         for connection in 0..2 {
-            assert_eq!(lives.connected(Some("first")), None, "{connection}");
+            assert_eq!(incarnations.connected(Some("first")), None, "{connection}");
             advance(SECOND).await;
-            lives.disconnected(Some("first"));
+            incarnations.disconnected(Some("first"));
         }
         for connection in 0..3 {
-            let not_before = lives.connected(Some("second"));
+            let not_before = incarnations.connected(Some("second"));
             assert_eq!(not_before, Some(begun + 2 * SECOND), "{connection}");
             advance(SECOND).await;
-            lives.disconnected(Some("second"));
+            incarnations.disconnected(Some("second"));
         }
-        assert_eq!(lives.connected(Some("third")), Some(begun + 5 * SECOND));
+        assert_eq!(incarnations.connected(Some("third")), Some(begun + 5 * SECOND));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_that_does_not_tell_shows_no_new_life() {
-        let mut lives = Incarnations::default();
-        lives.connected(Some("first"));
+    async fn a_connection_without_a_run_id_shows_no_new_incarnation() {
+        let mut incarnations = Incarnations::default();
+        incarnations.connected(Some("first"));
         let broke = Instant::now();
-        lives.disconnected(Some("first"));
-        assert_eq!(lives.connected(Some("second")), Some(broke));
+        incarnations.disconnected(Some("first"));
+        assert_eq!(incarnations.connected(Some("second")), Some(broke));
         advance(SECOND).await;
-        lives.disconnected(None);
-        assert_eq!(lives.connected(None), Some(broke));
+        incarnations.disconnected(None);
+        assert_eq!(incarnations.connected(None), Some(broke));
     }
 }

@@ -142,23 +142,24 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
     const LEASE: Duration = Duration::from_secs(30);
 
-    fn votes_in(probation: Quarantine) -> Duration {
-        match probation.check() {
+    fn votes_in(quarantine: Quarantine) -> Duration {
+        match quarantine.check() {
             Ok(()) => Duration::ZERO,
             Err(NodeError::Restarted { votes_in, .. }) => votes_in,
             Err(error) => panic!("{error}"),
         }
     }
 
-    /// A server that was started at 0.9 and is asked at 10.0 says ten seconds, and is nine old.
+    /// Uptimes are whole seconds: a server that started at 0.9 s reports ten seconds at 10.0 s, and
+    /// is little more than nine seconds old.
     #[tokio::test(start_paused = true)]
-    async fn a_server_votes_when_it_is_surely_older_than_the_longest_lease() {
-        let probation = Quarantine::new(LEASE, Instant::now(), Some(10 * SECOND));
-        assert_eq!(votes_in(probation), 21 * SECOND);
+    async fn a_server_votes_when_it_is_certainly_older_than_the_longest_lease() {
+        let quarantine = Quarantine::new(LEASE, Instant::now(), Some(10 * SECOND));
+        assert_eq!(votes_in(quarantine), 21 * SECOND);
         advance(20 * SECOND + Duration::from_millis(999)).await;
-        assert_eq!(votes_in(probation), Duration::from_millis(1));
+        assert_eq!(votes_in(quarantine), Duration::from_millis(1));
         advance(Duration::from_millis(1)).await;
-        assert_eq!(probation.check(), Ok(()));
+        assert_eq!(quarantine.check(), Ok(()));
 
         let old = Quarantine::new(LEASE, Instant::now(), Some(31 * SECOND));
         assert_eq!(old.check(), Ok(()));
@@ -167,34 +168,38 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_server_that_does_not_tell_its_uptime_is_as_old_as_its_connection() {
-        let probation = Quarantine::new(LEASE, Instant::now(), None);
-        assert_eq!(votes_in(probation), LEASE);
+    async fn a_server_with_unknown_uptime_is_as_old_as_its_connection() {
+        let quarantine = Quarantine::new(LEASE, Instant::now(), None);
+        assert_eq!(votes_in(quarantine), LEASE);
         advance(LEASE).await;
-        assert_eq!(probation.check(), Ok(()));
+        assert_eq!(quarantine.check(), Ok(()));
     }
 
-    /// Its machine has started with a wrong clock that was set right later.
+    /// The machine of the server started with a wrong clock, which was set right later.
     #[tokio::test(start_paused = true)]
-    async fn a_server_is_not_older_than_the_end_of_its_former_life() {
+    async fn a_server_is_not_older_than_the_end_of_its_previous_incarnation() {
         let ended = Instant::now();
         advance(5 * SECOND).await;
         let stepped = Quarantine::new(LEASE, Instant::now(), Some(86_400 * SECOND));
         assert_eq!(stepped.check(), Ok(()));
         assert_eq!(votes_in(stepped.not_before(ended)), 25 * SECOND);
         let truthful = Quarantine::new(LEASE, Instant::now(), Some(3 * SECOND));
-        assert_eq!(votes_in(truthful.not_before(ended)), 28 * SECOND, "started after a while");
+        assert_eq!(
+            votes_in(truthful.not_before(ended)),
+            28 * SECOND,
+            "the server started some time after that end"
+        );
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_reason_says_since_when_and_for_how_long() {
-        let probation = Quarantine::new(LEASE, Instant::now(), Some(4 * SECOND));
+    async fn the_reason_has_the_age_and_the_remaining_time() {
+        let quarantine = Quarantine::new(LEASE, Instant::now(), Some(4 * SECOND));
         advance(Duration::from_millis(100)).await;
-        let words = probation.check().unwrap_err().to_string();
+        let words = quarantine.check().unwrap_err().to_string();
         assert_eq!(words, "restarted 3s ago, votes again in 27s");
-        let untold = Quarantine::new(LEASE, Instant::now(), None);
+        let unknown = Quarantine::new(LEASE, Instant::now(), None);
         advance(Duration::from_millis(29_750)).await;
-        let words = untold.check().unwrap_err().to_string();
+        let words = unknown.check().unwrap_err().to_string();
         assert_eq!(words, "it does not tell (INFO) when it was started, votes in 250ms");
         let stepped = Quarantine::of_stepped(LEASE, Duration::from_millis(59_400));
         advance(Duration::from_millis(500)).await;
@@ -203,18 +208,18 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn of_several_probations_the_one_that_ends_last_counts() {
-        let standing = VoteGate::default();
-        assert_eq!(standing.check(), Ok(()));
-        standing.put_on(Quarantine::new(LEASE, Instant::now(), Some(21 * SECOND)));
-        assert!(matches!(standing.check(), Err(NodeError::Restarted { .. })));
+    async fn of_several_quarantines_the_one_that_ends_last_counts() {
+        let gate = VoteGate::default();
+        assert_eq!(gate.check(), Ok(()));
+        gate.put_on(Quarantine::new(LEASE, Instant::now(), Some(21 * SECOND)));
+        assert!(matches!(gate.check(), Err(NodeError::Restarted { .. })));
         let stepped = Quarantine::of_stepped(LEASE, SECOND);
-        standing.put_on(stepped);
-        standing.put_on(Quarantine::new(LEASE, Instant::now(), Some(11 * SECOND)));
-        assert_eq!(standing.check(), stepped.check());
+        gate.put_on(stepped);
+        gate.put_on(Quarantine::new(LEASE, Instant::now(), Some(11 * SECOND)));
+        assert_eq!(gate.check(), stepped.check());
         advance(LEASE).await;
-        assert_eq!(standing.check(), Ok(()));
-        standing.put_on(Quarantine::of_stepped(LEASE, SECOND));
-        assert!(standing.check().is_err(), "another one");
+        assert_eq!(gate.check(), Ok(()));
+        gate.put_on(Quarantine::of_stepped(LEASE, SECOND));
+        assert!(gate.check().is_err(), "a later quarantine counts");
     }
 }

@@ -114,8 +114,9 @@ mod tests {
     use super::*;
     use crate::clock::fake::FakeClock;
 
-    /// A reading of a server whose clock is ahead of ours by `ahead`: when it was asked, how long question
-    /// and answer took. All in milliseconds.
+    /// Returns a reading of a server whose clock is ahead of ours by `ahead`. `at` is when the
+    /// command was sent, `there` and `back` are the times of the command and of the reply on their
+    /// way. All in milliseconds.
     fn look(at: u64, there: u64, back: u64, ahead: i64) -> Reading {
         let begun = FakeClock::default().now();
         let after = |millis| begun.after(Duration::from_millis(millis));
@@ -124,7 +125,7 @@ mod tests {
         Reading { told, sent: after(at), received: after(at + there + back) }
     }
 
-    /// The step that is found, in milliseconds, negative if it is one back.
+    /// Returns the step in milliseconds, negative for a step back.
     fn found(step: Option<Step>) -> i64 {
         let millis = |by: Duration| i64::try_from(by.as_millis()).unwrap();
         match step {
@@ -134,7 +135,8 @@ mod tests {
         }
     }
 
-    /// Looks at a clock, and the step that each of them finds, less what is unsure.
+    /// A name, the readings of a clock, and for each of them the step that it shows, less the
+    /// uncertainty.
     type Case = (&'static str, &'static [((u64, u64, u64, i64), i64)]);
 
     #[rustfmt::skip]
@@ -147,11 +149,11 @@ mod tests {
         ]),
         ("a step of 50 ms is not found", &[((500, 1, 1, 52), 0), ((1000, 1, 1, 0), 0)]),
         ("a step of 60 ms is found", &[((500, 1, 1, 60), 57), ((1000, 1, 1, 0), -57)]),
-        ("half of a slow round trip explains so much", &[((500, 40, 40, 90), 0)]),
-        ("and no more", &[((500, 40, 40, 100), 58)]),
-        ("a slow answer is no step", &[((500, 1, 9999, 0), 0), ((11_000, 1, 1, 0), 0)]),
-        ("a slow question is no step", &[((500, 9999, 1, 0), 0), ((11_000, 1, 1, 0), 0)]),
-        ("a slow answer hides a step only until the next fast one", &[
+        ("half of a slow round trip explains a difference of 90 ms", &[((500, 40, 40, 90), 0)]),
+        ("a difference of 100 ms is a step in spite of a slow round trip", &[((500, 40, 40, 100), 58)]),
+        ("a slow reply is no step", &[((500, 1, 9999, 0), 0), ((11_000, 1, 1, 0), 0)]),
+        ("a slow command is no step", &[((500, 9999, 1, 0), 0), ((11_000, 1, 1, 0), 0)]),
+        ("a slow reply hides a step only until the next fast one", &[
             ((500, 1, 9999, 1000), 0),
             ((11_000, 1, 1, 1000), 987),
         ]),
@@ -161,16 +163,16 @@ mod tests {
             ((6500, 50, 50, 140), 0),
             ((7000, 50, 50, 300), 159 - 100),
         ]),
-        ("a minute explains 60 ms", &[((60_000, 1, 1, 110), 0)]),
-        ("and no more", &[((60_000, 1, 1, -120), -58)]),
-        ("an hour explains 3.6 s", &[((3_600_000, 1, 1, 3600), 0)]),
-        ("and no more", &[((3_600_000, 1, 1, 3700), 98)]),
+        ("a minute explains a drift of 60 ms", &[((60_000, 1, 1, 110), 0)]),
+        ("a larger difference after a minute is a step", &[((60_000, 1, 1, -120), -58)]),
+        ("an hour explains a drift of 3.6 s", &[((3_600_000, 1, 1, 3600), 0)]),
+        ("a larger difference after an hour is a step", &[((3_600_000, 1, 1, 3700), 98)]),
         ("small steps do not add up", &[((500, 1, 1, 45), 0), ((1000, 1, 1, 90), 0)]),
-        ("a clock may creep", &[((500, 1, 1, -45), 0), ((1000, 1, 1, -90), 0)]),
+        ("a clock may drift slowly", &[((500, 1, 1, -45), 0), ((1000, 1, 1, -90), 0)]),
     ];
 
     #[test]
-    fn a_step_is_noticed_by_the_rule() {
+    fn a_step_beyond_the_possible_drift_is_noticed() {
         for (case, looks) in CASES {
             let mut kept = look(0, 1, 1, 0);
             for ((at, there, back, ahead), step) in *looks {
@@ -195,7 +197,7 @@ mod tests {
         ] {
             assert_eq!(read(&other), None, "{other:?}");
         }
-        // Nonsense is a step, and no panic.
+        // An absurd time counts as a step, and causes no panic.
         let most = Value::Array(vec![text(&u64::MAX.to_string()), text("0")]);
         let mut kept = look(0, 1, 1, 0);
         let nonsense = Reading { told: read(&most).unwrap(), ..look(500, 1, 1, 0) };

@@ -129,7 +129,7 @@ mod tests {
     use crate::key::LockKey;
     use crate::lock::{LockName, Mode, Token};
     use crate::node::Action;
-    use crate::node::redis::connection::played_server::{link, serve};
+    use crate::node::redis::connection::played_server::{played_connection, serve};
 
     const LEASE: Duration = Duration::from_secs(30);
     const NO_SCRIPT: &str = "-NOSCRIPT No matching script.\r\n";
@@ -143,39 +143,40 @@ mod tests {
         Op::new(&spec, Token::random(Dialect::Redisson), acquire)
     }
 
-    /// The release that cleans up behind it is on its way already, and would be overtaken.
+    /// The clean-up of this attempt is already on its way. A second acquisition would arrive after
+    /// it.
     #[tokio::test(start_paused = true)]
     async fn an_attempt_that_is_released_is_not_sent_again() {
-        let (link, mut server) = link().await;
+        let (connection, mut server) = played_connection().await;
         let op = op();
         let server = async {
             serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
-            serve(&mut server, "LOAD", "+sha\r\n", || link.attempts.release(&op.token)).await;
-            // A command after these would never be answered.
+            serve(&mut server, "LOAD", "+sha\r\n", || connection.attempts.release(&op.token)).await;
+            // The server would never reply to a further command.
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            reply = acquire(&link, &op, ACQUISITION) => {
+            reply = acquire(&connection, &op, ACQUISITION) => {
                 assert!(matches!(reply.vote, Vote::Failed(_)), "{reply:?}");
             }
             () = server => unreachable!(),
-            () = tokio::time::sleep(LEASE) => panic!("it was sent again"),
+            () = tokio::time::sleep(LEASE) => panic!("the acquisition was sent again"),
         }
     }
 
-    /// The other order.
+    /// The attempt is released while the acquisition is on its way, so the grant comes too late.
     #[tokio::test(start_paused = true)]
     async fn a_grant_that_comes_after_its_release_is_released_again() {
-        let (link, mut server) = link().await;
+        let (connection, mut server) = played_connection().await;
         let op = op();
         let server = async {
             serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
             serve(&mut server, "LOAD", "+sha\r\n", || {}).await;
-            let release = || link.attempts.release(&op.token);
+            let release = || connection.attempts.release(&op.token);
             serve(&mut server, "redisson/acquire", "+OK\r\n", release).await;
             serve(&mut server, "redisson/release", ":1\r\n", || {}).await;
         };
-        let both = async { tokio::join!(acquire(&link, &op, ACQUISITION), server) };
-        tokio::time::timeout(LEASE, both).await.expect("it was released");
+        let both = async { tokio::join!(acquire(&connection, &op, ACQUISITION), server) };
+        tokio::time::timeout(LEASE, both).await.expect("the lock is released again");
     }
 }

@@ -63,7 +63,7 @@ mod tests {
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockSpec, Mode, Token};
     use crate::node::Action;
-    use crate::node::redis::connection::played_server::{link, serve};
+    use crate::node::redis::connection::played_server::{played_connection, serve};
 
     const LEASE: Duration = Duration::from_secs(5);
 
@@ -85,15 +85,16 @@ mod tests {
         assert_eq!(String::from_utf8(packed).unwrap(), expected);
     }
 
-    /// Those that an announcement has woken in vain would hold up the one who got the lock.
+    /// After a published release, waiters that were woken in vain must not delay the new holder
+    /// with look-ups.
     #[tokio::test]
-    async fn a_refusal_is_looked_up_only_on_request() {
-        let (link, mut server) = link().await;
+    async fn the_ttl_after_a_refusal_is_looked_up_only_on_request() {
+        let (connection, mut server) = played_connection().await;
         let acquisition =
             |look_up_until| Acquisition { lease: LEASE, fenced: false, look_up_until };
         let op = op("");
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
-        let (vote, ()) = tokio::join!(acquire(&link, &op, acquisition(None)), refuse);
+        let (vote, ()) = tokio::join!(acquire(&connection, &op, acquisition(None)), refuse);
         assert_eq!(vote, Vote::Held { remaining: None });
 
         let look_up = async {
@@ -101,7 +102,7 @@ mod tests {
             serve(&mut server, "plain/inspect", ":1500\r\n", || {}).await;
         };
         let until = Some(Instant::now() + LEASE);
-        let (vote, ()) = tokio::join!(acquire(&link, &op, acquisition(until)), look_up);
+        let (vote, ()) = tokio::join!(acquire(&connection, &op, acquisition(until)), look_up);
         assert_eq!(vote, Vote::Held { remaining: Some(Duration::from_millis(1500)) });
     }
 }

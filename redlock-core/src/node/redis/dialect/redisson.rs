@@ -22,7 +22,7 @@ mod tests {
     use super::*;
     use crate::key::LockKey;
 
-    /// As Redisson 3.50 does, seen by MONITOR.
+    /// The name that Redisson 3.50 uses, as `MONITOR` shows it.
     #[test]
     fn the_channel_is_that_of_redisson() {
         for (key, expected) in [

@@ -169,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_script_stands_at_its_index() {
+    fn every_script_is_at_its_index() {
         for (index, script) in Script::ALL.into_iter().enumerate() {
             assert_eq!(script.index(), index, "{script:?}");
         }
@@ -178,16 +178,16 @@ mod tests {
     }
 
     #[test]
-    fn a_script_knows_what_it_calls() {
+    fn a_script_knows_the_commands_that_it_calls() {
         assert_eq!(PLAIN.extend.commands(), ["get", "pttl", "pexpire"]);
         assert_eq!(PLAIN.release.commands(), ["get", "del", "publish"]);
         let acquire = ["hexists", "exists", "pttl", "pexpire", "hset", "del"];
         assert_eq!(REDISSON.acquire.unwrap().commands(), acquire);
     }
 
-    /// Only the owner releases: no script removes or lengthens anything without the comparison.
+    /// Only the owner releases: no script deletes or extends a key without comparing the token.
     #[test]
-    fn every_script_that_changes_something_compares_first() {
+    fn every_script_that_changes_a_key_compares_the_token_first() {
         let comparisons = [
             ("if value ~= ARGV[1] then return 0", PLAIN),
             ("if owned ~= 1 then return 0", REDISSON),

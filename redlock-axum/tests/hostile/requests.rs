@@ -1,4 +1,4 @@
-//! How hostile requests are made, and what the handlers answer.
+//! Generates hostile requests, and checks the responses of the handlers.
 
 use std::fmt::Display;
 
@@ -13,40 +13,42 @@ use tower::ServiceExt;
 use crate::support::{request, text};
 
 pub(crate) fn config(cases: u32) -> ProptestConfig {
-    // Asked for by the environment, there may be more, or fewer.
-    let asked = std::env::var_os("PROPTEST_CASES").map(|_| ProptestConfig::default().cases);
-    let cases = asked.unwrap_or(cases);
+    // `PROPTEST_CASES` overrides the number of cases.
+    let from_env = std::env::var_os("PROPTEST_CASES").map(|_| ProptestConfig::default().cases);
+    let cases = from_env.unwrap_or(cases);
     ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() }
 }
 
-/// As the documentation of `KeyPart` says, written anew for the comparison.
+/// Encodes a value as the documentation of `KeyPart` says: an independent implementation to compare
+/// the library with.
 pub(crate) fn encoded(value: &impl Display) -> String {
     const ENCODED: &AsciiSet =
         &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
     utf8_percent_encode(&value.to_string(), ENCODED).to_string()
 }
 
-/// What a handler answers that sees this resource, and should hold this key.
+/// Returns the response of a handler that expects to hold `key`: the key, or an error if it holds
+/// another key or no lock.
 pub(crate) fn answer(lock: &HeldLock, key: &str) -> String {
     let held = lock.key().as_str();
-    let as_it_should_be = if key.len() > 200 { held.len() <= 200 } else { held == key };
+    let is_expected = if key.len() > 200 { held.len() <= 200 } else { held == key };
     if !lock.is_valid() {
         format!("UNLOCKED {key}")
-    } else if as_it_should_be {
+    } else if is_expected {
         held.to_owned()
     } else {
         format!("WRONG {held} instead of {key}")
     }
 }
 
-/// `None` where no such request can be sent.
+/// Sends a POST. Returns `None` if the path is not a valid URI.
 pub(crate) async fn ask(app: &Router, path: &str) -> Option<(StatusCode, String)> {
     path.parse::<Uri>().ok()?;
     let response = app.clone().oneshot(request(Method::POST, path)).await.unwrap();
     Some((response.status(), text(response).await))
 }
 
-/// Parts of a path that could be taken for something else.
+/// Segments of a path that an implementation could mistake for something else.
 pub(crate) const PIECES: [&str; 44] = [
     "a",
     "A",

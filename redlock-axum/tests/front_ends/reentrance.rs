@@ -1,4 +1,4 @@
-//! A request that asks for a lock that it holds already.
+//! A request that acquires a lock which it already holds.
 
 use axum::{Extension, Router};
 use redlock_axum::{
@@ -10,25 +10,27 @@ use tokio::time::timeout;
 use crate::{FrontEnd, HOUR, KEY, MINUTE};
 
 on_each_front_end![
-    a_lock_within_itself_fails_at_once_and_the_log_says_what_to_do,
-    a_reentrant_lock_is_shared_with_the_one_around_it,
-    a_handler_that_asks_for_its_own_lock_again_is_refused_at_once_or_shares,
+    a_second_lock_of_the_same_key_fails_at_once_and_the_log_names_the_remedy,
+    a_reentrant_lock_is_shared_with_the_outer_lock,
+    a_handler_that_acquires_its_own_lock_again_is_refused_at_once_or_shares_it,
     two_requests_on_one_connection_do_not_share_a_reentrant_lock,
 ];
 
-/// A lock around what the front end has locked, by the same key.
+/// Ways to put a second lock with the same key around the application.
 const AROUND: [fn(Router) -> Router; 2] = [
     |router| router.layer(LockLayer::new(KEY).expire(MINUTE)),
     |router| router.layer(LockPolicies::new([LockPolicy::new("/", KEY).expire(MINUTE)]).unwrap()),
 ];
 
-/// Not after the waiting time, and not with the words that it is somebody else's.
-async fn a_lock_within_itself_fails_at_once_and_the_log_says_what_to_do(front_end: FrontEnd) {
+/// The request does not wait for itself, and the log does not blame another holder.
+async fn a_second_lock_of_the_same_key_fails_at_once_and_the_log_names_the_remedy(
+    front_end: FrontEnd,
+) {
     for around in AROUND {
         let app = app!(
             front_end, [wait_time = "1h"], [.wait_time(HOUR)],
             async fn handler() {
-                unreachable!("the body ran, although its lock was held");
+                unreachable!("the body ran although the request held its lock already");
             }
         );
         let app = app.around(around);
@@ -44,13 +46,13 @@ async fn a_lock_within_itself_fails_at_once_and_the_log_says_what_to_do(front_en
     }
 }
 
-async fn a_reentrant_lock_is_shared_with_the_one_around_it(front_end: FrontEnd) {
+async fn a_reentrant_lock_is_shared_with_the_outer_lock(front_end: FrontEnd) {
     for around in AROUND {
         let app = app!(
             front_end, [expire = 1, reentrant], [.expire(MINUTE / 60).reentrant(true)],
             async fn handler(lock: HeldLock, Extension(node): Extension<MemoryNode>) -> String {
                 assert!(lock.is_valid());
-                assert!(node.time_to_live(KEY).unwrap() > MINUTE * 5 / 6, "never shortened");
+                assert!(node.time_to_live(KEY).unwrap() > MINUTE * 5 / 6, "the lease was shortened");
                 node.len().to_string()
             }
         );
@@ -61,7 +63,7 @@ async fn a_reentrant_lock_is_shared_with_the_one_around_it(front_end: FrontEnd) 
     }
 }
 
-async fn a_handler_that_asks_for_its_own_lock_again_is_refused_at_once_or_shares(
+async fn a_handler_that_acquires_its_own_lock_again_is_refused_at_once_or_shares_it(
     front_end: FrontEnd,
 ) {
     let app = app!(
@@ -80,7 +82,7 @@ async fn a_handler_that_asks_for_its_own_lock_again_is_refused_at_once_or_shares
     assert!(app.node.is_empty());
 }
 
-/// Two requests are two holders, although one task serves them both.
+/// Two requests are two callers, even if one task serves both.
 async fn two_requests_on_one_connection_do_not_share_a_reentrant_lock(front_end: FrontEnd) {
     let app = app!(
         front_end, [reentrant], [.reentrant(true)],
