@@ -8,18 +8,18 @@ pub use axum::response::{IntoResponse, Response};
 pub use redlock_core::__private::assert_valid;
 pub use redlock_core::{Dialect, KeyPart, LockKey, LockOptions, RunError, scope};
 
-use crate::held_slot::HeldSlot;
-use crate::hold::Hold;
-use crate::locks::Locks;
+use crate::extract::Locks;
+use crate::extract::lock_slot::LockSlot;
 use crate::options::with_default_expire;
 use crate::rejection::LockRejection;
+use crate::serve::hold::Hold;
 
 /// The hidden extractor of a handler: finds the manager, and puts an empty slot where the other
 /// extractors can find it. Runs before them.
 #[derive(Debug)]
 pub struct HandlerLock<const FENCED: bool> {
     manager: LockManager,
-    slot: HeldSlot,
+    slot: LockSlot,
 }
 
 impl<S: Sync, const FENCED: bool> FromRequestParts<S> for HandlerLock<FENCED> {
@@ -28,7 +28,7 @@ impl<S: Sync, const FENCED: bool> FromRequestParts<S> for HandlerLock<FENCED> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, LockRejection> {
         let Locks(manager) =
             <Locks as FromRequestParts<S>>::from_request_parts(parts, state).await?;
-        let slot = HeldSlot::later(FENCED);
+        let slot = LockSlot::later(FENCED);
         parts.extensions.insert(slot.clone());
         Ok(Self { manager, slot })
     }

@@ -156,31 +156,20 @@
 
 #[doc(hidden)]
 pub mod __private;
-mod body;
+mod config;
 mod error;
-mod fenced_lock;
-mod future;
-mod held_slot;
-mod hold;
+mod extract;
 mod layer;
-mod locked;
-mod locks;
-mod methods;
 mod options;
 mod policy;
 mod rejection;
-mod route_key;
-mod setup;
-mod terms;
+mod serve;
 #[cfg(feature = "test-util")]
 pub mod test_util;
-mod until_lost;
 
 pub use error::{PolicyError, SetupError};
-pub use fenced_lock::{FencedLock, NotFenced};
-pub use future::ResponseFuture;
+pub use extract::{FencedLock, HeldLock, Locks, NotFenced, NotLocked};
 pub use layer::{LockLayer, LockService};
-pub use locks::{HeldLock, Locks, NotLocked};
 pub use options::{HoldUntil, OnLost};
 pub use policy::{LockPolicies, LockPolicy, PolicyService};
 /// The crate that the locks come from, with what this crate does not re-export by name.
@@ -195,6 +184,7 @@ pub use redlock_core::{
 #[doc(inline)]
 pub use redlock_macros::redis_lock;
 pub use rejection::{LockRejection, RejectionKind};
+pub use serve::ResponseFuture;
 
 /// The examples of the README compile.
 #[cfg(all(doctest, feature = "redis"))]

@@ -11,12 +11,12 @@ use tower_layer::Layer;
 
 pub use service::LockService;
 
+use crate::config::LayerConfig;
+use crate::config::Methods;
+use crate::config::RouteLock;
 use crate::error::SetupError;
-use crate::methods::Methods;
 use crate::options::route_option_setters;
 use crate::rejection::LockRejection;
-use crate::setup::Setup;
-use crate::terms::Terms;
 
 /// Locks each request by a key that is made from its path.
 ///
@@ -81,8 +81,8 @@ use crate::terms::Terms;
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct LockLayer {
-    terms: Arc<Terms>,
-    setup: Arc<Setup>,
+    route_lock: Arc<RouteLock>,
+    config: Arc<LayerConfig>,
     /// The mistake that the log knows of.
     reported: Option<SetupError>,
 }
@@ -92,17 +92,18 @@ impl LockLayer {
     ///
     /// See [mistakes](#mistakes) for what a wrong template does.
     pub fn new(template: &str) -> Self {
-        let terms = Terms::new(KeyTemplate::new(template).map_err(SetupError::from));
-        Self { terms: Arc::new(terms), setup: Arc::default(), reported: None }.report_mistake()
+        let route_lock = RouteLock::new(KeyTemplate::new(template).map_err(SetupError::from));
+        Self { route_lock: Arc::new(route_lock), config: Arc::default(), reported: None }
+            .report_mistake()
     }
 
-    route_option_setters!(self => Arc::make_mut(&mut self.terms).options; self.report_mistake());
+    route_option_setters!(self => Arc::make_mut(&mut self.route_lock).options; self.report_mistake());
 
     /// Locks only requests with these methods; others pass unlocked. Defaults to all methods.
     ///
     /// GET includes HEAD, because axum answers HEAD with the handler for GET.
     pub fn methods(self, methods: impl IntoIterator<Item = Method>) -> Self {
-        self.with(|terms| terms.methods = Methods::only(methods))
+        self.with(|route_lock| route_lock.methods = Methods::only(methods))
     }
 
     /// Locks requests that no route of the router matched, too. Defaults to letting them pass
@@ -112,7 +113,7 @@ impl LockLayer {
     /// [`Router::fallback_service`](axum::Router::fallback_service). Without it, the first answer of
     /// a fallback that is neither 404 nor 405 is logged at warn.
     pub fn lock_fallback(self) -> Self {
-        self.with(|terms| terms.lock_fallback = true)
+        self.with(|route_lock| route_lock.lock_fallback = true)
     }
 
     /// Answers refused requests in the application's own words.
@@ -130,14 +131,14 @@ impl LockLayer {
         F: Fn(LockRejection) -> R + Send + Sync + 'static,
         R: IntoResponse,
     {
-        Arc::make_mut(&mut self.setup).set_on_reject(on_reject);
+        Arc::make_mut(&mut self.config).set_on_reject(on_reject);
         self
     }
 
     /// Sets the manager. Defaults to the one that the application installed with
     /// `.layer(axum::Extension(locks))`.
     pub fn manager(mut self, manager: LockManager) -> Self {
-        Arc::make_mut(&mut self.setup).set_manager(manager);
+        Arc::make_mut(&mut self.config).set_manager(manager);
         self
     }
 
@@ -149,18 +150,18 @@ impl LockLayer {
     /// options that do not go together, a `contended_status` that is no error, an empty list of
     /// methods.
     pub fn checked(self) -> Result<Self, SetupError> {
-        self.terms.check()?;
+        self.route_lock.check()?;
         Ok(self)
     }
 
-    fn with(mut self, change: impl FnOnce(&mut Terms)) -> Self {
-        change(Arc::make_mut(&mut self.terms));
+    fn with(mut self, change: impl FnOnce(&mut RouteLock)) -> Self {
+        change(Arc::make_mut(&mut self.route_lock));
         self.report_mistake()
     }
 
     /// Logs a mistake that no further option can mend, once.
     fn report_mistake(mut self) -> Self {
-        let mistake = self.terms.check_each().err();
+        let mistake = self.route_lock.check_each().err();
         if let Some(mistake) = &mistake
             && self.reported.as_ref() != Some(mistake)
         {

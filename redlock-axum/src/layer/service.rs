@@ -6,17 +6,17 @@ use http::Request;
 use tower_service::Service;
 
 use super::LockLayer;
-use crate::future::ResponseFuture;
-use crate::locked;
-use crate::setup::Setup;
-use crate::terms::Terms;
+use crate::config::LayerConfig;
+use crate::config::RouteLock;
+use crate::serve;
+use crate::serve::ResponseFuture;
 
 /// Locks requests before it hands them on. Made by [`LockLayer`].
 #[derive(Debug, Clone)]
 pub struct LockService<S> {
     inner: S,
-    terms: Arc<Terms>,
-    setup: Arc<Setup>,
+    route_lock: Arc<RouteLock>,
+    config: Arc<LayerConfig>,
 }
 
 impl<S> LockService<S> {
@@ -44,8 +44,8 @@ impl<S> LockService<S> {
     /// # Ok(()) }
     /// ```
     pub fn new(inner: S, layer: LockLayer) -> Self {
-        let LockLayer { terms, setup, reported: _ } = layer;
-        Self { inner, terms, setup }
+        let LockLayer { route_lock, config, reported: _ } = layer;
+        Self { inner, route_lock, config }
     }
 
     /// Gets a reference to the underlying service.
@@ -81,10 +81,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if !self.terms.cover(request.method()) {
+        if !self.route_lock.cover(request.method()) {
             return ResponseFuture::unlocked(self.inner.call(request));
         }
-        let (terms, setup) = (Arc::clone(&self.terms), Arc::clone(&self.setup));
-        locked::serve(terms, setup, &mut self.inner, request)
+        let (route_lock, config) = (Arc::clone(&self.route_lock), Arc::clone(&self.config));
+        serve::serve(route_lock, config, &mut self.inner, request)
     }
 }

@@ -15,7 +15,7 @@ use http::Method;
 pub use policies::LockPolicies;
 pub use service::PolicyService;
 
-use crate::methods::Methods;
+use crate::config::Methods;
 use crate::options::{RouteOptions, route_option_setters};
 
 /// Says by which key the requests of one route are locked: one line of a [`LockPolicies`] table.

@@ -5,9 +5,9 @@ use redlock_core::LockManager;
 
 use super::LockPolicy;
 use super::table::Table;
+use crate::config::LayerConfig;
 use crate::error::PolicyError;
 use crate::rejection::LockRejection;
-use crate::setup::Setup;
 
 /// Locks many routes by one table, built in code or read from the application's configuration.
 ///
@@ -58,7 +58,7 @@ use crate::setup::Setup;
 #[must_use]
 pub struct LockPolicies {
     pub(super) table: Arc<Table>,
-    pub(super) setup: Arc<Setup>,
+    pub(super) config: Arc<LayerConfig>,
 }
 
 impl LockPolicies {
@@ -74,7 +74,7 @@ impl LockPolicies {
         for policy in policies {
             table.add(policy)?;
         }
-        Ok(Self { table: Arc::new(table), setup: Arc::default() })
+        Ok(Self { table: Arc::new(table), config: Arc::default() })
     }
 
     /// Answers refused requests in the application's own words, see
@@ -84,14 +84,14 @@ impl LockPolicies {
         F: Fn(LockRejection) -> R + Send + Sync + 'static,
         R: IntoResponse,
     {
-        Arc::make_mut(&mut self.setup).set_on_reject(on_reject);
+        Arc::make_mut(&mut self.config).set_on_reject(on_reject);
         self
     }
 
     /// Sets the manager. Defaults to the one that the application installed with
     /// `.layer(axum::Extension(locks))`.
     pub fn manager(mut self, manager: LockManager) -> Self {
-        Arc::make_mut(&mut self.setup).set_manager(manager);
+        Arc::make_mut(&mut self.config).set_manager(manager);
         self
     }
 

@@ -8,18 +8,18 @@ use tower_service::Service;
 
 use super::policies::LockPolicies;
 use super::table::{Table, Verdict};
-use crate::future::ResponseFuture;
-use crate::locked;
+use crate::config::LayerConfig;
 use crate::rejection::LockRejection;
-use crate::route_key;
-use crate::setup::Setup;
+use crate::serve;
+use crate::serve::ResponseFuture;
+use crate::serve::route_key;
 
 /// Locks the requests that a policy is for before it hands them on. Made by [`LockPolicies`].
 #[derive(Debug, Clone)]
 pub struct PolicyService<S> {
     inner: S,
     table: Arc<Table>,
-    setup: Arc<Setup>,
+    config: Arc<LayerConfig>,
 }
 
 impl<S> PolicyService<S> {
@@ -27,8 +27,8 @@ impl<S> PolicyService<S> {
     ///
     /// A policy is found by the route that axum has matched, so `inner` stands inside of a router.
     pub fn new(inner: S, policies: LockPolicies) -> Self {
-        let LockPolicies { table, setup } = policies;
-        Self { inner, table, setup }
+        let LockPolicies { table, config } = policies;
+        Self { inner, table, config }
     }
 
     /// Gets a reference to the underlying service.
@@ -75,16 +75,16 @@ where
         match self.table.judge(&request) {
             Verdict::Unlocked => ResponseFuture::unlocked(self.inner.call(request)),
             Verdict::Refused(rejection) => {
-                ResponseFuture::locked(std::future::ready(Ok(self.setup.reject(rejection))))
+                ResponseFuture::locked(std::future::ready(Ok(self.config.reject(rejection))))
             }
             Verdict::RefusedIfMatched(rejection) => {
                 let clone = self.inner.clone();
                 let ready = std::mem::replace(&mut self.inner, clone);
-                let setup = Arc::clone(&self.setup);
-                ResponseFuture::locked(serve_unmatched(ready, setup, rejection, request))
+                let config = Arc::clone(&self.config);
+                ResponseFuture::locked(serve_unmatched(ready, config, rejection, request))
             }
-            Verdict::Locked(terms) => {
-                locked::serve(terms, Arc::clone(&self.setup), &mut self.inner, request)
+            Verdict::Locked(route_lock) => {
+                serve::serve(route_lock, Arc::clone(&self.config), &mut self.inner, request)
             }
         }
     }
@@ -93,7 +93,7 @@ where
 /// Serves a request that no route has matched, which then is for a fallback. Any other is refused.
 async fn serve_unmatched<S, B>(
     mut inner: S,
-    setup: Arc<Setup>,
+    config: Arc<LayerConfig>,
     rejection: LockRejection,
     request: Request<B>,
 ) -> Result<Response, S::Error>
@@ -102,7 +102,7 @@ where
 {
     let (mut parts, body) = request.into_parts();
     if !route_key::is_unmatched(&mut parts).await {
-        return Ok(setup.reject(rejection));
+        return Ok(config.reject(rejection));
     }
     let response = inner.call(Request::from_parts(parts, body)).await?;
     Ok(response.into_response())

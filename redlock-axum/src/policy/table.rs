@@ -11,9 +11,9 @@ use redlock_core::KeyTemplate;
 
 use super::LockPolicy;
 use super::pattern::{self, RoutePattern};
+use crate::config::RouteLock;
 use crate::error::{PolicyError, SetupError};
 use crate::rejection::LockRejection;
-use crate::terms::Terms;
 
 /// The policies, and how to find the one for a request.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ pub(super) struct Table {
 struct Entry {
     policy: LockPolicy,
     shape: String,
-    terms: Arc<Terms>,
+    route_lock: Arc<RouteLock>,
     matched: AtomicBool,
     reported: AtomicBool,
 }
@@ -38,7 +38,7 @@ struct Entry {
 pub(super) enum Verdict {
     /// No policy is for it.
     Unlocked,
-    Locked(Arc<Terms>),
+    Locked(Arc<RouteLock>),
     Refused(LockRejection),
     /// The path fits a policy but for doubled slashes. A router does not take the one for the other,
     /// but a service that is nested in it may: axum's `nest_service` itself takes a slash away.
@@ -48,28 +48,29 @@ pub(super) enum Verdict {
 impl Table {
     pub(super) fn add(&mut self, policy: LockPolicy) -> Result<(), PolicyError> {
         let index = self.entries.len();
-        let (shape, terms) =
+        let (shape, route_lock) =
             self.examine(&policy).map_err(|reason| error(index, &policy, reason))?;
         self.by_shape.entry(shape.clone()).or_default().push(index);
         self.entries.push(Entry {
             policy,
             shape,
-            terms: Arc::new(terms),
+            route_lock: Arc::new(route_lock),
             matched: AtomicBool::new(false),
             reported: AtomicBool::new(false),
         });
         Ok(())
     }
 
-    fn examine(&mut self, policy: &LockPolicy) -> Result<(String, Terms), SetupError> {
+    fn examine(&mut self, policy: &LockPolicy) -> Result<(String, RouteLock), SetupError> {
         let RoutePattern { shape, names } =
             RoutePattern::parse(&policy.route).map_err(SetupError::Route)?;
-        let mut terms = Terms::new(KeyTemplate::new(&policy.key).map_err(SetupError::from));
-        terms.methods = policy.methods.clone();
-        terms.options = policy.options.clone();
+        let mut route_lock =
+            RouteLock::new(KeyTemplate::new(&policy.key).map_err(SetupError::from));
+        route_lock.methods = policy.methods.clone();
+        route_lock.options = policy.options.clone();
         // A policy is found by its matched route.
-        terms.lock_fallback = true;
-        let template = terms.check()?;
+        route_lock.lock_fallback = true;
+        let template = route_lock.check()?;
         if let Some(missing) = missing_name(template, &names) {
             return Err(missing);
         }
@@ -85,7 +86,7 @@ impl Table {
                 .insert(policy.route.as_str(), shape.clone())
                 .map_err(|error| SetupError::Route(error.to_string()))?,
         }
-        Ok((shape, terms))
+        Ok((shape, route_lock))
     }
 
     /// Finds what is to be done with a request.
@@ -99,7 +100,7 @@ impl Table {
             return match self.find(candidates, request.method()) {
                 Some(entry) => {
                     entry.matched.store(true, Ordering::Relaxed);
-                    Verdict::Locked(Arc::clone(&entry.terms))
+                    Verdict::Locked(Arc::clone(&entry.route_lock))
                 }
                 None => Verdict::Unlocked,
             };
@@ -141,7 +142,7 @@ impl Table {
             let reason = match known.get(&entry.shape) {
                 None => Some(SetupError::NoSuchRoute),
                 Some(names) => {
-                    entry.terms.check().ok().and_then(|template| missing_name(template, names))
+                    entry.route_lock.check().ok().and_then(|template| missing_name(template, names))
                 }
             };
             if let Some(reason) = reason {

@@ -1,5 +1,7 @@
 //! Which lock is meant.
 
+use smallvec::{SmallVec, smallvec};
+
 use super::{Dialect, LockName, Mode};
 
 /// Which lock is meant: the keys that it occupies on the nodes, who may hold it at the same time, and how
@@ -11,14 +13,16 @@ use super::{Dialect, LockName, Mode};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LockSpec {
-    keys: Box<[LockName]>,
+    /// One name inline: nearly all locks have one key, and a request that is refused in this process allocates
+    /// nothing.
+    keys: SmallVec<[LockName; 1]>,
     mode: Mode,
     dialect: Dialect,
 }
 
 impl LockSpec {
     pub(crate) fn new(name: LockName, mode: Mode, dialect: Dialect) -> Self {
-        Self { keys: Box::new([name]), mode, dialect }
+        Self { keys: smallvec![name], mode, dialect }
     }
 
     /// The names of the lock on the nodes; at least one.

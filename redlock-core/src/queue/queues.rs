@@ -50,7 +50,7 @@ impl Queues {
     }
 
     /// What is left of the validity of a lock that this process holds.
-    pub(crate) fn held_for(&self, spec: &Arc<LockSpec>) -> Option<Duration> {
+    pub(crate) fn held_for(&self, spec: &LockSpec) -> Option<Duration> {
         self.by_key.lock().get(&QueueKey::new(spec))?.held_for(spec.mode())
     }
 

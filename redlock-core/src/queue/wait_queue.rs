@@ -4,6 +4,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use super::entry::QueueEntry;
 use super::hand_over::{Fairness, HandOverStreak};
 use super::outage::Outage;
@@ -15,7 +17,7 @@ use crate::lock::Mode;
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     /// Several where the modes of their locks are compatible.
-    pub(super) holders: Vec<Holder>,
+    pub(super) holders: SmallVec<[Holder; 1]>,
     pub(super) waiting: VecDeque<Arc<QueueEntry>>,
     /// Kept for as long as somebody waits.
     pub(super) release_signal: Option<Arc<ReleaseSignal>>,
@@ -68,7 +70,7 @@ impl WaitQueue {
         let mode = held.attempt().spec().mode();
         let is_compatible =
             |holder: &mut Holder| holder.held.attempt().spec().mode().compatible(mode);
-        self.holders.retain_mut(is_compatible);
+        self.holders.retain(is_compatible);
         self.holders.push(Holder::new(Arc::clone(held), scope));
     }
 

@@ -75,7 +75,7 @@ impl LockRequest {
         };
         let context = &self.context;
         context.check_open()?;
-        let spec = self.spec(&key, options);
+        let spec = Arc::new(self.spec(&key, options));
         if let Some(guard) = self.re_enter(&key, &spec, options)? {
             return Ok(guard);
         }
@@ -219,9 +219,9 @@ impl LockRequest {
         }
     }
 
-    fn spec(&self, key: &LockKey, options: &ResolvedOptions) -> Arc<LockSpec> {
+    fn spec(&self, key: &LockKey, options: &ResolvedOptions) -> LockSpec {
         let name = LockName::new(&self.context.prefix, key);
-        Arc::new(LockSpec::new(name, Mode::Exclusive, options.dialect))
+        LockSpec::new(name, Mode::Exclusive, options.dialect)
     }
 
     /// One attempt. What this process holds itself is refused without a round trip.
@@ -239,6 +239,7 @@ impl LockRequest {
             let (key, remaining) = (key.clone(), Some(remaining));
             return Err(LockError::Contended { key, remaining, votes: Votes::default() });
         }
+        let spec = Arc::new(spec);
         match self.ask(key, &spec, options, false).await {
             // Perhaps by what was joined with this in the same scope.
             Err(refused @ LockError::Contended { .. }) => {

@@ -8,8 +8,8 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use redlock_core::{ExtendError, FencingToken, LockKey, Lost};
 
-use crate::held_slot::HeldSlot;
-use crate::locks::HeldLock;
+use super::held_lock::HeldLock;
+use super::lock_slot::LockSlot;
 use crate::rejection::misconfigured;
 
 /// Extracts the lock that the request holds, with the number of its holder. It does what a [`HeldLock`] does,
@@ -48,7 +48,7 @@ use crate::rejection::misconfigured;
 #[derive(Debug, Clone)]
 pub struct FencedLock {
     lock: HeldLock,
-    slot: HeldSlot,
+    slot: LockSlot,
 }
 
 impl FencedLock {
@@ -103,7 +103,7 @@ impl FencedLock {
     }
 
     fn of(parts: &Parts) -> Option<Self> {
-        let slot = HeldSlot::of(parts).filter(HeldSlot::is_fenced)?;
+        let slot = LockSlot::of(parts).filter(LockSlot::is_fenced)?;
         Some(Self { lock: HeldLock::new(slot.clone()), slot })
     }
 }

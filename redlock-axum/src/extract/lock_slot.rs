@@ -7,7 +7,7 @@ use redlock_core::{FencingToken, LockHandle};
 
 /// A place in the request's extensions for the lock that it holds.
 #[derive(Debug, Clone)]
-pub(crate) enum HeldSlot {
+pub(crate) enum LockSlot {
     Filled(Held),
     /// The attribute extracts first and locks second.
     Later {
@@ -24,7 +24,7 @@ pub(crate) struct Held {
     pub(crate) token: Option<FencingToken>,
 }
 
-impl HeldSlot {
+impl LockSlot {
     /// For a lock that is yet to be taken.
     pub(crate) fn later(fenced: bool) -> Self {
         Self::Later { fenced, held: Arc::default() }

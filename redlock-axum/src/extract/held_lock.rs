@@ -1,81 +1,16 @@
-//! The extractors: the application's [`LockManager`], and the lock that a request holds.
+//! The extractor of the lock that a request holds.
 
 use std::convert::Infallible;
-use std::ops::Deref;
 use std::sync::LazyLock;
 use std::time::Duration;
 
 use axum::extract::{FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use redlock_core::{ExtendError, LockHandle, LockKey, LockManager, Lost, Votes};
+use redlock_core::{ExtendError, LockHandle, LockKey, Lost, Votes};
 
-use crate::held_slot::HeldSlot;
-use crate::rejection::{LockRejection, misconfigured};
-
-/// Extracts the application's [`LockManager`], for a handler that takes locks by itself.
-///
-/// It is the manager that the attribute `#[redis_lock]` and the layers use as well. One line hands
-/// it over, as the last call on the router, so that every route is under it:
-/// `.layer(axum::Extension(locks))`.
-///
-/// # Examples
-///
-/// ```
-/// use axum::{Extension, Router, routing::post};
-/// use redlock_axum::{LockManager, LockRejection, Locks};
-///
-/// async fn settle(locks: Locks) -> Result<&'static str, LockRejection> {
-///     let guard = locks.lock("settlement").try_acquire().await?;
-///     // ...
-///     let _ = guard.release().await;
-///     Ok("settled")
-/// }
-///
-/// let locks = LockManager::in_memory();
-/// let app = Router::new().route("/settle", post(settle)).layer(Extension(locks));
-/// # let _: Router = app;
-/// ```
-///
-/// # Errors
-///
-/// Where the line is missing, the request gets [`LockRejection::missing_manager`]: 500, and an error
-/// in the log that names the line. An `Option<Locks>` is `None` then.
-#[derive(Debug, Clone)]
-pub struct Locks(
-    /// The manager.
-    pub LockManager,
-);
-
-impl Locks {
-    fn of(parts: &Parts) -> Option<Self> {
-        parts.extensions.get::<LockManager>().cloned().map(Self)
-    }
-}
-
-impl Deref for Locks {
-    type Target = LockManager;
-
-    fn deref(&self) -> &LockManager {
-        &self.0
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for Locks {
-    type Rejection = LockRejection;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockRejection> {
-        Self::of(parts).ok_or_else(LockRejection::missing_manager)
-    }
-}
-
-impl<S: Sync> OptionalFromRequestParts<S> for Locks {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
-        Ok(Self::of(parts))
-    }
-}
+use super::lock_slot::LockSlot;
+use crate::rejection::misconfigured;
 
 /// Extracts the lock that the request holds: under a lock layer, or as a parameter of a handler
 /// with `#[redis_lock]`.
@@ -115,7 +50,7 @@ impl<S: Sync> OptionalFromRequestParts<S> for Locks {
 /// [`extend`](Self::extend) fails, [`lost`](Self::lost) is ready, and [`key`](Self::key) reads
 /// `not-locked-yet`.
 #[derive(Debug, Clone)]
-pub struct HeldLock(HeldSlot);
+pub struct HeldLock(LockSlot);
 
 impl HeldLock {
     /// What is locked, without the manager's prefix.
@@ -162,12 +97,12 @@ impl HeldLock {
         self.0.handle().map_or_else(Lost::ready, LockHandle::lost)
     }
 
-    pub(crate) fn new(slot: HeldSlot) -> Self {
+    pub(crate) fn new(slot: LockSlot) -> Self {
         Self(slot)
     }
 
     fn of(parts: &Parts) -> Option<Self> {
-        HeldSlot::of(parts).map(Self)
+        LockSlot::of(parts).map(Self)
     }
 }
 
@@ -217,10 +152,11 @@ static NOT_LOCKED_YET: LazyLock<LockKey> =
 mod tests {
     use axum::body::Body;
     use axum::http::Request;
-    use redlock_core::LockGuard;
+    use redlock_core::{LockGuard, LockManager};
 
     use super::*;
-    use crate::held_slot::Held;
+    use crate::extract::Locks;
+    use crate::extract::lock_slot::Held;
 
     fn parts() -> Parts {
         Request::new(Body::empty()).into_parts().0
@@ -239,7 +175,7 @@ mod tests {
         let locks = LockManager::in_memory();
         let guard = locks.lock("a").expire(Duration::from_secs(5)).try_acquire().await.unwrap();
         let mut parts = parts();
-        parts.extensions.insert(HeldSlot::Filled(held(&guard)));
+        parts.extensions.insert(LockSlot::Filled(held(&guard)));
 
         let lock = held_lock(&mut parts).await.unwrap();
         assert_eq!(lock.key().as_str(), "a");
@@ -256,7 +192,7 @@ mod tests {
     #[tokio::test]
     async fn an_empty_slot_is_not_held_until_it_is_filled() {
         let mut parts = parts();
-        let slot = HeldSlot::later(false);
+        let slot = LockSlot::later(false);
         parts.extensions.insert(slot.clone());
         let lock = held_lock(&mut parts).await.unwrap();
         assert_eq!(lock.key().as_str(), "not-locked-yet");

@@ -7,14 +7,14 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 use redlock_core::KeyTemplate;
 
+use super::Methods;
 use crate::error::SetupError;
-use crate::methods::Methods;
 use crate::options::RouteOptions;
 
 /// Which requests are locked, by which key, for how long. Mistakes are kept, because a layer is
 /// built without errors; `check` finds them.
 #[derive(Debug, Clone)]
-pub(crate) struct Terms {
+pub(crate) struct RouteLock {
     pub(crate) template: Result<KeyTemplate, SetupError>,
     pub(crate) methods: Methods,
     pub(crate) options: RouteOptions,
@@ -22,7 +22,7 @@ pub(crate) struct Terms {
     fallback_reported: Arc<AtomicBool>,
 }
 
-impl Terms {
+impl RouteLock {
     pub(crate) fn new(template: Result<KeyTemplate, SetupError>) -> Self {
         Self {
             template,

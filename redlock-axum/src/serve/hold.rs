@@ -7,9 +7,9 @@ use redlock_core::{
     FencedGuard, FencingToken, LockError, LockGuard, LockHandle, LockRequest, LostError,
 };
 
-use crate::held_slot::Held;
+use super::abort_on_loss::{AbortOnLoss, LossWatcher};
+use crate::extract::lock_slot::Held;
 use crate::rejection::log_limited;
-use crate::until_lost::{UntilLost, Watch};
 
 /// A lock that is held until its work has ended.
 #[derive(Debug)]
@@ -51,8 +51,8 @@ impl Hold {
     }
 
     /// Looks out for the loss of the lock.
-    pub(crate) fn watch(&self) -> Watch {
-        Watch::new(self.handle.clone())
+    pub(crate) fn watch(&self) -> LossWatcher {
+        LossWatcher::new(self.handle.clone())
     }
 
     /// Does the work as long as the lock is held. When it is lost, the work is dropped.
@@ -68,7 +68,7 @@ impl Hold {
         &self,
         work: F,
     ) -> impl Future<Output = Result<F::Output, LostError>> + use<F> {
-        UntilLost::new(Some(self.watch()), work)
+        AbortOnLoss::new(Some(self.watch()), work)
     }
 
     /// Gives the lock back before the result of the work leaves, so that the caller's next request

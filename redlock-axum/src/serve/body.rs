@@ -8,8 +8,8 @@ use axum::body::{Body, HttpBody};
 use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
 
-use crate::hold::Hold;
-use crate::until_lost::Watch;
+use super::abort_on_loss::LossWatcher;
+use super::hold::Hold;
 
 /// Holds the lock until the body has ended or failed, and in any case until it is dropped. Ends with
 /// an error when the lock is lost, where anybody looks out for that.
@@ -23,7 +23,7 @@ pub(crate) struct LockedBody {
 }
 
 enum Phase {
-    Held { hold: Hold, watch: Option<Watch> },
+    Held { hold: Hold, watch: Option<LossWatcher> },
     Releasing { release: Pin<Box<dyn Future<Output = ()> + Send>>, last: Option<BodyFrame> },
     Released,
 }
@@ -31,7 +31,7 @@ enum Phase {
 type BodyFrame = Result<Frame<Bytes>, axum::Error>;
 
 impl LockedBody {
-    pub(crate) fn new(body: Body, hold: Hold, watch: Option<Watch>) -> Self {
+    pub(crate) fn new(body: Body, hold: Hold, watch: Option<LossWatcher>) -> Self {
         Self { body, phase: Phase::Held { hold, watch } }
     }
 }

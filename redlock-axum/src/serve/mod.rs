@@ -1,5 +1,11 @@
 //! The way of one request: key, lock, handler, release.
 
+mod abort_on_loss;
+mod body;
+mod future;
+pub(crate) mod hold;
+pub(crate) mod route_key;
+
 use std::sync::Arc;
 
 use axum::body::{Body, HttpBody};
@@ -9,22 +15,21 @@ use http::{Method, Request};
 use redlock_core::scope;
 use tower_service::Service;
 
-use crate::body::LockedBody;
-use crate::future::ResponseFuture;
-use crate::held_slot::HeldSlot;
-use crate::hold::Hold;
+use crate::config::LayerConfig;
+use crate::config::RouteLock;
+use crate::extract::lock_slot::LockSlot;
 use crate::options::{HoldUntil, OnLost};
 use crate::rejection::LockRejection;
-use crate::route_key;
-use crate::setup::Setup;
-use crate::terms::Terms;
-use crate::until_lost::UntilLost;
+use abort_on_loss::AbortOnLoss;
+use body::LockedBody;
+pub use future::ResponseFuture;
+use hold::Hold;
 
 /// Serves the request by `inner`, which is ready, while its lock is held; without the lock `inner` is
 /// not called. Whatever asks for the same lock inside does not wait for itself.
 pub(crate) fn serve<S, B>(
-    terms: Arc<Terms>,
-    setup: Arc<Setup>,
+    route_lock: Arc<RouteLock>,
+    config: Arc<LayerConfig>,
     inner: &mut S,
     request: Request<B>,
 ) -> ResponseFuture<S::Future, S::Error>
@@ -38,51 +43,51 @@ where
     // The clone is not known to be ready; what was polled is.
     let clone = inner.clone();
     let ready = std::mem::replace(inner, clone);
-    ResponseFuture::locked(scope(serve_by(ready, terms, setup, request)))
+    ResponseFuture::locked(scope(serve_by(ready, route_lock, config, request)))
 }
 
 async fn serve_by<S, B>(
     mut inner: S,
-    terms: Arc<Terms>,
-    setup: Arc<Setup>,
+    route_lock: Arc<RouteLock>,
+    config: Arc<LayerConfig>,
     request: Request<B>,
 ) -> Result<Response, S::Error>
 where
     S: Service<Request<B>, Response: IntoResponse>,
 {
     let (mut parts, body) = request.into_parts();
-    if !terms.lock_fallback && route_key::is_unmatched(&mut parts).await {
+    if !route_lock.lock_fallback && route_key::is_unmatched(&mut parts).await {
         let request = Request::from_parts(parts, body);
         let response = inner.call(request).await?.into_response();
-        terms.report_fallback(&response);
+        route_lock.report_fallback(&response);
         return Ok(response);
     }
 
-    let hold = match acquire(&terms, &setup, &mut parts).await {
+    let hold = match acquire(&route_lock, &config, &mut parts).await {
         Ok(hold) => hold,
         Err(rejection) => {
             // Before the manager is found, mistakes of the set-up are.
-            let rejection = match setup.manager(&parts.extensions) {
+            let rejection = match config.manager(&parts.extensions) {
                 Ok(manager) => rejection.limited_by(manager.log_limit()),
                 Err(_) => rejection,
             };
-            return Ok(setup.reject(rejection));
+            return Ok(config.reject(rejection));
         }
     };
-    parts.extensions.insert(HeldSlot::Filled(hold.held()));
+    parts.extensions.insert(LockSlot::Filled(hold.held()));
     // The answer to HEAD has no body that could be sent.
     let until_end_of_body =
-        terms.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
-    let watch = || match terms.options.on_lost {
+        route_lock.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
+    let watch = || match route_lock.options.on_lost {
         OnLost::KeepGoing => None,
         OnLost::Abort => Some(hold.watch()),
     };
 
     let request = Request::from_parts(parts, body);
-    let result = match UntilLost::new(watch(), inner.call(request)).await {
+    let result = match AbortOnLoss::new(watch(), inner.call(request)).await {
         Ok(result) => result.map(IntoResponse::into_response),
         Err(error) => {
-            return Ok(setup.reject(LockRejection::from(error).limited_by(hold.log_limit())));
+            return Ok(config.reject(LockRejection::from(error).limited_by(hold.log_limit())));
         }
     };
     match result {
@@ -103,12 +108,16 @@ where
     }
 }
 
-async fn acquire(terms: &Terms, setup: &Setup, parts: &mut Parts) -> Result<Hold, LockRejection> {
+async fn acquire(
+    route_lock: &RouteLock,
+    config: &LayerConfig,
+    parts: &mut Parts,
+) -> Result<Hold, LockRejection> {
     // A mistake refuses every request: better no answer than one without the lock.
-    let template = terms.check()?;
+    let template = route_lock.check()?;
     let key = route_key::render(template, parts).await?;
-    let manager = setup.manager(&parts.extensions)?;
-    let options = &terms.options;
+    let manager = config.manager(&parts.extensions)?;
+    let options = &route_lock.options;
     let request = manager.lock(key).options(options.resolved());
     Hold::acquire(request, options.fenced)
         .await
@@ -143,15 +152,16 @@ mod tests {
             }
 
             fn call(&mut self, request: Request<Body>) -> Self::Future {
-                ready(Ok(request.extensions().get::<HeldSlot>().is_some().to_string()))
+                ready(Ok(request.extensions().get::<LockSlot>().is_some().to_string()))
             }
         }
 
-        let terms = Terms::new(Ok(KeyTemplate::new("k").unwrap()));
-        let mut setup = Setup::default();
-        setup.set_manager(LockManager::in_memory());
+        let route_lock = RouteLock::new(Ok(KeyTemplate::new("k").unwrap()));
+        let mut config = LayerConfig::default();
+        config.set_manager(LockManager::in_memory());
         let request = Request::new(Body::empty());
-        let response = serve(Arc::new(terms), Arc::new(setup), &mut Inner, request).await.unwrap();
+        let response =
+            serve(Arc::new(route_lock), Arc::new(config), &mut Inner, request).await.unwrap();
         let body = axum::body::to_bytes(response.into_body(), 10).await.unwrap();
         assert_eq!(body, "true");
     }

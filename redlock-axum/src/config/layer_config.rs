@@ -13,14 +13,14 @@ use crate::rejection::LockRejection;
 type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 
 #[derive(Clone, Default)]
-pub(crate) struct Setup {
+pub(crate) struct LayerConfig {
     manager: Option<LockManager>,
     on_reject: Option<OnReject>,
     /// For requests that no manager is known for.
     log_limit: Arc<LogLimit>,
 }
 
-impl Setup {
+impl LayerConfig {
     pub(crate) fn set_manager(&mut self, manager: LockManager) {
         self.manager = Some(manager);
     }
@@ -57,9 +57,9 @@ impl Setup {
     }
 }
 
-impl fmt::Debug for Setup {
+impl fmt::Debug for LayerConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Setup")
+        f.debug_struct("LayerConfig")
             .field("manager", &self.manager)
             .field("on_reject", &self.on_reject.is_some())
             .finish_non_exhaustive()

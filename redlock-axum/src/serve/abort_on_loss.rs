@@ -9,20 +9,20 @@ use redlock_core::{LockHandle, Lost, LostError};
 
 pin_project! {
     /// Does work until it is done, or until its lock is lost, where anybody looks out for that.
-    pub(crate) struct UntilLost<F> {
-        watch: Option<Watch>,
+    pub(crate) struct AbortOnLoss<F> {
+        watch: Option<LossWatcher>,
         #[pin]
         work: F,
     }
 }
 
-impl<F> UntilLost<F> {
-    pub(crate) fn new(watch: Option<Watch>, work: F) -> Self {
+impl<F> AbortOnLoss<F> {
+    pub(crate) fn new(watch: Option<LossWatcher>, work: F) -> Self {
         Self { watch, work }
     }
 }
 
-impl<F: Future> Future for UntilLost<F> {
+impl<F: Future> Future for AbortOnLoss<F> {
     type Output = Result<F::Output, LostError>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
@@ -38,12 +38,12 @@ impl<F: Future> Future for UntilLost<F> {
 }
 
 /// Looks out for the loss of a lock.
-pub(crate) struct Watch {
+pub(crate) struct LossWatcher {
     handle: LockHandle,
     lost: Lost,
 }
 
-impl Watch {
+impl LossWatcher {
     pub(crate) fn new(handle: LockHandle) -> Self {
         let lost = handle.lost();
         Self { handle, lost }
@@ -60,9 +60,9 @@ impl Watch {
     }
 }
 
-impl fmt::Debug for Watch {
+impl fmt::Debug for LossWatcher {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Watch").field("handle", &self.handle).finish_non_exhaustive()
+        f.debug_struct("LossWatcher").field("handle", &self.handle).finish_non_exhaustive()
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
             if polls == 1 { Poll::Pending } else { Poll::Ready(()) }
         });
         {
-            let mut work = pin!(UntilLost::new(Some(Watch::new(guard.handle())), work));
+            let mut work = pin!(AbortOnLoss::new(Some(LossWatcher::new(guard.handle())), work));
             let mut context = Context::from_waker(Waker::noop());
             assert!(work.as_mut().poll(&mut context).is_pending());
             while guard.is_valid() {

@@ -1,0 +1,74 @@
+//! The extractor of the application's [`LockManager`].
+
+use std::convert::Infallible;
+use std::ops::Deref;
+
+use axum::extract::{FromRequestParts, OptionalFromRequestParts};
+use axum::http::request::Parts;
+use redlock_core::LockManager;
+
+use crate::rejection::LockRejection;
+
+/// Extracts the application's [`LockManager`], for a handler that takes locks by itself.
+///
+/// It is the manager that the attribute `#[redis_lock]` and the layers use as well. One line hands
+/// it over, as the last call on the router, so that every route is under it:
+/// `.layer(axum::Extension(locks))`.
+///
+/// # Examples
+///
+/// ```
+/// use axum::{Extension, Router, routing::post};
+/// use redlock_axum::{LockManager, LockRejection, Locks};
+///
+/// async fn settle(locks: Locks) -> Result<&'static str, LockRejection> {
+///     let guard = locks.lock("settlement").try_acquire().await?;
+///     // ...
+///     let _ = guard.release().await;
+///     Ok("settled")
+/// }
+///
+/// let locks = LockManager::in_memory();
+/// let app = Router::new().route("/settle", post(settle)).layer(Extension(locks));
+/// # let _: Router = app;
+/// ```
+///
+/// # Errors
+///
+/// Where the line is missing, the request gets [`LockRejection::missing_manager`]: 500, and an error
+/// in the log that names the line. An `Option<Locks>` is `None` then.
+#[derive(Debug, Clone)]
+pub struct Locks(
+    /// The manager.
+    pub LockManager,
+);
+
+impl Locks {
+    fn of(parts: &Parts) -> Option<Self> {
+        parts.extensions.get::<LockManager>().cloned().map(Self)
+    }
+}
+
+impl Deref for Locks {
+    type Target = LockManager;
+
+    fn deref(&self) -> &LockManager {
+        &self.0
+    }
+}
+
+impl<S: Sync> FromRequestParts<S> for Locks {
+    type Rejection = LockRejection;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, LockRejection> {
+        Self::of(parts).ok_or_else(LockRejection::missing_manager)
+    }
+}
+
+impl<S: Sync> OptionalFromRequestParts<S> for Locks {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Option<Self>, Infallible> {
+        Ok(Self::of(parts))
+    }
+}

@@ -1,0 +1,10 @@
+//! The extractors, and the slot in the request's extensions that they read.
+
+mod fenced_lock;
+mod held_lock;
+pub(crate) mod lock_slot;
+mod locks;
+
+pub use fenced_lock::{FencedLock, NotFenced};
+pub use held_lock::{HeldLock, NotLocked};
+pub use locks::Locks;
