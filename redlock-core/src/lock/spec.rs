@@ -1,7 +1,5 @@
 //! Which lock is meant.
 
-use smallvec::{SmallVec, smallvec};
-
 use super::{Dialect, LockName, Mode};
 
 /// Which lock is meant: the keys that it occupies on the nodes, who may hold it at the same time, and how
@@ -13,16 +11,15 @@ use super::{Dialect, LockName, Mode};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LockSpec {
-    /// One name inline: nearly all locks have one key, and a request that is refused in this process allocates
-    /// nothing.
-    keys: SmallVec<[LockName; 1]>,
+    /// Inline, so that a request that is refused in this process allocates nothing.
+    keys: [LockName; 1],
     mode: Mode,
     dialect: Dialect,
 }
 
 impl LockSpec {
     pub(crate) fn new(name: LockName, mode: Mode, dialect: Dialect) -> Self {
-        Self { keys: smallvec![name], mode, dialect }
+        Self { keys: [name], mode, dialect }
     }
 
     /// The names of the lock on the nodes; at least one.

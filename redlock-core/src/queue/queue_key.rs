@@ -1,19 +1,17 @@
 //! What tells wait queues apart.
 
-use smallvec::SmallVec;
-
 use crate::lock::{Dialect, LockName, LockSpec};
 
 /// The key of a wait queue. Callers whose locks conflict wait in one queue, so the mode does not count.
 /// Locks of two dialects have two queues: their callers do not wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct QueueKey {
-    keys: SmallVec<[LockName; 1]>,
+    name: LockName,
     dialect: Dialect,
 }
 
 impl QueueKey {
     pub(super) fn new(spec: &LockSpec) -> Self {
-        Self { keys: spec.keys().iter().cloned().collect(), dialect: spec.dialect() }
+        Self { name: spec.name().clone(), dialect: spec.dialect() }
     }
 }

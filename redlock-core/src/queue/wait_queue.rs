@@ -50,19 +50,19 @@ impl WaitQueue {
         self.holders.is_empty() && self.waiting.is_empty()
     }
 
-    /// Of the holders of this process that a lock of this mode has to wait for, the one that may hold its
-    /// lock for the longest time.
-    pub(super) fn conflicting(&self, mode: Mode) -> Option<&Arc<Held>> {
+    /// The holder of this process that a lock of this mode has to wait for, and the rest of its lease. Of
+    /// several holders, the one with the longest rest.
+    pub(super) fn conflicting(&self, mode: Mode) -> Option<(&Arc<Held>, Duration)> {
         let holders = self.holders.iter().map(|holder| &holder.held);
-        let conflicting = holders
-            .filter(|held| held.is_valid() && !held.attempt().spec().mode().compatible(mode));
-        conflicting.max_by_key(|held| held.remaining())
+        let conflicting = holders.filter(|held| !held.attempt().spec().mode().compatible(mode));
+        // Reading the clock is most of the work, so each holder's rest is calculated once.
+        let remaining = conflicting.map(|held| (held, held.remaining()));
+        remaining.filter(|(_, rest)| !rest.is_zero()).max_by_key(|(_, rest)| *rest)
     }
 
     /// How long a lock of this mode has to wait for this process's own locks.
     pub(super) fn held_for(&self, mode: Mode) -> Option<Duration> {
-        let remaining = self.conflicting(mode)?.remaining();
-        (!remaining.is_zero()).then_some(remaining)
+        self.conflicting(mode).map(|(_, remaining)| remaining)
     }
 
     /// Adds a holder. Holders whose locks conflict with it have lost theirs: the nodes have granted this one.

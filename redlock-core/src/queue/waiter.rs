@@ -152,7 +152,7 @@ impl Waiter {
             return Err(Wait::UntilWoken);
         }
         // A holder of this process may overrun its lease.
-        if let Some(held) = queue.conflicting(self.spec.mode()) {
+        if let Some((held, _)) = queue.conflicting(self.spec.mode()) {
             return Err(Wait::Behind(Arc::clone(held)));
         }
         if let Some(left) = queue.fairness.yields_for() {
