@@ -10,4 +10,5 @@ pub use dialect::Dialect;
 pub use mode::Mode;
 pub use name::LockName;
 pub use spec::LockSpec;
+pub(crate) use spec::QueueKey;
 pub use token::Token;

@@ -11,25 +11,38 @@ use super::{Dialect, LockName, Mode};
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LockSpec {
-    /// Inline, so that a request that is refused in this process allocates nothing.
-    keys: [LockName; 1],
+    queue_key: QueueKey,
     mode: Mode,
+}
+
+/// The key of a wait queue. Callers whose locks conflict wait in one queue, so the mode does not count.
+/// Locks of two dialects have two queues: their callers do not wait for each other.
+///
+/// It is a part of the spec, so that a request which is refused in this process copies nothing.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct QueueKey {
+    keys: [LockName; 1],
     dialect: Dialect,
 }
 
 impl LockSpec {
     pub(crate) fn new(name: LockName, mode: Mode, dialect: Dialect) -> Self {
-        Self { keys: [name], mode, dialect }
+        Self { queue_key: QueueKey { keys: [name], dialect }, mode }
     }
 
     /// The names of the lock on the nodes; at least one.
     pub fn keys(&self) -> &[LockName] {
-        &self.keys
+        &self.queue_key.keys
+    }
+
+    /// The key of the queue of this process in which callers wait for the lock.
+    pub(crate) fn queue_key(&self) -> &QueueKey {
+        &self.queue_key
     }
 
     /// The first of the names.
     pub fn name(&self) -> &LockName {
-        &self.keys[0]
+        &self.queue_key.keys[0]
     }
 
     /// Who may hold the lock at the same time.
@@ -39,6 +52,6 @@ impl LockSpec {
 
     /// How the lock is written down on servers.
     pub fn dialect(&self) -> Dialect {
-        self.dialect
+        self.queue_key.dialect
     }
 }

@@ -10,7 +10,6 @@ mod entry;
 mod hand_over;
 mod outage;
 mod patience;
-mod queue_key;
 mod queues;
 mod release_signal;
 mod wait_queue;

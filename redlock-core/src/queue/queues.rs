@@ -9,11 +9,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::entry::{EntryState, QueueEntry};
-use super::queue_key::QueueKey;
 use super::wait_queue::WaitQueue;
 use crate::ballot::Ballot;
 use crate::lease::Held;
-use crate::lock::LockSpec;
+use crate::lock::{LockSpec, QueueKey};
 
 /// Who holds and who waits in this process, for every key.
 #[derive(Debug)]
@@ -51,7 +50,7 @@ impl Queues {
 
     /// What is left of the validity of a lock that this process holds.
     pub(crate) fn held_for(&self, spec: &LockSpec) -> Option<Duration> {
-        self.by_key.lock().get(&QueueKey::new(spec))?.held_for(spec.mode())
+        self.by_key.lock().get(spec.queue_key())?.held_for(spec.mode())
     }
 
     /// Ends all waiting; returns what is held in this process, also what was handed over and has not
@@ -73,7 +72,7 @@ impl Queues {
     /// Notes that this process holds a lock.
     pub(crate) fn hold(&self, held: &Arc<Held>, scope: Option<u64>) {
         let mut by_key = self.by_key.lock();
-        let queue = by_key.entry(QueueKey::new(held.attempt().spec())).or_default();
+        let queue = by_key.entry(held.attempt().spec().queue_key().clone()).or_default();
         queue.hold(held, scope);
         // A quorum has granted it.
         queue.outage = None;
@@ -85,7 +84,7 @@ impl Queues {
     /// on. Not before: whoever was handed it may go without having taken it.
     pub(crate) fn take_over(&self, held: &Arc<Held>, scope: Option<u64>) {
         let mut by_key = self.by_key.lock();
-        let Some(queue) = by_key.get_mut(&QueueKey::new(held.attempt().spec())) else { return };
+        let Some(queue) = by_key.get_mut(held.attempt().spec().queue_key()) else { return };
         if let Some(holder) = queue.holder(held) {
             holder.scope = scope;
             queue.wake_scopes();
@@ -102,7 +101,7 @@ impl Queues {
     /// over and nothing is left to do.
     pub(crate) fn pass_on<'a>(&'a self, held: &'a Arc<Held>) -> Option<ReleasePermit<'a>> {
         let mut by_key = self.by_key.lock();
-        if let Some(queue) = by_key.get_mut(&QueueKey::new(held.attempt().spec()))
+        if let Some(queue) = by_key.get_mut(held.attempt().spec().queue_key())
             && queue.hand_over(held, self.ballot.node_timeout)
         {
             return None;
@@ -162,7 +161,7 @@ fn tidy(mut entry: OccupiedEntry<'_, QueueKey, WaitQueue>) {
 
 impl Drop for ReleasePermit<'_> {
     fn drop(&mut self) {
-        let key = QueueKey::new(self.held.attempt().spec());
+        let key = self.held.attempt().spec().queue_key().clone();
         let mut by_key = self.queues.by_key.lock();
         let Entry::Occupied(mut entry) = by_key.entry(key) else { return };
         let queue = entry.get_mut();

@@ -7,7 +7,6 @@ use tokio::time::{Instant, sleep};
 
 use super::entry::{EntryState, QueueEntry, WaiterOptions};
 use super::outage::Outage;
-use super::queue_key::QueueKey;
 use super::queues::Queues;
 use super::release_signal::{ReleaseSignal, quorum_ready};
 use super::wait_queue::WaitQueue;
@@ -15,7 +14,7 @@ use crate::ballot::Ballot;
 use crate::error::{LockError, Votes};
 use crate::key::LockKey;
 use crate::lease::Held;
-use crate::lock::{LockSpec, Mode};
+use crate::lock::{LockSpec, Mode, QueueKey};
 
 /// A server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
@@ -70,7 +69,7 @@ impl Queues {
         options: WaiterOptions,
     ) -> Result<Waiter, LockError> {
         let entry = Arc::new(QueueEntry::new(options));
-        let queue_key = QueueKey::new(spec);
+        let queue_key = spec.queue_key().clone();
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(queue_key.clone()).or_default();
         if queue.waiting.len() >= self.max_waiters {

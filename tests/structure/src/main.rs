@@ -7,6 +7,7 @@
 //! | `variants` | public enums and their variants can get more variants and fields |
 //! | `options` | an option of a lock is named in a few files only |
 //! | `limits` | the shortest and the longest lease are written down once |
+//! | `papers` | ARCHITECTURE.md names files and tests that exist |
 //!
 //! Run in the folder of the workspace. Code that only tests or rustdoc compile is left out, and so are
 //! comments.
@@ -21,6 +22,7 @@ mod globs;
 mod limits;
 mod names;
 mod options;
+mod papers;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -67,6 +69,7 @@ fn check() -> Result<String, Vec<String>> {
     for rule in [globs::check, variants::check, options::check, limits::check] {
         findings.extend(rule(&files));
     }
+    findings.extend(papers::check());
     if !findings.is_empty() {
         return Err(findings);
     }
