@@ -20,7 +20,8 @@ impl Expansion<'_> {
         let [lock, key] = ["lock", "key"].map(local);
         let [hold, response, error] = ["hold", "response", "error"].map(local);
         let refusal = quote_spanned!(mixed()=> return #private::refuse(#error));
-        let output = self.output(&refusal);
+        // The loss is logged within the limit of the lock's manager, as other front ends do.
+        let output = self.output(&quote_spanned!(mixed()=> return #hold.refuse(#error)));
         let answer = quote_spanned! {self.output_span()=>
             #private::IntoResponse::into_response(#output)
         };

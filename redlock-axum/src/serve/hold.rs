@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::response::{IntoResponse, Response};
 use redlock_core::__private::LogLimit;
 use redlock_core::{
     FencedGuard, FencingToken, LockError, LockGuard, LockHandle, LockRequest, LostError,
@@ -9,7 +10,7 @@ use redlock_core::{
 
 use super::abort_on_loss::{AbortOnLoss, LossWatcher};
 use crate::extract::lock_slot::Held;
-use crate::rejection::log_limited;
+use crate::rejection::{LockRejection, log_limited};
 
 /// A lock that is held until its work has ended.
 #[derive(Debug)]
@@ -69,6 +70,12 @@ impl Hold {
         work: F,
     ) -> impl Future<Output = Result<F::Output, LostError>> + use<F> {
         AbortOnLoss::new(Some(self.watch()), work)
+    }
+
+    /// The answer of a handler that was stopped because its lock was lost. It is logged within the limit of
+    /// the lock's manager.
+    pub fn refuse(&self, error: LostError) -> Response {
+        LockRejection::from(error).limited_by(self.log_limit()).into_response()
     }
 
     /// Gives the lock back before the result of the work leaves, so that the caller's next request
