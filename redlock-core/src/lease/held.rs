@@ -25,7 +25,7 @@ pub(crate) struct Held {
     /// Limits how often losses are logged as warnings. `None` logs a warning for each loss.
     log_limit: Option<Arc<LogLimit>>,
     term: Mutex<Term>,
-    /// The holder's fencing token, once a majority has confirmed it.
+    /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
     /// Notifies the futures of [`lost`](Self::lost) that the state or the deadline has changed.
     changed: Notify,

@@ -1,9 +1,9 @@
-//! What tells wait queues apart.
+//! The key that identifies a wait queue.
 
 use crate::lock::{Dialect, LockName, LockSpec};
 
-/// The key of a wait queue. Callers whose locks conflict wait in one queue, so the mode does not count.
-/// Locks of two dialects have two queues: their callers do not wait for each other.
+/// The key of a wait queue. Callers whose locks conflict wait in one queue, so the mode is not part of the
+/// key. Locks of two dialects have separate queues: their callers do not wait for each other.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct QueueKey {
     name: LockName,
