@@ -9,7 +9,7 @@ const FIRST: Duration = Duration::from_millis(4);
 /// The longest pause, before jitter. It suffices for a dozen processes with a round trip of 10 ms: one
 /// process has to be alone for the time of one attempt.
 const LONGEST: Duration = Duration::from_millis(400);
-/// A server removes a key up to a millisecond after its time to live.
+/// Added to the rest of a lease: a server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
 /// How long a waiter sleeps at most before it asks the nodes again, because some holders do not announce

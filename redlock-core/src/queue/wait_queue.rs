@@ -19,7 +19,7 @@ pub(super) struct WaitQueue {
     /// Several holders if the modes of their locks are compatible.
     pub(super) holders: SmallVec<[Holder; 1]>,
     pub(super) waiting: VecDeque<Arc<QueueEntry>>,
-    /// Present as long as there are waiters.
+    /// Present from the first waiter that subscribes until the queue has no waiters.
     pub(super) release_signal: Option<Arc<ReleaseSignal>>,
     pub(super) fairness: Fairness,
     /// The outage in which the waiters are, until a quorum of nodes answers again.

@@ -17,7 +17,7 @@ use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode};
 
-/// A server removes a key up to a millisecond after its time to live.
+/// Added to the rest of a lease: a server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
 /// A caller that waits for a lock, with its place in the queue. A dropped waiter leaves the queue. If a lock
