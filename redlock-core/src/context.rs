@@ -55,9 +55,10 @@ impl Context {
         self.runtimes.check_in();
         let moves = self.runtimes.moves();
         if self.settled_moves.load(Ordering::Acquire) != moves {
-            // After the move the nodes are down until they have reconnected.
+            // The nodes' statuses are reliable only after the move: from then on, each node is down until it
+            // has reconnected.
             self.runtimes.finish_move();
-            // Boxed to keep every acquisition's future small, because a move is rare.
+            // Boxed, because a move is rare and an unboxed future would enlarge every acquisition's future.
             let recovered = Box::pin(self.ballot.quorum_recovered());
             // A timeout is ignored here: without a quorum, the next ballot reports the error.
             let _ = tokio::time::timeout(self.connect_timeout, recovered).await;

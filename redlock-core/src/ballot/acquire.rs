@@ -15,7 +15,7 @@ use crate::validity;
 /// A lock that a quorum of nodes has granted.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    /// The start of the lease: read before the first byte was sent.
+    /// The start of the lease: the clock reading before the first byte was sent.
     pub(crate) since: Moment,
     /// When the acquisition was decided.
     pub(crate) decided: Moment,
@@ -113,7 +113,7 @@ impl Ballot {
             Decision::Granted => Ok(()),
             Decision::OutOfTime => Err(self.timed_out(asked, &round)),
             Decision::Denied if round.tally().said_no() => Err(self.denial(&round)),
-            // Failed nodes prevented the quorum, which does not imply another holder.
+            // Failed nodes, and not another holder, prevented the quorum.
             Decision::Denied => Err(Refusal::Unavailable(round.votes(&self.nodes))),
         };
         self.await_rest(&mut round);
@@ -145,7 +145,7 @@ impl Ballot {
     }
 }
 
-/// Releases the attempt on the nodes that may hold it when dropped, unless it is disarmed.
+/// When dropped, releases the attempt on the nodes that may hold its lock, unless the guard is disarmed.
 struct CleanupGuard<'a> {
     ballot: &'a Ballot,
     attempt: &'a Arc<Attempt>,
@@ -182,8 +182,8 @@ impl Drop for CleanupGuard<'_> {
             nodes.push((Arc::clone(node), in_flight));
         }
         if !nodes.is_empty() {
-            // A node's lease begins when the command arrives there. While its reply is pending, that may be
-            // later than now.
+            // A node's lease begins when the command arrives there. If the reply is still pending, the
+            // command may arrive later than now.
             let until = self.ballot.clock.now().after(self.expire);
             let attempt = Arc::clone(self.attempt);
             self.ballot.cleanup.release(AbandonedAttempt { attempt, until, nodes });

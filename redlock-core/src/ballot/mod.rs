@@ -50,8 +50,8 @@ pub(crate) trait Cleanup: std::fmt::Debug + Send + Sync + 'static {
     /// Sets the lock again on nodes that have lost it, unless the attempt is abandoned.
     fn restore(&self, missing: MissingOn);
 
-    /// Releases the attempt on the nodes that may hold it. Repeats the release until each node has confirmed
-    /// it, or the lease has run out there.
+    /// Releases the attempt on the nodes that may hold its lock. Repeats the release until each node has
+    /// confirmed it, or the lease has run out there.
     fn release(&self, abandoned: AbandonedAttempt);
 }
 
@@ -68,11 +68,11 @@ pub(crate) struct MissingOn {
     pub(crate) answers: FanOut,
 }
 
-/// An abandoned attempt that some nodes may still hold.
+/// An abandoned attempt whose lock some nodes may still hold.
 #[derive(Debug)]
 pub(crate) struct AbandonedAttempt {
     pub(crate) attempt: Arc<Attempt>,
-    /// When the attempt's lease has run out on every node.
+    /// The time at which the lease has run out on every node.
     pub(crate) until: Moment,
     /// The nodes that may hold the lock, each with the command that is still in flight.
     pub(crate) nodes: Vec<(Arc<dyn Node>, InFlight)>,
@@ -94,7 +94,7 @@ pub(crate) enum InFlight {
 pub(crate) enum Extension {
     /// A quorum extended the lease, which counts from `since`.
     Extended { since: Moment },
-    /// Too many nodes no longer have the lock for a quorum to exist.
+    /// So many nodes have lost the lock that no quorum can hold it any more.
     Lost(Votes),
     /// No quorum confirmed the extension, but the denials alone do not rule a quorum out.
     Unavailable(Votes),
@@ -106,7 +106,7 @@ pub(crate) enum Release {
     /// A quorum removed the lock. `listeners` is the number of subscribers that were notified, on the node
     /// with the most.
     Released { listeners: usize },
-    /// Too many nodes no longer had the lock for a quorum to exist.
+    /// So many nodes had lost the lock before the release that no quorum held it.
     Expired(Votes),
     /// No quorum confirmed the release.
     Unavailable(Votes),

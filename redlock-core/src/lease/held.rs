@@ -40,7 +40,7 @@ pub(crate) struct Held {
 #[derive(Debug, Clone, Copy)]
 struct Term {
     state: State,
-    /// The start of the lease: read before the command was sent that set or extended it.
+    /// The start of the lease: the clock reading before the command was sent that set or extended it.
     since: Moment,
     expire: Duration,
     /// Whether the last extension was not confirmed.
@@ -68,7 +68,7 @@ impl Held {
         decided: Moment,
         expire: Duration,
     ) -> Self {
-        // A node may have set the lock, and so started its lease, as late as at the decision.
+        // A node may have set the lock, and so started its lease, at any time until the decision.
         let runs_out = decided.after(expire);
         let term = Term { state: State::Held, since, expire, unconfirmed: false, runs_out };
         Self {
@@ -206,7 +206,7 @@ impl Held {
 
     /// Asks the nodes to extend the lease. They may grant the extension although their replies get lost.
     pub(crate) async fn extend(&self, ballot: &Ballot, expire: Duration) -> Extension {
-        /// A node may grant the lease as late as at the end of the ballot, or when the ballot is dropped.
+        /// A node may grant the lease at any time until the ballot has ended or is dropped.
         struct Extending<'a>(&'a Held, Duration);
 
         impl Drop for Extending<'_> {

@@ -37,7 +37,7 @@ impl Watch {
     }
 }
 
-/// Records the end of the runtime, which drops its steward.
+/// Records the end of the runtime when the runtime drops its steward.
 struct Presence {
     member: Arc<Member>,
     news: Arc<Notify>,
