@@ -33,7 +33,7 @@ pub(crate) struct Context {
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) closed: AtomicBool,
-    /// The value of [`Runtimes::moves`] up to which the reconnection of the nodes was awaited.
+    /// The value of [`Runtimes::moves()`] up to which the reconnection of the nodes was awaited.
     pub(crate) settled_moves: AtomicU64,
 }
 

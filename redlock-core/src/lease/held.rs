@@ -27,7 +27,7 @@ pub(crate) struct Held {
     term: Mutex<Term>,
     /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
-    /// Notifies the futures of [`lost`](Self::lost) that the state or the deadline has changed.
+    /// Notifies the futures of [`Held::lost`] that the state or the deadline has changed.
     changed: Notify,
     /// The number of guards that share the lock.
     guards: AtomicUsize,
