@@ -1,19 +1,19 @@
-//! The clock that leases are measured on.
+//! The clock that measures leases.
 
 use std::fmt;
 use std::time::Duration;
 
-/// Tells the time. Tests put a clock of their own here, so that they need not wait.
+/// A source of the time. Tests use their own clock, so that they need not wait.
 pub(crate) trait Clock: fmt::Debug + Send + Sync + 'static {
-    /// Reads the clocks.
+    /// Returns the present time.
     fn now(&self) -> Moment;
 }
 
-/// A point in time, on two clocks at once.
+/// A point in time, on two clocks.
 ///
-/// A monotonic clock stands still while the machine is suspended, the lease on the servers does
-/// not. The boot clock goes on. Whichever has advanced further counts (invariant 4: the deadline is
-/// the earlier one).
+/// A monotonic clock stops while the machine is suspended, but the leases on the servers and the boot clock
+/// continue. The clock that has advanced further counts, so that a deadline is the earlier of the two (every
+/// lock has a deadline).
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Moment {
     monotonic: Duration,
@@ -21,14 +21,14 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
-    /// The time that has passed since `earlier`.
+    /// Returns the time that has passed since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         let monotonic = self.monotonic.saturating_sub(earlier.monotonic);
         let boot = self.boot.saturating_sub(earlier.boot);
         monotonic.max(boot)
     }
 
-    /// The moment after `duration`.
+    /// Returns the moment `duration` later.
     pub(crate) fn after(self, duration: Duration) -> Self {
         Self {
             monotonic: self.monotonic.saturating_add(duration),
@@ -36,7 +36,7 @@ impl Moment {
         }
     }
 
-    /// The time that is left until `deadline`: zero when either clock has reached it.
+    /// Returns the time that is left until `deadline`: zero when either clock has reached it.
     pub(crate) fn until(self, deadline: Self) -> Duration {
         let monotonic = deadline.monotonic.saturating_sub(self.monotonic);
         let boot = deadline.boot.saturating_sub(self.boot);
@@ -49,9 +49,8 @@ impl Moment {
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
-    /// On Linux `CLOCK_BOOTTIME` is `CLOCK_MONOTONIC` and the time asleep, so it is never the one
-    /// that has advanced less, and reading it alone is enough. On Apple's systems `CLOCK_MONOTONIC`
-    /// counts the time asleep.
+    /// On Linux, `CLOCK_BOOTTIME` is `CLOCK_MONOTONIC` plus the time asleep. It never falls behind, so
+    /// reading it alone is enough. On Apple's systems, `CLOCK_MONOTONIC` includes the time asleep.
     #[cfg(any(target_os = "linux", target_os = "android", target_vendor = "apple"))]
     fn now(&self) -> Moment {
         use rustix::time::ClockId;

@@ -1,4 +1,4 @@
-//! The parts that a manager, its requests and its guards have in common.
+//! The state that a manager, its requests and its guards share.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,7 +14,7 @@ use crate::queue::Queues;
 use crate::runtimes::Runtimes;
 use crate::validity;
 
-/// What a manager, its requests and its guards share.
+/// The state that a manager, its requests and its guards share.
 pub(crate) struct Context {
     pub(crate) ballot: Ballot,
     pub(crate) keeper: Arc<Keeper>,
@@ -24,49 +24,51 @@ pub(crate) struct Context {
     pub(crate) prefix: Box<str>,
     pub(crate) dialect: Dialect,
     pub(crate) expire: Duration,
-    /// How often like events are logged.
+    /// Limits how often similar events are logged.
     pub(crate) log_limit: Arc<LogLimit>,
-    /// The leases that all nodes grant.
+    /// The range of leases that all nodes grant.
     pub(crate) leases: LeaseRange,
-    /// The first node that cannot number holders.
+    /// The first node that cannot number holders, if any.
     pub(crate) cannot_fence: Option<Arc<str>>,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) closed: AtomicBool,
-    /// After how many moves to another runtime the nodes were waited for.
+    /// The value of [`Runtimes::moves()`] up to which the reconnection of the nodes was awaited.
     pub(crate) settled_moves: AtomicU64,
 }
 
 impl Context {
-    /// Checks the lease of a lock.
+    /// Checks that the servers can keep a lease of `expire`, that all nodes grant it, and that the restart
+    /// guard covers it.
     pub(crate) fn check_expire(&self, expire: Duration) -> Result<(), InvalidOption> {
         check_expire("expire", expire)?;
         self.leases.check(expire)?;
         check_guarded(expire, self.restart_guard)
     }
 
-    /// Checks in with the runtime of this thread. If the background work has moved to another runtime,
-    /// waits until a quorum of nodes is connected there, at most for the connect timeout. Returns how
-    /// often the work has moved.
+    /// Records that the runtime of this thread uses the manager. If the background work has moved to another
+    /// runtime, waits until a quorum of nodes is connected there, at most for the connect timeout. Returns
+    /// how often the work has moved.
     ///
     /// Dropping the future changes nothing.
     pub(crate) async fn settle(&self) -> u64 {
         self.runtimes.check_in();
         let moves = self.runtimes.moves();
         if self.settled_moves.load(Ordering::Acquire) != moves {
-            // From then on the nodes are down until they are connected anew.
+            // The nodes' statuses are reliable only after the move: from then on, each node is down until it
+            // has reconnected.
             self.runtimes.finish_move();
-            // That is rare, and would be part of every acquisition's future.
+            // Boxed, because a move is rare and an unboxed future would enlarge every acquisition's future.
             let recovered = Box::pin(self.ballot.quorum_recovered());
-            // Without a quorum the next ballot says so.
+            // A timeout is ignored here: without a quorum, the next ballot reports the error.
             let _ = tokio::time::timeout(self.connect_timeout, recovered).await;
             self.settled_moves.fetch_max(moves, Ordering::Release);
         }
         moves
     }
 
-    /// Refuses fenced locks where a node cannot number holders, or where the prefix leaves no name for the
-    /// fencing counter in the slot of its lock.
+    /// Refuses fenced locks if a node cannot number holders, or if the prefix contains a `{` without a hash
+    /// tag, which leaves no name for the fencing counter in the hash slot of its lock.
     pub(crate) fn check_fenced(&self) -> Result<(), InvalidOption> {
         if let Some(node) = &self.cannot_fence {
             let allowed = format!("left out, because the node {node} cannot number holders");
@@ -79,13 +81,13 @@ impl Context {
         Ok(())
     }
 
-    /// Refuses what comes after the shutdown.
+    /// Returns an error after a shutdown.
     pub(crate) fn check_open(&self) -> Result<(), LockError> {
         if self.closed.load(Ordering::SeqCst) { Err(LockError::ShutDown) } else { Ok(()) }
     }
 }
 
-/// Checks that an option is a lease that the servers can keep.
+/// Checks that `expire`, the value of `option`, is a lease that the servers can keep.
 pub(crate) fn check_expire(option: &'static str, expire: Duration) -> Result<(), InvalidOption> {
     if validity::is_allowed(expire) {
         Ok(())
@@ -94,14 +96,15 @@ pub(crate) fn check_expire(option: &'static str, expire: Duration) -> Result<(),
     }
 }
 
-/// Whether all keys with this prefix lie in one slot of a Redis Cluster: it contains a first `{`, a
-/// text that is not empty, and a `}`.
+/// Returns whether all keys with this prefix lie in one slot of a Redis Cluster: the first `{` of the prefix
+/// is followed by a text that is not empty, and a `}`.
 fn has_hash_tag(prefix: &str) -> bool {
     let tag = prefix.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
     tag.is_some_and(|(tag, _)| !tag.is_empty())
 }
 
-/// Refuses a lease that a server which has forgotten it does not stay away for.
+/// Refuses a lease that is longer than the restart guard covers. A restarted server that has forgotten such a
+/// lease would vote again before the lease is over.
 pub(crate) fn check_guarded(
     expire: Duration,
     guard: Option<Duration>,

@@ -1,16 +1,16 @@
-//! What is left to chance: the pauses that keep callers from meeting again and again.
+//! Random pauses, which keep callers from colliding again and again.
 //!
-//! Not the tokens and other values that nobody may guess.
+//! Do not use them for tokens and other values that must be unpredictable.
 
 use rand::distr::uniform::{SampleRange, SampleUniform};
 
-/// A random value of the range.
+/// Returns a random value of the range.
 #[cfg(not(feature = "unstable-simulation"))]
 pub(crate) fn jitter<T: SampleUniform>(range: impl SampleRange<T>) -> T {
     rand::random_range(range)
 }
 
-/// A random value of the range, from the seed of this thread if it has one.
+/// Returns a random value of the range, drawn from this thread's seed if it has one.
 #[cfg(feature = "unstable-simulation")]
 pub(crate) fn jitter<T: SampleUniform>(range: impl SampleRange<T>) -> T {
     use rand::RngExt;

@@ -1,4 +1,4 @@
-//! Limits how often like events are logged.
+//! Limits how often similar events are logged.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,27 +9,27 @@ use parking_lot::Mutex;
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::error::{Vote, Votes};
 
-/// How long one line stands for all like events.
+/// The time for which one log line represents all similar events.
 const PERIOD: Duration = Duration::from_secs(1);
-/// How many counts are kept, those of all kinds together.
+/// The maximum number of counts, of all kinds together.
 const MOST_COUNTS: usize = 64;
 
-/// Allows one line of the log per second for each kind of event and subject, and counts the others.
+/// Allows one log line per second for each kind of event and subject, and counts the suppressed events.
 ///
-/// When a quorum of nodes is down, every request fails, and a line for each of them would fill the log.
-/// The subject is the node that the event concerns: of several nodes the
-/// [first that failed](Self::failed_node), and `""` where it concerns none in particular. The subject of
-/// a mistake in the program is its message.
+/// When a quorum of nodes is down, every request fails, and a line for each request would fill the log. The
+/// subject is the node that the event concerns. If an event concerns several nodes, the subject is the [first
+/// node that failed](Self::failed_node). If an event concerns no node in particular, the subject is `""`. The
+/// subject of a programming mistake is its message.
 ///
-/// No event is lost: suppressed events are counted, and the count is returned with the next line of their
-/// kind and subject. The memory is bounded: kinds are constants of the program, and at most 64
-/// counts are kept. While all of these are in use, further subjects of a kind share the subject `""`.
+/// No event is lost: suppressed events are counted, and the count is returned with the next line of the same
+/// kind and subject. The memory is bounded: kinds are constants of the program, and at most 64 counts are
+/// kept. While all 64 are in use, further subjects of a kind share the subject `""`.
 pub struct LogLimit {
     clock: Arc<dyn Clock>,
     counts: Mutex<Vec<Count>>,
 }
 
-/// The events of one kind and subject since their last line.
+/// The suppressed events of one kind and subject since their last line.
 struct Count {
     kind: &'static str,
     subject: Box<str>,
@@ -42,8 +42,8 @@ impl LogLimit {
         Self { clock, counts: Mutex::default() }
     }
 
-    /// If the event may be logged, returns how many like it were not logged since the last line;
-    /// otherwise counts it.
+    /// Returns the number of similar events that were suppressed since the last line, if this event may be
+    /// logged. Otherwise counts the event and returns `None`.
     pub fn pass(&self, kind: &'static str, mut subject: &str) -> Option<u64> {
         let now = self.clock.now();
         let mut counts = self.counts.lock();
@@ -71,7 +71,7 @@ impl LogLimit {
         Some(std::mem::take(&mut count.suppressed))
     }
 
-    /// Returns the first node that failed, or has a foreign key; `""` where there is none.
+    /// Returns the first node that failed or has a foreign key; `""` if there is none.
     pub fn failed_node(votes: &Votes) -> &str {
         let mut votes = votes.iter();
         let failed =

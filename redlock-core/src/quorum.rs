@@ -1,6 +1,6 @@
-//! How many nodes must agree.
+//! The number of nodes that must agree.
 
-/// The majority of `nodes` nodes.
+/// Returns the majority of `nodes` nodes.
 pub(crate) fn quorum(nodes: usize) -> usize {
     nodes / 2 + 1
 }

@@ -1,14 +1,13 @@
-//! What is counted and measured. Without the feature `metrics` all of this is nothing.
+//! Metrics. Without the feature `metrics`, all functions of this module do nothing.
 //!
-//! No name holds a key: there may be millions. Those who want to know which lock it was find it in the
-//! events of `tracing`.
+//! No name or label contains a key, because there may be millions of keys. The `tracing` events name the key.
 
 #[cfg(feature = "redis")]
 use std::sync::Arc;
 
 use crate::error::LockError;
 
-/// Measures one acquisition, until it has an outcome or is dropped.
+/// Measures the duration of one acquisition, until it has an outcome or is dropped.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
     #[cfg(feature = "metrics")]
@@ -55,20 +54,20 @@ impl Drop for Acquisition {
     }
 }
 
-/// Counts a lock that was lost before its holder gave it back.
+/// Counts a lock that was lost before its holder released it.
 pub(crate) fn lost() {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_lost_total").increment(1);
 }
 
-/// Counts an extension, asked for by the holder or by the renewal.
+/// Counts an extension that the holder or the renewal requested.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn extension(outcome: &'static str) {
     #[cfg(feature = "metrics")]
     metrics::counter!("redlock_extensions_total", "outcome" => outcome).increment(1);
 }
 
-/// Tells whether a node can be asked.
+/// Records whether a node is up.
 #[cfg(feature = "redis")]
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is measured"))]
 pub(crate) fn node_up(node: &Arc<str>, up: bool) {
@@ -76,7 +75,7 @@ pub(crate) fn node_up(node: &Arc<str>, up: bool) {
     metrics::gauge!("redlock_node_up", "node" => Arc::clone(node)).set(f64::from(u8::from(up)));
 }
 
-/// Counts a wall clock of a node that was stepped.
+/// Counts a step of a node's wall clock.
 #[cfg(feature = "redis")]
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn clock_stepped(node: &Arc<str>, direction: &'static str) {
@@ -85,7 +84,7 @@ pub(crate) fn clock_stepped(node: &Arc<str>, direction: &'static str) {
         .increment(1);
 }
 
-/// Says what all of it means, to exporters that pass it on.
+/// Registers the descriptions of all metrics with the exporter.
 pub(crate) fn describe() {
     #[cfg(feature = "metrics")]
     {

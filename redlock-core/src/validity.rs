@@ -1,17 +1,17 @@
-//! How long a holder may believe in its lock.
+//! How long a holder may rely on its lock.
 //!
-//! The arithmetic of the Redis documentation ("Distributed locks with Redis", the Redlock
-//! algorithm): validity = lease - time that the acquisition took - clock drift.
+//! The formula is that of the Redis documentation ("Distributed locks with Redis", the Redlock algorithm):
+//! validity = lease - time that the acquisition took - clock drift.
 
 use std::time::Duration;
 
-/// The shortest lease: below it, drift and a round trip leave nothing.
+/// The shortest lease: a shorter one would leave no validity after drift and a round trip.
 pub(crate) const MIN_EXPIRE: Duration = Duration::from_millis(10);
 
-/// The longest lease. A key that lives longer is not one of ours.
+/// The longest lease. A key with a longer time to live is not a lock of this library.
 pub(crate) const MAX_EXPIRE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
-/// The leases that are allowed, for messages.
+/// The range of allowed leases, for messages.
 macro_rules! allowed_leases {
     () => {
         "from 10 ms to 7 days"
@@ -19,24 +19,24 @@ macro_rules! allowed_leases {
 }
 pub(crate) use allowed_leases;
 
-/// Whether a lock may be held for this time without an extension.
+/// Returns whether a lease of this length is allowed.
 pub(crate) fn is_allowed(expire: Duration) -> bool {
     (MIN_EXPIRE..=MAX_EXPIRE).contains(&expire)
 }
 
-/// How far clocks may run apart in a time, those of the nodes and of this machine together: 1 %.
+/// Returns how far the clocks of the nodes and of this machine together may drift apart in `time`: 1 %.
 pub(crate) fn apart(time: Duration) -> Duration {
     time / 100
 }
 
-/// The margin for clocks that do not run alike: 1 % of the lease and 2 ms, as in the Redis
-/// documentation's reference implementations.
+/// Returns the margin for clock drift: 1 % of the lease plus 2 ms, as in the reference implementations of the
+/// Redis documentation.
 pub(crate) fn drift(expire: Duration) -> Duration {
     apart(expire) + Duration::from_millis(2)
 }
 
-/// What is left of a lease of `expire` that was asked for `elapsed` ago, counted from before the
-/// first byte was sent.
+/// Returns the remaining validity of a lease of `expire`. `elapsed` is the time since before the first byte
+/// of the command was sent.
 pub(crate) fn remaining(expire: Duration, elapsed: Duration) -> Duration {
     expire.saturating_sub(drift(expire)).saturating_sub(elapsed)
 }

@@ -1,4 +1,4 @@
-//! The vote on who holds a lock.
+//! Acquires a lock: asks all nodes to set it, and counts their votes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,44 +12,46 @@ use crate::fencing_token::FencingToken;
 use crate::node::ReplyFuture;
 use crate::validity;
 
-/// What a ballot granted.
+/// A lock that a quorum of nodes has granted.
 #[derive(Debug)]
 pub(crate) struct Grant {
-    /// What the lease counts from.
+    /// The start of the lease: the clock reading before the first byte was sent.
     pub(crate) since: Moment,
-    /// When it was decided.
+    /// When the acquisition was decided.
     pub(crate) decided: Moment,
-    /// The holder's number, if the attempt is to be numbered.
+    /// The holder's fencing token, if the attempt is fenced.
     pub(crate) token: Option<FencingToken>,
 }
 
-/// Why a ballot granted nothing.
+/// The reason why an acquisition failed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Another holds the lock.
+    /// Another caller holds the lock.
     Contended { remaining: Option<Duration>, votes: Votes },
     /// No quorum of nodes answered.
     Unavailable(Votes),
-    /// The lease was over before a quorum had granted it.
+    /// The lease was over before a quorum granted it.
     TimedOut { elapsed: Duration, votes: Votes },
-    /// Keys that are no locks prevent a quorum.
+    /// Foreign keys, which are not locks, prevent a quorum.
     Foreign(Votes),
 }
 
 impl Ballot {
-    /// Asks the nodes for the lock, and writes its number back to a majority where it has one.
+    /// Asks the nodes for the lock. If the attempt is fenced, also writes its number back to a majority.
     ///
-    /// Dropped or refused, it leaves nothing behind: the nodes that may have set the lock are asked
-    /// to remove it, in the background and on the way that the question took (invariant 6).
+    /// If the attempt is refused or the future is dropped, the nodes that may have set the lock are asked to
+    /// remove it, in the background and over the connection that carried the acquisition (an abandoned
+    /// attempt leaves nothing behind).
     pub(crate) async fn acquire(
         &self,
         attempt: &Arc<Attempt>,
         expire: Duration,
     ) -> Result<Grant, Refusal> {
-        // Before the first byte (invariant 4): the servers' leases begin later.
+        // The clock is read before the first byte is sent, so the servers' leases begin later (every lock has
+        // a deadline).
         let since = self.clock.now();
         let round = Round::new(&self.nodes).fenced(attempt.is_fenced());
-        // Armed before the first byte (invariant 6).
+        // Armed before the first byte is sent (an abandoned attempt leaves nothing behind).
         let mut cleanup = CleanupGuard { ballot: self, attempt, expire, round, kept: false };
         cleanup.round.ask(&self.nodes, |index, node| {
             let reply = node.call(attempt.acquire(expire));
@@ -66,10 +68,10 @@ impl Ballot {
             Decision::Denied => return Err(self.refusal(&cleanup.round)),
             Decision::OutOfTime => return Err(self.timed_out(since, &cleanup.round)),
         }
-        // The number as it is now: what later replies add is not confirmed.
+        // The number is fixed now: a greater number in a later reply is not confirmed.
         let token = attempt.first_token(cleanup.round.number());
         if let Some(token) = token
-            // The only node has counted it itself.
+            // A single node has already stored the number in its own counter.
             && self.nodes.len() > 1
         {
             let remaining = validity::remaining(expire, self.clock.now().since(since));
@@ -84,12 +86,14 @@ impl Ballot {
         Ok(Grant { since, decided, token })
     }
 
-    /// Writes a number to a majority of nodes that hold the lock, as long as validity is left, so that
-    /// every later majority has a node that counts on from there. The maximum of what a majority has
-    /// counted would not do: of counters at 0, 0 and 2 one holder gets 3 from the last two, and the next
-    /// one 2 from the first two.
+    /// Writes a number to a majority of the nodes that hold the lock, while validity is left. Every later
+    /// majority then contains a node that counts on from this number.
     ///
-    /// Nodes that have refused the acquisition are not asked: what they said stands.
+    /// The maximum of a majority's counters is not enough by itself. Suppose three counters are at 0, 0 and
+    /// 2: a holder that is granted by the last two nodes gets 3, and the next holder, granted by the first
+    /// two nodes, gets 2.
+    ///
+    /// Nodes that refused the acquisition are not asked again: their votes stand.
     pub(crate) async fn confirm(
         &self,
         attempt: &Arc<Attempt>,
@@ -109,7 +113,7 @@ impl Ballot {
             Decision::Granted => Ok(()),
             Decision::OutOfTime => Err(self.timed_out(asked, &round)),
             Decision::Denied if round.tally().said_no() => Err(self.denial(&round)),
-            // Nobody else needs to hold it for that.
+            // Failed nodes, and not another holder, prevented the quorum.
             Decision::Denied => Err(Refusal::Unavailable(round.votes(&self.nodes))),
         };
         self.await_rest(&mut round);
@@ -121,7 +125,7 @@ impl Ballot {
         Refusal::TimedOut { elapsed, votes: round.votes(&self.nodes) }
     }
 
-    /// Why a round was rejected.
+    /// Returns why a round was denied.
     fn refusal(&self, round: &Round) -> Refusal {
         if round.tally().unavailable() {
             Refusal::Unavailable(round.votes(&self.nodes))
@@ -130,7 +134,7 @@ impl Ballot {
         }
     }
 
-    /// What the nodes that said no have seen.
+    /// Returns the refusal that the nodes' denials amount to: foreign keys, or another holder.
     fn denial(&self, round: &Round) -> Refusal {
         let (tally, votes) = (round.tally(), round.votes(&self.nodes));
         if tally.foreign() {
@@ -141,7 +145,7 @@ impl Ballot {
     }
 }
 
-/// Gives back what an attempt got, unless it is disarmed.
+/// When dropped, releases the attempt on the nodes that may hold its lock, unless the guard is disarmed.
 struct CleanupGuard<'a> {
     ballot: &'a Ballot,
     attempt: &'a Arc<Attempt>,
@@ -153,7 +157,7 @@ struct CleanupGuard<'a> {
 impl CleanupGuard<'_> {
     fn disarm(mut self) {
         self.kept = true;
-        // Late grants are welcome: they are released with the others.
+        // Late grants are kept: the holder's release covers those nodes, too.
         self.ballot.await_rest(&mut self.round);
     }
 }
@@ -178,8 +182,8 @@ impl Drop for CleanupGuard<'_> {
             nodes.push((Arc::clone(node), in_flight));
         }
         if !nodes.is_empty() {
-            // The lease on a node begins when the question gets there, which for an answer that is
-            // under way may be later than now.
+            // A node's lease begins when the command arrives there. If the reply is still pending, the
+            // command may arrive later than now.
             let until = self.ballot.clock.now().after(self.expire);
             let attempt = Arc::clone(self.attempt);
             self.ballot.cleanup.release(AbandonedAttempt { attempt, until, nodes });
@@ -187,21 +191,20 @@ impl Drop for CleanupGuard<'_> {
     }
 }
 
-/// Whether a node that was asked and voted so may have the lock set for us.
+/// Returns whether a node that was asked, and gave this vote, may hold the lock for this attempt.
 fn may_hold(vote: &Vote) -> bool {
     match vote {
         Vote::Granted
         | Vote::Failed(
-            // What came of the question is not known.
+            // The node may or may not have executed the command.
             NodeError::ConnectionBroke(_)
             | NodeError::NoAnswer(_)
             | NodeError::NotUnderstood
-            // Set, but it does not count.
+            // The node has set the lock, but the vote does not count.
             | NodeError::Restarted { .. }
             | NodeError::ClockStepped { .. },
         ) => true,
-        // It has left what was there as it was, was not asked after all, or has refused before it set
-        // anything.
+        // The node left the existing key alone, was not asked after all, or refused before it set the lock.
         Vote::Held { .. } | Vote::Gone | Vote::Foreign { .. } | Vote::Failed(_) => false,
     }
 }

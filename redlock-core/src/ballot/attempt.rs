@@ -12,41 +12,41 @@ use crate::key::LockKey;
 use crate::lock::{LockSpec, Token};
 use crate::node::{Action, Op};
 
-/// The state of one attempt to hold a lock, from its beginning to the end of its clean-up. Each attempt
-/// has a token of its own.
+/// The state of one attempt to hold a lock, from its start to the end of its clean-up. Each attempt has its
+/// own token (a fresh token for every attempt).
 #[derive(Debug)]
 pub(crate) struct Attempt {
     spec: Arc<LockSpec>,
     key: LockKey,
     token: Token,
-    /// How long it stays on the nodes although it is released.
+    /// How long the lock stays on the nodes after its holder has released it.
     stay: Mutex<Option<Stay>>,
     abandoned: AtomicBool,
-    /// The nodes that were asked to set it, a bit for each.
+    /// The nodes that were asked to set the lock, one bit for each.
     asked: AtomicU64,
     fence: Option<Fence>,
-    /// Whether a refusal says for how long another holds the lock.
+    /// Whether a node that refuses the lock also returns the remaining time to live of the present lock.
     lookup: bool,
 }
 
-/// How an attempt is numbered.
+/// The numbers of a fenced attempt.
 #[derive(Debug)]
 struct Fence {
     holder: i64,
-    /// The number of the present holder; 0 before there is one.
+    /// The number of the present holder, or 0 before the first holder.
     number: AtomicI64,
 }
 
-/// How long a lock stays on the nodes although its holder releases it.
+/// How long a lock stays on the nodes after its holder has released it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum MinHold {
-    /// For this time from the acquisition on.
+    /// For this time, counted from the acquisition.
     For(Duration),
-    /// Until its lease runs out: the nodes are not asked to release it.
+    /// Until the lease runs out. The nodes are not asked to release the lock.
     UntilExpiry,
 }
 
-/// A [`MinHold`] of a lock that is held.
+/// The [`MinHold`] of a held lock.
 #[derive(Debug)]
 enum Stay {
     Until(Moment, Arc<dyn Clock>),
@@ -76,33 +76,33 @@ impl Attempt {
         }
     }
 
-    /// Lets the nodes number the holder.
+    /// Makes the attempt fenced: the nodes number its holder.
     pub(crate) fn fenced(self) -> Self {
         let holder = FencingToken::random_holder();
         Self { fence: Some(Fence { holder, number: AtomicI64::new(0) }), ..self }
     }
 
-    /// Lets a refusal not say for how long another holds the lock.
+    /// Makes a refusal skip the lookup of the present lock's remaining time to live.
     pub(crate) fn without_lookup(self) -> Self {
         Self { lookup: false, ..self }
     }
 
-    /// Asks a node to set the lock.
+    /// Returns the operation that sets the lock on a node.
     pub(crate) fn acquire(&self, lease: Duration) -> Op {
         self.op(Action::Acquire { lease, fenced: self.is_fenced(), lookup: self.lookup })
     }
 
-    /// Asks a node to extend the lease.
+    /// Returns the operation that extends the lease on a node.
     pub(crate) fn extend(&self, lease: Duration) -> Op {
         self.op(Action::Extend { lease })
     }
 
-    /// Asks a node to raise its counter.
+    /// Returns the operation that raises a node's fencing counter to `number`.
     pub(crate) fn confirm(&self, number: i64) -> Op {
         self.op(Action::Confirm { number })
     }
 
-    /// Asks a node to release the lock.
+    /// Returns the operation that releases the lock on a node.
     pub(crate) fn release(&self) -> Op {
         self.op(Action::Release { min_hold: self.stays_for() })
     }
@@ -111,8 +111,8 @@ impl Attempt {
         Op::new(&self.spec, self.token, action)
     }
 
-    /// Lets the lock stay on the nodes until then, however early it is released. Never shortens
-    /// that.
+    /// Keeps the lock on the nodes until this moment, even if it is released earlier. Never shortens an
+    /// earlier call's time.
     pub(crate) fn stay_until(&self, until: Moment, clock: &Arc<dyn Clock>) {
         let mut stay = self.stay.lock();
         if !stay.as_ref().is_some_and(|stay| stay.lasts_until(until)) {
@@ -120,22 +120,23 @@ impl Attempt {
         }
     }
 
-    /// Lets the lock stay on the nodes until its lease runs out.
+    /// Keeps the lock on the nodes until its lease runs out.
     pub(crate) fn stay_until_expiry(&self) {
         *self.stay.lock() = Some(Stay::UntilExpiry);
     }
 
-    /// Lets a release remove the lock at once.
+    /// Cancels any minimum hold time: a release removes the lock at once.
     pub(crate) fn stay_no_longer(&self) {
         *self.stay.lock() = None;
     }
 
-    /// Whether the lock stays on the nodes until then, if its lease lasts that long.
+    /// Returns whether the lock stays on the nodes until this moment, provided that its lease lasts that
+    /// long.
     pub(crate) fn stays_until(&self, moment: Moment) -> bool {
         self.stay.lock().as_ref().is_some_and(|stay| stay.lasts_until(moment))
     }
 
-    /// How much longer the lock has to stay on a node that is asked to release it.
+    /// Returns how long the lock has to stay on the nodes after a release that is sent now.
     pub(crate) fn stays_for(&self) -> Option<Duration> {
         let stay = self.stay.lock();
         let Some(Stay::Until(until, clock)) = &*stay else { return None };
@@ -143,17 +144,19 @@ impl Attempt {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Whether the lock stays until its lease runs out: the nodes are not asked to release it.
+    /// Returns whether the lock stays until its lease runs out, so that the nodes are not asked to release
+    /// it.
     pub(crate) fn stays_until_expiry(&self) -> bool {
         matches!(*self.stay.lock(), Some(Stay::UntilExpiry))
     }
 
-    /// Whether the nodes number the holder.
+    /// Returns whether the attempt is fenced: the nodes number its holder.
     pub(crate) fn is_fenced(&self) -> bool {
         self.fence.is_some()
     }
 
-    /// The token of the first holder, whose number the nodes have given.
+    /// Returns the fencing token of the first holder, with the number that the nodes gave; `None` if the
+    /// attempt is not fenced.
     pub(crate) fn first_token(&self, number: Option<i64>) -> Option<FencingToken> {
         let fence = self.fence.as_ref()?;
         let number = number.unwrap_or_default();
@@ -161,30 +164,32 @@ impl Attempt {
         Some(FencingToken::new(number, fence.holder))
     }
 
-    /// The token of a holder that takes the lock over: its number is greater.
+    /// Returns the fencing token of a holder that takes the lock over, with the next greater number; `None`
+    /// if the attempt is not fenced.
     pub(crate) fn next_token(&self) -> Option<FencingToken> {
         let fence = self.fence.as_ref()?;
         let number = fence.number.fetch_add(1, Ordering::SeqCst) + 1;
         Some(FencingToken::new(number, fence.holder))
     }
 
-    /// The number of the present holder.
+    /// Returns the number of the present holder; `None` if the attempt is not fenced.
     pub(crate) fn number(&self) -> Option<i64> {
         let fence = self.fence.as_ref()?;
         Some(fence.number.load(Ordering::SeqCst))
     }
 
-    /// Notes that a node is asked to set the lock.
+    /// Records that a node is asked to set the lock.
     pub(crate) fn note_asked(&self, node: usize) {
         self.asked.fetch_or(1 << node, Ordering::SeqCst);
     }
 
-    /// Whether a node may have the lock set: one that was never asked has nothing to release.
+    /// Returns whether a node was asked to set the lock. A node that was never asked has nothing to release.
     pub(crate) fn was_asked(&self, node: usize) -> bool {
         self.asked.load(Ordering::SeqCst) & (1 << node) != 0
     }
 
-    /// Notes that nobody wants the lock any more; nodes are about to be asked to release it.
+    /// Marks the attempt as abandoned: no caller wants the lock any more, and the nodes are about to be asked
+    /// to release it.
     pub(crate) fn abandon(&self) {
         self.abandoned.store(true, Ordering::SeqCst);
     }
@@ -193,17 +198,17 @@ impl Attempt {
         self.abandoned.load(Ordering::SeqCst)
     }
 
-    /// The key that the caller locks.
+    /// Returns the key that the caller locks.
     pub(crate) fn key(&self) -> &LockKey {
         &self.key
     }
 
-    /// The lock on the nodes.
+    /// Returns the lock as the nodes store it.
     pub(crate) fn spec(&self) -> &Arc<LockSpec> {
         &self.spec
     }
 
-    /// The value that proves the ownership.
+    /// Returns the random value that proves ownership.
     #[cfg(test)]
     pub(crate) fn token(&self) -> Token {
         self.token

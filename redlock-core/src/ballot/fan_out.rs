@@ -1,4 +1,4 @@
-//! Many answers awaited in one task.
+//! Waits for several replies in one task.
 
 use std::fmt;
 use std::pin::Pin;
@@ -6,8 +6,8 @@ use std::task::{Context, Poll};
 
 use crate::node::{Reply, ReplyFuture, poll_periodically};
 
-/// The answers of the nodes, polled together in the caller's task: for a handful of nodes that is
-/// faster than a task or a wake-up list for each.
+/// The replies of the nodes, polled together in the caller's task. For a handful of nodes this is faster than
+/// a task or a waker for each reply.
 #[derive(Default)]
 pub(crate) struct FanOut {
     replies: Vec<Option<ReplyFuture>>,
@@ -19,30 +19,30 @@ impl FanOut {
         Self { replies: Vec::with_capacity(nodes), pending: 0 }
     }
 
-    /// Adds the answer of the next node.
+    /// Adds the reply future of the next node.
     pub(crate) fn push(&mut self, reply: ReplyFuture) {
         self.replies.push(Some(reply));
         self.pending += 1;
     }
 
-    /// Takes the answer of a node away, if it is still awaited.
+    /// Takes a node's reply future, if it is still pending.
     pub(crate) fn take(&mut self, index: usize) -> Option<ReplyFuture> {
         let answer = self.replies.get_mut(index)?.take();
         self.pending -= usize::from(answer.is_some());
         answer
     }
 
-    /// Whether the answer of a node is awaited.
+    /// Returns whether a node's reply is still pending.
     pub(crate) fn is_pending(&self, index: usize) -> bool {
         self.replies.get(index).is_some_and(Option::is_some)
     }
 
-    /// Whether nothing is awaited.
+    /// Returns whether no reply is pending.
     pub(crate) fn is_empty(&self) -> bool {
         self.pending == 0
     }
 
-    /// Polls every answer once and reports the replies that have come in.
+    /// Polls every pending reply once, and calls `replied` for each that has arrived.
     pub(crate) fn poll_all(&mut self, cx: &mut Context<'_>, mut replied: impl FnMut(usize, Reply)) {
         for (index, slot) in self.replies.iter_mut().enumerate() {
             let Some(future) = slot else { continue };
@@ -54,7 +54,7 @@ impl FanOut {
         }
     }
 
-    /// Waits for all answers.
+    /// Waits for all replies, and calls `replied` for each.
     pub(crate) async fn finish(mut self, mut replied: impl FnMut(usize, Reply)) {
         poll_periodically(std::future::poll_fn(|cx| {
             self.poll_all(cx, &mut replied);

@@ -1,9 +1,10 @@
-//! The Redlock algorithm: ask all nodes at once, decide early, count, deduct what the time took.
+//! The Redlock algorithm: asks all nodes at once, decides early, counts the votes and deducts the elapsed
+//! time.
 //!
-//! After Antirez, "Distributed locks with Redis" (the Redis documentation), with these differences:
-//! nodes are asked at once and not one after another, the decision falls with the vote that decides
-//! it, and every attempt has a token of its own. Knows nothing of Redis and nothing of what kind of
-//! lock it serves.
+//! It follows Antirez, "Distributed locks with Redis" (the Redis documentation), with these differences: all
+//! nodes are asked at once instead of one after another, the round ends with the vote that decides it, and
+//! every attempt has its own token. This module knows nothing about Redis and nothing about the kinds of
+//! locks.
 
 mod acquire;
 pub(crate) mod attempt;
@@ -29,7 +30,7 @@ pub(crate) use fan_out::FanOut;
 use round::{Round, RoundLimits};
 use tally::Decision;
 
-/// The nodes that vote, and the rules they vote by.
+/// The nodes that vote, and the settings of the vote.
 #[derive(Debug, Clone)]
 pub(crate) struct Ballot {
     pub(crate) nodes: Arc<[Arc<dyn Node>]>,
@@ -40,73 +41,74 @@ pub(crate) struct Ballot {
     pub(crate) cleanup: Arc<dyn Cleanup>,
 }
 
-/// Looks after what a ballot leaves under way when it is decided, or when its future is dropped.
+/// Finishes the work that a ballot still has in flight when it is decided, or when its future is dropped.
 pub(crate) trait Cleanup: std::fmt::Debug + Send + Sync + 'static {
-    /// Waits for answers that no decision depends on any more: a command whose reply nobody can receive
-    /// may never be sent, and the node would not have the lock.
+    /// Waits for replies that no longer affect the decision. If the reply future of a command is dropped, the
+    /// command may never be sent, and the node would not have the lock.
     fn await_answers(&self, answers: FanOut);
 
-    /// Sets the lock again on nodes that have forgotten it, as long as it is not given up.
+    /// Sets the lock again on nodes that have lost it, unless the attempt is abandoned.
     fn restore(&self, missing: MissingOn);
 
-    /// Releases the attempt on the nodes that may hold it, again and again until each has confirmed
-    /// it or the lease has run out there.
+    /// Releases the attempt on the nodes that may hold its lock. Repeats the release until each node has
+    /// confirmed it, or the lease has run out there.
     fn release(&self, abandoned: AbandonedAttempt);
 }
 
-/// An extension that a quorum has confirmed, although some nodes may have forgotten the lock: they
-/// were restarted, or could not be reached when it was acquired.
+/// An extension that a quorum has confirmed, although some nodes may not have the lock: they were restarted,
+/// or could not be reached when it was acquired.
 #[derive(Debug)]
 pub(crate) struct MissingOn {
     pub(crate) attempt: Arc<Attempt>,
     pub(crate) expire: Duration,
     pub(crate) nodes: Arc<[Arc<dyn Node>]>,
-    /// Those that have said so.
+    /// The indexes of the nodes that reported the lock as gone.
     pub(crate) gone: Vec<usize>,
-    /// Those that have not answered yet.
+    /// The replies that are still pending.
     pub(crate) answers: FanOut,
 }
 
-/// An abandoned attempt that some nodes may still hold.
+/// An abandoned attempt whose lock some nodes may still hold.
 #[derive(Debug)]
 pub(crate) struct AbandonedAttempt {
     pub(crate) attempt: Arc<Attempt>,
-    /// When the attempt runs out by itself on every node.
+    /// The time at which the lease has run out on every node.
     pub(crate) until: Moment,
-    /// The nodes that may hold it, each with the command that is still in flight.
+    /// The nodes that may hold the lock, each with the command that is still in flight.
     pub(crate) nodes: Vec<(Arc<dyn Node>, InFlight)>,
 }
 
-/// What a node is still busy with.
+/// The command that is still in flight to a node.
 #[derive(Debug)]
 pub(crate) enum InFlight {
-    /// Nothing; it has to be asked to release.
+    /// No command. The release still has to be sent.
     Nothing,
-    /// Setting the lock; it has to be asked to release.
+    /// The acquisition. The release still has to be sent.
     Acquiring(ReplyFuture),
-    /// Releasing it.
+    /// The release.
     Releasing(ReplyFuture),
 }
 
-/// How an extension went.
+/// The outcome of an extension.
 #[derive(Debug)]
 pub(crate) enum Extension {
-    /// A quorum extended the lease; it counts from this moment.
+    /// A quorum extended the lease, which counts from `since`.
     Extended { since: Moment },
-    /// So many nodes do not have the lock any more that there can be no quorum.
+    /// So many nodes have lost the lock that no quorum can hold it any more.
     Lost(Votes),
-    /// No quorum confirmed it, and none denied it.
+    /// No quorum confirmed the extension, but the denials alone do not rule a quorum out.
     Unavailable(Votes),
 }
 
-/// How a release went.
+/// The outcome of a release.
 #[derive(Debug)]
 pub(crate) enum Release {
-    /// A quorum removed the lock, and notified so many subscribers, on the node with the most.
+    /// A quorum removed the lock. `listeners` is the number of subscribers that were notified, on the node
+    /// with the most.
     Released { listeners: usize },
-    /// So many nodes did not have it any more that no quorum held it.
+    /// So many nodes had lost the lock before the release that no quorum held it.
     Expired(Votes),
-    /// No quorum confirmed it.
+    /// No quorum confirmed the release.
     Unavailable(Votes),
 }
 
@@ -121,14 +123,14 @@ impl Ballot {
         Self { nodes: nodes.into(), statuses, node_timeout, clock, cleanup }
     }
 
-    /// Asks the nodes to extend the attempt's lease. Cancel safe: dropping it leaves the lease as it
-    /// is or extended.
+    /// Asks the nodes to extend the attempt's lease. Cancel safe: if the future is dropped, each node either
+    /// extends the lease or leaves it unchanged.
     pub(crate) async fn extend(&self, attempt: &Arc<Attempt>, expire: Duration) -> Extension {
         let since = self.clock.now();
         let mut extending = Extending { ballot: self, round: Round::new(&self.nodes) };
         let round = &mut extending.round;
         round.ask(&self.nodes, |_, node| node.call(attempt.extend(expire)));
-        // Later than this, the new lease would be over.
+        // After this time the new lease would be over.
         let at_most = validity::remaining(expire, Duration::ZERO);
         let decision = round.decide(&self.nodes, self.limits(at_most)).await;
         match decision {
@@ -148,8 +150,9 @@ impl Ballot {
         }
     }
 
-    /// Asks the nodes to release the lock, which runs out by itself at `until`. Dropping it moves
-    /// what is still to be done to the background. A lock that stays until then is only given up.
+    /// Asks the nodes to release the lock, whose lease has run out on every node at `until`. If the future is
+    /// dropped, the release continues in the background. A lock with [`MinHold::UntilExpiry`] is only marked
+    /// as abandoned: the nodes are not asked.
     pub(crate) async fn release(&self, attempt: Arc<Attempt>, until: Moment) -> Release {
         attempt.abandon();
         if attempt.stays_until_expiry() {
@@ -164,7 +167,7 @@ impl Ballot {
             }
         });
         let mut releasing = Releasing { ballot: self, attempt, until, round };
-        // Later than this, the lock has run out on every node.
+        // After this time the lease has run out on every node.
         let at_most = self.clock.now().until(until).max(self.node_timeout);
         let decision = releasing.round.decide(&self.nodes, self.limits(at_most)).await;
         match decision {
@@ -185,20 +188,21 @@ impl Ballot {
         RoundLimits { silence: self.node_timeout, at_most }
     }
 
-    /// Whether a quorum of nodes can be asked now, as far as is known.
+    /// Returns whether the nodes' statuses report a quorum of nodes as up.
     pub(crate) fn has_quorum(&self) -> bool {
         let up = self.statuses.iter().filter(|status| status.get().is_up()).count();
         up >= quorum(self.nodes.len())
     }
 
-    /// Resolves when a quorum of nodes can be asked (again), as far as is known.
+    /// Resolves as soon as the nodes' statuses report a quorum of nodes as up.
     pub(crate) async fn quorum_recovered(&self) {
         let recovered: FuturesUnordered<_> =
             self.statuses.iter().map(|status| status.wait_for(NodeStatus::is_up)).collect();
         recovered.take(quorum(self.nodes.len())).for_each(|_| async {}).await;
     }
 
-    /// Releases the attempt on all nodes without waiting for it, as [`release`](Self::release) does.
+    /// Releases the attempt in the background, on every node that was asked to set the lock. The rules are
+    /// those of [`release`](Self::release).
     pub(crate) fn release_in_background(&self, attempt: Arc<Attempt>, until: Moment) {
         attempt.abandon();
         if attempt.stays_until_expiry() {
@@ -228,8 +232,9 @@ impl Ballot {
     }
 }
 
-/// Awaits the replies that are missing when an extension is decided or dropped. A release may follow, and a
-/// node that does not keep the order by itself has to wait for the extension's reply before it.
+/// Lets the clean-up await the pending replies when an extension is decided or dropped. A release may follow,
+/// and a node that does not keep the order of commands by itself must complete the extension before the
+/// release.
 struct Extending<'a> {
     ballot: &'a Ballot,
     round: Round,
@@ -241,7 +246,7 @@ impl Drop for Extending<'_> {
     }
 }
 
-/// Hands over what is left of a release when it is decided or dropped.
+/// Hands the unconfirmed part of a release to the clean-up when the release is decided or dropped.
 struct Releasing<'a> {
     ballot: &'a Ballot,
     attempt: Arc<Attempt>,

@@ -1,4 +1,4 @@
-//! One question to all nodes.
+//! One round: the same command to all nodes, and the wait for their votes.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -13,32 +13,32 @@ use crate::error::{NodeError, Vote, Votes};
 use crate::fencing_token::FencingToken;
 use crate::node::{Node, ReplyFuture, Silence};
 
-/// Nodes that have not answered are looked at so many times while the limit of silence runs. A server that
-/// fell silent between two replies may owe an answer without the node's knowledge: a look lets the node find
-/// out ([`Node::silence`]).
+/// How many times a round checks the nodes without a reply before the silence limit is over. A server that
+/// went silent between two replies may owe a reply without the node noticing; a check makes the node find out
+/// ([`Node::silence`]).
 const LOOKS: u32 = 4;
 
-/// The shortest pause between two looks at nodes that are not known to be silent.
+/// The shortest pause between two checks of nodes that are not known to be silent.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
 
-/// How long a round waits for nodes that have not answered.
+/// How long a round waits for nodes that have not replied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundLimits {
-    /// A node counts as failed once it has been silent for this time. A node that is slow only because
-    /// this process is late does not count as silent.
+    /// A node counts as failed once it has been silent for this time. A reply that is late only because this
+    /// process was held up does not count as silence.
     pub(crate) silence: Duration,
-    /// The round ends after this time, because votes are worth nothing any more then.
+    /// The round ends after this time: later votes would be worthless, because the lease would be over.
     pub(crate) at_most: Duration,
 }
 
-/// One question to all nodes, and the votes so far.
+/// One command to all nodes, and the votes so far.
 #[derive(Debug)]
 pub(crate) struct Round {
     fan_out: FanOut,
     tally: Tally,
-    /// Whether a vote only grants together with a number.
+    /// Whether a grant counts only if it comes with a number.
     is_fenced: bool,
-    /// The greatest number that a node has given.
+    /// The greatest number that a node has returned.
     number: Option<i64>,
     /// How many subscribers were notified, on the node with the most.
     listeners: Option<usize>,
@@ -50,12 +50,14 @@ impl Round {
         Self { fan_out, tally, is_fenced: false, number: None, listeners: None }
     }
 
-    /// Counts no grant without a number: its holder could not be told from the one before.
+    /// If `is_fenced` is true, counts a grant without a number as a failure: its holder could not be
+    /// distinguished from the previous holder.
     pub(crate) fn fenced(self, is_fenced: bool) -> Self {
         Self { is_fenced, ..self }
     }
 
-    /// Puts the question to every node.
+    /// Adds a command for every node. `question` returns the reply future, which is ready at once for a node
+    /// that is not asked.
     pub(crate) fn ask(
         &mut self,
         nodes: &[Arc<dyn Node>],
@@ -66,14 +68,14 @@ impl Round {
         }
     }
 
-    /// Waits until the round is decided. A node that is silent for too long counts as failed; if it
-    /// answers nevertheless before the decision, its vote counts. Cancel safe: the votes so far are kept.
+    /// Waits until the round is decided. A node that is silent for too long counts as failed; if it replies
+    /// before the decision after all, its vote counts. Cancel safe: the votes so far are kept.
     pub(crate) async fn decide(
         &mut self,
         nodes: &[Arc<dyn Node>],
         limits: RoundLimits,
     ) -> Decision {
-        // Without a timer first: nodes in memory, and nodes that are down, answer at once.
+        // The first poll needs no timer: nodes in memory, and nodes that are down, reply at once.
         if let Some(decision) = std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
             return decision;
         }
@@ -81,7 +83,7 @@ impl Round {
         let RoundLimits { silence, at_most } = limits;
         let begun = Instant::now();
         let mut timer = pin!(sleep_until(begun + (silence / LOOKS).min(at_most)));
-        // The answers that were polled above will wake this task.
+        // The poll above has registered this task's waker with the pending replies.
         let mut polled = true;
         std::future::poll_fn(|cx| {
             loop {
@@ -95,11 +97,11 @@ impl Round {
                 }
                 let waited = begun.elapsed();
                 if waited >= at_most {
-                    // The others are not known to be silent, and have no vote.
+                    // The remaining nodes are not known to be silent, so they get no vote.
                     return Poll::Ready(Decision::OutOfTime);
                 }
-                // Looked at before the answers are polled once more: a node that was silent until then
-                // may have answered meanwhile.
+                // Silence is checked before the replies are polled again: a node that was silent until now
+                // may have replied in the meantime.
                 let (silent, pause) = self.silent(nodes, silence, waited);
                 if let Some(decision) = self.poll(cx) {
                     return Poll::Ready(decision);
@@ -119,8 +121,8 @@ impl Round {
         .await
     }
 
-    /// The nodes without a vote that are silent, each with the time that this has lasted; and when it is
-    /// worth looking at the others again.
+    /// Returns the silent nodes without a vote, each with the duration of its silence, and the pause after
+    /// which the other nodes should be checked again.
     fn silent(
         &self,
         nodes: &[Arc<dyn Node>],
@@ -156,12 +158,12 @@ impl Round {
         tally.decision()
     }
 
-    /// The greatest number that a node has given so far.
+    /// Returns the greatest number that a node has returned so far.
     pub(crate) fn number(&self) -> Option<i64> {
         self.number
     }
 
-    /// How many subscribers were notified so far, on the node with the most.
+    /// Returns how many subscribers were notified so far, on the node with the most.
     pub(crate) fn listeners(&self) -> Option<usize> {
         self.listeners
     }
@@ -170,7 +172,7 @@ impl Round {
         &self.tally
     }
 
-    /// What each node has said so far.
+    /// Returns each node's vote so far.
     pub(crate) fn votes(&self, nodes: &[Arc<dyn Node>]) -> Votes {
         nodes
             .iter()
@@ -179,17 +181,18 @@ impl Round {
             .collect()
     }
 
-    /// The answer of a node that is still under way.
+    /// Takes a node's reply future, if it is still pending.
     pub(crate) fn take_pending(&mut self, index: usize) -> Option<ReplyFuture> {
         self.fan_out.take(index)
     }
 
-    /// The answers that are still under way, if there are any.
+    /// Takes all pending reply futures; `None` if there are none.
     pub(crate) fn take_rest(&mut self) -> Option<FanOut> {
         (!self.fan_out.is_empty()).then(|| std::mem::take(&mut self.fan_out))
     }
 
-    /// What a node's vote was, or would have been.
+    /// Returns a node's vote, if it has one. A node that was not asked has the vote that `ask` was given for
+    /// it.
     pub(crate) fn vote(&self, index: usize) -> Option<&Vote> {
         self.tally.vote(index)
     }

@@ -1,29 +1,29 @@
-//! The count of the votes, and what it means.
+//! Counts the votes of a round and derives its decision.
 
 use std::time::Duration;
 
 use crate::error::Vote;
 use crate::quorum::quorum;
 
-/// The votes of one round, one place for each configured node.
+/// The votes of one round, with one slot for each configured node.
 #[derive(Debug)]
 pub(crate) struct Tally {
     votes: Vec<Option<Vote>>,
     granted: usize,
-    /// Nodes that said no because of the lock: held by another, gone.
+    /// Nodes that voted no because of the lock: another caller holds it, or it is gone.
     refused: usize,
-    /// Nodes that said no because of a key that is no lock.
+    /// Nodes that voted no because of a foreign key, which is not a lock.
     foreign: usize,
-    /// Nodes that gave no vote.
+    /// Nodes that failed to vote.
     failed: usize,
 }
 
-/// What a round has decided.
+/// The decision of a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Decision {
-    /// A quorum said yes.
+    /// A quorum voted yes.
     Granted,
-    /// No quorum can say yes any more.
+    /// A quorum of yes votes is no longer possible.
     Denied,
     /// The round's time was over before the votes decided.
     OutOfTime,
@@ -34,18 +34,18 @@ impl Tally {
         Self { votes: vec![None; nodes], granted: 0, refused: 0, foreign: 0, failed: 0 }
     }
 
-    /// The majority of the configured nodes, whether they can be reached or not.
+    /// Returns the majority of the configured nodes, whether they can be reached or not.
     pub(crate) fn quorum(&self) -> usize {
         quorum(self.votes.len())
     }
 
-    /// How many nodes must fail to grant so that no quorum can be had: as soon as that many have
-    /// not granted, there is nothing left to wait for.
+    /// Returns the number of nodes that prevents a quorum. Once this many nodes have not granted, waiting for
+    /// the rest is pointless.
     fn blocking(&self) -> usize {
         self.votes.len() - self.quorum() + 1
     }
 
-    /// Counts a node's vote. A vote takes the place of the node's failure to vote so far.
+    /// Counts a node's vote. A vote replaces an earlier failure of the same node.
     pub(crate) fn count(&mut self, index: usize, vote: Vote) {
         if let Some(Vote::Failed(_)) = self.votes[index].take() {
             self.failed -= 1;
@@ -64,8 +64,11 @@ impl Tally {
         self.votes.len() - self.granted - self.refused - self.foreign - self.failed
     }
 
-    /// A round that no quorum can carry is rejected as soon as it is known why: one that foreign keys
-    /// are part of waits for the others' answers while these tell whether to wait for the lock helps.
+    /// Returns the decision, as soon as further votes cannot change it.
+    ///
+    /// A round without a possible quorum is denied once its reason is known. If foreign keys contribute to
+    /// the denial, the round also waits for the other votes, because they decide whether the caller should
+    /// wait for the lock.
     pub(crate) fn decision(&self) -> Option<Decision> {
         if self.granted >= self.quorum() {
             Some(Decision::Granted)
@@ -79,19 +82,19 @@ impl Tally {
         }
     }
 
-    /// Whether the nodes that said no prevent a quorum by themselves.
+    /// Returns whether the no votes alone prevent a quorum.
     pub(crate) fn said_no(&self) -> bool {
         self.refused + self.foreign >= self.blocking()
     }
 
-    /// Whether the nodes that gave no vote prevent a quorum by themselves.
+    /// Returns whether the nodes that failed to vote prevent a quorum on their own.
     pub(crate) fn unavailable(&self) -> bool {
         self.failed >= self.blocking()
     }
 
-    /// Whether the keys that are no locks are why there is no quorum, whatever those say that have not
-    /// answered: without them there would be one, and to wait until the lock is free does not help,
-    /// since they prevent it by themselves or nobody holds it.
+    /// Returns whether foreign keys are the reason for the missing quorum, regardless of the votes that are
+    /// still to come. Without those keys there would be a quorum, and waiting cannot help: the foreign keys
+    /// prevent a quorum by themselves, or no caller holds the lock.
     pub(crate) fn foreign(&self) -> bool {
         let quorum_without_them = self.granted + self.foreign >= self.quorum();
         let nobody_holds_it = self.undecided() == 0 && self.refused == 0;
@@ -100,8 +103,8 @@ impl Tally {
             && (self.foreign >= self.blocking() || nobody_holds_it)
     }
 
-    /// When the present holder's lease runs out on so many nodes that a quorum may be free; `None`
-    /// if no other caller can have a quorum, or no node told.
+    /// Returns the time until the present holder's lease has run out on enough nodes for another quorum.
+    /// Returns `None` if no other caller can have a quorum, or if no node reported the remaining lease.
     pub(crate) fn remaining(&self) -> Option<Duration> {
         if self.refused + self.undecided() < self.quorum() {
             return None;
@@ -112,7 +115,7 @@ impl Tally {
         });
         let mut held: Vec<_> = held.collect();
         held.sort_unstable();
-        // So many of those that refuse must become free beside those that do not.
+        // This many of the refusing nodes must become free in addition to the other nodes.
         let others = self.granted + self.undecided();
         let missing = self.quorum().saturating_sub(others).max(1);
         held.get(missing - 1).or(held.last()).copied()

@@ -1,4 +1,4 @@
-//! Releases and answers that no caller waits for.
+//! Completes releases and awaits replies that no caller waits for.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,22 +20,22 @@ use crate::error::{NodeError, Vote};
 use crate::node::{Node, NodeStatus, Reply, ReplyFuture, poll_periodically};
 use crate::runtimes::{Runtimes, Service};
 
-/// The pause before a node that failed to release is asked again; it doubles.
+/// The pause before a release that failed on a node is repeated. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// Runs what is left to do for locks that nobody holds any more.
+/// Completes the releases of abandoned locks, in the background.
 ///
-/// What can be sent is sent at once, in the caller's thread, even where that is a `Drop` outside of
-/// a runtime; only the waiting is left to a task. The releases belong to this type and not to their
-/// tasks: the command of a reply that nobody can receive any more is not sent, and a runtime may end
-/// with its tasks right after it has dropped a guard.
+/// Commands are sent at once, in the caller's thread, even in a `Drop` outside of a runtime; a task only
+/// waits for the replies. The releases belong to this type and not to their tasks, for two reasons: a command
+/// whose reply future is dropped may not be sent, and a runtime may end with its tasks right after it has
+/// dropped a guard.
 pub(crate) struct CleanupTasks {
     clock: Arc<dyn Clock>,
     runtimes: Arc<Runtimes>,
     releases: Mutex<Releases>,
     tasks: TaskTracker,
-    /// Ends the tasks that `shutdown` has waited long enough for.
+    /// Ends the remaining tasks when `shutdown` has waited long enough.
     give_up: CancellationToken,
     this: Weak<Self>,
 }
@@ -43,12 +43,12 @@ pub(crate) struct CleanupTasks {
 /// The releases that are not confirmed yet.
 #[derive(Default)]
 struct Releases {
-    /// A shutdown waits for each of them, until it is removed from here.
+    /// The pending releases. A shutdown waits for each of them until it is removed from this map.
     by_id: BTreeMap<u64, (Arc<PendingRelease>, TaskTrackerToken)>,
     next_id: u64,
 }
 
-/// An attempt whose lock is being released on the nodes that may hold it.
+/// An attempt that is being released on the nodes that may hold the lock.
 struct PendingRelease {
     attempt: Arc<Attempt>,
     until: Moment,
@@ -69,8 +69,8 @@ impl CleanupTasks {
         cleanup_tasks
     }
 
-    /// Waits for what is under way, at most for `patience`; what is not done by then is given up
-    /// and left to run out on the servers.
+    /// Waits up to `patience` for the pending releases and tasks, then abandons them. The locks of abandoned
+    /// releases run out on the servers.
     pub(crate) async fn finish(&self, patience: Duration) {
         self.tasks.close();
         if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
@@ -83,7 +83,7 @@ impl CleanupTasks {
         }
     }
 
-    /// A shutdown waits until the result is dropped.
+    /// Returns a token that makes a shutdown wait until the token is dropped.
     pub(crate) fn under_way(&self) -> TaskTrackerToken {
         self.tasks.token()
     }
@@ -102,8 +102,9 @@ impl CleanupTasks {
         self.tasks.spawn_on(task, &runtime);
     }
 
-    /// The runtime to wait in, and the token that ends the waiting there. `None` where there never was a
-    /// runtime: then there are only nodes in memory, which answer at once.
+    /// Returns the runtime for background tasks, and the token that is cancelled when the background work
+    /// moves to another runtime. Returns `None` if no runtime has used the manager: then all nodes are in
+    /// memory and reply at once.
     fn runtime(&self) -> Option<(Handle, CancellationToken)> {
         self.runtimes.check_in();
         self.runtimes.home()
@@ -117,15 +118,15 @@ impl CleanupTasks {
         runtime: &Handle,
         tenure: CancellationToken,
     ) {
-        // The manager may be dropped before the release is confirmed. The connections last as long as
-        // the task.
+        // The task keeps the connections open, because the manager may be dropped before the release is
+        // confirmed.
         let Some(cleanup_tasks) = self.this.upgrade() else { return };
         runtime.spawn(async move {
             tokio::select! {
                 biased;
                 () = release.finish(&*cleanup_tasks.clock) => {}
                 () = cleanup_tasks.give_up.cancelled() => {}
-                // Another task waits for it by now.
+                // Another task, in another runtime, waits for the release by now.
                 () = tenure.cancelled() => return,
             }
             cleanup_tasks.releases.lock().by_id.remove(&id);
@@ -147,7 +148,7 @@ impl Service for CleanupTasks {
 
 impl Cleanup for CleanupTasks {
     fn await_answers(&self, answers: FanOut) {
-        // Not tracked: nothing is lost if they never come.
+        // A shutdown does not wait for these replies: nothing is lost without them.
         if let Some((runtime, _)) = self.runtime() {
             runtime.spawn(answers.finish(|_, _| {}));
         }
@@ -165,7 +166,7 @@ impl Cleanup for CleanupTasks {
             let begun = Instant::now();
             answers.finish(forgot).await;
             for index in gone {
-                // Not for a lease that is over soon, or a holder that has gone.
+                // Skipped if the lease is over soon, or the holder has released the lock.
                 if attempt.is_abandoned() || begun.elapsed() > expire / 3 {
                     return;
                 }
@@ -178,7 +179,7 @@ impl Cleanup for CleanupTasks {
                 if let Some(number) = attempt.number() {
                     let _ = poll_periodically(nodes[index].call(attempt.confirm(number))).await;
                 }
-                // The release may have overtaken it.
+                // The release may have overtaken the acquisition.
                 if attempt.is_abandoned() {
                     let _ = poll_periodically(nodes[index].call(attempt.release())).await;
                 }
@@ -202,7 +203,7 @@ impl Cleanup for CleanupTasks {
             })
             .collect();
 
-        // Polled once, the commands are on their way, whatever becomes of the runtime.
+        // The first poll sends the commands, whatever happens to the runtime.
         let mut cx = Context::from_waker(Waker::noop());
         nodes.retain(|node| {
             matches!(node.poll(&mut cx), Poll::Pending | Poll::Ready(Vote::Failed(_)))
@@ -216,7 +217,8 @@ impl Cleanup for CleanupTasks {
         releases.next_id += 1;
         releases.by_id.insert(id, (Arc::clone(&release), self.tasks.token()));
         drop(releases);
-        // Read after that: if the work moves later, the release is found where it moves to.
+        // The runtime is read only after the release was inserted: if the work moves later, the new runtime's
+        // task finds the release.
         match self.runtime() {
             Some((runtime, tenure)) => self.attend(id, release, &runtime, tenure),
             None => drop(self.releases.lock().by_id.remove(&id)),
@@ -229,7 +231,7 @@ impl PendingRelease {
     async fn finish(&self, clock: &dyn Clock) {
         let left = clock.now().until(self.until);
         let nodes = self.nodes.iter().map(|node| node.finish(&self.attempt, self.until, clock));
-        // What is sent by then takes effect whenever the node wakes up.
+        // A command that was sent by then takes effect even if the node receives it later.
         let _ = tokio::time::timeout(left, futures_util::future::join_all(nodes)).await;
     }
 }
@@ -241,7 +243,7 @@ struct NodeRelease {
 }
 
 struct Replies {
-    /// The acquisition that comes before, if it is still under way: it is polled first, so that it is
+    /// The acquisition that precedes the release, if it is still pending. It is polled first, so that it is
     /// sent first.
     acquiring: Option<ReplyFuture>,
     answer: ReplyFuture,
@@ -256,13 +258,14 @@ impl NodeRelease {
             replies.acquiring = None;
         }
         let reply = std::task::ready!(Pin::new(&mut replies.answer).poll(cx));
-        // It may be polled again: once when it is sent, once by each task that waits for it.
+        // The reply may be polled again: once when the release is sent, and once by each task that waits for
+        // it.
         replies.answer = ReplyFuture::ready(reply.clone());
         Poll::Ready(reply.vote)
     }
 
-    /// Asks again until the node has confirmed that it does not hold the lock, or cannot hold it
-    /// any more because its lease has run out. A node that does not answer is waited for.
+    /// Repeats the release until the node has confirmed that it does not hold the lock, or its lease has run
+    /// out. Waits without a timeout for a node that does not reply: the caller limits the wait.
     async fn finish(&self, attempt: &Arc<Attempt>, until: Moment, clock: &dyn Clock) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -284,7 +287,7 @@ impl NodeRelease {
             }
             self.node.status().wait_for(NodeStatus::is_up).await;
             if matches!(error, NodeError::NotConnected(_)) {
-                // Known to be up a moment before it is told apart from broken.
+                // The status may still report the node as up for a moment after its connection has broken.
                 tokio::time::sleep(FIRST_PAUSE.min(left)).await;
             }
             self.replies.lock().answer = self.node.call(attempt.release());

@@ -1,4 +1,4 @@
-//! What a guard, its views and the keeper share.
+//! The state of a held lock, shared by a guard, its views and the keeper.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,49 +14,49 @@ use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
 use crate::{telemetry, validity};
 
-/// Where a lock stands in the keeper's ledger: a time, and a number that makes it unique.
+/// The position of a lock in the keeper's ledger: a time, and a number that makes the position unique.
 pub(super) type Due = (Instant, u64);
 
-/// A lock that was acquired.
+/// An acquired lock, from its acquisition to its release or loss.
 #[derive(Debug)]
 pub(crate) struct Held {
     attempt: Arc<Attempt>,
     clock: Arc<dyn Clock>,
-    /// How often losses are logged as warnings: each one where there is no limit.
+    /// Limits how often losses are logged as warnings. `None` logs a warning for each loss.
     log_limit: Option<Arc<LogLimit>>,
     term: Mutex<Term>,
-    /// The holder's number, from when it is confirmed.
+    /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
-    /// Tells those who wait for the loss that the state or the deadline has changed.
+    /// Notifies the futures of [`Held::lost`] that the state or the deadline has changed.
     changed: Notify,
-    /// How many guards share it.
+    /// The number of guards that share the lock.
     guards: AtomicUsize,
-    /// Whom the lock was handed on to, with the same attempt.
+    /// The next holder, if the lock was handed over. Both holders have the same attempt.
     next: Mutex<Option<Arc<Held>>>,
-    /// Where it stands in the keeper's ledger; changed under the ledger's lock only.
+    /// The position in the keeper's ledger. It changes only under the ledger's lock.
     due: Mutex<Option<Due>>,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Term {
     state: State,
-    /// What the lease counts from: before the question was sent that granted it.
+    /// The start of the lease: the clock reading before the command was sent that set or extended it.
     since: Moment,
     expire: Duration,
     /// Whether the last extension was not confirmed.
     unconfirmed: bool,
-    /// When the last lease that was asked for runs out on the servers, granted or not.
+    /// When the last requested lease runs out on the servers, whether they granted it or not.
     runs_out: Moment,
 }
 
-/// What has become of a lock.
+/// Whether a lock is held, released or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum State {
-    /// It is held, as long as validity is left.
+    /// The lock is held, as long as validity is left.
     Held,
-    /// Its holder gave it back.
+    /// The holder released the lock.
     Released,
-    /// It was lost before its holder gave it back.
+    /// The lock was lost before the holder released it.
     Lost,
 }
 
@@ -68,7 +68,7 @@ impl Held {
         decided: Moment,
         expire: Duration,
     ) -> Self {
-        // A node may have answered, and so begun its lease, up to then.
+        // A node may have set the lock, and so started its lease, at any time until the decision.
         let runs_out = decided.after(expire);
         let term = Term { state: State::Held, since, expire, unconfirmed: false, runs_out };
         Self {
@@ -90,12 +90,13 @@ impl Held {
         self
     }
 
-    /// The same lease for the next holder in this process, without the former holder's number; `None`
-    /// if it is lost. The former holder has ended its own holding before.
+    /// Returns the same lease for the next holder in this process, without the former holder's fencing token.
+    /// Returns `None` if the lock is lost. The former holder must have ended its own holding before.
     pub(crate) fn hand_over(&self) -> Option<Arc<Self>> {
         let mut next = self.next.lock();
         let term = *self.term.lock();
-        // What the nodes have denied since the holder ended is given up, and not lost for it.
+        // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
+        // state is not `Lost` then.
         if term.state == State::Lost || self.attempt.is_abandoned() {
             return None;
         }
@@ -105,7 +106,7 @@ impl Held {
             clock: Arc::clone(&self.clock),
             log_limit: self.log_limit.clone(),
             term: Mutex::new(term),
-            // The next holder gets one of its own.
+            // The next holder gets its own fencing token.
             token: OnceLock::new(),
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
@@ -116,7 +117,7 @@ impl Held {
         Some(passed_on)
     }
 
-    /// Numbers the holder. It keeps its first number.
+    /// Sets the holder's fencing token. A second call has no effect.
     pub(crate) fn set_token(&self, token: FencingToken) {
         let _ = self.token.set(token);
     }
@@ -125,19 +126,19 @@ impl Held {
         self.token.get().copied()
     }
 
-    /// Lets one more guard share the lock; fails when the last one has gone.
+    /// Adds a guard that shares the lock. Returns false if the last guard is already gone.
     pub(crate) fn share(&self) -> bool {
         let more = |guards: usize| (guards > 0).then_some(guards + 1);
         self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
-    /// Notes that a guard goes, and returns whether it was the last.
+    /// Removes a guard, and returns whether it was the last.
     pub(crate) fn unshare(&self) -> bool {
         self.guards.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
-    /// Lets the lock stay on the nodes for so long from `since` on, although the last guard releases it
-    /// before. Never shortens that.
+    /// Keeps the lock on the nodes for the minimum hold time from `since`, even if the last guard releases it
+    /// earlier. Never shortens an earlier call's time.
     pub(crate) fn stay(&self, min_hold: MinHold, since: Moment) {
         match min_hold {
             MinHold::For(time) => self.attempt.stay_until(since.after(time), &self.clock),
@@ -145,25 +146,26 @@ impl Held {
         }
     }
 
-    /// Whether the lock stays on the nodes until then, even if it is released at once.
+    /// Returns whether the lock stays on the nodes until this moment, even if it is released at once.
     pub(crate) fn stays_until(&self, moment: Moment) -> bool {
         let Term { since, expire, .. } = *self.term.lock();
         self.attempt.stays_until(moment) && since.after(expire).until(moment).is_zero()
     }
 
-    /// Whether its holder has released it and it stays on the nodes until its lease runs out.
+    /// Returns whether the holder has released the lock and the lock stays on the nodes until its lease runs
+    /// out.
     pub(crate) fn is_left_to_expire(&self) -> bool {
-        // The attempt may be kept by a later holder.
+        // After a hand-over, the next holder uses the same attempt.
         let is_last = self.next.lock().is_none();
         is_last && self.state() == State::Released && self.attempt.stays_until_expiry()
     }
 
-    /// The lease that was asked for last.
+    /// Returns the length of the present lease.
     pub(crate) fn expire(&self) -> Duration {
         self.term.lock().expire
     }
 
-    /// What is left of the lease, whoever holds it now.
+    /// Returns the rest of the lease, regardless of its present holder.
     pub(crate) fn lease_remaining(&self) -> Duration {
         let term = *self.term.lock();
         validity::remaining(term.expire, self.clock.now().since(term.since))
@@ -173,8 +175,9 @@ impl Held {
         &self.attempt
     }
 
-    /// How long the holder may still believe in the lock. Compared with the clock at each use
-    /// (invariant 4): a flag that a task sets is stale in a process that was stopped.
+    /// Returns how long the holder may still rely on the lock. The deadline is compared with the clock at
+    /// each use (every lock has a deadline): in a process that was stopped, a flag that a task sets would be
+    /// stale.
     pub(crate) fn remaining(&self) -> Duration {
         let term = *self.term.lock();
         match term.state {
@@ -191,19 +194,19 @@ impl Held {
         self.term.lock().state
     }
 
-    /// Until when a node may hold the lock for it.
+    /// Returns the time until which a node may hold the lock for this attempt.
     pub(crate) fn runs_out(&self) -> Moment {
         self.term.lock().runs_out
     }
 
-    /// Whether no node can hold the lock for it for longer than this time from now.
+    /// Returns whether the lease will have run out on every node after this time from now.
     pub(crate) fn runs_out_within(&self, time: Duration) -> bool {
         self.clock.now().after(time).until(self.runs_out()).is_zero()
     }
 
-    /// Asks the nodes to extend the lease. They may grant the extension although the answer gets lost.
+    /// Asks the nodes to extend the lease. They may grant the extension although their replies get lost.
     pub(crate) async fn extend(&self, ballot: &Ballot, expire: Duration) -> Extension {
-        /// A node may grant the lease until the ballot has ended, or was dropped.
+        /// A node may grant the lease at any time until the ballot has ended or is dropped.
         struct Extending<'a>(&'a Held, Duration);
 
         impl Drop for Extending<'_> {
@@ -224,9 +227,9 @@ impl Held {
         }
     }
 
-    /// Notes that a quorum has extended the lease, and returns whether that came in time. An
-    /// extension never shortens: two that cross each other leave the later deadline. And it does
-    /// not bring back what has been seen to be lost: the holder may have been told.
+    /// Records that a quorum has extended the lease, and returns whether the extension came in time. An
+    /// extension never shortens the lease: of two concurrent extensions, the later deadline wins. An
+    /// extension never revives a lost lock, because the loss may already have been reported to the holder.
     pub(crate) fn extended(&self, since: Moment, expire: Duration) -> bool {
         let mut term = self.term.lock();
         let now = self.clock.now();
@@ -245,18 +248,18 @@ impl Held {
         true
     }
 
-    /// Notes that an extension was not confirmed.
+    /// Records that an extension was not confirmed.
     pub(crate) fn not_extended(&self) {
         self.term.lock().unconfirmed = true;
     }
 
-    /// Whether the last extension was not confirmed.
+    /// Returns whether the last extension was not confirmed.
     pub(crate) fn is_unconfirmed(&self) -> bool {
         self.term.lock().unconfirmed
     }
 
-    /// Ends the holding because the holder gives the lock back. A lock whose validity was over by
-    /// then was lost, and that is said (invariant 8).
+    /// Ends the holding because the holder releases the lock. If the validity is already over, the lock
+    /// counts as lost, and the loss is reported (loss is never silent).
     pub(crate) fn give_back(&self) {
         if self.is_valid() {
             self.end(State::Released);
@@ -265,12 +268,13 @@ impl Held {
         }
     }
 
-    /// Ends the holding because the lock is lost, and says so, once (invariant 8).
+    /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent).
     pub(crate) fn lose(&self, reason: &'static str) {
         if self.end(State::Lost) {
             self.attempt.abandon();
             telemetry::lost();
-            // One event per loss. When thousands of locks are lost at once, one warning stands for them.
+            // Each loss emits one event. When thousands of locks are lost at once, a single warning
+            // represents them.
             let key = self.attempt.key();
             let limit = self.log_limit.as_ref();
             if let Some(suppressed) = limit.map_or(Some(0), |limit| limit.pass("lost", "")) {
@@ -281,10 +285,11 @@ impl Held {
         }
     }
 
-    /// Ends the holding because a quorum of nodes has denied the attempt. Whoever the lock was handed on
-    /// to has lost it as well, and is told (invariant 8).
+    /// Ends the holding because a quorum of nodes has denied the attempt. Later holders of the same attempt,
+    /// after hand-overs, have lost the lock as well, and their losses are reported, too (loss is never
+    /// silent).
     pub(crate) fn denied(self: &Arc<Self>) {
-        // First, so that it is not handed on from now on.
+        // Abandoned first, so that no hand-over starts from now on.
         self.attempt.abandon();
         let mut held = Arc::clone(self);
         loop {
@@ -294,13 +299,13 @@ impl Held {
         }
     }
 
-    /// Ends the holding of a lock that was handed over and never came to be held.
+    /// Ends the holding of a lock that was handed over, but not taken over successfully.
     pub(crate) fn discard(&self) {
         self.attempt.abandon();
         self.end(State::Lost);
     }
 
-    /// Returns whether it had not ended before.
+    /// Ends the holding. Returns whether this call ended it.
     fn end(&self, state: State) -> bool {
         let mut term = self.term.lock();
         if term.state != State::Held {
@@ -312,15 +317,15 @@ impl Held {
         true
     }
 
-    /// Notes where it stands in the keeper's ledger, and returns where it stood.
+    /// Sets the position in the keeper's ledger, and returns the previous position.
     pub(super) fn set_due(&self, due: Option<Due>) -> Option<Due> {
         std::mem::replace(&mut *self.due.lock(), due)
     }
 
-    /// Resolves when the lock is lost; never if it is released before.
+    /// Resolves when the lock is lost; never resolves if it is released before.
     pub(crate) async fn lost(self: Arc<Self>) {
-        /// The timers of the runtime stand still while the machine is suspended, so none is
-        /// trusted for longer.
+        /// The longest sleep between two readings of the clock. The runtime's timers stop while the machine
+        /// is suspended.
         const LONGEST_SLEEP: Duration = Duration::from_secs(1);
         loop {
             let changed = self.changed.notified();

@@ -1,4 +1,4 @@
-//! Renewal, and noticing what runs out.
+//! Renews leases, and detects leases that have run out.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::ballot::{Ballot, Extension};
 use crate::jitter::jitter;
 use crate::runtimes::Service;
 
-/// A lease is renewed when a third of it is over, as Redisson's watchdog does.
+/// A lease is renewed after a third of it has passed, as with Redisson's watchdog.
 const RENEWALS_PER_LEASE: u32 = 3;
-/// A failed renewal is tried again after this part of the lease.
+/// A failed renewal is repeated after this fraction of the lease.
 const RETRIES_PER_LEASE: u32 = 30;
 const SHORTEST_RETRY: Duration = Duration::from_millis(5);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
-/// One task that renews all leases of a manager and notices those that run out.
+/// Renews all leases of a manager, and detects leases that have run out, in one task.
 #[derive(Debug)]
 pub(crate) struct Keeper {
     ledger: Arc<Ledger>,
     ballot: Ballot,
-    /// Ends the task with the manager and its last guard.
+    /// Ends the task when the manager and its last guard have been dropped.
     end: CancellationToken,
     _end_on_drop: DropGuard,
 }
 
-/// Every lock that is held, by the time at which something is due for it.
+/// Every held lock, ordered by the time at which the task has to handle it.
 #[derive(Debug, Default)]
 struct Ledger {
     entries: Mutex<Entries>,
@@ -44,10 +44,10 @@ struct Ledger {
 struct Entries {
     by_due: BTreeMap<Due, Entry>,
     next_id: u64,
-    /// When the task wakes up by itself.
+    /// When the task's own timer wakes it.
     wakes_at: Option<Instant>,
-    /// Wakes the task. Each task has its own, because an earlier task, which nobody polls any more,
-    /// may still wait for its own.
+    /// Wakes the task. Each task has its own `Notify`, because an earlier task may still wait for a
+    /// notification although its runtime no longer polls it.
     wake: Arc<Notify>,
 }
 
@@ -60,9 +60,9 @@ struct Entry {
 /// How a lock is renewed.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Renewal {
-    /// The lease that is asked for each time.
+    /// The lease that each renewal requests.
     pub(crate) lease: Duration,
-    /// When it ends, whatever the holder does.
+    /// When the renewal ends, even if the lock is still held (`max_hold`).
     pub(crate) until: Option<Instant>,
 }
 
@@ -72,19 +72,19 @@ impl Keeper {
         Self { ledger: Arc::default(), ballot, _end_on_drop: end.clone().drop_guard(), end }
     }
 
-    /// Looks after a lock from now on.
+    /// Adds a lock to the ledger.
     pub(crate) fn add(&self, held: &Arc<Held>, renewal: Option<Renewal>) {
         let entry = Entry { held: Arc::clone(held), renewal };
         let due = entry.next_due();
         self.ledger.insert(entry, due);
     }
 
-    /// Looks after a lock no longer.
+    /// Removes a lock from the ledger.
     pub(crate) fn remove(&self, held: &Held) {
         self.ledger.remove(held);
     }
 
-    /// Every lock that is held.
+    /// Returns every held lock.
     pub(crate) fn all(&self) -> Vec<Arc<Held>> {
         let entries = self.ledger.entries.lock();
         entries.by_due.values().map(|entry| Arc::clone(&entry.held)).collect()
@@ -123,7 +123,8 @@ impl Entry {
 impl Ledger {
     fn insert(&self, entry: Entry, due: Instant) {
         let mut entries = self.entries.lock();
-        // Under the lock: whoever ends the holding removes it afterwards.
+        // Checked under the ledger's lock: a caller that ends the holding removes the entry only afterwards,
+        // so no ended lock stays in the ledger.
         if entry.held.state() != State::Held {
             return;
         }
@@ -145,7 +146,8 @@ impl Ledger {
         }
     }
 
-    /// Begins to wake another task. Returns what it is woken by.
+    /// Prepares for a new task, and returns the `Notify` that wakes it. The earlier task is not woken any
+    /// more.
     fn wake_another(&self) -> Arc<Notify> {
         let mut entries = self.entries.lock();
         entries.wakes_at = None;
@@ -153,7 +155,7 @@ impl Ledger {
         Arc::clone(&entries.wake)
     }
 
-    /// Takes out what is due.
+    /// Removes and returns the entries that are due.
     fn take_due(&self) -> Vec<Entry> {
         let mut entries = self.entries.lock();
         let now = Instant::now();
@@ -169,7 +171,7 @@ impl Ledger {
         taken
     }
 
-    /// When the next one is due. Whatever is inserted before that wakes the task.
+    /// Returns when the next entry is due. An entry that is inserted with an earlier time wakes the task.
     fn next_due(&self) -> Option<Instant> {
         let mut entries = self.entries.lock();
         let next = entries.by_due.first_key_value().map(|((due, _), _)| *due);
@@ -190,11 +192,11 @@ async fn run(ledger: Arc<Ledger>, ballot: Ballot, wake: Arc<Notify>) {
             let next_due = entry.next_due();
             match entry.renewal {
                 Some(Renewal { lease, .. }) => {
-                    // It stays in the ledger meanwhile, so that a shutdown finds it.
+                    // The entry stays in the ledger during the renewal, so that a shutdown finds the lock.
                     ledger.insert(entry.clone(), next_due);
                     renewals.push(renew(&ledger, &ballot, entry, lease));
                 }
-                // It was extended.
+                // The holder has extended the lease in the meantime.
                 None if entry.held.is_valid() => ledger.insert(entry, next_due),
                 None => entry.held.lose("its lease ran out before it was released"),
             }
@@ -208,7 +210,7 @@ async fn run(ledger: Arc<Ledger>, ballot: Ballot, wake: Arc<Notify>) {
         };
         tokio::select! {
             biased;
-            // Before those that may be ready again and again.
+            // Renewals come first, because the other branches may be ready again and again.
             Some(()) = renewals.next() => {}
             () = wake.notified() => {}
             () = timer => {}
@@ -236,7 +238,7 @@ async fn renew(ledger: &Ledger, ballot: &Ballot, entry: Entry, lease: Duration) 
             tracing::debug!(key = %held.attempt().key(), %votes, "a renewal was denied");
             held.denied();
         }
-        // Not lost as long as validity is left (invariant 7).
+        // The lock is not lost as long as validity is left (a failed extension is not a release).
         Extension::Unavailable(votes) => {
             tracing::debug!(key = %held.attempt().key(), %votes, "a renewal failed; it is repeated");
             held.not_extended();

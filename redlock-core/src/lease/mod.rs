@@ -1,8 +1,7 @@
-//! What happens while a lock is held, and afterwards.
+//! Held locks, their renewal, and their release in the background.
 //!
-//! A [`Held`] is what a guard, its views and the [`Keeper`] share. The keeper renews what is to be
-//! renewed and notices what runs out; [`CleanupTasks`] brings releases to an end that nobody waits
-//! for.
+//! A guard, its views and the [`Keeper`] share one [`Held`]. The keeper renews leases and detects leases that
+//! have run out. [`CleanupTasks`] completes the releases that no caller waits for.
 
 mod cleanup;
 mod held;

@@ -4,36 +4,37 @@ use std::time::Duration;
 
 use crate::jitter::jitter;
 
-/// The first pause, before jitter; it grows by half each time.
+/// The first pause, before jitter. Each pause is 1.5 times as long as the previous one.
 const FIRST: Duration = Duration::from_millis(4);
-/// Long enough for a dozen processes that are ten milliseconds away: one has to be alone for as long as
-/// an attempt takes.
+/// The longest pause, before jitter. It suffices for a dozen processes with a round trip of 10 ms: one
+/// process has to be alone for the time of one attempt.
 const LONGEST: Duration = Duration::from_millis(400);
-/// A server removes a key up to a millisecond after its time to live.
+/// Added to the rest of a lease: a server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
-/// How long a waiter sleeps at most before it asks again: for holders that do not announce their
-/// release, and for announcements that get lost.
+/// How long a waiter sleeps at most before it asks the nodes again, because some holders do not announce
+/// their release, and announcements may get lost.
 const SHORTEST_POLL: Duration = Duration::from_millis(250);
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 
-/// How long a waiter that was woken and came too late waits for the next announcement before it looks up
+/// How long a waiter that was woken, but came too late, waits for the next announcement before it looks up
 /// the holder's remaining time to live.
 const SHORTEST_WAKE_RETRY: Duration = Duration::from_millis(10);
 const LONGEST_WAKE_RETRY: Duration = Duration::from_millis(20);
 
-/// How long to wait for an announcement after a refusal without the holder's remaining time to live.
+/// Returns how long to wait for an announcement after a refusal without the holder's remaining time to live.
 pub(crate) fn wake_retry_delay() -> Duration {
     jitter(SHORTEST_WAKE_RETRY..LONGEST_WAKE_RETRY)
 }
 
-/// How long to sleep while another holds the lock, unless it is announced that it is free: not past
-/// the end of the other's lease, so that a crashed holder costs no more than that.
+/// Returns how long to wait for an announcement while another caller holds the lock. The pause ends with the
+/// holder's lease, so that a crashed holder delays the waiter no longer than that.
 pub(crate) fn poll_pause(remaining: Duration) -> Duration {
     jitter(SHORTEST_POLL..LONGEST_POLL).min(remaining + AFTER_EXPIRY)
 }
 
-/// The pauses between attempts that split the votes, while perhaps nobody holds the lock. They grow, and are jittered by half, so that the same callers do not meet again.
+/// The pauses between attempts that split the votes, while possibly no caller holds the lock. The pauses
+/// grow, and each is jittered by up to half, so that the same callers do not collide again.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     next: Duration,

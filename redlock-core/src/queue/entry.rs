@@ -1,4 +1,4 @@
-//! One waiter, as its queue knows it.
+//! The entry of one waiter in its queue.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,17 +11,17 @@ use crate::lease::Held;
 /// The requirements of one waiter.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct WaiterOptions {
-    /// The lease it asks for.
+    /// The lease that the waiter requests.
     pub(crate) expire: Duration,
-    /// Whether it may take over a lock that another caller acquired.
+    /// Whether the waiter may take over a lock that another caller acquired.
     pub(crate) takes_over: bool,
-    /// Whether its lock has to be numbered.
+    /// Whether the waiter needs a fencing token.
     pub(crate) fenced: bool,
-    /// The scope that it waits in, if any.
+    /// The scope in which the caller waits, if any.
     pub(crate) scope: Option<u64>,
 }
 
-/// One waiter in a queue.
+/// The entry of one waiter in its queue.
 #[derive(Debug)]
 pub(super) struct QueueEntry {
     pub(super) options: WaiterOptions,
@@ -31,11 +31,11 @@ pub(super) struct QueueEntry {
 
 #[derive(Debug)]
 pub(super) enum EntryState {
-    /// It waits for its turn.
+    /// The waiter waits for its turn.
     Waiting,
-    /// It is the first, and asks the nodes.
+    /// The waiter is the first of its queue, and asks the nodes.
     Asking,
-    /// It was handed the lock, and has not taken it yet.
+    /// The lock was handed over to the waiter, which has not taken it yet.
     HandedOver(Arc<Held>),
 }
 
@@ -48,7 +48,7 @@ impl QueueEntry {
         matches!(*self.state.lock(), EntryState::Waiting)
     }
 
-    /// Gives the waiter a lock, and wakes it.
+    /// Hands a lock over to the waiter, and wakes it.
     pub(super) fn hand_over(&self, held: Arc<Held>) {
         *self.state.lock() = EntryState::HandedOver(held);
         self.changed.notify_one();

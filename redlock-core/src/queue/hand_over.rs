@@ -1,23 +1,23 @@
-//! Hand-over: a lock that its holder gives back goes to the next waiter of this process, without asking
-//! the nodes.
+//! Hand-over: passes a lock from its holder to the next waiter of this process, without asking the nodes.
 //!
 //! The next waiter is always the first of the queue. If a rule forbids the hand-over, the lock is released
-//! on the nodes, and the first waiter asks them for a lock of its own.
+//! on the nodes, and the first waiter asks the nodes for a lock of its own.
 //!
 //! | rule | figure | reason |
 //! |---|---|---|
-//! | [`MAX_HAND_OVERS`] | 15, so 16 holders in a row | Each hand-over saves the round trips of a release and an acquisition. The gain of more is small, because one acquisition in 16 costs little; the wait of another process that is not known to wait grows with it. |
-//! | [`MAX_HAND_OVERS_WITH_REMOTE_WAITERS`] | 3, so 4 holders in a row | The longest wait of the other processes grows with it. |
-//! | [`MAX_STREAK_TIME`] | 100 ms from the acquisition to the last hand-over | Bounds the wait of the other processes where each holder works for long. |
-//! | [`YIELD_TIME`] | 2 ms | The announcement of the release has to reach another process, and its question has to come back, before this process asks again. |
-//! | [`MIN_LEASE_LEFT`] | 3/4 of the lease that the waiter asks for | The waiter gets nearly the lease that it asks for. With less it had better acquire a lease of its own. |
-//! | [`EXTEND_BELOW`] | 9/10 of the lease that the new holder asked for | Until the extension is confirmed, the new holder has the rest of the old lease. An extension for less than a tenth is not worth its round trip. |
+//! | [`MAX_HAND_OVERS`] | 15, so 16 holders in a row | Each hand-over saves the round trips of a release and an acquisition. A higher limit gains little, because one acquisition per 16 holders costs little, and it prolongs the wait of a process that is not known to wait. |
+//! | [`MAX_HAND_OVERS_WITH_REMOTE_WAITERS`] | 3, so 4 holders in a row | A higher limit prolongs the longest wait of the other processes. |
+//! | [`MAX_STREAK_TIME`] | 100 ms from the acquisition to the last hand-over | Limits the wait of the other processes if each holder keeps the lock for long. |
+//! | [`YIELD_TIME`] | 2 ms | The announcement of the release has to reach another process, and that process's command has to reach the nodes, before this process asks again. |
+//! | [`MIN_LEASE_LEFT`] | 3/4 of the lease that the waiter asks for | The waiter gets nearly the lease that it asks for. With less left, the waiter should acquire a lease of its own. |
+//! | [`EXTEND_BELOW`] | 9/10 of the lease that the new holder asked for | Until the extension is confirmed, the new holder has the rest of the old lease. An extension by less than a tenth is not worth its round trip. |
 //!
-//! The other rules have no figure, see [`suits`]. [`LockRequest::acquire`](crate::LockRequest::acquire)
-//! states for callers what follows from the rules.
+//! The other rules have no figure, see [`suits`]. The consequences for callers are documented at
+//! [`LockRequest::acquire`](crate::LockRequest::acquire).
 //!
-//! The hand-over itself is done elsewhere, by one call each: [`Held::hand_over`] makes the lease the next
-//! holder's, and `LockRequest::take_over` gives it a guard, a number if it is fenced, and its extension.
+//! This module applies the rules. [`Held::hand_over`] passes the lease on to the next holder, and
+//! `LockRequest::take_over` creates the next holder's guard, assigns a fencing token to a fenced holder, and
+//! extends the lease.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -35,30 +35,30 @@ const YIELD_TIME: Duration = Duration::from_millis(2);
 const MIN_LEASE_LEFT: Fraction = Fraction(3, 4);
 const EXTEND_BELOW: Fraction = Fraction(9, 10);
 
-/// The hand-overs of a lock since the nodes granted it.
+/// The number of hand-overs since the nodes granted the lock, and the time of the grant.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HandOverStreak {
     hand_overs: u32,
     since: Instant,
 }
 
-/// Lets other processes have their turn.
+/// Fairness between processes: lets the waiters of other processes have their turn.
 #[derive(Debug, Default)]
 pub(super) struct Fairness {
     /// Whether other processes were waiting when the lock was last released on the nodes.
     has_remote_waiters: bool,
-    /// Until when the first waiter lets other processes ask the nodes first.
+    /// The time until which the first waiter lets other processes ask the nodes first.
     yield_until: Option<Instant>,
 }
 
 impl HandOverStreak {
-    /// The nodes grant the lock now.
+    /// Starts a streak: the nodes have just granted the lock.
     pub(super) fn start() -> Self {
         Self { hand_overs: 0, since: Instant::now() }
     }
 
-    /// Hands a lock over to the next waiter, which leaves the queue with it. Returns the lock as the next
-    /// holder's, and `None` if a rule forbids the hand-over.
+    /// Hands a lock over to the next waiter, and removes that waiter from the queue. Returns the next
+    /// holder's lock and its streak, or `None` if a rule forbids the hand-over.
     pub(super) fn hand_over(
         self,
         held: &Held,
@@ -86,29 +86,30 @@ impl HandOverStreak {
     }
 }
 
-/// Whether a lock gives a waiter what it needs.
+/// Returns whether a lock meets a waiter's requirements.
 fn suits(held: &Held, waiter: WaiterOptions, node_timeout: Duration) -> bool {
     let WaiterOptions { expire, takes_over, fenced, .. } = waiter;
     takes_over
         && held.lease_remaining() >= MIN_LEASE_LEFT.of(expire)
-        // The lease is no longer than the waiter asks for, also on a node that has granted an extension
-        // whose answer was lost.
+        // The lease is not longer than the waiter asks for, even on a node that has granted an extension
+        // whose reply was lost.
         && held.expire() <= expire
         && held.runs_out_within(expire + node_timeout)
         // A fenced waiter needs a lock that the nodes have numbered.
         && (!fenced || held.attempt().is_fenced())
-        // A lock that has to stay on the nodes is free for nobody.
+        // A lock with a minimum hold time has to stay on the nodes, so no waiter may take it over.
         && held.attempt().stays_for().is_none()
         && !held.attempt().stays_until_expiry()
 }
 
-/// Whether the new holder's lease is extended after a hand-over.
+/// Returns whether the new holder's lease is extended after a hand-over.
 pub(crate) fn needs_extension(remaining: Duration, expire: Duration) -> bool {
     remaining < EXTEND_BELOW.of(expire)
 }
 
 impl Fairness {
-    /// Notes that the lock was released on the nodes, where so many processes listened for the release.
+    /// Records that the lock was released on the nodes, and that `listeners` processes were notified.
+    /// `this_process_listens` says whether this process is one of them.
     pub(super) fn note_release(&mut self, listeners: usize, this_process_listens: bool) {
         self.has_remote_waiters = listeners > usize::from(this_process_listens);
         if self.has_remote_waiters {
@@ -116,7 +117,8 @@ impl Fairness {
         }
     }
 
-    /// How much longer the first waiter lets other processes ask the nodes first.
+    /// Returns how much longer the first waiter lets other processes ask the nodes first; `None` if it may
+    /// ask at once.
     pub(super) fn yields_for(&self) -> Option<Duration> {
         let left = self.yield_until?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)

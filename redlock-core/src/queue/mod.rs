@@ -1,9 +1,9 @@
-//! What happens while a lock is waited for.
+//! Waiting for a lock.
 //!
-//! Callers of one key queue in this process first, and only the first of them talks to the nodes.
-//! Where this process holds the lock itself, the first gets it handed over without a word to the
-//! nodes; where another does, it sleeps until a quorum of nodes has announced the release, or the
-//! other's lease is over.
+//! Callers of one key queue in this process first, and only the first waiter talks to the nodes. If this
+//! process holds the lock itself, the first waiter gets it by a hand-over, without a command to the nodes. If
+//! another process holds it, the first waiter sleeps until a quorum of nodes has announced the release, or
+//! the holder's lease is over.
 
 mod backoff;
 mod entry;

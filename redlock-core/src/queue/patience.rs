@@ -1,4 +1,4 @@
-//! Waiting through a time in which no quorum of nodes answers.
+//! Waiting through an outage, in which no quorum of nodes answers.
 
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -7,10 +7,9 @@ use super::waiter::Waiter;
 use crate::error::{LockError, NodeError, Vote, Votes};
 use crate::quorum::quorum;
 
-/// Whether a waiter keeps its place through an outage, and how it pauses meanwhile.
+/// Decides whether a waiter keeps its place through an outage, and pauses it meanwhile.
 ///
-/// Only a caller that waited before the outage began keeps its place. A new caller fails within one
-/// ballot.
+/// Only a caller that waited before the outage began keeps its place. A new caller fails within one ballot.
 #[derive(Debug)]
 pub(crate) struct Patience {
     waiting_since: Option<Instant>,
@@ -22,19 +21,19 @@ impl Patience {
         Self { waiting_since: waiter.queued_since(), backoff: None }
     }
 
-    /// Notes that a quorum has refused the lock. Returns whether this ended an outage: releases that
-    /// were announced during it have been missed.
+    /// Records that a quorum has refused the lock. Returns whether this ended an outage. In that case the
+    /// waiter has missed the releases that were announced during the outage.
     pub(crate) fn refused(&mut self, waiter: &Waiter) -> bool {
         self.waiting_since.get_or_insert_with(Instant::now);
         waiter.note_quorum();
         self.backoff.take().is_some()
     }
 
-    /// Notes that a ballot, which began at `begun`, failed with `error` because of an outage, and waits
-    /// until it makes sense to ask again. Returns that error when the caller has to give up: the caller is
-    /// new, the grace or its waiting time is over, or the nodes' reasons do not pass by themselves.
+    /// Records that a ballot, which began at `begun`, failed with `error` because of an outage, and waits
+    /// until a retry makes sense. Returns the error if the caller has to give up: the caller is new, the
+    /// grace period or its waiting time is over, or the reasons of the nodes do not pass by themselves.
     ///
-    /// Returns early when the place is woken: by a shutdown, or by another caller that had a quorum.
+    /// Returns early when the waiter is woken, by a shutdown or by another caller that reached a quorum.
     pub(crate) async fn outlast(
         &mut self,
         waiter: &Waiter,
@@ -50,8 +49,8 @@ impl Patience {
         if !waited_before || !passes(&votes) {
             return Err(error);
         }
-        // First the pause: a node may seem to be up for a moment after its connection has broken, and
-        // a frozen one always does.
+        // The pause comes first: a node may appear to be up for a moment after its connection has broken, and
+        // a frozen node always appears to be up.
         let pause = self.backoff.get_or_insert_with(Backoff::new).pause();
         let ballot = waiter.ballot();
         let back = async {
@@ -67,8 +66,8 @@ impl Patience {
     }
 }
 
-/// Whether the nodes may answer soon. A missing right, or a server that is configured twice, does not
-/// change while a caller waits.
+/// Returns whether the nodes may answer soon. A missing permission, or a server that is configured twice,
+/// does not change while a caller waits.
 fn passes(votes: &Votes) -> bool {
     let lasting = votes.iter().filter(|(_, vote)| {
         matches!(vote, Some(Vote::Failed(NodeError::NotPermitted(_) | NodeError::SameServer(_))))

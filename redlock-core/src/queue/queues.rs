@@ -14,7 +14,7 @@ use crate::ballot::Ballot;
 use crate::lease::Held;
 use crate::lock::{LockSpec, QueueKey};
 
-/// Who holds and who waits in this process, for every key.
+/// The holders and waiters of every key in this process.
 #[derive(Debug)]
 pub(crate) struct Queues {
     pub(super) by_key: Mutex<HashMap<QueueKey, WaitQueue>>,
@@ -25,8 +25,8 @@ pub(crate) struct Queues {
     closed: AtomicBool,
 }
 
-/// The permit to release a lock on the nodes, because it was not handed over. Lets the next waiter ask
-/// the nodes when dropped, released or not.
+/// The permit to release a lock on the nodes, issued if the lock was not handed over. Dropping the permit
+/// lets the next waiter ask the nodes, whether the lock was released or not.
 #[must_use]
 pub(crate) struct ReleasePermit<'a> {
     queues: &'a Queues,
@@ -36,7 +36,7 @@ pub(crate) struct ReleasePermit<'a> {
 }
 
 impl ReleasePermit<'_> {
-    /// Notes that the lock was released, and how many processes were notified.
+    /// Records that the lock was released, and how many processes were notified.
     pub(crate) fn released(mut self, listeners: usize) {
         self.listeners = listeners;
     }
@@ -48,13 +48,14 @@ impl Queues {
         Self { by_key, ballot, max_waiters, outage_grace, closed }
     }
 
-    /// What is left of the validity of a lock that this process holds.
+    /// Returns the remaining validity of the lock that this process holds and that conflicts with `spec`;
+    /// `None` if there is none.
     pub(crate) fn held_for(&self, spec: &LockSpec) -> Option<Duration> {
         self.by_key.lock().get(spec.queue_key())?.held_for(spec.mode())
     }
 
-    /// Ends all waiting; returns what is held in this process, also what was handed over and has not
-    /// been taken yet.
+    /// Ends all waiting. Returns the locks that this process holds, including locks that were handed over and
+    /// not taken yet.
     pub(crate) fn close(&self) -> Vec<Arc<Held>> {
         self.closed.store(true, Ordering::SeqCst);
         let by_key = self.by_key.lock();
@@ -69,19 +70,19 @@ impl Queues {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Notes that this process holds a lock.
+    /// Records that this process holds a lock.
     pub(crate) fn hold(&self, held: &Arc<Held>, scope: Option<u64>) {
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(held.attempt().spec().queue_key().clone()).or_default();
         queue.hold(held, scope);
-        // A quorum has granted it.
+        // A quorum has granted the lock, so the outage is over.
         queue.outage = None;
         queue.wake_first();
         queue.wake_scopes();
     }
 
-    /// Notes that a lock that was handed over is held by now, and that its scope shares it from now
-    /// on. Not before: whoever was handed it may go without having taken it.
+    /// Records that a waiter has taken the lock that was handed over to it. Its scope shares the lock only
+    /// from now on, because a waiter may be dropped before it takes the lock.
     pub(crate) fn take_over(&self, held: &Arc<Held>, scope: Option<u64>) {
         let mut by_key = self.by_key.lock();
         let Some(queue) = by_key.get_mut(held.attempt().spec().queue_key()) else { return };
@@ -91,14 +92,15 @@ impl Queues {
         }
     }
 
-    /// Puts a caller back to the head of the queue: what it was handed has turned out to be lost.
+    /// Returns a waiter to the head of the queue after the lock that was handed over to it turned out to be
+    /// lost.
     pub(super) fn rejoin(&self, key: &QueueKey, entry: &Arc<QueueEntry>) {
         let mut by_key = self.by_key.lock();
         by_key.entry(key.clone()).or_default().waiting.push_front(Arc::clone(entry));
     }
 
-    /// Gives a lock that is no longer held to the next waiter; `None` says that it was handed
-    /// over and nothing is left to do.
+    /// Hands a lock that is no longer held over to the next waiter. Returns `None` if that succeeded.
+    /// Otherwise returns the permit to release the lock on the nodes.
     pub(crate) fn pass_on<'a>(&'a self, held: &'a Arc<Held>) -> Option<ReleasePermit<'a>> {
         let mut by_key = self.by_key.lock();
         if let Some(queue) = by_key.get_mut(held.attempt().spec().queue_key())
@@ -109,7 +111,8 @@ impl Queues {
         Some(ReleasePermit { queues: self, held, listeners: 0 })
     }
 
-    /// A caller leaves its place, with or without the lock.
+    /// Removes a waiter from its queue. If the waiter was given a lock and has not taken it, the lock goes
+    /// on.
     pub(super) fn leave(&self, key: &QueueKey, entry: &Arc<QueueEntry>) {
         let mut by_key = self.by_key.lock();
         if let Entry::Occupied(mut occupied) = by_key.entry(key.clone()) {
@@ -128,7 +131,7 @@ impl Queues {
         }
     }
 
-    /// Gives up a lock without waiting for it.
+    /// Hands the lock over to the next waiter, or releases it on the nodes in the background.
     pub(crate) fn give_up(&self, held: &Arc<Held>) {
         if let Some(permit) = self.pass_on(held) {
             self.ballot.release_in_background(Arc::clone(held.attempt()), held.runs_out());
@@ -147,7 +150,7 @@ impl Queues {
     }
 }
 
-/// Stops listening where nobody waits, and removes a queue without waiters and holder.
+/// Ends the subscription of a queue without waiters, and removes a queue without waiters and holders.
 fn tidy(mut entry: OccupiedEntry<'_, QueueKey, WaitQueue>) {
     let queue = entry.get_mut();
     if queue.waiting.is_empty() {

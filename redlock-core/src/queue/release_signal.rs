@@ -15,7 +15,7 @@ use crate::quorum::quorum;
 /// Fewer announcements prove nothing: another caller may be cleaning up after an attempt.
 pub(crate) struct ReleaseSignal {
     announcements: Arc<Announcements>,
-    /// Ends the listening with the signal.
+    /// Unsubscribes when the signal is dropped.
     _subscriptions: Vec<Subscription>,
 }
 
@@ -25,7 +25,8 @@ struct Announcements {
 }
 
 impl ReleaseSignal {
-    /// Begins to listen. The second value completes when no later release is missed, node by node.
+    /// Subscribes on every node. The returned futures, one for each node, complete when the subscription is
+    /// in effect, so that no later release is missed.
     pub(super) fn listen(nodes: &[Arc<dyn Node>], spec: &Arc<LockSpec>) -> (Self, Vec<Ready>) {
         let announcements = Arc::new(Announcements {
             by_node: Mutex::new(vec![false; nodes.len()]),
@@ -47,13 +48,13 @@ impl ReleaseSignal {
         (Self { announcements, _subscriptions: subscriptions }, ready)
     }
 
-    /// Forgets what was announced so far.
+    /// Forgets all announcements so far.
     pub(crate) fn reset(&self) {
         self.announcements.by_node.lock().fill(false);
     }
 
-    /// Waits until a quorum of nodes has announced a release since the last reset, at most for
-    /// `timeout`; returns whether they have.
+    /// Waits until a quorum of nodes has announced a release since the last reset, at most for `timeout`.
+    /// Returns whether a quorum has.
     pub(crate) async fn notified(&self, timeout: Duration) -> bool {
         let quorum_reached = async {
             loop {
@@ -84,8 +85,8 @@ impl Announcements {
     }
 }
 
-/// Waits until so many are ready that a quorum cannot announce anything unheard, at most for
-/// `timeout`.
+/// Waits until a quorum of subscriptions is in effect, at most for `timeout`. The remaining nodes are not a
+/// quorum, so they alone cannot announce a release.
 pub(super) async fn quorum_ready(mut ready: Vec<Ready>, timeout: Duration) {
     let nodes = ready.len();
     let all_but_enough = std::future::poll_fn(|cx| {

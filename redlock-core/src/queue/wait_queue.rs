@@ -1,4 +1,4 @@
-//! The callers that wait for one key in this process.
+//! The queue of one key in this process.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,24 +13,25 @@ use super::release_signal::ReleaseSignal;
 use crate::lease::Held;
 use crate::lock::Mode;
 
-/// Who holds one lock in this process, and who waits for it, first come first served.
+/// The holders of one lock in this process, and the waiters for it, first come, first served.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
-    /// Several where the modes of their locks are compatible.
+    /// Several holders if the modes of their locks are compatible.
     pub(super) holders: SmallVec<[Holder; 1]>,
     pub(super) waiting: VecDeque<Arc<QueueEntry>>,
-    /// Kept for as long as somebody waits.
+    /// Present from the first waiter that subscribes until the queue has no waiters.
     pub(super) release_signal: Option<Arc<ReleaseSignal>>,
     pub(super) fairness: Fairness,
-    /// The outage that the waiters have met, until a quorum of nodes answers again.
+    /// The outage in which the waiters are, until a quorum of nodes answers again.
     pub(super) outage: Option<Outage>,
 }
 
-/// The holder of a lock in this process.
+/// A holder of a lock in this process.
 #[derive(Debug)]
 pub(super) struct Holder {
     pub(super) held: Arc<Held>,
-    /// The scope that shares it; none has what was handed over and not been taken yet.
+    /// The scope that shares the lock. `None` without a scope, or until the new holder has accepted a
+    /// hand-over.
     pub(super) scope: Option<u64>,
     streak: HandOverStreak,
 }
@@ -50,22 +51,23 @@ impl WaitQueue {
         self.holders.is_empty() && self.waiting.is_empty()
     }
 
-    /// The holder of this process that a lock of this mode has to wait for, and the rest of its lease. Of
-    /// several holders, the one with the longest rest.
+    /// Returns the holder of this process that conflicts with a lock of this mode, and the rest of its
+    /// validity. Of several holders, returns the one with the most validity left.
     pub(super) fn conflicting(&self, mode: Mode) -> Option<(&Arc<Held>, Duration)> {
         let holders = self.holders.iter().map(|holder| &holder.held);
         let conflicting = holders.filter(|held| !held.attempt().spec().mode().compatible(mode));
-        // Reading the clock is most of the work, so each holder's rest is calculated once.
+        // Each holder's rest is calculated once, because reading the clock is most of the work.
         let remaining = conflicting.map(|held| (held, held.remaining()));
         remaining.filter(|(_, rest)| !rest.is_zero()).max_by_key(|(_, rest)| *rest)
     }
 
-    /// How long a lock of this mode has to wait for this process's own locks.
+    /// Returns how long a lock of this mode has to wait for this process's own locks.
     pub(super) fn held_for(&self, mode: Mode) -> Option<Duration> {
         self.conflicting(mode).map(|(_, remaining)| remaining)
     }
 
-    /// Adds a holder. Holders whose locks conflict with it have lost theirs: the nodes have granted this one.
+    /// Adds a holder. Removes holders whose locks conflict with it: the nodes have granted the new lock, so
+    /// the old locks are lost.
     pub(super) fn hold(&mut self, held: &Arc<Held>, scope: Option<u64>) {
         let mode = held.attempt().spec().mode();
         let is_compatible =
@@ -84,7 +86,7 @@ impl WaitQueue {
         }
     }
 
-    /// Wakes waiters whose own scope holds the lock now: they would wait for themselves.
+    /// Wakes waiters whose own scope holds the lock now. Otherwise they would wait for themselves.
     pub(super) fn wake_scopes(&self) {
         let holds = |scope| self.holders.iter().any(|holder| holder.scope == scope);
         let own = self.waiting.iter().filter(|entry| {
@@ -94,14 +96,14 @@ impl WaitQueue {
         own.for_each(|entry| entry.changed.notify_one());
     }
 
-    /// The lock that the scope of a caller holds.
+    /// Returns the valid lock that the waiter's own scope holds.
     pub(super) fn held_by_scope_of(&self, entry: &QueueEntry) -> Option<&Arc<Held>> {
         let scope = entry.options.scope;
         let mut own = self.holders.iter().filter(|holder| holder.scope == scope);
         own.find(|holder| scope.is_some() && holder.held.is_valid()).map(|holder| &holder.held)
     }
 
-    /// Ends a holding in this process. Returns whether the lock was handed over to the next waiter.
+    /// Removes a holder. Returns whether its lock was handed over to the next waiter.
     pub(super) fn hand_over(&mut self, held: &Arc<Held>, node_timeout: Duration) -> bool {
         let Some(index) = self.holders.iter().position(|holder| holder.is(held)) else {
             return false;
@@ -113,7 +115,7 @@ impl WaitQueue {
         let next = streak.hand_over(&held, &mut self.waiting, &self.fairness, node_timeout);
         let Some((held, streak)) = next else { return false };
         self.holders.push(Holder { held, scope: None, streak });
-        // The waiter behind the new holder is the first now, and has to watch the new holder.
+        // The next waiter is first now, and has to watch the new holder.
         self.wake_first();
         true
     }

@@ -16,52 +16,52 @@ use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode, QueueKey};
 
-/// A server removes a key up to a millisecond after its time to live.
+/// Added to the rest of a lease: a server removes a key up to a millisecond after its time to live.
 const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
-/// A caller that waits for a lock, with its place in the queue. Dropping it leaves the queue; a lock that
-/// was handed over to it and not taken goes on to the next waiter.
+/// A caller that waits for a lock, with its place in the queue. A dropped waiter leaves the queue. If a lock
+/// was handed over to it and not taken, the lock goes on to the next waiter.
 #[derive(Debug)]
 pub(crate) struct Waiter {
     queues: Arc<Queues>,
     spec: Arc<LockSpec>,
     key: QueueKey,
     entry: Arc<QueueEntry>,
-    /// How the caller found the queue.
+    /// How the caller found the queue on arrival.
     arrival: Arrival,
 }
 
-/// How a caller found the queue of its key.
+/// How a caller found the queue of its key on arrival.
 #[derive(Debug, Clone, Copy)]
 enum Arrival {
-    /// Nobody else of this process holds the lock or waits for it.
+    /// No other caller of this process held the lock or waited for it.
     First,
-    /// It waits behind other callers of this process since then.
+    /// The caller has waited behind other callers of this process since this time.
     Queued(Instant),
-    /// The callers before it wait through an outage.
+    /// The earlier callers were waiting through an outage.
     InOutage,
 }
 
-/// What the waiting of a caller has led to.
+/// The outcome of a wait.
 #[derive(Debug)]
 pub(crate) enum WaitOutcome {
-    /// The lock was handed over to it.
+    /// The lock was handed over to the waiter.
     HandedOver(Arc<Held>),
-    /// It is the first waiter, and has to ask the nodes.
+    /// The waiter is the first of its queue, and has to ask the nodes.
     AskNodes,
-    /// Its own scope has come to hold the lock.
+    /// The waiter's own scope holds the lock now.
     HeldByScope(Arc<Held>),
 }
 
 enum Wait {
     UntilWoken,
     For(Duration),
-    /// Until another caller of this process lets go, loses the lock, or overruns its lease.
+    /// Until another caller of this process releases the lock, loses it, or overruns its lease.
     Behind(Arc<Held>),
 }
 
 impl Queues {
-    /// Puts a caller at the end of the queue.
+    /// Adds a caller at the end of the queue.
     pub(crate) fn join(
         self: &Arc<Self>,
         spec: &Arc<LockSpec>,
@@ -100,7 +100,7 @@ impl Waiter {
         &self.spec
     }
 
-    /// Waits until the caller is handed the lock, or has to act itself. Cancel safe.
+    /// Waits until the lock is handed over to the caller, or the caller has to act itself. Cancel safe.
     pub(crate) async fn wait(&self) -> WaitOutcome {
         loop {
             let changed = self.entry.changed.notified();
@@ -150,7 +150,7 @@ impl Waiter {
         if !is_first {
             return Err(Wait::UntilWoken);
         }
-        // A holder of this process may overrun its lease.
+        // The waiter watches a holder of this process, because the holder may overrun its lease.
         if let Some((held, _)) = queue.conflicting(self.spec.mode()) {
             return Err(Wait::Behind(Arc::clone(held)));
         }
@@ -161,12 +161,12 @@ impl Waiter {
         Ok(WaitOutcome::AskNodes)
     }
 
-    /// Goes back to the head of the queue, after what was handed over has turned out to be lost.
+    /// Returns to the head of the queue after the lock that was handed over turned out to be lost.
     pub(crate) fn rejoin(&self) {
         self.queues.rejoin(&self.key, &self.entry);
     }
 
-    /// When the caller came, if it had to wait behind another caller of this process.
+    /// Returns when the caller arrived, if it had to wait behind another caller of this process.
     pub(super) fn queued_since(&self) -> Option<Instant> {
         match self.arrival {
             Arrival::Queued(since) => Some(since),
@@ -174,7 +174,7 @@ impl Waiter {
         }
     }
 
-    /// Whether the callers before this one waited through an outage when it came.
+    /// Returns whether the earlier callers were waiting through an outage when this caller arrived.
     pub(crate) fn came_in_outage(&self) -> bool {
         matches!(self.arrival, Arrival::InOutage)
     }
@@ -187,12 +187,12 @@ impl Waiter {
         &self.queues.ballot
     }
 
-    /// Resolves when another caller, or a shutdown, wakes this one.
+    /// Resolves when another caller or a shutdown wakes this waiter.
     pub(super) async fn woken(&self) {
         self.entry.changed.notified().await;
     }
 
-    /// Notes that a ballot, which began at `begun`, had no quorum; returns since when that is so.
+    /// Records that a ballot, which began at `begun`, found no quorum. Returns when the outage began.
     pub(super) fn note_outage(&self, begun: Instant, votes: &Votes) -> Instant {
         let mut by_key = self.queues.by_key.lock();
         let Some(queue) = by_key.get_mut(&self.key) else { return begun };
@@ -201,7 +201,8 @@ impl Waiter {
         since
     }
 
-    /// Notes that a quorum of nodes answers. The first waiter need not pause any longer.
+    /// Records that a quorum of nodes answers: the outage is over, and the first waiter is woken from its
+    /// pause.
     pub(crate) fn note_quorum(&self) {
         let mut by_key = self.queues.by_key.lock();
         if let Some(queue) = by_key.get_mut(&self.key)
@@ -211,18 +212,19 @@ impl Waiter {
         }
     }
 
-    /// The last votes of the outage that the callers of this key wait through, if they do.
+    /// Returns the last votes of the outage that the waiters of this key are in; `None` without an outage.
     pub(crate) fn outage_votes(&self) -> Option<Votes> {
         let by_key = self.queues.by_key.lock();
         by_key.get(&self.key)?.outage.as_ref().map(|outage| outage.votes.clone())
     }
 
-    /// The release signal of this queue, if a waiter has begun to listen.
+    /// Returns the release signal of this queue, if a waiter has subscribed.
     pub(crate) fn release_signal(&self) -> Option<Arc<ReleaseSignal>> {
         self.queues.by_key.lock().get(&self.key)?.release_signal.clone()
     }
 
-    /// Begins to listen, and waits until no release is missed any more, at most for `timeout`.
+    /// Subscribes to the releases of this lock, and waits until a quorum of subscriptions is in effect, at
+    /// most for `timeout`.
     pub(crate) async fn listen(&self, timeout: Duration) -> Arc<ReleaseSignal> {
         let (signal, ready) = ReleaseSignal::listen(&self.queues.ballot.nodes, &self.spec);
         let signal = Arc::new(signal);

@@ -17,7 +17,7 @@ pub(super) struct Member {
 
 pub(super) struct Life {
     pub(super) last_sign: Instant,
-    /// How many signs there were.
+    /// The number of heartbeats so far.
     pub(super) signs: u64,
 }
 
@@ -31,17 +31,17 @@ impl Member {
         self.gone.load(Ordering::Acquire)
     }
 
-    /// Notes that the runtime has ended.
+    /// Records that the runtime has ended.
     pub(super) fn end(&self) {
         self.gone.store(true, Ordering::Release);
     }
 
-    /// Begins to expect signs of life.
+    /// Starts the time within which the next heartbeat is due.
     pub(super) fn begin(&self) {
         self.life.lock().last_sign = Instant::now();
     }
 
-    /// Shows a sign of life.
+    /// Emits a heartbeat.
     pub(super) fn beat(&self) {
         let mut life = self.life.lock();
         life.last_sign = Instant::now();

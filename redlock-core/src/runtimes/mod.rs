@@ -1,14 +1,15 @@
-//! Which runtime runs the background work of a manager.
+//! Chooses the runtime that runs the background work of a manager.
 //!
-//! Connections, renewal and releases run in one runtime, the *home* of the manager: the first runtime
-//! that used the manager. Their state belongs to the manager and not to their tasks, so that another runtime can go on
-//! with them when the home ends, or when nobody drives it any more (a `current_thread` runtime outside
-//! of `block_on`).
+//! Connections, renewals and releases run in one runtime, the *home* of the manager: the first runtime that
+//! used the manager. Their state belongs to the manager and not to their tasks. So another runtime can
+//! continue the work when the home ends, or when the home stalls (a `current_thread` runtime outside of
+//! `block_on`).
 //!
-//! Every runtime that uses the manager is a member. As soon as there are two, each has a steward: a task
-//! that shows a sign of life every [`steward::BEAT`]. When the home has ended, or has shown no sign of life for
-//! [`steward::LATE`] while this member's steward has shown [`steward::BEATS`] of them, the work moves to this member. A
-//! process that is stopped or throttled as a whole moves nothing: the signs of all members stay away.
+//! Every runtime that uses the manager is a member, and runs a task, its steward. As soon as there are two
+//! members, each steward emits a heartbeat every [`steward::BEAT`]. The work moves to a member when the home
+//! has ended, or when the home has emitted no heartbeat for [`steward::LATE`] while the member's own steward
+//! has emitted [`steward::BEATS`] heartbeats. In a process that is stopped or throttled as a whole nothing
+//! moves, because the heartbeats of all members stop.
 
 mod member;
 mod steward;
@@ -28,10 +29,10 @@ use tokio_util::sync::CancellationToken;
 use member::Member;
 use steward::attend;
 
-/// Background work that can go on in another runtime.
+/// Background work that can continue in another runtime.
 pub(crate) trait Service: Send + Sync {
-    /// Starts the work in a runtime, until `tenure` is cancelled because the work moves again. Work that
-    /// was begun in another runtime is begun anew.
+    /// Starts the work in a runtime. The work runs until `tenure` is cancelled because it moves again. Work
+    /// that was in progress in another runtime is started again.
     fn start(&self, runtime: &Handle, tenure: &CancellationToken);
 }
 
@@ -39,11 +40,11 @@ pub(crate) trait Service: Send + Sync {
 pub(crate) struct Runtimes {
     home: ArcSwapOption<Member>,
     state: Mutex<State>,
-    /// Held while the work moves, so that two moves cannot cross each other.
+    /// Held while the work moves, so that two moves cannot overlap.
     moving: Mutex<()>,
     /// How often the work has moved.
     moves: AtomicU64,
-    /// Wakes the stewards.
+    /// Wakes the stewards when a member joins or ends, or when the manager is dropped.
     news: Arc<Notify>,
 }
 
@@ -51,7 +52,7 @@ pub(crate) struct Runtimes {
 struct State {
     members: Vec<Arc<Member>>,
     services: Vec<Weak<dyn Service>>,
-    /// Changes together with the home.
+    /// Replaced whenever the home changes.
     tenure: CancellationToken,
 }
 
@@ -66,7 +67,7 @@ impl Runtimes {
         })
     }
 
-    /// Adds work, which starts in the home as soon as there is one.
+    /// Adds a service. It starts in the home as soon as there is one.
     pub(crate) fn serve<S: Service + 'static>(&self, service: &Arc<S>) {
         let _moving = self.moving.lock();
         let weak: Weak<S> = Arc::downgrade(service);
@@ -76,7 +77,7 @@ impl Runtimes {
         }
     }
 
-    /// Notes that the runtime of this thread uses the manager. The runtime becomes the home if there is
+    /// Records that the runtime of this thread uses the manager. The runtime becomes the home if there is
     /// none, or if the home has ended.
     pub(crate) fn check_in(self: &Arc<Self>) {
         let Ok(current) = Handle::try_current() else { return };
@@ -90,13 +91,13 @@ impl Runtimes {
     #[cold]
     fn check_in_elsewhere(self: &Arc<Self>, current: Handle) {
         let member = self.member(current);
-        // A guard may be dropped in a runtime that is just ending.
+        // The member may have ended already: a guard may be dropped in a runtime that is shutting down.
         if !member.is_gone() {
             self.move_if(Member::is_gone, &member);
         }
     }
 
-    /// The member that a runtime is, from now on.
+    /// Returns the member of a runtime. Adds the runtime as a member if it is new.
     fn member(self: &Arc<Self>, current: Handle) -> Arc<Member> {
         let mut state = self.state.lock();
         state.members.retain(|member| !member.is_gone());
@@ -107,7 +108,8 @@ impl Runtimes {
         let member = Arc::new(Member::new(current));
         state.members.push(Arc::clone(&member));
         if let [first, _] = &*state.members {
-            // A steward that is alone shows no signs of life.
+            // The first member's heartbeats are expected only from now on: a steward that is alone emits
+            // none.
             first.begin();
         }
         drop(state);
@@ -116,7 +118,7 @@ impl Runtimes {
         member
     }
 
-    /// Moves the work to a member if there is no home, or one that is to be left.
+    /// Moves the work to `member` if there is no home, or if `is_left` returns true for the home.
     fn move_if(&self, is_left: impl FnOnce(&Member) -> bool, member: &Arc<Member>) {
         let _moving = self.moving.lock();
         let before = self.home.load_full();
@@ -142,21 +144,21 @@ impl Runtimes {
         }
     }
 
-    /// The runtime that does the background work, and the token that is cancelled when the work moves;
-    /// `None` where no runtime has used the manager.
+    /// Returns the runtime that runs the background work, and the token that is cancelled when the work
+    /// moves. Returns `None` if no runtime has used the manager.
     pub(crate) fn home(&self) -> Option<(Handle, CancellationToken)> {
         let state = self.state.lock();
         let home = self.home.load();
         home.as_ref().map(|home| (home.handle.clone(), state.tenure.clone()))
     }
 
-    /// How often the work has moved to another runtime.
+    /// Returns how often the work has moved to another runtime.
     pub(crate) fn moves(&self) -> u64 {
         self.moves.load(Ordering::Acquire)
     }
 
-    /// Waits until every service has started where it has moved to. That takes no longer than a few
-    /// calls of `spawn`.
+    /// Waits until every service has started in its new runtime. This blocks for a few calls of `spawn` at
+    /// most.
     pub(crate) fn finish_move(&self) {
         drop(self.moving.lock());
     }

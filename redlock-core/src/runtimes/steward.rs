@@ -1,4 +1,4 @@
-//! The task of a member that shows signs of life, and looks for those of the home.
+//! The task of a member that emits heartbeats and watches the heartbeats of the home.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -8,25 +8,25 @@ use tokio::sync::Notify;
 use super::Runtimes;
 use super::member::Member;
 
-/// How often a steward shows a sign of life.
+/// The interval between two heartbeats of a steward.
 pub(super) const BEAT: Duration = Duration::from_millis(50);
-/// A home without a sign of life for this time is left.
+/// The work leaves a home that has emitted no heartbeat for this time.
 pub(super) const LATE: Duration = Duration::from_millis(250);
-/// How many signs of life a steward has to give in this time. In a process that was held up as a whole,
-/// no steward gives that many before the home gives one.
+/// How many heartbeats a steward has to emit itself while the home emits none. In a process that was held up
+/// as a whole, no steward emits this many before the home emits one.
 pub(super) const BEATS: u32 = 5;
 
 /// A steward's view of the home.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// How many signs of life the home had shown when its steward looked last.
+    /// The number of the home's heartbeats at the steward's last check.
     signs: u64,
-    /// How often the steward has looked since the last of them.
+    /// The number of checks since the home's last heartbeat.
     looks: u32,
 }
 
 impl Watch {
-    /// Looks at the home. Returns whether it stands still.
+    /// Checks the home. Returns whether the home has stalled.
     pub(super) fn stands_still(&mut self, home: &Member) -> bool {
         let life = home.life.lock();
         if life.signs != self.signs {
@@ -37,7 +37,7 @@ impl Watch {
     }
 }
 
-/// Notes when the runtime has dropped its steward.
+/// Records the end of the runtime when the runtime drops its steward.
 struct Presence {
     member: Arc<Member>,
     news: Arc<Notify>,
@@ -50,13 +50,13 @@ impl Drop for Presence {
     }
 }
 
-/// The steward of a member.
+/// Returns the steward task of a member.
 pub(super) fn attend(
     runtimes: Weak<Runtimes>,
     member: Arc<Member>,
 ) -> impl Future<Output = ()> + Send {
     let news = runtimes.upgrade().map(|runtimes| Arc::clone(&runtimes.news)).unwrap_or_default();
-    // Outside of the task, which a runtime that has ended drops without a poll.
+    // Created outside of the task: a runtime that has already ended drops the task without polling it.
     let presence = Presence { member: Arc::clone(&member), news: Arc::clone(&news) };
     async move {
         let _presence = presence;
