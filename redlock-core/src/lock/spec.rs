@@ -1,17 +1,16 @@
-//! Which lock is meant.
+//! The specification of a lock.
 
 use super::{Dialect, LockName, Mode};
 
-/// Which lock is meant: the keys that it occupies on the nodes, who may hold it at the same time, and how
-/// it is written down there.
+/// The specification of a lock: its keys on the nodes, its mode, and its dialect.
 ///
-/// Two specs with equal keys conflict, whatever their modes are. Locks of two dialects with equal keys
-/// cannot be held at once either, but each is foreign to the other: neither waits for the other, and
-/// their releases are published on different channels.
+/// Two specs with equal keys conflict, whatever their modes are. Locks in two dialects with equal keys
+/// cannot be held at the same time either, but each is foreign to the other: neither waits for the
+/// other, and their releases are published on different channels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LockSpec {
-    /// Inline, so that a request that is refused in this process allocates nothing.
+    /// An array and not a `Vec`, so that a request that this process refuses allocates nothing.
     keys: [LockName; 1],
     mode: Mode,
     dialect: Dialect,
@@ -22,22 +21,22 @@ impl LockSpec {
         Self { keys: [name], mode, dialect }
     }
 
-    /// The names of the lock on the nodes; at least one.
+    /// Returns the names of the lock on the nodes: at least one.
     pub fn keys(&self) -> &[LockName] {
         &self.keys
     }
 
-    /// The first of the names.
+    /// Returns the first name of the lock.
     pub fn name(&self) -> &LockName {
         &self.keys[0]
     }
 
-    /// Who may hold the lock at the same time.
+    /// Returns the mode of the lock.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// How the lock is written down on servers.
+    /// Returns the dialect of the lock.
     pub fn dialect(&self) -> Dialect {
         self.dialect
     }
