@@ -1,4 +1,4 @@
-//! Distributed locks on one Redis or, by Redlock, on a majority of several.
+//! Distributed locks on one Redis server or, by Redlock, on a majority of several servers.
 //!
 //! A service that runs as several copies must not work on the same order, coupon or stock item twice at
 //! the same time. This crate is a lock for such work: a key with an owner and a time to live, on one
@@ -46,10 +46,9 @@
 //!
 //! * the clocks of the nodes and of this process drift apart by no more than 1 % of the lease plus 2 ms,
 //!   and nobody steps a node's wall clock forward: Redis measures the time to live of a key by its wall
-//!   clock. The manager logs a step when it next reads the server's time, which it does every half
-//!   second while locks are acquired or renewed. With a
-//!   [`restart_guard`](LockManagerBuilder::restart_guard), the server grants no locks for a while after
-//!   that;
+//!   clock. The manager logs a step when it next reads the server's time: within about half a second
+//!   while locks are acquired or renewed. With a [`restart_guard`](LockManagerBuilder::restart_guard),
+//!   the server then grants no locks for the longest lease;
 //! * no node forgets a lock before its lease ends. A server that is restarted without its data, or that
 //!   evicts keys, forgets locks. The [`restart_guard`](LockManagerBuilder::restart_guard) helps against
 //!   the restart;

@@ -25,7 +25,7 @@ use crate::key::LockKey;
 ///
 /// let slow = locks.lock("report").fenced().acquire().await?;
 /// let slow_token = slow.fencing_token();
-/// drop(slow); // or its lease ran out before it noticed
+/// drop(slow); // or its lease ran out, and the slow holder has not noticed
 ///
 /// let next = locks.lock("report").fenced().acquire().await?;
 /// assert!(write(&mut seen, next.fencing_token()).is_ok());

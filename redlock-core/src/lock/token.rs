@@ -4,7 +4,8 @@ use std::fmt;
 
 use super::Dialect;
 
-/// A token: the random value that proves the ownership of a lock, as the dialect writes an owner.
+/// A token: the random value that proves the ownership of a lock, in the form that the dialect
+/// prescribes.
 ///
 /// It has 128 random bits (122 in a UUID) from a cryptographically secure generator, because a client
 /// that guesses the token can release the lock. It is never displayed (secrets stay in).

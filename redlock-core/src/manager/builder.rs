@@ -117,9 +117,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets the prefix of all keys on the nodes, so that several applications can share the
-    /// nodes. At most 100 bytes without control characters. Defaults to no prefix, as in the libraries
-    /// of other languages.
+    /// Sets the prefix of all keys on the nodes, so that several applications can share the nodes. At
+    /// most 100 bytes without control characters. Defaults to no prefix, as in the libraries of other
+    /// languages.
     ///
     /// A prefix with a hash tag, such as `{locks}:`, puts all locks into one slot of a Redis Cluster.
     /// The tag is the text between the first `{` and the next `}`, and must not be empty (the rule of
@@ -130,9 +130,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets how locks are written on the nodes, and so the libraries of other languages whose locks they
-    /// exclude. Defaults to [`Dialect::Plain`]. A request can [override
-    /// it](crate::LockRequest::dialect).
+    /// Sets the dialect: how locks are written on the nodes. Locks of other languages' libraries in the
+    /// same dialect exclude these locks. Defaults to [`Dialect::Plain`]. A request can set [another
+    /// dialect](crate::LockRequest::dialect).
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
         self
@@ -211,8 +211,8 @@ impl LockManagerBuilder {
     /// documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), for
     /// servers that restart automatically.
     ///
-    /// From 10 ms to 7 days. Defaults to none: the servers are trusted to keep their locks (`appendonly
-    /// yes` with `appendfsync always`), or operators keep a restarted server away.
+    /// From 10 ms to 7 days. Defaults to none: the servers are trusted to keep their locks (with the
+    /// settings `appendonly yes` and `appendfsync always`), or operators keep a restarted server away.
     ///
     /// Meanwhile the node's vote on a new lock is [`NodeError::Restarted`](crate::NodeError::Restarted)
     /// or [`NodeError::ClockStepped`](crate::NodeError::ClockStepped), with the time after which it
@@ -253,8 +253,8 @@ impl LockManagerBuilder {
     ///   between: the two steps cancel out, and the lease ends early by the size of the second one.
     /// * A step before the first connect is not noticed, nor is a step of a server whose user has no
     ///   right to `TIME`: the manager logs a warning about such a server.
-    /// * A backward step is only logged and counted: the server keeps locks for longer, and grants none
-    ///   too early. Without the `restart_guard`, a forward step is only logged and counted too.
+    /// * A backward step is only logged and counted: the server keeps locks for longer, which admits no
+    ///   second holder. Without the `restart_guard`, a forward step is only logged and counted too.
     /// * If this machine is suspended, or moved to another host, and its clocks stand still meanwhile,
     ///   all servers seem to be stepped forward. They grant no locks to this manager for
     ///   `longest_lease`.

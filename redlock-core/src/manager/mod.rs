@@ -114,9 +114,9 @@ impl LockManager {
     /// Shuts down this manager and all its clones.
     ///
     /// From then on every acquisition fails with [`LockError::ShutDown`](crate::LockError::ShutDown).
-    /// Locks that are still held are released and are lost for their holders, except locks that [stay on
-    /// the nodes](crate::LockGuard::keep_until_expiry). Waits for the releases in progress, at most for
-    /// the [`connect_timeout`](LockManagerBuilder::connect_timeout).
+    /// Locks that are still held are lost for their holders. They are released, except locks that [stay
+    /// on the nodes](crate::LockGuard::keep_until_expiry) until their leases run out. Waits for the
+    /// releases in progress, at most for the [`connect_timeout`](LockManagerBuilder::connect_timeout).
     ///
     /// Call it last, when the server has stopped and no handler runs. The lock of a guard that is
     /// dropped while the last [runtime](Self#runtimes) of the manager ends stays on the servers until

@@ -89,9 +89,9 @@ impl LockRequest {
         let waiter = context.queues.join(&spec, &key, waiter_options)?;
         let mut patience = Patience::new(&waiter);
         if waiter.came_in_outage() {
-            // This caller came during an outage, so it asks the nodes at once, and an outage is its
-            // result. The waiters before it keep their places. Boxed, because this is rare and the
-            // future would enlarge the future of every acquisition.
+            // This caller came during an outage: it asks the nodes at once and returns their failure,
+            // while the waiters before it keep their places. Boxed, because this is rare and the future
+            // would enlarge the future of every acquisition.
             match Box::pin(self.attempt(&key, options)).await {
                 Err(LockError::Contended { .. }) => {
                     patience.refused(&waiter);
