@@ -152,8 +152,9 @@ impl LockManagerBuilder {
     }
 }
 
-/// Waits until a quorum of nodes is up. Fails if every node has been reached or has failed to connect
-/// once, and no quorum is up.
+/// Waits until a quorum of nodes is up. Fails at once if two nodes are the same server. Otherwise fails
+/// if no quorum is up when every node has been reached or has failed to connect once, or when
+/// [`LONGEST_WAIT`] is over.
 async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(), ConnectError> {
     let is_decided = |status: &NodeStatus| !matches!(status, NodeStatus::Connecting);
     let mut connecting: FuturesUnordered<_> =
