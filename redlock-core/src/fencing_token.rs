@@ -1,41 +1,42 @@
-//! The number by which a resource tells a present holder from a late one.
+//! The number by which a resource recognizes a late holder.
 
 use std::fmt;
 use std::ops::RangeInclusive;
 
-/// Says which of two holders of a lock came later: the greater one. Made by
+/// A number that grows from holder to holder of a lock, for the resource to check. Returned by
+/// [`FencedGuard::fencing_token`](crate::FencedGuard::fencing_token), after
 /// [`LockRequest::fenced`](crate::LockRequest::fenced).
 ///
-/// Give it to the resource with each write, and let the resource refuse what is less than the
-/// greatest that it has seen: then a holder that slept past its lease cannot overwrite what its
-/// successor has written (Kleppmann, "How to do distributed locking"; the lock alone cannot do
-/// that).
+/// Pass the token to the resource with each write. The resource must refuse every token that is less
+/// than the greatest token so far. A holder that slept past its lease then cannot overwrite the writes
+/// of its successor (Kleppmann, "How to do distributed locking"). The lock alone cannot prevent that.
 ///
-/// It is a [number](Self::number), and a random value that tells [holders](Self::holder) apart whose
-/// numbers are the same: that can happen where acquisitions overlap, because clocks were set or nodes
-/// have forgotten. Compare both, in this order, as `Ord` does.
+/// A token consists of a [number](Self::number) and a random value, the [holder](Self::holder). The
+/// random value distinguishes holders with the same number: two overlapping acquisitions can get the
+/// same number if clocks were set or nodes have forgotten it. Compare the number first and then the
+/// holder, as `Ord` does.
 ///
-/// # What it promises
+/// # Guarantees
 ///
-/// An acquisition of a key that begins after another one was handed out has a greater token than that,
-/// whatever the clocks do,
+/// If a guard of a key was returned before another acquisition of this key begins, the token of the
+/// later acquisition is greater. This holds whatever the clocks do,
 ///
-/// * as long as no node forgets: the number is written to a majority before the guard is handed out,
-///   and whoever comes later asks a majority;
-/// * where nodes do forget (a restart without data, a replica that was promoted), as long as their
-///   wall clocks run apart, and have ever been ahead, by less than the time between the two: no number
-///   is below the server's time in microseconds.
+/// * as long as no node forgets: the number is written to a majority of the nodes before the guard is
+///   returned, and a later acquisition asks a majority;
+/// * where nodes do forget (a restart without data, a replica that was promoted), as long as the wall
+///   clocks of the nodes differ, and have ever been ahead, by less than the time between the two
+///   acquisitions: no number is less than the server's time in microseconds.
 ///
-/// Numbers have gaps, and those of different keys are not to be compared. Each node has a
-/// counter `{prefix}redlock:fencing:{tag}` for each slot of a Redis Cluster that holds fenced locks: at most
-/// 16,384 keys per prefix. The tag is generated, so that the counter lies in the slot of its locks. A prefix
-/// with a hash tag of its own has one counter, `{prefix}redlock:fencing`. The counters are the only keys
-/// without a time to live that this crate writes. Do not lock keys of these names.
+/// Numbers have gaps. Numbers of different keys must not be compared. Each node has a counter
+/// `{prefix}redlock:fencing:{tag}` for each slot of a Redis Cluster that contains fenced locks: at most
+/// 16,384 keys per prefix. The tag is generated such that the counter is in the slot of its locks. A
+/// prefix with a hash tag of its own has one counter, `{prefix}redlock:fencing`. The counters are the
+/// only keys without a time to live that this crate writes. Do not lock keys of these names.
 ///
 /// # PostgreSQL
 ///
-/// The check comes twice: before the first read that the write depends on, so that a late holder is
-/// refused from then on; and again as the first statement of the transaction that writes.
+/// Check the token twice: before the first read that the write depends on, so that a late holder is
+/// refused from then on; and again in the first statement of the transaction that writes.
 ///
 /// ```sql
 /// create table fence (key text primary key, number bigint not null, holder bigint not null);
@@ -45,42 +46,44 @@ use std::ops::RangeInclusive;
 /// where (f.number, f.holder) <= (excluded.number, excluded.holder);
 /// ```
 ///
-/// If it touches no row, somebody later has been there: roll back. In the transaction it also locks the
-/// row, so that two holders' writes do not interleave. The example `fencing` does so in a service.
+/// If the statement touches no row, a later holder has written its token: roll back. In the transaction,
+/// the statement also locks the row, so that the writes of two holders do not interleave. The example
+/// `fencing` does this in a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken {
-    // The derived order compares the fields in theirs.
+    // `Ord` is derived: the order of the fields is the order of the comparison.
     number: i64,
     holder: i64,
 }
 
-/// What both values are below, so that SQL's `bigint`, Lua's and JavaScript's numbers can hold them.
+/// The upper bound of both values, so that SQL's `bigint` and the numbers of Lua and JavaScript can
+/// represent them.
 const LIMIT: i64 = 1 << 53;
 
 impl FencingToken {
-    /// Less than the token of any holder.
+    /// A token that is less than the token of any holder.
     pub const ZERO: Self = Self { number: 0, holder: 0 };
 
-    /// What numbers there are.
+    /// The range of the numbers.
     pub(crate) const NUMBERS: RangeInclusive<i64> = 1..=LIMIT;
 
-    /// Makes a token again of what was stored of it.
+    /// Makes a token from a stored number and holder.
     pub fn new(number: i64, holder: i64) -> Self {
         Self { number, holder }
     }
 
-    /// A value for the holder of an acquisition that no other is likely to have. It is no secret.
+    /// Returns a random value for the holder of an acquisition. It is not a secret.
     pub(crate) fn random_holder() -> i64 {
         rand::random_range(1..LIMIT)
     }
 
-    /// Grows from holder to holder. From 1 to 2^53.
+    /// Returns the number, from 1 to 2^53. It grows from holder to holder.
     pub fn number(self) -> i64 {
         self.number
     }
 
-    /// Tells acquisitions with the same number apart: random, from 1 to 2^53. Not the secret by which
-    /// the lock is released.
+    /// Returns the random value, from 1 to 2^53, that distinguishes acquisitions with the same number.
+    /// It is not the secret token that the lock is released by.
     pub fn holder(self) -> i64 {
         self.holder
     }

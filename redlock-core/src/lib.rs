@@ -1,9 +1,9 @@
-//! Distributed locks on one Redis or, by Redlock, on a majority of several.
+//! Distributed locks on one Redis server or, by Redlock, on a majority of several servers.
 //!
-//! A service that runs as several copies must not work on the same order, coupon or stock item twice
-//! at the same time. This crate is the lock for that: a key with an owner and a time to live on one
-//! Redis, or on N independent ones of which a majority has to agree. With axum, use `redlock-axum`,
-//! which puts these locks over handlers and re-exports this crate.
+//! A service that runs as several copies must not work on the same order, coupon or stock item twice at
+//! the same time. This crate is a lock for such work: a key with an owner and a time to live, on one
+//! Redis server or on N independent servers, of which a majority has to grant it. With axum, use
+//! `redlock-axum`: it locks handlers and re-exports this crate.
 //!
 //! ```
 //! use std::time::Duration;
@@ -19,59 +19,62 @@
 //!     .wait_time(Duration::from_millis(500))
 //!     .acquire()
 //!     .await?;
-//! // ... what must not happen twice at the same time ...
+//! // ... work that must not run twice at the same time ...
 //! guard.release().await?;
 //! # Ok(()) }
 //! ```
 //!
-//! # The way through
+//! # Overview
 //!
-//! * [`LockManager`] knows the nodes; one per service. [`LockManagerBuilder`] has its options.
-//! * [`LockRequest`] holds the options of one acquisition and ends in
-//!   [`acquire`](LockRequest::acquire) or [`try_acquire`](LockRequest::try_acquire).
-//! * [`scope()`] makes what one request does one holder, which does not wait for itself.
-//! * [`LockGuard`] is the lock that is held: it knows how long it may be believed, can be extended,
-//!   tells when it is lost, and releases when it is dropped. [`LockHandle`] is a view of it to hand
-//!   around.
-//! * [`FencedGuard`] is one that is numbered, by a [`FencingToken`] that a database can check.
-//! * [`node`] is the protocol between a manager and its nodes: for stores of other kinds than Redis.
-//! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] make keys that no value can break out of.
-//! * [`LockError`], [`ReleaseError`], [`ExtendError`] and [`ConnectError`] say what went wrong, with
-//!   the [`Vote`] of each node.
+//! * [`LockManager`] knows the nodes. A service has one manager, configured by a [`LockManagerBuilder`].
+//! * [`LockRequest`] has the options of one acquisition. [`acquire`](LockRequest::acquire) and
+//!   [`try_acquire`](LockRequest::try_acquire) run it.
+//! * [`scope()`] makes a future one holder, so that the acquisitions inside do not wait for each other.
+//! * [`LockGuard`] is a held lock. It reports how long the lock is valid and when it is lost, extends
+//!   the lease, and releases the lock when it is dropped. [`LockHandle`] is a view of a held lock that
+//!   can be cloned and passed around.
+//! * [`FencedGuard`] is a guard with a [`FencingToken`], which a database can check.
+//! * [`node`] is the protocol between a manager and its nodes, for stores other than Redis.
+//! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] build keys in which different values give different
+//!   keys.
+//! * [`LockError`], [`ReleaseError`], [`ExtendError`] and [`ConnectError`] report the cause of a
+//!   failure, with the [`Vote`] of each node.
 //!
-//! # What a lock of this kind promises
+//! # Guarantees
 //!
-//! At most one holder whose guard [is valid](LockGuard::is_valid) per key, as long as
+//! A key has at most one holder whose guard [is valid](LockGuard::is_valid), as long as
 //!
-//! * the clocks of nodes and client run apart by no more than 1 % of the lease plus 2 ms, and nobody
-//!   steps a node's wall clock forward, which is what Redis counts a time to live by (such a step is
-//!   told when the server's time is read next, half a second later while locks are acquired or renewed,
-//!   and with the guard of the next line the server grants nothing after that);
-//! * no node forgets a lock inside its lease: one that is restarted without its data, or evicts keys,
-//!   does (against the first, see [`restart_guard`](LockManagerBuilder::restart_guard));
-//! * the guarded work looks at its guard. No lock with a lease can stop a holder that sleeps past
-//!   it (a paused process, a long garbage collection on the way to the database).
+//! * the clocks of the nodes and of this process drift apart by no more than 1 % of the lease plus 2 ms,
+//!   and nobody steps a node's wall clock forward: Redis measures the time to live of a key by its wall
+//!   clock. The manager logs a step when it next reads the server's time: within about half a second
+//!   while locks are acquired or renewed. With a [`restart_guard`](LockManagerBuilder::restart_guard),
+//!   the server then grants no locks for the longest lease;
+//! * no node forgets a lock before its lease ends. A server that is restarted without its data, or that
+//!   evicts keys, forgets locks. The [`restart_guard`](LockManagerBuilder::restart_guard) helps against
+//!   the restart;
+//! * the guarded work checks its guard. No lock with a lease can stop a holder that sleeps past the end
+//!   of the lease (a paused process, a long garbage collection before a write to the database).
 //!
 //! The [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/)
-//! describes the algorithm; Martin Kleppmann's
-//! [critique](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html) and
-//! Salvatore Sanfilippo's [answer](http://antirez.com/news/101) discuss what it is good for. Use it to
-//! avoid work that is done twice; where being wrong once would be a disaster, let the resource itself
-//! check too (a unique index, a version number, a [`FencingToken`]).
+//! describes the algorithm. Martin Kleppmann's
+//! [critique](https://martin.kleppmann.com/2016/02/08/how-to-do-distributed-locking.html) and Salvatore
+//! Sanfilippo's [answer](http://antirez.com/news/101) discuss its uses. Use the lock to avoid duplicate
+//! work. Where a single mistake would be a disaster, let the resource check too: by a unique index, a
+//! version number, or a [`FencingToken`].
 //!
 //! # Cancel safety
 //!
-//! Every future of this crate may be dropped at every point. A lock that was acquired by then, or that
-//! a server acquires afterwards because the command was already on its way, is released in the
-//! background. [`LockManager::shutdown`] waits for that.
+//! Every future of this crate may be dropped at any point. If the lock was acquired by then, or if a
+//! server grants it afterwards because the command was already sent, it is released in the background.
+//! [`LockManager::shutdown`] waits for such releases.
 //!
 //! # Features
 //!
-//! | feature | default | what it does |
+//! | feature | default | effect |
 //! |---|---|---|
-//! | `metrics` | no | counts and measures, by the facade of the crate [`metrics`](https://docs.rs/metrics): see [below](#metrics) |
-//! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs; without it the nodes are those in memory and [your own](node) |
-//! | `serde` | no | [`LockOptions`] and [`LockKey`] from TOML, JSON and the like |
+//! | `metrics` | no | records [metrics](#metrics) through the facade of the crate [`metrics`](https://docs.rs/metrics) |
+//! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs. Without it there are only nodes in memory and [custom nodes](node) |
+//! | `serde` | no | reads [`LockOptions`] and [`LockKey`] from TOML, JSON and other formats |
 //! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
 //! | `tls` | no | `rediss://` URLs, by rustls with the system's root certificates |
 //!
@@ -79,21 +82,22 @@
 //!
 //! | name | kind | labels |
 //! |---|---|---|
-//! | `redlock_acquire_seconds` | histogram: how long acquisitions took, waiting included, also [through an outage](LockManagerBuilder::outage_grace) | `outcome`: `acquired`, `contended`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `foreign_key`, `invalid`, `shut_down`, `dropped` |
-//! | `redlock_lost_total` | counter: locks that were lost before they were released, by a shutdown too | |
-//! | `redlock_extensions_total` | counter: extensions of leases, renewal included | `outcome`: `extended`, `unavailable`, `lost` |
-//! | `redlock_node_up` | gauge: whether a node can be asked, as long as its manager lives | `node`: host and port |
-//! | `redlock_clock_steps_total` | counter: how often a node's wall clock was found stepped | `node`: host and port; `direction`: `forward`, `back` |
+//! | `redlock_acquire_seconds` | histogram: the duration of acquisitions, including the time of waiting, also [through an outage](LockManagerBuilder::outage_grace) | `outcome`: `acquired`, `contended`, `unavailable`, `timed_out`, `too_many_waiters`, `already_held`, `foreign_key`, `invalid`, `shut_down`, `dropped` |
+//! | `redlock_lost_total` | counter: locks that were lost before they were released, including losses by a shutdown | |
+//! | `redlock_extensions_total` | counter: extensions of leases, including renewals | `outcome`: `extended`, `unavailable`, `lost` |
+//! | `redlock_node_up` | gauge: 1 if the manager has a usable connection to the node, otherwise 0; updated while the manager lives | `node`: host and port |
+//! | `redlock_clock_steps_total` | counter: steps of a node's wall clock that the manager noticed | `node`: host and port; `direction`: `forward`, `back` |
 //!
-//! Install the recorder before the manager connects. No label holds a key. What happened to which lock is told by the events of [`tracing`].
+//! Install the recorder before the manager connects. No label contains a key. The [`tracing`] events
+//! name the key of the lock that they report.
 //!
 //! # Servers
 //!
-//! Redis 6.2 and later, Valkey 8 and later. A lock is `SET key token NX PX milliseconds` and is
-//! released by comparing and deleting in a script, as the Redis documentation describes it and as the
-//! lock libraries of other languages (Jedis, spring-data-redis, redis-py, redsync, node-redlock,
-//! RedLock.net) do, so that they exclude each other. With [`Dialect::Redisson`] it is the `RLock` of
-//! Redisson instead.
+//! Redis 6.2 and later, Valkey 8 and later. A lock is set by `SET key token NX PX milliseconds` and
+//! released by a script that compares the token and deletes the key, as the Redis documentation
+//! describes. Lock libraries of other languages (Jedis, spring-data-redis, redis-py, redsync,
+//! node-redlock, RedLock.net) do the same, so their locks and those of this crate exclude each other.
+//! With [`Dialect::Redisson`] the lock is the `RLock` of Redisson instead.
 //!
 #![doc = include_str!("wire.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -138,14 +142,14 @@ pub use options::{LockOptions, WaitTime};
 pub use request::LockRequest;
 pub use request::scope::scope;
 
-/// What the other crates of this workspace use. No public API.
+/// Items for the other crates of this workspace. No public API.
 #[doc(hidden)]
 pub mod __private {
     pub use crate::log_limit::LogLimit;
     pub use crate::options::assert_valid;
 }
 
-/// The example of the README compiles and runs.
+/// Compiles and runs the example of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

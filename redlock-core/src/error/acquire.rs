@@ -1,100 +1,100 @@
-//! Errors of acquiring a lock.
+//! The error of an acquisition.
 
 use std::time::Duration;
 
 use super::{InvalidOption, Votes};
 use crate::key::{KeyError, LockKey};
 
-/// Why a lock was not acquired. In every case the caller does not hold it, and nothing of the attempt stays
-/// behind on the nodes beyond a clean-up that is under way.
+/// The error of an acquisition. The caller does not hold the lock, and the attempt leaves nothing on the
+/// nodes, except for a clean-up that may still be in progress.
 ///
-/// | variant | means | worth another try |
+/// | variant | cause | retry |
 /// |---|---|---|
-/// | [`Contended`](Self::Contended) | somebody else holds the lock | yes, later |
-/// | [`Unavailable`](Self::Unavailable) | no quorum of nodes answered | when the nodes are back |
-/// | [`TimedOut`](Self::TimedOut) | the lease was over before a quorum of nodes had granted it, because they, the network or this process were slow | with a longer lease |
-/// | [`ForeignKey`](Self::ForeignKey) | something that is no lock of this dialect stands at the key | after somebody removed it |
-/// | [`InvalidKey`](Self::InvalidKey) | the key cannot be used | no |
-/// | [`InvalidOption`](Self::InvalidOption) | an option is out of its range | no |
-/// | [`AlreadyHeld`](Self::AlreadyHeld) | the same request holds the lock already | no |
+/// | [`Contended`](Self::Contended) | another holder has the lock | yes, later |
+/// | [`Unavailable`](Self::Unavailable) | no quorum of nodes replied | when the nodes are back |
+/// | [`TimedOut`](Self::TimedOut) | the lease was over before a quorum of nodes had granted the lock, because the nodes, the network or this process were slow | with a longer lease |
+/// | [`ForeignKey`](Self::ForeignKey) | the value at the key is not a lock of this dialect | after the key was removed |
+/// | [`InvalidKey`](Self::InvalidKey) | the key is invalid | no |
+/// | [`InvalidOption`](Self::InvalidOption) | an option is invalid | no |
+/// | [`AlreadyHeld`](Self::AlreadyHeld) | the same scope, such as the same web request, holds the lock | no |
 /// | [`TooManyWaiters`](Self::TooManyWaiters) | too many callers of this process wait for the lock | yes, later |
 /// | [`ShutDown`](Self::ShutDown) | the manager was shut down | no |
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Somebody else holds the lock, and the waiting time, if there was any, is over.
+    /// Another holder has the lock, and the waiting time, if any, is over.
     #[error("the lock {key} is held by another{}; {votes}", for_another(*.remaining))]
     #[non_exhaustive]
     Contended {
-        /// What was to be locked.
+        /// The key of the lock.
         key: LockKey,
-        /// When the present holder's lease runs out, counted from the refusal, if it is neither
-        /// released nor extended before. `None` where no holder has a quorum (several callers got
-        /// some nodes each, and all of them give up theirs).
+        /// The rest of the holder's lease, counted from the refusal. The holder may release the lock
+        /// before, or extend it. `None` if no holder has a quorum: several callers got some nodes each,
+        /// and all of them release these nodes.
         remaining: Option<Duration>,
-        /// What each node said; empty where this process holds the lock itself, so that no node
-        /// was asked.
+        /// The vote of each node. Empty if no node was asked, because this process holds the lock
+        /// itself.
         votes: Votes,
     },
-    /// No quorum of nodes answered in time. Says nothing of who holds the lock.
+    /// No quorum of nodes replied in time. Another caller may or may not hold the lock.
     #[error("no quorum of nodes answered for the lock {key}; {votes}")]
     #[non_exhaustive]
     Unavailable {
-        /// What was to be locked.
+        /// The key of the lock.
         key: LockKey,
-        /// What each node said.
+        /// The vote of each node.
         votes: Votes,
     },
-    /// The votes took so long that nothing of the lease was left after deducting the clock drift: a
-    /// quorum granted the lock too late, or had not answered yet. Grants were given back.
+    /// The lease, less the clock drift, was over before a quorum of nodes had granted the lock: a quorum
+    /// granted it too late, or had not replied yet. Grants were released.
     #[error(
         "the votes for the lock {key} took {elapsed:?}, which leaves nothing of its lease of {expire:?}; {votes}"
     )]
     #[non_exhaustive]
     TimedOut {
-        /// What was to be locked.
+        /// The key of the lock.
         key: LockKey,
-        /// How long the votes took.
+        /// The time that the votes took.
         elapsed: Duration,
-        /// The lease that was asked for.
+        /// The requested lease.
         expire: Duration,
-        /// What each node said.
+        /// The vote of each node.
         votes: Votes,
     },
-    /// A key that is no lock of this [`Dialect`](crate::Dialect) stands at this name on at least one
-    /// node that the quorum depends on: it has no time to live, another type, or lives longer than
-    /// any lease. It would look held for ever.
+    /// The value at the key is not a lock of this [`Dialect`](crate::Dialect), on at least one node that
+    /// the quorum depends on: it has no time to live, has another type, or lives longer than any lease.
+    /// Waiting does not help, because such a value would look like a lock that is held for ever.
     #[error("a key that is no lock of this dialect stands at the name of the lock {key}; {votes}")]
     #[non_exhaustive]
     ForeignKey {
-        /// What was to be locked.
+        /// The key of the lock.
         key: LockKey,
-        /// What each node said.
+        /// The vote of each node.
         votes: Votes,
     },
-    /// The key cannot be used.
+    /// The key is invalid. No node was asked.
     #[error("invalid lock key: {0}")]
     InvalidKey(#[from] KeyError),
-    /// An option is out of its range. No node was asked.
+    /// An option is out of its range, or cannot be combined with another option. No node was asked.
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
-    /// The same [scope](crate::scope()), that is the same request, holds the lock already, and would
-    /// wait for itself. Ask for a [reentrant](crate::LockRequest::reentrant) lock to share it. No
-    /// node was asked.
+    /// The same [scope](crate::scope()), such as the same web request, holds the lock, and would wait
+    /// for itself. A [reentrant](crate::LockRequest::reentrant) request shares the lock instead. No node
+    /// was asked.
     #[error("the lock {key} is held by the same request already")]
     #[non_exhaustive]
     AlreadyHeld {
-        /// What was to be locked.
+        /// The key of the lock.
         key: LockKey,
     },
-    /// So many callers of this process wait for the lock already that one more is refused. No node
-    /// was asked. See [`max_waiters`](crate::LockManagerBuilder::max_waiters).
+    /// The queue for the lock is full: [`max_waiters`](crate::LockManagerBuilder::max_waiters) callers
+    /// of this process wait for the lock. No node was asked.
     #[error("{limit} callers wait for the lock {key} already")]
     #[non_exhaustive]
     TooManyWaiters {
-        /// What was to be locked.
+        /// The key of the lock.
         key: LockKey,
-        /// How many may wait.
+        /// The value of `max_waiters`.
         limit: usize,
     },
     /// [`LockManager::shutdown`](crate::LockManager::shutdown) was called. No node was asked.
@@ -138,7 +138,7 @@ impl LockError {
         Self::Unavailable { key, votes }
     }
 
-    /// What each node said; `None` where none was asked.
+    /// Returns the vote of each node; `None` for errors that occur before any node is asked.
     pub fn votes(&self) -> Option<&Votes> {
         match self {
             Self::Contended { votes, .. }
@@ -153,7 +153,7 @@ impl LockError {
         }
     }
 
-    /// Whether somebody else holds the lock, as against an error of the infrastructure or of the
+    /// Returns whether another holder has the lock. False for errors of the infrastructure and of the
     /// caller.
     pub fn is_contended(&self) -> bool {
         matches!(self, Self::Contended { .. })

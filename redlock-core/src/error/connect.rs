@@ -1,10 +1,10 @@
-//! Errors of making a manager.
+//! The error of creating a manager.
 
 use std::sync::Arc;
 
 use super::{InvalidOption, Votes};
 
-/// Why a [`LockManager`](crate::LockManager) could not be made.
+/// The error of creating a [`LockManager`](crate::LockManager).
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -15,33 +15,33 @@ pub enum ConnectError {
     )]
     #[cfg_attr(not(feature = "redis"), error("no node is configured"))]
     NoNodes,
-    /// A URL cannot be used. The message does not repeat the URL, because it may hold a password.
+    /// A URL is invalid. The message does not repeat the URL, because it may contain a password.
     #[error("the URL of node {position} cannot be used: {reason}")]
     #[non_exhaustive]
     InvalidUrl {
-        /// Which one, counted from 1.
+        /// The position of the URL among the nodes, counted from 1.
         position: usize,
-        /// What is wrong, and what is allowed.
+        /// The mistake in the URL, and the allowed form.
         reason: String,
     },
-    /// Two of the configured nodes are the same server, so that its vote would count twice.
+    /// Two of the configured nodes are the same server, so its vote would count twice.
     #[error("{first} and {second} are the same server; each node must be an independent Redis")]
     #[non_exhaustive]
     SameServer {
-        /// The node that came first.
+        /// The name of the earlier node.
         first: Arc<str>,
-        /// The node that came later.
+        /// The name of the later node.
         second: Arc<str>,
     },
     /// Fewer nodes than a quorum could be connected to.
     #[error("only {connected} of {} nodes could be connected to, {quorum} are needed; {votes}", .votes.len())]
     #[non_exhaustive]
     Unavailable {
-        /// How many could be.
+        /// The number of nodes with a connection.
         connected: usize,
-        /// How many are needed.
+        /// The number of nodes in a quorum.
         quorum: usize,
-        /// What went wrong, node by node; a connected node counts as granted.
+        /// The failure of each node. A connected node has the vote [`Granted`](crate::Vote::Granted).
         votes: Votes,
     },
     /// An option is out of its range.

@@ -1,31 +1,31 @@
-//! Errors of extending and releasing a lock that is held.
+//! The errors of extending and releasing a held lock, and of the work under it.
 
 use super::{InvalidOption, LockError, Votes};
 use crate::key::LockKey;
 
-/// Why [`LockGuard::release`](crate::LockGuard::release) could not confirm that the lock was
-/// released. In no case did it remove somebody else's lock.
+/// The error of [`LockGuard::release`](crate::LockGuard::release): the release was not confirmed. A
+/// release never removes the lock of another holder.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReleaseError {
-    /// The lock was not held any more when the release arrived: its lease had run out, or a quorum
-    /// of nodes had lost it. Somebody else may have held it since.
+    /// The lock was no longer held when the release arrived: its lease had run out, or a quorum of nodes
+    /// had lost it. Another holder may have had the lock since.
     #[error("the lock {key} had already expired when it was released; {votes}")]
     #[non_exhaustive]
     Expired {
-        /// What was locked.
+        /// The key of the lock.
         key: LockKey,
-        /// What each node said.
+        /// The vote of each node.
         votes: Votes,
     },
-    /// No quorum of nodes confirmed the release in time. It goes on in the background; at the
-    /// latest the lock frees itself when its lease runs out.
+    /// No quorum of nodes confirmed the release in time. The release continues in the background. At the
+    /// latest, the lock is free when its lease runs out.
     #[error("no quorum of nodes confirmed the release of the lock {key} yet; {votes}")]
     #[non_exhaustive]
     Unavailable {
-        /// What was locked.
+        /// The key of the lock.
         key: LockKey,
-        /// What each node said.
+        /// The vote of each node.
         votes: Votes,
     },
 }
@@ -41,7 +41,7 @@ impl ReleaseError {
         Self::Unavailable { key, votes }
     }
 
-    /// What each node said.
+    /// Returns the vote of each node.
     pub fn votes(&self) -> &Votes {
         match self {
             Self::Expired { votes, .. } | Self::Unavailable { votes, .. } => votes,
@@ -49,28 +49,28 @@ impl ReleaseError {
     }
 }
 
-/// Why a lease was not extended.
+/// The error of extending a lease.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum ExtendError {
-    /// The lock is lost: its lease has run out, or a quorum of nodes says that somebody else holds
-    /// it or nobody does. The guarded work must stop.
+    /// The lock is lost: its lease has run out, or a quorum of nodes reports that another holder has the
+    /// lock or that it is free. The guarded work must stop.
     #[error("the lock {key} is lost; {votes}")]
     #[non_exhaustive]
     Lost {
-        /// What was locked.
+        /// The key of the lock.
         key: LockKey,
-        /// What each node said; empty where the lease had run out before any was asked.
+        /// The vote of each node. Empty if the lease had run out before any node was asked.
         votes: Votes,
     },
-    /// No quorum of nodes confirmed the extension. The lock is still held for what
-    /// [`LockGuard::remaining`](crate::LockGuard::remaining) says; trying again makes sense.
+    /// No quorum of nodes confirmed the extension. The lock stays valid for the time that
+    /// [`LockGuard::remaining`](crate::LockGuard::remaining) returns, so a retry can succeed.
     #[error("no quorum of nodes confirmed the extension of the lock {key}; {votes}")]
     #[non_exhaustive]
     Unavailable {
-        /// What is locked.
+        /// The key of the lock.
         key: LockKey,
-        /// What each node said.
+        /// The vote of each node.
         votes: Votes,
     },
     /// The new lease is out of range. No node was asked.
@@ -90,10 +90,10 @@ impl ExtendError {
     }
 }
 
-/// The lock was lost while the work that it guards was running, and the work was stopped. It may have been
-/// done in part.
+/// The lock was lost while the guarded work was running, and the work was stopped. A part of the work
+/// may be done.
 ///
-/// No acquisition fails with this. It is the error of code that runs work under a lock, such as
+/// No acquisition returns this error. It is for code that runs work under a lock, such as
 /// `#[redis_lock(on_lost = abort)]` and `OnLost::Abort` of `redlock-axum`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the lock {key} was lost, and the work under it was stopped")]
@@ -102,24 +102,25 @@ pub struct LostError {
 }
 
 impl LostError {
-    /// The work under the lock with this key was stopped.
+    /// Creates the error of work that was stopped because the lock of this key was lost.
     pub fn new(key: LockKey) -> Self {
         Self { key }
     }
 
-    /// What was locked.
+    /// Returns the key of the lock.
     pub fn key(&self) -> &LockKey {
         &self.key
     }
 }
 
-/// Why work under a lock was not done, or not to its end. There is no third way, so the enum is exhaustive.
+/// The error of work under a lock: the work was not begun, or was stopped. These are the only two cases,
+/// so the enum is exhaustive.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RunError {
     /// The lock was not acquired, and the work was not begun.
     #[error(transparent)]
     Acquire(#[from] LockError),
-    /// The lock was lost, and the work was stopped. It may have been done in part.
+    /// The lock was lost, and the work was stopped. A part of the work may be done.
     #[error(transparent)]
     Lost(#[from] LostError),
 }

@@ -1,6 +1,6 @@
-//! The error of an option that cannot be used.
+//! The error of an invalid option.
 
-/// An option that is out of its range, or does not go together with another option.
+/// The error of an option that is out of its range, or cannot be combined with another option.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct InvalidOption {
@@ -9,7 +9,7 @@ pub struct InvalidOption {
 }
 
 impl InvalidOption {
-    /// An option that is out of its range.
+    /// Makes the error of an option that is out of its range.
     pub(crate) fn new(
         option: &'static str,
         value: impl std::fmt::Display,
@@ -18,12 +18,12 @@ impl InvalidOption {
         Self { option, message: format!("{option} is {value}, but must be {allowed}") }
     }
 
-    /// An option that does not go together with another one. The message names both.
+    /// Makes the error of an option that cannot be combined with another one. `message` names both.
     pub(crate) fn conflict(option: &'static str, message: impl Into<String>) -> Self {
         Self { option, message: message.into() }
     }
 
-    /// The option's name.
+    /// Returns the name of the option.
     pub fn option(&self) -> &str {
         self.option
     }

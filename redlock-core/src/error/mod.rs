@@ -1,4 +1,4 @@
-//! Everything that can go wrong, by the stage at which it goes wrong.
+//! The error types, one file per stage.
 
 mod acquire;
 mod connect;

@@ -1,42 +1,42 @@
-//! What the nodes answer.
+//! The votes of the nodes.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What one node said to one question.
+/// The vote of one node on one operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Vote {
-    /// Yes: the lock was set, extended, or released.
+    /// Yes: the node has set, extended, or released the lock.
     Granted,
-    /// No: another holds the lock on this node, for the given time unless it is released or
-    /// extended before; no time where the node did not tell.
+    /// No: another holder has the lock on this node.
     #[non_exhaustive]
     Held {
-        /// What is left of the other's lease on this node.
+        /// The rest of the other holder's lease on this node, unless it releases or extends the lock
+        /// before. `None` if the node did not report it.
         remaining: Option<Duration>,
     },
-    /// No: the lock is not there (any more), so that it can neither be extended nor released.
+    /// No: the lock is not, or no longer, on this node, and can neither be extended nor released.
     Gone,
-    /// No: what stands at the key is no lock of this dialect.
+    /// No: the value at the key is not a lock of this dialect.
     #[non_exhaustive]
     Foreign {
-        /// What was found.
+        /// The kind of the value.
         found: ForeignKind,
     },
-    /// No vote: the node did not answer, or answered with an error.
+    /// No vote: the node did not reply, or replied with an error.
     Failed(NodeError),
 }
 
 impl Vote {
-    /// Creates a [`Held`](Self::Held) vote. `remaining` is the rest of the holder's lease on this node, or
-    /// `None` if the node does not know it.
+    /// Creates a [`Held`](Self::Held) vote. `remaining` is the rest of the holder's lease on this node,
+    /// or `None` if the node does not know it.
     pub const fn held(remaining: Option<Duration>) -> Self {
         Self::Held { remaining }
     }
 
-    /// Creates a [`Foreign`](Self::Foreign) vote, for a key that holds something else than a lock.
+    /// Creates a [`Foreign`](Self::Foreign) vote, for a key whose value is not a lock.
     pub const fn foreign(found: ForeignKind) -> Self {
         Self::Foreign { found }
     }
@@ -57,16 +57,16 @@ impl fmt::Display for Vote {
     }
 }
 
-/// What stands at a lock's key without being a lock.
+/// The kind of a value at a lock's key that is not a lock of the requested dialect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ForeignKind {
-    /// A key without a time to live.
+    /// The key has no time to live.
     NoTimeToLive,
-    /// A key that lives longer than the longest lease.
+    /// The key lives longer than the longest lease.
     LivesTooLong,
-    /// A key of another type than a lock has in the [`Dialect`](crate::Dialect) that was spoken.
-    /// It may be a lock of another one.
+    /// The value has another type than a lock in the requested [`Dialect`](crate::Dialect). It may be a
+    /// lock in another dialect.
     WrongType,
 }
 
@@ -80,89 +80,89 @@ impl fmt::Display for ForeignKind {
     }
 }
 
-/// Why a node gave no vote.
+/// The reason why a node has no vote.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
-    /// It did not answer in time.
+    /// The node did not reply in time.
     #[error("no answer within {0:?}")]
     NoAnswer(Duration),
-    /// There is no connection to it; it is tried again in the background. It was not asked.
+    /// There is no connection to the node, and nothing was sent to it. The manager reconnects in the
+    /// background.
     #[error("not connected: {0}")]
     NotConnected(Arc<str>),
-    /// The connection broke while the answer was awaited. Whether the node did what it was asked
-    /// is unknown.
+    /// The connection broke before the reply arrived. It is unknown whether the node executed the
+    /// operation.
     #[error("the connection broke: {0}")]
     ConnectionBroke(Arc<str>),
-    /// The server answered with an error, in its own words.
+    /// The server replied with this error message.
     #[error("{0}")]
     Server(Arc<str>),
-    /// The server sent a reply that no server of this kind sends. Whether it did what it was asked is
-    /// unknown.
+    /// The server sent an unexpected reply. It is unknown whether the server executed the operation.
     #[error("the server sent a reply that was not understood")]
     NotUnderstood,
-    /// The server does not permit the user what the lock needs.
+    /// The server user lacks a right that the lock needs.
     #[error("not permitted: {0}")]
     NotPermitted(Arc<str>),
-    /// The server was started so short a time ago that it may have forgotten locks which are still
-    /// held. It was not asked. See
-    /// [`restart_guard`](crate::LockManagerBuilder::restart_guard).
+    /// The server was started so recently that it may have forgotten locks that are still held. Nothing
+    /// was sent to it. See [`restart_guard`](crate::LockManagerBuilder::restart_guard).
     #[error("{}, votes {}in {}", restarted(*.ago), if ago.is_some() { "again " } else { "" }, rough(*.votes_in))]
     #[non_exhaustive]
     Restarted {
-        /// How long ago at least; `None` where the server does not tell (`INFO`).
+        /// The least time since the start; `None` if the user has no right to ask for it (`INFO`).
         ago: Option<Duration>,
-        /// When it votes, if it keeps running; where it does not tell its uptime, if the connection
-        /// to it lasts too.
+        /// The time until the server votes, if it keeps running. If its uptime is unknown, the
+        /// connection to it has to last for this time too.
         votes_in: Duration,
     },
-    /// Its wall clock, which it counts leases by, was stepped forward, so that it may have ended leases
-    /// of locks which are still held. It was not asked, or it was found while it was being asked. See
+    /// The wall clock of the server, by which it measures leases, was stepped forward, so that the
+    /// server may have ended leases of locks that are still held. Nothing was sent to it, or the step
+    /// was noticed before its reply arrived. See
     /// [`restart_guard`](crate::LockManagerBuilder::restart_guard).
     #[error("its wall clock was stepped forward by {}, votes again in {}", rough(*.by), rough(*.votes_in))]
     #[non_exhaustive]
     ClockStepped {
-        /// By how much at least.
+        /// The least size of the step.
         by: Duration,
-        /// When it votes again, if it is not stepped again.
+        /// The time until the server votes again, if its clock is not stepped again.
         votes_in: Duration,
     },
-    /// It is the same server as another configured node and therefore has no vote of its own.
+    /// The node is the same server as another configured node, so it has no vote of its own.
     #[error("it is the same server as {0}")]
     SameServer(Arc<str>),
 }
 
 impl NodeError {
-    /// Creates a [`Restarted`](Self::Restarted) error, for a node whose store was started `ago` (`None` if
-    /// the store does not say when) and whose votes count again after `votes_in`.
+    /// Creates a [`Restarted`](Self::Restarted) error, for a node whose store was started `ago` (`None`
+    /// if this is unknown) and which votes after `votes_in`.
     pub const fn restarted(ago: Option<Duration>, votes_in: Duration) -> Self {
         Self::Restarted { ago, votes_in }
     }
 
-    /// Creates a [`ClockStepped`](Self::ClockStepped) error, for a node whose wall clock was stepped forward
-    /// by at least `by` and whose votes count again after `votes_in`.
+    /// Creates a [`ClockStepped`](Self::ClockStepped) error, for a node whose wall clock was stepped
+    /// forward by at least `by` and which votes again after `votes_in`.
     pub const fn clock_stepped(by: Duration, votes_in: Duration) -> Self {
         Self::ClockStepped { by, votes_in }
     }
 }
 
-/// What each node said, in the order of the configuration.
+/// The votes of all nodes, in the order of the configuration.
 ///
 /// Displayed as `10.0.0.1:6379 granted, 10.0.0.2:6379 held by another for 3s`.
 #[derive(Debug, Clone, Default)]
 pub struct Votes(Arc<[(Arc<str>, Option<Vote>)]>);
 
 impl Votes {
-    /// The nodes and their votes. A node that was still being asked when the others had decided
-    /// has none.
+    /// Returns the names of the nodes and their votes. A node whose reply was still pending when the
+    /// other nodes had decided has no vote.
     pub fn iter(&self) -> impl Iterator<Item = (&str, Option<&Vote>)> {
         self.0.iter().map(|(node, vote)| (&**node, vote.as_ref()))
     }
 
     /// Returns the vote of the node with this name, which is host and port for a Redis server.
     ///
-    /// Returns `None` if there is no such node, and if the node was still being asked when the others had
-    /// decided. If several nodes have this name, the first of them counts.
+    /// Returns `None` if there is no such node, or if its reply was still pending when the other nodes
+    /// had decided. If several nodes have this name, returns the vote of the first.
     ///
     /// # Examples
     ///
@@ -177,12 +177,12 @@ impl Votes {
         self.iter().find(|(name, _)| *name == node)?.1
     }
 
-    /// How many nodes there are.
+    /// Returns the number of nodes; zero if no node was asked.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether no node was asked.
+    /// Returns whether no node was asked.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -217,7 +217,8 @@ fn restarted(ago: Option<Duration>) -> String {
     }
 }
 
-/// Whole seconds where there are some, rounded up.
+/// Formats a duration, rounded up, in whole seconds if it is longer than a second, otherwise in
+/// milliseconds.
 fn rough(duration: Duration) -> String {
     let millis = duration.as_nanos().div_ceil(1_000_000);
     if millis > 1000 { format!("{}s", millis.div_ceil(1000)) } else { format!("{millis}ms") }

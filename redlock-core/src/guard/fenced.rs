@@ -1,4 +1,4 @@
-//! A lock that is held, with the number of its holder.
+//! The guard of a held lock whose holder has a number.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,22 +10,14 @@ use crate::error::{ExtendError, LockError, ReleaseError};
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 
-/// A lock that is held, with the number of its holder. It does what a [`LockGuard`] does, and has a
-/// [`fencing_token`](Self::fencing_token).
+/// A held lock whose holder has a number: a [`LockGuard`] with a [`fencing_token`](Self::fencing_token).
 ///
 /// # Examples
 ///
 /// ```
 /// use redlock_core::{FencingToken, LockError, LockManager};
 ///
-/// /// Refuses what comes from an earlier holder than it has seen.
-/// fn write(seen: &mut Option<FencingToken>, token: FencingToken) -> Result<(), &'static str> {
-///     if seen.is_some_and(|seen| token < seen) {
-///         return Err("somebody later has been here");
-///     }
-///     *seen = Some(token);
-///     Ok(())
-/// }
+/// /// Refuses the write of a holder that is earlier than the last one.
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
 /// let locks = LockManager::in_memory();
@@ -33,7 +25,7 @@ use crate::key::LockKey;
 ///
 /// let slow = locks.lock("report").fenced().acquire().await?;
 /// let slow_token = slow.fencing_token();
-/// drop(slow); // or its lease is over, while it still believes in it
+/// drop(slow); // or its lease ran out, and the slow holder has not noticed
 ///
 /// let next = locks.lock("report").fenced().acquire().await?;
 /// assert!(write(&mut seen, next.fencing_token()).is_ok());
@@ -47,37 +39,38 @@ pub struct FencedGuard {
 }
 
 impl FencedGuard {
-    /// Fails with [`LockError::AlreadyHeld`] where the guard shares a lock that has no number.
+    /// Makes a fenced guard. Fails with [`LockError::AlreadyHeld`] if the guard shares a lock that has
+    /// no number.
     pub(crate) fn new(guard: LockGuard) -> Result<Self, LockError> {
         match guard.fencing_token() {
             Some(token) => Ok(Self { guard, token }),
-            // No number was asked for.
+            // The shared lock was acquired by a request that is not fenced.
             None => Err(LockError::AlreadyHeld { key: guard.key().clone() }),
         }
     }
 
-    /// The number of this holder. Fixed when the lock was acquired: extending keeps it, and guards
-    /// that share the lock have the same.
+    /// Returns the number of this holder. It is fixed when the lock is acquired: an extension keeps it,
+    /// and guards that share the lock have the same number.
     pub fn fencing_token(&self) -> FencingToken {
         self.token
     }
 
-    /// What is locked, without the manager's prefix.
+    /// Returns the key of the lock, without the manager's prefix.
     pub fn key(&self) -> &LockKey {
         self.guard.key()
     }
 
-    /// How long the holder may still believe in the lock; see [`LockGuard::remaining`].
+    /// Returns how long the lock stays valid, as [`LockGuard::remaining`] does.
     pub fn remaining(&self) -> Duration {
         self.guard.remaining()
     }
 
-    /// Whether the lock is still held, as far as can be known without asking the nodes.
+    /// Returns whether the lock is still valid, as far as this process knows. Does not ask the nodes.
     pub fn is_valid(&self) -> bool {
         self.guard.is_valid()
     }
 
-    /// The state of the lock, see [`LockState`].
+    /// Returns the state of the lock, see [`LockState`].
     pub fn state(&self) -> LockState {
         self.guard.state()
     }
@@ -91,7 +84,8 @@ impl FencedGuard {
         self.guard.lost()
     }
 
-    /// Makes the lease last at least `expire` from now, as [`LockGuard::extend`] does. The number stays.
+    /// Extends the lease to at least `expire` from now, as [`LockGuard::extend`] does. The number stays
+    /// the same.
     ///
     /// # Errors
     ///
@@ -104,12 +98,12 @@ impl FencedGuard {
         self.guard.extend(expire).await
     }
 
-    /// A view of this lock to hand around.
+    /// Returns a view of this lock, which can be cloned and passed around.
     pub fn handle(&self) -> LockHandle {
         self.guard.handle()
     }
 
-    /// Ends the holding without releasing, as [`LockGuard::keep_until_expiry`] does.
+    /// Ends the guard without releasing the lock, as [`LockGuard::keep_until_expiry`] does.
     pub fn keep_until_expiry(self) {
         self.guard.keep_until_expiry();
     }
@@ -127,7 +121,7 @@ impl FencedGuard {
         self.guard.release().await
     }
 
-    /// The same guard without the number.
+    /// Returns the guard without the number.
     pub fn into_guard(self) -> LockGuard {
         self.guard
     }

@@ -1,4 +1,4 @@
-//! A view of a lock that is held.
+//! A view of a held lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,26 +12,27 @@ use crate::key::LockKey;
 use crate::lease::{Held, State};
 use crate::log_limit::LogLimit;
 
-/// A view of a lock that somebody holds: the same lease as its guard's, without the right to
-/// release it. Cloning is cheap. Outlives the guard, and then says that nothing is held.
+/// A view of a held lock: it shares the lease of the guard, but cannot release the lock.
+///
+/// Cloning is cheap. A handle may outlive the guard, and then reports that the lock is not held.
 #[derive(Clone)]
 pub struct LockHandle {
     pub(super) context: Arc<Context>,
     pub(super) held: Arc<Held>,
 }
 
-/// How a lock stands.
+/// The state of a lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LockState {
-    /// It is held.
+    /// The lock is held and valid.
     Held,
-    /// It is held, but the last extension was not confirmed by a quorum of nodes, or no quorum can
-    /// be reached at the moment. It is lost when its validity ends before that changes.
+    /// The lock is held and valid, but a quorum of nodes did not confirm the last extension, or cannot
+    /// be reached at the moment. Unless an extension succeeds, the lock is lost when its validity ends.
     Suspect,
-    /// It is lost. That never changes again.
+    /// The lock is lost. This state is final.
     Lost,
-    /// Its holder released it.
+    /// The holder released the lock.
     Released,
 }
 
@@ -47,28 +48,28 @@ impl fmt::Display for LockState {
 }
 
 impl LockHandle {
-    /// What is locked, without the manager's prefix.
+    /// Returns the key of the lock, without the manager's prefix.
     pub fn key(&self) -> &LockKey {
         self.held.attempt().key()
     }
 
-    /// How often like events of the manager's locks are logged. No public API.
+    /// Returns the rate limit of the manager's log events. No public API.
     #[doc(hidden)]
     pub fn log_limit(&self) -> &Arc<LogLimit> {
         &self.context.log_limit
     }
 
-    /// How long the holder may still believe in the lock; zero once it may not, or has released it.
+    /// Returns how long the lock stays valid; zero if it is lost or was released.
     pub fn remaining(&self) -> Duration {
         self.held.remaining()
     }
 
-    /// Whether the lock is still held, as far as can be known without asking the nodes.
+    /// Returns whether the lock is still valid, as far as this process knows. Does not ask the nodes.
     pub fn is_valid(&self) -> bool {
         self.held.is_valid()
     }
 
-    /// How the lock stands, see [`LockState`].
+    /// Returns the state of the lock, see [`LockState`].
     pub fn state(&self) -> LockState {
         let Self { context, held } = self;
         match held.state() {
@@ -93,11 +94,13 @@ impl LockHandle {
         Lost::new(Arc::clone(&self.held))
     }
 
-    /// Makes the lease last at least `expire` from now, as [`LockGuard::extend`](crate::LockGuard::extend) does.
+    /// Extends the lease to at least `expire` from now, as
+    /// [`LockGuard::extend`](crate::LockGuard::extend) does.
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::extend`](crate::LockGuard::extend); [`ExtendError::Lost`] also where the holder has released the lock.
+    /// As [`LockGuard::extend`](crate::LockGuard::extend). [`ExtendError::Lost`] also if the holder has
+    /// released the lock.
     ///
     /// # Cancel safety
     ///

@@ -1,4 +1,4 @@
-//! A lock that is held.
+//! The guard of a held lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,22 +13,22 @@ use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
 use crate::lease::{Held, Renewal};
 
-/// A lock that is held.
+/// A held lock. Dropping the guard releases the lock.
 ///
-/// The holder may believe in it as long as [`is_valid`](Self::is_valid) says so: the lease on the
-/// servers minus the time that the acquisition took and a margin for clock drift. The guard does
-/// not stop work that goes on for longer; look at [`remaining`](Self::remaining) before a step that
-/// matters, or race the work with [`lost`](Self::lost).
+/// The holder may rely on the lock as long as [`is_valid`](Self::is_valid) returns true. The validity is
+/// the lease on the servers minus the duration of the acquisition and a margin for clock drift. The
+/// guard does not stop work that runs for longer: check [`remaining`](Self::remaining) before a critical
+/// step, or race the work with [`lost`](Self::lost).
 ///
-/// Dropping the guard releases the lock in the background; [`release`](Self::release) also waits
-/// for it and says how it went. A guard may be dropped in a runtime that ends right after, as long as
-/// another [runtime](crate::LockManager#runtimes) uses the manager. Before the last one ends, await
-/// [`LockManager::shutdown`](crate::LockManager::shutdown): a guard that is dropped while it ends cannot
-/// release.
+/// Dropping the guard releases the lock in the background. [`release`](Self::release) also waits for the
+/// release and returns its result. A guard may be dropped in a runtime that ends right afterwards, as
+/// long as another [runtime](crate::LockManager#runtimes) uses the manager. Before the last runtime
+/// ends, await [`LockManager::shutdown`](crate::LockManager::shutdown): a guard that is dropped while
+/// the last runtime ends cannot release its lock.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct LockGuard {
     handle: LockHandle,
-    /// Whether `release` has taken over from `drop`.
+    /// Whether the guard has ended its holding, so that `drop` has nothing to do.
     released: bool,
 }
 
@@ -38,66 +38,68 @@ impl LockGuard {
         Self { handle: LockHandle { context, held }, released: false }
     }
 
-    /// One more guard of a lock that the same scope holds.
+    /// Returns one more guard of a lock that the same scope holds; `None` if its last guard has ended.
     pub(crate) fn share(context: &Arc<Context>, held: Arc<Held>) -> Option<Self> {
         let handle = LockHandle { context: Arc::clone(context), held };
         handle.held.share().then_some(Self { handle, released: false })
     }
 
-    /// What is locked, without the manager's prefix.
+    /// Returns the key of the lock, without the manager's prefix.
     pub fn key(&self) -> &LockKey {
         self.handle.key()
     }
 
-    /// How long the holder may still believe in the lock; zero once it may not.
+    /// Returns how long the lock stays valid; zero if it is no longer valid.
     ///
-    /// Counted from before the first command was sent and compared with the clock at each call, on
-    /// the earlier of the monotonic clock and the clock that goes on while the machine sleeps.
+    /// The validity counts from before the first command was sent. Each call compares it with the clock:
+    /// the earlier of the monotonic clock and the boot-time clock, which goes on while the machine
+    /// sleeps.
     pub fn remaining(&self) -> Duration {
         self.handle.remaining()
     }
 
-    /// Whether the lock is still held, as far as can be known without asking the nodes.
+    /// Returns whether the lock is still valid, as far as this process knows. Does not ask the nodes.
     pub fn is_valid(&self) -> bool {
         self.handle.is_valid()
     }
 
-    /// How the lock stands, see [`LockState`].
+    /// Returns the state of the lock, see [`LockState`].
     pub fn state(&self) -> LockState {
         self.handle.state()
     }
 
-    /// Resolves when the lock is lost: its lease ran out, could not be renewed in time, or a quorum
-    /// of nodes does not have it any more. Never resolves if the lock is released before.
+    /// Resolves when the lock is lost: its lease ran out, could not be renewed in time, or a quorum of
+    /// nodes no longer has the lock. Never resolves if the lock is released first.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe; any number of these futures may wait, and each call sees a loss that has
-    /// happened before it.
+    /// Cancel safe. Any number of these futures may wait at once. A future that is created after the
+    /// loss resolves at once.
     pub fn lost(&self) -> Lost {
         self.handle.lost()
     }
 
-    /// Makes the lease last at least `expire` from now. Never shortens it.
+    /// Extends the lease to at least `expire` from now, from 10 ms to 7 days. Never shortens the lease.
     ///
     /// # Errors
     ///
-    /// [`ExtendError::Lost`] if the lock is lost, [`ExtendError::Unavailable`] if no quorum of nodes
-    /// confirmed it in time (the lock is then held for what [`remaining`](Self::remaining) says),
-    /// [`ExtendError::InvalidOption`] for a lease out of range.
+    /// * [`ExtendError::Lost`] if the lock is lost.
+    /// * [`ExtendError::Unavailable`] if no quorum of nodes confirmed the extension in time. The lock
+    ///   then stays valid for the time that [`remaining`](Self::remaining) returns.
+    /// * [`ExtendError::InvalidOption`] if `expire` is out of range.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the lease as it was for this guard; on the servers it may last
-    /// longer.
+    /// If the future is dropped, the guard keeps its old lease. On the servers the lease may be longer.
     pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
         self.handle.extend(expire).await
     }
 
-    /// Ends the holding without releasing: the lock stays on the nodes until its lease runs out, and
-    /// nobody acquires it before. For work that is to be done once per period, and where a release
-    /// would come too early. Renewal ends. Where other guards of the same [scope](crate::scope())
-    /// share the lock, all that begins when the last of them goes.
+    /// Ends the guard without releasing the lock: the lock stays on the nodes until its lease runs out,
+    /// so that no other caller acquires it before. For work that runs at most once per period.
+    ///
+    /// Ends the renewal too. If other guards of the same [scope](crate::scope()) share the lock, this
+    /// takes effect when the last of them is dropped or released.
     pub fn keep_until_expiry(self) {
         self.handle.held.attempt().stay_until_expiry();
         drop(self);
@@ -107,36 +109,43 @@ impl LockGuard {
         &self.handle.held
     }
 
-    /// The holder's number, if it asked for one.
+    /// Returns the holder's number, if its request was fenced.
     pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
         self.handle.held.token()
     }
 
-    /// A view of this lock to hand around.
+    /// Returns a view of this lock, which can be cloned and passed around.
     pub fn handle(&self) -> LockHandle {
         self.handle.clone()
     }
 
-    /// Releases the lock and waits until a quorum of nodes has confirmed it, or so many nodes are silent
-    /// for the manager's [`node_timeout`](crate::LockManagerBuilder::node_timeout) that none can; the rest
-    /// goes on in the background. Never removes a lock that somebody else holds by now.
+    /// Releases the lock and waits until a quorum of nodes has confirmed the release, or until so many
+    /// nodes have been silent for the manager's
+    /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) that no quorum can confirm it. The
+    /// release on the remaining nodes continues in the background. Never removes the lock of another
+    /// holder.
     ///
     /// # Errors
     ///
-    /// [`ReleaseError::Expired`] if the lock was not held any more: somebody else may have worked at
-    /// the same time. [`ReleaseError::Unavailable`] if no quorum confirmed it in time. None if the lock is
-    /// to [stay until its lease runs out](crate::LockRequest::keep): the nodes are not asked.
+    /// * [`ReleaseError::Expired`] if the lock was no longer held: another holder may have worked at the
+    ///   same time.
+    /// * [`ReleaseError::Unavailable`] if no quorum of nodes confirmed the release in time.
+    ///
+    /// A lock that [stays until its lease runs out](crate::LockRequest::keep) returns no error: nothing
+    /// is sent to the nodes.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future releases in the background, as dropping the guard does.
+    /// If the future is dropped, the release continues in the background, as if the guard were dropped.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let LockHandle { context, held } = self.handle.clone();
         let _under_way = context.cleanup_tasks.under_way();
-        // Until here, dropping this future drops the guard.
+        // If this future is dropped while it waits here, it drops the guard, which releases the lock in
+        // the background.
         let moves = context.settle().await;
-        // The ballot takes over from the first poll on; this future has been polled.
-        // Another guard of the same scope may share the lock.
+        // `end` disarms `drop`. From its first poll on, the ballot's release completes in the background
+        // if it is dropped, and nothing is awaited between `end` and this first poll. `end` returns
+        // false while another guard of the same scope shares the lock.
         if !self.end() {
             return Ok(());
         }
@@ -147,7 +156,8 @@ impl LockGuard {
             context.settle().await;
             release = context.ballot.release(Arc::clone(held.attempt()), runs_out).await;
             if matches!(release, Release::Expired(_)) && !held.lease_remaining().is_zero() {
-                // The first release goes on in the background, and was faster.
+                // The first release continued in the background and removed the lock before the second
+                // one.
                 release = Release::Released { listeners: 0 };
             }
         }
@@ -168,8 +178,8 @@ impl LockGuard {
         }
     }
 
-    /// Ends the holding in this process, and returns whether the nodes are to be told: not while
-    /// another guard shares it.
+    /// Ends the holding in this process. Returns whether the lock has to be released on the nodes: false
+    /// while another guard shares it.
     fn end(&mut self) -> bool {
         let LockHandle { context, held } = &self.handle;
         self.released = true;

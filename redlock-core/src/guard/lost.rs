@@ -1,4 +1,4 @@
-//! The future of a loss.
+//! The future that `LockGuard::lost` returns.
 
 use std::fmt;
 use std::pin::Pin;
@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use crate::lease::Held;
 
-/// Resolves when a lock is lost; see [`LockGuard::lost`](crate::LockGuard::lost).
+/// A future that resolves when a lock is lost. Returned by [`LockGuard::lost`](crate::LockGuard::lost).
 ///
 /// # Cancel safety
 ///
@@ -22,7 +22,7 @@ impl Lost {
         Self { future: Box::pin(held.lost()) }
     }
 
-    /// Resolves at once, for a lock that was never held. No public API.
+    /// Returns a future that resolves at once, for a lock that was never held. No public API.
     #[doc(hidden)]
     pub fn ready() -> Self {
         Self { future: Box::pin(std::future::ready(())) }

@@ -1,4 +1,4 @@
-//! What holding a lock means.
+//! The guards of held locks, and the views of them.
 
 mod fenced;
 #[cfg(test)]

@@ -1,12 +1,12 @@
-//! The types that a key can be given as.
+//! The types that can be converted into a key.
 
 use super::{KeyError, LockKey};
 
-/// A lock key, or a value that a key is made from by [`LockKey::new`]: the argument of
+/// A lock key, or a text that [`LockKey::new`] converts into a key. The argument of
 /// [`LockManager::lock`](crate::LockManager::lock).
 ///
-/// A `Result<LockKey, KeyError>` is accepted too, so that `locks.lock(template.render(values))` needs no `?`:
-/// the acquisition reports the error, as it does for a text that is no key.
+/// A `Result<LockKey, KeyError>` is accepted too, so that `locks.lock(template.render(values))` needs no
+/// `?`: the acquisition reports the error, as it does for an invalid text.
 ///
 /// This trait is sealed.
 pub trait IntoLockKey: Sealed {}
@@ -16,7 +16,7 @@ impl<T: Sealed> IntoLockKey for T {}
 mod sealed {
     use super::{KeyError, LockKey};
 
-    /// Makes the key.
+    /// Converts the value into a key.
     pub trait Sealed {
         fn into_lock_key(self) -> Result<LockKey, KeyError>;
     }

@@ -1,4 +1,4 @@
-//! What is locked: [`LockKey`], the escaping of values ([`KeyPart`]) and templates ([`KeyTemplate`]).
+//! Lock keys ([`LockKey`]), the escaping of values ([`KeyPart`]), and key templates ([`KeyTemplate`]).
 
 mod into_lock_key;
 mod part;
@@ -17,19 +17,19 @@ pub use into_lock_key::IntoLockKey;
 pub use part::KeyPart;
 pub use template::{KeyTemplate, TemplateError};
 
-/// The longest key that is sent as it is, in bytes. A longer one is shortened, see [`LockKey::new`].
+/// The length of the longest key that is not shortened, in bytes. See [`LockKey::new`].
 const MAX_LEN: usize = 200;
-/// How much of a shortened key stays readable, in bytes.
+/// The length of the readable part of a shortened key, in bytes.
 const HEAD_LEN: usize = 128;
-/// Stands between a shortened key's head and its digest. In an escaped value every `%` is followed by
-/// digits, so that no values make a key of the form of a shortened one, and with it the key of others
-/// (invariant 10); a `#` alone may separate two values of a template.
+/// Separates the readable part of a shortened key from its digest. In an escaped value every `%` is
+/// followed by hexadecimal digits, so no values can build the shortened key of other values (different
+/// values, different keys). A `#` alone would not do, because a template may separate two values by it.
 const BEFORE_DIGEST: &str = "%#";
 
-/// The name of what is locked.
+/// A lock key: the name of the locked resource.
 ///
-/// One resource has one key; different resources have different keys. Build keys from typed values,
-/// with [`KeyPart`] around every value that comes from outside, or let a [`KeyTemplate`] do it.
+/// One resource must have one key, and different resources different keys. Build keys from typed values:
+/// wrap every value from outside in a [`KeyPart`], or use a [`KeyTemplate`], which escapes its values.
 ///
 /// Cloning is cheap.
 ///
@@ -47,17 +47,19 @@ const BEFORE_DIGEST: &str = "%#";
 pub struct LockKey(Arc<str>);
 
 impl LockKey {
-    /// Makes a key.
+    /// Creates a key.
     ///
-    /// A key of more than 200 bytes is shortened to its first 128 bytes (fewer where that would cut
-    /// a character), `%#` and the SHA-256 of the whole in hexadecimal: still one key for one name,
-    /// and never a megabyte on the wire because a client sent one. No [`KeyPart`] makes a `%#`.
+    /// A key of more than 200 bytes is shortened to its first 128 bytes (fewer if that would split a
+    /// character), `%#`, and the SHA-256 of the whole key in hexadecimal. Different keys stay different,
+    /// and the key on the wire stays short, however long a value from a client is. A [`KeyPart`] never
+    /// contains `%#`.
     ///
     /// # Errors
     ///
-    /// [`KeyError::Empty`] for an empty key, [`KeyError::EmptyPart`] where a [`KeyPart`] had no
-    /// value, [`KeyError::ControlCharacter`] for a key that contains one (a [`KeyPart`] encodes
-    /// them).
+    /// * [`KeyError::Empty`] for an empty key.
+    /// * [`KeyError::EmptyPart`] if the value of a [`KeyPart`] was empty.
+    /// * [`KeyError::ControlCharacter`] if the key contains a control character. A [`KeyPart`] encodes
+    ///   control characters.
     pub fn new(key: impl AsRef<str>) -> Result<Self, KeyError> {
         let key = key.as_ref();
         if key.is_empty() {
@@ -73,7 +75,7 @@ impl LockKey {
         if key.len() <= MAX_LEN { Ok(Self(key.into())) } else { Ok(Self(shortened(key).into())) }
     }
 
-    /// The key as it is sent, without the manager's prefix.
+    /// Returns the key as it is sent to the nodes, without the manager's prefix.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -85,7 +87,7 @@ impl AsRef<str> for LockKey {
     }
 }
 
-/// Equal, ordered and hashed as the text of the key.
+/// `LockKey` is compared, ordered and hashed like its text.
 impl Borrow<str> for LockKey {
     fn borrow(&self) -> &str {
         &self.0
@@ -134,43 +136,43 @@ impl fmt::Debug for LockKey {
     }
 }
 
-/// Why a key cannot be made.
+/// The error of creating a key.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
     /// The whole key is empty.
     #[error("the lock key is empty")]
     Empty,
-    /// A value that the key is built from is empty, so that two resources could share the key.
+    /// The value of a part of the key is empty. Two resources could share such a key.
     #[error("{} of the lock key is empty", part_name(.name.as_deref()))]
     #[non_exhaustive]
     EmptyPart {
-        /// The placeholder's name, where it is known.
+        /// The name of the placeholder, if it is known.
         name: Option<String>,
     },
     /// The key contains a control character. Wrap values in [`KeyPart`].
     #[error("the lock key contains a control character at byte {index}")]
     #[non_exhaustive]
     ControlCharacter {
-        /// Where it stands, in bytes.
+        /// The position of the control character, in bytes.
         index: usize,
     },
-    /// A template names a placeholder that has no value here.
+    /// A placeholder of a template has no value.
     #[error("the placeholder {{{name}}} of the lock key has no value here, there is {}", list(.available))]
     #[non_exhaustive]
     UnknownPlaceholder {
-        /// The placeholder's name.
+        /// The name of the placeholder.
         name: String,
-        /// The names that have values.
+        /// The names of the given values.
         available: Vec<String>,
     },
-    /// A value is not of the type that its placeholder asks for.
+    /// A value does not have the type of its placeholder.
     #[error("the part {{{name}}} of the lock key is not {expected}")]
     #[non_exhaustive]
     WrongType {
-        /// The placeholder's name.
+        /// The name of the placeholder.
         name: String,
-        /// What the placeholder takes, in words.
+        /// A description of the values that the placeholder accepts.
         expected: &'static str,
     },
 }

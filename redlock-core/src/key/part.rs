@@ -1,32 +1,35 @@
-//! The escaping of values that go into a key.
+//! The escaping of values in keys.
 
 use std::fmt::{self, Display, Write};
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 
-/// Everything but the unreserved characters of RFC 3986, section 2.3. In particular `:`, `/`, `{`,
-/// `}`, `#`, `%` and control characters are encoded, so that a value can neither end its part of
-/// the key nor open a hash tag.
+/// All characters except the unreserved ones of RFC 3986, section 2.3. In particular `:`, `/`, `{`, `}`,
+/// `#`, `%` and control characters are encoded, so that a value can neither end its part of the key nor
+/// open a hash tag.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// Stands for a value that was empty: the control characters "start of text" and "end of text". It
-/// cannot come from a value, because control characters are encoded; `LockKey::new` turns it into an
-/// error, which a `Display` implementation cannot raise. No single control character is the mark, so
-/// that one in the text around the values is reported as what it is.
+/// Marks an empty value: the control characters "start of text" and "end of text".
+///
+/// No value can produce the mark, because control characters are encoded. `LockKey::new` turns the mark
+/// into an error, because a `Display` implementation cannot return one. The mark has two characters, so
+/// that a single control character in the text around the values is reported as a control character.
 pub(super) const EMPTY_MARK: &str = "\u{2}\u{3}";
 
-/// Whether no escaped value contains this character, so that it shows where one ends.
+/// Returns whether no escaped value contains this character, so that it separates two values.
 pub(super) fn is_separator(character: char) -> bool {
     !(character.is_ascii_alphanumeric() || matches!(character, '-' | '.' | '_' | '~' | '%'))
 }
 
-/// A value inside a key, percent-encoded, so that different values give different keys.
+/// A value inside a key. Its `Display` percent-encodes the value, so that different values give
+/// different keys.
 ///
-/// All but ASCII letters, digits, `-`, `.`, `_` and `~` is encoded (RFC 3986, section 2.3), as
-/// UTF-8. An empty value makes [`LockKey::new`](super::LockKey::new) fail with
+/// All characters except ASCII letters, digits, `-`, `.`, `_` and `~` are encoded as UTF-8 (RFC 3986,
+/// section 2.3). An empty value makes [`LockKey::new`](super::LockKey::new) fail with
 /// [`KeyError::EmptyPart`](super::KeyError::EmptyPart).
 ///
-/// Put a character between two values that none of them contains, such as `:`; `-` is none.
+/// Separate two values by a character that no encoded value contains, such as `:`. A `-` does not
+/// separate values.
 ///
 /// # Examples
 ///

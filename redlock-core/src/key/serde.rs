@@ -1,4 +1,4 @@
-//! Keys in configurations and messages: as their text.
+//! Serializes a key as its text, for configurations and messages.
 
 use serde::de::Error;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};

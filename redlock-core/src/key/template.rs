@@ -5,20 +5,21 @@ use std::str::FromStr;
 
 use super::{KeyError, KeyPart, LockKey, part};
 
-/// A key with placeholders, `order:{id}`, that values are put into.
+/// A template of a key, with placeholders for values: `order:{id}`.
 ///
-/// | placeholder | takes | writes |
+/// | placeholder | accepts | writes |
 /// |---|---|---|
-/// | `{name}` | any text but the empty one | as it is, percent-encoded |
-/// | `{name:u64}` | a whole number from 0 | in decimal, without sign and leading zeros |
-/// | `{name:i64}` | a whole number | in decimal, without plus sign and leading zeros |
-/// | `{name:uuid}` | a UUID, with or without hyphens, in any case | in lower case with hyphens (RFC 9562) |
-/// | `{name:lower}` | any text but the empty one | in lower case, percent-encoded |
+/// | `{name}` | any text that is not empty | the text, percent-encoded |
+/// | `{name:u64}` | a whole number from 0 | the number in decimal, without sign and leading zeros |
+/// | `{name:i64}` | a whole number | the number in decimal, without plus sign and leading zeros |
+/// | `{name:uuid}` | a UUID, with or without hyphens, in any case | the UUID in lower case with hyphens (RFC 9562) |
+/// | `{name:lower}` | any text that is not empty | the text in lower case, percent-encoded |
 ///
-/// Between two placeholders stands at least one character that no value contains, such as `:`.
+/// Two placeholders must be separated by at least one character that no encoded value contains, such as
+/// `:`.
 ///
-/// Prefer the typed ones for values that a client writes: `42`, `042` and `+42` are one number but
-/// three texts, and a resource with three keys is not locked. `{{` and `}}` stand for braces.
+/// Prefer typed placeholders for values that a client writes: `42`, `042` and `+42` are one number but
+/// three texts, and a resource with three keys is not locked. `{{` and `}}` are literal braces.
 ///
 /// # Examples
 ///
@@ -52,23 +53,24 @@ enum Kind {
 }
 
 impl KeyTemplate {
-    /// Reads a template.
+    /// Parses a template.
     ///
     /// # Errors
     ///
-    /// A [`TemplateError`] that says what is wrong, where, and what is allowed.
+    /// Returns a [`TemplateError`] that names the mistake, its position, and the allowed form.
     pub fn new(template: &str) -> Result<Self, TemplateError> {
         let segments = parse(template)?;
         check_separated(&segments)?;
         Ok(Self { source: template.to_owned(), segments })
     }
 
-    /// The template as it was written.
+    /// Returns the text of the template.
     pub fn as_str(&self) -> &str {
         &self.source
     }
 
-    /// The placeholders' names, in order; one that stands twice is named twice.
+    /// Returns the names of the placeholders, in order. A placeholder that occurs twice is returned
+    /// twice.
     pub fn placeholders(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::Literal(_) => None,
@@ -76,13 +78,14 @@ impl KeyTemplate {
         })
     }
 
-    /// Puts values into the placeholders: pairs of a name and a value. Of two values with one name the first
-    /// counts. Values that the template does not name are left out.
+    /// Renders the key with these values, pairs of a name and a value. If two pairs have the same name,
+    /// the first is used. Pairs whose name is not in the template are ignored.
     ///
     /// # Errors
     ///
-    /// [`KeyError::UnknownPlaceholder`] for a placeholder without a value, [`KeyError::EmptyPart`] for an empty
-    /// value, [`KeyError::WrongType`] for one that does not fit the placeholder's type.
+    /// * [`KeyError::UnknownPlaceholder`] if a placeholder has no value.
+    /// * [`KeyError::EmptyPart`] if a value is empty.
+    /// * [`KeyError::WrongType`] if a value does not have the type of its placeholder.
     #[expect(clippy::needless_pass_by_value, reason = "as functions take iterators")]
     pub fn render<'v, V>(&self, values: V) -> Result<LockKey, KeyError>
     where
@@ -152,7 +155,7 @@ impl Kind {
         }
     }
 
-    /// Writes the value in its one canonical form; `None` if it is not of this type.
+    /// Writes the canonical form of the value. Returns `None` if the value does not have this type.
     fn write(self, value: &str, key: &mut String) -> Option<()> {
         match self {
             Self::Text => write!(key, "{}", KeyPart(value)).ok(),
@@ -189,62 +192,63 @@ fn write_uuid(value: &str, key: &mut String) -> Option<()> {
     Some(())
 }
 
-/// Why a template cannot be read.
+/// The error of parsing a template.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TemplateError {
-    /// There is nothing in it.
+    /// The template is empty.
     #[error("the key template is empty")]
     Empty,
-    /// A `{` without its `}`.
+    /// A `{` has no `}`.
     #[error("the {{ at byte {index} of the key template is never closed; write {{{{ for a brace")]
     #[non_exhaustive]
     Unclosed {
-        /// Where it stands, in bytes.
+        /// The position of the `{`, in bytes.
         index: usize,
     },
-    /// A `}` without its `{`.
+    /// A `}` has no `{`.
     #[error("the }} at byte {index} of the key template was never opened; write }}}} for a brace")]
     #[non_exhaustive]
     Unopened {
-        /// Where it stands, in bytes.
+        /// The position of the `}`, in bytes.
         index: usize,
     },
-    /// A placeholder whose name is empty or not made of letters, digits and `_`.
+    /// The name of a placeholder is empty, starts with a digit, or contains other characters than
+    /// letters, digits and `_`.
     #[error(
         "`{name}` is not a placeholder's name; a name is made of letters, digits and _ and does not start with a digit"
     )]
     #[non_exhaustive]
     BadName {
-        /// The name as written.
+        /// The name in the template.
         name: String,
     },
-    /// A type that does not exist.
+    /// A placeholder has an unknown type.
     #[error("`{kind}` is not a type for the placeholder {{{name}}}; there are {}", Kind::NAMES)]
     #[non_exhaustive]
     UnknownType {
-        /// The placeholder's name.
+        /// The name of the placeholder.
         name: String,
-        /// The type as written.
+        /// The type in the template.
         kind: String,
     },
-    /// Two placeholders whose border the key does not show: `ab` + `c` and `a` + `bc` would be one
-    /// key.
+    /// Two placeholders are not separated, so that different values could give one key: `ab` + `c` and
+    /// `a` + `bc`.
     #[error(
         "nothing separates {{{first}}} from {{{second}}} in the key template; put a character between them that no value contains, such as `:`, `/` or `#`, but no letter, digit, -, ., _, ~ or %"
     )]
     #[non_exhaustive]
     NotSeparated {
-        /// The placeholder before.
+        /// The name of the first of the two placeholders.
         first: String,
-        /// The placeholder after.
+        /// The name of the second of the two placeholders.
         second: String,
     },
-    /// A control character outside of the placeholders.
+    /// The template contains a control character outside of the placeholders.
     #[error("the key template contains a control character at byte {index}")]
     #[non_exhaustive]
     ControlCharacter {
-        /// Where it stands, in bytes.
+        /// The position of the control character, in bytes.
         index: usize,
     },
 }
@@ -287,7 +291,8 @@ fn parse(template: &str) -> Result<Vec<Segment>, TemplateError> {
     Ok(segments)
 }
 
-/// Checks that values cannot move the border between two placeholders (invariant 10).
+/// Checks that a separator is between any two placeholders, so that values cannot move the border
+/// between them (different values, different keys).
 fn check_separated(segments: &[Segment]) -> Result<(), TemplateError> {
     let mut before = None;
     for segment in segments {

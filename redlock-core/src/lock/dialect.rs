@@ -1,25 +1,26 @@
-//! The ways to write a lock down on a server.
+//! The dialects: how a lock is written on a server.
 
-/// How a lock is written down on the servers: whose locks it excludes and is excluded by.
+/// The dialect of a lock: how it is written on the servers. Locks in the same dialect exclude each
+/// other, also between this crate and libraries of other languages.
 ///
-/// Set for a manager by [`LockManagerBuilder::dialect`](crate::LockManagerBuilder::dialect), for one
-/// request by [`LockRequest::dialect`](crate::LockRequest::dialect). All who lock a key have to speak
-/// one dialect: a lock of another stands at the key as something foreign, which is told by
-/// [`LockError::ForeignKey`](crate::LockError::ForeignKey) instead of being waited for. Nobody gets
-/// the lock as long as it is there, so that a mistake of this kind does not let two in.
+/// Set for a manager by [`LockManagerBuilder::dialect`](crate::LockManagerBuilder::dialect), and for one
+/// request by [`LockRequest::dialect`](crate::LockRequest::dialect). Defaults to [`Plain`](Self::Plain).
+/// All clients that lock a key must use the same dialect. A lock in another dialect is reported as
+/// [`LockError::ForeignKey`](crate::LockError::ForeignKey), not waited for. While it is at the key, no
+/// other client gets the lock, so that a mismatch never leads to two holders.
 ///
 /// | | plain | Redisson |
 /// |---|---|---|
 /// | shared with | Jedis, spring-data-redis, redis-py, redsync, node-redlock, RedLock.net and others | `RLock` of Redisson |
-/// | key | a string, the token | a hash, from the owner to how often it holds |
-/// | released on the channel | of the key's name | `redisson_lock__channel:{name}` |
+/// | value at the key | a string: the token | a hash: from the owner to its hold count |
+/// | channel of releases | the name of the key | `redisson_lock__channel:{name}` |
 /// | acquired by | `SET` | a script |
-/// | commands to be permitted beside `evalsha`, `script\|load`, `pexpire`, `pttl`, `del`, `publish`, `subscribe`, `unsubscribe`, `info` | `set`, `get` | `exists`, `hexists`, `hset` |
-/// | and for [fenced](crate::LockRequest::fenced) locks | `time` | `time`, `get`, `set` |
+/// | required rights, besides `evalsha`, `script\|load`, `pexpire`, `pttl`, `del`, `publish`, `subscribe`, `unsubscribe`, `info` | `set`, `get` | `exists`, `hexists`, `hset` |
+/// | required rights for [fenced](crate::LockRequest::fenced) locks | `time` | `time`, `get`, `set` |
 ///
 /// # Examples
 ///
-/// A lock that a Java service takes by `redisson.getLock("order:42")`:
+/// A lock that a Java service acquires by `redisson.getLock("order:42")`:
 ///
 /// ```
 /// use redlock_core::{Dialect, LockManager};
@@ -37,13 +38,13 @@ pub enum Dialect {
     /// `SET key token NX PX milliseconds`, as the Redis documentation describes it.
     #[default]
     Plain,
-    /// That of Redisson's `RLock`, for services in Rust and in Java that share a lock: each is
-    /// refused, and woken up, by the other.
+    /// The `RLock` of Redisson, for services in Rust and in Java that share a lock: each is refused
+    /// while the other holds the lock, and notified when the other releases it.
     ///
-    /// Every acquisition is an owner of its own, so that nothing is counted twice;
-    /// [reentrant](crate::LockRequest::reentrant) guards share theirs. Redisson's other locks (fair,
-    /// read and write, multi, spin) are not spoken; on one server a fair or read-write lock that is
-    /// held is respected. With several nodes, `RedissonRedLock` is the counterpart; it has no part
-    /// in what the [validity](crate::LockGuard::remaining) of our guards promises.
+    /// Every acquisition is an owner of its own, so its hold count is always 1;
+    /// [reentrant](crate::LockRequest::reentrant) guards share one owner. The other locks of Redisson
+    /// (fair, read and write, multi, spin) are not supported, but on one server a held fair or
+    /// read-write lock refuses this lock. With several nodes, `RedissonRedLock` is the counterpart. The
+    /// [validity](crate::LockGuard::remaining) of this crate's guards does not extend to it.
     Redisson,
 }

@@ -1,4 +1,4 @@
-//! The lock as the nodes see it: its names, its mode, its dialect, and the token of an attempt.
+//! The lock as the nodes see it: its names, its mode and its dialect, and the token of an attempt.
 
 mod dialect;
 mod mode;

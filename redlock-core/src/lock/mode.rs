@@ -1,16 +1,16 @@
-//! Who may hold a lock at the same time.
+//! The modes of a lock.
 
-/// Who may hold a lock at the same time.
+/// The mode of a lock: how many holders it may have at the same time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// One holder at a time.
+    /// At most one holder at a time.
     #[default]
     Exclusive,
 }
 
 impl Mode {
-    /// Whether two locks with equal keys may be held at the same time in these modes.
+    /// Returns whether two locks with equal keys may be held at the same time in these modes.
     pub(crate) fn compatible(self, other: Self) -> bool {
         match (self, other) {
             (Self::Exclusive, Self::Exclusive) => false,

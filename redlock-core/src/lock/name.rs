@@ -7,7 +7,7 @@ use crate::key::LockKey;
 
 /// The name of a lock on the nodes: the manager's prefix and the key.
 ///
-/// Cloning is cheap. Two names are equal if their texts are, wherever the prefix ends.
+/// Cloning is cheap. Two names are equal if their texts are equal, even if their prefixes differ.
 #[derive(Clone)]
 pub struct LockName {
     text: Arc<str>,
@@ -21,17 +21,17 @@ impl LockName {
         Self { text, prefix: prefix.len() }
     }
 
-    /// The whole name.
+    /// Returns the whole name.
     pub fn as_str(&self) -> &str {
         &self.text
     }
 
-    /// The manager's prefix, with which the name begins.
+    /// Returns the manager's prefix, with which the name begins.
     pub fn prefix(&self) -> &str {
         &self.text[..self.prefix]
     }
 
-    /// The whole name, for those who keep it.
+    /// Returns the whole name, for a caller that stores it: cloning the `Arc` does not copy the text.
     pub fn shared(&self) -> &Arc<str> {
         &self.text
     }

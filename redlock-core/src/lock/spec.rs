@@ -1,13 +1,12 @@
-//! Which lock is meant.
+//! The specification of a lock.
 
 use super::{Dialect, LockName, Mode};
 
-/// Which lock is meant: the keys that it occupies on the nodes, who may hold it at the same time, and how
-/// it is written down there.
+/// The specification of a lock: its keys on the nodes, its mode, and its dialect.
 ///
-/// Two specs with equal keys conflict, whatever their modes are. Locks of two dialects with equal keys
-/// cannot be held at once either, but each is foreign to the other: neither waits for the other, and
-/// their releases are published on different channels.
+/// Two specs with equal keys conflict, whatever their modes are. Locks in two dialects with equal keys
+/// cannot be held at the same time either, but each is foreign to the other: neither waits for the
+/// other, and their releases are published on different channels.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct LockSpec {
@@ -30,7 +29,7 @@ impl LockSpec {
         Self { queue_key: QueueKey { keys: [name], dialect }, mode }
     }
 
-    /// The names of the lock on the nodes; at least one.
+    /// Returns the names of the lock on the nodes: at least one.
     pub fn keys(&self) -> &[LockName] {
         &self.queue_key.keys
     }
@@ -40,17 +39,17 @@ impl LockSpec {
         &self.queue_key
     }
 
-    /// The first of the names.
+    /// Returns the first name of the lock.
     pub fn name(&self) -> &LockName {
         &self.queue_key.keys[0]
     }
 
-    /// Who may hold the lock at the same time.
+    /// Returns the mode of the lock.
     pub fn mode(&self) -> Mode {
         self.mode
     }
 
-    /// How the lock is written down on servers.
+    /// Returns the dialect of the lock.
     pub fn dialect(&self) -> Dialect {
         self.queue_key.dialect
     }

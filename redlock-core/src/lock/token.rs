@@ -1,16 +1,17 @@
-//! What proves the ownership of a lock.
+//! The token that proves the ownership of a lock.
 
 use std::fmt;
 
 use super::Dialect;
 
-/// 128 random bits (122 in a UUID), as the dialect writes an owner.
+/// A token: the random value that proves the ownership of a lock, in the form that the dialect
+/// prescribes.
 ///
-/// From a cryptographically secure generator, because who can guess a token can release a lock.
-/// Never displayed (invariant 12).
+/// It has 128 random bits (122 in a UUID) from a cryptographically secure generator, because a client
+/// that guesses the token can release the lock. It is never displayed (secrets stay in).
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token {
-    /// ASCII, filled up with zeros.
+    /// ASCII characters, padded with zeros.
     text: [u8; LONGEST],
     len: usize,
 }
@@ -28,10 +29,10 @@ impl Token {
         token
     }
 
-    /// `<uuid of the client>:<id of the thread>`: every attempt is a client with one thread, so that
-    /// no two are ever taken for the same owner, who may come in twice.
+    /// Appends the owner of an `RLock`: `<uuid of the client>:<id of the thread>`. Every attempt is a
+    /// client of its own with one thread, because Redisson lets the same owner acquire its lock again.
     fn push_owner(&mut self, mut random: [u8; 16]) {
-        // Version 4, variant 1 (RFC 9562): what a Java client may parse it as.
+        // Version 4, variant 1 (RFC 9562), because a Java client may parse the text as a UUID.
         random[6] = (random[6] & 0x0f) | 0x40;
         random[8] = (random[8] & 0x3f) | 0x80;
         let mut rest = &random[..];
@@ -59,9 +60,9 @@ impl Token {
         self.len = end;
     }
 
-    /// The text, which consists of ASCII characters. It is a secret.
+    /// Returns the token as ASCII text. It is a secret.
     pub fn as_str(&self) -> &str {
-        // It holds ASCII only.
+        // `text` contains only ASCII characters, so the conversion does not fail.
         std::str::from_utf8(&self.text[..self.len]).unwrap_or_default()
     }
 }

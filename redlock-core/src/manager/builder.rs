@@ -10,16 +10,17 @@ use crate::node::memory::MemoryNode;
 use crate::node::{Node, Ordered};
 
 const EXPIRE: Duration = Duration::from_secs(30);
-/// With a single node there is no other to decide: better late than never.
+/// The default with one node, where a late reply is better than none: no other node can decide.
 const NODE_TIMEOUT_OF_ONE: Duration = Duration::from_secs(1);
-/// A quorum does not wait for a silent minority. A silent majority is noticed within half a second, also
-/// when it falls silent between two replies, which takes a quarter longer.
+/// The default with several nodes. A quorum does not wait for a silent minority. A silent majority is
+/// noticed within half a second, even if it falls silent between two replies, which takes a quarter
+/// longer.
 const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const OUTAGE_GRACE: Duration = Duration::from_secs(2);
 const MAX_WAITERS: usize = 1000;
 
-/// The configuration of a [`LockManager`](crate::LockManager).
+/// Configures a [`LockManager`](crate::LockManager).
 ///
 /// | option | default | allowed |
 /// |---|---|---|
@@ -69,7 +70,7 @@ pub struct LockManagerBuilder {
     pub(super) max_waiters: usize,
     pub(super) outage_grace: Duration,
     pub(super) restart_guard: Option<Duration>,
-    /// The clock that leases are measured on.
+    /// The clock on which leases are measured.
     pub(crate) clock: Arc<dyn Clock>,
 }
 
@@ -96,18 +97,17 @@ impl LockManagerBuilder {
         }
     }
 
-    /// Adds a node in the memory of this process. Managers that are given clones of one
-    /// [`MemoryNode`] exclude each other.
+    /// Adds a node in the memory of this process. Managers with clones of one [`MemoryNode`] exclude
+    /// each other.
     pub fn memory_node(mut self, node: &MemoryNode) -> Self {
         self.nodes.push(NodeConfig::Memory(node.clone()));
         self
     }
 
-    /// Adds a node of another kind, see [`node`](crate::node). A node that is not
-    /// [ordered](crate::node::Capabilities::ordered) is wrapped by [`Ordered`].
+    /// Adds a custom node, see [`node`](crate::node). A node that is not
+    /// [ordered](crate::node::Capabilities::ordered) is wrapped in [`Ordered`].
     ///
-    /// A store must not be added twice, because its vote would count twice. The manager cannot find that
-    /// out by itself.
+    /// Do not add a store twice: its vote would count twice, and the manager cannot detect it.
     pub fn node(mut self, node: impl Node) -> Self {
         self.nodes.push(NodeConfig::Node(if node.capabilities().ordered {
             Arc::new(node)
@@ -117,43 +117,46 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Sets what stands before every key on the nodes, so that several applications can share them.
-    /// Defaults to nothing, which is what other languages' libraries lock too.
+    /// Sets the prefix of all keys on the nodes, so that several applications can share the nodes. At
+    /// most 100 bytes without control characters. Defaults to no prefix, as in the libraries of other
+    /// languages.
     ///
-    /// A prefix with a hash tag, such as `{locks}:`, puts all locks into one slot of a Redis Cluster. By the
-    /// rule of Redis Cluster the tag is the text between the first `{` and the next `}`, and it must not be
-    /// empty. [Fenced](crate::LockRequest::fenced) locks refuse a prefix with a `{` that begins no hash tag.
+    /// A prefix with a hash tag, such as `{locks}:`, puts all locks into one slot of a Redis Cluster.
+    /// The tag is the text between the first `{` and the next `}`, and must not be empty (the rule of
+    /// Redis Cluster). [Fenced](crate::LockRequest::fenced) locks refuse a prefix with a `{` that begins
+    /// no hash tag.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// Sets how locks are written down on the nodes: which other languages' libraries lock the same
-    /// way. Defaults to [`Dialect::Plain`]; a request may [say otherwise](crate::LockRequest::dialect).
+    /// Sets the dialect: how locks are written on the nodes. Locks of other languages' libraries in the
+    /// same dialect exclude these locks. Defaults to [`Dialect::Plain`]. A request can set [another
+    /// dialect](crate::LockRequest::dialect).
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
         self
     }
 
-    /// Sets the lease of a lock whose request names none; such a lease is renewed every third of
-    /// it. Defaults to 30 s.
+    /// Sets the lease of locks whose request sets no [`expire`](crate::LockRequest::expire). Such a
+    /// lease is renewed every third of its length. From 10 ms to 7 days. Defaults to 30 s.
     pub fn expire(mut self, expire: Duration) -> Self {
         self.expire = expire;
         self
     }
 
-    /// Sets how long a node may be silent. A node that owes an answer and has sent nothing for this time
+    /// Sets how long a node may be silent. A node that owes a reply and has sent nothing for this time
     /// counts as failed, and the other nodes decide.
     ///
-    /// Only the time of the node counts. A command that was not sent yet and a reply that was not read
-    /// yet, because this process is busy or was stopped, are not the node's. A node that works through a
-    /// long queue and goes on answering is not silent either. An acquisition therefore takes longer than
-    /// this where the process is late, but never longer than its lease: then it fails with
-    /// [`LockError::TimedOut`](crate::LockError::TimedOut).
+    /// Only the silence of the node counts. If this process is busy or was stopped, commands that it has
+    /// not sent and replies that it has not read do not count against the node. A node that works
+    /// through a long queue and keeps replying is not silent either. If this process is late, an
+    /// acquisition therefore takes longer than the `node_timeout`, but never longer than its lease: then
+    /// it fails with [`LockError::TimedOut`](crate::LockError::TimedOut).
     ///
-    /// Choose several round trips, and less than the lease. The server may share its processor with
-    /// others: on a busy machine it stands still for tens of milliseconds. From 1 ms to 60 s. Defaults
-    /// to 1 s with one node, because there is no other to ask, and to 200 ms with several; to half of
+    /// Choose several round trips, and less than the lease. A server on a busy machine, which shares its
+    /// processor, can pause for tens of milliseconds. From 1 ms to 60 s. Defaults to 1 s with one node,
+    /// because there is no other node to ask, and to 200 ms with several; to half of
     /// [`expire`](Self::expire) if that is shorter.
     pub fn node_timeout(mut self, node_timeout: Duration) -> Self {
         self.node_timeout = Some(node_timeout);
@@ -165,87 +168,102 @@ impl LockManagerBuilder {
         self.node_timeout.unwrap_or(default.min(self.expire / 2))
     }
 
-    /// Sets how long a connection attempt to a node may take. Defaults to 1 s.
+    /// Sets how long a connection attempt to a node may take. From 1 ms to 60 s. Defaults to 1 s.
     pub fn connect_timeout(mut self, connect_timeout: Duration) -> Self {
         self.connect_timeout = connect_timeout;
         self
     }
 
-    /// Sets how many callers of this manager may wait for one key; one more is refused with
-    /// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters), so that one hot key does not
-    /// eat the service. Defaults to 1000.
+    /// Sets how many callers of this manager may wait for one key, so that a hot key cannot exhaust the
+    /// service. A further caller fails with
+    /// [`LockError::TooManyWaiters`](crate::LockError::TooManyWaiters). At least 1. Defaults to 1000.
     pub fn max_waiters(mut self, max_waiters: usize) -> Self {
         self.max_waiters = max_waiters;
         self
     }
 
-    /// Sets how long callers that already wait for a lock keep their place while no quorum of nodes
-    /// answers, counted from the first question without a quorum: a dropped connection or a restart
-    /// of the servers then costs them time, and no error. After the grace they fail with
-    /// [`LockError::Unavailable`](crate::LockError::Unavailable), each at its next attempt.
+    /// Sets how long waiters keep their place in the queue while no quorum of nodes replies. Within this
+    /// grace, a dropped connection or a restart of the servers delays the waiters but causes no error.
+    /// The grace counts from the first attempt without a quorum. After it, each waiter fails with
+    /// [`LockError::Unavailable`](crate::LockError::Unavailable) at its next attempt.
     ///
-    /// A caller waits already when the nodes have refused it because another holds the lock, or when
-    /// it queues behind another caller of this manager. Everybody else learns of an outage within one
-    /// attempt: [`try_acquire`](crate::LockRequest::try_acquire), a request without
-    /// [`wait_time`](crate::LockRequest::wait_time), and a request that comes during the outage. The
-    /// grace belongs to the outage: all callers of a key share it, and it never extends a `wait_time`.
-    /// A missing right on the servers is no outage.
+    /// A caller is a waiter once the nodes have refused it because another holder has the lock, or once
+    /// it queues behind another caller of this manager. All other callers fail within one attempt:
+    /// [`try_acquire`](crate::LockRequest::try_acquire), a request without
+    /// [`wait_time`](crate::LockRequest::wait_time), and a request that begins during the outage. All
+    /// waiters of a key share the grace of an outage. The grace never extends a `wait_time`. A missing
+    /// right on the servers is not an outage.
     ///
-    /// From 0, which switches it off, to 60 s. Defaults to 2 s.
+    /// From 0, which disables the grace, to 60 s. Defaults to 2 s.
     pub fn outage_grace(mut self, outage_grace: Duration) -> Self {
         self.outage_grace = outage_grace;
         self
     }
 
-    /// Keeps a server that was restarted from granting locks until it has been running for
-    /// `longest_lease`, and one whose wall clock was stepped forward for `longest_lease` from then on.
-    /// One that came back without its data has forgotten who holds what, and would help a second
-    /// caller to a lock that is held; so would one that counts leases by a clock that has jumped. This
-    /// is the delayed restart of the
-    /// [Redis documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/),
-    /// for servers that are not restarted by hand. Defaults to none: servers are trusted to keep
-    /// their locks (`appendonly yes` with `appendfsync always`), or to be kept away.
+    /// Keeps a server from granting locks after a restart or a clock step, until all leases that it may
+    /// have forgotten are over.
     ///
-    /// Meanwhile the node's vote on a new lock is
-    /// [`NodeError::Restarted`](crate::NodeError::Restarted) or
-    /// [`NodeError::ClockStepped`](crate::NodeError::ClockStepped), which say how long it will be; the
-    /// others decide. It is still asked to extend and to release what it has kept. What it has
-    /// forgotten is lost if a quorum has forgotten it, and otherwise set again when it votes again,
-    /// if it is renewed.
+    /// A restarted server does not vote on new locks until it has run for `longest_lease`. A server
+    /// whose wall clock was stepped forward does not vote on new locks for `longest_lease` after the
+    /// step was noticed. The reason: a server that restarts without its data has forgotten its locks,
+    /// and would help a second caller to acquire a lock that is held. A server whose clock jumped
+    /// forward ends leases early, with the same effect. This is the "delayed restart" of the [Redis
+    /// documentation](https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/), for
+    /// servers that restart automatically.
     ///
-    /// * `longest_lease` is the longest that anybody asks for on these servers, other services
-    ///   included. A longer one is an error here: as the default [`expire`](Self::expire), of a
-    ///   request, and of [`extend`](crate::LockGuard::extend).
-    /// * [`connect`](Self::connect) does not wait for it. Where a quorum of the servers was started
-    ///   a moment ago, for instance all of them for the first time, requests fail with
-    ///   [`LockError::Unavailable`](crate::LockError::Unavailable) until they have been running for
-    ///   long enough.
-    /// * The server tells its uptime (`INFO server`) in whole seconds, so that it may grant locks up
-    ///   to two seconds later than it could. One that does not tell, because the user has no right
-    ///   to `INFO`, votes when the connection to it has lasted for `longest_lease`, and after each
-    ///   reconnect has to wait again.
-    /// * The server's clock (`TIME`) is compared with the one here twice a second, whether locks are
-    ///   asked for or not, and at each connect. What a server grants after a step and before the next
-    ///   look counts, so that steps of several servers must be further apart than that, and one alone
-    ///   can let a second caller in where the holder has no more than a quorum.
-    /// * A step is noticed if it is larger than 50 ms, the mean of the two round trips and 0.1 % of the time
-    ///   between the two looks, all together. Smaller steps do not add up, and a clock that runs fast by up
-    ///   to a tenth is not noticed.
-    /// * A step that is too small for that ends leases on that server early by its size. Leases of 5 s
-    ///   and more have a margin of 50 ms, which also has to cover how far clocks run apart. The
-    ///   holder of a shorter one can overlap with the next one by what is missing, and no longer than
-    ///   the step was. So can a holder whose lock was set between a step back and one forward, with no
-    ///   look in between: together they are no step, and the lease ends early by the second.
-    /// * Neither a step before the first connect is noticed, nor one of a server that does not tell its
-    ///   time, because the user has no right to `TIME`: that is warned of.
-    /// * A step back is only told: such a server keeps locks for longer, and lets nobody in. Without
-    ///   the guard a step forward is only told, too.
-    /// * After this machine was suspended, or moved to another host, with its clocks standing still,
-    ///   all servers seem to be stepped forward, and grant it nothing for `longest_lease`.
-    /// * It does not help against other ways to forget: `FLUSHALL`, eviction, a replica that becomes
-    ///   the master, a proxy that leads one connection to several servers.
+    /// From 10 ms to 7 days. Defaults to none: the servers are trusted to keep their locks (with the
+    /// settings `appendonly yes` and `appendfsync always`), or operators keep a restarted server away.
     ///
-    /// Nodes in memory are not concerned.
+    /// Meanwhile the node's vote on a new lock is [`NodeError::Restarted`](crate::NodeError::Restarted)
+    /// or [`NodeError::ClockStepped`](crate::NodeError::ClockStepped), with the time after which it
+    /// votes again. The other nodes decide. The node still extends and releases the locks that it has
+    /// kept. A lock that a quorum of nodes has forgotten is lost. A lock that a minority has forgotten
+    /// is set again on these nodes when they vote again, if the lock is renewed.
+    ///
+    /// # Choosing the longest lease
+    ///
+    /// `longest_lease` is the longest lease that any client of these servers requests, including other
+    /// services. A longer lease is an error in this manager: as the default [`expire`](Self::expire), in
+    /// a request, and in [`extend`](crate::LockGuard::extend).
+    ///
+    /// # After a start
+    ///
+    /// * [`connect`](Self::connect) does not wait for the end of this time. If a quorum of the servers
+    ///   was started a moment ago, for instance all of them for the first time, requests fail with
+    ///   [`LockError::Unavailable`](crate::LockError::Unavailable) until these servers have run for
+    ///   `longest_lease`.
+    /// * A server reports its uptime (`INFO server`) in whole seconds, so it may begin to grant locks up
+    ///   to two seconds later than necessary.
+    /// * If the user has no right to `INFO`, the uptime is unknown. The server then votes when the
+    ///   connection to it has lasted for `longest_lease`, and waits again after each reconnect.
+    ///
+    /// # Clock steps
+    ///
+    /// * The manager compares the server's clock (`TIME`) with the local clock twice a second, even
+    ///   while no locks are requested, and at each connect. Locks that a server grants between a step
+    ///   and the next comparison count. So one step can let a second caller in if the holder has no more
+    ///   nodes than a quorum, and steps of several servers must be further apart than the comparisons.
+    /// * A step is noticed if it is larger than the sum of 50 ms, the mean of the two round trips, and
+    ///   0.1 % of the time between the two comparisons. Smaller steps do not add up, and a clock that
+    ///   runs fast by up to a tenth is not noticed.
+    /// * A smaller step ends leases on that server early by its size. Leases of 5 s and more have a
+    ///   margin of 50 ms, which also has to cover the clock drift. The holder of a shorter lease can
+    ///   overlap with the next holder by the missing margin, at most by the size of the step. The same
+    ///   holds for a lock that was set between a backward and a forward step without a comparison in
+    ///   between: the two steps cancel out, and the lease ends early by the size of the second one.
+    /// * A step before the first connect is not noticed, nor is a step of a server whose user has no
+    ///   right to `TIME`: the manager logs a warning about such a server.
+    /// * A backward step is only logged and counted: the server keeps locks for longer, which admits no
+    ///   second holder. Without the `restart_guard`, a forward step is only logged and counted too.
+    /// * If this machine is suspended, or moved to another host, and its clocks stand still meanwhile,
+    ///   all servers seem to be stepped forward. They grant no locks to this manager for
+    ///   `longest_lease`.
+    ///
+    /// # Not covered
+    ///
+    /// The guard does not help if a server forgets locks in other ways: `FLUSHALL`, eviction, a replica
+    /// that becomes the master, or a proxy that leads one connection to several servers. It has no
+    /// effect on nodes in memory.
     pub fn restart_guard(mut self, longest_lease: Duration) -> Self {
         self.restart_guard = Some(longest_lease);
         self
@@ -254,7 +272,7 @@ impl LockManagerBuilder {
 
 impl fmt::Debug for LockManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the URLs: they may hold passwords.
+        // The URLs are left out, because they may contain passwords (secrets stay in).
         f.debug_struct("LockManagerBuilder")
             .field("nodes", &self.nodes.len())
             .field("prefix", &self.prefix)

@@ -1,4 +1,4 @@
-//! Checking the configuration of a manager.
+//! The checks of a manager's configuration.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,8 @@ use crate::validity;
 
 const LONGEST_TIMEOUT: Duration = Duration::from_secs(60);
 const LONGEST_PREFIX: usize = 100;
-/// More would not make it safer, only slower; an attempt remembers the nodes it asked in 64 bits.
+/// The most nodes of a manager. More nodes would make locks slower but not safer. An attempt records the
+/// nodes that it asked in 64 bits.
 pub(crate) const MAX_NODES: usize = 63;
 
 impl LockManagerBuilder {
@@ -63,7 +64,7 @@ fn check_timeout(option: &'static str, timeout: Duration) -> Result<(), InvalidO
     }
 }
 
-/// Checks that no node in memory is given twice.
+/// Checks that no node in memory was added twice.
 pub(super) fn check_memory_nodes(nodes: &[NodeConfig]) -> Result<(), ConnectError> {
     let mut seen: Vec<&MemoryNode> = Vec::new();
     for config in nodes {

@@ -1,4 +1,4 @@
-//! Making a manager, and waiting for its nodes at the start.
+//! Creates a manager, and waits for its nodes at the start.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -29,29 +29,31 @@ use crate::quorum::quorum;
 use crate::runtimes::Runtimes;
 use crate::telemetry;
 
-/// Once a quorum is up, the other nodes are waited for no longer than the connect timeout divided by this:
-/// a node that hangs must not hold up a start.
+/// Once a quorum is up, `connect` waits for the other nodes for the connect timeout divided by this
+/// number, so that a hanging node does not delay the start.
 const LAGGARDS: u32 = 4;
 
-/// A node that has neither been reached nor failed after so many connect timeouts counts as failed. A Redis
-/// node fails after one; nothing bounds the nodes of other kinds.
+/// After so many connect timeouts, `connect` counts a node that is still connecting as failed. A Redis
+/// node fails after one connect timeout; other kinds of nodes have no limit of their own.
 const LONGEST_WAIT: u32 = 2;
 
 impl LockManagerBuilder {
-    /// Connects to all nodes at once and makes the manager.
+    /// Connects to all nodes concurrently and returns the manager.
     ///
-    /// Starts with a quorum: nodes that cannot be reached are logged, and tried again in the
-    /// background for as long as the manager lives. Has to be called in a Tokio runtime with its
-    /// I/O and time drivers enabled.
+    /// A quorum of nodes is enough to start. Nodes that cannot be reached are logged, and retried in the
+    /// background while the manager lives. Must be called within a Tokio runtime whose I/O and time
+    /// drivers are enabled.
     ///
     /// # Errors
     ///
-    /// A [`ConnectError`] for a wrong configuration, for two nodes that are the same server, and
-    /// where no quorum can be connected to.
+    /// * [`ConnectError::NoNodes`], [`ConnectError::InvalidUrl`] or [`ConnectError::InvalidOption`] if
+    ///   the configuration is wrong.
+    /// * [`ConnectError::SameServer`] if two nodes are the same server.
+    /// * [`ConnectError::Unavailable`] if fewer nodes than a quorum could be connected to.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: connections made so far are closed.
+    /// Cancel safe. If the future is dropped, its connections are closed.
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
         let clock = Arc::clone(&self.clock);
         #[cfg(feature = "redis")]
@@ -77,7 +79,7 @@ impl LockManagerBuilder {
         self.start(nodes, |_| {}, clock).await
     }
 
-    /// Makes the manager, and waits for its nodes. `serve` starts the background work of the nodes.
+    /// Creates the manager and waits for its nodes. `serve` starts the background work of the nodes.
     pub(super) async fn start(
         self,
         nodes: Vec<Arc<dyn Node>>,
@@ -97,7 +99,7 @@ impl LockManagerBuilder {
         Self::new().wire(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
     }
 
-    /// A manager over nodes and a clock of a test's own, with a `node_timeout` of 50 ms.
+    /// Returns a manager with the nodes and the clock of a test, and a `node_timeout` of 50 ms.
     #[cfg(test)]
     pub(crate) fn over(nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
         Self::new().node_timeout(Duration::from_millis(50)).wire(nodes, clock)
@@ -150,8 +152,9 @@ impl LockManagerBuilder {
     }
 }
 
-/// Waits until a quorum of nodes is up. Fails when every node has either been reached or has failed to
-/// connect once, and no quorum is up.
+/// Waits until a quorum of nodes is up. Fails at once if two nodes are the same server. Otherwise fails
+/// if no quorum is up when every node has been reached or has failed to connect once, or when
+/// [`LONGEST_WAIT`] is over.
 async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(), ConnectError> {
     let is_decided = |status: &NodeStatus| !matches!(status, NodeStatus::Connecting);
     let mut connecting: FuturesUnordered<_> =

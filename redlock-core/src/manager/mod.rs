@@ -1,4 +1,4 @@
-//! The one place where the parts are wired together.
+//! The lock manager, which wires the parts of the crate together.
 
 mod builder;
 mod check;
@@ -27,22 +27,22 @@ pub use builder::LockManagerBuilder;
 #[cfg(feature = "test-util")]
 pub(crate) use check::MAX_NODES;
 
-/// Hands out locks on one node, or on a majority of several.
+/// A factory of locks on one node, or on a majority of several nodes.
 ///
-/// Make one for a service, and clone it: clones share everything.
+/// A service needs one manager. Cloning is cheap, and the clones share everything.
 ///
 /// # Runtimes
 ///
-/// Several Tokio runtimes may use one manager, side by side or one after another (a `static` manager
-/// under several `#[tokio::test]`s). Its connections, renewals and releases run in the first of them.
-/// When that runtime ends, or is not driven for 250 ms (a `current_thread` runtime outside of
-/// `block_on`), they move to another runtime that uses the manager. Acquisitions that are under way
-/// meanwhile wait for the new connections, at most for the
+/// Several Tokio runtimes may use one manager, at the same time or one after another (a `static` manager
+/// under several `#[tokio::test]`s). The connections, renewals and releases of the manager run in the
+/// first of these runtimes. When that runtime ends, or is not driven for 250 ms (a `current_thread`
+/// runtime outside of `block_on`), they move to another runtime that uses the manager. Acquisitions that
+/// are in progress during the move wait for the new connections, at most for the
 /// [`connect_timeout`](LockManagerBuilder::connect_timeout).
 ///
-/// Background work goes on for as long as some runtime that uses the manager is driven. Before the last
-/// one ends, await [`shutdown`](Self::shutdown): a release that was not sent by then, and a lease that is
-/// not renewed any more, leave the lock on the servers until the lease runs out.
+/// Background work continues as long as one runtime that uses the manager is driven. Before the last one
+/// ends, await [`shutdown`](Self::shutdown): otherwise a release that was not sent, or a lease that is
+/// no longer renewed, leaves the lock on the servers until the lease runs out.
 ///
 /// # Examples
 ///
@@ -62,31 +62,34 @@ pub struct LockManager {
 }
 
 impl LockManager {
-    /// Starts the configuration of a manager.
+    /// Returns a builder with the default options.
     pub fn builder() -> LockManagerBuilder {
         LockManagerBuilder::new()
     }
 
-    /// Makes a manager whose locks live in the memory of this process: for examples, tests, and
+    /// Creates a manager whose locks exist only in the memory of this process: for examples, tests, and
     /// services that run as one copy. See [`MemoryNode`](crate::MemoryNode).
     pub fn in_memory() -> Self {
         LockManagerBuilder::in_memory()
     }
 
-    /// Begins the acquisition of a lock.
+    /// Returns a request for the lock of a key.
     ///
-    /// A key that cannot be used is reported by the acquisition, as
-    /// [`LockError::InvalidKey`](crate::LockError::InvalidKey); see [`LockKey::new`](crate::LockKey::new).
+    /// An invalid key is reported by the acquisition, as
+    /// [`LockError::InvalidKey`](crate::LockError::InvalidKey). See
+    /// [`LockKey::new`](crate::LockKey::new).
     pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
         LockRequest::new(Arc::clone(&self.context), key.into_lock_key())
     }
 
-    /// Whether a quorum of nodes can be asked now, as far as is known: for a readiness probe. Asks no node.
+    /// Returns whether a quorum of nodes is available, as far as this process knows, for example for a
+    /// readiness probe. Sends nothing to the nodes.
     pub fn is_available(&self) -> bool {
         self.context.ballot.has_quorum()
     }
 
-    /// Waits until a quorum of nodes can be asked, as far as is known: at once if that is so now.
+    /// Waits until a quorum of nodes is available, as far as this process knows. Returns at once if it
+    /// is available now.
     ///
     /// # Cancel safety
     ///
@@ -96,29 +99,32 @@ impl LockManager {
         self.context.ballot.quorum_recovered().await;
     }
 
-    /// The names of the nodes, in the order of the configuration: host and port.
+    /// Returns the names of the nodes in the order of the configuration. The name of a Redis server is
+    /// its host and port.
     pub fn nodes(&self) -> impl Iterator<Item = &str> {
         self.context.ballot.nodes.iter().map(|node| &**node.name())
     }
 
-    /// How often like events of this manager's locks are logged. No public API.
+    /// Returns the rate limit of this manager's log events. No public API.
     #[doc(hidden)]
     pub fn log_limit(&self) -> &Arc<LogLimit> {
         &self.context.log_limit
     }
 
-    /// Ends the work of this manager and of all its clones: no lock is acquired any more, what is
-    /// still held is released (and lost for its holders), but for what is
-    /// [to be kept](crate::LockGuard::keep_until_expiry), and releases under way are waited for, at
-    /// most for the connect timeout.
+    /// Shuts down this manager and all its clones.
     ///
-    /// Call it last, when the server has stopped and no handler runs: a lock that is dropped while
-    /// the last [runtime](Self#runtimes) of the manager ends stays on the servers until its lease runs
-    /// out.
+    /// From then on every acquisition fails with [`LockError::ShutDown`](crate::LockError::ShutDown).
+    /// Locks that are still held are lost for their holders. They are released, except locks that [stay
+    /// on the nodes](crate::LockGuard::keep_until_expiry) until their leases run out. Waits for the
+    /// releases in progress, at most for the [`connect_timeout`](LockManagerBuilder::connect_timeout).
+    ///
+    /// Call it last, when the server has stopped and no handler runs. The lock of a guard that is
+    /// dropped while the last [runtime](Self#runtimes) of the manager ends stays on the servers until
+    /// its lease runs out.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe: dropping it stops the waiting only.
+    /// Cancel safe. Dropping the future only stops the waiting: the manager stays shut down.
     pub async fn shutdown(&self) {
         let Context { keeper, ballot, queues, cleanup_tasks, closed, connect_timeout, .. } =
             &*self.context;
@@ -135,7 +141,7 @@ impl LockManager {
 
 #[cfg(test)]
 impl LockManager {
-    /// How often the background work has moved to another runtime.
+    /// Returns how often the background work has moved to another runtime.
     pub(crate) fn moves(&self) -> u64 {
         self.context.runtimes.moves()
     }

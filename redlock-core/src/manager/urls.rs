@@ -1,4 +1,4 @@
-//! Nodes that are given by URLs: Redis and Valkey servers.
+//! Nodes with URLs: Redis and Valkey servers.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::node::redis::{Endpoint, RedisNode, Servers};
 use crate::runtimes::Runtimes;
 
 impl LockManager {
-    /// Connects to the given nodes, with the defaults of [`LockManagerBuilder`]. One URL makes a
-    /// lock on one server, several make a Redlock on their majority.
+    /// Connects to the nodes with these URLs, with the defaults of [`LockManagerBuilder`]. One URL makes
+    /// a lock on one server; several URLs make a Redlock on a majority of the servers.
     ///
     /// # Errors
     ///
@@ -33,15 +33,15 @@ impl LockManager {
 impl LockManagerBuilder {
     /// Adds a node: an independent Redis or Valkey server.
     ///
-    /// `redis://[user][:password@]host[:port][/database]`, `rediss://...` for TLS (feature `tls`),
-    /// or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
+    /// The URL is `redis://[user][:password@]host[:port][/database]`, `rediss://...` for TLS (feature
+    /// `tls`), or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
     /// replicate each other.
     pub fn url(mut self, url: impl AsRef<str>) -> Self {
         self.nodes.push(NodeConfig::Url(url.as_ref().to_owned()));
         self
     }
 
-    /// Adds several nodes, see [`url`](Self::url).
+    /// Adds a node for each URL, see [`url`](Self::url).
     pub fn urls<I>(self, urls: I) -> Self
     where
         I: IntoIterator,
@@ -50,7 +50,7 @@ impl LockManagerBuilder {
         urls.into_iter().fold(self, Self::url)
     }
 
-    /// Connects to the endpoints that `endpoint` makes of the URLs, and measures leases by `clock`.
+    /// Connects to the endpoints that `endpoint` makes from the URLs, and measures leases on `clock`.
     pub(crate) async fn connect_by(
         self,
         clock: Arc<dyn Clock>,

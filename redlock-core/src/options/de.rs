@@ -1,8 +1,8 @@
-//! Options from the application's configuration.
+//! Deserializes options from an application's configuration.
 //!
-//! `serde(flatten)` could read the options as a part of a policy, but it disables `deny_unknown_fields`, and
-//! its errors have no column. So a type that contains options reads its fields one by one, and passes those
-//! of the options on to [`LockOptions::read_field`].
+//! `serde(flatten)` could read the options as a part of a policy, but it disables `deny_unknown_fields`,
+//! and its errors have no column. So a type that contains options reads its fields one by one, and
+//! passes the fields of the options on to [`LockOptions::read_field`].
 
 use std::fmt;
 use std::time::Duration;
@@ -17,11 +17,12 @@ impl LockOptions {
     pub const FIELDS: &[&str] =
         &["expire", "wait_time", "renew", "max_hold", "min_hold", "keep", "reentrant", "dialect"];
 
-    /// Reads the value of the field `name`, if it is an option. Returns whether it is. No public API.
+    /// Reads the value of the field `name` if it is an option. Returns whether it is an option. No
+    /// public API.
     ///
     /// # Errors
     ///
-    /// If the option was read before, or its value has a wrong type.
+    /// Fails if the option occurs twice, or its value has a wrong type.
     #[doc(hidden)]
     pub fn read_field<'de, A: MapAccess<'de>>(
         &mut self,
@@ -44,7 +45,7 @@ impl LockOptions {
     }
 }
 
-/// Reads the value of a field that stands once at most. `null` leaves the default.
+/// Reads the value of a field, which may occur at most once. `null` leaves the default.
 fn read<'de, V, T, A>(
     field: &mut Option<T>,
     name: &'static str,
@@ -146,7 +147,7 @@ impl<'de> Deserialize<'de> for WaitTime {
 }
 
 struct TimeVisitor {
-    /// Another value that the field takes, for messages.
+    /// Another accepted value, for error messages.
     or: &'static str,
 }
 

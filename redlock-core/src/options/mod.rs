@@ -1,4 +1,4 @@
-//! The options of an acquisition: once, for every front end.
+//! The options of an acquisition, defined once for every front end.
 
 #[cfg(feature = "serde")]
 mod de;
@@ -13,13 +13,13 @@ use crate::lock::Dialect;
 pub(crate) use resolve::ResolvedOptions;
 pub use resolve::assert_valid;
 
-/// The options of an acquisition: how long a lock is held, how long a caller waits for it, and what
-/// happens in between.
+/// The options of an acquisition: the lease, the waiting time, and how the lock is kept, renewed and
+/// shared.
 ///
-/// Every front end has these options under these names: [`LockRequest`](crate::LockRequest), and, in
+/// Every front end has these options under these names: [`LockRequest`](crate::LockRequest) and, in
 /// `redlock-axum`, the attribute `#[redis_lock(..)]`, `LockLayer`, `LockPolicy` and, with the feature
-/// `serde`, the fields of a policy in TOML or JSON. Each of them has a setter per option, and one for a whole
-/// `LockOptions`.
+/// `serde`, the fields of a policy in TOML or JSON. Each front end has a setter for each option, and one
+/// for a whole `LockOptions`.
 ///
 /// | option | value | default |
 /// |---|---|---|
@@ -32,11 +32,11 @@ pub use resolve::assert_valid;
 /// | [`reentrant`](Self::reentrant) | `bool` | `false` |
 /// | [`dialect`](Self::dialect) | [`Dialect`] | the manager's [`dialect`](crate::LockManagerBuilder::dialect) |
 ///
-/// Each field is an `Option`: `None` leaves the default of the front end. The servers count in whole
-/// milliseconds; a fraction is rounded up.
+/// Each field is an `Option`: `None` is the default of the front end. Servers measure leases in whole
+/// milliseconds, so a fraction of a millisecond is rounded up.
 ///
-/// Two more options are not part of it, because they change the types that a caller gets:
-/// [`fenced`](crate::LockRequest::fenced), and the HTTP options of `redlock-axum`.
+/// [`fenced`](crate::LockRequest::fenced) and the HTTP options of `redlock-axum` are not part of
+/// `LockOptions`, because they change the types that a caller gets.
 ///
 /// # Examples
 ///
@@ -56,69 +56,70 @@ pub use resolve::assert_valid;
 ///
 /// # Adding an option
 ///
-/// 1. In `redlock-core/src/options/`, add the field, its setter, its rule in `check()`, its name for serde, and
-///    its line in the table above. Request, layer, policies and serde have the option then.
-/// 2. Add its effect to the acquisition in `redlock-core/src/request/`, which reads the options resolved with
-///    the defaults.
+/// 1. In `redlock-core/src/options/`, add the field, its setter, its rule in `check()`, its name for
+///    serde, and its line in the table above. Request, layer, policies and serde then have the option.
+/// 2. Add its effect to the acquisition in `redlock-core/src/request/`, which reads the
+///    `ResolvedOptions`: the options with the defaults.
 /// 3. Add the argument of the attribute in `redlock-macros/src/options.rs`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "options do nothing until a request, a layer or a policy has them"]
 pub struct LockOptions {
-    /// The lease. The servers free the lock by themselves after this time, so that a crashed holder
-    /// blocks nobody for ever.
+    /// The lease. The servers free the lock by themselves after this time, so that a crashed holder does
+    /// not block the lock for ever.
     ///
-    /// From 10 ms to 7 days. Choose it longer than the work takes, or [renew](Self::renew) it: work that
-    /// goes on for longer is not stopped, but another caller can get the lock.
+    /// From 10 ms to 7 days. Choose a lease longer than the work takes, or [renew](Self::renew) it: the
+    /// end of the lease does not stop the work, but another caller can then get the lock.
     pub expire: Option<Duration>,
-    /// The longest time that a caller waits while another holds the lock, at most 7 days, or
+    /// The longest time for which a caller waits while another holder has the lock: at most 7 days, or
     /// [`WaitTime::Forever`].
     ///
-    /// Without it, and with zero, the caller makes one attempt. An outage of the nodes may end the waiting
-    /// earlier, see [`outage_grace`](crate::LockManagerBuilder::outage_grace).
+    /// `None` and zero make one attempt. An outage of the nodes may end the wait earlier, see
+    /// [`outage_grace`](crate::LockManagerBuilder::outage_grace).
     pub wait_time: Option<WaitTime>,
-    /// Whether the lease is renewed while the lock is held: every third of it, it is extended to its full
-    /// length again.
+    /// Whether the lease is renewed while the lock is held: after every third of the lease it is
+    /// extended to its full length.
     ///
-    /// Renewal ends with the guard. If it fails for so long that the lease runs out, the lock is lost, see
+    /// Renewal ends with the guard. If it fails until the lease runs out, the lock is lost, see
     /// [`LockGuard::lost`](crate::LockGuard::lost).
     pub renew: Option<bool>,
-    /// The bound of the renewal. So long after the acquisition the lease is not extended any more and runs
-    /// out, so that work that hangs does not hold its lock for ever.
+    /// The longest time, counted from the acquisition, for which the lease is renewed. After that the
+    /// lease runs out, so that hanging work does not hold its lock for ever.
     ///
     /// Longer than zero. Requires [`renew`](Self::renew).
     pub max_hold: Option<Duration>,
-    /// The shortest time, counted from the acquisition, for which the lock stays on the nodes, even if its
-    /// holder releases it before. For work that must not be repeated sooner, on whichever machine.
+    /// The shortest time, counted from the acquisition, for which the lock stays on the nodes, even if
+    /// its holder releases it earlier. For work that must not be repeated sooner, on any machine.
     ///
-    /// At most the lease. Where [reentrant](Self::reentrant) requests share a lock, the latest end counts. A
-    /// crashed holder's lock still runs out after its lease.
+    /// At most the lease. If [reentrant](Self::reentrant) requests share a lock, the latest end counts.
+    /// The lock of a crashed holder still runs out after its lease.
     pub min_hold: Option<Duration>,
-    /// Whether the lock stays on the nodes until its lease runs out, however its holder ends: one
+    /// Whether the lock stays on the nodes until its lease runs out, however the guard ends: at most one
     /// holder per key and lease.
     ///
-    /// Releasing the lock sends nothing and succeeds. Such a request never takes over a lock with less than
-    /// its whole lease. Where [reentrant](Self::reentrant) requests share a lock, one of them is enough.
-    /// Cannot be combined with [`min_hold`](Self::min_hold).
+    /// A release sends nothing and succeeds. A request with `keep` never takes over a lock with less
+    /// than its whole lease. If [reentrant](Self::reentrant) requests share a lock, `keep` in one of
+    /// them is enough. Cannot be combined with [`min_hold`](Self::min_hold).
     pub keep: Option<bool>,
-    /// Whether the lock is shared if the same [scope](crate::scope()) holds it already, instead of failing
-    /// with [`LockError::AlreadyHeld`](crate::LockError::AlreadyHeld).
+    /// Whether the request shares a lock that the same [scope](crate::scope()) holds already, instead of
+    /// failing with [`LockError::AlreadyHeld`](crate::LockError::AlreadyHeld).
     ///
-    /// A shared lock is released with the last of its guards. Nothing is sent, and the lease stays as it
-    /// was, unless it is too short for [`min_hold`](Self::min_hold) or [`keep`](Self::keep): then it is
-    /// extended. A [fenced](crate::LockRequest::fenced) request shares only a lock that is fenced too.
+    /// A shared lock is released with the last of its guards. Sharing sends nothing and keeps the lease,
+    /// unless the lease is too short for [`min_hold`](Self::min_hold) or [`keep`](Self::keep): then the
+    /// lease is extended. A [fenced](crate::LockRequest::fenced) request shares only a fenced lock.
     pub reentrant: Option<bool>,
-    /// How the lock is written on the nodes, so that services in other languages can share it.
+    /// The dialect: how the lock is written on the nodes. Services in other languages can share a lock
+    /// in their dialect.
     pub dialect: Option<Dialect>,
 }
 
-/// How long a caller waits for a lock that another holds.
+/// The longest time for which a caller waits while another holder has the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum WaitTime {
-    /// At most this time: up to 7 days. Zero makes one attempt.
+    /// At most this time, up to 7 days. Zero makes one attempt.
     UpTo(Duration),
-    /// For as long as it takes. The caller, or its client, may lose patience long before.
+    /// No limit. The caller, or its client, may give up long before the lock is free.
     Forever,
 }
 
@@ -129,7 +130,7 @@ impl From<Duration> for WaitTime {
 }
 
 impl LockOptions {
-    /// No option is set: each front end uses its defaults.
+    /// Creates options without a value: each front end uses its defaults.
     pub const fn new() -> Self {
         Self {
             expire: None,
@@ -146,8 +147,8 @@ impl LockOptions {
     crate::lock_option_setters!(self => self; const);
 }
 
-/// Writes one setter for each of the [`LockOptions`](crate::LockOptions): `self => place; end`, where `place`
-/// is an expression for the options in `self`, and `end` what a setter returns.
+/// Defines one setter for each of the [`LockOptions`](crate::LockOptions): `self => place; end`, where
+/// `place` is an expression for the options in `self`, and a setter returns `end`.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! lock_option_setters {
@@ -164,7 +165,7 @@ macro_rules! lock_option_setters {
             $end
         }
 
-        /// Sets how long a caller waits while another holds the lock:
+        /// Sets the longest time for which a caller waits while another holder has the lock:
         /// [`wait_time`](field@crate::LockOptions::wait_time), at most 7 days. Defaults to one attempt.
         pub $($const)? fn wait_time(mut $self, wait_time: ::core::time::Duration) -> Self {
             $options.wait_time =
@@ -172,9 +173,9 @@ macro_rules! lock_option_setters {
             $end
         }
 
-        /// Waits for as long as it takes while another holds the lock:
-        /// [`wait_time`](field@crate::LockOptions::wait_time). The caller, or its client, may lose patience
-        /// long before.
+        /// Lets a caller wait without a limit while another holder has the lock:
+        /// [`wait_time`](field@crate::LockOptions::wait_time). The caller, or its client, may give up
+        /// long before the lock is free.
         pub $($const)? fn wait_forever(mut $self) -> Self {
             $options.wait_time = ::core::option::Option::Some($crate::WaitTime::Forever);
             $end
@@ -187,14 +188,15 @@ macro_rules! lock_option_setters {
             $end
         }
 
-        /// Bounds the renewal: [`max_hold`](field@crate::LockOptions::max_hold), longer than zero. Requires
-        /// renewal. Defaults to no bound.
+        /// Sets the longest time for which the lease is renewed:
+        /// [`max_hold`](field@crate::LockOptions::max_hold), longer than zero. Requires `renew`.
+        /// Defaults to no limit.
         pub $($const)? fn max_hold(mut $self, max_hold: ::core::time::Duration) -> Self {
             $options.max_hold = ::core::option::Option::Some(max_hold);
             $end
         }
 
-        /// Keeps the lock on the nodes for at least this time:
+        /// Sets the shortest time for which the lock stays on the nodes:
         /// [`min_hold`](field@crate::LockOptions::min_hold), at most the lease. Defaults to zero.
         pub $($const)? fn min_hold(mut $self, min_hold: ::core::time::Duration) -> Self {
             $options.min_hold = ::core::option::Option::Some(min_hold);
@@ -208,7 +210,7 @@ macro_rules! lock_option_setters {
             $end
         }
 
-        /// Sets whether a lock that the same scope holds already is shared:
+        /// Sets whether the request shares a lock that the same scope holds already:
         /// [`reentrant`](field@crate::LockOptions::reentrant). Defaults to an error.
         pub $($const)? fn reentrant(mut $self, reentrant: bool) -> Self {
             $options.reentrant = ::core::option::Option::Some(reentrant);

@@ -1,4 +1,4 @@
-//! From the options that a caller sets to those of one acquisition: checked, and with the defaults.
+//! Checks the options of a caller and adds the manager's defaults.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) struct ResolvedOptions {
 }
 
 impl ResolvedOptions {
-    /// The renewal of a lock that is acquired now.
+    /// Returns the renewal of a lock that is acquired now.
     pub(crate) fn renewal(&self) -> Option<Renewal> {
         let until = self.max_hold.and_then(|max_hold| Instant::now().checked_add(max_hold));
         self.is_renewed.then_some(Renewal { lease: self.expire, until })
@@ -36,7 +36,8 @@ impl ResolvedOptions {
 impl LockOptions {
     /// Checks the options and adds the manager's defaults.
     pub(crate) fn resolve(&self, context: &Context) -> Result<ResolvedOptions, InvalidOption> {
-        // Whether the lease is renewed depends on who set it.
+        // Decided before the manager's lease is filled in: only a lease that the caller did not set is
+        // renewed by default.
         let is_renewed = self.is_renewed();
         let expire = self.expire.unwrap_or(context.expire);
         let Self { expire: _, wait_time, renew: _, max_hold, min_hold, keep, reentrant, dialect } =
@@ -57,12 +58,13 @@ impl LockOptions {
     }
 }
 
-/// A rule that some options break. The checks are `const`, so that the attribute can make them at compile time.
+/// A rule that the options break. The checks are `const`, so that the attribute can run them at compile
+/// time.
 #[derive(Debug, Clone, Copy)]
 struct BrokenRule {
     option: &'static str,
     value: Duration,
-    /// The range of the option; `None` if its value does not go together with another option.
+    /// The range of the option; `None` if its value cannot be combined with another option.
     allowed: Option<&'static str>,
     /// The value of the other option that the range depends on.
     bound: Option<Duration>,
@@ -98,13 +100,13 @@ macro_rules! conflict {
 }
 
 impl LockOptions {
-    /// Checks the options by themselves. The nodes, and the manager's
-    /// [`restart_guard`](crate::LockManagerBuilder::restart_guard), may limit the lease further.
+    /// Checks each option and their combination. The nodes and the manager's
+    /// [`restart_guard`](crate::LockManagerBuilder::restart_guard) may limit the lease further.
     ///
     /// # Errors
     ///
-    /// An [`InvalidOption`] for the first option that is out of its range, or does not go together with
-    /// another one.
+    /// Returns an [`InvalidOption`] for the first option that is out of its range, or cannot be combined
+    /// with another one.
     ///
     /// # Examples
     ///
@@ -121,7 +123,7 @@ impl LockOptions {
         self.conflict().map_or(Ok(()), |rule| Err(rule.into()))
     }
 
-    /// Checks each option for itself: no other option can mend what this finds. No public API.
+    /// Checks the range of each option. No other option can make such a value valid. No public API.
     ///
     /// # Errors
     ///
@@ -179,7 +181,7 @@ impl LockOptions {
         None
     }
 
-    /// Whether the lease is renewed.
+    /// Returns whether the lease is renewed.
     pub(super) const fn is_renewed(&self) -> bool {
         match self.renew {
             Some(renew) => renew,
@@ -199,8 +201,8 @@ impl From<BrokenRule> for InvalidOption {
     }
 }
 
-/// Fails to compile if the options break a rule about this option: for the attribute, which calls it in a
-/// constant, once for each option, at the place where the option is written.
+/// Panics if the options break a rule about this option. The attribute calls it in a constant, once for
+/// each option, so that a broken rule is a compile error at the place where the option is written.
 #[track_caller]
 pub const fn assert_valid(options: &LockOptions, option: &str) {
     let rule = match options.out_of_range() {
@@ -214,7 +216,7 @@ pub const fn assert_valid(options: &LockOptions, option: &str) {
     }
 }
 
-/// `Duration` has no comparison that a constant can use.
+/// Compares two durations. `Duration` has no `const` comparison.
 const fn is_shorter(one: Duration, other: Duration) -> bool {
     one.as_nanos() < other.as_nanos()
 }

@@ -1,4 +1,4 @@
-//! The way of an acquisition: what this process knows, its queue, the nodes.
+//! The steps of an acquisition: share a lock of the scope, queue in this process, ask the nodes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::queue::{
 };
 
 impl LockRequest {
-    /// Acquires the lock, or shares it, by the request's options.
+    /// Acquires the lock, or shares a lock of the same scope, with the request's options.
     pub(super) async fn obtain(&self) -> Result<LockGuard, LockError> {
         let options = &self.options.resolve(&self.context)?;
         if self.fenced {
@@ -33,8 +33,8 @@ impl LockRequest {
             MinHold::UntilExpiry => options.expire,
         };
         if !guard.held().stays_until(since.after(at_least)) {
-            // Only a shared lock, which was acquired for another request, does not stay that long. That is
-            // rare, and the future would be part of every acquisition's.
+            // Only a shared lock can have a shorter lease: it was acquired for another request. Boxed,
+            // because this is rare and the future would enlarge the future of every acquisition.
             since = clock.now();
             Box::pin(self.extend_shared(&guard, at_least, options.expire)).await?;
         }
@@ -42,7 +42,8 @@ impl LockRequest {
         Ok(guard)
     }
 
-    /// Extends a lock that was acquired for another request, if its lease is too short for this one.
+    /// Extends a shared lock, which was acquired for another request, if its lease is shorter than
+    /// `at_least`.
     async fn extend_shared(
         &self,
         guard: &LockGuard,
@@ -64,12 +65,12 @@ impl LockRequest {
         Ok(())
     }
 
-    /// Acquires the lock, or shares it as it is.
+    /// Acquires the lock, or shares a lock of the same scope without extending it.
     async fn obtain_guard(&self, options: &ResolvedOptions) -> Result<LockGuard, LockError> {
         let key = self.key.clone()?;
         let deadline = match options.wait_time {
             None => return self.attempt(&key, options).await,
-            // A deadline past the end of the clock is none.
+            // A deadline that the clock cannot represent is no deadline.
             Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),
             Some(WaitTime::Forever) => None,
         };
@@ -88,8 +89,9 @@ impl LockRequest {
         let waiter = context.queues.join(&spec, &key, waiter_options)?;
         let mut patience = Patience::new(&waiter);
         if waiter.came_in_outage() {
-            // The waiters before it keep their places. A new caller learns of the outage at once. That
-            // is rare, and its future would be part of every acquisition's.
+            // This caller came during an outage: it asks the nodes at once and returns their failure,
+            // while the waiters before it keep their places. Boxed, because this is rare and the future
+            // would enlarge the future of every acquisition.
             match Box::pin(self.attempt(&key, options)).await {
                 Err(LockError::Contended { .. }) => {
                     patience.refused(&waiter);
@@ -107,7 +109,8 @@ impl LockRequest {
                     let begun = Instant::now();
                     let unconfirmed = match self.take_over(held, options).await {
                         Ok(Some(guard)) => {
-                            // A shutdown in between has released it already.
+                            // If the manager was shut down meanwhile, the shutdown has released the
+                            // lock.
                             context.check_open()?;
                             return Ok(guard);
                         }
@@ -139,7 +142,8 @@ impl LockRequest {
         }
     }
 
-    /// Asks the nodes, again and again while another holds the lock.
+    /// Asks the nodes until they grant the lock, the waiting time is over, or the attempt fails for
+    /// another reason.
     async fn ask_until(
         &self,
         key: &LockKey,
@@ -151,9 +155,10 @@ impl LockRequest {
         let node_timeout = self.context.ballot.node_timeout;
         let mut signal = waiter.release_signal();
         let mut backoff = Backoff::new();
-        // Of those that an announcement has woken one gets the lock, and its time is short: the others
-        // leave the server alone. With several nodes a refusal may be a split vote, which nobody
-        // announces the end of.
+        // A published release wakes one waiter per process, and only one of them gets the lock, perhaps
+        // for a short time. After a wake-up, a refused waiter therefore skips the lookup of the TTL, to
+        // save the server a round trip. Not with several nodes: their refusal may be a split vote, whose
+        // end is not published.
         let one_node = self.context.ballot.nodes.len() == 1;
         let mut skip_ttl_lookup = false;
         loop {
@@ -166,7 +171,8 @@ impl LockRequest {
                 Err(refused) => refused,
             };
             if is_outage(&refused) {
-                // Boxed as above.
+                // Boxed, because this is rare and the future would enlarge the future of every
+                // acquisition.
                 Box::pin(patience.outlast(waiter, begun, refused, deadline)).await?;
                 skip_ttl_lookup = false;
                 continue;
@@ -178,7 +184,8 @@ impl LockRequest {
             let remaining = *remaining;
             let split = votes.iter().any(|(_, vote)| matches!(vote, Some(Vote::Granted)));
             if patience.refused(waiter) {
-                // The subscriptions may be gone with their connections.
+                // An outage has ended. Its broken connections may have ended the subscriptions:
+                // subscribe again.
                 signal = None;
             }
             if let Some(guard) = self.re_enter(key, waiter.spec(), options)? {
@@ -191,8 +198,10 @@ impl LockRequest {
                 return Err(refused);
             }
             if split && signal.is_some() {
-                // Others have got the rest of the votes. All give them back, which notifies
-                // all at once: who follows that meets the others again, and again.
+                // A split vote: the other callers got the remaining votes. All of them release their
+                // votes, and each release wakes all waiters at once. A waiter that asked again at each
+                // wake-up would meet the same callers again and again, so it pauses for a random time
+                // instead.
                 sleep(backoff.pause().min(left)).await;
                 continue;
             }
@@ -200,7 +209,7 @@ impl LockRequest {
                 backoff = Backoff::new();
             }
             skip_ttl_lookup = match (&signal, remaining) {
-                // What was released before we listened may have been missed: ask once more.
+                // A release that was published before the subscription was missed: ask once more.
                 (None, _) => {
                     signal = Some(waiter.listen(node_timeout.min(left)).await);
                     false
@@ -224,7 +233,8 @@ impl LockRequest {
         LockSpec::new(name, Mode::Exclusive, options.dialect)
     }
 
-    /// One attempt. What this process holds itself is refused without a round trip.
+    /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round
+    /// trip.
     async fn attempt(
         &self,
         key: &LockKey,
@@ -241,7 +251,8 @@ impl LockRequest {
         }
         let spec = Arc::new(spec);
         match self.ask(key, &spec, options, false).await {
-            // Perhaps by what was joined with this in the same scope.
+            // The holder may be another acquisition of the same scope, which ran concurrently in the
+            // same task.
             Err(refused @ LockError::Contended { .. }) => {
                 self.re_enter(key, &spec, options)?.ok_or(refused)
             }
@@ -249,7 +260,8 @@ impl LockRequest {
         }
     }
 
-    /// What this scope holds already is shared, or refused; it is never waited for.
+    /// Shares or refuses a lock that the current scope holds. Returns `None` if the scope does not hold
+    /// the lock. A caller never waits for a lock of its own scope.
     fn re_enter(
         &self,
         key: &LockKey,
@@ -262,14 +274,15 @@ impl LockRequest {
         }
     }
 
-    /// Shares what this scope holds, if it is wanted so; `None` if it is being released.
+    /// Shares a lock that the current scope holds, if the request is reentrant. Returns `None` if the
+    /// lock is being released.
     fn share(
         &self,
         key: &LockKey,
         held: Arc<Held>,
         options: &ResolvedOptions,
     ) -> Result<Option<LockGuard>, LockError> {
-        // A number cannot be made up for one that has none.
+        // A fenced request can share only a lock that has a number.
         if options.reentrant && (!self.fenced || held.token().is_some()) {
             Ok(LockGuard::share(&self.context, held))
         } else {
@@ -277,8 +290,8 @@ impl LockRequest {
         }
     }
 
-    /// Asks the nodes once. With `skip_ttl_lookup`, a refusal does not tell for how long another holds the lock.
-    /// Asks them again if the connections moved to another runtime meanwhile.
+    /// Asks the nodes once. With `skip_ttl_lookup`, a refusal does not report how long the other
+    /// holder's lease lasts. Asks them again if the connections moved to another runtime meanwhile.
     async fn ask(
         &self,
         key: &LockKey,
@@ -313,7 +326,8 @@ impl LockRequest {
         }
     }
 
-    /// The state of a new attempt. Not in the future, whose size it would add to.
+    /// Makes the state of a new attempt. A function of its own, so that it does not enlarge the caller's
+    /// future.
     fn new_attempt(
         &self,
         key: &LockKey,
@@ -350,8 +364,9 @@ impl LockRequest {
         context.queues.hold(&held, scope::current());
         scope::hold(&context.queues, &held);
         let guard = LockGuard::new(Arc::clone(context), held, options.renewal());
-        // A shutdown in between has not seen this guard; it releases as it is dropped, and at once,
-        // although it may have been asked to stay (abandoned attempts leave nothing behind).
+        // If the manager was shut down meanwhile, the shutdown did not see this guard. The guard
+        // releases the lock when it is dropped: at once, even if the lock was to stay on the nodes (an
+        // abandoned attempt leaves nothing behind).
         context.check_open().inspect_err(|_| attempt.stay_no_longer())?;
         Ok(guard)
     }

@@ -1,18 +1,20 @@
-//! Requests for a lock whose holders are numbered.
+//! Requests for a lock whose holders have numbers.
 
 use super::LockRequest;
 use crate::error::LockError;
 use crate::guard::{FencedGuard, LockGuard};
 
 impl LockRequest {
-    /// Numbers the holders of the lock, so that the resource can refuse one that comes late: the guard
-    /// has a [`FencingToken`](crate::FencingToken), which says what it promises.
+    /// Numbers the holders of the lock, so that the resource can refuse a late holder: the request then
+    /// returns a [`FencedGuard`] with a [`FencingToken`](crate::FencingToken), whose page states what
+    /// the number guarantees.
     ///
-    /// On several nodes it costs one more round trip. The counter lies in the slot of the lock, so that
-    /// fenced locks work on servers in cluster mode too. A [`prefix`](crate::LockManagerBuilder::prefix) with
-    /// a `{` that begins no hash tag leaves no such name, and is refused with
-    /// [`LockError::InvalidOption`], as is a node that cannot number holders. The servers' users need the
-    /// rights to `TIME`, and to `GET` and `SET` the keys `redlock:fencing*` behind the manager's prefix.
+    /// On several nodes a fenced lock costs one more round trip. The fencing counter is in the same slot
+    /// as the lock, so that fenced locks work on servers in cluster mode too. If the manager's
+    /// [`prefix`](crate::LockManagerBuilder::prefix) has a `{` that begins no hash tag, no name for the
+    /// counter is in that slot, and the acquisition fails with [`LockError::InvalidOption`]. It fails in
+    /// the same way if a node cannot number holders. The servers' users need the rights to `TIME`, and
+    /// to `GET` and `SET` the keys `redlock:fencing*` behind the manager's prefix.
     pub fn fenced(self) -> LockRequest<FencedGuard> {
         self.with_guard(true)
     }
@@ -23,8 +25,8 @@ impl LockRequest<FencedGuard> {
     ///
     /// # Errors
     ///
-    /// As [`LockRequest::try_acquire`]. [`LockError::AlreadyHeld`] also where a reentrant request
-    /// would share a lock that has no number.
+    /// As [`LockRequest::try_acquire`]. [`LockError::AlreadyHeld`] also if a reentrant request would
+    /// share a lock that has no number.
     ///
     /// # Cancel safety
     ///
@@ -37,8 +39,8 @@ impl LockRequest<FencedGuard> {
     ///
     /// # Errors
     ///
-    /// As [`LockRequest::acquire`]. [`LockError::AlreadyHeld`] also where a reentrant request would
-    /// share a lock that has no number.
+    /// As [`LockRequest::acquire`]. [`LockError::AlreadyHeld`] also if a reentrant request would share a
+    /// lock that has no number.
     ///
     /// # Cancel safety
     ///

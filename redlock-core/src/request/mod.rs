@@ -1,4 +1,4 @@
-//! The options of one acquisition.
+//! A request: the key and the options of one acquisition.
 
 mod acquire;
 mod fenced;
@@ -16,15 +16,15 @@ use crate::key::{KeyError, LockKey};
 use crate::options::LockOptions;
 use crate::telemetry::Acquisition;
 
-/// One acquisition of a lock: made by [`LockManager::lock`](crate::LockManager::lock), completed by
-/// [options](LockOptions), ended by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
+/// A request for a lock. Returned by [`LockManager::lock`](crate::LockManager::lock), configured by
+/// [options](LockOptions), and run by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
 ///
-/// `G` is the guard that the acquisition returns: a [`LockGuard`], or, after [`fenced`](Self::fenced), a
-/// [`FencedGuard`](crate::FencedGuard).
+/// `G` is the type of the guard that the acquisition returns: a [`LockGuard`], or, after
+/// [`fenced`](Self::fenced), a [`FencedGuard`](crate::FencedGuard).
 ///
-/// A request that sets no [`expire`](Self::expire) has the manager's
-/// [`expire`](crate::LockManagerBuilder::expire) of 30 s, and is [renewed](Self::renew). A lease that the
-/// request sets itself is not renewed by default.
+/// Without [`expire`](Self::expire), the lease is the manager's
+/// [`expire`](crate::LockManagerBuilder::expire), 30 s by default, and is [renewed](Self::renew). With
+/// `expire`, the lease is not renewed by default.
 ///
 /// # Examples
 ///
@@ -40,7 +40,7 @@ use crate::telemetry::Acquisition;
 ///     .wait_time(Duration::from_millis(500))
 ///     .acquire()
 ///     .await?;
-/// // ... what must not happen twice at the same time ...
+/// // ... work that must not run twice at the same time ...
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
@@ -49,7 +49,7 @@ pub struct LockRequest<G = LockGuard> {
     context: Arc<Context>,
     key: Result<LockKey, KeyError>,
     options: LockOptions,
-    /// Whether the holder gets a number.
+    /// Whether the holder gets a fencing token.
     fenced: bool,
     guard: PhantomData<fn() -> G>,
 }
@@ -61,7 +61,7 @@ impl LockRequest {
 }
 
 impl<G> LockRequest<G> {
-    /// Sets all options at once. Options that were set before are forgotten.
+    /// Sets all options at once. Replaces all options that were set before.
     pub fn options(mut self, options: LockOptions) -> Self {
         self.options = options;
         self
@@ -69,7 +69,7 @@ impl<G> LockRequest<G> {
 
     crate::lock_option_setters!(self => self.options; self);
 
-    /// The same request for another type of guard.
+    /// Returns the same request for another type of guard.
     fn with_guard<T>(self, fenced: bool) -> LockRequest<T> {
         let Self { context, key, options, fenced: _, guard: _ } = self;
         LockRequest { context, key, options, fenced, guard: PhantomData }
@@ -77,15 +77,15 @@ impl<G> LockRequest<G> {
 }
 
 impl LockRequest {
-    /// Makes one attempt to acquire the lock, whatever [`wait_time`](Self::wait_time) says.
+    /// Makes one attempt to acquire the lock. Ignores [`wait_time`](Self::wait_time).
     ///
     /// # Errors
     ///
-    /// Every variant of [`LockError`]. In each case the lock is not held.
+    /// Returns a [`LockError`] of any variant. The lock is then not held.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future at any point gives back whatever it acquired, in the background.
+    /// The future may be dropped at any point. A lock that it acquired is released in the background.
     pub async fn try_acquire(mut self) -> Result<LockGuard, LockError> {
         self.options.wait_time = None;
         self.acquire().await
@@ -93,46 +93,52 @@ impl LockRequest {
 
     /// Acquires the lock, waiting up to [`wait_time`](Self::wait_time) while another holds it.
     ///
-    /// Waits for another holder only: where no quorum of nodes answers its first question, it returns
-    /// at once. A caller that waits already, because the nodes have refused it or because it queues
-    /// behind another caller of this manager, keeps its place through an outage for up to the
-    /// manager's [`outage_grace`](crate::LockManagerBuilder::outage_grace), and returns
-    /// [`LockError::Unavailable`] after that. The nodes' answers to the last question are waited for. Where
-    /// nodes are silent, that takes up to the manager's
-    /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) longer, and twice that for a
-    /// [fenced](Self::fenced) lock, or for a shared one that has to be extended for
-    /// [`min_hold`](Self::min_hold) or [`keep`](Self::keep). Where this process is late, it takes longer, but
-    /// never longer than the lease.
+    /// Without a [`wait_time`](Self::wait_time), makes one attempt.
+    ///
+    /// # Outages
+    ///
+    /// A caller waits for another holder, but not for an outage to end: if no quorum of nodes replies to
+    /// its first attempt, it fails at once. A caller that was waiting before the outage, because the
+    /// nodes had refused it or because it queued behind another caller of this manager, keeps its place
+    /// for up to the manager's [`outage_grace`](crate::LockManagerBuilder::outage_grace). After that it
+    /// fails with [`LockError::Unavailable`].
+    ///
+    /// The last attempt may end after the `wait_time`, because the caller waits for the nodes' replies
+    /// to it. If nodes are silent, that takes up to the manager's
+    /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) longer. It takes up to twice that for a
+    /// [fenced](Self::fenced) lock, and for a shared lock that has to be extended for
+    /// [`min_hold`](Self::min_hold) or [`keep`](Self::keep). It takes longer still if this process is
+    /// late, but never longer than the lease.
     ///
     /// # Fairness
     ///
-    /// Callers that wait for one key with the same manager, or with clones of it, get the lock in the order
-    /// in which they came: first come, first served. A caller without a waiting time does not queue: it makes
-    /// its one attempt at once, and may overtake the waiters unless this manager holds the lock. During an
-    /// outage of the nodes, so may a new caller.
+    /// Callers that wait for one key with the same manager, or with its clones, get the lock in order of
+    /// arrival. A caller without a `wait_time` does not queue: it makes its one attempt at once, and may
+    /// overtake the waiters unless this manager holds the lock. During an outage of the nodes, a new
+    /// caller may overtake them too.
     ///
-    /// A lock that its holder gives back is handed over to the next waiter of the same manager without asking
-    /// the nodes. Other processes get their turn, because hand-over has bounds:
+    /// When a holder releases a lock, the manager hands the lock over to its next waiter without asking
+    /// the nodes. Hand-overs are limited, so that other processes get their turn:
     ///
     /// * Each time the nodes grant the lock, at most 16 callers of one manager hold it in a row, and at most 4
     ///   if other processes listened for its last release on the nodes.
     /// * No hand-over happens later than 100 ms after the nodes granted the lock.
-    /// * After that the lock is released on the nodes. If other processes listen for the release, this manager
-    ///   waits for 2 ms before it asks for the lock again.
-    /// * The next waiter gets the lock only if at least 3/4 of the lease that it asks for is left. If less than
-    ///   9/10 is left, the lease is extended in the background.
+    /// * After that the manager releases the lock on the nodes. If other processes listen for the
+    ///   release, this manager waits for 2 ms before it asks for the lock again.
+    /// * The lock is handed over only if at least 3/4 of the lease that the next waiter requests is
+    ///   left. If less than 9/10 is left, the lease is extended in the background.
     ///
-    /// Between processes neither an order nor a share is promised: the process whose request reaches a quorum
-    /// of nodes first gets the lock.
+    /// Between processes, neither an order nor a share is guaranteed: the process whose request reaches
+    /// a quorum of nodes first gets the lock.
     ///
     /// # Errors
     ///
-    /// Every variant of [`LockError`]. In each case the lock is not held.
+    /// Returns a [`LockError`] of any variant. The lock is then not held.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future at any point gives back whatever it acquired, in the background, and
-    /// ends the waiting.
+    /// The future may be dropped at any point. The caller then leaves the queue, and a lock that it
+    /// acquired is released in the background.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
         let acquisition = Acquisition::begin();
         let result = self.obtain().await;

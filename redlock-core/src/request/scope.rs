@@ -1,4 +1,4 @@
-//! What one request holds, so that it does not wait for itself.
+//! Scopes: the locks that one request holds, so that it does not wait for itself.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -13,17 +13,17 @@ tokio::task_local! {
     static SCOPE: Scope;
 }
 
-/// Runs a future in which a lock that is held already is not waited for: a second acquisition of the
-/// key fails at once with [`LockError::AlreadyHeld`](crate::LockError::AlreadyHeld), or shares the
-/// lock where it asks for that ([`LockRequest::reentrant`](crate::LockRequest::reentrant)).
+/// Runs a future as one holder, which never waits for its own locks. A second acquisition of a key
+/// inside the future fails at once with [`LockError::AlreadyHeld`](crate::LockError::AlreadyHeld), or
+/// shares the lock if it is [reentrant](crate::LockRequest::reentrant).
 ///
-/// A web request is such a scope: the handlers and layers of `redlock-axum` run in one. Inside a
-/// scope this does nothing.
+/// The handlers and layers of `redlock-axum` run in one scope per web request. A scope inside a scope
+/// has no effect.
 ///
-/// The scope is that of the task. What is spawned inside (`tokio::spawn`) is outside of it, and
-/// waits for the lock as every stranger does. Futures that are joined or selected in one task
-/// (`tokio::join!`) share its scope, and so count as one holder: of two that lock the same key at the
-/// same time one gets `AlreadyHeld`.
+/// A scope belongs to its task. A task that is spawned inside (`tokio::spawn`) is outside of the scope,
+/// and waits for the lock like any other caller. Futures that are joined or selected in one task
+/// (`tokio::join!`) share the scope and count as one holder: if two of them lock the same key at the
+/// same time, one of them gets `AlreadyHeld`.
 ///
 /// # Examples
 ///
@@ -47,7 +47,7 @@ tokio::task_local! {
 ///
 /// # Cancel safety
 ///
-/// As cancel safe as the future that is given.
+/// Cancel safe if `future` is cancel safe.
 pub async fn scope<F: Future>(future: F) -> F::Output {
     if SCOPE.try_with(|_| ()).is_ok() {
         future.await
@@ -58,24 +58,24 @@ pub async fn scope<F: Future>(future: F) -> F::Output {
     }
 }
 
-/// What is held, each with its manager. Few enough to look through.
+/// The locks that the scope holds, each with its manager. They are few enough for a linear search.
 #[derive(Debug)]
 struct Scope {
     id: u64,
     held: Mutex<Vec<(usize, Weak<Held>)>>,
 }
 
-/// Which scope this is; `None` outside of any.
+/// Returns the id of the current scope; `None` outside of any scope.
 pub(crate) fn current() -> Option<u64> {
     SCOPE.try_with(|scope| scope.id).ok()
 }
 
-/// Managers are told apart by their queues.
+/// Returns the id of a manager: the address of its queues.
 fn id(queues: &Arc<Queues>) -> usize {
     Arc::as_ptr(queues).addr()
 }
 
-/// The lock of this spec that the current scope holds.
+/// Returns the lock of this spec that the current scope holds.
 pub(crate) fn held(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
     let find = |scope: &Scope| {
         let all = scope.held.lock();
@@ -87,7 +87,7 @@ pub(crate) fn held(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
     SCOPE.try_with(find).ok().flatten()
 }
 
-/// Notes that the current scope, if there is one, holds a lock.
+/// Records that the current scope, if there is one, holds a lock.
 pub(crate) fn hold(queues: &Arc<Queues>, held: &Arc<Held>) {
     let _ = SCOPE.try_with(|scope| {
         let mut all = scope.held.lock();

@@ -13,7 +13,8 @@ use crate::options::ResolvedOptions;
 use crate::queue::needs_extension;
 
 impl LockRequest {
-    /// Takes over a lock that another caller of this process held; `None` if it is lost on the way.
+    /// Takes over a lock that another caller of this process held. Returns `None` if the lock is lost
+    /// before the caller has it.
     pub(super) async fn take_over(
         &self,
         held: Arc<Held>,
@@ -29,13 +30,14 @@ impl LockRequest {
                 Ok(()) => held.set_token(token),
                 Err(Refusal::Contended { .. } | Refusal::Foreign(_)) => held.discard(),
                 Err(refusal) => {
-                    // The next in line could not confirm it either.
+                    // The next waiter could not confirm the lock either.
                     held.attempt().abandon();
                     return Err(error(refusal, guard.key().clone(), options.expire));
                 }
             }
         }
-        // It may have taken this caller long to look at what it was handed (invariant 1).
+        // The lease may have run out before this caller took the lock over, or while it confirmed its
+        // number (no work without the lock).
         if !guard.is_valid() {
             held.discard();
             return Ok(None);
@@ -46,7 +48,7 @@ impl LockRequest {
         Ok(Some(guard))
     }
 
-    /// Gives the new holder the lease that it asked for, in the background.
+    /// Extends the lease to the length that the new holder requested, in the background.
     fn extend_after_hand_over(
         &self,
         guard: &LockGuard,
@@ -55,15 +57,16 @@ impl LockRequest {
     ) {
         let ballot = &self.context.ballot;
         if needs_extension(guard.remaining(), options.expire) {
-            // Until that is confirmed, the guard tells what is left of the old lease.
+            // Until the extension is confirmed, the guard has the rest of the old lease.
             let (lease, expire, ballot) = (guard.handle(), options.expire, ballot.clone());
             let log_limit = Arc::clone(&self.context.log_limit);
             self.context.cleanup_tasks.spawn(async move {
                 if held.is_left_to_expire() {
-                    // It stays on the nodes for as long as if it were still held.
+                    // The new holder has ended already, and its lock stays on the nodes until the lease
+                    // runs out: for as long as if the lock were still held.
                     ballot.extend(held.attempt(), expire).await;
                 } else if let Err(error) = lease.extend(expire).await
-                    // It may have been released, or handed on, meanwhile.
+                    // A lock that was released or handed over meanwhile needs no extension.
                     && held.state() == State::Held
                 {
                     not_extended(&error, &log_limit);
@@ -73,7 +76,7 @@ impl LockRequest {
     }
 }
 
-/// Logs that a lock which was handed over keeps the rest of its old lease only.
+/// Logs that a lock keeps only the rest of its old lease after a hand-over.
 fn not_extended(error: &ExtendError, log_limit: &LogLimit) {
     const MESSAGE: &str = "the lease of a lock that was handed over was not extended";
     let node = match error {

@@ -14,20 +14,20 @@ const TICK: Duration = Duration::from_millis(1);
 
 /// A clock that stands still until the test moves it.
 ///
-/// The clock is that of the test's Tokio runtime, paused as by [`tokio::time::pause`]. Waits, renewals and
-/// timeouts follow that time anyway. The leases of a manager that was built with this clock, and those on
-/// its [`TestNode`](super::TestNode)s, follow it too.
+/// The clock is the time of the test's Tokio runtime, paused as by [`tokio::time::pause`]. Waits,
+/// renewals and timeouts follow this time in any case. The leases of a manager with this clock, and the
+/// leases on its [`TestNode`](super::TestNode)s, follow it too.
 ///
 /// # How time moves
 ///
-/// * Whenever all tasks wait, Tokio moves the time to the next timer. A handler that sleeps for a minute is
-///   done at once, and its lock was renewed on the way.
+/// * Whenever all tasks wait, Tokio moves the time to the next timer. A handler that sleeps for a minute
+///   ends at once, and its lock is renewed meanwhile.
 /// * [`advance`](Self::advance) lets a duration pass in the same way, timer by timer.
 /// * [`tokio::time::advance`] moves the time in one jump, as if the process had been stopped meanwhile.
-///   Renewals come late, and a lock can be lost by that.
+///   Renewals are late, and a lock can be lost.
 ///
-/// Real input and output does not move the time, but Tokio may move it while a task waits for that. Call the
-/// router by `tower::ServiceExt::oneshot` instead of over a socket.
+/// Real input and output does not move the time, but Tokio may move the time while a task waits for
+/// input or output. Call the router by `tower::ServiceExt::oneshot` instead of over a socket.
 ///
 /// Cloning is cheap, and the clones are the same clock.
 #[derive(Clone)]
@@ -37,13 +37,13 @@ pub struct TestClock {
 }
 
 impl TestClock {
-    /// Pauses the time of the current Tokio runtime, unless it is paused already (`start_paused = true`), and
-    /// returns its clock.
+    /// Pauses the time of the current Tokio runtime, unless it is already paused (`start_paused =
+    /// true`), and returns the clock of the runtime.
     ///
     /// # Panics
     ///
-    /// Panics outside of a Tokio runtime and in a multi-threaded one, whose time cannot be paused. The
-    /// runtime of `#[tokio::test]` is single-threaded by default.
+    /// Panics outside of a Tokio runtime, and in a multi-threaded runtime, whose time cannot be paused.
+    /// The runtime of `#[tokio::test]` is single-threaded by default.
     #[track_caller]
     #[expect(clippy::new_without_default, reason = "it changes the runtime")]
     pub fn new() -> Self {
@@ -53,14 +53,14 @@ impl TestClock {
         Self { start: Instant::now(), runtime: Handle::current() }
     }
 
-    /// Lets time pass, timer by timer, so that each renewal and each timeout happens at its own time. Returns
-    /// when all tasks wait again.
+    /// Lets a duration pass, timer by timer, so that each renewal and each timeout happens at its own
+    /// time. Returns when all tasks wait again.
     ///
-    /// The time moves by up to 3 ms more than `duration`, because timers are that coarse.
+    /// The time moves by up to 3 ms more than `duration`, because timers have a resolution of 1 ms.
     ///
     /// # Cancel safety
     ///
-    /// Cancel safe. The time that has passed until then stays passed.
+    /// Cancel safe. Time that has passed before the future is dropped is not taken back.
     pub async fn advance(&self, duration: Duration) {
         self.sleep(duration).await;
         // Tokio moves the time only when no task can run. So the second sleep ends after all tasks that
@@ -68,7 +68,8 @@ impl TestClock {
         self.sleep(TICK).await;
     }
 
-    /// Sleeps, wherever the future is created: a node may be asked outside of the runtime.
+    /// Returns a sleep of the clock's runtime. May be called outside of the runtime, because an
+    /// operation may be sent to a node there.
     pub(super) fn sleep(&self, duration: Duration) -> Sleep {
         let _entered = self.runtime.enter();
         tokio::time::sleep(duration)
@@ -90,17 +91,17 @@ impl fmt::Debug for TestClock {
 }
 
 impl LockManagerBuilder {
-    /// Measures leases on the clock of a test.
+    /// Measures leases on the clock of a test. Defaults to the clock of the system.
     ///
-    /// [`TestLocks::builder`](super::TestLocks::builder) has done this already.
+    /// [`TestLocks::builder`](super::TestLocks::builder) has set the clock already.
     pub fn test_clock(mut self, clock: &TestClock) -> Self {
         self.clock = std::sync::Arc::new(clock.clone());
         self
     }
 }
 
-/// Whether the time of the current runtime stands still. Tokio does not say it, and panics if a paused time
-/// is paused again.
+/// Returns whether the time of the current runtime is paused. Tokio has no function for this, and panics
+/// if a paused time is paused again.
 fn is_paused() -> bool {
     let before = Instant::now();
     let system = std::time::Instant::now();

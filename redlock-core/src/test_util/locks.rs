@@ -1,4 +1,4 @@
-//! Locks for a test.
+//! A lock manager for a test.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,13 +18,13 @@ pub struct TestLocks {
 }
 
 impl TestLocks {
-    /// Pauses the time of the current Tokio runtime, and makes a manager over so many nodes. With one node
-    /// each failure of it is an outage; with three, one of them may fail.
+    /// Pauses the time of the current Tokio runtime, and creates a manager with this number of nodes.
+    /// With one node, each failure of the node is an outage. With three nodes, one of them may fail.
     ///
     /// # Panics
     ///
-    /// Panics as [`TestClock::new`] does: outside of a Tokio runtime and in a multi-threaded one. Panics
-    /// unless there are 1 to 63 nodes.
+    /// Panics like [`TestClock::new`]: outside of a Tokio runtime, and in a multi-threaded runtime.
+    /// Panics unless `nodes` is from 1 to 63.
     #[track_caller]
     pub fn new(nodes: usize) -> Self {
         assert!((1..=MAX_NODES).contains(&nodes), "a manager has 1 to {MAX_NODES} nodes");
@@ -35,13 +35,13 @@ impl TestLocks {
         Self { manager, nodes, clock }
     }
 
-    /// Returns the manager, for the application that is tested.
+    /// Returns the manager, for the application under test.
     pub fn manager(&self) -> LockManager {
         self.manager.clone()
     }
 
-    /// Begins the configuration of another manager over the same nodes and clock: for the application, if it
-    /// needs other options than the defaults, or for what another copy of the service does.
+    /// Returns a builder of another manager with the same nodes and clock: for an application that needs
+    /// other options than the defaults, or for another copy of the service.
     pub fn builder(&self) -> LockManagerBuilder {
         let builder = LockManager::builder().test_clock(&self.clock);
         self.nodes.iter().fold(builder, |builder, node| builder.node(node.clone()))

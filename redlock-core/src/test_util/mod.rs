@@ -2,12 +2,12 @@
 //!
 //! With axum, read `redlock_axum::test_util`, which re-exports this module and has examples of handlers.
 //!
-//! [`TestLocks`] is a lock manager with its nodes and its clock. A test moves the [clock](TestClock), and
-//! leases, waits and renewals follow. It tells a [node](TestNode) to fail, to freeze, to be slow or to forget
-//! its locks, and the application gets the same errors as from servers that do so. Nothing has to be
-//! installed, and nothing really waits.
+//! [`TestLocks`] is a lock manager with its nodes and its clock. The test moves the [clock](TestClock),
+//! and leases, waits and renewals follow. The test makes a [node](TestNode) fail, freeze, slow down or
+//! forget its locks, and the application gets the same errors as from real servers. No server has to be
+//! installed, and no test waits in real time.
 //!
-//! Switch the feature on for tests only:
+//! Enable the feature for tests only:
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -68,8 +68,8 @@
 //! # a_lock_that_most_nodes_have_forgotten_is_lost();
 //! ```
 //!
-//! An outage. [`LockManager::is_available`](crate::LockManager::is_available) and
-//! [`wait_available`](crate::LockManager::wait_available) see it too:
+//! An outage, which [`LockManager::is_available`](crate::LockManager::is_available) and
+//! [`wait_available`](crate::LockManager::wait_available) report too:
 //!
 //! ```
 //! use redlock_core::LockError;

@@ -1,4 +1,4 @@
-//! A node in memory that a test can disturb.
+//! A node in memory whose faults a test controls.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,21 +16,20 @@ use crate::node::{
     StatusSender, Subscription,
 };
 
-/// A node in memory that fails, freezes, is slow or forgets when the test says so.
+/// A node in memory that fails, freezes, slows down or forgets when the test demands it.
 ///
-/// It begins as a node that answers at once. [`fail`](Self::fail), [`freeze`](Self::freeze) and
-/// [`delay`](Self::delay) change that; each of them replaces the one before, and [`recover`](Self::recover)
-/// ends them.
+/// A new node replies at once. [`fail`](Self::fail), [`freeze`](Self::freeze) and [`delay`](Self::delay)
+/// change that. Each of them replaces the previous one, and [`recover`](Self::recover) ends them.
 ///
 /// | after | an operation | [`NodeStatus`] |
 /// |---|---|---|
 /// | `fail` | fails at once with [`NodeError::NotConnected`] | `Down` |
-/// | `freeze` | is not answered. The manager counts the node as failed after its [`node_timeout`](crate::LockManagerBuilder::node_timeout) | `Connecting` |
-/// | `delay` | is executed at once, and answered later | `Up` |
-/// | `recover` | is answered at once | `Up` |
+/// | `freeze` | gets no reply. The manager counts the node as failed after its [`node_timeout`](crate::LockManagerBuilder::node_timeout) | `Connecting` |
+/// | `delay` | is executed at once; the reply arrives later | `Up` |
+/// | `recover` | gets its reply at once | `Up` |
 ///
-/// Cloning is cheap, and the clones are the same node: managers that are built over it exclude each other,
-/// as copies of a service on one Redis do.
+/// Cloning is cheap, and the clones are the same node: managers over clones exclude each other, like
+/// copies of a service on one Redis.
 #[derive(Clone)]
 pub struct TestNode(Arc<Shared>);
 
@@ -43,9 +42,9 @@ struct Shared {
 
 struct State {
     behaviour: Behaviour,
-    /// The operations that were sent to the node since it is frozen.
+    /// The operations that were sent to the node while it is frozen.
     unread: Vec<Unread>,
-    /// Is cancelled when the node fails, so that replies that are under way do not arrive.
+    /// Cancelled when the node fails, so that pending replies do not arrive.
     connection: CancellationToken,
 }
 
@@ -69,7 +68,7 @@ struct Delayed {
 }
 
 impl TestNode {
-    /// Makes an empty node, whose leases are measured on the clock of the test.
+    /// Creates an empty node. Its leases are measured on the clock of the test.
     pub fn new(clock: &TestClock) -> Self {
         let state = State {
             behaviour: Behaviour::Answering { delay: Duration::ZERO },
@@ -84,10 +83,11 @@ impl TestNode {
         }))
     }
 
-    /// Cuts the node off: every operation fails at once, as if nothing listened at the server's port.
+    /// Disconnects the node: every operation fails at once, as if no process listened on the server's
+    /// port.
     ///
-    /// Operations that were not answered yet fail with [`NodeError::ConnectionBroke`]. The node keeps its
-    /// locks, whose leases go on running out.
+    /// Operations whose reply is pending fail with [`NodeError::ConnectionBroke`]. The node keeps its
+    /// locks, whose leases continue to run out.
     pub fn fail(&self) {
         let mut state = self.0.state.lock();
         state.behaviour = Behaviour::Failing;
@@ -96,50 +96,50 @@ impl TestNode {
         self.0.status.send(NodeStatus::Down(not_connected()));
     }
 
-    /// Stops the node: it answers nothing, as a server process that was stopped or a network that drops
-    /// all packets.
+    /// Freezes the node: it sends no replies, like a stopped server process or a network that drops all
+    /// packets.
     ///
-    /// The node executes what it was sent meanwhile, in that order, when it goes on. The leases of its locks
-    /// go on running out.
+    /// When the node recovers, it executes the operations that it was sent meanwhile, in the order in
+    /// which they were sent. The leases of its locks continue to run out.
     pub fn freeze(&self) {
         let mut state = self.0.state.lock();
         state.behaviour = Behaviour::Frozen;
         self.0.status.send(NodeStatus::Connecting);
     }
 
-    /// Makes the node slow: it executes every operation at once, and answers it after `delay`.
+    /// Makes the node slow: it executes every operation at once, and its reply arrives after `delay`.
     ///
-    /// The delay begins with each operation, so that several of them are not slower than one.
+    /// The delays of concurrent operations overlap: each delay begins with its own operation.
     pub fn delay(&self, delay: Duration) {
         self.answer(delay);
     }
 
-    /// Ends what [`fail`](Self::fail), [`freeze`](Self::freeze) or [`delay`](Self::delay) has begun. Answers
-    /// that are delayed already come when they would have come.
+    /// Ends the effect of [`fail`](Self::fail), [`freeze`](Self::freeze) and [`delay`](Self::delay).
+    /// Replies that are already delayed keep their delay.
     pub fn recover(&self) {
         self.answer(Duration::ZERO);
     }
 
-    /// Forgets all locks, as a server that is restarted without its data.
+    /// Forgets all locks, like a server that is restarted without its data.
     ///
-    /// A holder loses its lock when its next renewal or extension finds that it is gone from a quorum of
-    /// nodes. Another caller can acquire the lock at once.
+    /// A holder loses its lock when the next renewal or extension finds that a quorum of nodes has
+    /// forgotten the lock. Once a quorum has forgotten it, another caller can acquire it at once.
     pub fn forget(&self) {
         self.0.store.forget();
     }
 
-    /// Returns what is left of the lease of a lock, by its name on the node (with the prefix, if the manager
-    /// has one); `None` where the lock is free.
+    /// Returns the rest of a lock's lease by the name of the lock on the node (with the manager's
+    /// prefix, if any); `None` if the lock is free.
     pub fn time_to_live(&self, name: &str) -> Option<Duration> {
         self.0.store.time_to_live(name)
     }
 
-    /// Returns how many locks are held.
+    /// Returns the number of locks on the node.
     pub fn len(&self) -> usize {
         self.0.store.len()
     }
 
-    /// Returns whether no lock is held.
+    /// Returns whether no lock is on the node.
     pub fn is_empty(&self) -> bool {
         self.0.store.is_empty()
     }
@@ -147,9 +147,9 @@ impl TestNode {
     fn answer(&self, delay: Duration) {
         let mut state = self.0.state.lock();
         state.behaviour = Behaviour::Answering { delay };
-        // Under the lock of the state, so that no later operation overtakes them.
+        // The mutex of the state is held, so that no later operation overtakes these operations.
         for Unread { op, reply } in std::mem::take(&mut state.unread) {
-            // Executed even if nobody waits for the reply any more.
+            // The operation is executed even if no caller waits for its reply.
             let _ = reply.send(Delayed { reply: self.0.execute(op), delay });
         }
         self.0.status.send(NodeStatus::Up);
@@ -157,7 +157,8 @@ impl TestNode {
 }
 
 impl Shared {
-    /// Executes an operation. The store executes it inside of `call`, and replies at once.
+    /// Executes an operation. The memory store executes it inside `call`, so that its reply is ready at
+    /// once.
     fn execute(&self, op: Op) -> Reply {
         let reply = self.store.call(op);
         reply.as_ready().cloned().unwrap_or_else(|| Vote::Failed(broke()).into())
