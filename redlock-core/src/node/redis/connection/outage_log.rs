@@ -18,11 +18,11 @@ const PERIOD: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct OutageLog {
     node: Arc<str>,
-    /// When the last line said that the node is down.
+    /// The time of the last line that reported the node as down.
     last_down: Option<Instant>,
-    /// Whether the last line said that the node is down.
+    /// Whether the last line reported the node as down.
     is_logged_as_down: bool,
-    /// Outages that began since the last line about one.
+    /// The outages that began since the last line that reported the node as down.
     outages: u64,
 }
 
@@ -31,13 +31,13 @@ impl OutageLog {
         Self { node: Arc::clone(node), last_down: None, is_logged_as_down: false, outages: 0 }
     }
 
-    /// An outage begins.
+    /// Records the begin of an outage.
     pub(crate) fn down(&mut self, reason: &impl fmt::Display) {
         self.outages += 1;
         self.still_down(reason);
     }
 
-    /// An outage goes on: another attempt to connect has failed.
+    /// Records another failed attempt to connect during an outage.
     pub(crate) fn still_down(&mut self, reason: &impl fmt::Display) {
         let may_log = self.last_down.is_none_or(|last| last.elapsed() >= PERIOD);
         if self.is_logged_as_down || !may_log {
@@ -49,7 +49,7 @@ impl OutageLog {
         tracing::warn!(node = %self.node, %reason, suppressed, "a node is down; it is tried again");
     }
 
-    /// The node is connected.
+    /// Records that the node is connected.
     pub(crate) fn up(&mut self) {
         if std::mem::take(&mut self.is_logged_as_down) {
             tracing::info!(node = %self.node, "a node is back");

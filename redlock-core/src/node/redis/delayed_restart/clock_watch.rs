@@ -69,8 +69,8 @@ impl ClockWatch {
     /// Reads the server's time periodically while locks are requested. With the restart guard, reads it when
     /// idle too: otherwise the first vote after an idle time would count before a step is detected.
     ///
-    /// There is no timeout: a slow reading is useful too, and until the reply the server counts as silent,
-    /// as it does for every other command.
+    /// There is no timeout: a slow reading is useful too, and a server that owes the reply for too long counts
+    /// as silent, as after every other command.
     pub(crate) async fn watch(&self, link: &Connection) {
         let command = encode::time();
         while link.identity.time.is_some() {

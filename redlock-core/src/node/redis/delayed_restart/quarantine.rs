@@ -61,7 +61,7 @@ pub(crate) struct VoteGate {
 }
 
 impl VoteGate {
-    /// Quarantines the server. Of several quarantines, the one that ends last counts.
+    /// Quarantines the server, unless a quarantine that ends later is already in effect.
     pub(crate) fn put_on(&self, probation: Quarantine) {
         let mut kept = self.probation.lock();
         if kept.is_none_or(|kept| kept.left() < probation.left()) {
