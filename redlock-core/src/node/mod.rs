@@ -1,20 +1,20 @@
 //! Nodes: the independent stores that vote on a lock.
 //!
-//! A node is one Redis server, one database, one memory. It has one vote. A lock on one node is granted by
-//! its vote, a lock on several nodes by the votes of a majority. [`Node`] is the whole protocol between a
-//! lock manager and its nodes.
+//! A node is one independent store, such as one Redis server, one database, or the memory of one process.
+//! It has one vote. If a manager has one node, that node alone decides on a lock. If it has several nodes, a
+//! majority of them must grant the lock. [`Node`] is the whole protocol between a lock manager and its nodes.
 //!
 //! # Writing a node
 //!
-//! Implement [`Node`] for a store, and add it by
+//! Implement [`Node`] for a store, and add it with
 //! [`LockManagerBuilder::node`](crate::LockManagerBuilder::node). The store must be able to
 //!
 //! * set a value under a name if there is none, with a time to live, in one step. The value is the
 //!   [token](Op::token), or contains it;
 //! * compare that value and then change the time to live, or delete the value, in one step.
 //!
-//! A store that also notifies [subscribers](Node::subscribe) of releases lets waiters begin without
-//! delay. Otherwise they poll.
+//! If the store also notifies [subscribers](Node::subscribe) of releases, waiters acquire a released lock
+//! without delay. Otherwise waiters poll.
 //!
 //! The items document the details: [`Action`] the votes, [`Reply::number`] the fencing numbers. Every lock
 //! is an exclusive lock of one key, so a node needs only [`LockSpec::name`]. A node may ignore the
@@ -57,7 +57,7 @@
 //! | failure | for a node that | the operation |
 //! |---|---|---|
 //! | `NotConnected` | cannot reach its store, and has sent nothing | was not executed |
-//! | `Server` | got an error from its store instead of an answer | was not executed |
+//! | `Server` | got an error from its store instead of a result | was not executed |
 //! | `NotPermitted` | lacks a permission; waiters do not expect this to change soon | was not executed |
 //! | `SameServer` | has the same store as another node of the manager; as a [status](NodeStatus::Down) it makes `connect` fail | was not executed |
 //! | `ConnectionBroke` | has sent the operation, and can no longer receive the reply | may have been executed, or may be executed later |

@@ -18,9 +18,9 @@ use crate::lock::{LockSpec, Token};
 /// Wraps a node whose store does not execute operations in the order of their first polls, such as a pool
 /// of connections to a database.
 ///
-/// The wrapper sends a release only after the replies to all acquisitions and extensions with the same
-/// token. It waits for extensions because a release with [`min_hold`](Action::Release) keeps the lock for
-/// that time: an extension that the store executes after such a release would prolong the lock.
+/// The wrapper sends a release only after it has the replies to all acquisitions and extensions with the
+/// same token. It waits for extensions because a release with [`min_hold`](Action::Release) keeps the lock
+/// for that time: an extension that the store executes after such a release would prolong the lock.
 ///
 /// The release does not wait for an operation whose future was dropped before the release was called. If
 /// the store executes that operation after the release, the lock stays until its lease runs out. The

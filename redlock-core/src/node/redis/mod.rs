@@ -62,8 +62,7 @@ pub(crate) struct RedisNode {
     restart_guard: Option<Duration>,
     /// The clock that measures leases.
     clock: Arc<dyn Clock>,
-    /// The current connection. It is kept here besides in the pool, so that a command needs no mutex to find
-    /// it.
+    /// The current connection, as a copy beside the pool, so that a command needs no mutex to find it.
     current: ArcSwap<State>,
     status: StatusSender,
     /// Whether a supervisor was started, in any runtime.
@@ -224,7 +223,8 @@ impl Node for RedisNode {
         match op.action {
             Action::Acquire { lease, fenced, lookup } => {
                 connection.note_use();
-                // A vote counts only until the round ends, which is at the latest when the lease is over.
+                // A vote counts only until the round ends: after `node_timeout`, or earlier if the lease is
+                // short.
                 let round = self.node_timeout.min(validity::remaining(lease, Duration::ZERO));
                 let look_up_until = lookup.then(|| Instant::now() + round * 4 / 5);
                 let acquisition = Acquisition { lease, fenced, look_up_until };

@@ -37,7 +37,7 @@ impl Health {
         self.fail(reason);
     }
 
-    /// Returns the error of every command if the connection has ended.
+    /// Returns an error for commands if the connection has ended.
     pub(crate) fn ended(&self) -> Option<RedisError> {
         let error =
             || (ErrorKind::Io, "the connection has ended", self.reason().to_string()).into();

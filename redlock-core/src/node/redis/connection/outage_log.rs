@@ -11,8 +11,8 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Logs when a node goes down and when it is back, each at most once per second.
 ///
-/// A connection may break many times in a second. Outages that end before they may be logged are counted,
-/// and the next line gives their number. The last line always gives the state that lasts: a node that
+/// A connection may break many times in a second. An outage that ends before the next line is due is only
+/// counted, and the next line contains the count. The last line always matches the final state: a node that
 /// stays down is logged as down once the second is over, and a node is logged as back only after it was
 /// logged as down.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl OutageLog {
         Self { node: Arc::clone(node), last_down: None, is_logged_as_down: false, outages: 0 }
     }
 
-    /// Records the begin of an outage.
+    /// Records the start of an outage.
     pub(crate) fn down(&mut self, reason: &impl fmt::Display) {
         self.outages += 1;
         self.still_down(reason);

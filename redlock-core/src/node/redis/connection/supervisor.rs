@@ -22,14 +22,14 @@ use crate::node::redis::{RedisNode, State};
 /// a quarter. The longest pause is short enough to use a restarted server again within half a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
-/// The pause after an error that does not end soon: the server refuses the credentials, or it is another
-/// node already.
+/// The pause after an error that is likely to persist: the server refuses the credentials, or another node of
+/// the manager already uses this server.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
 /// After a connection that lasted for less than this, the supervisor pauses.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 
-/// The silence of a server after which its connection is replaced, or twice the node timeout if that is
-/// longer.
+/// A connection is replaced when its server has been silent for this time, or for twice the node timeout if
+/// that is longer.
 const SILENT_TOO_LONG: Duration = Duration::from_secs(5);
 
 /// Maps nodes to servers, so that no server votes twice, even if it returns later under another name.

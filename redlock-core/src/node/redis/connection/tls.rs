@@ -10,8 +10,8 @@ use tokio_rustls::TlsConnector;
 
 pub(crate) type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
 
-/// Makes sure that rustls has a crypto provider. An application need not install a provider; if it
-/// has, its provider is used.
+/// Makes sure that rustls has a crypto provider. If the application has installed a provider, rustls uses
+/// that one.
 pub(crate) fn provide_crypto() {
     use rustls::crypto::{CryptoProvider, ring};
 

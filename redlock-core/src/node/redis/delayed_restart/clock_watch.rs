@@ -31,8 +31,8 @@ pub(crate) struct ClockWatch {
 
 #[derive(Debug, Default)]
 struct Found {
-    /// The kept reading. It outlasts a restart and a failover, because the leases that the server has kept
-    /// or copied do so too: they end at a time on the wall clock.
+    /// The last kept reading, also across a restart or failover of the server. The leases that the server
+    /// has kept or copied end at a time on the wall clock, so a step affects them as well.
     known: Option<Reading>,
     /// The quarantine after the last step. It outlasts the connection.
     probation: Option<Quarantine>,
@@ -69,8 +69,8 @@ impl ClockWatch {
     /// Reads the server's time periodically while locks are requested. With the restart guard, reads it when
     /// idle too: otherwise the first vote after an idle time would count before a step is detected.
     ///
-    /// There is no timeout: a slow reading is useful too, and a server that owes the reply for too long counts
-    /// as silent, as after every other command.
+    /// There is no timeout: a slow reading is useful too, and a server that owes the reply for too long
+    /// counts as silent, as after every other command.
     pub(crate) async fn watch(&self, link: &Connection) {
         let command = encode::time();
         while link.identity.time.is_some() {

@@ -15,7 +15,7 @@
 //!   extension.
 //! * A release removes the lock from a server that has kept its data.
 //!
-//! To restore a forgotten lock while a quorum confirms it would be safe: no other caller can hold the lock
+//! It would be safe to restore a forgotten lock while a quorum confirms it: no other caller can hold the lock
 //! at that time. But the proof would depend on the time at which the quorum was asked. A server that sets
 //! no locks needs no proof. If the lock is still held at the end of the quarantine, it is restored then.
 

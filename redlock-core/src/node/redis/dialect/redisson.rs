@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::lock::LockName;
 
 /// Returns the channel of the releases. It contains the name of the lock in braces, so that it lies in the
-/// same slot of a cluster as the key. A name that contains a brace gets no further braces.
+/// same slot of a cluster as the key. A name with an opening brace gets no further braces.
 pub(crate) fn channel(name: &LockName) -> Arc<str> {
     let name = name.as_str();
     if name.contains('{') {
