@@ -1,4 +1,4 @@
-//! What a node can do.
+//! The capabilities of a node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use super::Node;
 use crate::error::InvalidOption;
 use crate::validity;
 
-/// What a node can do. A request that needs more is refused before any node is asked.
+/// The capabilities of a node. The manager refuses a request that needs more before it asks any node.
 ///
 /// Every node can hold [exclusive](crate::node::Mode::Exclusive) locks of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,12 +19,12 @@ pub struct Capabilities {
     /// The longest lease that the node grants. Defaults to 7 days, which is also the longest lease of a
     /// request.
     pub longest_lease: Duration,
-    /// Whether the node can number holders, see [`Reply::number`](super::Reply::number). Defaults to
+    /// Whether the node can issue fencing numbers, see [`Reply::number`](super::Reply::number). Defaults to
     /// `true`.
     pub fencing: bool,
     /// Whether the node executes operations in the order in which their futures were first polled.
-    /// Defaults to `true`. Where it is `false`,
-    /// [`LockManagerBuilder::node`](crate::LockManagerBuilder::node) wraps the node by
+    /// Defaults to `true`. If it is `false`,
+    /// [`LockManagerBuilder::node`](crate::LockManagerBuilder::node) wraps the node in
     /// [`Ordered`](super::Ordered).
     pub ordered: bool,
 }
@@ -40,7 +40,7 @@ impl Default for Capabilities {
     }
 }
 
-/// The leases that all nodes of a manager grant.
+/// The range of leases that all nodes of a manager grant.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LeaseRange {
     shortest: Duration,
@@ -57,7 +57,7 @@ impl LeaseRange {
         })
     }
 
-    /// Refuses a lease that a node does not grant.
+    /// Returns an error if a node does not grant this lease.
     pub(crate) fn check(self, expire: Duration) -> Result<(), InvalidOption> {
         let Self { shortest, longest } = self;
         if (shortest..=longest).contains(&expire) {

@@ -16,11 +16,11 @@ use crate::clock::{Clock, Moment, SystemClock};
 use crate::error::{ForeignKind, Vote};
 use crate::lock::{Dialect, LockName, LockSpec, Token};
 
-/// Locks in the memory of this process: for examples, tests and services that run as one copy.
+/// A node in the memory of this process, for examples, tests and services that run as one copy.
 ///
-/// Behaves as a Redis does, but for what a network adds. Cloning is cheap, and the clones share
-/// their locks: managers that are built over the same `MemoryNode` exclude each other, as two
-/// copies of a service on one Redis do.
+/// Behaves like a Redis server without a network. Cloning is cheap, and the clones share their locks:
+/// managers with the same `MemoryNode` exclude each other, like two copies of a service with the same Redis
+/// server.
 ///
 /// # Examples
 ///
@@ -57,8 +57,8 @@ struct Locks {
     next_subscriber: u64,
     /// The fencing counters, by prefix.
     counters: HashMap<String, i64>,
-    /// How many locks there may be before those that have run out are swept away: a lock that is
-    /// never asked for again would stay for ever.
+    /// The number of entries at which expired locks are removed. Without this removal, an expired lock that
+    /// no caller requests again would stay for ever.
     sweep_at: usize,
 }
 
@@ -69,13 +69,13 @@ struct Entry {
 }
 
 impl MemoryNode {
-    /// Makes an empty node.
+    /// Creates an empty node.
     pub fn new() -> Self {
         Self::with_clock(Arc::new(SystemClock))
     }
 
     pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
-        // Numbered, so that votes tell several apart.
+        // The number distinguishes several memory nodes in votes.
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let name = format!("memory-{}", COUNT.fetch_add(1, Ordering::Relaxed)).into();
         let status = StatusSender::new(NodeStatus::Up);
@@ -83,8 +83,8 @@ impl MemoryNode {
         Self { store: Arc::new(store) }
     }
 
-    /// What is left of the lease of a lock, by its name on the node (with the prefix, if the
-    /// manager has one). `None` where it is free.
+    /// Returns the remaining lease of a lock, or `None` if the lock is free. `name` is the name of the lock
+    /// on the node, including the prefix if the manager has one.
     pub fn time_to_live(&self, name: &str) -> Option<Duration> {
         let now = self.store.clock.now();
         let locks = self.store.locks.lock();
@@ -92,19 +92,19 @@ impl MemoryNode {
         (!left.is_zero()).then_some(left)
     }
 
-    /// Whether both share their locks.
+    /// Returns whether both nodes share their locks.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.store, &other.store)
     }
 
-    /// How many locks are held.
+    /// Returns the number of held locks.
     pub fn len(&self) -> usize {
         let now = self.store.clock.now();
         let locks = self.store.locks.lock();
         locks.by_name.values().filter(|entry| !now.until(entry.deadline).is_zero()).count()
     }
 
-    /// Whether no lock is held.
+    /// Returns whether no lock is held.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -112,7 +112,7 @@ impl MemoryNode {
 
 #[cfg(feature = "test-util")]
 impl MemoryNode {
-    /// Forgets all locks and fencing numbers, and notifies nobody.
+    /// Forgets all locks and fencing counters, without notifying subscribers.
     pub(crate) fn forget(&self) {
         let mut locks = self.store.locks.lock();
         locks.by_name.clear();
@@ -122,7 +122,7 @@ impl MemoryNode {
 
 #[cfg(test)]
 impl MemoryNode {
-    /// As if the lock had been released.
+    /// Notifies the subscribers of a lock, as if it was released.
     pub(crate) fn announce(&self, spec: &LockSpec) {
         let subscribers = self.store.locks.lock().subscribers(spec);
         for notify in subscribers {
@@ -130,7 +130,7 @@ impl MemoryNode {
         }
     }
 
-    /// How many are subscribed to the release of any lock.
+    /// Returns the number of subscriptions to all locks.
     pub(crate) fn listeners(&self) -> usize {
         self.store.locks.lock().subscribers.values().map(Vec::len).sum()
     }
@@ -149,7 +149,8 @@ impl fmt::Debug for MemoryNode {
 }
 
 impl Locks {
-    /// Not below the time in microseconds, so that it grows although this process starts anew.
+    /// Returns the next fencing number. It is never below the time in microseconds since 1970, so that
+    /// numbers grow even when this process restarts.
     fn next_number(&mut self, prefix: &str) -> i64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let floor = i64::try_from(now.as_micros()).unwrap_or_default();
@@ -174,13 +175,13 @@ impl Locks {
     }
 }
 
-/// The holder of a lock, as an operation sees it.
+/// The holder of a lock, compared with the token of an operation.
 enum Holder {
-    /// The operation's own token.
+    /// The token of the operation holds the lock.
     Own { remaining: Duration },
-    /// Another token.
+    /// Another token holds the lock.
     Other { remaining: Duration },
-    /// A lock of another dialect: on a server the key would be of another type.
+    /// The lock has another dialect. On a server, its key would have another type.
     Foreign,
 }
 
@@ -216,7 +217,7 @@ impl Locks {
         }
     }
 
-    /// Changes a lock that the token holds. `change` gets the remaining lease.
+    /// Calls `change` with the remaining lease if the token of the operation holds the lock.
     fn change(
         &mut self,
         op: &Op,
@@ -248,7 +249,7 @@ impl Node for MemoryNode {
 
     fn call(&self, op: Op) -> ReplyFuture {
         let mut locks = self.store.locks.lock();
-        // Read under the lock, so that no two callers see the time in another order than the map.
+        // Read under the mutex, so that operations read the clock in the order in which they are executed.
         let now = self.store.clock.now();
         let mut notified = Vec::new();
         let reply = match op.action {

@@ -1,81 +1,81 @@
 //! Nodes: the independent stores that vote on a lock.
 //!
-//! A node is one Redis server, one database, one memory. It has one vote. A lock on one node is granted by
-//! its vote, a lock on several nodes by the votes of a majority. [`Node`] is the whole protocol between a
-//! lock manager and its nodes.
+//! A node is one independent store, such as one Redis server, one database, or the memory of one process.
+//! It has one vote. If a manager has one node, that node alone decides on a lock. If it has several nodes, a
+//! majority of them must grant the lock. [`Node`] is the whole protocol between a lock manager and its nodes.
 //!
 //! # Writing a node
 //!
-//! Implement [`Node`] for a store, and add it by
+//! Implement [`Node`] for a store, and add it with
 //! [`LockManagerBuilder::node`](crate::LockManagerBuilder::node). The store must be able to
 //!
 //! * set a value under a name if there is none, with a time to live, in one step. The value is the
 //!   [token](Op::token), or contains it;
 //! * compare that value and then change the time to live, or delete the value, in one step.
 //!
-//! A store that also notifies [subscribers](Node::subscribe) of releases lets waiters begin without
-//! delay. Otherwise they poll.
+//! If the store also notifies [subscribers](Node::subscribe) of releases, waiters acquire a released lock
+//! without delay. Otherwise waiters poll.
 //!
-//! The page of each item says what it means: [`Action`] the votes, [`Reply::number`] the fencing numbers.
-//! All locks are exclusive locks of one key, so that a node may read [`LockSpec::name`] alone. A node may
-//! ignore the [dialect](LockSpec::dialect) if no other library uses its store.
+//! The items document the details: [`Action`] the votes, [`Reply::number`] the fencing numbers. Every lock
+//! is an exclusive lock of one key, so a node needs only [`LockSpec::name`]. A node may ignore the
+//! [dialect](LockSpec::dialect) if no other library uses its store.
 //!
 //! ## Order
 //!
-//! A caller may go away, and a quorum of other nodes may decide, while a node has not answered an
-//! acquisition yet. The manager then calls the release without waiting for the answer. If the release
-//! overtook the acquisition, the node would answer [`Vote::Gone`](crate::Vote::Gone) first and set the lock
-//! afterwards: a lock without a holder, until its lease runs out. An extension that is overtaken by a
-//! release with a `min_hold` has the same effect. Therefore:
+//! A caller may drop its future, or a quorum of other nodes may decide, before a node has replied to an
+//! acquisition. The manager then calls the release without waiting for that reply. If the release overtook
+//! the acquisition, the node would vote [`Vote::Gone`](crate::Vote::Gone) and set the lock afterwards: the
+//! lock would have no holder until its lease runs out. A release with a `min_hold` that overtakes an
+//! extension has the same effect. Therefore:
 //!
-//! * A node executes operations in the order in which their [futures](ReplyFuture) were first polled, from
-//!   whichever tasks and threads. One connection or one channel keeps this order by itself. A store in
-//!   memory may execute the operation inside of [`call`](Node::call).
-//! * A pool of connections, or a client that sends each request in a task of its own, does not keep it.
-//!   Such a node sets [`Capabilities::ordered`] to `false`, and the manager wraps it by [`Ordered`].
+//! * A node executes operations in the order in which their [futures](ReplyFuture) were first polled, by
+//!   any task on any thread. A single connection or channel keeps this order. A store in memory may
+//!   execute the operation inside [`call`](Node::call).
+//! * A pool of connections, or a client that sends each request in its own task, does not keep this order.
+//!   Such a node sets [`Capabilities::ordered`] to `false`, and the manager wraps it in [`Ordered`].
 //!
 //! ## Dropped futures
 //!
-//! An operation whose future is dropped before its first poll must not be sent. If the future is dropped
-//! later, the operation may be executed or not: the manager releases what it may have acquired. Even then it
-//! must not be executed after an operation that was polled later.
+//! A node must not send an operation whose future is dropped before its first poll. If the future is
+//! dropped later, the node may execute the operation or not: the manager releases a lock that may have been
+//! set. Even then, the node must not execute the operation after an operation that was polled later.
 //!
 //! ## Threads and runtimes
 //!
-//! `call`, [`subscribe`](Node::subscribe), and the first poll of a future happen in any thread, also outside
-//! of every Tokio runtime: a guard may be dropped there. They must not block. A node that spawns tasks or
-//! uses timers keeps the [`Handle`](tokio::runtime::Handle) of a runtime, instead of asking for the current
-//! one. The first poll has to send the operation, as there may be no other for a while.
+//! `call`, [`subscribe`](Node::subscribe), and the first poll of a future may happen on any thread, even
+//! outside of a Tokio runtime, because a guard may be dropped there. They must not block. A node that spawns
+//! tasks or uses timers keeps the [`Handle`](tokio::runtime::Handle) of a runtime, because there may be no
+//! current runtime. The first poll must send the operation: the next poll may come much later.
 //!
 //! ## Failures
 //!
-//! A node that cannot say how an operation ended votes [`Vote::Failed`](crate::Vote::Failed). For an
-//! acquisition the [`NodeError`](crate::NodeError) decides whether the manager has to release it. A lock
-//! that was set by an acquisition that counts as *not executed* stays until its lease runs out. If in doubt,
-//! a node replies with `ConnectionBroke`.
+//! A node that has no result for an operation votes [`Vote::Failed`](crate::Vote::Failed). After a failed
+//! acquisition, the [`NodeError`](crate::NodeError) decides whether the manager sends a release. If the
+//! error means *not executed* although the store has set the lock, the lock stays until its lease runs out.
+//! When in doubt, a node replies with `ConnectionBroke`.
 //!
 //! | failure | for a node that | the operation |
 //! |---|---|---|
 //! | `NotConnected` | cannot reach its store, and has sent nothing | was not executed |
-//! | `Server` | got an error from its store instead of an answer | was not executed |
-//! | `NotPermitted` | lacks a right; waiters do not expect this to end soon | was not executed |
-//! | `SameServer` | found that another node of the manager has the same store; as a [status](NodeStatus::Down) it makes `connect` fail | was not executed |
-//! | `ConnectionBroke` | has sent the operation, and cannot receive the answer any more | may have been executed, or still be |
-//! | `NoAnswer` | has sent the operation, and has waited for the answer for too long | may have been executed, or still be |
-//! | `NotUnderstood` | got an answer that it does not understand | may have been executed |
+//! | `Server` | got an error from its store instead of a result | was not executed |
+//! | `NotPermitted` | lacks a permission; waiters do not expect this to change soon | was not executed |
+//! | `SameServer` | has the same store as another node of the manager; as a [status](NodeStatus::Down) it makes `connect` fail | was not executed |
+//! | `ConnectionBroke` | has sent the operation, and can no longer receive the reply | may have been executed, or may be executed later |
+//! | `NoAnswer` | has sent the operation, and has waited too long for the reply | may have been executed, or may be executed later |
+//! | `NotUnderstood` | got a reply that it does not understand | may have been executed |
 //! | `Restarted`, `ClockStepped` | has a store that may have forgotten locks, so that its grants do not count | may have been executed |
 //!
-//! A failure by [`ReplyFuture::ready`] always means that the operation was not sent.
+//! A failure from [`ReplyFuture::ready`] always means that the operation was not sent.
 //!
-//! A release that failed is called again until the node confirms it or the lease has run out, but only
-//! while the [status](Node::status) is [`Up`](NodeStatus::Up). A failed extension is no denial: the holder
+//! The manager repeats a failed release until the node confirms it or the lease has run out, but only while
+//! the [status](Node::status) is [`Up`](NodeStatus::Up). A failed extension is not a denial: the holder
 //! keeps its lock for the rest of the lease.
 //!
 //! ## Secrets
 //!
-//! Whoever knows a [token](Op::token) can release or extend the lock. A node writes it to its store and
-//! nowhere else: not to logs, errors, metrics, or the `Debug` text of the node. The texts inside of a
-//! [`NodeError`](crate::NodeError) and the [name](Node::name) of a node reach logs: they must not contain
+//! The [token](Op::token) alone is enough to release or extend the lock. A node writes the token to its
+//! store and nowhere else: not to logs, errors, metrics, or the `Debug` text of the node. The texts of a
+//! [`NodeError`](crate::NodeError) and the [name](Node::name) of a node are logged: they must not contain
 //! passwords.
 //!
 //! ## Example
@@ -110,8 +110,8 @@
 //!         capabilities
 //!     }
 //!
-//!     // Executed at once, so that the order is kept. A node that sends something returns
-//!     // `ReplyFuture::new(async move { .. })`.
+//!     // Executes the operation at once, which keeps the order. A node with a network connection
+//!     // returns `ReplyFuture::new(async move { .. })`.
 //!     fn call(&self, op: Op) -> ReplyFuture {
 //!         let (name, now) = (op.spec.name().as_str().to_owned(), Instant::now());
 //!         let mut locks = self.locks.lock().unwrap();
@@ -197,44 +197,44 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Returns the name of the node in votes, logs and metrics, such as host and port; never a password.
     fn name(&self) -> &Arc<str>;
 
-    /// Returns what the node can do. It does not change while the node lives.
+    /// Returns the capabilities of the node. They do not change during its lifetime.
     fn capabilities(&self) -> Capabilities;
 
     /// Executes an operation.
     ///
     /// A node must execute operations in the [order](self#order) in which their futures were first polled,
-    /// so that a release never overtakes the acquisition that it cleans up after. A store that cannot keep
-    /// this order says so in its [capabilities](Capabilities::ordered).
+    /// so that a release never overtakes the acquisition that it cleans up after. A node that cannot keep
+    /// this order reports this in its [capabilities](Capabilities::ordered).
     ///
-    /// The manager polls the future of an acquisition or an extension until it completes, even if the caller
-    /// has gone, unless the manager is shut down or its last runtime ends. It does not repeat an operation that
-    /// failed; only a release that was not confirmed is called again, until the lease has run out.
+    /// The manager polls the future of an acquisition or an extension until it completes, even after the
+    /// caller has dropped its own future, unless the manager is shut down or its last runtime ends. The
+    /// manager repeats only releases, until the node confirms the release or the lease has run out.
     ///
-    /// A node without a connection should reply at once, by [`Vote::Failed`](crate::Vote::Failed): no caller
-    /// waits for it then. See [there](self#failures) for which failure means what.
+    /// A node without a connection should reply with [`Vote::Failed`](crate::Vote::Failed) at once, so that
+    /// no caller waits for it. The section [Failures](self#failures) explains the errors.
     fn call(&self, op: Op) -> ReplyFuture;
 
     /// Calls `notify` whenever a lock of this spec is released, until the subscription is dropped.
     ///
-    /// Notifications may get lost, and may come too often: a waiter polls beside them, and asks again. A
-    /// store that has none returns `Subscription::new(|| {})`. A lock whose lease runs out needs no
-    /// notification: waiters know [when](crate::Vote::Held) that will be.
+    /// Notifications may get lost, or come too often: a waiter also polls, and a notification only makes it
+    /// request the lock again. A node without notifications returns `Subscription::new(|| {})`. The end of a
+    /// lease needs no notification: a [refusal](crate::Vote::Held) contains the remaining lease.
     fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription;
 
     /// Returns the status of the node.
     ///
-    /// [`connect`](crate::LockManagerBuilder::connect) waits for it, and
-    /// [`LockManager::is_available`](crate::LockManager::is_available) shows it. It is not read before
-    /// each acquisition.
+    /// [`connect`](crate::LockManagerBuilder::connect) waits for the status, and
+    /// [`LockManager::is_available`](crate::LockManager::is_available) reports it. Acquisitions do not read
+    /// it.
     fn status(&self) -> StatusReceiver;
 
-    /// Returns whether the node is silent, although it owes a reply: for `limit` at least. The caller has
-    /// waited for the reply for the time `waited`.
+    /// Returns whether the node owes a reply and has been silent for at least `limit`. The caller has waited
+    /// for its reply for the time `waited`.
     ///
-    /// Only the node can tell a silent store from a process that is late in sending commands or in
-    /// reading replies. A node that cannot tell counts as silent once a caller has waited for `limit`,
-    /// which is what the provided method returns. A caller looks for the first time before that, so that
-    /// a node which does not know whether it owes a reply has the time to find out.
+    /// Only the node can distinguish a silent store from a process that sends commands or reads replies
+    /// late. The provided method does not distinguish them: it returns that the node is silent once the
+    /// caller has waited for `limit`. A caller calls this method for the first time before `limit` is over.
+    /// This leaves a node that does not know whether it owes a reply the time to find out.
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
         match limit.checked_sub(waited) {
             None | Some(Duration::ZERO) => Silence::Lasts(waited),
@@ -247,10 +247,10 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Silence {
-    /// The node has been silent for this time. This process would have read a reply.
+    /// The node has been silent for this time. If it had replied, this process would have read the reply.
     Lasts(Duration),
-    /// The node is not known to be silent: it has not been asked for long enough, or this process is
-    /// late. It is worth looking again after this time.
+    /// The silence of the node is not certain: too little time has passed, or this process is late. The
+    /// caller should check again after this time.
     Unknown(Duration),
 }
 

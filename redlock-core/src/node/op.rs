@@ -1,4 +1,4 @@
-//! What a node is asked, and what it answers.
+//! The operations that a manager sends to a node, and the replies of the node.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use crate::error::Vote;
 use crate::lock::{LockSpec, Token};
 
-/// One operation on one lock. It owns all that the node needs, so that the node may execute it later or
-/// in another task.
+/// One operation on one lock. It owns all of its data, so that the node may execute it later or in another
+/// task.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct Op {
     /// The lock.
     pub spec: Arc<LockSpec>,
-    /// The random value that proves the ownership. Each attempt to acquire has a token of its own. It is
-    /// a secret: never log it, because whoever knows it can release the lock.
+    /// The random value that proves ownership. Each attempt to acquire a lock has its own token. The token
+    /// is a secret: never log it, because it is enough to release the lock.
     pub token: Token,
-    /// What to do with the lock.
+    /// The action on the lock.
     pub action: Action,
 }
 
@@ -26,83 +26,87 @@ impl Op {
     }
 }
 
-/// What to do with a lock.
+/// An action on a lock.
 ///
 /// | action | [`Vote::Granted`] | other votes |
 /// |---|---|---|
-/// | `Acquire` | the lock was free, and is now held by the token | [`Vote::Held`]: another token holds it, or this one already; nothing was changed |
-/// | `Extend`, `Confirm`, `Release` | the token holds the lock, and it was done | [`Vote::Gone`]: the token does not hold it; nothing was changed |
+/// | `Acquire` | the lock was free, and the token now holds it | [`Vote::Held`]: another token holds the lock, or this token already did; nothing was changed |
+/// | `Extend`, `Confirm`, `Release` | the token holds the lock, and the action was executed | [`Vote::Gone`]: the token does not hold the lock; nothing was changed |
 ///
-/// Every action may also vote [`Vote::Foreign`], where something that is no lock stands at a key, and
-/// [`Vote::Failed`]. A node replies to an action that it does not know by
+/// On every action, a node may also vote [`Vote::Foreign`] if a key holds something other than a lock, and
+/// [`Vote::Failed`]. A node replies to an unknown action with
 /// [`NodeError::Server`](crate::NodeError::Server).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Action {
-    /// Set the lock, if it is free.
+    /// Sets the lock if it is free.
     #[non_exhaustive]
     Acquire {
-        /// The lock ends by itself after this time, counted from its execution. Round it up where the
-        /// store counts in larger units: a node must not forget a lock before its holder does.
+        /// The time after which the store frees the lock by itself, counted from the execution of the
+        /// operation. A store that counts in larger units rounds it up: a node must not forget a lock
+        /// before its holder does.
         lease: Duration,
-        /// Whether to number the holder: see [`Reply::number`].
+        /// Whether the node gives the holder a fencing number, see [`Reply::number`].
         fenced: bool,
-        /// Whether a refusal should say for how long another holds the lock, which may cost the node
-        /// another round trip. If this is `false`, the caller does not need the time, and the node replies
-        /// without that round trip. A node that learns the time together with the refusal always tells
-        /// it. One that never does (`Held { remaining: None }`) makes its waiters poll.
+        /// Whether a refusal should contain the remaining lease, which may cost the node another round
+        /// trip. If this is `false`, the caller does not need the remaining lease, and the node replies
+        /// without that round trip. A node that learns the remaining lease together with the refusal
+        /// always returns it. If a node never returns it (`Held { remaining: None }`), its waiters poll.
         lookup: bool,
     },
-    /// Let the lease last for at least this time from now. Never shorten it.
+    /// Extends the lease to at least this time from now. Never shortens it.
     #[non_exhaustive]
     Extend {
         /// The new lease.
         lease: Duration,
     },
-    /// Raise the fencing counter of the lock to this number, unless it is higher already.
+    /// Raises the fencing counter of the lock to this number, unless the counter is higher already.
     #[non_exhaustive]
     Confirm {
-        /// A number that another node, or an earlier operation, has given.
+        /// A fencing number that another node, or an earlier operation, has returned.
         number: i64,
     },
-    /// Remove the lock, and notify its [subscribers](super::Node::subscribe).
+    /// Removes the lock, and notifies its [subscribers](super::Node::subscribe).
     #[non_exhaustive]
     Release {
-        /// Instead of removing the lock, let its lease end after this time, if it lasts longer. The
-        /// subscribers are notified nevertheless: the lock ends sooner than they were told.
+        /// If set, the node does not remove the lock, but shortens its lease to this time. Never extends
+        /// the lease. The node notifies the subscribers in this case too: the lock ends earlier than the
+        /// refusals have announced.
         min_hold: Option<Duration>,
     },
 }
 
-/// The answer of a node.
+/// The reply of a node to an operation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reply {
     /// The vote.
     pub vote: Vote,
-    /// The number of the holder, where a fenced `Acquire` was granted. From 1 to 2^53 - 1. Each number
-    /// must be greater than every number that the node has given or [confirmed](Action::Confirm) before,
-    /// for any lock or at least for a lock with these keys. A node that may lose its data should not
-    /// count below the time in microseconds since 1970, so that its numbers grow even then.
+    /// The fencing number of the holder, after a granted `Acquire` with `fenced`. From 1 to 2^53 - 1. Each
+    /// number must be greater than every number that the node has returned or
+    /// [confirmed](Action::Confirm) before, for any lock or at least for a lock with the same keys. A node
+    /// that may lose its data should return no number below the time in microseconds since 1970, so that
+    /// its numbers grow even after such a loss.
     pub number: Option<i64>,
-    /// After a granted `Release`: how many subscribers were notified, as far as the node knows. If there
-    /// are more than this process has, the next waiter of this process gives the others a turn.
+    /// The number of notified subscribers after a granted `Release`, as far as the node knows it. If it is
+    /// greater than the number of subscribers in this process, the next waiter of this process gives the
+    /// waiters of other processes a turn.
     pub listeners: Option<usize>,
 }
 
 impl Reply {
-    /// A reply that consists of a vote.
+    /// Creates a reply that consists of a vote.
     pub fn new(vote: Vote) -> Self {
         Self { vote, number: None, listeners: None }
     }
 
-    /// Adds the number of the holder.
+    /// Adds the fencing number of the holder.
     #[must_use]
     pub fn with_number(self, number: i64) -> Self {
         Self { number: Some(number), ..self }
     }
 
-    /// Adds the number of subscribers that were notified.
+    /// Adds the number of notified subscribers.
     #[must_use]
     pub fn with_listeners(self, listeners: usize) -> Self {
         Self { listeners: Some(listeners), ..self }

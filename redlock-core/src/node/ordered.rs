@@ -1,4 +1,4 @@
-//! Order for stores that do not keep it.
+//! Keeps the order of operations on stores that do not keep it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,28 +15,30 @@ use super::{
 };
 use crate::lock::{LockSpec, Token};
 
-/// Makes a node of a store that does not execute operations in the order of their first polls, such as a
-/// pool of connections to a database: a release is sent only when the acquisitions and extensions with the
-/// same token have been answered. An extension may not come after a release either, because a release
-/// with [`min_hold`](Action::Release) leaves the lock in place, for the extension to prolong.
+/// Wraps a node whose store does not execute operations in the order of their first polls, such as a pool
+/// of connections to a database.
 ///
-/// An operation whose future is dropped before the release is called counts as answered. If the store
-/// executes it after the release, the lock stays until its lease runs out. The manager drops such a future
-/// only when it is shut down, or when its last runtime ends.
+/// The wrapper sends a release only after it has the replies to all acquisitions and extensions with the
+/// same token. It waits for extensions because a release with [`min_hold`](Action::Release) keeps the lock
+/// for that time: an extension that the store executes after such a release would prolong the lock.
 ///
-/// [`LockManagerBuilder::node`](crate::LockManagerBuilder::node) wraps a node that is not
-/// [ordered](Capabilities::ordered) by itself.
+/// The release does not wait for an operation whose future was dropped before the release was called. If
+/// the store executes that operation after the release, the lock stays until its lease runs out. The
+/// manager drops such a future only when the manager is shut down, or when its last runtime ends.
+///
+/// [`LockManagerBuilder::node`](crate::LockManagerBuilder::node) adds this wrapper to a node that is not
+/// [ordered](Capabilities::ordered).
 #[derive(Debug)]
 pub struct Ordered<N> {
     node: Arc<N>,
     in_flight: InFlight,
 }
 
-/// The acquisitions and extensions that have not been answered.
+/// The acquisitions and extensions without a reply.
 #[derive(Clone, Default)]
 struct InFlight(Arc<Mutex<HashMap<Token, Vec<WeakShared<ReplyFuture>>>>>);
 
-/// An operation that has not been answered. A release with the same token polls the reply, too.
+/// An operation without a reply. A release with the same token polls the reply, too.
 struct Unanswered {
     in_flight: InFlight,
     token: Token,
@@ -57,7 +59,7 @@ impl InFlight {
         Unanswered { in_flight: self.clone(), token, reply }
     }
 
-    /// Waits until the operations that are under way now have been answered.
+    /// Waits for the replies to all operations with this token that are in flight at the first poll.
     async fn answered(&self, token: &Token) {
         let earlier = self.0.lock().get(token).cloned().unwrap_or_default();
         let replies: Vec<_> = earlier.iter().filter_map(WeakShared::upgrade).collect();
@@ -92,7 +94,7 @@ impl<N: Node> Node for Ordered<N> {
         match op.action {
             Action::Acquire { .. } | Action::Extend { .. } => {
                 let reply = self.node.call(op);
-                // A failure that is there already was not sent.
+                // The reply is ready, so no release has to wait for it.
                 if reply.as_ready().is_some() {
                     return reply;
                 }

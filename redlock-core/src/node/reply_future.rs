@@ -1,4 +1,4 @@
-//! A reply that is on its way.
+//! The future of a reply.
 
 use std::fmt;
 use std::pin::{Pin, pin};
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use super::Reply;
 
-/// A reply that is on its way.
+/// The future of a node's [`Reply`].
 ///
-/// Nothing is sent before the first poll. Dropping the future does not take the operation back: whoever
-/// drops the future of an acquisition has to release.
+/// The node sends nothing before the first poll. Dropping the future does not undo the operation: a caller
+/// that drops the future of an acquisition must release the lock.
 ///
 /// If its connection is abandoned, the future of a Redis node fails on its next poll but is not woken:
 /// registering a waker per command would slow every lock down. Callers without a deadline use
@@ -23,18 +23,18 @@ enum State {
 }
 
 impl ReplyFuture {
-    /// Wraps a future that executes an operation. The operation begins with the first poll.
+    /// Wraps a future that executes an operation. The operation starts with the first poll.
     pub fn new(future: impl Future<Output = Reply> + Send + 'static) -> Self {
         Self(State::Pending(Box::pin(future)))
     }
 
-    /// A reply that is there already. A [failure](crate::Vote::Failed) means that the operation was not sent,
-    /// whatever the error is.
+    /// Creates a future that is ready with this reply. A [failure](crate::Vote::Failed) means that the
+    /// operation was not sent, regardless of the error.
     pub fn ready(reply: impl Into<Reply>) -> Self {
         Self(State::Ready(reply.into()))
     }
 
-    /// The reply, if it was there from the beginning.
+    /// Returns the reply if the future was created by [`ready`](Self::ready).
     pub(crate) fn as_ready(&self) -> Option<&Reply> {
         match &self.0 {
             State::Ready(reply) => Some(reply),
@@ -46,8 +46,8 @@ impl ReplyFuture {
 impl Future for ReplyFuture {
     type Output = Reply;
 
-    /// A reply that was there from the beginning may be polled again. Otherwise the future that was given to
-    /// [`new`](ReplyFuture::new) decides what a poll after its completion does.
+    /// A future from [`ready`](ReplyFuture::ready) may be polled again after its completion. For a future
+    /// from [`new`](ReplyFuture::new), the wrapped future decides what such a poll does.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
         match &mut self.0 {
             State::Ready(reply) => Poll::Ready(reply.clone()),

@@ -8,21 +8,21 @@ use tokio::sync::Notify;
 
 use crate::error::NodeError;
 
-/// Whether a node can be asked.
+/// Whether a node accepts operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum NodeStatus {
     /// The node has not been reached yet, and no attempt has failed.
     Connecting,
-    /// The node can be asked.
+    /// The node accepts operations.
     Up,
-    /// The node cannot be asked, for this reason. A node that can recover keeps trying, and is
-    /// [`Up`](Self::Up) again when it has: releases wait for that.
+    /// The node accepts no operations, for this reason. A node that can recover keeps trying, and changes
+    /// to [`Up`](Self::Up) when it succeeds. Pending releases wait for that.
     Down(NodeError),
 }
 
 impl NodeStatus {
-    /// Whether the node can be asked.
+    /// Returns whether the node accepts operations.
     pub fn is_up(&self) -> bool {
         matches!(self, Self::Up)
     }
@@ -42,31 +42,31 @@ struct Shared {
 }
 
 impl StatusSender {
-    /// Begins with this status.
+    /// Creates a sender with this initial status.
     pub fn new(status: NodeStatus) -> Self {
         Self(Arc::new(Shared { status: Mutex::new(status), changed: Notify::new() }))
     }
 
-    /// Changes the status, and wakes all that wait for a change.
+    /// Changes the status, and wakes all tasks that wait for a change.
     pub fn send(&self, status: NodeStatus) {
         *self.0.status.lock() = status;
         self.0.changed.notify_waiters();
     }
 
-    /// Makes a receiver.
+    /// Creates a receiver of the status.
     pub fn subscribe(&self) -> StatusReceiver {
         StatusReceiver(Arc::clone(&self.0))
     }
 }
 
 impl StatusReceiver {
-    /// The present status.
+    /// Returns the current status.
     pub fn get(&self) -> NodeStatus {
         self.0.status.lock().clone()
     }
 
-    /// Waits until the status is as wanted, and returns it: at once if it is so already. Waits for ever
-    /// if the node is gone for good.
+    /// Waits until `wanted` accepts the status, and returns the status. Returns at once if `wanted` accepts
+    /// the current status. Waits for ever if the node was dropped before.
     ///
     /// # Cancel safety
     ///

@@ -4,8 +4,8 @@ use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
-/// What a node calls when a lock is released. It returns at once, does not call the node, and may be called
-/// from any thread.
+/// The callback that a node calls when a lock is released. The callback returns at once, does not call the
+/// node, and may be called from any thread.
 pub type Notify = Arc<dyn Fn() + Send + Sync>;
 
 pub(crate) type Ready = Pin<Box<dyn Future<Output = ()> + Send + Sync>>;
@@ -18,20 +18,21 @@ pub struct Subscription {
 }
 
 impl Subscription {
-    /// A subscription that is in effect. `unsubscribe` is called when it is dropped, and returns at once.
+    /// Creates a subscription that is in effect. Dropping it calls `unsubscribe`, which must return at once.
     pub fn new(unsubscribe: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self { unsubscribe: Some(Box::new(unsubscribe)), ready: None }
     }
 
-    /// A subscription that comes into effect when `ready` completes. From then on no release is missed,
-    /// or none will ever be heard of, because the store does not permit the subscription.
+    /// Sets the future that completes when the subscription is in effect. From then on the subscriber
+    /// misses no release. If the store does not permit the subscription, `ready` completes as well, and the
+    /// subscriber is never notified.
     pub fn ready_after(mut self, ready: impl Future<Output = ()> + Send + Sync + 'static) -> Self {
         self.ready = Some(Box::pin(ready));
         self
     }
 
-    /// Returns a future that completes when the subscription is in effect, or will never be. Later calls
-    /// return `None`, as does the first one where the subscription is in effect already.
+    /// Returns a future that completes when the subscription is in effect, or when it can never be. Returns
+    /// `None` on later calls, and if the subscription was in effect from the beginning.
     pub(crate) fn take_ready(&mut self) -> Option<Ready> {
         self.ready.take()
     }

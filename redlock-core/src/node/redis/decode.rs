@@ -1,4 +1,4 @@
-//! The meaning of a server's replies.
+//! Decodes the replies of a server.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::validity;
 
 type ServerReply = Result<Value, RedisError>;
 
-/// The vote that a reply to `SET .. NX` is; `None` where the key is there.
+/// Returns the vote of a reply to `SET .. NX`, or `None` if the key exists.
 pub(super) fn acquired(reply: &ServerReply) -> Option<Vote> {
     match reply {
         Ok(Value::Okay) => Some(Vote::Granted),
@@ -22,7 +22,7 @@ pub(super) fn acquired(reply: &ServerReply) -> Option<Vote> {
     }
 }
 
-/// The reply of a script that sets the lock. A fenced lock is granted with a number only.
+/// Decodes the reply of a script that sets the lock. A fenced lock is granted only with a number.
 pub(super) fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
     match reply {
         Ok(Value::Int(_)) => holder(reply).into(),
@@ -40,12 +40,12 @@ pub(super) fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
     }
 }
 
-/// The vote that the inspection of a refused key is.
+/// Returns the vote of a refused acquisition. The reply contains the time to live of the key.
 pub(super) fn holder(reply: &ServerReply) -> Vote {
     match reply {
         Ok(Value::Int(-3)) => Vote::Foreign { found: ForeignKind::WrongType },
         Ok(Value::Int(-1)) => Vote::Foreign { found: ForeignKind::NoTimeToLive },
-        // Freed in between.
+        // The lock was freed after the refusal.
         Ok(Value::Int(-2)) => Vote::Held { remaining: Some(Duration::ZERO) },
         Ok(Value::Int(millis)) => match u64::try_from(*millis).map(Duration::from_millis) {
             Ok(remaining) if remaining <= validity::MAX_EXPIRE => {
@@ -54,12 +54,12 @@ pub(super) fn holder(reply: &ServerReply) -> Vote {
             Ok(_) => Vote::Foreign { found: ForeignKind::LivesTooLong },
             Err(_) => unexpected(),
         },
-        // That it is held is certain, for how long is not.
+        // The lock is certainly held, only the remaining lease is unknown.
         Ok(_) | Err(_) => Vote::Held { remaining: None },
     }
 }
 
-/// The vote that the reply of a script is which compares the owner.
+/// Returns the vote of a reply of a script that compares the owner.
 pub(super) fn owned(reply: &ServerReply) -> Vote {
     match reply {
         Ok(Value::Int(1)) => Vote::Granted,
@@ -70,7 +70,7 @@ pub(super) fn owned(reply: &ServerReply) -> Vote {
     }
 }
 
-/// The reply to a release, with the number of subscribers.
+/// Decodes the reply to a release, which contains the number of subscribers.
 pub(super) fn released(reply: &ServerReply) -> Reply {
     match reply {
         Ok(Value::Int(count)) if *count >= 1 => {

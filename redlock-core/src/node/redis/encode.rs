@@ -1,4 +1,4 @@
-//! The commands that a server is sent.
+//! Encodes the commands for a server.
 
 use std::cell::RefCell;
 use std::ops::Deref;
@@ -10,25 +10,25 @@ use bb8_redis::redis::Cmd;
 use super::script::Script;
 use crate::lock::Token;
 
-/// What a shared command is for.
+/// The purpose of a shared command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// To set the lock with this time to live.
+    /// Sets the lock with this time to live.
     Acquire(Duration),
     Release,
 }
 
-/// A shared command: the token that it contains, what it is for, and the command.
+/// A shared command, with the token that it contains and its purpose.
 type Made = (Token, Purpose, Cmd);
 
 thread_local! {
-    /// The command that was encoded last in this thread.
+    /// The shared command that this thread encoded last.
     static LAST: RefCell<Weak<Made>> = const { RefCell::new(Weak::new()) };
 }
 
-/// The command that several servers are sent at the same time. A round sends it to one server after
-/// another in one thread, so that the first of them encodes it for all. It is freed when no server
-/// needs it any more.
+/// Returns a command for several servers. A round sends the command to one server after another on the same
+/// thread, so the call for the first server encodes it for all. The command is freed when no server needs
+/// it any more.
 pub(super) fn shared_command(
     token: Token,
     purpose: Purpose,
@@ -44,7 +44,7 @@ pub(super) fn shared_command(
     })
 }
 
-/// A command that several servers are sent.
+/// A command for several servers.
 pub(super) struct SharedCommand(Arc<Made>);
 
 impl Deref for SharedCommand {
@@ -55,7 +55,7 @@ impl Deref for SharedCommand {
     }
 }
 
-/// `EVALSHA sha count keys.. arguments..`.
+/// Encodes `EVALSHA sha count keys.. arguments..`.
 pub(super) fn run<'a>(
     sha: &str,
     keys: &[&str],
@@ -80,14 +80,15 @@ pub(super) fn load(script: Script) -> Cmd {
     command
 }
 
-/// What the server's wall clock shows.
+/// Encodes `TIME`, which returns the time on the server's wall clock.
 pub(super) fn time() -> Cmd {
     let mut command = Cmd::new();
     command.arg("TIME");
     command
 }
 
-/// Whole milliseconds, rounded up: a server must not forget a lock before its holder does.
+/// Formats a duration in whole milliseconds, rounded up: a server must not forget a lock before its holder
+/// does.
 pub(super) fn millis(duration: Duration) -> String {
     duration.as_nanos().div_ceil(1_000_000).to_string()
 }

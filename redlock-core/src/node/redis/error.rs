@@ -1,4 +1,4 @@
-//! What a server's errors mean, in its own words.
+//! Converts the errors of a server, and keeps the words of the server.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::NodeError;
 
-/// What went wrong, once there was a connection.
+/// Converts an error on an established connection.
 pub(super) fn node_error(error: &RedisError) -> NodeError {
     if let ErrorKind::Server(kind) = error.kind() {
         let words: Arc<str> = words(error).into();
@@ -24,14 +24,14 @@ pub(super) fn node_error(error: &RedisError) -> NodeError {
     }
 }
 
-/// Inside a script, what the user may not do is an error of another kind, with other words in each
-/// version: those of Redis 6.2, of 7.0, and since 7.2.
+/// Returns whether the user lacks a permission inside a script. The server reports that by another kind of
+/// error than outside of scripts, with different words in Redis 6.2, in 7.0, and since 7.2.
 fn is_denied_in_script(words: &str) -> bool {
     words.contains("ACL failure in script") || words.contains("user executing the script can't")
 }
 
-/// Adds to an error in a script what the server does not say: up to Redis 7.0 it does not name the
-/// command that the user has no right to.
+/// Adds the names of the script's commands to an error about a missing permission. Up to Redis 7.0, the
+/// server does not name the denied command.
 pub(super) fn name_commands(commands: &[String], error: RedisError) -> RedisError {
     const DENIED: &str = "The user executing the script can't";
     let words = words(&error);
@@ -41,10 +41,10 @@ pub(super) fn name_commands(commands: &[String], error: RedisError) -> RedisErro
     (ErrorKind::Server(ServerErrorKind::NoPerm), "not permitted", words).into()
 }
 
-/// Why there is no connection: the server has refused us in its own words, or was not reached.
+/// Converts the error of an attempt to connect: the server refused the client, or was not reached.
 pub(super) fn not_connected(error: &RedisError) -> NodeError {
     let words: Arc<str> = words(error).into();
-    // The last where the code does not get through to us: of SELECT.
+    // The last text recognizes a denied SELECT, whose error arrives without its code.
     let refusals = ["WRONGPASS", "NOAUTH", "NOPERM", "has no permissions"];
     let refused = refusals.iter().any(|refusal| words.contains(refusal));
     if refused {
@@ -56,15 +56,16 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
     }
 }
 
-/// An error in the server's own words where it has spoken: `OOM command not allowed ..`.
+/// Returns the text of an error: the server's own words if it sent an error, such as `OOM command not
+/// allowed ..`.
 pub(super) fn words(error: &RedisError) -> String {
     let words = all_words(error);
-    // A server that does not know a command repeats its arguments, tokens and passwords included.
+    // A server repeats the arguments of an unknown command, with tokens and passwords (secrets stay in).
     escaped(words.split_once(", with args").map_or(words.as_str(), |(before, _)| before))
 }
 
-/// A server's words on one line: control characters, and others that are not printed, are escaped, so
-/// that no server writes lines of its own into a log. Escaping twice changes nothing.
+/// Escapes control characters and other unprintable characters, so that the text of a server cannot forge
+/// lines of a log. Escaping twice changes nothing.
 pub(super) fn escaped(words: &str) -> String {
     let mut escaped = String::with_capacity(words.len());
     for character in words.chars() {

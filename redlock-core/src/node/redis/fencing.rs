@@ -3,8 +3,8 @@
 //! A counter must lie in the slot of the lock that it numbers, because a script may only use keys of one
 //! slot (Redis Cluster specification, "Hash tags"). A counter per lock would have to stay for ever, and
 //! the number of locks has no bound. So each slot has one counter, with a generated hash tag: at most
-//! 16,384 for each prefix. All keys with a prefix that has a hash tag of its own lie in one slot, and
-//! have one counter.
+//! 16,384 for each prefix. If the prefix itself has a hash tag, all of its keys lie in one slot, and share
+//! one counter.
 //!
 //! The names are part of the wire format: they must not change.
 
@@ -30,7 +30,7 @@ static TAGS: LazyLock<Box<[u32]>> = LazyLock::new(|| {
     tags
 });
 
-/// The counter that numbers the holders of a lock.
+/// Returns the name of the counter that numbers the holders of a lock.
 pub(super) fn counter(name: &LockName) -> String {
     let prefix = name.prefix();
     if hash_tag(prefix).is_some() {
@@ -40,13 +40,13 @@ pub(super) fn counter(name: &LockName) -> String {
     }
 }
 
-/// The slot of a key.
+/// Returns the slot of a key.
 fn slot(key: &str) -> usize {
     slot_of(hash_tag(key).unwrap_or(key).as_bytes())
 }
 
-/// The part of a key that decides on the slot: the text between the first `{` and the next `}`, unless it
-/// is empty.
+/// Returns the hash tag, which alone determines the slot of a key: the text between the first `{` and the
+/// next `}`, unless that text is empty.
 fn hash_tag(key: &str) -> Option<&str> {
     let (_, rest) = key.split_once('{')?;
     let (tag, _) = rest.split_once('}')?;
@@ -57,7 +57,7 @@ fn slot_of(text: &[u8]) -> usize {
     usize::from(crc16(text)) % SLOTS
 }
 
-/// CRC-16/XMODEM: the polynomial 0x1021, begun with 0.
+/// Computes CRC-16/XMODEM: polynomial 0x1021, initial value 0.
 fn crc16(text: &[u8]) -> u16 {
     text.iter().fold(0, |crc: u16, byte| {
         let index = usize::from((crc >> 8) as u8 ^ byte);

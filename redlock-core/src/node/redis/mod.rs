@@ -48,33 +48,36 @@ use dialect::Acquisition;
 use script::Script;
 use subscriptions::Subscriptions;
 
-/// One server, spoken to over one connection that is replaced when it breaks.
+/// A node that is one server. A supervisor replaces its connection when it breaks.
 ///
-/// There is never more than one usable connection, so that what is sent later also arrives later
-/// (invariant 6). While there is none, the node fails to vote at once and nobody waits for it.
+/// There is never more than one usable connection, so that commands arrive in the order in which they were
+/// sent (an abandoned attempt leaves nothing behind). Without a connection, every operation fails at once,
+/// so that no caller waits for the node.
 pub(crate) struct RedisNode {
     endpoint: Endpoint,
     node_timeout: Duration,
     connect_timeout: Duration,
-    /// How long it has to be running, with a steady clock, before it grants locks.
+    /// The time for which the server must have been running, without a forward step of its wall clock,
+    /// before it grants locks.
     restart_guard: Option<Duration>,
-    /// The one that leases are measured on.
+    /// The clock that measures leases.
     clock: Arc<dyn Clock>,
-    /// Beside the pool, so that a command takes no lock to find its connection.
+    /// The current connection, as a copy beside the pool, so that a command needs no mutex to find it.
     current: ArcSwap<State>,
     status: StatusSender,
-    /// Whether a supervisor was started, in whichever runtime.
+    /// Whether a supervisor was started, in any runtime.
     is_started: AtomicBool,
-    /// Tells the task that keeps it connected that nobody needs it any more.
+    /// Cancelled when the node is dropped, which ends the supervisor.
     dropped: CancellationToken,
     _cancel_on_drop: DropGuard,
     subscriptions: Arc<Subscriptions>,
     servers: Arc<Servers>,
     lives: Mutex<Incarnations>,
     clock_watch: Arc<ClockWatch>,
-    /// Of the lines about this node's connections.
+    /// Limits the log lines about this node's connections.
     log_limit: Arc<LogLimit>,
-    /// Of the present supervisor. Cancelled when another one takes over, in another runtime.
+    /// The tenure of the current supervisor. Cancelled when another supervisor takes over in another
+    /// runtime.
     tenure: Mutex<CancellationToken>,
     this: Weak<Self>,
 }
@@ -131,8 +134,8 @@ impl RedisNode {
         self.status.send(status);
     }
 
-    /// Changes the connection, unless the tenure of the supervisor that asks for it is over. Returns
-    /// whether it did.
+    /// Changes the connection, unless the tenure of the calling supervisor is over. Returns whether the
+    /// connection was changed.
     fn set_during(&self, tenure: &CancellationToken, state: State) -> bool {
         let _current = self.tenure.lock();
         let is_current = !tenure.is_cancelled();
@@ -150,8 +153,8 @@ impl RedisNode {
         }
     }
 
-    /// The connection to send an operation over. A server that is silent is sent releases only: other
-    /// commands would pile up there, and are of no use any more when it wakes up.
+    /// Returns the connection for an operation. A silent server receives only releases: other commands
+    /// would pile up, and would be useless by the time the server executes them.
     fn connection_for(&self, action: &Action) -> Result<Arc<Connection>, NodeError> {
         let connection = self.connection()?;
         match action {
@@ -167,7 +170,7 @@ impl RedisNode {
 }
 
 impl Service for RedisNode {
-    /// Keeps the node connected. A connection that was driven by another runtime is replaced.
+    /// Keeps the node connected. Replaces a connection that another runtime has driven.
     fn start(&self, runtime: &Handle, _: &CancellationToken) {
         if self.is_started.swap(true, Ordering::SeqCst) {
             self.leave_connection("its runtime has ended or stands still");
@@ -190,9 +193,9 @@ impl Service for RedisNode {
 }
 
 impl RedisNode {
-    /// Ends the connection and its supervisor, so that there can be others.
+    /// Ends the connection and its supervisor, so that new ones can replace them.
     fn leave_connection(&self, reason: &str) {
-        // Together: a supervisor sets no connection once its tenure is over.
+        // The mutex is held until the end, so that the old supervisor cannot set a connection in between.
         let mut tenure = self.tenure.lock();
         std::mem::take(&mut *tenure).cancel();
         if let State::Up(link) = &**self.current.load() {
@@ -220,7 +223,8 @@ impl Node for RedisNode {
         match op.action {
             Action::Acquire { lease, fenced, lookup } => {
                 connection.note_use();
-                // A short lease ends the round, and with it the time in which a vote counts.
+                // A vote counts only until the round ends: after `node_timeout`, or earlier if the lease is
+                // short.
                 let round = self.node_timeout.min(validity::remaining(lease, Duration::ZERO));
                 let look_up_until = lookup.then(|| Instant::now() + round * 4 / 5);
                 let acquisition = Acquisition { lease, fenced, look_up_until };
@@ -253,13 +257,13 @@ impl Node for RedisNode {
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
         match self.connection() {
             Ok(connection) => connection.silence(limit),
-            // Commands that were sent over it fail at their next poll.
+            // Commands that were sent over the ended connection fail at their next poll.
             Err(_) => Silence::Lasts(waited),
         }
     }
 }
 
-/// The scripts, each as its name and its text.
+/// Returns the name and the source of each script.
 #[cfg(feature = "unstable-simulation")]
 pub fn scripts() -> impl Iterator<Item = (String, &'static str)> {
     Script::ALL.into_iter().map(|script| (script.name().to_owned(), script.source()))

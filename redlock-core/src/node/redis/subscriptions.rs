@@ -1,4 +1,4 @@
-//! The channels that a server's releases are announced on.
+//! The subscriptions to the channels on which a server publishes releases.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -17,27 +17,28 @@ use crate::error::NodeError;
 use crate::log_limit::LogLimit;
 use crate::node::{Notify as Notification, Subscription};
 
-/// How long a server that could not subscribe is left alone.
+/// The pause before a failed subscription is tried again.
 pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
-/// Which locks' releases are listened for on one server, over the connection that there is.
+/// The subscriptions to releases on one server, over its current connection.
 ///
-/// One task brings what is subscribed in line with what is wanted, so that a subscription and its
-/// end cannot cross each other. After a reconnect everything is subscribed again.
+/// One task per connection sends all `SUBSCRIBE` and `UNSUBSCRIBE` commands, so that they cannot overtake
+/// each other. After a reconnect, the task of the new connection subscribes to all channels again.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     registry: Mutex<Registry>,
-    /// Something was subscribed, or could not be.
+    /// Notified when a subscription was confirmed or has failed.
     settled: Notify,
 }
 
 #[derive(Default)]
 struct Registry {
     by_name: BTreeMap<Arc<str>, Channel>,
-    /// The names for which what is wanted and what is may differ.
+    /// The channels whose state on the server may not match their subscribers.
     unsettled: BTreeSet<Arc<str>>,
-    /// Wakes the task that settles them. Each connection has its own, because the task of an earlier
-    /// one, which nobody polls any more, may still wait for its own.
+    /// Wakes the task that settles these channels. Each connection has its own `Notify`, because the task
+    /// of an earlier connection may still be registered although it is not polled any more, and would
+    /// receive the wake-up instead.
     changed: Arc<Notify>,
 }
 
@@ -52,17 +53,17 @@ struct Channel {
 enum State {
     #[default]
     Unsubscribed,
-    /// The server was asked, and has not confirmed it yet.
+    /// A command was sent, and the server has not confirmed it yet.
     Asked,
     Subscribed,
-    /// The server does not permit it: waiters fall back to asking now and then.
+    /// The server does not permit the subscription: waiters poll instead.
     Refused,
-    /// The server could not do it (`BUSY`, `LOADING`): the same, until it is asked again.
+    /// The server could not subscribe (`BUSY`, `LOADING`): waiters poll until the next attempt.
     Postponed,
 }
 
 impl State {
-    /// What comes of an answer.
+    /// Returns the state of a channel after this reply to its subscription.
     fn after(answer: &Result<(), RedisError>) -> Self {
         match answer.as_ref().map_err(node_error) {
             Ok(()) => Self::Subscribed,
@@ -73,7 +74,7 @@ impl State {
 }
 
 impl Subscriptions {
-    /// Subscribes until the result is dropped.
+    /// Subscribes to a channel until the returned subscription is dropped.
     pub(super) fn subscribe(
         self: &Arc<Self>,
         name: &Arc<str>,
@@ -123,14 +124,14 @@ impl Subscriptions {
             registry.unsettled.insert(Arc::clone(name));
             registry.changed.notify_one();
         } else {
-            // Where the server does not know of it, there is nothing to be undone, and while there is
-            // no connection nobody would.
+            // The server has no such subscription, so no command is needed. While there is no connection,
+            // no task would remove the entry.
             registry.by_name.remove(name);
             registry.unsettled.remove(name);
         }
     }
 
-    /// A message came in.
+    /// Notifies the subscribers of a channel about a message.
     pub(super) fn announce(&self, name: &str) {
         let subscribers: Vec<Notification> = match self.registry.lock().by_name.get(name) {
             Some(channel) => {
@@ -143,7 +144,7 @@ impl Subscriptions {
         }
     }
 
-    /// Keeps the subscriptions of one connection as they are wanted, for as long as it is polled.
+    /// Keeps the subscriptions on one connection up to date while the future is polled. Never completes.
     pub(super) async fn serve(&self, link: &Connection, node: &str, log_limit: &LogLimit) {
         let changed = self.start_anew();
         let mut ask_again: Option<Instant> = None;
@@ -156,7 +157,7 @@ impl Subscriptions {
             let (wanted, unwanted) = self.changes();
             if wanted.is_empty() && unwanted.is_empty() {
                 match ask_again {
-                    // Either way there is something to be done.
+                    // The next iteration handles both outcomes.
                     Some(at) => drop(timeout_at(at, changed).await),
                     None => changed.await,
                 }
@@ -174,15 +175,15 @@ impl Subscriptions {
                 ask_again.get_or_insert_with(|| Instant::now() + PAUSE);
             }
             if !unwanted.is_empty() {
-                // If it fails, messages come in that nobody listens to.
+                // After a failure, the server sends messages without subscribers, which are ignored.
                 let _ = link.unsubscribe(&unwanted).await;
                 self.settle(unwanted, State::Unsubscribed);
             }
         }
     }
 
-    /// Asks for all of them at once, and where that is not permitted for each by itself: the server
-    /// refuses all for the sake of one. Returns an error if there was any.
+    /// Subscribes to all channels with one command. If the server denies that, subscribes to each channel
+    /// by itself, because one forbidden channel makes the server deny all of them. Returns the first error.
     async fn subscribe_to(
         &self,
         link: &Connection,
@@ -203,7 +204,7 @@ impl Subscriptions {
         join_all(each).await.into_iter().collect()
     }
 
-    /// Lets what was postponed be asked for.
+    /// Marks the postponed channels, so that the task subscribes to them again.
     fn ask_again(&self) {
         let Registry { by_name, unsettled, .. } = &mut *self.registry.lock();
         for (name, channel) in by_name {
@@ -214,7 +215,7 @@ impl Subscriptions {
         }
     }
 
-    /// Nothing is subscribed on a new connection. Returns what its task is woken by.
+    /// Resets all channels to `Unsubscribed` for a new connection. Returns the `Notify` that wakes its task.
     fn start_anew(&self) -> Arc<Notify> {
         let Registry { by_name, unsettled, changed } = &mut *self.registry.lock();
         *changed = Arc::default();
@@ -226,7 +227,7 @@ impl Subscriptions {
         Arc::clone(changed)
     }
 
-    /// What is to be subscribed, and what no longer.
+    /// Returns the channels to subscribe to, and the channels to unsubscribe from.
     fn changes(&self) -> (Vec<Arc<str>>, Vec<Arc<str>>) {
         let (mut wanted, mut unwanted) = (Vec::new(), Vec::new());
         let Registry { by_name, unsettled, .. } = &mut *self.registry.lock();
@@ -244,7 +245,7 @@ impl Subscriptions {
                 (true, State::Unsubscribed | State::Refused | State::Postponed) => {
                     by_name.remove(&name);
                 }
-                // Settled, or looked at again when the server has answered.
+                // The channel is settled, or becomes unsettled again when the server replies.
                 (false, State::Subscribed | State::Refused | State::Postponed)
                 | (_, State::Asked) => {}
             }
@@ -258,7 +259,7 @@ impl Subscriptions {
             if let Some(channel) = registry.by_name.get_mut(&name) {
                 channel.state = state;
             }
-            // What is wanted may have changed in the meantime.
+            // Subscribers may have come or gone in the meantime.
             registry.unsettled.insert(name);
         }
         drop(registry);

@@ -1,4 +1,4 @@
-//! The acquisitions by script that have not been answered.
+//! The acquisitions by script without a reply.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,29 +8,29 @@ use parking_lot::Mutex;
 
 use crate::lock::Token;
 
-/// The acquisitions by script that have not been answered, and whether their release was sent meanwhile.
+/// The acquisitions by script without a reply, and whether their release was sent meanwhile.
 #[derive(Default)]
 pub(crate) struct Attempts {
-    /// So that a release need not take the lock where there are none.
+    /// The number of these acquisitions, so that a release takes no mutex if there are none.
     count: AtomicUsize,
     released: Mutex<HashMap<Token, bool>>,
 }
 
-/// An acquisition that has not been answered.
+/// An acquisition without a reply.
 pub(crate) struct Attempt<'a> {
     attempts: &'a Attempts,
     token: Token,
 }
 
 impl Attempts {
-    /// Notes an acquisition, before its first command is sent.
+    /// Records an acquisition, before its first command is sent.
     pub(crate) fn begin(&self, token: Token) -> Attempt<'_> {
         self.released.lock().insert(token, false);
         self.count.fetch_add(1, Ordering::SeqCst);
         Attempt { attempts: self, token }
     }
 
-    /// Notes a release, before its command is sent.
+    /// Records a release, before its command is sent.
     pub(crate) fn release(&self, token: &Token) {
         if self.count.load(Ordering::SeqCst) > 0
             && let Some(released) = self.released.lock().get_mut(token)
@@ -41,7 +41,7 @@ impl Attempts {
 }
 
 impl Attempt<'_> {
-    /// Whether a release was sent since the acquisition began.
+    /// Returns whether a release was sent since the acquisition began.
     pub(crate) fn is_released(&self) -> bool {
         self.attempts.released.lock().get(&self.token).is_none_or(|released| *released)
     }

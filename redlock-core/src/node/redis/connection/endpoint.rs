@@ -1,4 +1,4 @@
-//! Where a server is, and who we are there.
+//! The address of a server, with the credentials.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,17 +17,18 @@ use super::traffic::{MeteredSocket, Traffic};
 #[cfg(feature = "unstable-simulation")]
 use crate::simulation::dial::Dial;
 
-/// How long a connection may be idle before the kernel asks whether the other side is there, how
-/// often it then asks, and how long sent data may stay unacknowledged: a server whose machine
-/// vanished is noticed within these, and not after the kernel's two hours.
+/// The idle time after which the kernel sends keepalive probes. With the kernel's default, the disappearance
+/// of a server's machine would be noticed only after two hours.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(5);
+/// The time between two keepalive probes.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// The longest time for which sent data may stay unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
 const ALLOWED: &str =
     "allowed are redis://[user][:password@]host[:port][/database], rediss://... and unix:///path";
 
-/// A server's address, with the credentials. Its `Debug` shows the name only.
+/// The address of a server, with the credentials. `Debug` shows only the name.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     name: Arc<str>,
@@ -38,8 +39,7 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
-    /// Reads a URL. The error says what is wrong without repeating the URL, which may hold a
-    /// password.
+    /// Parses a URL. The error explains the mistake without repeating the URL, which may contain a password.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
         let Some((scheme, rest)) = url.split_once(':') else {
             return Err(format!("it has no scheme; {ALLOWED}"));
@@ -85,12 +85,12 @@ impl Endpoint {
         Self { dial: Some(dial), ..self }
     }
 
-    /// Host and port, or the path of the socket.
+    /// Returns host and port or the path of the socket, and the database unless it is 0.
     pub(crate) fn name(&self) -> &Arc<str> {
         &self.name
     }
 
-    /// Opens a connection and greets the server.
+    /// Opens a connection, including the Redis handshake.
     pub(crate) async fn open(
         &self,
         config: &AsyncConnectionConfig,
@@ -115,7 +115,7 @@ impl Endpoint {
         self.client.get_connection_info()
     }
 
-    /// Asks a server that has closed a connection at once for its reason.
+    /// Returns the reason of a server that has closed a new connection at once.
     pub(crate) async fn reason_for_turning_away(&self) -> Option<String> {
         #[cfg(feature = "unstable-simulation")]
         if self.dial.is_some() {
@@ -143,7 +143,7 @@ fn with_settings(info: ConnectionInfo) -> ConnectionInfo {
     let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(any(target_os = "android", target_os = "linux"))]
     let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
-    // RESP3: its push messages tell at once when a connection has ended.
+    // The push messages of RESP3 report the end of a connection at once.
     let redis = info
         .redis_settings()
         .clone()

@@ -1,4 +1,4 @@
-//! Whether a connection still stands.
+//! The health of a connection.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex};
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 use tokio::sync::Notify;
 
-/// Whether the connection still stands.
+/// The health of a connection: alive, broken, or ended.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
     broken: AtomicBool,
-    /// Whether nothing is sent any more, and no reply is waited for.
+    /// Whether the connection has ended: it sends no commands, and waits for no replies.
     ended: AtomicBool,
     notify: Notify,
     reason: Mutex<Option<Arc<str>>>,
@@ -21,7 +21,7 @@ impl Health {
         !self.broken.load(Ordering::Acquire)
     }
 
-    /// Notes that it is of no use any more. What was asked may still get its reply.
+    /// Marks the connection as broken. Pending replies may still arrive.
     pub(crate) fn fail(&self, reason: &str) {
         if let Ok(mut kept) = self.reason.lock() {
             kept.get_or_insert_with(|| reason.into());
@@ -30,14 +30,14 @@ impl Health {
         self.notify.notify_waiters();
     }
 
-    /// Ends the connection: what was asked and has no reply yet gets none any more.
+    /// Ends the connection. Pending commands get no reply.
     pub(crate) fn end(&self, reason: &str) {
-        // First, so that nothing is sent any more when there is another connection.
+        // Set first, so that no command is sent over this connection once there is another one.
         self.ended.store(true, Ordering::Release);
         self.fail(reason);
     }
 
-    /// That it has, as an error of what is asked.
+    /// Returns an error for commands if the connection has ended.
     pub(crate) fn ended(&self) -> Option<RedisError> {
         let error =
             || (ErrorKind::Io, "the connection has ended", self.reason().to_string()).into();
@@ -49,18 +49,17 @@ impl Health {
         reason.unwrap_or_else(|| "the connection broke".into())
     }
 
-    /// Notes an error, which may say that the connection is of no use any more.
+    /// Marks the connection as broken if this error shows that it is.
     ///
-    /// It does not end by that: what was asked may still be answered, and who has it in hand already may
-    /// still send over it.
+    /// The connection does not end: pending replies may still arrive, and existing handles may still send.
     pub(crate) fn note(&self, error: &RedisError) {
-        // After a failover the name may lead to the new master: ask again where it leads.
+        // After a failover, the name of the server may resolve to the new master: connect again.
         if is_read_only(error) || error.is_unrecoverable_error() || error.is_io_error() {
             self.fail(&crate::node::redis::error::words(error));
         }
     }
 
-    /// Waits until it is broken, and returns why.
+    /// Waits until the connection is broken, and returns the reason.
     pub(crate) async fn broken(&self) -> Arc<str> {
         loop {
             let notified = self.notify.notified();
@@ -74,8 +73,8 @@ impl Health {
     }
 }
 
-/// Whether a server that was a master is one no more. Redis 6.2 says so inside a script with an
-/// error of another kind.
+/// Returns whether the error shows that a former master is a replica now. Inside a script, Redis 6.2 reports
+/// this by an error of another kind.
 fn is_read_only(error: &RedisError) -> bool {
     error.kind() == ErrorKind::Server(ServerErrorKind::ReadOnly)
         || error.detail().is_some_and(|detail| detail.contains("-READONLY "))

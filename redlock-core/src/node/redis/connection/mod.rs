@@ -36,34 +36,34 @@ use attempts::Attempts;
 use health::Health;
 use traffic::Traffic;
 
-/// How often a connection is looked at whose server may be silent.
+/// The pause between two checks whether a server is silent.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// One connection, shared by all who ask. Belongs to one life of a server: when that ends, the
-/// connection does too.
+/// One connection to a server, shared by all callers. It belongs to one incarnation of the server, and ends
+/// with it.
 pub(crate) struct Connection {
     handle: MultiplexedConnection,
     health: Arc<Health>,
     scripts: [String; Script::COUNT],
     pub(crate) identity: Identity,
     standing: VoteGate,
-    /// Whether a lock was asked for or extended since that was looked at.
+    /// Whether a lock was requested or extended since the last call of `was_used`.
     used: AtomicBool,
     traffic: Arc<Traffic>,
-    /// The acquisitions by script that have not been answered.
+    /// The acquisitions by script without a reply.
     pub(crate) attempts: Attempts,
 }
 
-/// What the server says of itself.
+/// The properties that a server reports. Each is `None` if the server does not report it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Changes with every start of the server; `None` where the server does not tell.
+    /// The ID of the incarnation. It changes with every start of the server.
     pub(crate) run_id: Option<String>,
-    /// How long it has been running, in whole seconds; `None` where the server does not tell.
+    /// The time since the start of the server, in whole seconds.
     pub(crate) uptime: Option<Duration>,
-    /// What it does when its memory is full; `None` where the server does not tell.
+    /// The eviction policy of the server for a full memory.
     pub(crate) maxmemory_policy: Option<String>,
-    /// What its wall clock showed; `None` where the server does not tell.
+    /// The time on the server's wall clock.
     pub(crate) time: Option<Reading>,
 }
 
@@ -87,22 +87,22 @@ impl Connection {
         }
     }
 
-    /// Lets the server grant no lock before its probation is over.
+    /// Keeps the server from granting locks until this quarantine is over.
     pub(crate) fn put_on(&self, probation: Quarantine) {
         self.standing.put_on(probation);
     }
 
-    /// Whether the server may be asked to set a lock, or why not.
+    /// Returns an error with the reason if the server must not grant locks.
     pub(crate) fn may_grant(&self) -> Result<(), NodeError> {
         self.standing.check()
     }
 
-    /// Notes that a lock is asked for or extended.
+    /// Records that a lock is requested or extended.
     pub(crate) fn note_use(&self) {
         self.used.store(true, Ordering::Relaxed);
     }
 
-    /// Whether it was noted since it was looked at last.
+    /// Returns whether a lock was requested or extended since the last call.
     pub(crate) fn was_used(&self) -> bool {
         self.used.swap(false, Ordering::Relaxed)
     }
@@ -111,16 +111,15 @@ impl Connection {
         self.health.is_alive()
     }
 
-    /// Ends the connection when the server has been silent for longer than `limit`: something on the way
-    /// may take the commands and lead nowhere. TCP does not notice that. Resolves when the connection
-    /// was ended, else never.
+    /// Ends the connection when the server has been silent for `limit`, and then completes. A device on the
+    /// way may accept the commands without delivering them, and TCP does not notice that.
     ///
-    /// Commands that were sent before may still be executed. They have their clean-up behind them on the
-    /// same connection, as long as `limit` is longer than a ballot waits for a silent node (an abandoned
-    /// attempt leaves nothing behind).
+    /// The server may still execute commands that were sent before. Their clean-up follows them on the same
+    /// connection, as long as `limit` is longer than a ballot waits for a silent node (an abandoned attempt
+    /// leaves nothing behind).
     pub(crate) async fn end_when_silent_for(&self, limit: Duration) {
         let time = encode::time();
-        // A command that the server owes the reply to. A refusal (ACL) is a reply too.
+        // The connection's own command, so that the server owes a reply. A denial (ACL) is a reply too.
         let mut asked = pin!(OptionFuture::from(None));
         let mut before = (false, 0);
         while !self.traffic.silence(limit).lasts() {
@@ -132,7 +131,7 @@ impl Connection {
                 }
                 () = self.traffic.unsure() => true,
                 () = sleep(LOOK) => {
-                    // Callers wait for replies, and none has come since the last look.
+                    // Callers wait for replies, and none has arrived since the last check.
                     let awaited = self.traffic.awaited();
                     awaited.0 && awaited == std::mem::replace(&mut before, awaited)
                 }
@@ -144,35 +143,37 @@ impl Connection {
         self.end(&format!("no answer for {limit:?}"));
     }
 
-    /// Ends the connection, so that there can be another one.
+    /// Ends the connection, so that another one can replace it.
     pub(crate) fn end(&self, reason: &str) {
         self.health.end(reason);
         self.traffic.shut_down();
     }
 
-    /// Waits until the connection is broken.
+    /// Waits until the connection is broken, and returns the reason.
     pub(crate) async fn broken(&self) -> Arc<str> {
         self.health.broken().await
     }
 
-    /// Sends one command and waits for the reply. Dropped after the first poll, the command may
-    /// be sent nevertheless.
+    /// Sends one command and waits for the reply. If the future is dropped after the first poll, the command
+    /// may still be sent.
     ///
-    /// Nothing is sent once the connection has ended: what cleans up behind it would go over another
-    /// one, and might get there first (invariant 6).
+    /// No command is sent after the end of the connection: its clean-up would use another connection, and
+    /// might overtake it (an abandoned attempt leaves nothing behind).
     pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
         let mut handle = self.handle.clone();
-        // Unconstrained, so that the first poll sends even where the task's budget is used up: what
-        // is polled first has to be sent first (invariant 6).
+        // Unconstrained, so that the first poll sends the command even if the task has used up its budget:
+        // commands must be sent in the order of their first polls (an abandoned attempt leaves nothing
+        // behind).
         let reply = tokio::task::unconstrained(handle.send_packed_command(command));
         let reply = pin!(async { reply.await.and_then(Value::extract_error) });
         self.answer(reply).await
     }
 
-    /// Waits for a reply, unless the connection has ended or ends meanwhile: what is put into its queue
-    /// just then stays there, and is told nothing, for as long as somebody keeps the connection. Where
-    /// it is not polled for another reason, it is to be polled now and then
-    /// ([`poll_periodically`](crate::node::poll_periodically)).
+    /// Waits for a reply. Returns an error if the connection has ended, or ends meanwhile.
+    ///
+    /// A command that is queued while the connection ends never gets a reply as long as another handle keeps
+    /// the connection open, and its future is not woken. So the future must be polled periodically
+    /// ([`poll_periodically`](crate::node::poll_periodically)), unless it is polled for another reason.
     async fn answer<T>(
         &self,
         mut reply: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
@@ -192,7 +193,7 @@ impl Connection {
         reply.inspect_err(|error| self.health.note(error))
     }
 
-    /// Runs a script, loading it again where the server has forgotten it (`SCRIPT FLUSH`).
+    /// Runs a script. Loads it again if the server has forgotten it (`SCRIPT FLUSH`).
     pub(crate) async fn run(
         &self,
         script: Script,
@@ -202,18 +203,18 @@ impl Connection {
         self.run_command(script, &self.command(script, keys, arguments.iter().copied())).await
     }
 
-    /// As [`run`](Self::run), where the [`command`](Self::command) is there already.
+    /// Like [`run`](Self::run), but takes the encoded [`command`](Self::command).
     pub(crate) async fn run_command(
         &self,
         script: Script,
         command: &Cmd,
     ) -> Result<Value, RedisError> {
-        // Always wanted, so there is a reply.
+        // The script is always wanted, so there is always a reply.
         let not_asked = || Err((ErrorKind::Client, "not asked").into());
         self.run_known(|| true, script, command).await.unwrap_or_else(not_asked)
     }
 
-    /// The command that runs a script.
+    /// Encodes the command that runs a script.
     pub(crate) fn command<'a>(
         &self,
         script: Script,
@@ -223,8 +224,8 @@ impl Connection {
         encode::run(&self.scripts[script.index()], keys, arguments)
     }
 
-    /// As [`run`](Self::run), but does not ask again if it is not `wanted` any more when the script
-    /// is loaded; `None` then.
+    /// Like [`run`](Self::run), but calls `wanted` after it has loaded a forgotten script. If that returns
+    /// `false`, the script is not run again, and the result is `None`.
     pub(crate) async fn run_if(
         &self,
         wanted: impl Fn() -> bool,
@@ -249,28 +250,28 @@ impl Connection {
                 if !wanted() {
                     return None;
                 }
-                // Once: who flushes all the time gets the error.
+                // Only one retry: if the script is flushed again, the caller gets the error.
                 reply = self.ask(command).await;
             }
         }
         Some(reply.map_err(|error| super::error::name_commands(&script.commands(), error)))
     }
 
-    /// Subscribes to channels, and waits until the server has confirmed it.
+    /// Subscribes to channels, and waits until the server has confirmed the subscriptions.
     pub(crate) async fn subscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
         let mut handle = self.handle.clone();
         self.answer(pin!(handle.subscribe(channels))).await
     }
 
-    /// Ends the subscription to channels.
+    /// Unsubscribes from channels.
     pub(crate) async fn unsubscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
         let mut handle = self.handle.clone();
         self.answer(pin!(handle.unsubscribe(channels))).await
     }
 
-    /// How long the server has been silent, if that is for `limit` at least.
+    /// Returns how long the server has been silent, or `None` if it has not been silent for `limit`.
     pub(crate) fn silent_for(&self, limit: Duration) -> Option<Duration> {
         match self.traffic.silence(limit) {
             Silence::Lasts(time) => Some(time),
@@ -278,7 +279,7 @@ impl Connection {
         }
     }
 
-    /// Whether the server is silent, for a caller that waits for its reply.
+    /// Returns whether the server is silent, for a caller that waits for its reply.
     pub(crate) fn silence(&self, limit: Duration) -> Silence {
         self.traffic.silence_for_caller(limit)
     }

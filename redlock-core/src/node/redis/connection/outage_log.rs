@@ -11,18 +11,18 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Logs when a node goes down and when it is back, each at most once per second.
 ///
-/// A connection may break many times in a second. Outages that end before they may be logged are counted,
-/// and the next line gives their number. The last line always gives the state that lasts: a node that
+/// A connection may break many times in a second. An outage that ends before the next line is due is only
+/// counted, and the next line contains the count. The last line always matches the final state: a node that
 /// stays down is logged as down once the second is over, and a node is logged as back only after it was
 /// logged as down.
 #[derive(Debug)]
 pub(crate) struct OutageLog {
     node: Arc<str>,
-    /// When the last line said that the node is down.
+    /// The time of the last line that reported the node as down.
     last_down: Option<Instant>,
-    /// Whether the last line said that the node is down.
+    /// Whether the last line reported the node as down.
     is_logged_as_down: bool,
-    /// Outages that began since the last line about one.
+    /// The outages that began since the last line that reported the node as down.
     outages: u64,
 }
 
@@ -31,13 +31,13 @@ impl OutageLog {
         Self { node: Arc::clone(node), last_down: None, is_logged_as_down: false, outages: 0 }
     }
 
-    /// An outage begins.
+    /// Records the start of an outage.
     pub(crate) fn down(&mut self, reason: &impl fmt::Display) {
         self.outages += 1;
         self.still_down(reason);
     }
 
-    /// An outage goes on: another attempt to connect has failed.
+    /// Records another failed attempt to connect during an outage.
     pub(crate) fn still_down(&mut self, reason: &impl fmt::Display) {
         let may_log = self.last_down.is_none_or(|last| last.elapsed() >= PERIOD);
         if self.is_logged_as_down || !may_log {
@@ -49,7 +49,7 @@ impl OutageLog {
         tracing::warn!(node = %self.node, %reason, suppressed, "a node is down; it is tried again");
     }
 
-    /// The node is connected.
+    /// Records that the node is connected.
     pub(crate) fn up(&mut self) {
         if std::mem::take(&mut self.is_logged_as_down) {
             tracing::info!(node = %self.node, "a node is back");

@@ -1,4 +1,4 @@
-//! How the pool makes and judges connections.
+//! Makes and checks the connections of the pool.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use crate::node::redis::script::Script;
 use crate::node::redis::subscriptions::Subscriptions;
 use crate::node::redis::{encode, error};
 
-/// Makes connections that are ready to use: greeted, scripts loaded, identity known.
+/// Makes connections that are ready for use: after the handshake, with loaded scripts and a known identity.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
     endpoint: Endpoint,
@@ -50,10 +50,10 @@ impl Connector {
     }
 }
 
-/// What the pool reports.
+/// An error of the pool.
 #[derive(Debug, Clone)]
 pub(crate) enum Failure {
-    /// A connection that is known to be broken was thrown away.
+    /// The pool has discarded a broken connection.
     Stale,
     /// No connection could be made.
     Connect(NodeError),
@@ -99,7 +99,7 @@ impl bb8::ManageConnection for Connector {
         Err(Failure::Connect(reason))
     }
 
-    /// Reads a flag: a round trip here would double the cost of every lock.
+    /// Reads a flag only: the commands themselves, and the check for silence, detect a broken connection.
     async fn is_valid(&self, link: &mut Arc<Connection>) -> Result<(), Failure> {
         if link.is_alive() { Ok(()) } else { Err(Failure::Stale) }
     }
@@ -109,19 +109,20 @@ impl bb8::ManageConnection for Connector {
     }
 }
 
-/// How a connection is used.
+/// Returns the settings of a connection.
 pub(crate) fn settings() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
-        // One deadline covers all of it.
+        // The deadline of the connector covers the whole attempt to connect.
         .set_connection_timeout(None)
-        // A ballot has a deadline of its own.
+        // Each ballot has its own deadline.
         .set_response_timeout(None)
-        // Never full: a command that had to wait for a place could be overtaken by its clean-up
-        // (invariant 6). What may pile up is bounded by not asking a server that is silent.
+        // Never full: a command that waited for a place could be overtaken by its clean-up (an abandoned
+        // attempt leaves nothing behind). The queue stays short, because a silent server receives only
+        // releases.
         .set_pipeline_buffer_size(usize::MAX >> 4)
 }
 
-/// All at once, in one round trip.
+/// Loads all scripts in one round trip.
 async fn load_scripts(
     handle: &MultiplexedConnection,
 ) -> Result<[String; Script::COUNT], RedisError> {
@@ -157,7 +158,8 @@ async fn time(
     Reading::take(clock, ask).await
 }
 
-/// Without the right to ask, or an answer that is understood, the checks that need it are left out.
+/// Returns `None` if the server refuses the command or its reply is not understood. The caller then skips
+/// the checks that need the reply.
 fn unless_refused<T>(told: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
     use ErrorKind::{Server, UnexpectedReturnType};
     match told {

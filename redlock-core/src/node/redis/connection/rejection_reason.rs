@@ -1,4 +1,4 @@
-//! What a server says when it closes a connection without having been asked anything.
+//! Reads the reason of a server that closes new connections at once.
 
 use std::time::Duration;
 
@@ -9,15 +9,17 @@ use tokio::net::TcpStream;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-/// A server that turns a client away says so as soon as it has accepted the connection.
+/// The longest wait for a reason. A server that rejects a client sends the reason as soon as it has accepted
+/// the connection.
 const PATIENCE: Duration = Duration::from_millis(100);
-/// Longer than what any server says.
+/// The longest reason in bytes. No server sends a longer one.
 const LONGEST: usize = 1024;
 
-/// Asks a server that turns us away for its reason, by listening without a word: it is lost when the
-/// server closes the connection while our greeting is on its way.
+/// Returns the reason why a server rejects new connections: `ERR max number of clients reached`, or
+/// `DENIED ..` in the protected mode.
 ///
-/// `ERR max number of clients reached`, and `DENIED ..` of the protected mode.
+/// Opens another connection and sends nothing over it: the reason gets lost if the server closes a
+/// connection on which the client's first command is still on its way.
 pub(crate) async fn reason(address: &ConnectionAddr) -> Option<String> {
     let listen = async {
         match address {
@@ -32,11 +34,11 @@ pub(crate) async fn reason(address: &ConnectionAddr) -> Option<String> {
     timeout(PATIENCE, listen).await.ok().flatten()
 }
 
-/// The first sentence of the error that is all that comes in.
+/// Returns the first sentence of the error, or `None` if the server sends anything but an error.
 async fn read(stream: impl AsyncRead) -> Option<String> {
     let mut stream = std::pin::pin!(stream.take(LONGEST as u64));
     let mut bytes = Vec::new();
-    // Whatever ends it, what came before counts.
+    // The stream may end with an error. The bytes before it count.
     let _ = stream.read_to_end(&mut bytes).await;
     let text = String::from_utf8_lossy(&bytes);
     let error = text.strip_prefix('-')?.trim_end();

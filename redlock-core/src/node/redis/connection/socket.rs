@@ -35,7 +35,7 @@ pub(crate) enum Socket {
 }
 
 impl Socket {
-    /// Connects to a server, and for TLS shakes hands with it.
+    /// Connects to a server, including the TLS handshake if there is one.
     pub(crate) async fn connect(server: &ConnectionInfo) -> io::Result<Self> {
         match server.addr() {
             ConnectionAddr::Tcp(host, port) => {
@@ -52,7 +52,7 @@ impl Socket {
         }
     }
 
-    /// Another descriptor of the same socket; `None` where the operating system has none.
+    /// Returns another descriptor of the same socket, or `None` if the socket has no descriptor.
     #[cfg(unix)]
     pub(crate) fn descriptor(&self) -> Option<OwnedFd> {
         let descriptor = match self {
@@ -92,7 +92,7 @@ fn apply(settings: &TcpSettings, stream: &TcpStream) -> io::Result<()> {
     Ok(())
 }
 
-/// Calls a method of the stream of any kind.
+/// Calls a method of the inner stream.
 macro_rules! delegate {
     ($socket:expr, $stream:ident => $call:expr) => {
         match $socket {

@@ -1,4 +1,4 @@
-//! The life cycle of the nodes' connections.
+//! Keeps the nodes connected.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -18,28 +18,28 @@ use crate::jitter::jitter;
 use crate::node::redis::delayed_restart::quarantine::Quarantine;
 use crate::node::redis::{RedisNode, State};
 
-/// The pause between two attempts to connect: it doubles, and is jittered by a quarter. The longest
-/// is short enough that a restarted server is used again within half a second.
+/// The first pause between two attempts to connect. The pause doubles after each attempt, and is jittered by
+/// a quarter. The longest pause is short enough to use a restarted server again within half a second.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
-/// A server that refuses our credentials will not change its mind soon.
+/// The pause after an error that is likely to persist: the server refuses the credentials, or another node of
+/// the manager already uses this server.
 const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
-/// A connection that lasted for less than this is followed by a pause.
+/// After a connection that lasted for less than this, the supervisor pauses.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 
-/// A connection over which no answer has come for so long is replaced, or after twice the time that
-/// a ballot waits, if that is longer.
+/// A connection is replaced when its server has been silent for this time, or for twice the node timeout if
+/// that is longer.
 const SILENT_TOO_LONG: Duration = Duration::from_secs(5);
 
-/// Which server is which node, so that no server votes twice, even when it comes back later under
-/// another name.
+/// Maps nodes to servers, so that no server votes twice, even if it returns later under another name.
 #[derive(Debug, Default)]
 pub(crate) struct Servers {
     by_node: Mutex<Vec<(Arc<str>, usize, String)>>,
 }
 
 impl Servers {
-    /// Notes that a node is this server; says which other node it is already.
+    /// Records that a node is this server, or returns the name of the other node that is this server.
     fn claim(&self, node: &RedisNode, run_id: &str) -> Option<Arc<str>> {
         let id = std::ptr::from_ref(node).addr();
         let mut by_node = self.by_node.lock();
@@ -52,15 +52,14 @@ impl Servers {
     }
 }
 
-/// Keeps one node connected, in one runtime. What has to be known in the next runtime too belongs to
-/// the node.
+/// Keeps one node connected in one runtime. State that outlasts the runtime belongs to the node.
 pub(crate) struct Supervisor {
     node: Weak<RedisNode>,
     name: Arc<str>,
     pool: bb8::Pool<Connector>,
-    /// What the pool could not do; it reports to nobody otherwise until its own timeout.
+    /// The errors of the pool. Without this channel, `get` reports no error before the timeout of the pool.
     errors: mpsc::UnboundedReceiver<NodeError>,
-    /// Is cancelled when another supervisor has taken over.
+    /// Cancelled when another supervisor has taken over.
     tenure: CancellationToken,
 }
 
@@ -68,11 +67,12 @@ impl Supervisor {
     pub(crate) fn new(node: &RedisNode, tenure: CancellationToken) -> Self {
         let (sink, errors) = mpsc::unbounded_channel();
         let pool = bb8::Pool::builder()
-            // One, so that commands keep their order (invariant 6). It is multiplexed.
+            // One connection, which is multiplexed, so that commands keep their order (an abandoned attempt
+            // leaves nothing behind).
             .max_size(1)
             .max_lifetime(None)
             .idle_timeout(None)
-            // The pauses between attempts are ours.
+            // The supervisor itself tries again, with pauses.
             .retry_connection(false)
             .connection_timeout(node.connect_timeout * 2)
             .error_sink(Box::new(Sink(sink)))
@@ -86,13 +86,14 @@ impl Supervisor {
         Self { node: Weak::clone(&node.this), name, pool, errors, tenure }
     }
 
-    /// Gets the pool's connection; it makes a new one if the last has broken.
+    /// Gets the connection of the pool, which makes a new one if the last one has broken.
     async fn connect(&mut self) -> Result<Arc<Connection>, NodeError> {
-        // Left over from an attempt before.
+        // Discards the errors of earlier attempts.
         while self.errors.try_recv().is_ok() {}
         let link = tokio::select! {
             biased;
-            // The pool's guard is given back at once: nothing ever waits in the pool.
+            // The supervisor returns the connection to the pool at once, so `get` never waits for another
+            // user of the pool.
             link = self.pool.get() => link.map(|link| Arc::clone(&link)).map_err(|error| match error {
                 bb8::RunError::User(Failure::Connect(error)) => error,
                 bb8::RunError::User(Failure::Stale) | bb8::RunError::TimedOut => {
@@ -109,7 +110,7 @@ impl Supervisor {
             link.end(reason);
             return Err(NodeError::NotConnected(reason.into()));
         }
-        // Otherwise the pool would keep it, and the next attempt would get it again.
+        // A refused connection must end. Otherwise the pool would return it again at the next attempt.
         self.check(&node, &link).inspect_err(|error| link.end(&error.to_string()))?;
         if let Some(longest_lease) = node.restart_guard {
             self.guard(&node, &link, longest_lease);
@@ -145,7 +146,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Lets a server that may have forgotten locks grant none.
+    /// Quarantines a server that may have forgotten locks.
     fn guard(&self, node: &RedisNode, link: &Connection, longest_lease: Duration) {
         let uptime = link.identity.uptime;
         let mut probation = Quarantine::new(longest_lease, Instant::now(), uptime);
@@ -163,7 +164,7 @@ impl Supervisor {
         link.put_on(probation);
     }
 
-    /// Keeps the node connected until its manager is gone.
+    /// Keeps the node connected until its manager is dropped.
     pub(crate) async fn keep_connected(mut self) {
         let mut attempt = self.connect().await;
         let mut log = OutageLog::new(&self.name);
@@ -179,8 +180,7 @@ impl Supervisor {
                     let Some(reason) = self.until_broken(&link).await else {
                         return;
                     };
-                    // Replies that are still awaited must not wait for a node that has another
-                    // connection by now.
+                    // Pending replies must fail, instead of waiting on a connection that is being replaced.
                     link.end(&reason);
                     let Some(node) = self.node.upgrade() else {
                         return;
@@ -220,7 +220,7 @@ impl Supervisor {
         }
     }
 
-    /// Waits until the connection breaks, and says why; `None` when nobody needs the node any more.
+    /// Waits until the connection breaks, and returns the reason. Returns `None` when the node is dropped.
     async fn until_broken(&self, link: &Connection) -> Option<Arc<str>> {
         let (dropped, subscriptions, clock_watch, log_limit, silent_too_long) = {
             let node = self.node.upgrade()?;
@@ -247,9 +247,9 @@ impl Supervisor {
     }
 }
 
-/// After which silence of its server a connection is replaced. A round that waits for the node has ended
-/// by then, so that the clean-up of its attempt was sent over the same connection (abandoned attempts
-/// leave nothing behind).
+/// Returns the silence of a server after which its connection is replaced. A round that waits for the node
+/// has ended by then, so that the clean-up of its attempt was sent over the same connection (an abandoned
+/// attempt leaves nothing behind).
 fn silent_too_long(node_timeout: Duration) -> Duration {
     SILENT_TOO_LONG.max(node_timeout * 2)
 }
@@ -258,14 +258,14 @@ fn jittered(pause: Duration) -> Duration {
     pause.mul_f64(jitter(0.75..1.25))
 }
 
-/// Hands the pool's errors to the supervisor.
+/// Sends the pool's errors to the supervisor.
 #[derive(Clone)]
 struct Sink(mpsc::UnboundedSender<NodeError>);
 
 impl bb8::ErrorSink<Failure> for Sink {
     fn sink(&self, failure: Failure) {
         if let Failure::Connect(error) = failure {
-            // If the supervisor has gone, nobody is left to be told.
+            // Fails if the supervisor was dropped, and then the error is not needed.
             let _ = self.0.send(error);
         }
     }

@@ -10,18 +10,18 @@ use tokio_rustls::TlsConnector;
 
 pub(crate) type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
 
-/// Makes sure that rustls has a crypto provider. An application need not install a provider; if it
-/// has, its provider is used.
+/// Makes sure that rustls has a crypto provider. If the application has installed a provider, rustls uses
+/// that one.
 pub(crate) fn provide_crypto() {
     use rustls::crypto::{CryptoProvider, ring};
 
     if CryptoProvider::get_default().is_none() {
-        // Another thread may have been faster; then there is one.
+        // Fails if another thread was faster, and then there is a provider.
         let _ = ring::default_provider().install_default();
     }
 }
 
-/// Makes a TLS connection to a server that proves to be `host`.
+/// Makes a TLS connection to a server whose certificate is valid for `host`.
 pub(crate) async fn shake_hands(stream: TcpStream, host: &str) -> io::Result<TlsStream> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;

@@ -1,14 +1,14 @@
-//! Whether a server is silent, or this process is late.
+//! Distinguishes a silent server from a late process.
 //!
-//! A server is silent if it owes a reply and sends nothing, although this process would have read it.
-//! Time in which this process was held up (a burst of requests, a throttled or stopped process) is not
-//! the server's. So the evidence comes from the socket:
+//! A server is silent if it owes a reply and sends nothing, although this process would have read the
+//! reply. A delay of this process (a burst of requests, a throttled or stopped process) does not count as
+//! silence. So the evidence comes from the socket:
 //!
-//! * The server owes a reply from the moment in which bytes were written to the socket. A command that
-//!   waits in this process for being written is not the server's.
-//! * Any bytes that come in show that the server works.
-//! * A reply counts as soon as it lies in the kernel's buffer. A task that has not read it yet is late,
-//!   not the server.
+//! * The server owes a reply from the moment at which bytes are written to the socket. A command that still
+//!   waits in this process does not count.
+//! * Any received bytes show that the server works.
+//! * A reply counts as soon as it lies in the kernel's buffer. If no task has read it yet, this process is
+//!   late, not the server.
 
 use std::io;
 #[cfg(unix)]
@@ -27,23 +27,25 @@ use tokio::time::Instant;
 use super::socket::Socket;
 use crate::node::Silence;
 
-/// How soon to look again, at the earliest, where something waits to be read: thousands of callers may
-/// look at once, in a process that is late already.
+/// The shortest pause before the next check while there are unread bytes. It limits the load of the checks,
+/// because thousands of callers may check at once in a process that is already late.
 const UNREAD: Duration = Duration::from_millis(5);
 
-/// The traffic of one connection, as far as it shows whether the server is silent.
+/// The traffic of one connection, which shows whether the server is silent.
 #[derive(Debug)]
 pub(crate) struct Traffic {
     begun: Instant,
-    /// Since when the server owes a reply and has sent nothing: nanoseconds after `begun`, or `NEVER`.
+    /// The time since which the server owes a reply and has sent nothing, in nanoseconds after `begun`, or
+    /// `NEVER`.
     owed_since: AtomicU64,
-    /// Whether everything that was read was also handed on, and nothing more was there.
+    /// Whether the reader has processed all received bytes, and found no more.
     drained: AtomicBool,
-    /// Commands whose replies are awaited.
+    /// The number of commands whose replies are awaited.
     awaited: AtomicUsize,
-    /// How many commands were answered.
+    /// The number of commands that were answered.
     answered: AtomicUsize,
-    /// Whether the server owes anything is not known: somebody has to ask it.
+    /// Notified when a caller waits, and it is unknown whether the server owes a reply. The connection then
+    /// sends a command of its own.
     unsure: Notify,
     /// The socket, for as long as it is open.
     #[cfg(unix)]
@@ -66,29 +68,29 @@ impl Traffic {
         }
     }
 
-    /// Notes that the reply to a command is awaited, until it is answered or the result is dropped.
+    /// Records that the reply to a command is awaited, until the returned value is dropped.
     pub(crate) fn await_reply(&self) -> AwaitedReply<'_> {
         self.awaited.fetch_add(1, Ordering::Relaxed);
         AwaitedReply { traffic: self }
     }
 
-    /// Whether replies are awaited, and how many have come so far.
+    /// Returns whether replies are awaited, and how many have arrived so far.
     pub(crate) fn awaited(&self) -> (bool, usize) {
         let awaited = self.awaited.load(Ordering::Relaxed) > 0;
         (awaited, self.answered.load(Ordering::Relaxed))
     }
 
-    /// Whether the server is known to owe a reply.
+    /// Returns whether the server is known to owe a reply.
     pub(crate) fn is_owed(&self) -> bool {
         self.owed_since.load(Ordering::Acquire) != NEVER
     }
 
-    /// Resolves when a caller waits for a reply of which it is not known whether the server owes it.
+    /// Completes when a caller waits for a reply, and it is unknown whether the server owes one.
     pub(crate) async fn unsure(&self) {
         self.unsure.notified().await;
     }
 
-    /// Whether the server has been silent for `limit` at least.
+    /// Returns whether the server has been silent for at least `limit`.
     pub(crate) fn silence(&self, limit: Duration) -> Silence {
         let since = self.owed_since.load(Ordering::Acquire);
         if since == NEVER {
@@ -101,13 +103,13 @@ impl Traffic {
         }
         let is_late = !self.drained.load(Ordering::Acquire)
             || self.has_unread()
-            // Read while this was looked at.
+            // Bytes were read during this check.
             || self.owed_since.load(Ordering::Acquire) != since;
         if is_late { Silence::Unknown(UNREAD.max(limit / 4)) } else { Silence::Lasts(lasts) }
     }
 
-    /// As [`silence`](Self::silence), for a caller that waits for a reply. Where it is not known whether
-    /// the server owes one, it is asked.
+    /// Like [`silence`](Self::silence), for a caller that waits for a reply. If it is unknown whether the
+    /// server owes a reply, the connection sends a command of its own.
     pub(crate) fn silence_for_caller(&self, limit: Duration) -> Silence {
         if !self.is_owed() {
             self.unsure.notify_one();
@@ -115,7 +117,7 @@ impl Traffic {
         self.silence(limit)
     }
 
-    /// Whether bytes, or the end of the connection, lie in the kernel and were not read yet.
+    /// Returns whether the kernel has bytes, or the end of the connection, that were not read yet.
     #[cfg(unix)]
     fn has_unread(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -124,7 +126,7 @@ impl Traffic {
         let socket = self.socket.lock();
         let Some(socket) = &*socket else { return false };
         let mut looked_at = [PollFd::new(socket, PollFlags::IN)];
-        // An interrupted look is repeated soon.
+        // After an interrupted check, the caller checks again soon.
         poll(&mut looked_at, Some(&AT_ONCE)).map_or(true, |ready| ready > 0)
     }
 
@@ -133,11 +135,11 @@ impl Traffic {
         false
     }
 
-    /// Ends the connection in both directions, whoever still holds the socket.
+    /// Shuts the socket down in both directions, even if other tasks still hold it.
     pub(crate) fn shut_down(&self) {
         #[cfg(unix)]
         if let Some(socket) = &*self.socket.lock() {
-            // The server may have been faster.
+            // Fails if the server has already closed the connection.
             let _ = rustix::net::shutdown(socket, rustix::net::Shutdown::Both);
         }
     }
@@ -176,7 +178,7 @@ impl Drop for AwaitedReply<'_> {
     }
 }
 
-/// A socket whose traffic is noted.
+/// A socket that records its traffic.
 #[derive(Debug)]
 pub(crate) struct MeteredSocket {
     socket: Socket,
@@ -195,7 +197,7 @@ impl MeteredSocket {
 }
 
 impl Drop for MeteredSocket {
-    /// The second descriptor must not keep the socket open.
+    /// Closes the second descriptor, which would keep the socket open.
     fn drop(&mut self) {
         #[cfg(unix)]
         self.traffic.socket.lock().take();

@@ -1,4 +1,4 @@
-//! Looks at a server's wall clock for as long as locks are asked of it.
+//! Watches a server's wall clock while locks are requested.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +15,8 @@ use crate::node::redis::connection::Connection;
 use crate::node::redis::{encode, error};
 use crate::telemetry;
 
-/// How often it is looked at: for so long, and the time of a round trip, a server may grant what it
-/// should not.
+/// The pause between two readings. A step can go unnoticed for this long plus one round trip, and in that
+/// time the server may grant a lock that is held.
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Watches the wall clock of one node over all of its connections.
@@ -31,10 +31,10 @@ pub(crate) struct ClockWatch {
 
 #[derive(Debug, Default)]
 struct Found {
-    /// Of whichever server was there: that it is another one, or was started again, changes nothing for
-    /// leases that it has kept or copied, which end at a time on the wall clock.
+    /// The last kept reading, also across a restart or failover of the server. The leases that the server
+    /// has kept or copied end at a time on the wall clock, so a step affects them as well.
     known: Option<Reading>,
-    /// Because of the last step. It does not end with the connection.
+    /// The quarantine after the last step. It outlasts the connection.
     probation: Option<Quarantine>,
 }
 
@@ -54,7 +54,7 @@ impl ClockWatch {
         }
     }
 
-    /// Goes on with a new connection, before anything is asked over it.
+    /// Continues with a new connection, before the node sends operations over it.
     pub(crate) fn begin(&self, link: &Connection) {
         if let Some(probation) = self.found.lock().probation {
             link.put_on(probation);
@@ -66,11 +66,11 @@ impl ClockWatch {
         self.compare(link, reading);
     }
 
-    /// Asks now and then what time it is, while locks are asked for. A manager with the guard asks
-    /// when it is idle too: otherwise it would find out after it had counted a vote.
+    /// Reads the server's time periodically while locks are requested. With the restart guard, reads it when
+    /// idle too: otherwise the first vote after an idle time would count before a step is detected.
     ///
-    /// However long the answer takes, it is waited for: it is worth something all the same, and as
-    /// with every other question the server is silent until then.
+    /// There is no timeout: a slow reading is useful too, and a server that owes the reply for too long
+    /// counts as silent, as after every other command.
     pub(crate) async fn watch(&self, link: &Connection) {
         let command = encode::time();
         while link.identity.time.is_some() {
@@ -85,7 +85,7 @@ impl ClockWatch {
                     self.warn_of_silence();
                     break;
                 }
-                // A broken connection, or a server that is busy, is noticed by those who lock.
+                // The operations on locks report a broken connection or a busy server.
                 Err(_) => {}
             }
         }

@@ -1,22 +1,24 @@
-//! The lives of one server, as far as its connections show them.
+//! The incarnations of one server, as its connections show them.
 
 use tokio::time::Instant;
 
-/// Since when a server can be running at most, whatever it says of itself.
+/// Tracks the earliest time at which the current incarnation of a server can have started.
 ///
-/// It may have been started while its machine's clock was wrong, or have taken the place of another
-/// one, as after a failover: it has been running for long then, and may not know who holds what.
+/// The uptime that the server reports is not enough. The server may have started while the clock of its
+/// machine was wrong. After a failover, the new server may have been running for long without knowledge of
+/// all held locks.
 #[derive(Debug, Default)]
 pub(crate) struct Incarnations {
-    /// The `run_id` of the life that was connected to last, and when that connection broke.
+    /// The last known `run_id`, and the time when its connection broke.
     last: Option<(String, Instant)>,
-    /// When the last connection to the life before this one broke.
+    /// The time when the last connection to the previous incarnation broke.
     not_before: Option<Instant>,
 }
 
 impl Incarnations {
-    /// Notes a connection to this life. Returns what it has to be taken to have begun after, which is
-    /// the same for each of its connections; `None` if no other life was seen.
+    /// Records a connection to an incarnation. Returns the earliest time at which this incarnation can have
+    /// started, which is the same for all of its connections. Returns `None` if the connections have shown
+    /// no earlier incarnation.
     pub(crate) fn connected(&mut self, run_id: Option<&str>) -> Option<Instant> {
         if let (Some((last, broke)), Some(run_id)) = (&self.last, run_id)
             && last != run_id
@@ -26,7 +28,7 @@ impl Incarnations {
         self.not_before
     }
 
-    /// Notes that the connection to this life broke.
+    /// Records that the connection to an incarnation broke.
     pub(crate) fn disconnected(&mut self, run_id: Option<&str>) {
         if let Some(run_id) = run_id {
             self.last = Some((run_id.to_owned(), Instant::now()));

@@ -1,4 +1,4 @@
-//! Keeps a server that may have forgotten locks from voting ("delayed restarts" in the Redis
+//! Keeps a server that may have forgotten locks from granting locks ("delayed restarts" in the Redis
 //! documentation, "Distributed locks with Redis").
 
 pub(crate) mod clock_watch;

@@ -1,22 +1,23 @@
-//! Keeping a server from granting locks that was started a short time ago, or whose clock was stepped.
+//! Keeps a server from granting locks after a restart or a forward step of its wall clock.
 //!
-//! A server that comes back without its data has forgotten who holds what, and would be part of a
-//! second quorum for a lock that is held. So has one whose wall clock was stepped forward: to it, the
-//! leases are over. The Redis documentation ("Distributed locks with Redis",
-//! "delayed restarts") lets it stay away until every lease that it may have granted has run out. Here
-//! its clients see to that.
+//! A server that restarts without its data has forgotten the held locks. It could complete a second quorum
+//! for one of them. A forward step of its wall clock has the same effect, because the server regards the
+//! leases as over. According to the Redis documentation ("Distributed locks with Redis", "delayed
+//! restarts"), such a server stays away until every lease that it may have granted has run out. Here the
+//! clients enforce this delay.
 //!
-//! On probation, a server is not asked to set a lock, neither for a new holder nor to set again one
-//! that it has forgotten. It is asked to extend and to release:
+//! A quarantined server receives no command that sets a lock, neither for a new holder nor to restore a
+//! forgotten lock. It still receives extensions and releases:
 //!
-//! * Its consent to an extension counts. It compares the token, so that a yes says that the lock
-//!   stands there, put there by this holder, and keeps others out from now on; what else the server
-//!   has forgotten does not matter. One that has forgotten this lock says so, and is not counted.
-//! * A release takes away what a server that kept its data would hold on to otherwise.
+//! * The server's vote on an extension counts. The server compares the token, so a grant proves that it
+//!   stores the lock of this holder, and it denies the lock to others from now on. Other locks that the
+//!   server has forgotten do not matter. If the server has forgotten this lock, it does not grant the
+//!   extension.
+//! * A release removes the lock from a server that has kept its data.
 //!
-//! To set a forgotten lock again while a quorum confirms it would be safe: nobody else can hold it at
-//! that time. But then the proof leans on when that quorum was asked. A server that sets nothing
-//! needs no proof, and the lock is set again when the probation is over, if it is still held.
+//! It would be safe to restore a forgotten lock while a quorum confirms it: no other caller can hold the lock
+//! at that time. But the proof would depend on the time at which the quorum was asked. A server that sets
+//! no locks needs no proof. If the lock is still held at the end of the quarantine, it is restored then.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -26,14 +27,14 @@ use tokio::time::Instant;
 
 use crate::error::NodeError;
 
-/// The server tells its uptime as the difference of two times in whole seconds.
+/// The uncertainty of an uptime: the server computes it as the difference of two times in whole seconds.
 const ROUNDING: Duration = Duration::from_secs(1);
 
-/// How long it is since a server may have forgotten locks, compared with the longest lease.
+/// The time after a restart or a clock step during which a server grants no locks: the longest lease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quarantine {
     longest_lease: Duration,
-    /// When it was `age` ago at least.
+    /// The time at which the restart or clock step was at least `age` ago.
     looked_at: Instant,
     age: Duration,
     cause: Cause,
@@ -42,7 +43,7 @@ pub(crate) struct Quarantine {
 #[derive(Debug, Clone, Copy)]
 enum Cause {
     Restarted {
-        /// Whether the server says when.
+        /// Whether the server reports its uptime.
         told: bool,
     },
     ClockStepped {
@@ -50,7 +51,9 @@ enum Cause {
     },
 }
 
-/// Whether a server may be asked to set locks. Most are on no probation, and every lock asks.
+/// Decides whether a server may receive commands that set locks.
+///
+/// Every acquisition checks this, and most servers are not quarantined, so the check first reads a flag.
 #[derive(Debug, Default)]
 pub(crate) struct VoteGate {
     on_probation: AtomicBool,
@@ -58,7 +61,7 @@ pub(crate) struct VoteGate {
 }
 
 impl VoteGate {
-    /// Of several probations, the one that lasts for the longest counts.
+    /// Quarantines the server, unless a quarantine that ends later is already in effect.
     pub(crate) fn put_on(&self, probation: Quarantine) {
         let mut kept = self.probation.lock();
         if kept.is_none_or(|kept| kept.left() < probation.left()) {
@@ -67,7 +70,7 @@ impl VoteGate {
         self.on_probation.store(true, Ordering::Release);
     }
 
-    /// Fails as long as the server may have forgotten a lock that is still held.
+    /// Returns an error as long as the server may have forgotten a lock that is still held.
     pub(crate) fn check(&self) -> Result<(), NodeError> {
         if !self.on_probation.load(Ordering::Acquire) {
             return Ok(());
@@ -81,10 +84,11 @@ impl VoteGate {
 }
 
 impl Quarantine {
-    /// Of a server that was connected to at `connected_at`, and then said that it was running for
-    /// `uptime`.
+    /// Creates the quarantine of a server that reported `uptime` over a connection that was made at
+    /// `connected_at`.
     ///
-    /// One that does not say is as old as its connection, which belongs to one life of a server.
+    /// A server that does not report its uptime counts as old as its connection, because a connection
+    /// belongs to one incarnation of a server.
     pub(crate) fn new(
         longest_lease: Duration,
         connected_at: Instant,
@@ -95,21 +99,21 @@ impl Quarantine {
         Self { longest_lease, looked_at: connected_at, age, cause }
     }
 
-    /// Of a server whose wall clock is found to be stepped forward now.
+    /// Creates the quarantine of a server whose wall clock was stepped forward, as detected just now.
     pub(crate) fn of_stepped(longest_lease: Duration, by: Duration) -> Self {
         let cause = Cause::ClockStepped { by };
         Self { longest_lease, looked_at: Instant::now(), age: Duration::ZERO, cause }
     }
 
-    /// Takes into account that the connection to its former life broke at `ended`: it cannot be
-    /// running for longer. It says so all the same where its wall clock was set right meanwhile, as
-    /// happens while a machine starts.
+    /// Limits the age to the time since `ended`, when the connection to the previous incarnation broke. The
+    /// reported uptime may be longer if the server's wall clock was corrected after its start, as happens
+    /// while a machine boots.
     pub(crate) fn not_before(mut self, ended: Instant) -> Self {
         self.age = self.age.min(self.looked_at.saturating_duration_since(ended));
         self
     }
 
-    /// Fails as long as the server may have forgotten a lock that is still held.
+    /// Returns an error as long as the server may have forgotten a lock that is still held.
     pub(crate) fn check(&self) -> Result<(), NodeError> {
         let age = self.age();
         let votes_in = self.longest_lease.saturating_sub(age);

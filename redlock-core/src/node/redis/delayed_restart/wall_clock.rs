@@ -1,28 +1,31 @@
-//! Notices steps of a server's wall clock.
+//! Detects steps of a server's wall clock.
 //!
 //! A Redis server counts a key's time to live by its wall clock. A forward step ends leases early, as if
 //! the server had forgotten the locks; a backward step makes them last longer.
 //!
-//! The rule: **a step is noticed when the offset between the server's wall clock (`TIME`) and the local
-//! clock has changed by more than 50 ms, the mean of the two round trips and 0.1 % of the time between
-//! the two readings.**
+//! The rule: **a step is detected when the offset between the server's wall clock (`TIME`) and the local
+//! clock has changed by more than the sum of 50 ms, the mean of the two round trips and 0.1 % of the time
+//! between the two readings.**
 //!
-//! A reading is compared with the last one before it that was not slow: one whose round trip is longer
-//! by more than 2 % of the time between them is compared, but not kept for the next comparison.
-//! Otherwise a slow answer would hide for good a step that is shorter than its round trip. Once a step is
-//! found, the reading that found it is kept.
+//! Each reading is compared with the kept reading, and then replaces it unless the new reading is slow. A
+//! reading is slow if its round trip is longer than that of the kept reading by more than 2 % of the time
+//! between them. If slow readings were kept, they would hide for good each step that is shorter than their
+//! round trip. A reading that shows a step is always kept.
 //!
-//! # What goes unnoticed
+//! # Limits
 //!
-//! * A smaller step. Leases of 5 s and more have a margin of 50 ms for one.
-//! * Small steps one after another: they do not add up.
-//! * A clock that creeps away by less than a tenth, read twice a second. Leases allow for 1 %.
-//! * A step forward that a step back makes up for before the next reading.
-//! * A step that is shorter than the round trip of a slow reading that has just found another step.
+//! Not detected are:
 //!
-//! Where the local clock stood still, as on a suspended machine whose clock does not count that time, all
-//! servers seem to be stepped forward. The effect is the same: the leases have aged on the servers, but
-//! not here.
+//! * A step that is too small for the rule. Leases of 5 s and more have a margin for a step of 50 ms.
+//! * Several small steps: the rule does not add them up.
+//! * A clock that drifts by less than 10 % while it is read twice a second. Leases allow for 1 %.
+//! * A forward step, if a backward step cancels it before the next reading.
+//! * A step after a slow reading that has shown another step, if it is shorter than that reading's round
+//!   trip.
+//!
+//! If the local clock stops, as on a suspended machine whose clock does not count that time, all servers
+//! seem to be stepped forward. The effect is the same as that of a step: the leases have aged on the
+//! servers, but not in this process.
 
 use std::time::Duration;
 
@@ -31,24 +34,24 @@ use bb8_redis::redis::{ErrorKind, RedisError, Value};
 use crate::clock::{Clock, Moment};
 use crate::validity;
 
-/// The margin of a lease of 5 s.
+/// Steps up to this size are not detected. A lease of 5 s has a margin of this size for clock drift (1 %).
 const SMALLEST_STEP: Duration = Duration::from_millis(50);
 
-/// Of the time between two readings: kept clocks may run apart by one part in so many. Operating systems
-/// slew a clock by half of that at most, on either side. The 1 % that leases allow for would hide a step
-/// of half a minute after an hour without readings.
+/// The divisor for the allowed drift: synchronized clocks may drift by 1/1000 of the time between two
+/// readings. Operating systems slew each of the two clocks by at most half of that. The drift of 1 % that
+/// leases allow for would hide a step of half a minute after an hour without readings.
 const DRIFT: u32 = 1000;
 
-/// What a server's wall clock showed, at some point between two of ours.
+/// The time on a server's wall clock, read at an unknown point between two local times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
-    /// Since 1970.
+    /// The server's time, counted from 1970.
     told: Duration,
     sent: Moment,
     received: Moment,
 }
 
-/// By how much a wall clock was stepped at least.
+/// A step of a wall clock, by at least this time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
     Forward(Duration),
@@ -56,7 +59,7 @@ pub(crate) enum Step {
 }
 
 impl Reading {
-    /// Asks, and reads the answer.
+    /// Takes a reading: `ask` sends `TIME` and returns the reply.
     pub(crate) async fn take(
         clock: &dyn Clock,
         ask: impl Future<Output = Result<Value, RedisError>>,
@@ -68,8 +71,8 @@ impl Reading {
         Ok(Self { told, sent, received })
     }
 
-    /// Returns the step between this reading and the next one. The next one replaces this one, unless it
-    /// was slow.
+    /// Returns the step between this reading and the next one. The next reading replaces this one, unless
+    /// the next reading is slow and shows no step.
     pub(crate) fn compare(&mut self, next: Self) -> Option<Step> {
         let pause = next.middle().since(self.middle());
         let unsure = self.unsure() + next.unsure() + pause / DRIFT;
@@ -87,17 +90,19 @@ impl Reading {
         step
     }
 
-    /// When the server read its clock, give or take [`unsure`](Self::unsure).
+    /// Returns the local time at which the server read its clock, with an error of at most
+    /// [`unsure`](Self::unsure).
     fn middle(&self) -> Moment {
         self.sent.after(self.unsure())
     }
 
+    /// Returns half of the round trip.
     fn unsure(&self) -> Duration {
         self.received.since(self.sent) / 2
     }
 }
 
-/// The answer to `TIME`: seconds, and microseconds.
+/// Decodes the reply to `TIME`: seconds and microseconds.
 fn read(answer: &Value) -> Option<Duration> {
     let Value::Array(parts) = answer else { return None };
     let number = |part: &Value| match part {

@@ -1,8 +1,8 @@
-//! How an operation is written down for a server, and what its reply means.
+//! Executes operations on a server, in the dialect of the lock.
 //!
-//! The dialects differ in the type of the key, in what proves the ownership and in the channel of the
-//! releases. All of that is in their [scripts](Scripts) and tokens, so that one function for each
-//! operation serves them all. The plain dialect acquires by a single command.
+//! The dialects differ in the type of the key, the proof of ownership, and the channel of the releases.
+//! Their [scripts](Scripts) and tokens hide these differences, so that one function per operation serves
+//! all dialects. The exception is an unfenced acquisition in the plain dialect: it needs no script.
 
 mod plain;
 mod redisson;
@@ -21,16 +21,17 @@ use crate::error::{NodeError, Vote};
 use crate::lock::{Dialect, LockSpec};
 use crate::node::{Op, Reply};
 
-/// What an acquisition asks for.
+/// The parameters of an acquisition.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acquisition {
     pub(crate) lease: Duration,
     pub(crate) fenced: bool,
-    /// Until when a refusal is looked up; `None` if it is not looked up at all.
+    /// The time until which an acquisition may look up the remaining lease after a refusal. `None` if it
+    /// does not look it up.
     pub(crate) look_up_until: Option<Instant>,
 }
 
-/// The channel on which the releases of a lock are published.
+/// Returns the channel on which the releases of a lock are published.
 pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
     match spec.dialect() {
         Dialect::Plain => plain::channel(spec.name()),
@@ -38,8 +39,8 @@ pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
     }
 }
 
-/// Sets the lock. A grant does not count if the server is found to be one that must not vote while the
-/// reply is on its way: its wall clock may have been stepped before the command arrived.
+/// Sets the lock. A grant does not count if the server is quarantined before the reply arrives: its wall
+/// clock may have been stepped before it received the command.
 pub(crate) async fn acquire(connection: &Connection, op: &Op, acquisition: Acquisition) -> Reply {
     let reply = match op.spec.dialect() {
         Dialect::Plain if !acquisition.fenced => {
@@ -64,8 +65,8 @@ async fn acquire_by_script(connection: &Connection, op: &Op, acquisition: Acquis
             (scripts.acquire_fenced, &[name.as_str(), counter.as_deref().unwrap_or_default()][..])
         }
     };
-    // A server that has forgotten the script is asked twice. A release must not be overtaken by the
-    // second command (abandoned attempts leave nothing behind).
+    // A server that has forgotten the script receives the command twice. The second command must not
+    // follow a release (an abandoned attempt leaves nothing behind).
     let attempt = connection.attempts.begin(op.token);
     let arguments = [op.token.as_str().as_bytes(), millis.as_bytes()];
     let reply = match connection.run_if(|| !attempt.is_released(), script, keys, &arguments).await {
@@ -95,7 +96,7 @@ pub(crate) async fn confirm(connection: &Connection, op: &Op, number: i64) -> Re
     decode::owned(&connection.run(script, &keys, &arguments).await).into()
 }
 
-/// Removes the lock, or shortens its time to live where it has to stay.
+/// Removes the lock, or shortens its time to live to `min_hold`.
 pub(crate) async fn release(connection: &Connection, op: &Op, min_hold: Option<Duration>) -> Reply {
     let (name, token) = (op.spec.name().as_str(), op.token.as_str().as_bytes());
     let scripts = Scripts::of(op.spec.dialect());

@@ -1,5 +1,5 @@
-//! The plain lock: a string that only its owner knows, as the Redis documentation describes it and as
-//! the lock libraries of other languages set it.
+//! The plain lock: a string with a random token, as in the Redis documentation and in the lock libraries of
+//! other languages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,12 @@ use crate::node::redis::decode;
 use crate::node::redis::encode::{Purpose, millis, shared_command};
 use crate::node::redis::script::Scripts;
 
-/// Releases are published on the channel that has the lock's name.
+/// Returns the channel of the releases, which has the name of the lock.
 pub(super) fn channel(name: &LockName) -> Arc<str> {
     Arc::clone(name.shared())
 }
 
-/// Sends one command; a lock that is free needs no script.
+/// Sets the lock with one command. A free lock needs no script.
 ///
 /// After a refusal, asks for the remaining time to live, but only until `look_up_until`, so that the vote
 /// is not late.

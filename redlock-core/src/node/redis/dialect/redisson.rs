@@ -1,13 +1,13 @@
-//! The lock of Redisson's `RLock`: a hash from the owner to how often it holds.
+//! The lock of Redisson's `RLock`: a hash that maps the owner to its hold count.
 //!
-//! Ours is always held once: re-entry is counted in this process.
+//! The hold count that this library writes is always 1, because it counts re-entries in this process.
 
 use std::sync::Arc;
 
 use crate::lock::LockName;
 
-/// Where releases are announced: the name in braces, so that it lies in the same slot of a cluster
-/// as the key, unless the name has braces of its own.
+/// Returns the channel of the releases. It contains the name of the lock in braces, so that it lies in the
+/// same slot of a cluster as the key. A name with an opening brace gets no further braces.
 pub(crate) fn channel(name: &LockName) -> Arc<str> {
     let name = name.as_str();
     if name.contains('{') {

@@ -1,10 +1,10 @@
-//! The operations that are more than one command.
+//! The Lua scripts of the operations that need more than one command.
 //!
-//! The server runs each script as one step (Redis documentation, "Scripting with Lua"). The texts are
-//! constant, and data travels in KEYS and ARGV, so that the server compiles each script once.
+//! The server runs each script as one atomic step (Redis documentation, "Scripting with Lua"). The texts
+//! are constant, and data is passed in KEYS and ARGV, so that the server compiles each script once.
 //!
-//! A script is put together from the pieces in this folder. All scripts that compare the owner take its
-//! token as their first argument. They return 0 if another owner has the lock or nobody has it, and -3
+//! A script is assembled from the pieces in this folder. Every script that compares the owner takes its
+//! token as the first argument. It returns 0 if another owner holds the lock or the lock is free, and -3
 //! for a key of another type.
 
 use std::fmt;
@@ -22,27 +22,27 @@ pub(super) struct Script {
 /// The scripts of a dialect.
 #[derive(Debug)]
 pub(super) struct Scripts {
-    /// Sets the lock with the time to live that is the second argument, in milliseconds, and returns OK.
-    /// If the key exists, returns its time to live: -1 for none. `None` where one command does that.
+    /// Sets the lock and returns OK. The second argument is the time to live in milliseconds. If the key
+    /// exists, returns its time to live: -1 for none. `None` if the dialect uses a single command instead.
     pub(super) acquire: Option<Script>,
-    /// As `acquire`, but increments the fencing counter, which is the second key, and returns the number
+    /// Like `acquire`, but increments the fencing counter, which is the second key, and returns the number
     /// as text.
     pub(super) acquire_fenced: Script,
-    /// Returns the time to live of what stands at the key: -1 for none, -2 for no key. The token does not
-    /// leave the server. `None` where `acquire` does that.
+    /// Returns the time to live of the key: -1 for none, -2 for no key. The token of the holder does not
+    /// leave the server. `None` if `acquire` returns the time to live.
     pub(super) inspect: Option<Script>,
-    /// Raises the fencing counter to the number that is the second argument, and returns 1.
+    /// Raises the fencing counter to the second argument, and returns 1.
     pub(super) confirm: Script,
     /// Extends the time to live to the second argument, in milliseconds, and returns 1. Never shortens it.
     pub(super) extend: Script,
-    /// Deletes the lock and publishes the release; the channel is the last argument, unless it has the
-    /// name of the key. Returns 1 + the number of subscribers.
+    /// Deletes the lock and publishes the release. The last argument is the channel, unless the channel has
+    /// the name of the key. Returns 1 + the number of subscribers.
     pub(super) release: Script,
-    /// As `release`, but instead of deleting the lock shortens its time to live to the second argument.
+    /// Like `release`, but instead of deleting the lock shortens its time to live to the second argument.
     pub(super) shorten: Script,
 }
 
-/// Puts a script together from its pieces.
+/// Assembles a script from its pieces.
 macro_rules! script {
     ($index:literal, $name:literal: $($piece:literal)+) => {
         Script {
@@ -84,7 +84,7 @@ const REDISSON: Scripts = Scripts {
 };
 
 impl Scripts {
-    /// The scripts of a dialect.
+    /// Returns the scripts of a dialect.
     pub(super) const fn of(dialect: Dialect) -> &'static Self {
         match dialect {
             Dialect::Plain => &PLAIN,
@@ -107,7 +107,7 @@ impl Scripts {
 }
 
 impl Script {
-    /// How many scripts there are.
+    /// The number of scripts.
     pub(super) const COUNT: usize = 12;
 
     /// The scripts of all dialects, each at its index.
@@ -127,12 +127,12 @@ impl Script {
         all
     };
 
-    /// Its place in [`ALL`](Self::ALL).
+    /// Returns the index of the script in [`ALL`](Self::ALL).
     pub(super) const fn index(self) -> usize {
         self.index
     }
 
-    /// The dialect and the operation.
+    /// Returns the dialect and the operation, such as `plain/release`.
     #[cfg(any(test, feature = "unstable-simulation"))]
     pub(super) const fn name(self) -> &'static str {
         self.name
@@ -142,7 +142,7 @@ impl Script {
         self.source
     }
 
-    /// The commands that it calls, in lower case.
+    /// Returns the commands that the script calls, in lower case.
     pub(super) fn commands(self) -> Vec<String> {
         let calls = self.source.split("call('").skip(1);
         let names = calls.filter_map(|call| call.split_once('\'')).map(|(name, _)| name);

@@ -1,6 +1,6 @@
 if redis.call('EXISTS', KEYS[1]) == 1 then return redis.call('PTTL', KEYS[1]) end
--- What a script has written stays when it fails, and no lock may stand without a deadline. So nothing is
--- written where PEXPIRE is not permitted. Redis 6.2 cannot be asked for that.
+-- Redis keeps the writes of a script that fails, but every lock has a deadline. So this script writes
+-- nothing if PEXPIRE is not permitted. Redis 6.2 has no function for this check.
 if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIRE', KEYS[1], ARGV[2]) then
   return redis.pcall('PEXPIRE', KEYS[1], ARGV[2])
 end
