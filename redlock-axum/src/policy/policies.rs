@@ -101,8 +101,8 @@ impl LockPolicies {
     ///
     /// # Errors
     ///
-    /// A [`PolicyError`] for the first policy whose route is not in the list, or whose route lacks
-    /// there a parameter that the policy's key needs.
+    /// A [`PolicyError`] for the first policy whose route is not in the list, or whose key has a
+    /// placeholder that the route in the list lacks.
     ///
     /// # Examples
     ///
