@@ -19,7 +19,7 @@ pub(crate) enum Key {
 pub(crate) struct Template {
     pub(crate) literal: LitStr,
     pub(crate) values: Vec<Value>,
-    /// The names in the literal that no value has: names of parameters or constants.
+    /// The names in the literal that are not names of `values`. They are names of parameters or constants.
     pub(crate) captured: BTreeSet<String>,
 }
 

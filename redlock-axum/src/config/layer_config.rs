@@ -17,7 +17,7 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 pub(crate) struct LayerConfig {
     manager: Option<LockManager>,
     on_reject: Option<OnReject>,
-    /// Limits the log of rejections for which no manager, and so no limit of a manager, is known.
+    /// Limits the log of rejections if the manager, which has its own limit, is not known.
     log_limit: Arc<LogLimit>,
 }
 

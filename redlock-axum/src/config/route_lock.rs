@@ -60,7 +60,7 @@ impl RouteLock {
 
     /// Warns once if a fallback answers without a lock and with another status than 404 or 405.
     ///
-    /// Such a fallback probably did work; work may also end with a redirect or a failure.
+    /// Such a fallback probably did work, even if its response is a redirect or a failure.
     pub(crate) fn report_fallback(&self, response: &Response) {
         let status = response.status();
         let nothing = matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);

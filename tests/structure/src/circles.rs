@@ -8,7 +8,7 @@ use crate::tree::Tree;
 /// The ids of an importing module and of the imported module.
 type Edge = (usize, usize);
 
-/// The line and the path with which a module imports another one.
+/// The line of an import, and the imported path as it is written.
 struct Import {
     line: usize,
     path: String,
