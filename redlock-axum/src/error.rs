@@ -1,26 +1,26 @@
-//! Mistakes in the set-up of a layer or a policy.
+//! Errors for mistakes in the settings of a layer or a policy.
 
 use http::{Method, StatusCode};
 use redlock_core::{InvalidOption, TemplateError};
 
-/// Says what is wrong with the set-up of a [`LockLayer`](crate::LockLayer) or a
+/// Describes a mistake in the settings of a [`LockLayer`](crate::LockLayer) or a
 /// [`LockPolicy`](crate::LockPolicy).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The key template cannot be read.
+    /// The key template cannot be parsed.
     #[error(transparent)]
     Template(#[from] TemplateError),
-    /// An option of the lock is out of its range, or does not go together with another one.
+    /// An option of the lock is out of its range, or conflicts with another option.
     #[error(transparent)]
     Option(#[from] InvalidOption),
-    /// The status for contention would look like a success.
+    /// `contended_status` is not an error status, so a refused request would look like a success.
     #[error("contended_status is {0}, but must be a client or server error such as 409 or 423")]
     ContendedStatus(StatusCode),
     /// The list of methods is empty, so that nothing would be locked.
     #[error("methods is an empty list; leave it out to lock every method")]
     NoMethods,
-    /// The route's pattern is none that axum accepts.
+    /// axum does not accept the pattern of the route.
     #[error("the route cannot be used: {0}")]
     Route(String),
     /// The key template names a placeholder that the route lacks.
@@ -29,16 +29,16 @@ pub enum SetupError {
     UnknownPlaceholder {
         /// The placeholder's name.
         name: String,
-        /// The names that the route has.
+        /// The names of the route's parameters.
         available: Vec<String>,
     },
-    /// Another policy is there for the same route and method.
+    /// Another policy exists for the same route and method.
     #[error("policy {other} is for the same route{}", for_method(.method.as_ref()))]
     #[non_exhaustive]
     Duplicate {
-        /// The other policy's place in the table, counted from 1.
+        /// The position of the other policy in the table, counted from 1.
         other: usize,
-        /// A method that both have; `None` where one of them is for every method.
+        /// A method that both policies lock; `None` if one of them locks every method.
         method: Option<Method>,
     },
     /// The application has no such route.
@@ -46,7 +46,7 @@ pub enum SetupError {
     NoSuchRoute,
 }
 
-/// Says which policy of a [`LockPolicies`](crate::LockPolicies) table is wrong, and how.
+/// Describes which policy of a [`LockPolicies`](crate::LockPolicies) table is wrong, and why.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("lock policy {position} ({route}): {reason}")]
 pub struct PolicyError {
@@ -57,17 +57,17 @@ pub struct PolicyError {
 }
 
 impl PolicyError {
-    /// Tells the policy's place in the table, counted from 1.
+    /// Returns the position of the policy in the table, counted from 1.
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// Tells the policy's route.
+    /// Returns the route of the policy.
     pub fn route(&self) -> &str {
         &self.route
     }
 
-    /// Tells what is wrong.
+    /// Returns the mistake in the policy.
     pub fn reason(&self) -> &SetupError {
         &self.reason
     }

@@ -1,13 +1,13 @@
-//! Distributed locks for axum handlers and tower services, on one Redis or, by Redlock, on a
-//! majority of several.
+//! Distributed locks for axum handlers and tower services, on one Redis server or, with the Redlock
+//! algorithm, on a majority of several.
 //!
 //! A service that runs as several copies must not process the same order, coupon or stock item
-//! twice at the same time. This crate takes a lock before a handler runs, releases it when the
-//! handler is done, whatever happened to it, and answers the request itself when the lock is not to
-//! be had: a handler never runs without its lock.
+//! twice at the same time. This crate acquires a lock before a handler runs and releases it when the
+//! handler ends, even if the handler panics or is cancelled. If the lock cannot be acquired, this
+//! crate answers the request itself: a handler never runs without its lock.
 //!
-//! It contains all that an application needs: the locks themselves come from [`redlock_core`], and
-//! are re-exported here.
+//! An application needs only this crate: the locks are implemented in [`redlock_core`], and the types
+//! that an application uses are re-exported here.
 //!
 //! # Quick start
 //!
@@ -25,10 +25,10 @@
 //!
 //! # #[cfg(feature = "redis")]
 //! # async fn connect() -> Result<LockManager, Box<dyn std::error::Error>> {
-//! // One URL makes a lock on one Redis, several make a Redlock on their majority.
+//! // One URL: locks on one Redis server. Several URLs: a Redlock on their majority.
 //! let locks = LockManager::connect(["redis://10.0.0.1"]).await?;
 //! # Ok(locks) }
-//! // Or, for tests and for services that run as one copy, with nothing installed:
+//! // Without a server, for tests and for services that run as a single copy:
 //! let locks = LockManager::in_memory();
 //!
 //! let lock = LockLayer::new("order:{id:u64}").expire(Duration::from_secs(5));
@@ -37,17 +37,17 @@
 //!     .layer(Extension(locks)); // the last call on the router
 //! ```
 //!
-//! While one request for `/orders/42/pay` is being processed, by any copy of the service, another
-//! one is answered with 409 Conflict, and one for order 43 is served.
+//! While any copy of the service processes a request for `/orders/42/pay`, a second request for order
+//! 42 is answered with 409 Conflict. A request for order 43 is served.
 //!
 //! # Three ways to lock, and one by hand
 //!
-//! | | for | the key is made from |
+//! | | use it for | the key is made from |
 //! |---|---|---|
-//! | [`redis_lock`], an attribute | a handler or any other async function; the lock stands where the code does | the function's arguments, by their types |
-//! | [`LockLayer`], a tower layer | a route, a group of routes, a service; the handler stays as it is | the path of the matched route |
-//! | [`LockPolicies`], a table | many routes in one place, also out of the application's configuration | the path of the matched route |
-//! | [`Locks`], an extractor | a handler that locks only a part of its work, or several things | what you like |
+//! | [`redis_lock`], an attribute | a handler or any other async function; the lock is declared beside the code | the function's arguments, as typed values |
+//! | [`LockLayer`], a tower layer | a route, a group of routes, a service; the handler is not changed | the path parameters of the matched route |
+//! | [`LockPolicies`], a table | many routes in one place, also read from the application's configuration | the path parameters of the matched route |
+//! | [`Locks`], an extractor | a handler that locks only a part of its work, or several resources | any string |
 //!
 //! The attribute:
 //!
@@ -61,95 +61,95 @@
 //! }
 //! ```
 //!
-//! They combine: what one of them locks, the others respect, as do other services that use the same
-//! keys. A handler that must not run unlocked can ask for its lock with the extractor [`HeldLock`],
-//! whichever way it was taken; without a lock the request is refused.
+//! All of them can be combined. The same key is the same lock, however it is acquired and in every
+//! service that uses the same servers and prefix. A handler that must not run unlocked can demand its
+//! lock with the extractor [`HeldLock`], which refuses a request without a lock.
 //!
 //! # Answers
 //!
 //! | case | status | also |
 //! |---|---|---|
-//! | somebody else holds the lock, and waiting, if any, is over | 409, by option 423 | `Retry-After` |
+//! | another holder has the lock, and `wait_time`, if any, is over | 409, or by option another status such as 423 | `Retry-After` |
 //! | no quorum of nodes answered in time, too many requests wait already, or the manager was shut down | 503 | `Retry-After` |
 //! | a value for the key is empty, of the wrong type, or not UTF-8 | 400 | |
-//! | the request holds this lock already, by a layer further out, and would wait for itself | 500 | an error in the log |
-//! | no manager installed, a placeholder that the route lacks, an option out of range, something that is no lock at the lock's name | 500 | an error in the log |
-//! | the lock was lost while the handler ran: its lease ran out, or is gone from a quorum of nodes | the handler's own; by option ([`OnLost::Abort`]) the handler is stopped, and it is 503 | a warning in the log |
+//! | the request holds this lock already, from an outer layer, and would wait for itself | 500 | an error in the log |
+//! | no manager installed, a placeholder that the route lacks, an option out of range, a foreign key (not a lock) under the lock's name | 500 | an error in the log |
+//! | the lock was lost while the handler ran: its lease ran out, or the lock is gone from a quorum of nodes | the handler's own; with [`OnLost::Abort`] the handler is stopped, and the status is 503 | a warning in the log |
 //!
 //! `Retry-After` is in whole seconds, rounded up, at least 1. The bodies are RFC 9457
-//! `application/problem+json` and tell neither key nor nodes; [`LockRejection`] says how to write
-//! your own.
+//! `application/problem+json` and contain neither the key nor the nodes. [`LockRejection`] shows how to
+//! replace them.
 //!
 //! # Options
 //!
-//! The same words everywhere: as an argument of the attribute, a method of [`LockLayer`] and
-//! [`LockPolicy`], and, with the feature `serde`, a field of a policy.
+//! An option has the same name everywhere: as an argument of the attribute, as a method of [`LockLayer`]
+//! and [`LockPolicy`], and, with the feature `serde`, as a field of a policy.
 //!
-//! The options of the lock are [`LockOptions`], whose page has their ranges and rules; a whole `LockOptions`
-//! can be set at once.
+//! [`LockOptions`] documents the range and the rules of each option of the lock. The method `options` sets
+//! a whole `LockOptions` at once.
 //!
 //! | option | what it does | default |
 //! |---|---|---|
 //! | `expire` | the lease: the lock frees itself after this time | 5 s |
-//! | `wait_time` | how long to wait while somebody else holds the lock; `"forever"`, or `wait_forever()`, for as long as it takes | one attempt |
+//! | `wait_time` | how long to wait while another holder has the lock; `"forever"`, or `wait_forever()`, waits without a limit | one attempt |
 //! | `renew` | extends the lease for as long as the lock is held | not renewed |
 //! | `max_hold` | ends the renewal after this time | no bound |
-//! | `min_hold` | keeps the key locked for this time, even if the work ends before | released at the end |
-//! | `keep` | leaves the lock to run out, however the work ends | released at the end |
+//! | `min_hold` | keeps the key locked for at least this time, even if the work ends earlier | released at the end |
+//! | `keep` | keeps the key locked until the lease runs out, however the work ends | released at the end |
 //! | `reentrant` | shares a lock that the request holds already | refused with 500 |
 //! | `dialect` | how the lock is written on the nodes: [`Dialect`] | the manager's |
-//! | `fenced` | numbers the holders, so that a database can refuse one that comes late: [`FencedLock`] | no numbers |
-//! | `on_lost` | stops the work when its lock is lost, or does not: [`OnLost`] | goes on |
+//! | `fenced` | gives each holder a fencing token, so that a database can refuse late writes: [`FencedLock`] | no fencing token |
+//! | `on_lost` | whether the work is stopped when its lock is lost: [`OnLost`] | the work goes on |
 //!
-//! # What is held until when
+//! # How long the lock is held
 //!
-//! The lock is taken before the handler is called, in the case of the attribute after its arguments
-//! have been extracted. It is held until the handler has returned, or, with
+//! A layer acquires the lock before it calls the handler; the attribute acquires it after the arguments
+//! have been extracted. The lock is held until the handler has returned or, with
 //! [`HoldUntil::EndOfBody`], until the response's body has been sent. The release is awaited before
-//! the response leaves (with `EndOfBody`: before the last piece of a body that knows which is its
-//! last), so that the client's next request does not meet its own lock. Waiting for it is bounded by
-//! the manager's `node_timeout`, and its failure does not change the response.
+//! the response is sent, so that the client's next request does not meet its own lock. With `EndOfBody`
+//! it is awaited before the last frame, if the body knows that the frame is its last. The wait is
+//! bounded by the manager's `node_timeout`, and a failed release does not change the response.
 //!
-//! **When the client goes away**, hyper drops the handler, and the lock is released in the
+//! **When the client disconnects**, hyper drops the handler, and the lock is released in the
 //! background. The same holds for a handler that panics.
 //!
-//! **When a timeout runs out** it depends on where it stands. Around the lock, such as
-//! `tower_http::timeout::TimeoutLayer` added after it, the timeout counts the waiting for the lock,
-//! and drops handler and lock together: the answer may overtake the release by a moment. Within the
-//! lock it counts the handler alone, and the release is awaited as always.
+//! **When a timeout fires**, the effect depends on its place. A timeout outside the lock, such as a
+//! `tower_http::timeout::TimeoutLayer` that is added after it, includes the time spent waiting for the
+//! lock. It drops the handler and the lock together, so the response may leave shortly before the
+//! release. A timeout inside the lock covers the handler alone, and the release is awaited as usual.
 //!
-//! **When the lease runs out** the handler is not stopped, but somebody else can take the lock. Choose
-//! `expire` longer than the handler takes, let it be renewed, look at [`HeldLock`] before each step
-//! that matters, or have the handler dropped then, by [`OnLost::Abort`].
+//! **When the lease runs out**, the handler is not stopped, but another caller can acquire the lock. Choose
+//! `expire` longer than the handler takes, enable `renew`, check [`HeldLock`] before each critical
+//! step, or let [`OnLost::Abort`] drop the handler.
 //!
-//! **When the process ends**, call [`LockManager::shutdown`] after the server has stopped: what is
-//! still held is released then, and not only when its lease runs out.
+//! **When the process ends**, call [`LockManager::shutdown`] after the server has stopped. It releases the
+//! locks that are still held; without it they stay until their leases run out.
 //!
 //! # Pitfalls
 //!
-//! * `Extension(locks)` must stand outside of whatever locks, so make it the last
-//!   [`Router::layer`](axum::Router::layer). A request that does not find it is answered with 500,
-//!   and the log names the line to add.
-//! * Two locks with the same key around one handler, such as a layer on its route and the attribute,
-//!   or the attribute on a service that the handler calls, would wait for each other. The request is
-//!   a [`scope`], so that the inner one fails at once instead: with 500, and an error in the log. Make
-//!   the inner one `reentrant`, so that it shares the lock, or give it another key. What a handler
-//!   spawns is outside of its scope, and does wait.
-//! * `{id}` takes the text of the path, and `42` and `042` are two texts. Write `{id:u64}` where they
-//!   are one order. The attribute has the value itself: there, `Path<u64>` does it.
-//! * [`Router::route_layer`](axum::Router::route_layer) and `layer` also lock the answer 405, and,
-//!   where no methods are named, CORS preflights (`OPTIONS`) unless the CORS layer stands outside.
-//!   Name the [methods](LockLayer::methods).
-//! * A GET is often repeated by browsers and proxies without asking. Lock what changes something.
+//! * `Extension(locks)` must be outside of every lock layer, policy table and locked handler, so make it
+//!   the last [`Router::layer`](axum::Router::layer) call. A request that does not find the manager is
+//!   answered with 500, and the log contains the line to add.
+//! * Two locks with the same key in one request would wait for each other: a layer on the route and the
+//!   attribute on its handler, or the attribute on a service that the handler calls. Each request is
+//!   therefore a [`scope`], in which the inner lock fails at once, with 500 and an error in the log. Make
+//!   the inner lock `reentrant`, so that it shares the outer one, or give it another key. A task that the
+//!   handler spawns is outside of the scope and waits for the lock as any other caller does.
+//! * `{id}` takes the text of the path, so `42` and `042` are two keys. Write `{id:u64}` if they are
+//!   one order. The attribute uses the extracted value: there, `Path<u64>` has the same effect.
+//! * [`Router::route_layer`](axum::Router::route_layer) and `layer` also lock requests that are answered
+//!   with 405 and, if the lock names no methods, CORS preflights (`OPTIONS`), unless the CORS layer is
+//!   outside of the lock. Name the [methods](LockLayer::methods).
+//! * Browsers and proxies often repeat a GET request on their own. Lock the methods that change something.
 //!
 //! # Features
 //!
 //! | feature | default | adds |
 //! |---|---|---|
-//! | `metrics` | no | counts and measures, by the facade of the crate `metrics`; the names are on the page of `redlock-core` |
-//! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs |
-//! | `serde` | no | [`LockPolicies`] and [`LockPolicy`] from TOML, JSON and the like |
-//! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
+//! | `metrics` | no | counters and histograms through the facade crate `metrics`; the documentation of `redlock-core` lists their names |
+//! | `redis` | yes | nodes that are Redis or Valkey servers, configured by their URLs |
+//! | `serde` | no | [`LockPolicies`] and [`LockPolicy`] can be deserialised from TOML, JSON and other formats |
+//! | `test-util` | no | [`test_util`](test_util/index.html), for tests of applications: a clock that the test advances, and nodes that fail, freeze or forget their locks |
 //! | `tls` | no | `rediss://` URLs |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -172,7 +172,7 @@ pub use extract::{FencedLock, HeldLock, Locks, NotFenced, NotLocked};
 pub use layer::{LockLayer, LockService};
 pub use options::{HoldUntil, OnLost};
 pub use policy::{LockPolicies, LockPolicy, PolicyService};
-/// The crate that the locks come from, with what this crate does not re-export by name.
+/// Re-exports the crate that implements the locks, for items that this crate does not re-export by name.
 pub use redlock_core;
 #[doc(inline)]
 pub use redlock_core::{

@@ -7,48 +7,49 @@ use redlock_core::LockOptions;
 
 use crate::error::SetupError;
 
-/// The lease where a layer, a policy or an attribute names none.
+/// The default lease of layers, policies and attributes.
 pub(crate) const DEFAULT_EXPIRE: Duration = Duration::from_secs(5);
 
-/// Says how long a layer or a policy holds its lock.
+/// Selects how long a layer or a policy holds its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum HoldUntil {
-    /// Until the handler has returned its response. What the response's body does while it is sent
-    /// is no longer locked.
+    /// Until the handler has returned its response. The response's body is sent without the lock.
     #[default]
     Response,
-    /// Until the response's body has been sent, has failed, or was dropped because the client went
-    /// away. For handlers that work while they stream.
+    /// Until the response's body has been sent, has failed, or was dropped because the client
+    /// disconnected. For handlers that work while they stream.
     ///
-    /// The lease must last that long, so consider [`renew`](crate::LockLayer::renew). What comes
-    /// after an upgrade, such as the messages of a WebSocket, is not part of the body. The body is
-    /// sent outside of the request's [`scope`](crate::scope): a body that asks for the request's own
-    /// lock meets a stranger's.
+    /// The lease must last that long, so consider [`renew`](crate::LockLayer::renew). Data after an upgrade,
+    /// such as the messages of a WebSocket, is not part of the body. The body is sent outside of the
+    /// request's [`scope`](crate::scope): a body that tries to acquire the request's own lock is treated as
+    /// any other caller, not as its holder.
     EndOfBody,
 }
 
-/// Says what becomes of a handler whose lock is lost while it runs: because its lease has run out,
-/// could not be renewed, or is gone from a quorum of nodes. In each case a warning is logged.
+/// Selects what happens to a handler whose lock is lost while it runs.
+///
+/// A lock is lost when its lease has run out or could not be renewed, or when the lock is gone from a quorum
+/// of nodes. In each case a warning is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 #[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "snake_case"))]
 pub enum OnLost {
-    /// It goes on, and its response is sent. For handlers that look at their
-    /// [`HeldLock`](crate::HeldLock) themselves, or whose work does no harm when it is done twice.
+    /// The handler goes on, and its response is sent. For handlers that check their
+    /// [`HeldLock`](crate::HeldLock) themselves, or whose work may safely be done twice.
     #[default]
     KeepGoing,
-    /// It is dropped at the `await` where it stands, and the request is answered with 503, a
-    /// [`RejectionKind::Lost`](crate::RejectionKind::Lost). A body that is still being sent, with
-    /// [`HoldUntil::EndOfBody`], ends with an error.
+    /// The handler is dropped at its current `await`, and the request is answered with 503, a
+    /// [`RejectionKind::Lost`](crate::RejectionKind::Lost). With [`HoldUntil::EndOfBody`], a body that is
+    /// still being sent ends with an error.
     ///
-    /// What the handler has done by then is done, and what it has spawned goes on. A handler that
-    /// does not await is not stopped.
+    /// The work done so far is not undone, and tasks that the handler has spawned continue. A handler
+    /// that does not await is not stopped.
     Abort,
 }
 
-/// The options of a layer or a policy: those of the lock, and those of the request under it.
+/// The options of a layer or a policy: the options of the lock and the HTTP options.
 #[derive(Debug, Clone)]
 pub(crate) struct RouteOptions {
     pub(crate) lock: LockOptions,
@@ -71,18 +72,18 @@ impl Default for RouteOptions {
 }
 
 impl RouteOptions {
-    /// The options of the lock, with the default lease.
+    /// Returns the options of the lock, with the default lease if none is set.
     pub(crate) fn resolved(&self) -> LockOptions {
         with_default_expire(self.lock)
     }
 
-    /// Finds the first mistake.
+    /// Returns the first mistake as an error.
     pub(crate) fn check(&self) -> Result<(), SetupError> {
         self.check_each()?;
         Ok(self.resolved().check()?)
     }
 
-    /// Finds the first option that is wrong whatever the others are.
+    /// Returns the first option that is wrong by itself, independent of the other options.
     pub(crate) fn check_each(&self) -> Result<(), SetupError> {
         self.lock.check_ranges()?;
         let status = self.contended_status;
@@ -94,15 +95,16 @@ impl RouteOptions {
     }
 }
 
-/// Adds the lease of the front ends to options without one.
+/// Sets the default lease of layers, policies and attributes, if the options have no lease.
 pub(crate) const fn with_default_expire(options: LockOptions) -> LockOptions {
     if options.expire.is_none() { options.expire(DEFAULT_EXPIRE) } else { options }
 }
 
-/// Writes the setters of the [`RouteOptions`], as `redlock_core::lock_option_setters` writes those of the lock.
+/// Writes the setters of the [`RouteOptions`]. `redlock_core::lock_option_setters` writes the setters of
+/// the lock's own options.
 macro_rules! route_option_setters {
     ($self:ident => $options:expr; $end:expr) => {
-        /// Sets all options of the lock at once. Those that were set before are forgotten.
+        /// Sets all options of the lock at once. This replaces all options of the lock that were set before.
         pub fn options(mut $self, options: $crate::LockOptions) -> Self {
             $options.lock = options;
             $end
@@ -110,29 +112,30 @@ macro_rules! route_option_setters {
 
         redlock_core::lock_option_setters!($self => $options.lock; $end);
 
-        /// Sets whether the holders of the lock are numbered, so that a database can refuse one that
-        /// comes late. The handler gets its number from the extractor [`FencedLock`](crate::FencedLock),
-        /// unless it stands behind [another lock](crate::FencedLock#several-locks). On several nodes it
-        /// costs one more round trip. Defaults to no numbers.
+        /// Sets whether each holder gets a fencing token, with which a database can refuse late writes.
+        /// The handler reads the token with the extractor [`FencedLock`](crate::FencedLock), which extracts
+        /// only [the innermost lock](crate::FencedLock#several-locks). On several nodes the token costs one
+        /// more round trip. Defaults to `false`.
         pub fn fenced(mut $self, fenced: bool) -> Self {
             $options.fenced = fenced;
             $end
         }
 
-        /// Sets what becomes of a handler whose lock is lost. Defaults to [`OnLost::KeepGoing`](crate::OnLost::KeepGoing).
+        /// Sets what happens to a handler whose lock is lost. Defaults to
+        /// [`OnLost::KeepGoing`](crate::OnLost::KeepGoing).
         pub fn on_lost(mut $self, on_lost: $crate::OnLost) -> Self {
             $options.on_lost = on_lost;
             $end
         }
 
-        /// Sets the status for a lock that another holder has. Defaults to 409 Conflict; 423 Locked is the
-        /// usual other choice.
+        /// Sets the status of the response when another holder has the lock. Must be a client or server
+        /// error. Defaults to 409 Conflict; the usual alternative is 423 Locked.
         pub fn contended_status(mut $self, status: http::StatusCode) -> Self {
             $options.contended_status = status;
             $end
         }
 
-        /// Sets how long the lock is held. Defaults to [`HoldUntil::Response`](crate::HoldUntil::Response).
+        /// Sets when the lock is released. Defaults to [`HoldUntil::Response`](crate::HoldUntil::Response).
         pub fn hold_until(mut $self, hold_until: $crate::HoldUntil) -> Self {
             $options.hold_until = hold_until;
             $end

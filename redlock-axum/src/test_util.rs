@@ -1,11 +1,12 @@
-//! Locks for the tests of an application: behind the feature `test-util`.
+//! Locks for the tests of an application. Requires the feature `test-util`.
 //!
-//! [`TestLocks`] is a lock manager with its nodes and its clock. A test moves the [clock](TestClock), and
-//! leases, waits and renewals follow. It tells a [node](TestNode) to fail, to freeze, to be slow or to forget
-//! its locks, and the application answers as it does with servers that do so: with 409, 503, or after the loss
-//! of a lock. Nothing has to be installed, and nothing really waits.
+//! [`TestLocks`] contains a lock manager, its nodes and its clock. A test advances the
+//! [clock](TestClock), and leases, waits and renewals follow the clock. A test can also make a
+//! [node](TestNode) fail, freeze, answer slowly or forget its locks. The application then responds as it
+//! would with such servers: with 409, with 503, or as after the loss of a lock. The tests need no server
+//! and no real time.
 //!
-//! Switch the feature on for tests only. The examples use `tower` to call the router without a socket:
+//! Enable the feature for tests only. The examples use `tower` to call the router without a socket:
 //!
 //! ```toml
 //! [dev-dependencies]
@@ -16,8 +17,8 @@
 //!
 //! # Examples
 //!
-//! Another copy of the service holds the lock. The request is answered with 409, and with 200 once the lock
-//! is free:
+//! Another copy of the service holds the lock. The request is answered with 409, and with 200 after the
+//! lock is released:
 //!
 //! ```
 //! use axum::body::Body;
@@ -62,7 +63,7 @@
 //! # a_payment_is_refused_while_another_copy_processes_the_order();
 //! ```
 //!
-//! Two of three nodes are gone. The handler does not run, and the request is answered with 503:
+//! Two of three nodes are down. The handler does not run, and the request is answered with 503:
 //!
 //! ```
 //! use axum::body::Body;
@@ -88,7 +89,7 @@
 //!     test.nodes()[0].fail(); // refuses every operation
 //!     assert_eq!(app.clone().oneshot(pay()).await.unwrap().status(), 200);
 //!
-//!     test.nodes()[1].freeze(); // answers nothing
+//!     test.nodes()[1].freeze(); // never answers
 //!     let response = app.clone().oneshot(pay()).await.unwrap();
 //!     assert_eq!(response.status(), 503);
 //!     assert_eq!(response.headers()["retry-after"], "1");
@@ -114,7 +115,7 @@
 //!
 //! #[redis_lock(key = "report", expire = 30, renew, on_lost = abort)]
 //! async fn report() -> &'static str {
-//!     tokio::time::sleep(Duration::from_secs(600)).await; // much work
+//!     tokio::time::sleep(Duration::from_secs(600)).await; // long work
 //!     "done"
 //! }
 //!

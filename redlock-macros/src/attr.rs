@@ -9,12 +9,12 @@ use crate::key::Key;
 use crate::options::{self, Options};
 use crate::value::{equals, once, value};
 
-/// All arguments, for messages.
+/// Lists all arguments, for error messages.
 fn known_arguments() -> String {
     format!("there are `key`, {}, `manager`, `error` and `crate`", options::NAMES)
 }
 
-/// The arguments, checked.
+/// The arguments, after they have been checked.
 pub(crate) struct Arguments {
     pub(crate) key: Key,
     pub(crate) options: Options,
@@ -122,8 +122,9 @@ fn error_path(value: Expr) -> syn::Result<ExprPath> {
     }
 }
 
-/// What a wrong name stands for: the names of the Spring annotation, and of other lock libraries. For any
-/// other name, such as `hold_at_least`, the message only lists the known ones.
+/// Returns the argument that an unknown name probably means, for the names of the Spring annotation and of
+/// other lock libraries. For any other name, such as `hold_at_least`, the message only lists the known
+/// arguments.
 fn meant(name: &str) -> Option<&'static str> {
     Some(match name {
         "keys" | "name" | "value" => "key",

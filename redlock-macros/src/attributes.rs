@@ -1,4 +1,4 @@
-//! The other attributes of the function: which of the two functions each of them belongs to.
+//! Distributes the function's other attributes between the outer and the inner function.
 
 use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::quote;
@@ -7,8 +7,8 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Attribute, Meta, Token, parse_quote};
 
-/// The attributes of the function that callers see. `nested` says that the inner function stands
-/// inside it, and so under its lints.
+/// Returns the attributes of the outer function, which callers see. If `nested`, the inner function is
+/// inside of it, so the lints of the outer function apply to both.
 pub(crate) fn of_outer(attributes: &[Attribute], nested: bool) -> Vec<Attribute> {
     attributes
         .iter()
@@ -20,7 +20,7 @@ pub(crate) fn of_outer(attributes: &[Attribute], nested: bool) -> Vec<Attribute>
         .collect()
 }
 
-/// The attributes of the function that holds the user's code.
+/// Returns the attributes of the inner function, which contains the user's code.
 pub(crate) fn of_inner(attributes: &[Attribute], nested: bool, name: &Ident) -> Vec<Attribute> {
     attributes
         .iter()
@@ -29,8 +29,8 @@ pub(crate) fn of_inner(attributes: &[Attribute], nested: bool, name: &Ident) -> 
         .collect()
 }
 
-/// Another `#[redis_lock]` below that would make a handler of the inner function: two of them
-/// would both want to be the function that axum calls.
+/// Returns a second `#[redis_lock]` without `manager`. It would make the inner function a handler, too,
+/// but axum calls only the outer function.
 pub(crate) fn second_handler_lock(attributes: &[Attribute]) -> Option<&Attribute> {
     attributes.iter().find(|attribute| {
         is_last_segment(attribute, "redis_lock") && !has_argument(attribute, "manager")
@@ -39,14 +39,13 @@ pub(crate) fn second_handler_lock(attributes: &[Attribute]) -> Option<&Attribute
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Place {
-    /// Documentation, deprecation.
+    /// On the outer function: documentation and deprecation.
     Outer,
-    /// `#[instrument]`, `#[debug_handler]` and everything that is not known here.
+    /// On the inner function: `#[instrument]`, `#[debug_handler]` and every attribute that is unknown here.
     Inner,
-    /// What must hold for both.
+    /// On both functions: conditional compilation and lint levels.
     Both,
-    /// A lint that is expected of the inner function, and so allowed in the outer one: it need not
-    /// occur there.
+    /// `#[expect]` on the inner function and `#[allow]` on the outer one, in which the lint may not occur.
     Expected,
 }
 
@@ -66,7 +65,7 @@ impl Place {
     }
 }
 
-/// `#[expect(..)]` as `#[allow(..)]`.
+/// Turns `#[expect(..)]` into `#[allow(..)]`.
 fn allowed(expected: &Attribute) -> Attribute {
     let mut allowed = expected.clone();
     if let Meta::List(list) = &mut allowed.meta {
@@ -75,7 +74,8 @@ fn allowed(expected: &Attribute) -> Attribute {
     allowed
 }
 
-/// Whether it is `#[cfg_attr(docsrs, doc(..))]` or the like.
+/// Returns whether the attribute adds only documentation or a deprecation, as
+/// `#[cfg_attr(docsrs, doc(..))]` does.
 fn documents_by_cfg(attribute: &Attribute) -> bool {
     let parse = Punctuated::<Meta, Token![,]>::parse_terminated;
     attribute.path().is_ident("cfg_attr")
@@ -85,8 +85,9 @@ fn documents_by_cfg(attribute: &Attribute) -> bool {
         })
 }
 
-/// `#[instrument]` names its span after the function. The inner function's name is not the user's,
-/// so that the name is written out, unless there is one.
+/// Adds the name of the user's function to an `#[instrument]` without a name.
+///
+/// `#[instrument]` names its span after the function, but the inner function has a generated name.
 fn named_span(attribute: &Attribute, name: &Ident) -> Attribute {
     let name = name.unraw().to_string();
     let mut attribute = attribute.clone();
@@ -122,7 +123,7 @@ fn has_argument(attribute: &Attribute, name: &str) -> bool {
     }
 }
 
-/// Whether `name =` stands among the arguments, at the start or after a comma.
+/// Returns whether the arguments contain `name =`, at the start or after a comma.
 fn has_name(arguments: &TokenStream, name: &str) -> bool {
     let mut starts = true;
     arguments.clone().into_iter().any(|token| {

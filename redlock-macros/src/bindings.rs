@@ -1,4 +1,4 @@
-//! The names that a function's parameters bind, and how the key sees them: by reference.
+//! Finds the names that a function's parameters bind, and binds references to them for the key.
 
 use std::collections::BTreeSet;
 
@@ -9,24 +9,24 @@ use syn::{FieldPat, Pat, PatType};
 
 use crate::hygiene::local;
 
-/// The parameters of a function, but `self`.
+/// The parameters of a function, without `self`.
 pub(crate) struct Parameters<'a> {
     all: Vec<Parameter<'a>>,
     /// The names that the attribute's arguments refer to.
     mentioned: BTreeSet<String>,
 }
 
-/// What a name in the key's template stands for.
+/// The meaning of a name in the key's template.
 pub(crate) enum Captured<'a> {
-    /// A parameter's value, which is escaped.
+    /// A parameter, whose value is escaped.
     Parameter(&'a Ident),
-    /// A constant, which is put in as it is.
+    /// A constant, whose value is inserted unchanged.
     Constant(Ident),
 }
 
 pub(crate) struct Parameter<'a> {
     pub(crate) written: &'a PatType,
-    /// What the outer function calls it.
+    /// The name of the parameter in the outer function.
     pub(crate) outer_name: Ident,
     binds: Vec<Ident>,
 }
@@ -45,8 +45,8 @@ impl<'a> Parameters<'a> {
         self.all.iter()
     }
 
-    /// What a name in the template, which stands at `span`, is. Every name has to be known: what
-    /// `format!` would find by itself, it would not escape.
+    /// Returns the meaning of a name in the template at `span`. An unknown name is an error, because
+    /// `format!` would capture it by itself and without escaping.
     pub(crate) fn captured(&self, name: &str, span: Span) -> syn::Result<Captured<'_>> {
         let mut bound = self.all.iter().flat_map(|parameter| &parameter.binds);
         if let Some(parameter) = bound.find(|bound| text(bound) == name) {
@@ -79,7 +79,7 @@ impl<'a> Parameters<'a> {
         ))
     }
 
-    /// The bound names that the attribute's arguments refer to, each once.
+    /// Returns the bound names to which the attribute's arguments refer, without duplicates.
     pub(crate) fn used(&self) -> Vec<&Ident> {
         let mut seen = BTreeSet::new();
         self.all
@@ -89,7 +89,7 @@ impl<'a> Parameters<'a> {
             .collect()
     }
 
-    /// Statements that bind references under the names of the parameters.
+    /// Returns statements that bind references to the parameters, under the parameters' names.
     pub(crate) fn references(&self) -> TokenStream {
         let is_used =
             |parameter: &&Parameter<'_>| self.mentioned.iter().any(|name| parameter.binds(name));
@@ -98,7 +98,7 @@ impl<'a> Parameters<'a> {
             .filter(is_used)
             .map(|Parameter { written, outer_name, binds }| {
                 let pattern = by_reference(&written.pat);
-                // Used, so that there is no warning. An `#[allow]` is an error under a `#[forbid]`.
+                // The use prevents a warning. `#[allow]` would be an error under a `#[forbid]`.
                 let mut seen = BTreeSet::new();
                 let used = binds.iter().filter(|name| is_spoken(name) && seen.insert(text(name)));
                 quote_spanned! {Span::mixed_site()=>
@@ -128,14 +128,16 @@ fn text(name: &Ident) -> String {
     name.unraw().to_string()
 }
 
-/// Whether the name is one that the compiler wants to be used.
+/// Returns whether the compiler warns if the name is unused.
 pub(crate) fn is_spoken(name: &Ident) -> bool {
     !text(name).starts_with('_')
 }
 
-/// A plain name, which the outer function can keep: it reads better in the documentation than a
-/// made-up one. One that begins with an underscore says that it is not used, which is not true of
-/// the outer function.
+/// Returns the name of a pattern that is a plain name, so that the outer function and its documentation
+/// can keep it.
+///
+/// Returns `None` for a name that begins with an underscore: it says that the parameter is unused, but the
+/// outer function uses every parameter.
 fn plain_name(pattern: &Pat) -> Option<&Ident> {
     match pattern {
         Pat::Ident(binding) if binding.subpat.is_none() => {
@@ -145,8 +147,8 @@ fn plain_name(pattern: &Pat) -> Option<&Ident> {
     }
 }
 
-/// The pattern as it binds to a reference of the parameter: without `mut`, `ref` and `&`, which
-/// default binding modes make superfluous or wrong.
+/// Removes `mut`, `ref` and `&` from the pattern, so that it matches a reference to the parameter.
+/// Default binding modes make them superfluous or wrong.
 fn by_reference(pattern: &Pat) -> Pat {
     let mut pattern = pattern.clone();
     strip(&mut pattern);
@@ -166,7 +168,7 @@ fn strip(pattern: &mut Pat) {
     }
 }
 
-/// The names that a pattern binds.
+/// Returns the names that a pattern binds.
 fn names(pattern: &Pat) -> Vec<Ident> {
     let mut pattern = pattern.clone();
     let mut found = Vec::new();

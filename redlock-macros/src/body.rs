@@ -1,4 +1,5 @@
-//! What the outer function does: make the key, take the lock, call the inner function, release.
+//! Generates the body of the outer function, which makes the key, acquires the lock, calls the inner
+//! function and releases the lock.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
@@ -63,7 +64,7 @@ impl Expansion<'_> {
             .error
             .as_ref()
             .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
-        // A function that may be stopped has one error for both ends.
+        // With `on_lost = abort` one error type covers both causes: not acquired, or lost.
         let cause = match self.arguments.options.on_lost {
             OnLost::KeepGoing => quote!(#error),
             OnLost::Abort => quote!(#private::RunError::from(#error)),
@@ -88,7 +89,7 @@ impl Expansion<'_> {
         })
     }
 
-    /// For code that fails to compile where the function's return type is a wrong one.
+    /// Returns the span for code that fails to compile if the function's return type is wrong.
     fn output_span(&self) -> Span {
         match &self.function.signature.output {
             ReturnType::Type(_, ty) => located(ty),
@@ -96,7 +97,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// An expression of type `Result<LockKey, KeyError>`.
+    /// Returns an expression of type `Result<LockKey, KeyError>`.
     fn key(&self) -> syn::Result<TokenStream> {
         let Self { private, .. } = self;
         Ok(match &self.arguments.key {
@@ -119,14 +120,14 @@ impl Expansion<'_> {
                                 let part = self.part(&parse_quote!(#name));
                                 quote!(, #name = #part)
                             }
-                            // A value of the request would not compile here.
+                            // In a `const` block only a constant compiles, never a value of the request.
                             Captured::Constant(name) => {
                                 quote_spanned!(located(literal)=> , #name = const { &#name })
                             }
                         })
                     })
                     .collect::<syn::Result<Vec<_>>>()?;
-                // The literal goes on untouched, so that the compiler can point into it.
+                // The literal is passed on unchanged, so that the compiler can point into it.
                 quote_spanned! {mixed()=>
                     #private::key(::std::format!(#literal #(#given)* #(#captured)*))
                 }
@@ -134,7 +135,7 @@ impl Expansion<'_> {
         })
     }
 
-    /// The value, escaped.
+    /// Returns an expression that escapes the value.
     fn part(&self, value: &Expr) -> TokenStream {
         let Self { private, .. } = self;
         let reference = ExprReference {
@@ -146,12 +147,13 @@ impl Expansion<'_> {
         quote_spanned!(located(value)=> #private::KeyPart(#reference))
     }
 
-    /// An expression for the options of the lock.
+    /// Returns an expression for the options of the lock.
     fn options(&self) -> TokenStream {
         self.arguments.options.expression(&self.private)
     }
 
-    /// What the inner function gives, or `refusal` if it is stopped.
+    /// Returns an expression for the result of the inner function. It runs `refusal` if the function is
+    /// stopped.
     fn output(&self, refusal: &TokenStream) -> TokenStream {
         let call = self.call();
         let [hold, output, error] = ["hold", "output", "error"].map(local);
@@ -166,7 +168,7 @@ impl Expansion<'_> {
         }
     }
 
-    /// The call of the inner function.
+    /// Returns the call of the inner function.
     fn call(&self) -> TokenStream {
         let signature = &self.function.signature;
         let scope = (!self.nested).then(|| quote!(Self::));

@@ -1,4 +1,4 @@
-//! Durations in the attribute: whole numbers in `time_unit`, or text such as `"500ms"`.
+//! Parses the durations in the attribute: whole numbers in `time_unit`, or texts such as `"500ms"`.
 
 use proc_macro2::Span;
 use syn::{Expr, ExprLit, Lit, LitInt, LitStr};
@@ -10,11 +10,11 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// What a duration may look like, for messages.
+/// Describes the two forms of a duration, for error messages.
 const ALLOWED: &str = "a whole number, such as `5`, or a text with its unit, such as `\"500ms\"`, \
                        `\"2s\"`, `\"1m\"`, `\"1h\"` or `\"1d\"`";
 
-/// The unit of whole numbers: the names of Java's `TimeUnit` that a lease can be written in.
+/// The unit of whole numbers, named as in Java's `TimeUnit`. Units below a millisecond are errors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TimeUnit {
     milliseconds: u64,
@@ -53,7 +53,7 @@ impl TimeUnit {
 pub(crate) enum Written {
     /// A whole number, whose unit is `time_unit`.
     Number { value: u64, span: Span },
-    /// A text that brought its unit along.
+    /// A text with a unit.
     Text { milliseconds: u64, span: Span },
 }
 
@@ -106,7 +106,7 @@ impl Written {
         }
     }
 
-    /// The duration in milliseconds.
+    /// Returns the duration in milliseconds.
     pub(crate) fn milliseconds(&self, unit: TimeUnit) -> syn::Result<u64> {
         match self {
             Self::Number { value, span } => {

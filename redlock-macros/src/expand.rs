@@ -1,9 +1,9 @@
-//! The generated code: extract first, lock second, run third, release always.
+//! Generates the code, which extracts, then locks, then runs the function, and always releases.
 //!
-//! The outer function has the user's name and takes its parameters; the inner one has the user's
-//! parameters, body and return type as they were written, so that the compiler's messages about
-//! them stay as without the attribute. Everything that an ordinary function can do is done in
-//! `redlock_axum::__private`.
+//! The outer function has the user's name and parameters. The inner function has the user's
+//! parameters, body and return type unchanged, so that the compiler's messages about them are the same
+//! as without the attribute. The generated code is short: everything that an ordinary function can do is
+//! in `redlock_axum::__private`.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +27,7 @@ use crate::key::{Key, mentioned};
 pub(crate) fn expand(arguments: TokenStream, item: &TokenStream) -> TokenStream {
     match try_expand(arguments, item.clone()) {
         Ok(expanded) => expanded,
-        // The item stays, so that nothing that refers to it is reported besides.
+        // The item is kept, so that code which uses it causes no further errors.
         Err(error) => {
             let error = error.into_compile_error();
             quote!(#item #error)
@@ -42,7 +42,7 @@ fn try_expand(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenStr
     Expansion::new(&arguments, &function).tokens()
 }
 
-/// What only shows when arguments and function are seen together.
+/// Checks the rules that concern both the arguments and the function.
 fn check(arguments: &Arguments, function: &Function) -> syn::Result<()> {
     if let Some(second) = attributes::second_handler_lock(&function.attributes) {
         return Err(syn::Error::new_spanned(
@@ -68,7 +68,7 @@ fn check(arguments: &Arguments, function: &Function) -> syn::Result<()> {
              lock was refused",
         ));
     }
-    // Under another of these attributes the parameter is that one's.
+    // In the inner function of another `#[redis_lock]`, the parameter is that attribute's lock.
     if !is_inner_name(&signature.ident)
         && let Some(parameter) = function.parameters().find(|written| is_held_lock(&written.ty))
     {
@@ -87,7 +87,7 @@ pub(crate) struct Expansion<'a> {
     pub(crate) arguments: &'a Arguments,
     pub(crate) function: &'a Function,
     pub(crate) parameters: Parameters<'a>,
-    /// Whether the inner function stands inside the outer one, rather than beside it in the `impl`.
+    /// Whether the inner function is inside the outer one, rather than beside it in the `impl`.
     pub(crate) nested: bool,
     pub(crate) inner_name: Ident,
     /// `redlock_axum::__private`.
@@ -132,24 +132,25 @@ impl<'a> Expansion<'a> {
         })
     }
 
-    /// The function that holds the user's code.
+    /// Returns the inner function, which contains the user's code.
     fn inner(&self) -> TokenStream {
         let Function { attributes, inner_attributes, body, brace, signature, .. } = self.function;
         let attributes = attributes::of_inner(attributes, self.nested, &signature.ident);
         let hidden = (!self.nested).then(|| quote!(#[doc(hidden)]));
         let signature = Signature { ident: self.inner_name.clone(), ..signature.clone() };
-        // What only the key uses is used: no warning. A name with an underscore gives none anyway.
+        // Uses the parameters that only the key uses, so that the compiler does not warn. It never warns
+        // about a name that begins with an underscore.
         let mut used = self.parameters.used();
         used.retain(|name| is_spoken(name));
         let used = (!used.is_empty()).then(|| quote_spanned!(mixed()=> let _ = (#(&#used,)*);));
         let mut block = Group::new(Delimiter::Brace, quote!(#(#inner_attributes)* #used #body));
         block.set_span(brace.join());
-        // It has to be `async`, whether it awaits anything or not.
+        // The inner function must be `async`, even if it awaits nothing.
         quote!(#[allow(clippy::unused_async)] #(#attributes)* #hidden #signature #block)
     }
 
-    /// The signature that callers see: the same types, and in a handler the hidden extractor, fused
-    /// into the first parameter so that their number stays.
+    /// Returns the signature of the outer function, with the same types. In a handler, the first parameter
+    /// becomes a pair with the hidden extractor, so that the number of parameters does not change.
     fn outer_signature(&self) -> Signature {
         let private = &self.private;
         let mut signature = self.function.signature.clone();
@@ -186,7 +187,7 @@ impl<'a> Expansion<'a> {
     }
 }
 
-/// The names that the arguments refer to.
+/// Returns the names to which the arguments refer.
 fn names_in(arguments: &Arguments) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     match &arguments.key {
@@ -204,12 +205,13 @@ fn names_in(arguments: &Arguments) -> BTreeSet<String> {
     names
 }
 
-/// Another name than the user's, so that a call of itself in the body takes its lock as any other
-/// does.
+/// Returns the name of the inner function. It differs from the user's name, so that a recursive call in the
+/// body calls the outer function and acquires the lock as any other call does.
 fn inner_name(name: &Ident) -> Ident {
     let text = name.unraw().to_string();
     let bare = text.trim_start_matches('_');
-    // At the end they make no double underscore, which would not be snake case.
+    // Leading underscores move to the end. After the prefix they would make a double underscore, which is
+    // not snake case.
     let underscores = &text[..text.len() - bare.len()];
     format_ident!("__redis_lock_{bare}{underscores}", span = name.span())
 }
@@ -218,7 +220,7 @@ fn is_inner_name(name: &Ident) -> bool {
     name.to_string().starts_with("__redis_lock_")
 }
 
-/// Whether the type is an extractor of the handler's lock, by its name.
+/// Returns whether the type is an extractor for the handler's lock, judged by its name.
 fn is_held_lock(ty: &Type) -> bool {
     match ty {
         Type::Group(group) => is_held_lock(&group.elem),

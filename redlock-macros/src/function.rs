@@ -1,4 +1,4 @@
-//! The function under the attribute. Its body stays a list of tokens, untouched.
+//! Parses the function under the attribute. Its body is not parsed and stays an unchanged list of tokens.
 
 use proc_macro2::extra::DelimSpan;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
@@ -11,7 +11,7 @@ pub(crate) struct Function {
     pub(crate) attributes: Vec<Attribute>,
     pub(crate) visibility: Visibility,
     pub(crate) signature: Signature,
-    /// `#![..]` at the beginning of the body.
+    /// The attributes `#![..]` at the beginning of the body.
     pub(crate) inner_attributes: Vec<Attribute>,
     pub(crate) body: TokenStream,
     pub(crate) brace: DelimSpan,
@@ -84,14 +84,14 @@ impl Function {
         Ok(())
     }
 
-    /// Whether the function names `Self`, so that its body cannot move into a function of its own
-    /// inside of it.
+    /// Returns whether the function names `Self`. Its body then cannot move into a nested function, in which
+    /// `Self` does not exist.
     pub(crate) fn names_self_type(&self) -> bool {
         mentions_self_type(self.signature.to_token_stream())
             || body_mentions_self_type(self.body.clone())
     }
 
-    /// The parameters but `self`.
+    /// Returns the parameters without `self`.
     pub(crate) fn parameters(&self) -> impl Iterator<Item = &PatType> {
         self.signature.inputs.iter().filter_map(|input| match input {
             FnArg::Typed(parameter) => Some(parameter),
@@ -119,10 +119,10 @@ fn mentions_self_type(tokens: TokenStream) -> bool {
     })
 }
 
-/// The keywords of items that have a `Self` of their own.
+/// The keywords of items in which `Self` is the item's own type.
 const OWN_SELF: [&str; 4] = ["enum", "impl", "struct", "trait"];
 
-/// Whether `Self` occurs outside of the items in a body that have one of their own.
+/// Returns whether `Self` occurs in a body, except in items in which `Self` is the item's own type.
 fn body_mentions_self_type(tokens: TokenStream) -> bool {
     let mut own_self = false;
     let mut tokens = tokens.into_iter().peekable();
@@ -131,12 +131,12 @@ fn body_mentions_self_type(tokens: TokenStream) -> bool {
             TokenTree::Ident(ident) if OWN_SELF.iter().any(|keyword| ident == keyword) => {
                 own_self = true;
             }
-            // Elsewhere than before a name, it is a name itself.
+            // `union` is a keyword only before a name; elsewhere it is a name itself.
             TokenTree::Ident(ident) if ident == "union" => {
                 own_self |= matches!(tokens.peek(), Some(TokenTree::Ident(_)));
             }
             TokenTree::Ident(ident) if ident == "Self" && !own_self => return true,
-            // A tuple struct ends here, every other item at its brace.
+            // A tuple struct ends at the semicolon, every other item at its closing brace.
             TokenTree::Punct(punct) if punct.as_char() == ';' => own_self = false,
             TokenTree::Group(group) if own_self => {
                 own_self = group.delimiter() != Delimiter::Brace;

@@ -1,4 +1,4 @@
-//! The three forms of `key`: a template, a template with values, an expression.
+//! Parses the three forms of `key`: a template, a template with values, an expression.
 
 use std::collections::BTreeSet;
 
@@ -19,7 +19,7 @@ pub(crate) enum Key {
 pub(crate) struct Template {
     pub(crate) literal: LitStr,
     pub(crate) values: Vec<Value>,
-    /// The names in the literal that are none of the values' names: parameters' or constants'.
+    /// The names in the literal that are not names of `values`. They are names of parameters or constants.
     pub(crate) captured: BTreeSet<String>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Value {
 }
 
 impl Key {
-    /// Reads what stands after `key =`.
+    /// Parses the value after `key =`.
     pub(crate) fn from_value(value: Expr) -> syn::Result<Self> {
         match bare(&value) {
             Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => {
@@ -49,7 +49,7 @@ impl Key {
         }
     }
 
-    /// Reads what stands between the parentheses of `key(..)`.
+    /// Parses the arguments of `key(..)`.
     pub(crate) fn from_arguments(input: ParseStream<'_>) -> syn::Result<Self> {
         let literal: LitStr = input.parse().map_err(|error| {
             syn::Error::new(
@@ -145,14 +145,14 @@ fn is_position(name: &str) -> bool {
     name.chars().all(|c| c.is_ascii_digit())
 }
 
-/// Whether it is an identifier to the letter. `format!` reads more than that, `{id }` among it,
-/// and what it captures by itself is not escaped.
+/// Returns whether the text is exactly an identifier. `format!` accepts more, such as `{id }`, and would
+/// capture the value without escaping it.
 fn is_name(name: &str) -> bool {
     Ident::parse_any.parse_str(name).is_ok_and(|ident| ident != "_" && ident.unraw() == name)
 }
 
-/// What stands between the braces of a format string. A brace that is never closed ends the list:
-/// `format!` reports it, at its place inside the literal.
+/// Returns the texts between the braces of a format string. A brace that is never closed ends the list:
+/// `format!` reports it, at its position in the literal.
 fn placeholders(text: &str) -> Vec<&str> {
     let mut found = Vec::new();
     let mut rest = text;
@@ -169,13 +169,14 @@ fn placeholders(text: &str) -> Vec<&str> {
     found
 }
 
-/// The first two placeholders that no character separates which an escaped value cannot contain.
+/// Returns the first two neighbouring placeholders without a separator between them. A separator is
+/// a character that no escaped value contains.
 fn unseparated(text: &str) -> Option<(&str, &str)> {
     let is_separator =
         |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~' | '%'));
     let all = placeholders(text);
     all.windows(2).map(|pair| (pair[0], pair[1])).find(|(first, second)| {
-        // Both are parts of `text`, one after the other.
+        // Both placeholders are slices of `text`, so their addresses give their positions.
         let end = first.as_ptr().addr() + first.len() - text.as_ptr().addr();
         let start = second.as_ptr().addr() - text.as_ptr().addr();
         let between = text[end..start].trim_start_matches('}').trim_end_matches('{');
@@ -184,7 +185,7 @@ fn unseparated(text: &str) -> Option<(&str, &str)> {
     })
 }
 
-/// Without the invisible group that a `macro_rules!` puts around its fragments.
+/// Removes the invisible groups that `macro_rules!` puts around its fragments.
 pub(crate) fn ungrouped(mut value: &Expr) -> &Expr {
     while let Expr::Group(group) = value {
         value = &group.expr;
@@ -192,7 +193,7 @@ pub(crate) fn ungrouped(mut value: &Expr) -> &Expr {
     value
 }
 
-/// Without what makes no difference around a text: parentheses, braces, `&`.
+/// Removes parentheses, braces and `&` around an expression, which do not change the meaning of a text.
 fn bare(value: &Expr) -> &Expr {
     match value {
         Expr::Group(group) => bare(&group.expr),
@@ -210,8 +211,8 @@ fn is_concat(path: &Path) -> bool {
     path.segments.last().is_some_and(|last| last.ident == "concat")
 }
 
-/// The names that an expression may refer to: its identifiers, but not fields and methods, and
-/// those that a format string inside it captures. Rather too many than too few.
+/// Collects the names to which an expression may refer: its identifiers, except fields and methods, and
+/// the names that a format string in it captures. A name too many does no harm; a missing name would.
 pub(crate) fn mentioned(tokens: TokenStream, names: &mut BTreeSet<String>) {
     let mut after_dot = false;
     for token in tokens {
@@ -237,7 +238,7 @@ pub(crate) fn mentioned(tokens: TokenStream, names: &mut BTreeSet<String>) {
     }
 }
 
-/// The words of a placeholder: its name, and `width` in `{id:>08width$}`.
+/// Returns the words of a placeholder: `id` and `width` for `{id:>08width$}`.
 fn words(placeholder: &str) -> impl Iterator<Item = String> {
     placeholder
         .split(|c: char| !(c.is_alphanumeric() || c == '_'))

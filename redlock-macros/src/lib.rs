@@ -1,7 +1,7 @@
 //! The attribute [`#[redis_lock]`](macro@redis_lock), which `redlock-axum` re-exports.
 //!
-//! Depend on `redlock-axum`, and read about the attribute there or [here](macro@redis_lock): the
-//! code that it generates calls into that crate.
+//! Depend on `redlock-axum`, not on this crate: the generated code calls functions of `redlock-axum`. The
+//! attribute is documented there and [here](macro@redis_lock).
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
@@ -19,8 +19,8 @@ mod value;
 
 use proc_macro::TokenStream;
 
-/// Runs an async function under a lock: at any time at most one call with the same key runs, in all
-/// copies of the service together.
+/// Runs an async function under a lock: at any time at most one call with the same key runs, across all
+/// copies of the service.
 ///
 /// ```
 /// use axum::extract::Path;
@@ -43,63 +43,63 @@ use proc_macro::TokenStream;
 /// let app: Router = Router::new()
 ///     .route("/index", get(index))
 ///     .route("/orders/{id}/pay", post(pay))
-///     .layer(Extension(locks)); // the last call: the routes above are under it
+///     .layer(Extension(locks)); // the last call, so that it reaches the routes above
 /// # let _ = app; }
 /// ```
 ///
-/// A request whose lock somebody else holds is answered with 409 and `Retry-After`; the function
+/// If another holder has the lock, the request is answered with 409 and `Retry-After`, and the function
 /// does not run. It never runs without the lock.
 ///
 /// # Arguments
 ///
 /// | argument | Spring's `@RedisLock` | takes | default |
 /// |---|---|---|---|
-/// | `key` | `key` (an expression) | what is locked, [in one of three forms](#the-key) | required |
-/// | `expire` | `expire = 5` | the lease: how long the lock is held at most, from 10 ms to 7 days | 5 seconds |
-/// | `wait_time` | `waitTime` | how long to wait while another holds the lock, at most 7 days; `"forever"` for as long as it takes | none: one attempt |
+/// | `key` | `key` (an expression) | the resource to lock, [in one of three forms](#the-key) | required |
+/// | `expire` | `expire = 5` | the lease: the longest time for which the lock is held without renewal, from 10 ms to 7 days | 5 seconds |
+/// | `wait_time` | `waitTime` | how long to wait while another holder has the lock, at most 7 days; `"forever"` waits without a limit | none: one attempt |
 /// | `time_unit` | `timeUnit = SECONDS` | the unit of whole numbers in times: `"milliseconds"`, `"seconds"`, `"minutes"`, `"hours"` or `"days"`, in any case | `"seconds"` |
 /// | `renew` | | extends the lease while the function runs, every third of it | not renewed |
-/// | `max_hold` | | with `renew`: after this time the lease is not extended any more, and runs out | no bound |
-/// | `min_hold` | | the key stays locked for this time from the acquisition on, even if the function ends before; at most `expire` | released at the end |
-/// | `keep` | | the lock is not released at all, but [left to run out](#release-and-cancellation) | released at the end |
+/// | `max_hold` | | with `renew`: after this time the lease is no longer extended, and runs out | no bound |
+/// | `min_hold` | | the key stays locked for at least this time after the acquisition, even if the function ends earlier; at most `expire` | released at the end |
+/// | `keep` | | the lock is not released, but [held until its lease runs out](#release-and-cancellation) | released at the end |
 /// | `reentrant` | | [shares the lock](#a-lock-within-itself) if the same request holds it already | refused |
 /// | `dialect` | | how the lock is written on the nodes: `plain`, or `redisson`, to share it with Redisson's `RLock` | the manager's |
-/// | `fenced` | | numbers the holders, so that a database can refuse [one that comes late](#the-lock-in-the-function); for handlers | no numbers |
+/// | `fenced` | | gives each holder a fencing token, so that a database can [refuse late writes](#the-lock-in-the-function); for handlers | no fencing token |
 /// | `on_lost` | | when the lock is lost while the function runs: `keep_going`, or [`abort`](#when-the-lock-is-lost) | `keep_going` |
-/// | `manager` | a bean | the `LockManager` to use, [for any function or method](#functions-and-methods) | the one that the router hands over |
-/// | `error` | | with `manager`: a function from `LockError` (with `on_lost = abort`, from [`RunError`](#when-the-lock-is-lost)) to the function's own error, by its path | `From::from` |
-/// | `crate` | | where to find `redlock_axum`, if it is re-exported | `::redlock_axum` |
+/// | `manager` | a bean | an expression for the `LockManager`, [for any function or method](#functions-and-methods) | the manager that the router's `Extension` contains |
+/// | `error` | | with `manager`: the path of a function from `LockError` (with `on_lost = abort`, from [`RunError`](#when-the-lock-is-lost)) to the function's own error | `From::from` |
+/// | `crate` | | the path of `redlock_axum`, if it is re-exported | `::redlock_axum` |
 ///
-/// Times (`expire`, `wait_time`, `max_hold`, `min_hold`) are whole numbers, or texts that bring
-/// their unit along: `"500ms"`, `"2s"`, `"1m"`, `"1h"`, `"1d"`. `renew`, `keep`, `reentrant` and
-/// `fenced` stand alone, or are `= true` or `= false`. All of them are read when the program is compiled; a wrong
-/// one does not compile.
+/// Times (`expire`, `wait_time`, `max_hold`, `min_hold`) are whole numbers, or strings with a
+/// unit: `"500ms"`, `"2s"`, `"1m"`, `"1h"`, `"1d"`. `renew`, `keep`, `reentrant` and
+/// `fenced` are written alone, which means `true`, or with `= true` or `= false`. All of these values are
+/// constants: a wrong value does not compile.
 ///
-/// Choose `expire` longer than the function takes, let it be renewed, or
-/// [look at the lock](#the-lock-in-the-function) on the way.
+/// Choose `expire` longer than the function takes, enable `renew`, or
+/// [check the lock](#the-lock-in-the-function) while the function runs.
 ///
 /// ```
 /// # use axum::extract::Path;
 /// # use redlock_axum::redis_lock;
-/// // A report takes minutes, and one that hangs gives up its lock after half an hour. If the lock is
-/// // lost before, stop: another copy may be at work.
+/// // A report takes minutes. If it hangs, its lock runs out after half an hour. If the lock is lost,
+/// // the function is stopped, because another copy may be working.
 /// #[redis_lock(key = "report:{id}", expire = 30, renew, max_hold = "30m", on_lost = abort)]
 /// async fn report(Path(id): Path<u64>) {}
 ///
-/// // One message per minute and customer, whichever copy is asked.
+/// // One message per minute and customer, across all copies.
 /// #[redis_lock(key = "remind:{customer}", expire = "1m", keep)]
 /// async fn remind(Path(customer): Path<u64>) {}
 /// ```
 ///
 /// # The key
 ///
-/// The key is made of the parameters' values, after they were extracted, and so of typed values:
-/// `/orders/42` and `/orders/042` are one `Path<u64>` and have one key.
+/// The key is made of the parameters' values after extraction, so it is made of typed values:
+/// `/orders/42` and `/orders/042` are the same `Path<u64>` and have the same key.
 ///
-/// **A template**, `key = "order:{id}"`. The names are those that the parameters bind, destructured
-/// or not. Each value is percent-encoded, so that no value can leave its place in the key; an empty
-/// one is refused (400 in a handler). A name in capitals that no parameter binds is a constant's,
-/// which is put in as it is. Any other name does not compile, and the message lists those that do.
+/// **A template**, `key = "order:{id}"`. A placeholder is a name that the parameters bind, destructured
+/// or not. Each value is percent-encoded, so that no value can reach beyond its place in the key. An empty
+/// value is refused (400 in a handler). A name in capitals that no parameter binds is a constant,
+/// whose value is inserted unchanged. Any other name is a compile error that lists the known names.
 ///
 /// ```
 /// # use axum::{Json, extract::Path};
@@ -113,8 +113,8 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// **A template with values**, `key("stock:{}", order.sku)`: as in `format!`, by place, by name or
-/// captured, and each of them percent-encoded and not empty.
+/// **A template with values**, `key("stock:{}", order.sku)`. The values are given as in `format!`: by
+/// position, by name or captured. Each value is percent-encoded and must not be empty.
 ///
 /// ```
 /// # use axum::Json;
@@ -124,9 +124,9 @@ use proc_macro::TokenStream;
 /// async fn reserve(Json(order): Json<Order>) {}
 /// ```
 ///
-/// **An expression**, `key = <anything that is AsRef<str>>`, for what the templates cannot say, a
-/// format specification among it. Nothing is encoded: wrap what comes from outside in
-/// [`KeyPart`]. Control characters and the empty key are refused all the same.
+/// **An expression**, `key = <expression>`, of any type that is `AsRef<str>`. For keys that a template
+/// cannot express, such as a format specification. Nothing is encoded: wrap values from outside in
+/// [`KeyPart`]. Control characters and the empty key are still refused.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -135,31 +135,32 @@ use proc_macro::TokenStream;
 /// async fn claim(Path(code): Path<String>) {}
 /// ```
 ///
-/// In all forms the names stand for references: `order` is an `&Order`, whether the parameter is an
-/// `Order` or is taken out of a `Json`.
+/// In all forms a name is a reference: `order` is an `&Order`, whether the parameter is an
+/// `Order` or is destructured from a `Json`.
 ///
 /// # Handlers
 ///
-/// Without `manager` the function is an axum handler. It may have any extractors, and return
-/// whatever is `IntoResponse`. The order is: extract, then lock, then run. A request that an
-/// extractor refuses takes no lock. Without the lock, the answer is a [`LockRejection`]:
+/// Without `manager` the function is an axum handler. It may have any extractors, and any return type
+/// that is `IntoResponse`. The lock is acquired after extraction, so a request that an
+/// extractor refuses takes no lock. If the lock is not acquired, the response is a [`LockRejection`]:
 ///
 /// | case | status | |
 /// |---|---|---|
-/// | another holds the lock, and `wait_time`, if any, is over | 409 | `Retry-After` |
-/// | no quorum of nodes answered in time; the manager is shut down | 503 | `Retry-After` |
+/// | another holder has the lock, and `wait_time`, if any, is over | 409 | `Retry-After` |
+/// | no quorum of nodes answered in time, too many requests wait already, or the manager was shut down | 503 | `Retry-After` |
 /// | the lock was lost while the function ran, with `on_lost = abort` | 503 | `Retry-After`; the function was stopped half-way |
 /// | a value in the key is empty | 400 | |
-/// | the request holds this lock already, and the attribute is not `reentrant` | 500 | an error in the log, which says what to do |
-/// | the router has no `.layer(Extension(locks))`; what stands at the key is no lock | 500 | an error in the log, which says what to do |
+/// | the request holds this lock already, and the attribute is not `reentrant` | 500 | an error in the log with the remedy |
+/// | the router has no `.layer(Extension(locks))`, or the key exists on the nodes but is not a lock | 500 | an error in the log with the remedy |
 ///
-/// To answer in another way, give the `manager` and an error type of your own, see the next section.
+/// For other responses, set `manager` and use your own error type, as the next section shows.
 ///
 /// # Functions and methods
 ///
-/// With `manager = <expression>` it may be any async function or method that returns a `Result`. The
-/// expression gives a `LockManager`, or a reference or smart pointer to one, and may use `self` and
-/// the parameters. The error type needs `From<LockError>`, or `error` names a function that makes it.
+/// With `manager = <expression>` the function may be any async function or method that returns
+/// a `Result`. The expression is a `LockManager`, or a reference or smart pointer to one, and may use
+/// `self` and the parameters. The error type must implement `From<LockError>`, or `error` must name a
+/// function that converts the error.
 ///
 /// ```
 /// # use redlock_axum::{LockError, LockManager, redis_lock};
@@ -194,7 +195,7 @@ use proc_macro::TokenStream;
 /// # shop.reserve("a").await.unwrap(); shop.count().await.unwrap(); }
 /// ```
 ///
-/// A handler can have it too, and then answers a refusal with its own error:
+/// A handler can have a `manager` too. If its lock is refused, it then responds with its own error:
 ///
 /// ```
 /// # use axum::extract::{Path, State};
@@ -215,24 +216,24 @@ use proc_macro::TokenStream;
 ///
 /// # Release and cancellation
 ///
-/// The lock is released when the function has ended, by a value, an error, or a panic. In the first
-/// two cases that is waited for, at most for the manager's `node_timeout`, before the result leaves,
-/// so that the caller's next call does not meet its own lock. A release that fails is logged as a
-/// warning, and does not change the result: a lease that has run out by then is one reason, and
-/// means that another call may have run at the same time.
+/// The lock is released when the function returns a value or an error, or panics. After a value or an error
+/// the release is awaited, for at most the manager's `node_timeout`, before the result is returned,
+/// so that the caller's next call does not meet its own lock. A failed release is logged as a
+/// warning and does not change the result. One cause is a lease that ran out while the function was
+/// running: then another call may have run at the same time.
 ///
-/// With `keep` the lock is not released, however the function ends: by a value, an error, a panic, or
-/// a client that goes away. It runs out when its lease is over, `expire` after it was taken (with
-/// `renew`: after it was last extended). Who asks for it before is refused. Choose it for work that is
-/// to be done once per period, and `min_hold` where the period is shorter than the lease.
+/// With `keep` the lock is not released, however the function ends: with a value, an error, a panic, or
+/// a disconnected client. It is held until its lease runs out, `expire` after the acquisition (with
+/// `renew`: after the last extension). Until then every other caller is refused. Use `keep` for work that
+/// must run once per period, and `min_hold` if the period is shorter than the lease.
 ///
-/// Dropping the future is safe at any point, waiting for the lock included; this is what axum does
-/// when the client goes away, and what a timeout layer does. The lock goes with it, released in the
-/// background. Whatever the function has spawned goes on without the lock.
+/// Dropping the future is safe at any point, also while it waits for the lock. axum drops it
+/// when the client disconnects, and a timeout layer when the timeout fires. The lock is then released in the
+/// background. Tasks that the function has spawned continue without the lock.
 ///
 /// # The lock in the function
 ///
-/// A handler sees its lock through the extractor [`HeldLock`]:
+/// A handler gets access to its lock through the extractor [`HeldLock`]:
 ///
 /// ```
 /// # use std::time::Duration;
@@ -248,12 +249,12 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// With `manager` there is no such parameter, and `HeldLock` or `FencedLock` does not compile: it
-/// would not be the lock that the attribute takes. Where the function needs it, leave out `manager`,
-/// or acquire the lock in the body: the guard knows as much.
+/// With `manager`, a parameter of type `HeldLock` or `FencedLock` does not compile, because it
+/// would not be the attribute's lock. If the function needs its lock, leave out `manager`,
+/// or acquire the lock in the body, where the guard has the same methods.
 ///
-/// With `fenced` the holders are numbered, and the extractor [`FencedLock`] has the number. Give it to
-/// the database with each write, which then can refuse a holder that slept past its lease:
+/// With `fenced` each holder gets a fencing token, which the extractor [`FencedLock`] returns. Send the token
+/// to the database with each write. The database can then refuse a holder that paused past its lease:
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -265,28 +266,30 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
-/// [`FencingToken`] says what the number promises, and has the statement for PostgreSQL.
+/// [`FencingToken`] documents the guarantees of the token, and has the statement for PostgreSQL.
 ///
 /// # When the lock is lost
 ///
-/// A lock is lost when its lease runs out or could not be renewed, or when a quorum of nodes does not
-/// have it any more. Another call may then run. With `on_lost = keep_going`, the default, the function
-/// runs on, and may find out by [`HeldLock`]. With `on_lost = abort` it is dropped at the `.await`
-/// where it stands. A handler then answers with 503; a function with `manager` returns an
-/// error. Its error type, or the function that `error` names, then takes a [`RunError`] instead of a
-/// [`LockError`], because the function has two ends: the lock was not acquired, or it was lost. Either way a
-/// warning is logged.
+/// A lock is lost when its lease runs out or could not be renewed, or when a quorum of nodes no longer
+/// has it. Another call may then run. In each case a warning is logged.
 ///
-/// What was done by then is done: the caller must expect half of it. What the function has spawned
-/// goes on, and a function that does not await is not stopped.
+/// With `on_lost = keep_going`, the default, the function continues, and can detect the loss with
+/// [`HeldLock`]. With `on_lost = abort` the function is dropped at its current `.await`. A handler then
+/// responds with 503, and a function with `manager` returns an error. The error type of such a function, or
+/// the function that `error` names, must be convertible from [`RunError`] instead of [`LockError`], because
+/// there are two causes: the lock was not acquired, or it was lost.
+///
+/// The work done so far is not undone: the caller must expect partial effects. Tasks that the function has
+/// spawned continue, and a function that does not await is not stopped.
 ///
 /// # A lock within itself
 ///
-/// A handler is a [`scope`]: whatever asks for a lock that the request holds already (the attribute on
-/// a service's method, inside of the handler; the attribute on a handler, inside of a layer) would
-/// wait for itself. It is refused at once, whatever its `wait_time`, with [`LockError::AlreadyHeld`].
-/// With `reentrant` it shares the lock: nothing is sent, the lease stays what it was, and the last of
-/// the holders releases. A `fenced` one shares only a lock that is fenced too: a number cannot be made up.
+/// A call that acquires a lock which its own request holds already would wait for itself. Examples are
+/// a handler with the attribute behind a layer with the same key, and a service's method with the attribute
+/// that the handler calls. A handler is therefore a [`scope`]: the inner call is refused at once, whatever
+/// its `wait_time` is, with [`LockError::AlreadyHeld`]. With `reentrant` the inner call shares the lock, and
+/// the last holder to end releases it. A `fenced` call shares only a lock that is `fenced` too, because a
+/// lock cannot get a fencing token later.
 ///
 /// ```
 /// # use redlock_axum::{LockError, LockManager, Locks, LockRejection, redis_lock};
@@ -303,50 +306,53 @@ use proc_macro::TokenStream;
 /// # let _: axum::Router = axum::Router::new().route("/", axum::routing::post(recount));
 /// ```
 ///
-/// Of the options of the inner one, those that make a lease (`expire`, `renew`, `max_hold`) have no
-/// effect then, and `min_hold` and `keep` count for the shared lock. What is spawned with `tokio::spawn` is outside of the scope:
-/// it waits as a stranger does, `reentrant` or not. Futures that are joined in one task are one
-/// holder: of two that lock the same key, the second is refused, or shares. A function with `manager`
-/// opens no scope of its own; outside of a request, wrap the outermost call in [`scope`].
+/// An inner call that shares the lock sends nothing to the nodes, and its `expire`, `renew` and `max_hold`
+/// have no effect, because the lease belongs to the outer call. Its `min_hold` and `keep` apply to the
+/// shared lock: if less than `min_hold` (with `keep`: less than `expire`) is left of the lease, the inner
+/// call extends the lease to its own `expire`.
 ///
-/// # What becomes of the function
+/// A task that is spawned with `tokio::spawn` is outside of the scope: it waits for the lock as any other
+/// caller does, `reentrant` or not. Futures that are joined in one task are one holder: if two of them lock
+/// the same key, the second is refused or shares the lock. A function with `manager` does not open a scope;
+/// outside of a request, wrap the outermost call in [`scope`].
 ///
-/// Two functions: the outer one has the name, the documentation and the parameters' types, and takes
-/// the lock; the inner one, `__redis_lock_<name>`, has the code as it was written, so that the
-/// compiler's messages about it stay the same. It stands inside the outer function, or, for a
-/// method, as a hidden method beside it. In a handler the first parameter's type becomes a pair with
-/// a hidden extractor in front (a handler without parameters gets one), and the return type becomes
-/// `Response`.
+/// # The generated code
+///
+/// The attribute generates two functions. The outer function has the name, the documentation and the
+/// parameters' types, and acquires the lock. The inner function, `__redis_lock_<name>`, has the code
+/// unchanged, so that the compiler's messages about it stay the same. It is nested in the outer function or,
+/// for a method, a hidden method beside it. In a handler, the first parameter's type becomes a pair with
+/// a hidden extractor in front (a handler without parameters gets the extractor alone), and the return type
+/// becomes `Response`.
 ///
 /// Documentation, `#[deprecated]`, `#[must_use]` and lints go to the outer function. Every other
-/// attribute below `#[redis_lock]` stays with the code: `#[instrument]` opens its span when the lock
-/// is held, under the function's own name. `#[debug_handler]` may stand above or below; only below
-/// if the handler has no parameters. A second `#[redis_lock]` below takes a second lock, and needs
+/// attribute below `#[redis_lock]` goes to the inner function: `#[instrument]` opens its span when the lock
+/// is held, with the function's own name. `#[debug_handler]` may be above or below `#[redis_lock]`; if the
+/// handler has no parameters, only below. A second `#[redis_lock]` below acquires a second lock, and needs
 /// `manager`.
 ///
-/// A call of the function by itself takes the lock like any other call: with the same key it is
+/// A recursive call of the function acquires the lock like any other call: with the same key it is
 /// refused, or [shares the lock](#a-lock-within-itself).
 ///
 /// # Pitfalls
 ///
-/// * `.layer(Extension(locks))` reaches the routes that were added before it. Write it last.
+/// * `.layer(Extension(locks))` reaches only the routes that were added before it. Write it last.
 /// * In an `impl Trait for ..` the attribute does not compile (``method `__redis_lock_..` is not a
-///   member of trait``), because a trait's implementation can have no hidden method; under
-///   `#[async_trait]` there is no `async fn` left to lock. Lock a function or an inherent method,
-///   and call it from the trait's.
+///   member of trait``), because a trait's implementation cannot have the hidden method. Under
+///   `#[async_trait]` it does not compile because no `async fn` is left. Lock a function or an inherent
+///   method, and call it from the trait's method.
 /// * An associated function without `self` that uses the type parameters of its `impl` must name
 ///   `Self` somewhere, so that its code stays in the `impl`.
-/// * The lock guards calls of this function, and whoever else asks for the same key. Two functions
-///   that change the same thing need the same key.
-/// * No lock with a lease keeps out a holder that is stopped for longer than the lease and then
-///   goes on. See the documentation of `redlock-axum` for what is promised.
+/// * The lock protects this function and all other code that locks the same key. Two functions
+///   that change the same data need the same key.
+/// * No lock with a lease can stop a holder that pauses for longer than the lease and then
+///   continues. The documentation of `redlock-core` describes what such a lock guarantees.
 ///
 /// [`HeldLock`]: ../redlock_axum/struct.HeldLock.html
 /// [`FencedLock`]: ../redlock_axum/struct.FencedLock.html
 /// [`FencingToken`]: ../redlock_axum/struct.FencingToken.html
 /// [`LockError`]: ../redlock_axum/enum.LockError.html
 /// [`LockError::AlreadyHeld`]: ../redlock_axum/enum.LockError.html#variant.AlreadyHeld
-/// [`LockError`]: ../redlock_axum/enum.LockError.html
 /// [`RunError`]: ../redlock_axum/enum.RunError.html
 /// [`scope`]: ../redlock_axum/fn.scope.html
 /// [`KeyPart`]: ../redlock_axum/struct.KeyPart.html

@@ -1,4 +1,4 @@
-//! The arguments that are options of the lock.
+//! Parses the arguments that are options of the lock.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
@@ -11,7 +11,7 @@ use crate::hygiene::placed_at;
 use crate::key::ungrouped;
 use crate::value::{flag, once, value};
 
-/// The arguments that are options, for messages.
+/// The names of the options, for error messages.
 pub(crate) const NAMES: &str = "`expire`, `wait_time`, `time_unit`, `renew`, `max_hold`, `min_hold`, `keep`, \
                                 `reentrant`, `dialect`, `fenced`, `on_lost`";
 
@@ -20,7 +20,7 @@ pub(crate) const NAMES: &str = "`expire`, `wait_time`, `time_unit`, `renew`, `ma
 pub(crate) struct Options {
     /// The options that were written, as setters of `LockOptions`.
     setters: Vec<Setter>,
-    /// Where `fenced` stands, if the holders of the lock get numbers.
+    /// The span of `fenced`, if holders get fencing tokens.
     pub(crate) fenced: Option<Span>,
     pub(crate) on_lost: OnLost,
 }
@@ -30,7 +30,7 @@ pub(crate) struct Options {
 struct Setter {
     /// The name of the option.
     option: &'static str,
-    /// The value. If it breaks a rule, the error points at it.
+    /// The span at which an error is reported if the value breaks a rule.
     span: Span,
     value: Value,
 }
@@ -43,7 +43,7 @@ enum Value {
     Dialect(&'static str),
 }
 
-/// What becomes of the function when its lock is lost.
+/// The behaviour of the function when its lock is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum OnLost {
     #[default]
@@ -52,8 +52,10 @@ pub(crate) enum OnLost {
 }
 
 impl Options {
-    /// An expression for the `LockOptions`, where `private` is `redlock_axum::__private`. The compiler checks
-    /// the rules of the options, which are those of `redlock-core`, in a constant for each option.
+    /// Returns an expression for the `LockOptions`, where `private` is `redlock_axum::__private`.
+    ///
+    /// The expression contains a constant for each option, in which the compiler checks the rules that
+    /// `redlock-core` has for the option.
     pub(crate) fn expression(&self, private: &TokenStream) -> TokenStream {
         let calls = self.setters.iter().map(|Setter { option, value, .. }| {
             let option = Ident::new(option, Span::mixed_site());
@@ -104,7 +106,7 @@ enum WaitTime {
 }
 
 impl Given {
-    /// Reads the argument of this name; `None` if it is no option.
+    /// Parses the argument with this name. Returns `None` if the argument is not an option.
     pub(crate) fn argument(
         &mut self,
         name: &Ident,
@@ -180,7 +182,7 @@ impl Given {
         })
     }
 
-    /// The unit of whole numbers.
+    /// Returns the unit of whole numbers. A `time_unit` without any whole number is an error.
     fn unit(&self) -> syn::Result<TimeUnit> {
         let Some((span, unit)) = self.time_unit else { return Ok(TimeUnit::SECONDS) };
         let wait_time = match &self.wait_time {

@@ -1,4 +1,4 @@
-//! The parts of one argument: its name, its value.
+//! Parses the value of one argument.
 
 use proc_macro2::Ident;
 use syn::parse::ParseStream;
@@ -6,7 +6,7 @@ use syn::{Expr, ExprLit, Lit, Token};
 
 use crate::key::ungrouped;
 
-/// Notes an argument, which may be given once.
+/// Stores the value of an argument. An argument that is given twice is an error.
 pub(crate) fn once<T>(slot: &mut Option<T>, name: &Ident, value: T) -> syn::Result<()> {
     if slot.replace(value).is_some() {
         return Err(syn::Error::new(name.span(), format!("`{name}` is given twice")));
@@ -14,7 +14,7 @@ pub(crate) fn once<T>(slot: &mut Option<T>, name: &Ident, value: T) -> syn::Resu
     Ok(())
 }
 
-/// Reads the `=` of an argument that must have a value.
+/// Parses the `=` of an argument that must have a value.
 pub(crate) fn equals(input: ParseStream<'_>, name: &Ident) -> syn::Result<()> {
     match input.parse::<Token![=]>() {
         Ok(_) if !input.is_empty() => Ok(()),
@@ -24,13 +24,13 @@ pub(crate) fn equals(input: ParseStream<'_>, name: &Ident) -> syn::Result<()> {
     }
 }
 
-/// Reads `= value`.
+/// Parses `= value`.
 pub(crate) fn value(input: ParseStream<'_>, name: &Ident) -> syn::Result<Expr> {
     equals(input, name)?;
     input.parse()
 }
 
-/// Reads `= true`, `= false`, or nothing, which is `true`.
+/// Parses `= true` or `= false`. Without `=`, the flag is `true`.
 pub(crate) fn flag(input: ParseStream<'_>, name: &Ident) -> syn::Result<bool> {
     if !input.peek(Token![=]) {
         return Ok(true);

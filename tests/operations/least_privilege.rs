@@ -1,7 +1,8 @@
-//! What a user of the servers must be permitted, and what is missing without each of it.
+//! The permissions (Redis ACL rules) that the servers' user needs, and the abilities that are missing without
+//! each of them.
 //!
-//! The tables are the documentation: whoever sends a command more adds a row, or the first run says
-//! that it is not permitted.
+//! The tables document the permissions. A change that sends a new command must add a row; otherwise these
+//! tests fail, because the command is not permitted.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -19,37 +20,36 @@ const SOON: Duration = Duration::from_secs(10);
 const PREFIX: &str = "lock:";
 const KEY: &str = "order:42";
 
-/// What can be done with a lock, and what a caller sees where it is not permitted.
+/// An operation on a lock. Each variant documents the result for a caller without permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Ability {
     /// `ConnectError::Unavailable`, with `NotPermitted`.
     Connect,
-    /// Only warned of: that a server is listed twice, or evicts keys, is not noticed; with the
-    /// restart guard, see there.
+    /// A warning in the log. A server that is listed twice or that evicts keys is not detected. For the
+    /// effect on the restart guard see its documentation.
     Identify,
-    /// Only warned of: that a server's wall clock is stepped is not noticed.
+    /// A warning in the log. A step of the server's wall clock is not detected.
     WatchClock,
     /// `LockError::Unavailable`, with `NotPermitted`.
     Acquire,
-    /// The same, of a lock with `fenced`.
+    /// `LockError::Unavailable`, with `NotPermitted`, for a lock with `fenced`.
     Fence,
-    /// `LockError::Unavailable`, with `NotPermitted`, although another holds the lock: nobody can
-    /// wait for it.
+    /// `LockError::Unavailable`, with `NotPermitted`, although another holder has the lock, so that no
+    /// caller can wait for it.
     Refuse,
-    /// `LockError::Contended` does not say for how long; waiting callers ask more often.
+    /// `LockError::Contended` has no remaining time, so waiters poll more often.
     TellRemaining,
-    /// `ExtendError::Unavailable`, with `NotPermitted`; the lock is held until its lease is over.
+    /// `ExtendError::Unavailable`, with `NotPermitted`; the lock is held until its lease runs out.
     Extend,
-    /// `ReleaseError::Unavailable`, with `NotPermitted`; the lock stays until its lease is over.
+    /// `ReleaseError::Unavailable`, with `NotPermitted`; the lock stays until its lease runs out.
     Release,
-    /// The same, of a lock with `min_hold`.
+    /// `ReleaseError::Unavailable`, with `NotPermitted`, for a lock with `min_hold`.
     ReleaseLater,
-    /// Only warned of: waiting callers of this user ask now and then, and are not woken.
+    /// A warning in the log. This user's waiters are not woken by releases, and poll instead.
     Listen,
-    /// Waiting callers, whoever they are, are not woken by this user's releases, and find out when
-    /// they ask.
+    /// No waiter of any user is woken by this user's releases; the waiters notice them by polling.
     Announce,
-    /// Nothing: the server goes on sending messages that nobody listens to.
+    /// No effect on callers: the server continues to send messages without a subscriber.
     StopListening,
 }
 
@@ -58,7 +58,7 @@ use Ability::{
     StopListening, TellRemaining, WatchClock,
 };
 
-/// A rule of the ACL, and what is missing without it.
+/// A rule of the ACL, and the abilities that are missing without it.
 type Right = (&'static str, &'static [Ability]);
 
 const PLAIN: &[Right] = &[
@@ -112,10 +112,10 @@ fn channel(dialect: Dialect) -> String {
     }
 }
 
-/// A server on which the user `app` may do what a dialect needs, but for one right.
+/// A server whose user `app` has all rights that a dialect needs, except the missing ones.
 struct Restricted {
     dialect: Dialect,
-    /// The first command that is missing, by its name.
+    /// The name of the first command that is not permitted.
     missing: &'static str,
     server: RedisServer,
     probe: Probe,
@@ -132,13 +132,13 @@ impl Restricted {
         redlock_logs::remember_password("s3cret");
         let server = RedisServer::start().await;
         let mut probe = server.probe().await;
-        // Redis 6.2 permits all channels unless told otherwise.
+        // Redis 6.2 permits all channels by default.
         let mut user = vec!["ACL", "SETUSER", "app", "reset", "resetchannels", "on", ">s3cret"];
         let rules = rights(dialect).iter().map(|(rule, _)| *rule);
         user.extend(rules.filter(|rule| !missing.contains(rule)));
         probe.command::<()>(&user).await;
         let missing = missing.first().and_then(|rule| rule.strip_prefix('+')).unwrap_or_default();
-        // Redis 6.2 does not name the subcommand.
+        // The errors of Redis 6.2 do not name the subcommand.
         let missing = missing.split('|').next().unwrap_or_default();
         Self { dialect, missing, server, probe, logs }
     }
@@ -156,8 +156,9 @@ impl Restricted {
         self.builder().connect().await.unwrap()
     }
 
-    /// A lock was refused: not permitted, by the name of what is missing.
-    fn is_told(&self, votes: &Votes) {
+    /// Asserts that the first vote is `NotPermitted`, and that it names the missing command but not the
+    /// password.
+    fn assert_not_permitted(&self, votes: &Votes) {
         let (_, vote) = votes.iter().next().unwrap();
         let Some(Vote::Failed(NodeError::NotPermitted(words))) = vote else { panic!("{votes}") };
         assert!(words.to_lowercase().contains(self.missing), "{}: {words}", self.missing);
@@ -168,7 +169,7 @@ impl Restricted {
         self.logs.lines().iter().any(|line| line.contains("WARN") && line.contains(words))
     }
 
-    /// How often a command was executed, and refused to a user.
+    /// Returns how often a command was executed, and how often it was rejected.
     async fn calls(&mut self, command: &str) -> (u64, u64) {
         let info: String = self.probe.command(["INFO", "commandstats"]).await;
         let line = info.lines().find(|line| line.starts_with(&format!("cmdstat_{command}:")));
@@ -187,25 +188,25 @@ impl Restricted {
 
     async fn is_older_than(&mut self, version: &str) -> bool {
         let info: String = self.probe.command(["INFO", "server"]).await;
-        let told = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
+        let reported = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
         let number = |text: &str| {
             let mut parts = text.split('.').map(|part| part.parse::<u32>().unwrap_or_default());
             [parts.next(), parts.next()]
         };
-        number(told.unwrap()) < number(version)
+        number(reported.unwrap()) < number(version)
     }
 
     async fn clear(&mut self) {
         self.probe.command::<()>(["FLUSHALL"]).await;
     }
 
-    /// Tries everything, and says what does not work.
+    /// Tries every operation, and returns the operations that fail.
     async fn lacks(&mut self) -> BTreeSet<Ability> {
         let mut lacking = BTreeSet::new();
         let locks = match self.builder().connect().await {
             Ok(locks) => locks,
             Err(redlock_core::ConnectError::Unavailable { votes, .. }) => {
-                self.is_told(&votes);
+                self.assert_not_permitted(&votes);
                 return BTreeSet::from([Connect]);
             }
             Err(error) => panic!("{error}"),
@@ -220,9 +221,8 @@ impl Restricted {
         match request(&locks).try_acquire().await {
             Ok(guard) => drop(guard),
             Err(LockError::Unavailable { votes, .. }) => {
-                self.is_told(&votes);
-                // Invariant 4, no lock without a deadline: what a script has done stays when it
-                // fails.
+                self.assert_not_permitted(&votes);
+                // A script's effects stay when it fails (every lock has a deadline).
                 assert_eq!(self.probe.keys().await, [""; 0]);
                 lacking.insert(Acquire);
                 return lacking;
@@ -234,7 +234,7 @@ impl Restricted {
         match request(&locks).fenced().try_acquire().await {
             Ok(guard) => drop(guard),
             Err(LockError::Unavailable { votes, .. }) => {
-                self.is_told(&votes);
+                self.assert_not_permitted(&votes);
                 let counter = |key: &String| key.contains(":fencing");
                 eventually("no lock is left", SOON, async || {
                     self.probe.keys().await.iter().all(counter).then_some(())
@@ -254,7 +254,7 @@ impl Restricted {
                 lacking.insert(TellRemaining);
             }
             LockError::Unavailable { votes, .. } => {
-                self.is_told(&votes);
+                self.assert_not_permitted(&votes);
                 lacking.insert(Refuse);
             }
             error => panic!("{error}"),
@@ -262,7 +262,7 @@ impl Restricted {
         match guard.extend(LONG).await {
             Ok(()) => assert!(guard.remaining() > LONG / 2),
             Err(ExtendError::Unavailable { votes, .. }) => {
-                self.is_told(&votes);
+                self.assert_not_permitted(&votes);
                 assert!(guard.is_valid());
                 lacking.insert(Extend);
             }
@@ -271,7 +271,7 @@ impl Restricted {
         match guard.release().await {
             Ok(()) => assert_eq!(self.probe.keys().await, [""; 0]),
             Err(ReleaseError::Unavailable { votes, .. }) => {
-                self.is_told(&votes);
+                self.assert_not_permitted(&votes);
                 lacking.insert(Release);
             }
             Err(error) => panic!("{error}"),
@@ -285,7 +285,7 @@ impl Restricted {
                 assert!(left.unwrap() <= SOON);
             }
             Err(ReleaseError::Unavailable { votes, .. }) => {
-                self.is_told(&votes);
+                self.assert_not_permitted(&votes);
                 lacking.insert(ReleaseLater);
             }
             Err(error) => panic!("{error}"),
@@ -311,7 +311,7 @@ impl Restricted {
         }
         let (before, _) = self.calls("publish").await;
         drop(guard);
-        // Where it cannot be released, its lease runs out.
+        // Without the right to release the lock, its lease runs out.
         self.probe.command::<()>(["PEXPIRE", &format!("{PREFIX}{KEY}"), "300"]).await;
         let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
         let releases = |calls: (u64, u64)| calls.0;
@@ -335,9 +335,9 @@ impl Restricted {
     }
 }
 
-/// With all rights nothing is missing; without one, exactly what the table says, so that none is in
-/// vain.
-async fn each_right_is_needed_for_what_the_table_says(dialect: Dialect) {
+/// With all rights every operation succeeds. Without one right, exactly the operations in its row fail, so
+/// no right in the table is superfluous.
+async fn without_a_right_exactly_its_abilities_are_missing(dialect: Dialect) {
     assert_eq!(Restricted::start(dialect, None).await.lacks().await, BTreeSet::new());
     for (rule, lacking) in rights(dialect) {
         let mut restricted = Restricted::start(dialect, Some(rule)).await;
@@ -347,31 +347,31 @@ async fn each_right_is_needed_for_what_the_table_says(dialect: Dialect) {
 }
 
 #[test]
-fn the_readme_tells_these_rights() {
+fn the_readme_lists_these_rights() {
     let readme = include_str!("../../README.md");
     let mut lines = readme.lines().filter(|line| line.trim().starts_with("ACL SETUSER app"));
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let words = lines.next().unwrap().split_whitespace();
-        let told: BTreeSet<_> = words.filter(|word| word.starts_with(['~', '&', '+'])).collect();
+        let listed: BTreeSet<_> = words.filter(|word| word.starts_with(['~', '&', '+'])).collect();
         let needed: BTreeSet<_> = rights(dialect).iter().map(|(rule, _)| *rule).collect();
-        assert_eq!(told, needed, "{dialect:?}");
+        assert_eq!(listed, needed, "{dialect:?}");
     }
 }
 
 #[tokio::test]
 async fn each_right_is_needed_in_the_plain_dialect() {
-    each_right_is_needed_for_what_the_table_says(Dialect::Plain).await;
+    without_a_right_exactly_its_abilities_are_missing(Dialect::Plain).await;
 }
 
 #[tokio::test]
-async fn each_right_is_needed_in_the_dialect_of_redisson() {
-    each_right_is_needed_for_what_the_table_says(Dialect::Redisson).await;
+async fn each_right_is_needed_in_the_redisson_dialect() {
+    without_a_right_exactly_its_abilities_are_missing(Dialect::Redisson).await;
 }
 
-/// Invariant 4, no lock without a deadline: what a script has done so far stays when it fails, and
-/// could not be undone either.
+/// A script's effects stay when it fails, and without `DEL` they could not be undone either (every lock has a
+/// deadline).
 #[tokio::test]
-async fn nothing_is_set_that_can_neither_be_given_a_deadline_nor_be_removed() {
+async fn without_pexpire_and_del_no_lock_is_left_without_a_deadline() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let mut restricted = Restricted::start_without(dialect, &["+pexpire", "+del"]).await;
         if restricted.is_older_than("7.0").await && dialect == Dialect::Redisson {
@@ -386,9 +386,11 @@ async fn nothing_is_set_that_can_neither_be_given_a_deadline_nor_be_removed() {
                 request.try_acquire().await
             };
             match (dialect, attempt) {
-                // It needs neither until it is released.
+                // The plain dialect acquires with `SET` alone, and needs neither command until the release.
                 (Dialect::Plain, Ok(guard)) => guard.keep_until_expiry(),
-                (_, Err(LockError::Unavailable { votes, .. })) => restricted.is_told(&votes),
+                (_, Err(LockError::Unavailable { votes, .. })) => {
+                    restricted.assert_not_permitted(&votes);
+                }
                 (_, other) => panic!("{dialect:?}: {other:?}"),
             }
             let counter = |key: &String| key.contains(":fencing");
@@ -404,7 +406,7 @@ async fn nothing_is_set_that_can_neither_be_given_a_deadline_nor_be_removed() {
     }
 }
 
-/// The rights of one application are no rights on the locks of another.
+/// The rights of one application give no access to the locks of another application.
 #[tokio::test]
 async fn other_prefixes_are_out_of_reach() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
@@ -413,15 +415,15 @@ async fn other_prefixes_are_out_of_reach() {
             let locks = restricted.builder().prefix(prefix).connect().await.unwrap();
             let error = locks.lock(KEY).try_acquire().await.unwrap_err();
             let LockError::Unavailable { votes, .. } = &error else { panic!("{error}") };
-            restricted.is_told(votes);
+            restricted.assert_not_permitted(votes);
             assert!(error.to_string().contains("key"), "{error}");
         }
     }
 }
 
-/// Redisson keeps a key's own braces, so that its channel begins otherwise.
+/// Redisson adds no braces to a key that has braces, so the name of its channel begins differently.
 #[tokio::test]
-async fn a_key_with_braces_has_a_channel_of_its_own_in_the_dialect_of_redisson() {
+async fn a_key_with_braces_has_its_own_channel_in_the_redisson_dialect() {
     let mut restricted = Restricted::start(Dialect::Redisson, None).await;
     let rule = ["ACL", "SETUSER", "app", "&redisson_lock__channel:lock:*"];
     restricted.probe.command::<()>(rule).await;
@@ -439,9 +441,9 @@ async fn a_key_with_braces_has_a_channel_of_its_own_in_the_dialect_of_redisson()
     assert!(!restricted.has_warned("cannot be listened for"));
 }
 
-/// Another database than the first is selected at each connect.
+/// If the URL names another database than the first, each new connection sends `SELECT`.
 #[tokio::test]
-async fn a_database_of_its_own_needs_select() {
+async fn a_database_other_than_the_first_needs_select() {
     let mut restricted = Restricted::start(Dialect::Plain, None).await;
     let url = format!("{}/3", restricted.server.url_at("app:s3cret@127.0.0.1"));
     let builder = || LockManager::builder().url(&url).prefix(PREFIX).node_timeout(SOON);

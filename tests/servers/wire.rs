@@ -1,4 +1,4 @@
-//! What is said to the servers, seen from the servers.
+//! Tests of the commands that the servers receive.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -12,7 +12,7 @@ const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
 
-/// A manager on servers that were started with options, as patient as [`Nodes::builder`].
+/// Returns a manager for the servers, with the same timeouts as [`Nodes::builder`].
 async fn manager(servers: &Servers) -> LockManager {
     LockManager::builder()
         .urls(servers.urls())
@@ -29,7 +29,7 @@ async fn one(server: RedisServer) -> (Servers, LockManager) {
     (servers, locks)
 }
 
-/// SET costs Redis half of what a script does; a second round trip would cost the client.
+/// A `SET` costs Redis half as much as a script. A second round trip would cost the client time.
 #[tokio::test]
 async fn an_uncontended_lock_is_one_set_and_one_script() {
     let (servers, locks) = one(RedisServer::start().await).await;
@@ -42,12 +42,12 @@ async fn an_uncontended_lock_is_one_set_and_one_script() {
     let count = |name| calls.get(name).copied().unwrap_or_default();
     assert_eq!((count("set"), count("evalsha")), (10, 10), "{calls:?}");
     assert_eq!((count("eval"), count("ping"), count("script|load")), (0, 0, 0), "{calls:?}");
-    // The scripts' own commands: GET and DEL, and PUBLISH for those who wait.
+    // Commands that the scripts call: GET, DEL, and PUBLISH for the waiters.
     assert_eq!((count("get"), count("del"), count("publish")), (10, 10, 10), "{calls:?}");
 }
 
-/// Invariant 4: SETNX and EXPIRE as two commands leave a lock without a deadline when the second
-/// does not arrive.
+/// SETNX and EXPIRE as two commands leave a lock without a deadline if the second one does not
+/// arrive (every lock has a deadline).
 #[tokio::test]
 async fn a_lock_is_set_with_its_time_to_live_in_one_command() {
     let (servers, locks) = one(RedisServer::start().await).await;
@@ -63,13 +63,15 @@ async fn a_lock_is_set_with_its_time_to_live_in_one_command() {
     assert!(release.ends_with(&format!(r#""1" "{KEY}" "{token}""#)), "{release}");
 }
 
-/// Invariant 3: also of attempts that were refused, and of the attempts of one acquisition.
+/// Refused attempts and the repeated attempts of one acquisition have different tokens, too (a fresh token
+/// for every attempt).
 #[tokio::test]
-async fn every_attempt_has_a_token_of_its_own() {
+async fn every_attempt_has_a_fresh_token() {
     let (servers, locks) = one(RedisServer::start().await).await;
     let mut monitor = Monitor::connect(&servers[0].url()).await.unwrap();
     let held = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    // Another manager, as another process has: this one knows by itself that it holds the lock.
+    // A second manager acts as another process. The first one knows without asking the server that the
+    // lock is held.
     let other = manager(&servers).await;
     for _ in 0..5 {
         other.lock(KEY).try_acquire().await.unwrap_err();
@@ -91,9 +93,9 @@ async fn every_attempt_has_a_token_of_its_own() {
     assert!(tokens.iter().all(|token| token.len() >= 20), "{tokens:#?}");
 }
 
-/// Invariant 2: a lock that was taken away is left to whoever has it now.
+/// A former holder leaves the lock to its new holder (only the owner releases).
 #[tokio::test]
-async fn what_another_has_set_meanwhile_is_not_touched() {
+async fn a_former_holder_neither_extends_nor_removes_the_next_holders_lock() {
     let nodes = Nodes::redis(3).await;
     let locks = nodes.manager().await;
     let released = locks.lock("released").expire(LONG).try_acquire().await.unwrap();
@@ -128,9 +130,9 @@ async fn what_another_has_set_meanwhile_is_not_touched() {
     }
 }
 
-/// SET NX says nil, which looks like a lock that is held for ever.
+/// `SET NX` returns nil for a foreign key, as for a lock that is held for ever.
 #[tokio::test]
-async fn a_key_that_is_no_lock_is_told_from_one_that_is_held() {
+async fn a_foreign_key_is_distinguished_from_a_held_lock() {
     let servers = Servers::start(3).await;
     let locks = manager(&servers).await;
     let nine_days = (9 * 24 * 60 * 60 * 1000).to_string();
@@ -158,9 +160,9 @@ async fn a_key_that_is_no_lock_is_told_from_one_that_is_held() {
     }
 }
 
-/// A single foreign key does not stop a majority.
+/// One of three nodes has a foreign key; the majority grants the lock.
 #[tokio::test]
-async fn a_key_that_is_no_lock_on_a_minority_changes_nothing() {
+async fn a_foreign_key_on_a_minority_of_nodes_has_no_effect() {
     let servers = Servers::start(3).await;
     let locks = manager(&servers).await;
     servers[1].probe().await.command::<()>(["SET", KEY, "1"]).await;
@@ -173,7 +175,7 @@ async fn a_key_that_is_no_lock_on_a_minority_changes_nothing() {
     .await;
 }
 
-/// A restart or an administrator's SCRIPT FLUSH; it must not end in a loop either.
+/// A server forgets its scripts after a restart or SCRIPT FLUSH. Sending them again must not loop.
 #[tokio::test]
 async fn scripts_that_the_server_has_forgotten_are_sent_again() {
     let (servers, locks) = one(RedisServer::start().await).await;
@@ -191,7 +193,7 @@ async fn scripts_that_the_server_has_forgotten_are_sent_again() {
     }
 }
 
-/// Invariant 8, loss is never silent: somebody ran FLUSHALL.
+/// FLUSHALL removes the lock while it is renewed (loss is never silent).
 #[tokio::test]
 async fn a_renewed_lock_whose_key_was_deleted_is_lost() {
     let nodes = Nodes::redis(3).await;
@@ -209,7 +211,7 @@ async fn a_renewed_lock_whose_key_was_deleted_is_lost() {
 }
 
 #[tokio::test]
-async fn sockets_databases_and_users_are_understood() {
+async fn urls_may_name_sockets_databases_and_passwords() {
     let server = RedisServer::options().password("s3cret/with:all@kinds").start().await;
     let password = "s3cret%2Fwith%3Aall%40kinds";
     let tcp = format!("redis://:{password}@127.0.0.1:{}/3", server.port());
@@ -222,7 +224,7 @@ async fn sockets_databases_and_users_are_understood() {
     by_socket.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Invariant 12.
+/// No Debug output, error or log line contains the password or a token (secrets stay in).
 #[tokio::test]
 async fn neither_password_nor_token_is_shown_anywhere() {
     let logs = Logs::collect();

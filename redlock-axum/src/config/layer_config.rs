@@ -1,4 +1,5 @@
-//! What a layer or a table of policies brings along: a manager, an answer to refusals.
+//! The configuration of a layer or a table of policies as a whole: its manager and its response to
+//! refused requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 pub(crate) struct LayerConfig {
     manager: Option<LockManager>,
     on_reject: Option<OnReject>,
-    /// For requests that no manager is known for.
+    /// Limits the log of rejections if the manager, which has its own limit, is not known.
     log_limit: Arc<LogLimit>,
 }
 
@@ -33,7 +34,8 @@ impl LayerConfig {
         self.on_reject = Some(Arc::new(move |rejection| on_reject(rejection).into_response()));
     }
 
-    /// The manager that was given, else the one that the application put around the router.
+    /// Returns the configured manager or, without one, the manager that the application installed with
+    /// `Extension`.
     pub(crate) fn manager<'a>(
         &'a self,
         extensions: &'a Extensions,
@@ -49,7 +51,7 @@ impl LayerConfig {
         match &self.on_reject {
             None => rejection.into_response(),
             Some(on_reject) => {
-                // The application's answer must not hide a misconfiguration from the log.
+                // A custom response must not keep a misconfiguration out of the log.
                 rejection.log();
                 on_reject(rejection)
             }

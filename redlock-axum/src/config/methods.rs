@@ -1,10 +1,10 @@
-//! Which methods a layer or a policy is for.
+//! The HTTP methods that a layer or a policy locks.
 
 use std::sync::Arc;
 
 use http::Method;
 
-/// The methods that are locked; all of them where none was named.
+/// The HTTP methods that are locked. The default is all methods.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Methods(Option<Arc<[Method]>>);
 
@@ -13,15 +13,15 @@ impl Methods {
         Self(Some(methods.into_iter().collect()))
     }
 
-    /// Whether a request with this method is to be locked.
+    /// Returns whether a request with this method must be locked.
     ///
-    /// axum answers HEAD with the handler for GET, so naming GET covers HEAD: the handler must not
+    /// axum answers HEAD with the handler for GET, so GET covers HEAD: the handler must not
     /// run without its lock.
     pub(crate) fn cover(&self, method: &Method) -> bool {
         self.name(method) || (method == Method::HEAD && self.name(&Method::GET))
     }
 
-    /// Whether this very method was named, or all are meant.
+    /// Returns whether the list names exactly this method, or there is no list.
     pub(crate) fn name(&self, method: &Method) -> bool {
         self.0.as_ref().is_none_or(|methods| methods.contains(method))
     }

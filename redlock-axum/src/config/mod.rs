@@ -1,4 +1,4 @@
-//! What a layer and a policy are configured with.
+//! The configuration that layers and policies share.
 
 mod layer_config;
 mod methods;

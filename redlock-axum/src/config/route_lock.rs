@@ -1,4 +1,4 @@
-//! What a layer or a policy locks requests by.
+//! The lock of a route: key template, methods and options.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,9 @@ use super::Methods;
 use crate::error::SetupError;
 use crate::options::RouteOptions;
 
-/// Which requests are locked, by which key, for how long. Mistakes are kept, because a layer is
-/// built without errors; `check` finds them.
+/// The settings by which a layer or a policy locks requests.
+///
+/// Building a layer never fails, so invalid settings are stored here, and `check` returns them as errors.
 #[derive(Debug, Clone)]
 pub(crate) struct RouteLock {
     pub(crate) template: Result<KeyTemplate, SetupError>,
@@ -33,14 +34,14 @@ impl RouteLock {
         }
     }
 
-    /// Finds the first mistake.
+    /// Returns the key template, or the first mistake in the settings.
     pub(crate) fn check(&self) -> Result<&KeyTemplate, SetupError> {
         let template = self.check_each()?;
         self.options.check()?;
         Ok(template)
     }
 
-    /// Finds the first mistake that no further option can mend.
+    /// Returns the key template, or the first mistake that setting more options cannot correct.
     pub(crate) fn check_each(&self) -> Result<&KeyTemplate, SetupError> {
         let template = self.template.as_ref().map_err(Clone::clone)?;
         self.options.check_each()?;
@@ -50,13 +51,16 @@ impl RouteLock {
         Ok(template)
     }
 
-    /// Whether requests with this method are for `serve`. An empty list is a mistake, so all are.
+    /// Returns whether `serve` handles requests with this method.
+    ///
+    /// An empty list of methods is a mistake, and `serve` must refuse every request because of it.
     pub(crate) fn cover(&self, method: &Method) -> bool {
         self.methods.is_empty() || self.methods.cover(method)
     }
 
-    /// Says once that a fallback did more than to say that there is nothing. Work may also end with a
-    /// redirect or a failure.
+    /// Warns once if a fallback answers without a lock and with another status than 404 or 405.
+    ///
+    /// Such a fallback probably did work, even if its response is a redirect or a failure.
     pub(crate) fn report_fallback(&self, response: &Response) {
         let status = response.status();
         let nothing = matches!(status, StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED);

@@ -1,4 +1,4 @@
-//! The extractor of a lock that is numbered.
+//! The extractor for a lock with a fencing token.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,13 +12,14 @@ use super::held_lock::HeldLock;
 use super::lock_slot::LockSlot;
 use crate::rejection::misconfigured;
 
-/// Extracts the lock that the request holds, with the number of its holder. It does what a [`HeldLock`] does,
-/// and has a [`fencing_token`](Self::fencing_token). For routes whose layer or policy is `fenced`, and
-/// handlers with `#[redis_lock(fenced)]`.
+/// Extracts the lock that the request holds, with its [fencing token](Self::fencing_token).
 ///
-/// Give the [token](Self::fencing_token) to the database with each write, and let it refuse what is
-/// less than the greatest that it has seen: see [`FencingToken`] for what it promises, and for the
-/// statement that does so in PostgreSQL.
+/// Use it on routes whose layer or policy is `fenced`, and in handlers with `#[redis_lock(fenced)]`. Apart
+/// from the token it is the same as a [`HeldLock`].
+///
+/// Send the token to the database with each write, and let the database refuse every token that is less
+/// than the greatest one it has seen. [`FencingToken`] documents the guarantees of the token, and has the
+/// statement for PostgreSQL.
 ///
 /// # Examples
 ///
@@ -36,15 +37,15 @@ use crate::rejection::misconfigured;
 ///
 /// # Several locks
 ///
-/// Where a layer and the attribute, or several layers, have each taken a lock, it is the innermost
-/// one, as for [`HeldLock`]; the number of another is not taken for it. That goes for a lock that is
-/// shared, too: within a layer that is `fenced`, one that is `reentrant` has to be `fenced` itself, and
-/// then both have the same number.
+/// If a layer and the attribute, or several layers, each hold a lock, the innermost lock is extracted, as
+/// for [`HeldLock`]. It never gets the fencing token of an outer lock. This also applies to a shared lock:
+/// inside a `fenced` layer, a `reentrant` layer or attribute must be `fenced` as well, and both then have
+/// the same token.
 ///
 /// # Errors
 ///
-/// Where the request holds no lock, or the innermost has no number, it gets [`NotFenced`]: 500, and an
-/// error in the log. An `Option<FencedLock>` is `None` then.
+/// If the request holds no lock, or its innermost lock has no fencing token, it is answered with
+/// [`NotFenced`]: status 500, and an error in the log. `Option<FencedLock>` extracts `None` instead.
 #[derive(Debug, Clone)]
 pub struct FencedLock {
     lock: HeldLock,
@@ -52,38 +53,40 @@ pub struct FencedLock {
 }
 
 impl FencedLock {
-    /// The number of this holder.
+    /// Returns the fencing token of this holder.
     ///
-    /// [Before the lock is taken](HeldLock#before-the-lock-is-taken) it is zero, which is less than
-    /// that of any holder.
+    /// [Before the lock is taken](HeldLock#before-the-lock-is-taken) the token is zero, which is less than
+    /// the token of any holder.
     pub fn fencing_token(&self) -> FencingToken {
         self.slot.token().unwrap_or(FencingToken::ZERO)
     }
 
-    /// What is locked, without the manager's prefix.
+    /// Returns the key of the lock, without the manager's prefix.
     pub fn key(&self) -> &LockKey {
         self.lock.key()
     }
 
-    /// How long the handler may still believe in the lock; zero once it may not.
+    /// Returns the remaining validity: how long the handler may still rely on the lock. Zero if the lock
+    /// is no longer valid.
     pub fn remaining(&self) -> Duration {
         self.lock.remaining()
     }
 
-    /// Whether the lock is still held, as far as can be known without asking the nodes.
+    /// Returns whether the lock is still valid, without asking the nodes.
     pub fn is_valid(&self) -> bool {
         self.lock.is_valid()
     }
 
-    /// Makes the lease last at least `expire` from now, as [`HeldLock::extend`] does. The number stays.
+    /// Extends the lease to at least `expire` from now, as [`HeldLock::extend`] does. The fencing token
+    /// stays the same.
     ///
     /// # Errors
     ///
-    /// As [`HeldLock::extend`].
+    /// See [`HeldLock::extend`].
     ///
     /// # Cancel safety
     ///
-    /// As [`HeldLock::extend`].
+    /// See [`HeldLock::extend`].
     pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
         self.lock.extend(expire).await
     }
@@ -97,7 +100,7 @@ impl FencedLock {
         self.lock.lost()
     }
 
-    /// The same lock without the number.
+    /// Returns the same lock without the fencing token.
     pub fn into_held_lock(self) -> HeldLock {
         self.lock
     }
@@ -124,8 +127,8 @@ impl<S: Sync> OptionalFromRequestParts<S> for FencedLock {
     }
 }
 
-/// Answers a request whose handler asks for a [`FencedLock`] although its innermost lock has no number:
-/// 500, and an error in the log.
+/// Rejects a request whose handler has a [`FencedLock`] parameter although the request holds no lock, or
+/// its innermost lock has no fencing token: status 500, and an error in the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotFenced(());
 

@@ -1,4 +1,4 @@
-//! The extractor of the lock that a request holds.
+//! The extractor for the lock that a request holds.
 
 use std::convert::Infallible;
 use std::sync::LazyLock;
@@ -12,17 +12,18 @@ use redlock_core::{ExtendError, LockHandle, LockKey, Lost, Votes};
 use super::lock_slot::LockSlot;
 use crate::rejection::misconfigured;
 
-/// Extracts the lock that the request holds: under a lock layer, or as a parameter of a handler
-/// with `#[redis_lock]`.
+/// Extracts the lock that the request holds, in a handler behind a lock layer or policy, or with
+/// `#[redis_lock]`.
 ///
-/// It is also the proof that a handler is locked: where nobody has taken a lock, the handler does
-/// not run, the request gets [`NotLocked`]. An `Option<HeldLock>` is `None` then. Where a layer and
-/// the attribute have both taken one, it is the attribute's.
+/// The extractor also proves that the handler is locked: without a lock the handler does not run, and
+/// the request is answered with [`NotLocked`]. `Option<HeldLock>` extracts `None` instead. If a layer
+/// and the attribute both hold a lock, the attribute's lock is extracted.
 ///
-/// With `manager = ..` the attribute hands over no lock, and refuses this parameter: what stood in it
-/// would be a layer's lock, or nobody's. Such a function may borrow its caller's, as a `&HeldLock`.
+/// A function whose attribute has `manager = ..` cannot have this parameter, and does not compile with it:
+/// the attribute does not pass its lock to extractors, so the parameter would be the lock of a layer, or
+/// none. Such a function may borrow the lock of its caller, as a `&HeldLock`.
 ///
-/// Cloning is cheap. A clone may outlive the request; it says then that nothing is held.
+/// Cloning is cheap. A clone may outlive the request; its lock is then no longer valid.
 ///
 /// # Examples
 ///
@@ -35,7 +36,7 @@ use crate::rejection::misconfigured;
 /// #[redis_lock(key = "import", expire = 5)]
 /// async fn import(lock: HeldLock) -> Result<(), StatusCode> {
 ///     while next_page().await {
-///         // Five more seconds from here, or stop: somebody else may be at work.
+///         // Five more seconds from now. On failure stop: another holder may be working.
 ///         lock.extend(Duration::from_secs(5)).await.map_err(|_| StatusCode::SERVICE_UNAVAILABLE)?;
 ///     }
 ///     Ok(())
@@ -44,42 +45,43 @@ use crate::rejection::misconfigured;
 ///
 /// # Before the lock is taken
 ///
-/// The attribute extracts first and locks second, so that an extractor of your own, or the
-/// expression of a `key`, can get hold of a `HeldLock` whose lock is yet to be taken. It says that
-/// nothing is held: [`is_valid`](Self::is_valid) is `false`, [`remaining`](Self::remaining) zero,
-/// [`extend`](Self::extend) fails, [`lost`](Self::lost) is ready, and [`key`](Self::key) reads
+/// The attribute acquires its lock after extraction, so a custom extractor, or the expression of
+/// a `key`, can see a `HeldLock` whose lock is not acquired yet. Until then
+/// [`is_valid`](Self::is_valid) returns `false`, [`remaining`](Self::remaining) returns zero,
+/// [`extend`](Self::extend) fails, [`lost`](Self::lost) is ready at once, and [`key`](Self::key) returns
 /// `not-locked-yet`.
 #[derive(Debug, Clone)]
 pub struct HeldLock(LockSlot);
 
 impl HeldLock {
-    /// What is locked, without the manager's prefix.
+    /// Returns the key of the lock, without the manager's prefix.
     pub fn key(&self) -> &LockKey {
         self.0.handle().map_or(&NOT_LOCKED_YET, LockHandle::key)
     }
 
-    /// How long the handler may still believe in the lock; zero once it may not.
+    /// Returns the remaining validity: how long the handler may still rely on the lock. Zero if the lock
+    /// is no longer valid.
     pub fn remaining(&self) -> Duration {
         self.0.handle().map_or(Duration::ZERO, LockHandle::remaining)
     }
 
-    /// Whether the lock is still held, as far as can be known without asking the nodes.
+    /// Returns whether the lock is still valid, without asking the nodes.
     pub fn is_valid(&self) -> bool {
         self.0.handle().is_some_and(LockHandle::is_valid)
     }
 
-    /// Makes the lease last at least `expire` from now. Never shortens it.
+    /// Extends the lease to at least `expire` from now. Never shortens it.
     ///
     /// # Errors
     ///
     /// [`ExtendError::Lost`] if the lock is lost: the handler must stop. [`ExtendError::Unavailable`]
-    /// if no quorum of nodes confirmed it in time; the lock is then held for what
-    /// [`remaining`](Self::remaining) says. [`ExtendError::InvalidOption`] for a lease out of range.
+    /// if no quorum of nodes confirmed the extension in time; the lock then stays valid for
+    /// [`remaining`](Self::remaining). [`ExtendError::InvalidOption`] for a lease out of range.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future leaves the lease as it was for this handler; on the servers it may last
-    /// longer.
+    /// If the future is dropped, the validity of this lock does not change. On the servers the lease may
+    /// already be extended.
     pub async fn extend(&self, expire: Duration) -> Result<(), ExtendError> {
         match self.0.handle() {
             Some(handle) => handle.extend(expire).await,
@@ -87,8 +89,8 @@ impl HeldLock {
         }
     }
 
-    /// Resolves when the lock is lost: its lease ran out, or a quorum of nodes does not have it any
-    /// more. Never resolves if the lock is released before.
+    /// Resolves when the lock is lost: its lease ran out, or a quorum of nodes no longer has it.
+    /// Never resolves if the lock is released first.
     ///
     /// # Cancel safety
     ///
@@ -122,8 +124,8 @@ impl<S: Sync> OptionalFromRequestParts<S> for HeldLock {
     }
 }
 
-/// Answers a request whose handler asks for a [`HeldLock`] although nobody has taken a lock: 500,
-/// and an error in the log.
+/// Rejects a request without a lock whose handler has a [`HeldLock`] parameter: status 500, and an error in
+/// the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotLocked(());
 

@@ -1,23 +1,23 @@
-//! What a request holds, on its way from whoever takes the lock to the extractors.
+//! Passes a request's lock from the layer or the attribute to the extractors.
 
 use std::sync::{Arc, OnceLock};
 
 use axum::http::request::Parts;
 use redlock_core::{FencingToken, LockHandle};
 
-/// A place in the request's extensions for the lock that it holds.
+/// The request's lock, stored in the request's extensions.
 #[derive(Debug, Clone)]
 pub(crate) enum LockSlot {
     Filled(Held),
-    /// The attribute extracts first and locks second.
+    /// The attribute acquires the lock after the extractors have run, and then fills the slot.
     Later {
-        /// Whether the lock is going to be numbered.
+        /// Whether the lock will have a fencing token.
         fenced: bool,
         held: Arc<OnceLock<Held>>,
     },
 }
 
-/// What extractors see of a lock.
+/// The parts of a held lock that extractors use.
 #[derive(Debug, Clone)]
 pub(crate) struct Held {
     pub(crate) handle: LockHandle,
@@ -25,12 +25,12 @@ pub(crate) struct Held {
 }
 
 impl LockSlot {
-    /// For a lock that is yet to be taken.
+    /// Creates an empty slot for a lock that is acquired later.
     pub(crate) fn later(fenced: bool) -> Self {
         Self::Later { fenced, held: Arc::default() }
     }
 
-    /// Fills the slot of a lock that was yet to be taken. A filled one stays as it is.
+    /// Fills an empty slot. A filled slot is not changed.
     pub(crate) fn fill(&self, taken: Held) {
         if let Self::Later { held, .. } = self {
             let _ = held.set(taken);

@@ -1,4 +1,4 @@
-//! The extractor of the application's [`LockManager`].
+//! The extractor for the application's [`LockManager`].
 
 use std::convert::Infallible;
 use std::ops::Deref;
@@ -9,11 +9,10 @@ use redlock_core::LockManager;
 
 use crate::rejection::LockRejection;
 
-/// Extracts the application's [`LockManager`], for a handler that takes locks by itself.
+/// Extracts the application's [`LockManager`], for a handler that acquires locks in its own code.
 ///
-/// It is the manager that the attribute `#[redis_lock]` and the layers use as well. One line hands
-/// it over, as the last call on the router, so that every route is under it:
-/// `.layer(axum::Extension(locks))`.
+/// The attribute `#[redis_lock]` and the layers use the same manager. The application installs it with
+/// `.layer(axum::Extension(locks))`, as the last call on the router, so that it reaches every route.
 ///
 /// # Examples
 ///
@@ -35,8 +34,8 @@ use crate::rejection::LockRejection;
 ///
 /// # Errors
 ///
-/// Where the line is missing, the request gets [`LockRejection::missing_manager`]: 500, and an error
-/// in the log that names the line. An `Option<Locks>` is `None` then.
+/// Without an installed manager the request is answered with [`LockRejection::missing_manager`]: status 500,
+/// and an error in the log that contains the line to add. `Option<Locks>` extracts `None` instead.
 #[derive(Debug, Clone)]
 pub struct Locks(
     /// The manager.

@@ -1,4 +1,4 @@
-//! The extractors, and the slot in the request's extensions that they read.
+//! The extractors, and the slot in the request's extensions from which they read the lock.
 
 mod fenced_lock;
 mod held_lock;

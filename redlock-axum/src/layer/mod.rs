@@ -1,4 +1,4 @@
-//! Locking by a tower layer.
+//! The tower layer that locks requests.
 
 mod service;
 
@@ -18,16 +18,16 @@ use crate::error::SetupError;
 use crate::options::route_option_setters;
 use crate::rejection::LockRejection;
 
-/// Locks each request by a key that is made from its path.
+/// Locks each request with a key that is made from the request's path.
 ///
 /// The key is a [`KeyTemplate`]. Its placeholders are path parameters of the matched route,
-/// percent-decoded: `{id}` takes any text, `{id:u64}`, `{id:i64}`, `{id:uuid}` and `{code:lower}` a
-/// value of that type in its one canonical form. Prefer the typed ones: `42` and `042` are one
-/// order, and must not have two locks. The part of the path that a wildcard `/{*rest}` stands for
-/// is `{rest}`.
+/// percent-decoded: `{id}` takes any text; `{id:u64}`, `{id:i64}`, `{id:uuid}` and `{code:lower}` take a
+/// value of that type and write it in its canonical form. Prefer the typed placeholders: `42` and `042`
+/// are one order and must not have two locks. The placeholder `{rest}` is the part of the path that a
+/// wildcard `/{*rest}` matches.
 ///
-/// A request that does not get its lock is answered with a [`LockRejection`], and the inner service
-/// is not called. Handlers behind the layer can look at their lock with
+/// A request whose lock is not acquired is answered with a [`LockRejection`], and the inner service
+/// is not called. Handlers behind the layer can inspect their lock with the extractor
 /// [`HeldLock`](crate::HeldLock).
 ///
 /// # Where it goes
@@ -35,31 +35,31 @@ use crate::rejection::LockRejection;
 /// | place | locks |
 /// |---|---|
 /// | `post(pay).route_layer(layer)`, [`MethodRouter::route_layer`](axum::routing::MethodRouter::route_layer) | the methods of this route that were added before, but no handler of [`any`](axum::routing::any) |
-/// | `any(pay).layer(layer)`, [`MethodRouter::layer`](axum::routing::MethodRouter::layer) | all methods of this route, those of `any` among them, and its 405 answers |
+/// | `any(pay).layer(layer)`, [`MethodRouter::layer`](axum::routing::MethodRouter::layer) | all methods of this route, including the handler of `any`, and its 405 answers |
 /// | `post(pay.layer(layer))`, [`Handler::layer`](axum::handler::Handler::layer) | this handler; as a fallback, `Router::fallback(pay.layer(layer))`, only with [`lock_fallback`](Self::lock_fallback) |
 /// | [`Router::route_layer`](axum::Router::route_layer) | all routes that were added before, and their 405 answers |
 /// | [`Router::layer`](axum::Router::layer) | the same; requests that no route matched pass unlocked, see [`lock_fallback`](Self::lock_fallback) |
 ///
-/// For [`any`](axum::routing::any) write `.layer`: `any(pay).route_layer(layer)` panics when the router is
-/// built, because axum takes the handler of `any` for a fallback, and `any(pay).get(show).route_layer(layer)`
-/// locks GET alone.
+/// For [`any`](axum::routing::any) use `.layer`. axum treats the handler of `any` as a fallback, so
+/// `any(pay).route_layer(layer)` panics when the router is built, and
+/// `any(pay).get(show).route_layer(layer)` locks GET alone.
 ///
-/// A route that lacks a placeholder of the key is answered with 500 and an error in the log.
-/// Around and inside of `nest_service` axum does not tell whether the service has a route for the
-/// request, so all of its requests are locked.
+/// A request to a route that lacks a placeholder of the key is answered with 500, and an error is logged.
+/// Outside and inside of `nest_service`, the layer cannot find out from axum whether the nested service has
+/// a route for a request, so it locks all requests to that service.
 ///
 /// # Mistakes
 ///
-/// A literal template should not need an `unwrap`, and a layer must not panic. So the builder takes
-/// everything; a wrong template or option is logged at error at once, and each request is refused
-/// with 500, because serving it unlocked would be worse. (Options that do not go together, such as
-/// [`max_hold`](Self::max_hold) without [`renew`](Self::renew), are only known to be wrong when the
-/// layer is complete, and are logged at each request.) Call [`checked`](Self::checked) where the
-/// template comes from a configuration, or in a test, to have the mistake as an error.
+/// A literal template should not need an `unwrap`, and a layer must not panic. The builder therefore
+/// accepts every value. A wrong template or option is logged at once, at error, and each request is refused
+/// with 500, because serving it unlocked would be worse. Options that conflict, such as
+/// [`max_hold`](Self::max_hold) without [`renew`](Self::renew), can only be detected when the
+/// layer is complete, and are logged when requests arrive. Call [`checked`](Self::checked) if the
+/// template comes from a configuration, or in a test, to get the mistake as an error.
 ///
 /// # Cancel safety
 ///
-/// If the request is dropped (the client has gone away, a timeout around the layer has run out), the
+/// If the request is dropped (the client disconnects, or a timeout around the layer fires), the
 /// lock is released in the background.
 ///
 /// # Examples
@@ -83,14 +83,14 @@ use crate::rejection::LockRejection;
 pub struct LockLayer {
     route_lock: Arc<RouteLock>,
     config: Arc<LayerConfig>,
-    /// The mistake that the log knows of.
+    /// The mistake that was logged last.
     reported: Option<SetupError>,
 }
 
 impl LockLayer {
-    /// Locks by the given key template.
+    /// Creates a layer that locks requests with the given key template.
     ///
-    /// See [mistakes](#mistakes) for what a wrong template does.
+    /// A wrong template does not fail here; see [mistakes](#mistakes).
     pub fn new(template: &str) -> Self {
         let route_lock = RouteLock::new(KeyTemplate::new(template).map_err(SetupError::from));
         Self { route_lock: Arc::new(route_lock), config: Arc::default(), reported: None }
@@ -106,17 +106,18 @@ impl LockLayer {
         self.with(|route_lock| route_lock.methods = Methods::only(methods))
     }
 
-    /// Locks requests that no route of the router matched, too. Defaults to letting them pass
-    /// unlocked, so that a request for a path that does not exist takes no lock.
+    /// Also locks requests that no route of the router matches. By default they pass unlocked, so that
+    /// a request for a path that does not exist takes no lock.
     ///
-    /// Needed where the layer stands around a fallback that does work, such as
-    /// [`Router::fallback_service`](axum::Router::fallback_service). Without it, the first answer of
-    /// a fallback that is neither 404 nor 405 is logged at warn.
+    /// Call it if the layer is around a fallback that does work, such as
+    /// [`Router::fallback_service`](axum::Router::fallback_service). Without it, the first unlocked response
+    /// of a fallback with another status than 404 or 405 is logged at warn.
     pub fn lock_fallback(self) -> Self {
         self.with(|route_lock| route_lock.lock_fallback = true)
     }
 
-    /// Answers refused requests in the application's own words.
+    /// Sets the function that makes the response to a refused request. Defaults to the response of
+    /// [`LockRejection`].
     ///
     /// # Examples
     ///
@@ -135,20 +136,19 @@ impl LockLayer {
         self
     }
 
-    /// Sets the manager. Defaults to the one that the application installed with
+    /// Sets the manager. Defaults to the manager that the application installed with
     /// `.layer(axum::Extension(locks))`.
     pub fn manager(mut self, manager: LockManager) -> Self {
         Arc::make_mut(&mut self.config).set_manager(manager);
         self
     }
 
-    /// Gives back the layer if nothing is wrong with it.
+    /// Returns the layer, or the first mistake in its settings.
     ///
     /// # Errors
     ///
-    /// A [`SetupError`] for a template that cannot be read, a time out of its range,
-    /// options that do not go together, a `contended_status` that is no error, an empty list of
-    /// methods.
+    /// A [`SetupError`] for a template that cannot be parsed, a time out of range, options that
+    /// conflict, a `contended_status` that is not an error status, or an empty list of methods.
     pub fn checked(self) -> Result<Self, SetupError> {
         self.route_lock.check()?;
         Ok(self)
@@ -159,7 +159,7 @@ impl LockLayer {
         self.report_mistake()
     }
 
-    /// Logs a mistake that no further option can mend, once.
+    /// Logs, once, a mistake that setting more options cannot correct.
     fn report_mistake(mut self) -> Self {
         let mistake = self.route_lock.check_each().err();
         if let Some(mistake) = &mistake
@@ -177,7 +177,7 @@ impl LockLayer {
 impl<S> Layer<S> for LockLayer {
     type Service = LockService<S>;
 
-    // axum may call this for every connection, or even every request.
+    // Must be cheap: axum may call this for every connection, or even for every request.
     fn layer(&self, inner: S) -> Self::Service {
         LockService::new(inner, self.clone())
     }

@@ -11,7 +11,7 @@ use crate::config::RouteLock;
 use crate::serve;
 use crate::serve::ResponseFuture;
 
-/// Locks requests before it hands them on. Made by [`LockLayer`].
+/// Locks each request before passing it to the inner service. Created by [`LockLayer`].
 #[derive(Debug, Clone)]
 pub struct LockService<S> {
     inner: S,
@@ -20,7 +20,7 @@ pub struct LockService<S> {
 }
 
 impl<S> LockService<S> {
-    /// Creates a service that locks each request as the layer says before it calls `inner`.
+    /// Creates a service that locks each request with the settings of `layer` before it calls `inner`.
     ///
     /// # Examples
     ///

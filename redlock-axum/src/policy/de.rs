@@ -1,4 +1,4 @@
-//! Policies out of the application's configuration.
+//! Deserialises policies from the application's configuration.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Unexpecte
 use super::{LockPolicies, LockPolicy};
 use crate::options::{HoldUntil, OnLost};
 
-/// The methods that axum can route by.
+/// The HTTP methods that axum can route.
 const METHODS: [Method; 9] = [
     Method::GET,
     Method::POST,
@@ -22,11 +22,11 @@ const METHODS: [Method; 9] = [
     Method::CONNECT,
 ];
 
-/// The fields of a policy beside the [options of its lock](LockOptions::FIELDS).
+/// The fields of a policy that are not [options of its lock](LockOptions::FIELDS).
 const OWN_FIELDS: [&str; 7] =
     ["route", "key", "methods", "fenced", "on_lost", "contended_status", "hold_until"];
 
-/// All fields of a policy, for messages.
+/// All fields of a policy, for error messages.
 const FIELDS: [&str; OWN_FIELDS.len() + LockOptions::FIELDS.len()] = {
     let mut fields = [""; OWN_FIELDS.len() + LockOptions::FIELDS.len()];
     let mut index = 0;
@@ -41,8 +41,10 @@ const FIELDS: [&str; OWN_FIELDS.len() + LockOptions::FIELDS.len()] = {
     fields
 };
 
-/// The name of a field. Any other name is an error, which a configuration's reader reports with the line and
-/// column of the name.
+/// The name of a known field.
+///
+/// An unknown name fails here, while the name is deserialised, so that the format's parser can report its
+/// line and column.
 struct FieldName(&'static str);
 
 impl<'de> Deserialize<'de> for FieldName {
@@ -53,7 +55,7 @@ impl<'de> Deserialize<'de> for FieldName {
     }
 }
 
-/// The fields that were read so far.
+/// The fields that have been read so far.
 #[derive(Default)]
 struct Fields {
     route: Option<String>,
@@ -133,7 +135,7 @@ impl Fields {
     }
 }
 
-/// Reads the value of a field that stands once at most. `null` leaves the default.
+/// Reads the value of a field, which may occur once. `null` leaves the default.
 fn once<'de, T, A>(field: &mut Option<T>, name: &'static str, map: &mut A) -> Result<(), A::Error>
 where
     T: Deserialize<'de>,
@@ -183,7 +185,7 @@ impl<'de> Deserialize<'de> for MethodList {
     }
 }
 
-/// A misspelt method would lock nothing, so only the known ones are taken.
+/// Parses the name of a method. Accepts known methods only, because a misspelt one would lock nothing.
 fn method<E: de::Error>(name: &str) -> Result<Method, E> {
     METHODS.into_iter().find(|method| method.as_str() == name).ok_or_else(|| {
         let known = METHODS.map(|method| method.to_string()).join(", ");

@@ -1,4 +1,4 @@
-//! Locking many routes by one table.
+//! Locks many routes with one table of policies.
 
 mod pattern;
 mod policies;
@@ -18,9 +18,9 @@ pub use service::PolicyService;
 use crate::config::Methods;
 use crate::options::{RouteOptions, route_option_setters};
 
-/// Says by which key the requests of one route are locked: one line of a [`LockPolicies`] table.
+/// Locks the requests of one route with a key: one entry of a [`LockPolicies`] table.
 ///
-/// Mistakes are found when the table is made.
+/// Mistakes in a policy are reported by [`LockPolicies::new`].
 ///
 /// # Examples
 ///
@@ -45,11 +45,11 @@ pub struct LockPolicy {
 }
 
 impl LockPolicy {
-    /// Locks the route by the key template, see [`KeyTemplate`](crate::KeyTemplate).
+    /// Creates a policy that locks the route with the given [key template](crate::KeyTemplate).
     ///
-    /// The route is written as axum's [`Router::route`](axum::Router::route) takes it, with the
-    /// prefixes of the routers that it is nested in: `/api/orders/{id}`. The names of its
-    /// parameters do not matter for finding it, but the key's placeholders must be among them.
+    /// Write the route as for axum's [`Router::route`](axum::Router::route), including the prefixes of
+    /// the routers in which it is nested: `/api/orders/{id}`. The table finds the route whatever the names of
+    /// its parameters are, but the placeholders of the key must be among these names.
     pub fn new(route: impl Into<String>, key: impl Into<String>) -> Self {
         Self {
             route: route.into(),
@@ -62,7 +62,7 @@ impl LockPolicy {
     /// Locks only requests with these methods. Defaults to all methods.
     ///
     /// GET includes HEAD, because axum answers HEAD with the handler for GET, unless the table has
-    /// a policy of its own for HEAD.
+    /// a separate policy for HEAD.
     pub fn methods(mut self, methods: impl IntoIterator<Item = Method>) -> Self {
         self.methods = Methods::only(methods);
         self
@@ -70,12 +70,12 @@ impl LockPolicy {
 
     route_option_setters!(self => self.options; self);
 
-    /// Gives the route's pattern as it was written.
+    /// Returns the pattern of the route, as it was given to [`new`](Self::new).
     pub fn route(&self) -> &str {
         &self.route
     }
 
-    /// Gives the key template as it was written.
+    /// Returns the key template, as it was given to [`new`](Self::new).
     pub fn key(&self) -> &str {
         &self.key
     }

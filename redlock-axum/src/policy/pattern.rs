@@ -1,10 +1,10 @@
-//! Route patterns as axum reads them: `/orders/{id}/pay`, `/files/{*path}`.
+//! Parses route patterns in axum's syntax: `/orders/{id}/pay`, `/files/{*path}`.
 
 use std::borrow::Cow;
 
 use matchit::{InsertError, Router};
 
-/// A route's pattern, checked as axum would.
+/// A route pattern that axum accepts.
 #[derive(Debug)]
 pub(super) struct RoutePattern {
     pub(super) shape: String,
@@ -32,8 +32,9 @@ impl RoutePattern {
     }
 }
 
-/// The pattern without the names of its parameters. Two patterns of one shape match the same
-/// paths, and a router can have only one of them.
+/// Returns the pattern without the names of its parameters.
+///
+/// Two patterns with the same shape match the same paths, and a router can have only one of them.
 pub(super) fn shape(route: &str) -> Cow<'_, str> {
     if !route.contains('{') {
         return Cow::Borrowed(route);
@@ -58,17 +59,17 @@ pub(super) fn names(route: &str) -> Vec<String> {
         .collect()
 }
 
-/// Whether axum would send the path to `route`, given that it had `other`, too.
+/// Returns whether a router with both routes would send the path to `route` rather than to `other`.
 pub(super) fn is_preferred(route: &str, other: &str, path: &str) -> bool {
     let mut router = Router::new();
     if router.insert(other, false).is_err() || router.insert(route, true).is_err() {
-        // A router cannot have both.
+        // A router cannot have both routes.
         return true;
     }
     router.at(path).is_ok_and(|found| *found.value)
 }
 
-/// The path with each run of slashes as one.
+/// Replaces each run of slashes in the path by one slash.
 pub(super) fn single_slashes(path: &str) -> Cow<'_, str> {
     if !path.contains("//") {
         return Cow::Borrowed(path);
@@ -87,7 +88,7 @@ enum Piece<'a> {
     Parameter(&'a str),
 }
 
-/// Takes the pattern apart. Doubled braces stand for themselves and stay literal.
+/// Splits the pattern into literals and parameters. Doubled braces are escapes and belong to the literal.
 fn pieces(route: &str) -> impl Iterator<Item = Piece<'_>> {
     let mut rest = route;
     std::iter::from_fn(move || {

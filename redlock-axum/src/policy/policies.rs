@@ -9,30 +9,31 @@ use crate::config::LayerConfig;
 use crate::error::PolicyError;
 use crate::rejection::LockRejection;
 
-/// Locks many routes by one table, built in code or read from the application's configuration.
+/// Locks many routes with one table, built in code or read from the application's configuration.
 ///
-/// Each [`LockPolicy`] names a route and the key that its requests are locked by. The table is a
-/// layer: put it on the router with [`Router::layer`](axum::Router::layer) or
+/// Each [`LockPolicy`] names a route and the key of its requests. The table is a
+/// layer: add it to the router with [`Router::layer`](axum::Router::layer) or
 /// [`Router::route_layer`](axum::Router::route_layer), inside of the
-/// `Extension` that brings the manager. It finds the policy by axum's
-/// [`MatchedPath`](axum::extract::MatchedPath), and lets requests pass that no policy is for.
+/// `Extension` that contains the manager. The table finds the policy of a request by axum's
+/// [`MatchedPath`](axum::extract::MatchedPath). Requests without a policy pass unlocked.
 ///
-/// Cloning is cheap, and clones know the same of which policies [matched](Self::unmatched).
+/// Cloning is cheap. Clones share the record of which policies have [matched](Self::unmatched).
 ///
 /// # A policy whose route does not exist
 ///
-/// is one that locks nothing, and axum does not tell a layer which routes there are. So:
+/// A policy whose route does not exist locks nothing, and a layer cannot ask axum for the list of routes.
+/// Four checks find such a policy:
 ///
 /// * [`check_routes`](Self::check_routes) compares the table with a list of the application's
-///   routes, at start-up or in a test;
-/// * [`unmatched`](Self::unmatched) gives the policies that no request has matched so far, for the
-///   end of an integration test;
-/// * a request whose path fits a policy, but that axum did not match with the policy's route (there
-///   is no such route, or a wider one such as `/{*rest}` took the request, or the layer stands
-///   where `MatchedPath` is not known) is refused with 500, instead of being served unlocked. So is
-///   one whose path fits but for doubled slashes, unless it is left to the router's fallback;
-/// * a request that matched a route which ends as the policy's does (the prefix of a nested router
-///   was forgotten) is served, and the first one is logged at error.
+///   routes, at start-up or in a test.
+/// * [`unmatched`](Self::unmatched) returns the policies that no request has matched so far, for the
+///   end of an integration test.
+/// * A request is refused with 500, instead of being served unlocked, if its path fits a policy but axum
+///   did not match the policy's route. The router has no such route, a wider route such as `/{*rest}`
+///   took the request, or the layer is at a place without `MatchedPath`. A path that fits except for
+///   doubled slashes is refused as well, unless the router's fallback serves the request.
+/// * A request is served, and the first one is logged at error, if the matched route ends with the policy's
+///   route. The policy probably lacks the prefix of a nested router.
 ///
 /// # Examples
 ///
@@ -62,12 +63,12 @@ pub struct LockPolicies {
 }
 
 impl LockPolicies {
-    /// Makes a table.
+    /// Creates a table of policies.
     ///
     /// # Errors
     ///
-    /// A [`PolicyError`] that names the policy: for a route or a key template that cannot be read,
-    /// a placeholder that the route lacks, an option out of its range, and two policies for the
+    /// A [`PolicyError`] that names the policy, for a route or a key template that cannot be parsed,
+    /// a placeholder that the route lacks, an option out of range, or two policies for the
     /// same method of the same route.
     pub fn new(policies: impl IntoIterator<Item = LockPolicy>) -> Result<Self, PolicyError> {
         let mut table = Table::default();
@@ -77,8 +78,8 @@ impl LockPolicies {
         Ok(Self { table: Arc::new(table), config: Arc::default() })
     }
 
-    /// Answers refused requests in the application's own words, see
-    /// [`LockLayer::on_reject`](crate::LockLayer::on_reject).
+    /// Sets the function that makes the response to a refused request, as
+    /// [`LockLayer::on_reject`](crate::LockLayer::on_reject) does.
     pub fn on_reject<F, R>(mut self, on_reject: F) -> Self
     where
         F: Fn(LockRejection) -> R + Send + Sync + 'static,
@@ -88,20 +89,20 @@ impl LockPolicies {
         self
     }
 
-    /// Sets the manager. Defaults to the one that the application installed with
+    /// Sets the manager. Defaults to the manager that the application installed with
     /// `.layer(axum::Extension(locks))`.
     pub fn manager(mut self, manager: LockManager) -> Self {
         Arc::make_mut(&mut self.config).set_manager(manager);
         self
     }
 
-    /// Compares the table with the application's routes, each written as in
+    /// Checks that the application has the route of every policy. Write each route as in
     /// [`LockPolicy::new`].
     ///
     /// # Errors
     ///
-    /// A [`PolicyError`] for the first policy whose route is not in the list, or is there without a
-    /// parameter that the policy's key needs.
+    /// A [`PolicyError`] for the first policy whose route is not in the list, or whose key has a
+    /// placeholder that the route in the list lacks.
     ///
     /// # Examples
     ///
@@ -121,7 +122,7 @@ impl LockPolicies {
         self.table.check_routes(routes)
     }
 
-    /// Gives the policies that no request has matched since the table was made.
+    /// Returns the policies that no request has matched since the table was created.
     pub fn unmatched(&self) -> impl Iterator<Item = &LockPolicy> {
         self.table.unmatched()
     }

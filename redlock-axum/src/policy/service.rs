@@ -14,7 +14,7 @@ use crate::serve;
 use crate::serve::ResponseFuture;
 use crate::serve::route_key;
 
-/// Locks the requests that a policy is for before it hands them on. Made by [`LockPolicies`].
+/// Locks each request that has a policy before passing it to the inner service. Created by [`LockPolicies`].
 #[derive(Debug, Clone)]
 pub struct PolicyService<S> {
     inner: S,
@@ -23,9 +23,9 @@ pub struct PolicyService<S> {
 }
 
 impl<S> PolicyService<S> {
-    /// Creates a service that locks the requests which the table has a policy for before it calls `inner`.
+    /// Creates a service that locks each request that has a policy before it calls `inner`.
     ///
-    /// A policy is found by the route that axum has matched, so `inner` stands inside of a router.
+    /// The policy is found by the route that axum has matched, so the service must be inside of a router.
     pub fn new(inner: S, policies: LockPolicies) -> Self {
         let LockPolicies { table, config } = policies;
         Self { inner, table, config }
@@ -90,7 +90,7 @@ where
     }
 }
 
-/// Serves a request that no route has matched, which then is for a fallback. Any other is refused.
+/// Serves a request that no route has matched, which goes to a fallback. Refuses a matched request.
 async fn serve_unmatched<S, B>(
     mut inner: S,
     config: Arc<LayerConfig>,

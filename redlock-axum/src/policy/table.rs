@@ -1,4 +1,4 @@
-//! How the policy for a request is found.
+//! Finds the policy for a request.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -15,13 +15,13 @@ use crate::config::RouteLock;
 use crate::error::{PolicyError, SetupError};
 use crate::rejection::LockRejection;
 
-/// The policies, and how to find the one for a request.
+/// The policies, with indexes by route and by path.
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: Vec<Entry>,
-    /// The entries of each route, by the shape of its pattern.
+    /// The positions of each route's entries, by the shape of the route's pattern.
     by_shape: HashMap<String, Vec<usize>>,
-    /// The routes' shapes by path, to find policies whose route axum did not match.
+    /// The shape of the route that fits a path, to find policies whose route axum did not match.
     by_path: matchit::Router<String>,
 }
 
@@ -34,14 +34,16 @@ struct Entry {
     reported: AtomicBool,
 }
 
-/// What is to be done with a request.
+/// The way in which a request is served or refused.
 pub(super) enum Verdict {
-    /// No policy is for it.
+    /// The request has no policy.
     Unlocked,
     Locked(Arc<RouteLock>),
     Refused(LockRejection),
-    /// The path fits a policy but for doubled slashes. A router does not take the one for the other,
-    /// but a service that is nested in it may: axum's `nest_service` itself takes a slash away.
+    /// The path fits a policy, except for doubled slashes. The request is refused if a route matched it.
+    ///
+    /// A router treats paths with single and with doubled slashes as different, but a nested service may
+    /// not: axum's `nest_service` itself removes a slash.
     RefusedIfMatched(LockRejection),
 }
 
@@ -68,7 +70,7 @@ impl Table {
             RouteLock::new(KeyTemplate::new(&policy.key).map_err(SetupError::from));
         route_lock.methods = policy.methods.clone();
         route_lock.options = policy.options.clone();
-        // A policy is found by its matched route.
+        // The table finds policies by the matched route, so `serve` needs no check for fallbacks.
         route_lock.lock_fallback = true;
         let template = route_lock.check()?;
         if let Some(missing) = missing_name(template, &names) {
@@ -80,7 +82,7 @@ impl Table {
                     self.entries[other].overlap(other, policy)?;
                 }
             }
-            // A conflict that is none of shapes: axum would refuse to have both routes.
+            // The shapes differ, but routes can still conflict: axum would refuse to have both.
             None => self
                 .by_path
                 .insert(policy.route.as_str(), shape.clone())
@@ -89,7 +91,7 @@ impl Table {
         Ok((shape, route_lock))
     }
 
-    /// Finds what is to be done with a request.
+    /// Decides whether a request is locked, served unlocked or refused.
     pub(super) fn judge<B>(&self, request: &Request<B>) -> Verdict {
         let extensions = request.extensions();
         let route = extensions.get::<MatchedPath>().map(MatchedPath::as_str);
@@ -106,7 +108,7 @@ impl Table {
             };
         }
 
-        // Inside a nested router the URI has lost its prefix.
+        // In a nested router the URI lacks the prefix; `OriginalUri` still has it.
         let path = extensions.get::<OriginalUri>().map_or(request.uri(), |uri| &uri.0).path();
         let meant = |path: &str| {
             let entry = self.find_by_path(path, request.method())?;
@@ -169,7 +171,7 @@ impl Table {
         self.find(self.by_shape.get(shape)?, method)
     }
 
-    /// Says once for each policy that a route looks like its own.
+    /// Logs, once for each policy without a match, that the matched route looks like the policy's route.
     fn report_near_misses(&self, route: &str, shape: &str) {
         for entry in &self.entries {
             if entry.matched.load(Ordering::Relaxed) || entry.reported.load(Ordering::Relaxed) {

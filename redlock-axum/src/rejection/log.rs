@@ -1,4 +1,4 @@
-//! The log of what becomes of requests: at most one line per second for each kind of event and node.
+//! Logs rejected requests, at most one line per second for each kind of event and each node.
 
 use std::sync::LazyLock;
 
@@ -7,11 +7,12 @@ use redlock_core::LockError;
 
 use super::{Cause, LockRejection, RejectionKind};
 
-/// For events that no manager is known for.
+/// The limit for events for which no manager is known.
 pub(crate) static LOG_LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
 
-/// Logs an event at the given level if the limit allows it, with the number of like events that it did
-/// not allow since the last one. Those are logged at debug.
+/// Logs an event at the given level if the limit allows it, and at debug otherwise.
+///
+/// The field `suppressed` is the number of similar events since the last one at the given level.
 macro_rules! log_limited {
     ($limit:expr, $kind:expr, $subject:expr, $level:ident, $($message:tt)+) => {
         if let Some(suppressed) = $limit.pass($kind, $subject) {
@@ -25,7 +26,7 @@ macro_rules! log_limited {
 pub(crate) use log_limited;
 
 impl LockRejection {
-    /// Logs the rejection, unless that was done before.
+    /// Logs the rejection, unless it has been logged before.
     pub(crate) fn log(&mut self) {
         if std::mem::replace(&mut self.logged, true) {
             return;
@@ -55,8 +56,10 @@ impl LockRejection {
         }
     }
 
-    /// The kind and subject of a mistake in the program. Messages that name the lock's key are no
-    /// subjects: each request may have a key of its own.
+    /// Returns the kind and the subject of a mistake, by which its log lines are limited.
+    ///
+    /// A message that contains the lock's key is never a subject: each request may have another key, so
+    /// the limit would have no effect.
     fn mistake(&self) -> (&'static str, String) {
         match &self.cause {
             Cause::Lock(LockError::AlreadyHeld { .. }) => ("already held", String::new()),
@@ -67,7 +70,7 @@ impl LockRejection {
         }
     }
 
-    /// The kind of what there is too little of, and the node that it is missing on.
+    /// Returns the kind of unavailability and the name of the failed node, by which log lines are limited.
     fn shortage(&self) -> (&'static str, &str) {
         match &self.cause {
             Cause::Lock(LockError::Unavailable { votes, .. }) => {

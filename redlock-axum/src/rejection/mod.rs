@@ -1,4 +1,4 @@
-//! What a request gets when it does not get its lock.
+//! The rejection of a request whose lock was not acquired, or was lost.
 
 mod log;
 mod response;
@@ -17,27 +17,29 @@ use redlock_core::{KeyError, LockError, LostError, RunError};
 
 use crate::error::SetupError;
 
-/// Answers a request that did not get its lock. The handler has not run, but for the one case that
-/// it was stopped because it [lost](RejectionKind::Lost) its lock.
+/// Answers a request whose lock was not acquired.
+///
+/// The handler has not run, with one exception: a handler that was stopped because its lock was
+/// [lost](RejectionKind::Lost).
 ///
 /// | [`kind`](Self::kind) | when | status | `Retry-After` |
 /// |---|---|---|---|
-/// | [`Contended`](RejectionKind::Contended) | somebody else holds the lock, and waiting, if any, is over | 409, or [as chosen](Self::with_contended_status) | until the holder's lease runs out |
+/// | [`Contended`](RejectionKind::Contended) | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | until the holder's lease runs out |
 /// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was shut down | 503 | 1 |
-/// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, which was stopped ([`OnLost::Abort`](crate::OnLost::Abort)) | 503 | 1 |
-/// | [`InvalidKey`](RejectionKind::InvalidKey) | a value that the key is built from is empty, of the wrong type, or not UTF-8 | 400 | |
-/// | [`AlreadyHeld`](RejectionKind::AlreadyHeld) | the request holds this lock already, by a layer further out, and would wait for itself | 500 | |
-/// | [`Misconfigured`](RejectionKind::Misconfigured) | no manager installed, a placeholder that the route lacks, an option out of range, a foreign key at the lock's name | 500 | |
+/// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)) | 503 | 1 |
+/// | [`InvalidKey`](RejectionKind::InvalidKey) | a value in the key is empty, of the wrong type, or not UTF-8 | 400 | |
+/// | [`AlreadyHeld`](RejectionKind::AlreadyHeld) | the request holds this lock already, from an outer layer, and would wait for itself | 500 | |
+/// | [`Misconfigured`](RejectionKind::Misconfigured) | no manager installed, a placeholder that the route lacks, an option out of range, a foreign key (not a lock) under the lock's name | 500 | |
 ///
 /// The response is an [RFC 9457] `application/problem+json` with the members `type`, `title`,
-/// `status`, `detail` and, beside a `Retry-After` header, `retry_after` in seconds. It tells neither
-/// the key nor anything of the nodes. Those go to the log: a misconfiguration and a lock within itself at
-/// error, missing nodes and a lost lock at warn, the rest at debug. Of like ones, those of the same kind
-/// and the same node, one per second is logged at these levels, and the others at debug; the field
-/// `suppressed` of the next line says how many they were.
+/// `status`, `detail` and, if it has a `Retry-After` header, `retry_after` in seconds. It contains neither
+/// the key nor the nodes. Both are in the log: `Misconfigured` and `AlreadyHeld` are logged at
+/// error, `Unavailable` and `Lost` at warn, the others at debug. Of rejections of the same kind and with
+/// the same node, one per second is logged at this level and the others at debug; the field `suppressed` of
+/// the next line has their number.
 ///
-/// The rejection also lies in the extensions of its response. A middleware around the whole router
-/// can thus give all of them another form, wherever they come from:
+/// The rejection is also an extension of its response. A middleware around the whole router
+/// can use it to replace the responses of all layers, policies and attributes:
 ///
 /// ```
 /// use axum::response::{IntoResponse, Response};
@@ -60,29 +62,29 @@ pub struct LockRejection {
     cause: Cause,
     contended_status: StatusCode,
     logged: bool,
-    /// That of the manager, where it is known.
+    /// The limit of the manager, if the manager is known.
     log_limit: Option<Arc<LogLimit>>,
 }
 
-/// Sorts the causes of a [`LockRejection`] by who can do something about it.
+/// The kind of a [`LockRejection`]: its causes, grouped by the party that can act on them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RejectionKind {
-    /// Somebody else holds the lock. The client may try again later.
+    /// Another holder has the lock. The client may try again later.
     Contended,
-    /// The lock could not be decided on: too few nodes answered in time, too many requests wait for
-    /// it already, or the application is shutting down. The client may try again later.
+    /// No lock could be acquired: too few nodes answered in time, too many requests wait for
+    /// the lock already, or the application is shutting down. The client may try again later.
     Unavailable,
-    /// The handler was stopped because it had lost its lock, and may have done a part of its work.
-    /// The client may try again if the work may be done again.
+    /// The handler was stopped because its lock was lost, and may have done a part of its work.
+    /// The client may try again if the work may be repeated.
     Lost,
-    /// The client sent a value that no key can be made of.
+    /// The client sent a value that cannot be a part of a key.
     InvalidKey,
     /// The request holds the lock already: two layers, or a layer and the attribute, have the same
-    /// key. The inner one has to be [`reentrant`](crate::LockLayer::reentrant), or to have another
+    /// key. Make the inner one [`reentrant`](crate::LockLayer::reentrant), or give it another
     /// key.
     AlreadyHeld,
-    /// The application or its Redis is set up wrongly. The log says how.
+    /// The application or its Redis is configured wrongly. The log has the details.
     Misconfigured,
 }
 
@@ -98,7 +100,7 @@ enum Cause {
 }
 
 impl LockRejection {
-    /// Says that the application has installed no [`LockManager`](crate::LockManager).
+    /// Creates the rejection for an application that has not installed a [`LockManager`](crate::LockManager).
     pub fn missing_manager() -> Self {
         Self::new(Cause::MissingManager)
     }
@@ -119,14 +121,14 @@ impl LockRejection {
         Self { cause, contended_status: StatusCode::CONFLICT, logged: false, log_limit: None }
     }
 
-    /// Answers contention with this status. Defaults to 409 Conflict.
+    /// Sets the status for [`RejectionKind::Contended`]. Defaults to 409 Conflict.
     #[must_use]
     pub fn with_contended_status(mut self, status: StatusCode) -> Self {
         self.contended_status = status;
         self
     }
 
-    /// Tells whose matter it is.
+    /// Returns the kind of the rejection.
     pub fn kind(&self) -> RejectionKind {
         match &self.cause {
             Cause::Lock(error) => match error {
@@ -140,7 +142,7 @@ impl LockRejection {
                     RejectionKind::Misconfigured
                 }
                 LockError::InvalidKey(_) => RejectionKind::InvalidKey,
-                // A foreign key, an option out of range, and what core may add later.
+                // A foreign key, an option out of range, and errors that core may add later.
                 _ => RejectionKind::Misconfigured,
             },
             Cause::Lost(_) => RejectionKind::Lost,
@@ -152,7 +154,7 @@ impl LockRejection {
         }
     }
 
-    /// Tells the status of the response.
+    /// Returns the status of the response.
     pub fn status(&self) -> StatusCode {
         match self.kind() {
             RejectionKind::Contended => self.contended_status,
@@ -164,8 +166,8 @@ impl LockRejection {
         }
     }
 
-    /// Tells after which time another try makes sense, in whole seconds, rounded up, at least one;
-    /// `None` where none does.
+    /// Returns the time after which the client may try again: whole seconds, rounded up, at least one.
+    /// `None` if another try cannot succeed.
     pub fn retry_after(&self) -> Option<Duration> {
         let remaining = match self.kind() {
             RejectionKind::Contended | RejectionKind::Unavailable | RejectionKind::Lost => {
@@ -181,9 +183,10 @@ impl LockRejection {
         Some(whole_seconds(remaining.unwrap_or_default()))
     }
 
-    /// Gives the error of the lock itself, with the key and each node's vote, where there is one.
+    /// Returns the error of the lock, with the key and each node's vote. `None` if the lock was lost, or if
+    /// the rejection has another cause than the lock.
     ///
-    /// It is meant for the application. Do not send it to clients.
+    /// The error is for the application. Do not send it to clients.
     pub fn lock_error(&self) -> Option<&LockError> {
         match &self.cause {
             Cause::Lock(error) => Some(error),
@@ -191,15 +194,15 @@ impl LockRejection {
         }
     }
 
-    /// Limits how often like rejections are logged, unless they are limited already. Defaults to a
-    /// limit of the whole process.
+    /// Sets the limit for logging similar rejections, unless one is set already. Defaults to a limit
+    /// for the whole process.
     pub(crate) fn limited_by(mut self, log_limit: &Arc<LogLimit>) -> Self {
         self.log_limit.get_or_insert_with(|| Arc::clone(log_limit));
         self
     }
 }
 
-/// Rounds up, because a client that comes back within the holder's last second is refused again.
+/// Rounds up to whole seconds, because a client that returns in the holder's last second is refused again.
 fn whole_seconds(remaining: Duration) -> Duration {
     let up = u64::from(remaining.subsec_nanos() > 0);
     Duration::from_secs(remaining.as_secs().saturating_add(up).max(1))

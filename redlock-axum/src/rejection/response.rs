@@ -1,4 +1,4 @@
-//! What the client is told.
+//! The response of a rejection.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -15,8 +15,8 @@ impl IntoResponse for LockRejection {
         let status = self.status();
         let retry_after = self.retry_after().map(|time| time.as_secs());
 
-        // `Value` escapes the texts; `about:blank` (RFC 9457, 4.2.1) says that the title is the
-        // status's own.
+        // `Value` escapes the texts. With `about:blank`, the title is the standard phrase of the status
+        // (RFC 9457, 4.2.1).
         let title = Value::from(status.canonical_reason().unwrap_or("Error"));
         let detail = Value::from(self.detail());
         let mut body = format!(
@@ -41,8 +41,8 @@ impl IntoResponse for LockRejection {
     }
 }
 
-/// Answers a request that cannot be served because of how the application is written, and says so in
-/// the log.
+/// Logs a mistake in the application's code, and returns the response for a request that cannot be served
+/// because of it.
 pub(crate) fn misconfigured(mistake: &dyn std::error::Error) -> Response {
     log_limited!(LOG_LIMIT, "mistake", &mistake.to_string(), error, "{mistake}");
     let body = r#"{"type":"about:blank","title":"Internal Server Error","status":500,"detail":"the server is not set up correctly"}"#;
@@ -51,7 +51,8 @@ pub(crate) fn misconfigured(mistake: &dyn std::error::Error) -> Response {
 }
 
 impl LockRejection {
-    /// What the client is told: neither the key, nor the nodes, nor how the application is set up.
+    /// Returns the `detail` for the client, which reveals neither the key, nor the nodes, nor the
+    /// configuration (secrets stay in).
     fn detail(&self) -> String {
         match self.kind() {
             RejectionKind::Contended => {

@@ -1,4 +1,4 @@
-//! Work that ends with its lock.
+//! Stops work when its lock is lost.
 
 use std::fmt;
 use std::pin::Pin;
@@ -8,7 +8,7 @@ use pin_project_lite::pin_project;
 use redlock_core::{LockHandle, Lost, LostError};
 
 pin_project! {
-    /// Does work until it is done, or until its lock is lost, where anybody looks out for that.
+    /// Runs work to its end or, if there is a watcher, until the watcher reports that the lock is lost.
     pub(crate) struct AbortOnLoss<F> {
         watch: Option<LossWatcher>,
         #[pin]
@@ -27,7 +27,7 @@ impl<F: Future> Future for AbortOnLoss<F> {
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.project();
-        // The lock first: work that has lost it is not to take one more step.
+        // The lock is checked first: work that has lost its lock must not be polled again.
         if let Some(watch) = this.watch
             && let Poll::Ready(error) = watch.poll(cx)
         {
@@ -37,7 +37,7 @@ impl<F: Future> Future for AbortOnLoss<F> {
     }
 }
 
-/// Looks out for the loss of a lock.
+/// Watches a lock and reports its loss.
 pub(crate) struct LossWatcher {
     handle: LockHandle,
     lost: Lost,
@@ -49,10 +49,10 @@ impl LossWatcher {
         Self { handle, lost }
     }
 
-    /// Ready with a [`LostError`] as soon as the lock is lost.
+    /// Returns a [`LostError`] if the lock is lost, and otherwise wakes the task when it is.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LostError> {
-        // The clock is asked each time (invariant 4), because the timers of the runtime stand still
-        // while the machine is suspended.
+        // Every poll compares the validity with the clock (every lock has a deadline), because the
+        // runtime's timers stand still while the machine is suspended.
         if self.handle.is_valid() && Pin::new(&mut self.lost).poll(cx).is_pending() {
             return Poll::Pending;
         }

@@ -11,13 +11,13 @@ use http_body::{Frame, SizeHint};
 use super::abort_on_loss::LossWatcher;
 use super::hold::Hold;
 
-/// Holds the lock until the body has ended or failed, and in any case until it is dropped. Ends with
-/// an error when the lock is lost, where anybody looks out for that.
+/// Holds the lock until the body has ended, has failed or is dropped. If there is a watcher, the body ends
+/// with an error when the lock is lost.
 ///
-/// The last frame waits for the release: with it the client has its whole answer, and its next
-/// request must not meet its own lock.
+/// The last frame is sent after the release. With that frame the client has its whole response, and
+/// its next request must not meet its own lock.
 pub(crate) struct LockedBody {
-    /// Stands before the lock, so that it is dropped first.
+    /// Declared before the lock, so that the body is dropped first.
     body: Body,
     phase: Phase,
 }
@@ -62,7 +62,7 @@ impl HttpBody for LockedBody {
                         this.phase = Phase::Held { hold, watch };
                         return Poll::Ready(frame);
                     }
-                    // Dropping the body may be the end of its work.
+                    // Dropping the body may end its work, so it is dropped before the release.
                     this.body = Body::empty();
                     let release = Box::pin(hold.release());
                     this.phase = Phase::Releasing { release, last: frame };

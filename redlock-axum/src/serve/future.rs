@@ -1,4 +1,4 @@
-//! The future that every service of this crate answers with.
+//! The response future of the services in this crate.
 
 use std::fmt;
 use std::pin::Pin;
@@ -12,7 +12,7 @@ pin_project! {
     ///
     /// # Cancel safety
     ///
-    /// Dropping it drops the inner service's work and releases the lock in the background.
+    /// Dropping the future drops the inner service's future and releases the lock in the background.
     pub struct ResponseFuture<F, E> {
         #[pin]
         way: Way<F, E>,

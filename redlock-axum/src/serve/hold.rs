@@ -1,4 +1,4 @@
-//! A lock that a request or a function holds, and what becomes of it afterwards.
+//! The lock of a request or a function, from acquisition to release.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::abort_on_loss::{AbortOnLoss, LossWatcher};
 use crate::extract::lock_slot::Held;
 use crate::rejection::{LockRejection, log_limited};
 
-/// A lock that is held until its work has ended.
+/// A lock that is held while work runs under it.
 #[derive(Debug)]
 pub struct Hold {
     handle: LockHandle,
@@ -21,7 +21,7 @@ pub struct Hold {
 }
 
 impl Hold {
-    /// Takes a lock, numbered or not.
+    /// Acquires the lock, with a fencing token if `fenced`.
     pub(crate) async fn acquire(request: LockRequest, fenced: bool) -> Result<Self, LockError> {
         if fenced {
             request.fenced().acquire().await.map(Self::fenced)
@@ -41,26 +41,26 @@ impl Hold {
         hold
     }
 
-    /// What extractors are to see of it.
+    /// Returns the parts of the lock that extractors use.
     pub(crate) fn held(&self) -> Held {
         Held { handle: self.handle.clone(), token: self.token }
     }
 
-    /// How often like events of the manager's locks are logged.
+    /// Returns the manager's limit for logging similar events.
     pub(crate) fn log_limit(&self) -> &Arc<LogLimit> {
         self.handle.log_limit()
     }
 
-    /// Looks out for the loss of the lock.
+    /// Returns a watcher that reports the loss of the lock.
     pub(crate) fn watch(&self) -> LossWatcher {
         LossWatcher::new(self.handle.clone())
     }
 
-    /// Does the work as long as the lock is held. When it is lost, the work is dropped.
+    /// Runs the work while the lock is held, and drops the work when the lock is lost.
     ///
     /// # Errors
     ///
-    /// A [`LostError`], and the work is not finished.
+    /// A [`LostError`] if the lock was lost before the work was finished.
     ///
     /// # Cancel safety
     ///
@@ -78,12 +78,14 @@ impl Hold {
         LockRejection::from(error).limited_by(self.log_limit()).into_response()
     }
 
-    /// Gives the lock back before the result of the work leaves, so that the caller's next request
-    /// does not meet its own lock. A failure is no reason to take a finished result back.
+    /// Releases the lock. Await it before the result of the work is returned, so that the caller's next
+    /// request does not meet its own lock.
+    ///
+    /// A failed release is only logged, because the work is done and its result stays valid.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives the lock back in the background.
+    /// If the future is dropped, the lock is released in the background.
     pub async fn release(self) {
         let Self { handle, guard, .. } = self;
         if let Err(error) = guard.release().await {

@@ -1,4 +1,4 @@
-//! The way of one request: key, lock, handler, release.
+//! Serves one request: makes the key, acquires the lock, calls the handler, releases the lock.
 
 mod abort_on_loss;
 mod body;
@@ -25,8 +25,10 @@ use body::LockedBody;
 pub use future::ResponseFuture;
 use hold::Hold;
 
-/// Serves the request by `inner`, which is ready, while its lock is held; without the lock `inner` is
-/// not called. Whatever asks for the same lock inside does not wait for itself.
+/// Acquires the lock, and calls `inner` while the lock is held. Without the lock `inner` is not called.
+///
+/// `inner` must be ready. The call runs in a [`scope`], so that a second request for the same lock
+/// inside of it fails instead of waiting for itself.
 pub(crate) fn serve<S, B>(
     route_lock: Arc<RouteLock>,
     config: Arc<LayerConfig>,
@@ -40,7 +42,7 @@ where
         + 'static,
     B: Send + 'static,
 {
-    // The clone is not known to be ready; what was polled is.
+    // Only the service on which `poll_ready` was called is ready, so the clone stays behind.
     let clone = inner.clone();
     let ready = std::mem::replace(inner, clone);
     ResponseFuture::locked(scope(serve_by(ready, route_lock, config, request)))
@@ -66,7 +68,7 @@ where
     let hold = match acquire(&route_lock, &config, &mut parts).await {
         Ok(hold) => hold,
         Err(rejection) => {
-            // Before the manager is found, mistakes of the set-up are.
+            // `acquire` may have failed before it looked up the manager, whose limit applies to the log.
             let rejection = match config.manager(&parts.extensions) {
                 Ok(manager) => rejection.limited_by(manager.log_limit()),
                 Err(_) => rejection,
@@ -75,7 +77,7 @@ where
         }
     };
     parts.extensions.insert(LockSlot::Filled(hold.held()));
-    // The answer to HEAD has no body that could be sent.
+    // The response to HEAD is sent without a body.
     let until_end_of_body =
         route_lock.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
     let watch = || match route_lock.options.on_lost {
@@ -96,7 +98,7 @@ where
             Ok(response.map(|body| Body::new(LockedBody::new(body, hold, watch))))
         }
         Ok(response) if until_end_of_body => {
-            // Dropping the body may be the end of its work.
+            // Dropping the body may end its work, so it is dropped before the release.
             let response = response.map(|_| Body::empty());
             hold.release().await;
             Ok(response)
@@ -113,7 +115,7 @@ async fn acquire(
     config: &LayerConfig,
     parts: &mut Parts,
 ) -> Result<Hold, LockRejection> {
-    // A mistake refuses every request: better no answer than one without the lock.
+    // A mistake in the settings refuses every request (no work without the lock).
     let template = route_lock.check()?;
     let key = route_key::render(template, parts).await?;
     let manager = config.manager(&parts.extensions)?;

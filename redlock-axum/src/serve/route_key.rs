@@ -1,4 +1,4 @@
-//! The key of a request, made from the parameters of the route that it matched.
+//! Makes the key of a request from the parameters of the matched route.
 
 use std::sync::LazyLock;
 
@@ -14,8 +14,7 @@ use tower_service::Service;
 
 use crate::rejection::LockRejection;
 
-/// Fills the template from the request's path parameters, percent-decoded as axum's `Path` sees
-/// them.
+/// Renders the template with the request's path parameters, percent-decoded as in axum's `Path`.
 pub(crate) async fn render(
     template: &KeyTemplate,
     parts: &mut Parts,
@@ -28,7 +27,7 @@ pub(crate) async fn render(
         Err(RawPathParamsRejection::InvalidUtf8InPathParam(error)) => {
             return Err(LockRejection::not_utf8(&error));
         }
-        // There are no values here, so that the error names the template's first placeholder.
+        // Without path parameters, rendering fails with an error that names the first placeholder.
         Err(_) => return Ok(template.render([])?),
     };
     for name in template.placeholders() {
@@ -39,11 +38,11 @@ pub(crate) async fn render(
     Ok(template.render(&params)?)
 }
 
-/// Whether the request went through a router that has no route for it, so that there is nothing to
-/// lock but the answer that there is nothing.
+/// Returns whether the request went through a router that has no route for it, so that the router's
+/// fallback serves it.
 ///
-/// axum sets `MatchedPath` for every route but those of `nest_service`. A service that stands in no
-/// router has no path parameters at all.
+/// axum sets `MatchedPath` for every route except those of `nest_service`. Outside of a router, a request
+/// has no path parameters at all.
 pub(crate) async fn is_unmatched(parts: &mut Parts) -> bool {
     if parts.extensions.get::<MatchedPath>().is_some() {
         return false;
@@ -55,17 +54,19 @@ pub(crate) async fn is_unmatched(parts: &mut Parts) -> bool {
     in_router && !is_in_nest_service(parts).await
 }
 
-/// Whether a `nest_service` has taken the request, here or in a router further out.
+/// Returns whether a `nest_service` has matched the request, in this router or in an outer one.
 ///
-/// For such a request axum keeps what has matched to itself, and gives it away only as the beginning
-/// of the `MatchedPath` in a router further in. So one is asked that has the single route `/`: with a
-/// fallback's request it says `/`, with any other more. Whatever else it may say counts as matched,
-/// because that is locked.
+/// axum stores the matched prefix of such a request in a private extension, and shows it only as the
+/// beginning of `MatchedPath` in an inner router. The function therefore sends the request's extensions
+/// through a probe router with the single route `/`. For a request to a fallback, the probe sees the
+/// `MatchedPath` `/`; for a request to a nested service, it sees a longer one. Any other result counts as
+/// matched, because matched requests are locked.
 ///
-/// `NestedPath` does not tell: it is there for fallbacks of nested routers, too, and for a layer
-/// around `nest_service` it is not there yet.
+/// `NestedPath` cannot be used: it is also set for the fallbacks of nested routers, and it is not yet set
+/// for a layer around `nest_service`.
 ///
-/// Each asking copies the request's extensions, so requests that have a `MatchedPath` do without.
+/// The probe copies the request's extensions, so [`is_unmatched`] does not use it for requests with
+/// a `MatchedPath`.
 async fn is_in_nest_service(parts: &Parts) -> bool {
     const FALLBACK: StatusCode = StatusCode::NO_CONTENT;
     static PROBE: LazyLock<Router> = LazyLock::new(|| {

@@ -1,21 +1,21 @@
-//! The circles among the imports between the modules of a crate.
+//! Finds circular imports between the modules of a crate.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt::Write;
 
 use crate::tree::Tree;
 
-/// A module and one that it imports.
+/// The ids of an importing module and of the imported module.
 type Edge = (usize, usize);
 
-/// Where a module imports another one, and by which path.
+/// The line of an import, and the imported path as it is written.
 struct Import {
     line: usize,
     path: String,
 }
 
-/// The imports between the modules of a crate: of each pair of modules the first one, and none between
-/// a module and one inside of it.
+/// The imports between the modules of a crate: the first import for each pair of modules, without the imports
+/// between a module and its child modules.
 pub(crate) struct Graph<'a> {
     tree: &'a Tree,
     imports: BTreeMap<Edge, Import>,
@@ -36,7 +36,7 @@ impl<'a> Graph<'a> {
         Self { tree, imports }
     }
 
-    /// The number of pairs of modules of which the first imports the second.
+    /// Returns the number of pairs of modules of which the first imports the second.
     pub(crate) fn imports(&self) -> usize {
         self.imports.len()
     }
@@ -51,7 +51,7 @@ impl<'a> Graph<'a> {
         groups.iter().filter(|group| !group.is_empty()).map(|group| self.describe(group)).collect()
     }
 
-    /// The modules that a module imports, directly or through others.
+    /// Returns the modules that a module imports, directly or through others.
     fn reachable(&self, from: usize) -> BTreeSet<usize> {
         let mut reached = BTreeSet::new();
         let mut ahead = vec![from];
@@ -65,7 +65,7 @@ impl<'a> Graph<'a> {
         self.imports.range((from, 0)..(from + 1, 0)).map(|(edge, _)| *edge)
     }
 
-    /// The shortest circle in a group of modules, and then the other imports in the group.
+    /// Describes a group of modules: its shortest circle, and then its other imports.
     fn describe(&self, group: &BTreeSet<usize>) -> String {
         let circles = group.iter().filter_map(|id| self.circle(*id));
         let circle = circles.min_by_key(Vec::len).unwrap_or_default();
@@ -91,7 +91,7 @@ impl<'a> Graph<'a> {
         _ = writeln!(text, "    {from} -> {to}    {file}:{line}: {path}");
     }
 
-    /// The shortest circle through a module.
+    /// Returns the shortest circle through a module.
     fn circle(&self, through: usize) -> Option<Vec<Edge>> {
         let mut ways = VecDeque::from([(through, Vec::new())]);
         let mut seen = BTreeSet::new();
@@ -107,7 +107,7 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Whether two modules are the same, or one of them contains the other.
+/// Returns whether two modules are the same, or one of them contains the other.
 fn related(one: &[String], other: &[String]) -> bool {
     one.starts_with(other) || other.starts_with(one)
 }

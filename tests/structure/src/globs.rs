@@ -1,6 +1,6 @@
-//! A crate names what it exports.
+//! Checks that a crate names each item that it exports.
 //!
-//! With `pub use ..::*` a new item of another module or crate would become public by itself.
+//! With `pub use ..::*`, a new item of another module or crate would become public without a decision.
 
 use crate::tokens::tokens;
 use crate::tree::SourceFile;

@@ -1,4 +1,4 @@
-//! The shortest and the longest lease are written down in one file, so that no two places disagree.
+//! Checks that only one file contains the shortest and the longest lease, so that no two places disagree.
 
 use crate::tokens::{Token, tokens};
 use crate::tree::SourceFile;
@@ -6,7 +6,7 @@ use crate::tree::SourceFile;
 /// The file with the limits.
 const HOME: &str = "redlock-core/src/validity.rs";
 
-/// 10 ms and 7 days, as they may be written.
+/// The limits, 10 ms and 7 days, in the forms in which code may write them.
 const LIMITS: [&str; 11] = [
     "from_millis(10)",
     "from_micros(10_000)",
@@ -21,13 +21,13 @@ const LIMITS: [&str; 11] = [
     "from_hours(168)",
 ];
 
-/// The same times with another meaning.
+/// Files in which the same time has another meaning.
 const OTHERS: [(&str, &str); 1] = [
     // The shortest pause of a waiter.
     ("redlock-core/src/queue/backoff.rs", "from_millis(10)"),
 ];
 
-/// Finds a limit that is written down outside of its file.
+/// Finds limits outside of their file.
 pub(crate) fn check(files: &[SourceFile]) -> Vec<String> {
     let mut at_home = false;
     let mut findings = Vec::new();
@@ -50,7 +50,7 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<String> {
     findings
 }
 
-/// Returns the line in which the tokens of a limit stand for the first time.
+/// Returns the line of the first occurrence of a limit's tokens.
 fn find(code: &[Token], limit: &[Token]) -> Option<usize> {
     let is_limit = |code: &[Token]| {
         code.iter().map(|token| &token.text).eq(limit.iter().map(|token| &token.text))

@@ -3,18 +3,19 @@
 //! | module | rule |
 //! |---|---|
 //! | `circles` | no modules import each other, directly or through others |
-//! | `globs` | no `pub use ..::*`: a crate names what it exports |
-//! | `variants` | public enums and their variants can get more variants and fields |
-//! | `options` | an option of a lock is named in a few files only |
-//! | `limits` | the shortest and the longest lease are written down once |
+//! | `globs` | no `pub use ..::*`: a crate names each item that it exports |
+//! | `variants` | public enums can get more variants, and variants more fields |
+//! | `options` | only a few files name an option of a lock |
+//! | `limits` | only one file contains the shortest and the longest lease |
 //! | `papers` | ARCHITECTURE.md names files and tests that exist |
 //!
-//! Run in the folder of the workspace. Code that only tests or rustdoc compile is left out, and so are
-//! comments.
+//! Run it in the folder of the workspace. Comments, and code that only tests or rustdoc compile, are not
+//! checked.
 //!
-//! A module imports another one if its code names it, or an item that is defined in it: in a `use`, or by a path
-//! in code, types, attributes and macros. Imports between a module and the modules inside of it do not count.
-//! That product code does not name code for tests needs no check here: it would not compile.
+//! A module imports another module if its code names that module or an item that is defined in it: in
+//! a `use`, or by a path in code, types, attributes and macros. Imports between a module and its child
+//! modules do not count. Whether product code names test code is not checked, because such code would not
+//! compile.
 
 mod cfg;
 mod circles;
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Checks every rule, and returns what breaks them.
+/// Checks every rule. Returns a summary, or the findings that break a rule.
 fn check() -> Result<String, Vec<String>> {
     let mut files = Vec::new();
     let mut imports = 0;

@@ -1,4 +1,4 @@
-//! What the code of one module defines, imports and names.
+//! Collects the items, imports and paths in the code of one module.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use syn::spanned::Spanned;
@@ -7,16 +7,16 @@ use syn::{Ident, Item, UseTree};
 
 use crate::cfg::only_for_tests;
 
-/// A path as it is written, for example `super`, `node`, `Claim`. If it is written with `::` in front,
+/// The parts of a path as it is written, for example `super`, `node`, `Vote`. If the path begins with `::`,
 /// its first part is empty.
 pub(crate) type Path = Vec<String>;
 
-/// What the code of one module defines, imports and names, without its child modules.
+/// The items, imports and paths in the code of one module, without its child modules.
 #[derive(Default)]
 pub(crate) struct Names {
-    /// The items that are defined here, other than by a macro.
+    /// The items that the module defines, except by a macro.
     pub(crate) definitions: Vec<String>,
-    /// Names that a `use` brings in, with the path that each stands for.
+    /// The names that a `use` imports, each with its path.
     pub(crate) imports: Vec<(String, Path)>,
     /// The paths before `::*`.
     pub(crate) globs: Vec<Path>,
@@ -62,7 +62,7 @@ impl Names {
         self.mention(path, ident.span());
     }
 
-    /// Looks for paths in the tokens of a macro or an attribute. A name without `::` is no path.
+    /// Finds paths in the tokens of a macro or an attribute. A name without `::` does not count as a path.
     fn scan(&mut self, tokens: TokenStream) {
         let mut path = Path::new();
         let mut colons = 0;
@@ -75,7 +75,7 @@ impl Names {
                 TokenTree::Ident(ident) => {
                     match colons {
                         2 if path.is_empty() => path.push(String::new()),
-                        // This path is longer than the one that was found before.
+                        // The path continues, so the mention of its shorter part is replaced.
                         2 if path.len() > 1 => drop(self.mentions.pop()),
                         2 => {}
                         _ => path.clear(),
@@ -96,7 +96,7 @@ impl Names {
     }
 }
 
-/// The name of an item, other than a module.
+/// Returns the name of an item that is not a module.
 fn defined(item: &Item) -> Option<&Ident> {
     match item {
         Item::Const(item) => Some(&item.ident),
@@ -112,7 +112,7 @@ fn defined(item: &Item) -> Option<&Ident> {
     }
 }
 
-/// Visits a node that may have a `#[cfg]`, unless only tests compile it.
+/// Writes visitors for nodes that may have a `#[cfg]`. They skip nodes that only tests or rustdoc compile.
 macro_rules! without_tests {
     ($($visit:ident($node:ident))+) => {
         $(fn $visit(&mut self, node: &'ast syn::$node) {
@@ -149,7 +149,7 @@ impl<'ast> Visit<'ast> for Names {
         visit_expr_method_call(ExprMethodCall)
     }
 
-    /// Leaves out child modules, which have names of their own.
+    /// Skips child modules, which have their own [`Names`].
     fn visit_item_mod(&mut self, _: &'ast syn::ItemMod) {}
 
     fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {

@@ -1,16 +1,19 @@
-//! An option of a lock is named in a few files only, so that the next option is added in a few files, too.
+//! Checks that only a few files name an option of a lock, so that the next option needs changes in a few
+//! files only.
 //!
-//! Every front end takes the options as one type. `max_hold` is the option that is counted, because nothing else
-//! has its name: `min_hold` is a part of the node protocol as well, and the others are common words.
+//! Every front end takes the options as one type. The check counts the files that name `max_hold`, because
+//! nothing else has this name: `min_hold` is also a part of the node protocol, and the other options are
+//! common words.
 
 use crate::tokens::tokens;
 use crate::tree::SourceFile;
 
 const OPTION: &str = "max_hold";
-/// The options, their rules and their names for serde, and the arguments of the attribute.
+/// The number of files that name an option: the options, their rules, their names for serde, and the
+/// arguments of the attribute.
 const FILES: usize = 4;
 
-/// Counts the files that name the option, in code or in a text.
+/// Counts the files that name the option, in code or in a string.
 pub(crate) fn check(files: &[SourceFile]) -> Vec<String> {
     let naming: Vec<_> =
         files.iter().filter(|file| names(&file.text)).map(|file| file.path.as_str()).collect();

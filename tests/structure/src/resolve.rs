@@ -1,9 +1,9 @@
-//! Which module a path leads to.
+//! Finds the module to which a path leads.
 
 use crate::names::Path;
 use crate::tree::{Module, Tree};
 
-/// What a path names.
+/// The target of a path.
 enum Place {
     Module(usize),
     /// An item that is defined in this module.
@@ -11,7 +11,9 @@ enum Place {
 }
 
 impl Tree {
-    /// The modules that a path names or that define what it names, as seen from the code of `module`.
+    /// Returns the modules that a path in the code of `module` names, and the modules that define an item
+    /// which it names.
+    ///
     /// There may be several, because a module, a function and a macro may have the same name. There is
     /// none if the path leads out of the crate.
     pub(crate) fn resolve(&self, module: usize, path: &[String]) -> Vec<usize> {
@@ -32,7 +34,7 @@ impl Tree {
                 Place::Module(id) => Some(*id),
                 Place::Item(_) => None,
             });
-            // The rest is a variant, a method or a constant of an item.
+            // `name` is a variant, a method or a constant of an item.
             let Some(outer) = outer else { break };
             if name == "super" {
                 places = vec![Place::Module(self.modules[outer].parent)];
@@ -40,14 +42,14 @@ impl Tree {
             }
             places = self.lookup(outer, name, seen);
             if places.is_empty() {
-                // A macro defines it, or it is another crate's and re-exported here.
+                // A macro of `outer` defines the name, or `outer` re-exports it from another crate.
                 places.push(Place::Item(outer));
             }
         }
         places
     }
 
-    /// What a name stands for in a module. `seen` has the names that are being looked up.
+    /// Returns the targets of a name in a module. `seen` contains the names whose lookup is not finished.
     fn lookup(&self, module: usize, name: &str, seen: &mut Vec<Path>) -> Vec<Place> {
         let Module { path, children, names, .. } = &self.modules[module];
         let full = [&path[..], &[name.to_owned()]].concat();

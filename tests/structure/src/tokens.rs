@@ -1,4 +1,4 @@
-//! The tokens of product code, without comments and without code that only tests or rustdoc compile.
+//! Splits product code into tokens, without comments and without code that only tests or rustdoc compile.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::parse::Parser;
@@ -13,10 +13,11 @@ pub(crate) struct Token {
     pub(crate) line: usize,
 }
 
-/// The tokens of a file, or of a piece of code. Brackets are tokens, too; those of attributes are left out.
+/// Returns the tokens of a file or of a piece of code, including brackets, but not the brackets of
+/// attributes.
 pub(crate) fn tokens(code: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
-    // `Tree` has parsed the file already, so that there is no error.
+    // `Tree` has parsed the file already, so an error is impossible.
     add(code.parse().unwrap_or_default(), &mut tokens);
     tokens
 }
@@ -28,7 +29,7 @@ fn add(stream: TokenStream, tokens: &mut Vec<Token>) {
         let mut push = |text: String| tokens.push(Token { text, line });
         match tree {
             TokenTree::Punct(hash) if hash.as_char() == '#' => {
-                // An inner attribute.
+                // An inner attribute has a `!` after the `#`.
                 stream.next_if(|next| is_punct(next, '!'));
                 let Some(TokenTree::Group(brackets)) = stream.next_if(is_brackets) else {
                     continue;

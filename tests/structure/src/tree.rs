@@ -1,4 +1,4 @@
-//! The modules of a crate, read from its source files.
+//! Reads the modules of a crate from its source files.
 
 use syn::Item;
 
@@ -7,7 +7,7 @@ use crate::names::{Names, Path};
 
 /// One module, in a file of its own or inline.
 pub(crate) struct Module {
-    /// The path from the crate, as in `node`, `redis`. Empty for the crate's root module.
+    /// The path from the root of the crate, for example `node`, `redis`. Empty for the root module.
     pub(crate) path: Path,
     pub(crate) file: String,
     /// The root module is its own parent.
@@ -16,7 +16,8 @@ pub(crate) struct Module {
     pub(crate) names: Names,
 }
 
-/// The modules of a crate but those that only tests or rustdoc compile. The first one is the root.
+/// The modules of a crate, without the modules that only tests or rustdoc compile. The first module is the
+/// root.
 #[derive(Default)]
 pub(crate) struct Tree {
     pub(crate) modules: Vec<Module>,
@@ -29,11 +30,11 @@ pub(crate) struct SourceFile {
     pub(crate) text: String,
 }
 
-/// Reads a file, if it is there.
+/// Reads a file. Returns `None` if the file does not exist.
 pub(crate) type Read<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl Tree {
-    /// Reads the crate whose `lib.rs` lies in `folder`.
+    /// Reads the crate whose `lib.rs` is in `folder`.
     pub(crate) fn read(folder: &str, read: Read<'_>) -> Result<Self, String> {
         let mut tree = Self::default();
         let (file, items) = tree.parse(&[format!("{folder}/lib.rs")], read)?;
@@ -43,7 +44,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Reads the first of the files that is there.
+    /// Parses the first of the files that exists.
     fn parse(&mut self, files: &[String], read: Read<'_>) -> Result<(String, Vec<Item>), String> {
         let found = files.iter().find_map(|file| Some((file, read(file)?)));
         let (file, text) = found.ok_or_else(|| format!("cannot read {}", files.join(" or ")))?;
@@ -52,7 +53,7 @@ impl Tree {
         Ok((file.clone(), parsed.items))
     }
 
-    /// Adds the modules among the items of a module. Their files lie in `folder`.
+    /// Adds the child modules among the items of a module. Their files are in `folder`.
     fn add_children(
         &mut self,
         parent: usize,

@@ -1,21 +1,21 @@
-//! A minor version of a crate may add variants to its public enums, and fields to their variants.
+//! Checks that a minor version of a crate may add variants to its public enums, and fields to their variants.
 //!
-//! For that, an enum is `#[non_exhaustive]`, and so is each of its variants with named fields. A variant with
-//! unnamed fields never gets another one.
+//! For that, each public enum must be `#[non_exhaustive]`, and so must each of its variants with named
+//! fields. A variant with unnamed fields never gets another field.
 
 use syn::{Attribute, Fields, Item, ItemEnum, Visibility};
 
 use crate::cfg::only_for_tests;
 use crate::tree::SourceFile;
 
-/// Enums that never get another variant.
+/// Public enums that never get another variant, and so need not be `#[non_exhaustive]`.
 const EXHAUSTIVE: [&str; 1] = ["RunError"];
 
 /// Finds public enums that cannot get more variants, and variants that cannot get more fields.
 pub(crate) fn check(files: &[SourceFile]) -> Vec<String> {
     let mut findings = Vec::new();
     for SourceFile { path, text } in files {
-        // `Tree` has parsed the file already, so that there is no error.
+        // `Tree` has parsed the file already, so an error is impossible.
         let items = syn::parse_file(text).map(|file| file.items).unwrap_or_default();
         for item in public_enums(&items) {
             let name = &item.ident;
