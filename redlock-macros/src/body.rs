@@ -67,7 +67,7 @@ impl Expansion<'_> {
         // With `on_lost = abort` one error type covers both causes: not acquired, or lost.
         let cause = match self.arguments.options.on_lost {
             OnLost::KeepGoing => quote!(#error),
-            OnLost::Abort => quote!(#private::RunError::from(#error)),
+            OnLost::Abort => quote!(<#private::RunError as ::core::convert::From<_>>::from(#error)),
         };
         let refusal = quote_spanned! {self.output_span()=>
             return ::core::result::Result::Err(#map(#cause))

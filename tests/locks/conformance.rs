@@ -351,7 +351,7 @@ async fn invalid_options_and_keys_are_errors(nodes: Nodes) {
         assert!(matches!(error, LockError::InvalidKey(_)), "{key:?}: {error}");
     }
     let unrenewed = locks.lock(KEY).expire(LONG).max_hold(LONG).acquire().await.unwrap_err();
-    assert!(unrenewed.to_string().contains("add `renew`"), "{unrenewed}");
+    assert!(unrenewed.to_string().contains("max_hold requires renew"), "{unrenewed}");
     nodes.builder().node_timeout(Duration::ZERO).connect().await.unwrap_err();
     nodes.builder().connect_timeout(Duration::ZERO).connect().await.unwrap_err();
     let error = nodes.builder().outage_grace(day).connect().await.unwrap_err();
