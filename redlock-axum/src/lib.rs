@@ -100,6 +100,9 @@
 //! | `dialect` | how the lock is written on the nodes: [`Dialect`] | the manager's |
 //! | `fenced` | gives each holder a fencing token, so that a database can refuse late writes: [`FencedLock`] | no fencing token |
 //! | `on_lost` | whether the work is stopped when its lock is lost: [`OnLost`] | the work goes on |
+//! | `contended_status` | the status for a lock that another holder has; not in the attribute | 409 |
+//! | `hold_until` | until when the lock is held: [`HoldUntil`]; not in the attribute | until the handler has returned |
+//! | `methods` | the methods that are locked; not in the attribute | all |
 //!
 //! # How long the lock is held
 //!

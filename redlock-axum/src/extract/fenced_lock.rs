@@ -100,6 +100,12 @@ impl FencedLock {
         self.lock.lost()
     }
 
+    /// Returns a reference to the same lock without the fencing token, for functions that take a
+    /// `&HeldLock`.
+    pub fn as_held_lock(&self) -> &HeldLock {
+        &self.lock
+    }
+
     /// Returns the same lock without the fencing token.
     pub fn into_held_lock(self) -> HeldLock {
         self.lock

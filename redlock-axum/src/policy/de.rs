@@ -81,7 +81,12 @@ impl<'de> Deserialize<'de> for LockPolicy {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LockPolicy, A::Error> {
                 let mut fields = Fields::default();
+                let mut seen = Vec::new();
                 while let Some(FieldName(name)) = map.next_key()? {
+                    if seen.contains(&name) {
+                        return Err(de::Error::duplicate_field(name));
+                    }
+                    seen.push(name);
                     fields.read(name, &mut map)?;
                 }
                 fields.policy()
@@ -99,15 +104,18 @@ impl Fields {
         map: &mut A,
     ) -> Result<(), A::Error> {
         match name {
-            "route" => once(&mut self.route, name, map),
-            "key" => once(&mut self.key, name, map),
-            "methods" => once(&mut self.methods, name, map),
-            "fenced" => once(&mut self.fenced, name, map),
-            "on_lost" => once(&mut self.on_lost, name, map),
-            "contended_status" => once(&mut self.contended_status, name, map),
-            "hold_until" => once(&mut self.hold_until, name, map),
-            _ => self.lock.read_field(name, map).map(|_| ()),
+            "route" => self.route = map.next_value()?,
+            "key" => self.key = map.next_value()?,
+            "methods" => self.methods = map.next_value()?,
+            "fenced" => self.fenced = map.next_value()?,
+            "on_lost" => self.on_lost = map.next_value()?,
+            "contended_status" => self.contended_status = map.next_value()?,
+            "hold_until" => self.hold_until = map.next_value()?,
+            _ => {
+                self.lock.read_field(name, map)?;
+            }
         }
+        Ok(())
     }
 
     fn policy<E: de::Error>(self) -> Result<LockPolicy, E> {
@@ -133,19 +141,6 @@ impl Fields {
         }
         Ok(policy)
     }
-}
-
-/// Reads the value of a field, which may occur once. `null` leaves the default.
-fn once<'de, T, A>(field: &mut Option<T>, name: &'static str, map: &mut A) -> Result<(), A::Error>
-where
-    T: Deserialize<'de>,
-    A: MapAccess<'de>,
-{
-    if field.is_some() {
-        return Err(de::Error::duplicate_field(name));
-    }
-    *field = map.next_value()?;
-    Ok(())
 }
 
 impl<'de> Deserialize<'de> for LockPolicies {

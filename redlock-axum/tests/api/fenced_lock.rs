@@ -26,6 +26,8 @@ async fn it_says_what_a_held_lock_says() {
         assert!(lock.remaining() > Duration::ZERO && lock.remaining() < Duration::from_secs(5));
         lock.extend(LONG).await.unwrap();
         assert!(lock.remaining() > LONG / 2, "{:?}", lock.remaining());
+        assert_eq!(lock.as_held_lock().key().as_str(), "order:42");
+        assert!(lock.as_held_lock().remaining() > LONG / 2, "it is another lock");
         let lock = lock.into_held_lock();
         assert_eq!(lock.key().as_str(), "order:42");
         assert!(lock.is_valid() && lock.remaining() > LONG / 2, "it is another lock");

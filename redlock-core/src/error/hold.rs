@@ -79,6 +79,14 @@ pub enum ExtendError {
 }
 
 impl ExtendError {
+    /// Returns the vote of each node, or `None` if no node was asked because of the option.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Lost { votes, .. } | Self::Unavailable { votes, .. } => Some(votes),
+            Self::InvalidOption(_) => None,
+        }
+    }
+
     /// Creates a [`Lost`](Self::Lost) error, for tests of code that handles an `ExtendError`.
     pub fn lost(key: LockKey, votes: Votes) -> Self {
         Self::Lost { key, votes }

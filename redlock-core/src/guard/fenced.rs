@@ -18,6 +18,13 @@ use crate::key::LockKey;
 /// use redlock_core::{FencingToken, LockError, LockManager};
 ///
 /// /// Refuses the write of a holder that is earlier than the last one.
+/// fn write(seen: &mut Option<FencingToken>, token: FencingToken) -> Result<(), &'static str> {
+///     if seen.is_some_and(|seen| token < seen) {
+///         return Err("a later holder has written");
+///     }
+///     *seen = Some(token);
+///     Ok(())
+/// }
 ///
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
 /// let locks = LockManager::in_memory();
@@ -119,6 +126,11 @@ impl FencedGuard {
     /// As [`LockGuard::release`].
     pub async fn release(self) -> Result<(), ReleaseError> {
         self.guard.release().await
+    }
+
+    /// Returns a reference to the guard without the number, for functions that take a `&LockGuard`.
+    pub fn as_guard(&self) -> &LockGuard {
+        &self.guard
     }
 
     /// Returns the guard without the number.

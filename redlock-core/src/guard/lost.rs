@@ -3,29 +3,32 @@
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use crate::lease::Held;
 
 /// A future that resolves when a lock is lost. Returned by [`LockGuard::lost`](crate::LockGuard::lost).
+///
+/// A lost lock stays lost, so a `Lost` that has resolved may be polled again, and resolves at once.
 ///
 /// # Cancel safety
 ///
 /// Cancel safe.
 #[must_use = "futures do nothing unless they are polled"]
 pub struct Lost {
-    future: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// `None` once the future has resolved.
+    future: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl Lost {
     pub(super) fn new(held: Arc<Held>) -> Self {
-        Self { future: Box::pin(held.lost()) }
+        Self { future: Some(Box::pin(held.lost())) }
     }
 
     /// Returns a future that resolves at once, for a lock that was never held. No public API.
     #[doc(hidden)]
     pub fn ready() -> Self {
-        Self { future: Box::pin(std::future::ready(())) }
+        Self { future: None }
     }
 }
 
@@ -33,7 +36,11 @@ impl Future for Lost {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        self.future.as_mut().poll(context)
+        if let Some(future) = &mut self.future {
+            ready!(future.as_mut().poll(context));
+            self.future = None;
+        }
+        Poll::Ready(())
     }
 }
 

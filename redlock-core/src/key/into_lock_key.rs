@@ -8,7 +8,8 @@ use super::{KeyError, LockKey};
 /// A `Result<LockKey, KeyError>` is accepted too, so that `locks.lock(template.render(values))` needs no
 /// `?`: the acquisition reports the error, as it does for an invalid text.
 ///
-/// This trait is sealed.
+/// Implemented for `&str`, `String`, `&String`, [`LockKey`], `&LockKey` and `Result<LockKey, KeyError>`. This
+/// trait is sealed.
 pub trait IntoLockKey: Sealed {}
 
 impl<T: Sealed> IntoLockKey for T {}

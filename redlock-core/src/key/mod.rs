@@ -17,6 +17,8 @@ pub use into_lock_key::IntoLockKey;
 pub use part::KeyPart;
 pub use template::{KeyTemplate, TemplateError};
 
+/// Begins the names of the library's own keys, such as the fencing counters (see `wire.md`).
+const RESERVED: &str = "redlock:";
 /// The length of the longest key that is not shortened, in bytes. See [`LockKey::new`].
 const MAX_LEN: usize = 200;
 /// The length of the readable part of a shortened key, in bytes.
@@ -60,6 +62,7 @@ impl LockKey {
     /// * [`KeyError::EmptyPart`] if the value of a [`KeyPart`] was empty.
     /// * [`KeyError::ControlCharacter`] if the key contains a control character. A [`KeyPart`] encodes
     ///   control characters.
+    /// * [`KeyError::Reserved`] if the key begins with `redlock:`.
     pub fn new(key: impl AsRef<str>) -> Result<Self, KeyError> {
         let key = key.as_ref();
         if key.is_empty() {
@@ -71,6 +74,9 @@ impl LockKey {
             } else {
                 KeyError::ControlCharacter { index }
             });
+        }
+        if key.starts_with(RESERVED) {
+            return Err(KeyError::Reserved);
         }
         if key.len() <= MAX_LEN { Ok(Self(key.into())) } else { Ok(Self(shortened(key).into())) }
     }
@@ -157,6 +163,9 @@ pub enum KeyError {
         /// The position of the control character, in bytes.
         index: usize,
     },
+    /// The key begins with `redlock:`, as the names of the library's own keys do.
+    #[error("the lock key begins with `redlock:`, which is reserved")]
+    Reserved,
     /// A placeholder of a template has no value.
     #[error("the placeholder {{{name}}} of the lock key has no value here, there is {}", list(.available))]
     #[non_exhaustive]
@@ -222,6 +231,17 @@ mod tests {
         for code in (0..0x20).chain(0x7f..0xa0) {
             let key = format!("ab{}c", char::from_u32(code).unwrap());
             assert_eq!(LockKey::new(key), Err(KeyError::ControlCharacter { index: 2 }), "{code}");
+        }
+    }
+
+    /// Otherwise a lock could occupy the key of a fencing counter.
+    #[test]
+    fn the_names_of_the_librarys_own_keys_are_reserved() {
+        for key in ["redlock:fencing:{9208}", "redlock:", "redlock:orders"] {
+            assert_eq!(LockKey::new(key), Err(KeyError::Reserved), "{key}");
+        }
+        for key in ["redlock", "redlock_lock", "my:redlock:lock", "Redlock:a"] {
+            assert!(LockKey::new(key).is_ok(), "{key}");
         }
     }
 

@@ -22,7 +22,7 @@ impl LockOptions {
     ///
     /// # Errors
     ///
-    /// Fails if the option occurs twice, or its value has a wrong type.
+    /// Fails if the value has a wrong type. The caller checks that a field occurs at most once.
     #[doc(hidden)]
     pub fn read_field<'de, A: MapAccess<'de>>(
         &mut self,
@@ -31,33 +31,26 @@ impl LockOptions {
     ) -> Result<bool, A::Error> {
         let Self { expire, wait_time, renew, max_hold, min_hold, keep, reentrant, dialect } = self;
         match name {
-            "expire" => read::<Time, _, _>(expire, "expire", map)?,
-            "wait_time" => read::<WaitTime, _, _>(wait_time, "wait_time", map)?,
-            "renew" => read::<bool, _, _>(renew, "renew", map)?,
-            "max_hold" => read::<Time, _, _>(max_hold, "max_hold", map)?,
-            "min_hold" => read::<Time, _, _>(min_hold, "min_hold", map)?,
-            "keep" => read::<bool, _, _>(keep, "keep", map)?,
-            "reentrant" => read::<bool, _, _>(reentrant, "reentrant", map)?,
-            "dialect" => read::<crate::Dialect, _, _>(dialect, "dialect", map)?,
+            "expire" => read::<Time, _, _>(expire, map)?,
+            "wait_time" => read::<WaitTime, _, _>(wait_time, map)?,
+            "renew" => read::<bool, _, _>(renew, map)?,
+            "max_hold" => read::<Time, _, _>(max_hold, map)?,
+            "min_hold" => read::<Time, _, _>(min_hold, map)?,
+            "keep" => read::<bool, _, _>(keep, map)?,
+            "reentrant" => read::<bool, _, _>(reentrant, map)?,
+            "dialect" => read::<crate::Dialect, _, _>(dialect, map)?,
             _ => return Ok(false),
         }
         Ok(true)
     }
 }
 
-/// Reads the value of a field, which may occur at most once. `null` leaves the default.
-fn read<'de, V, T, A>(
-    field: &mut Option<T>,
-    name: &'static str,
-    map: &mut A,
-) -> Result<(), A::Error>
+/// Reads the value of a field. `null` leaves the default.
+fn read<'de, V, T, A>(field: &mut Option<T>, map: &mut A) -> Result<(), A::Error>
 where
     V: Deserialize<'de> + Into<T>,
     A: MapAccess<'de>,
 {
-    if field.is_some() {
-        return Err(de::Error::duplicate_field(name));
-    }
     *field = map.next_value::<Option<V>>()?.map(Into::into);
     Ok(())
 }
@@ -75,7 +68,12 @@ impl<'de> Deserialize<'de> for LockOptions {
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LockOptions, A::Error> {
                 let mut options = LockOptions::new();
+                let mut seen = Vec::new();
                 while let Some(FieldName(name)) = map.next_key()? {
+                    if seen.contains(&name) {
+                        return Err(de::Error::duplicate_field(name));
+                    }
+                    seen.push(name);
                     options.read_field(name, &mut map)?;
                 }
                 Ok(options)

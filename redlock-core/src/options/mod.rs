@@ -18,19 +18,23 @@ pub use resolve::assert_valid;
 ///
 /// Every front end has these options under these names: [`LockRequest`](crate::LockRequest) and, in
 /// `redlock-axum`, the attribute `#[redis_lock(..)]`, `LockLayer`, `LockPolicy` and, with the feature
-/// `serde`, the fields of a policy in TOML or JSON. Each front end has a setter for each option, and one
-/// for a whole `LockOptions`.
+/// `serde`, the fields of a policy in TOML or JSON. Request, layer and policy have a setter for each option,
+/// and one for a whole `LockOptions`.
 ///
-/// | option | value | default |
-/// |---|---|---|
-/// | [`expire`](Self::expire) | 10 ms to 7 days | request: the manager's [`expire`](crate::LockManagerBuilder::expire), 30 s; attribute, layer, policy: 5 s |
-/// | [`wait_time`](Self::wait_time) | 0 to 7 days, or forever | one attempt |
-/// | [`renew`](Self::renew) | `bool` | `true` for a request that sets no `expire`, otherwise `false` |
-/// | [`max_hold`](Self::max_hold) | longer than 0; requires `renew` | no bound |
-/// | [`min_hold`](Self::min_hold) | 0 to `expire`; not with `keep` | 0 |
-/// | [`keep`](Self::keep) | `bool` | `false` |
-/// | [`reentrant`](Self::reentrant) | `bool` | `false` |
-/// | [`dialect`](Self::dialect) | [`Dialect`] | the manager's [`dialect`](crate::LockManagerBuilder::dialect) |
+/// | option | value | default | in the attribute | in a configuration |
+/// |---|---|---|---|---|
+/// | [`expire`](Self::expire) | 10 ms to 7 days | request: the manager's [`expire`](crate::LockManagerBuilder::expire), 30 s; attribute, layer, policy: 5 s | `expire = 5`, `expire = "500ms"` | `5`, `"500ms"` |
+/// | [`wait_time`](Self::wait_time) | 0 to 7 days, or forever | one attempt | `wait_time = 2`, `wait_time = "forever"` | `2`, `"2s"`, `"forever"` |
+/// | [`renew`](Self::renew) | `bool` | `true` for a request that sets no `expire`, otherwise `false` | `renew`, `renew = false` | `true`, `false` |
+/// | [`max_hold`](Self::max_hold) | longer than 0; requires `renew` | no bound | `max_hold = "1m"` | `60`, `"1m"` |
+/// | [`min_hold`](Self::min_hold) | 0 to `expire`; not with `keep` | 0 | `min_hold = "1s"` | `1`, `"1s"` |
+/// | [`keep`](Self::keep) | `bool` | `false` | `keep`, `keep = false` | `true`, `false` |
+/// | [`reentrant`](Self::reentrant) | `bool` | `false` | `reentrant`, `reentrant = false` | `true`, `false` |
+/// | [`dialect`](Self::dialect) | [`Dialect`] | the manager's [`dialect`](crate::LockManagerBuilder::dialect) | `dialect = redisson` | `"redisson"` |
+///
+/// A whole number is a time in seconds; the attribute has `time_unit` for other units. In a configuration
+/// a text is a time as the crate `humantime` reads it, such as `"1m 30s"`; `null` is the default; an unknown
+/// field is an error. The format must describe its values, as TOML and JSON do.
 ///
 /// Each field is an `Option`: `None` is the default of the front end. Servers measure leases in whole
 /// milliseconds, so a fraction of a millisecond is rounded up.
@@ -58,9 +62,12 @@ pub use resolve::assert_valid;
 ///
 /// 1. In `redlock-core/src/options/`, add the field, its setter, its rule in `check()`, its name for
 ///    serde, and its line in the table above. Request, layer, policies and serde then have the option.
-/// 2. Add its effect to the acquisition in `redlock-core/src/request/`, which reads the
-///    `ResolvedOptions`: the options with the defaults.
+/// 2. Add its effect: `ResolvedOptions` in `options/resolve.rs` has the options with the defaults, and the
+///    acquisition in `redlock-core/src/request/` reads them.
 /// 3. Add the argument of the attribute in `redlock-macros/src/options.rs`.
+///
+/// A new type is also re-exported by `redlock-axum`, and by its `__private`. The tables of the attribute, of
+/// `redlock-axum`, of `policy/config.md` and of the README name the option.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "options do nothing until a request, a layer or a policy has them"]
@@ -159,7 +166,9 @@ macro_rules! lock_option_setters {
         $crate::lock_option_setters!(@ $self, $options, $end,);
     };
     (@ $self:ident, $options:expr, $end:expr, $($const:ident)?) => {
-        /// Sets the lease: [`expire`](field@crate::LockOptions::expire), from 10 ms to 7 days.
+        /// Sets the lease: [`expire`](field@crate::LockOptions::expire), from 10 ms to 7 days. The default is
+        /// that of the [front end](crate::LockOptions). A lease that is set here is not renewed, unless
+        /// `renew(true)` is set too.
         pub $($const)? fn expire(mut $self, expire: ::core::time::Duration) -> Self {
             $options.expire = ::core::option::Option::Some(expire);
             $end
@@ -182,7 +191,8 @@ macro_rules! lock_option_setters {
         }
 
         /// Sets whether the lease is renewed while the lock is held:
-        /// [`renew`](field@crate::LockOptions::renew).
+        /// [`renew`](field@crate::LockOptions::renew). Defaults to `false`, and to `true` for a
+        /// [`LockRequest`](crate::LockRequest) that sets no lease.
         pub $($const)? fn renew(mut $self, renew: bool) -> Self {
             $options.renew = ::core::option::Option::Some(renew);
             $end

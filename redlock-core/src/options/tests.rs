@@ -215,7 +215,39 @@ mod configuration {
 
     #[test]
     fn an_option_that_is_given_twice_is_an_error() {
-        let error = serde_json::from_str::<LockOptions>("{\"keep\": true, \"keep\": true}");
-        assert!(error.unwrap_err().to_string().starts_with("duplicate field `keep`"));
+        for first in ["true", "null"] {
+            let json = format!("{{\"keep\": {first}, \"keep\": true}}");
+            let error = serde_json::from_str::<LockOptions>(&json).unwrap_err();
+            assert!(error.to_string().starts_with("duplicate field `keep`"), "{error}");
+        }
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Nested {
+        lock: LockOptions,
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Flattened {
+        name: String,
+        #[serde(flatten)]
+        lock: LockOptions,
+    }
+
+    #[test]
+    fn nested_options_keep_the_line_and_column_of_an_error() {
+        let nested: Nested = toml::from_str("[lock]\nexpire = 5").unwrap();
+        assert_eq!(nested.lock, NONE.expire(5 * SECOND));
+        let error = toml::from_str::<Nested>("[lock]\nexpire = 5\nwait_tmie = 2").unwrap_err();
+        assert!(error.to_string().contains("line 3, column 1"), "{error}");
+    }
+
+    /// `serde(flatten)` loses the position, but must not lose the error.
+    #[test]
+    fn a_misspelt_option_among_flattened_fields_is_an_error() {
+        let flattened: Flattened = toml::from_str("name = 'a'\nexpire = 5").unwrap();
+        assert_eq!((&*flattened.name, flattened.lock), ("a", NONE.expire(5 * SECOND)));
+        let error = toml::from_str::<Flattened>("name = 'a'\nwait_tmie = 2").unwrap_err();
+        assert!(error.to_string().contains("unknown field `wait_tmie`"), "{error}");
     }
 }

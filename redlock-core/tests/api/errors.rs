@@ -81,7 +81,9 @@ fn errors_of_a_held_lock_are_built_from_their_values() {
     let lost = ExtendError::lost(key(), votes());
     assert!(matches!(&lost, ExtendError::Lost { key: of, .. } if *of == key()), "{lost:?}");
     assert!(lost.to_string().starts_with("the lock order:42 is lost; 10.0.0.1"), "{lost}");
+    assert_eq!(lost.votes().map(Votes::len), Some(3));
     let unavailable = ExtendError::unavailable(key(), votes());
+    assert_eq!(unavailable.votes().map(Votes::len), Some(3));
     assert!(matches!(unavailable, ExtendError::Unavailable { .. }), "{unavailable:?}");
     assert!(unavailable.to_string().contains("order:42; 10.0.0.1"), "{unavailable}");
     let expired = ReleaseError::expired(key(), votes());
