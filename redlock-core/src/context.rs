@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::ballot::Ballot;
 use crate::error::{InvalidOption, LockError};
-use crate::lease::{CleanupTasks, Keeper};
+use crate::lease::{CleanupTasks, LeaseKeeper};
 use crate::lock::Dialect;
 use crate::log_limit::LogLimit;
 use crate::node::LeaseRange;
@@ -17,7 +17,7 @@ use crate::validity;
 /// The state that a manager, its requests and its guards share.
 pub(crate) struct Context {
     pub(crate) ballot: Ballot,
-    pub(crate) keeper: Arc<Keeper>,
+    pub(crate) keeper: Arc<LeaseKeeper>,
     pub(crate) runtimes: Arc<Runtimes>,
     pub(crate) queues: Arc<Queues>,
     pub(crate) cleanup_tasks: Arc<CleanupTasks>,
@@ -34,7 +34,7 @@ pub(crate) struct Context {
     pub(crate) connect_timeout: Duration,
     pub(crate) closed: AtomicBool,
     /// The value of [`Runtimes::moves()`] up to which the reconnection of the nodes was awaited.
-    pub(crate) settled_moves: AtomicU64,
+    pub(crate) awaited_moves: AtomicU64,
 }
 
 impl Context {
@@ -43,7 +43,7 @@ impl Context {
     pub(crate) fn check_expire(&self, expire: Duration) -> Result<(), InvalidOption> {
         check_expire("expire", expire)?;
         self.leases.check(expire)?;
-        check_guarded(expire, self.restart_guard)
+        check_restart_guard(expire, self.restart_guard)
     }
 
     /// Records that the runtime of this thread uses the manager. If the background work has moved to another
@@ -51,10 +51,10 @@ impl Context {
     /// how often the work has moved.
     ///
     /// Dropping the future changes nothing.
-    pub(crate) async fn settle(&self) -> u64 {
-        self.runtimes.check_in();
+    pub(crate) async fn wait_after_move(&self) -> u64 {
+        self.runtimes.register_current();
         let moves = self.runtimes.moves();
-        if self.settled_moves.load(Ordering::Acquire) != moves {
+        if self.awaited_moves.load(Ordering::Acquire) != moves {
             // The nodes' statuses are reliable only after the move: from then on, each node is down until it
             // has reconnected.
             self.runtimes.finish_move();
@@ -62,7 +62,7 @@ impl Context {
             let recovered = Box::pin(self.ballot.quorum_recovered());
             // A timeout is ignored here: without a quorum, the next ballot reports the error.
             let _ = tokio::time::timeout(self.connect_timeout, recovered).await;
-            self.settled_moves.fetch_max(moves, Ordering::Release);
+            self.awaited_moves.fetch_max(moves, Ordering::Release);
         }
         moves
     }
@@ -82,7 +82,7 @@ impl Context {
     }
 
     /// Returns an error after a shutdown.
-    pub(crate) fn check_open(&self) -> Result<(), LockError> {
+    pub(crate) fn check_not_shut_down(&self) -> Result<(), LockError> {
         if self.closed.load(Ordering::SeqCst) { Err(LockError::ShutDown) } else { Ok(()) }
     }
 }
@@ -105,7 +105,7 @@ fn has_hash_tag(prefix: &str) -> bool {
 
 /// Refuses a lease that is longer than the restart guard covers. A restarted server that has forgotten such a
 /// lease would vote again before the lease is over.
-pub(crate) fn check_guarded(
+pub(crate) fn check_restart_guard(
     expire: Duration,
     guard: Option<Duration>,
 ) -> Result<(), InvalidOption> {

@@ -12,7 +12,7 @@ use crate::error::{Vote, Votes};
 /// The time for which one log line represents all similar events.
 const PERIOD: Duration = Duration::from_secs(1);
 /// The maximum number of counts, of all kinds together.
-const MOST_COUNTS: usize = 64;
+const MAX_COUNTS: usize = 64;
 
 /// Allows one log line per second for each kind of event and subject, and counts the suppressed events.
 ///
@@ -51,9 +51,9 @@ impl LogLimit {
             counts.iter().position(|count| count.kind == kind && *count.subject == *subject)
         };
         let mut index = position(&counts, subject);
-        if index.is_none() && counts.len() >= MOST_COUNTS {
+        if index.is_none() && counts.len() >= MAX_COUNTS {
             counts.retain(|count| count.suppressed > 0 || now.since(count.last_line) < PERIOD);
-            if counts.len() >= MOST_COUNTS {
+            if counts.len() >= MAX_COUNTS {
                 subject = "";
                 index = position(&counts, subject);
             }
@@ -150,7 +150,7 @@ mod tests {
             pass("refused", &node.to_string());
             pass("lost", &node.to_string());
         }
-        assert!(limit.counts.lock().len() <= MOST_COUNTS + 2, "{}", limit.counts.lock().len());
+        assert!(limit.counts.lock().len() <= MAX_COUNTS + 2, "{}", limit.counts.lock().len());
         // All nodes beyond the limit share one line.
         assert_eq!(pass("refused", "20000"), None);
         clock.advance(PERIOD);
@@ -164,7 +164,7 @@ mod tests {
         pass("refused", "");
         pass("lost", "");
         assert_eq!(logged, events);
-        assert!(limit.counts.lock().len() <= MOST_COUNTS + 2);
+        assert!(limit.counts.lock().len() <= MAX_COUNTS + 2);
     }
 
     #[test]

@@ -9,18 +9,18 @@ use crate::error::LockError;
 
 /// Measures the duration of one acquisition, until it has an outcome or is dropped.
 #[derive(Debug)]
-pub(crate) struct Acquisition {
+pub(crate) struct AcquisitionTimer {
     #[cfg(feature = "metrics")]
-    begun: tokio::time::Instant,
+    started: tokio::time::Instant,
     #[cfg(feature = "metrics")]
     outcome: &'static str,
 }
 
-impl Acquisition {
+impl AcquisitionTimer {
     pub(crate) fn begin() -> Self {
         Self {
             #[cfg(feature = "metrics")]
-            begun: tokio::time::Instant::now(),
+            started: tokio::time::Instant::now(),
             #[cfg(feature = "metrics")]
             outcome: "dropped",
         }
@@ -47,9 +47,9 @@ impl Acquisition {
 }
 
 #[cfg(feature = "metrics")]
-impl Drop for Acquisition {
+impl Drop for AcquisitionTimer {
     fn drop(&mut self) {
-        let seconds = self.begun.elapsed().as_secs_f64();
+        let seconds = self.started.elapsed().as_secs_f64();
         metrics::histogram!("redlock_acquire_seconds", "outcome" => self.outcome).record(seconds);
     }
 }
@@ -142,7 +142,7 @@ mod tests {
     fn over_fake() -> (LockManager, Arc<FakeNode>) {
         let node = FakeNode::start("node");
         let nodes = vec![Arc::clone(&node) as Arc<dyn Node>];
-        (LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new())), node)
+        (LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new())), node)
     }
 
     #[test]

@@ -25,14 +25,14 @@ pub(crate) fn is_allowed(expire: Duration) -> bool {
 }
 
 /// Returns how far the clocks of the nodes and of this machine together may drift apart in `time`: 1 %.
-pub(crate) fn apart(time: Duration) -> Duration {
+pub(crate) fn max_drift(time: Duration) -> Duration {
     time / 100
 }
 
 /// Returns the margin for clock drift: 1 % of the lease plus 2 ms, as in the reference implementations of the
 /// Redis documentation.
 pub(crate) fn drift(expire: Duration) -> Duration {
-    apart(expire) + Duration::from_millis(2)
+    max_drift(expire) + Duration::from_millis(2)
 }
 
 /// Returns the remaining validity of a lease of `expire`. `elapsed` is the time since before the first byte

@@ -53,11 +53,11 @@ impl Ballot {
         let round = Round::new(&self.nodes).fenced(attempt.is_fenced());
         // Armed before the first byte is sent (an abandoned attempt leaves nothing behind).
         let mut cleanup = CleanupGuard { ballot: self, attempt, expire, round, kept: false };
-        cleanup.round.ask(&self.nodes, |index, node| {
+        cleanup.round.send(&self.nodes, |index, node| {
             let reply = node.call(attempt.acquire(expire));
             let vote = reply.as_ready().map(|reply| &reply.vote);
             if !matches!(vote, Some(Vote::Failed(_))) {
-                attempt.note_asked(index);
+                attempt.record_asked(index);
             }
             reply
         });
@@ -102,7 +102,7 @@ impl Ballot {
         acquisition: Option<&Tally>,
     ) -> Result<(), Refusal> {
         let mut round = Round::new(&self.nodes);
-        round.ask(&self.nodes, |index, node| {
+        round.send(&self.nodes, |index, node| {
             match acquisition.and_then(|acquisition| acquisition.vote(index)) {
                 None | Some(Vote::Granted) => node.call(attempt.confirm(token.number())),
                 Some(refused) => ReplyFuture::ready(refused.clone()),
@@ -112,11 +112,11 @@ impl Ballot {
         let confirmed = match round.decide(&self.nodes, self.limits(remaining)).await {
             Decision::Granted => Ok(()),
             Decision::OutOfTime => Err(self.timed_out(asked, &round)),
-            Decision::Denied if round.tally().said_no() => Err(self.denial(&round)),
+            Decision::Denied if round.tally().is_refused() => Err(self.denial(&round)),
             // Failed nodes, and not another holder, prevented the quorum.
             Decision::Denied => Err(Refusal::Unavailable(round.votes(&self.nodes))),
         };
-        self.await_rest(&mut round);
+        self.await_pending(&mut round);
         confirmed
     }
 
@@ -127,7 +127,7 @@ impl Ballot {
 
     /// Returns why a round was denied.
     fn refusal(&self, round: &Round) -> Refusal {
-        if round.tally().unavailable() {
+        if round.tally().is_unavailable() {
             Refusal::Unavailable(round.votes(&self.nodes))
         } else {
             self.denial(round)
@@ -137,7 +137,7 @@ impl Ballot {
     /// Returns the refusal that the nodes' denials amount to: foreign keys, or another holder.
     fn denial(&self, round: &Round) -> Refusal {
         let (tally, votes) = (round.tally(), round.votes(&self.nodes));
-        if tally.foreign() {
+        if tally.is_foreign() {
             Refusal::Foreign(votes)
         } else {
             Refusal::Contended { remaining: tally.remaining(), votes }
@@ -158,7 +158,7 @@ impl CleanupGuard<'_> {
     fn disarm(mut self) {
         self.kept = true;
         // Late grants are kept: the holder's release covers those nodes, too.
-        self.ballot.await_rest(&mut self.round);
+        self.ballot.await_pending(&mut self.round);
     }
 }
 
@@ -171,11 +171,11 @@ impl Drop for CleanupGuard<'_> {
         let mut nodes = Vec::new();
         for (index, node) in self.ballot.nodes.iter().enumerate() {
             let in_flight = match self.round.take_pending(index) {
-                Some(answer) => InFlight::Acquiring(answer),
+                Some(reply) => InFlight::Acquiring(reply),
                 None if self.attempt.was_asked(index)
                     && self.round.vote(index).is_some_and(may_hold) =>
                 {
-                    InFlight::Nothing
+                    InFlight::None
                 }
                 None => continue,
             };

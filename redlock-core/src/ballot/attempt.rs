@@ -20,13 +20,13 @@ pub(crate) struct Attempt {
     key: LockKey,
     token: Token,
     /// How long the lock stays on the nodes after its holder has released it.
-    stay: Mutex<Option<Stay>>,
+    retention: Mutex<Option<Retention>>,
     abandoned: AtomicBool,
     /// The nodes that were asked to set the lock, one bit for each.
     asked: AtomicU64,
     fence: Option<Fence>,
     /// Whether a node that refuses the lock also returns the remaining time to live of the present lock.
-    lookup: bool,
+    ttl_lookup: bool,
 }
 
 /// The numbers of a fenced attempt.
@@ -48,12 +48,12 @@ pub(crate) enum MinHold {
 
 /// The [`MinHold`] of a held lock.
 #[derive(Debug)]
-enum Stay {
+enum Retention {
     Until(Moment, Arc<dyn Clock>),
     UntilExpiry,
 }
 
-impl Stay {
+impl Retention {
     fn lasts_until(&self, moment: Moment) -> bool {
         match self {
             Self::Until(until, _) => until.until(moment).is_zero(),
@@ -68,11 +68,11 @@ impl Attempt {
             spec: Arc::clone(spec),
             key,
             token: Token::random(spec.dialect()),
-            stay: Mutex::default(),
+            retention: Mutex::default(),
             abandoned: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             fence: None,
-            lookup: true,
+            ttl_lookup: true,
         }
     }
 
@@ -83,13 +83,13 @@ impl Attempt {
     }
 
     /// Makes a refusal skip the lookup of the present lock's remaining time to live.
-    pub(crate) fn without_lookup(self) -> Self {
-        Self { lookup: false, ..self }
+    pub(crate) fn without_ttl_lookup(self) -> Self {
+        Self { ttl_lookup: false, ..self }
     }
 
     /// Returns the operation that sets the lock on a node.
     pub(crate) fn acquire(&self, lease: Duration) -> Op {
-        self.op(Action::Acquire { lease, fenced: self.is_fenced(), lookup: self.lookup })
+        self.op(Action::Acquire { lease, fenced: self.is_fenced(), lookup: self.ttl_lookup })
     }
 
     /// Returns the operation that extends the lease on a node.
@@ -104,7 +104,7 @@ impl Attempt {
 
     /// Returns the operation that releases the lock on a node.
     pub(crate) fn release(&self) -> Op {
-        self.op(Action::Release { min_hold: self.stays_for() })
+        self.op(Action::Release { min_hold: self.min_hold_remaining() })
     }
 
     fn op(&self, action: Action) -> Op {
@@ -113,41 +113,41 @@ impl Attempt {
 
     /// Keeps the lock on the nodes until this moment, even if it is released earlier. Never shortens an
     /// earlier call's time.
-    pub(crate) fn stay_until(&self, until: Moment, clock: &Arc<dyn Clock>) {
-        let mut stay = self.stay.lock();
-        if !stay.as_ref().is_some_and(|stay| stay.lasts_until(until)) {
-            *stay = Some(Stay::Until(until, Arc::clone(clock)));
+    pub(crate) fn keep_until(&self, until: Moment, clock: &Arc<dyn Clock>) {
+        let mut retention = self.retention.lock();
+        if !retention.as_ref().is_some_and(|retention| retention.lasts_until(until)) {
+            *retention = Some(Retention::Until(until, Arc::clone(clock)));
         }
     }
 
     /// Keeps the lock on the nodes until its lease runs out.
-    pub(crate) fn stay_until_expiry(&self) {
-        *self.stay.lock() = Some(Stay::UntilExpiry);
+    pub(crate) fn keep_until_expiry(&self) {
+        *self.retention.lock() = Some(Retention::UntilExpiry);
     }
 
     /// Cancels any minimum hold time: a release removes the lock at once.
-    pub(crate) fn stay_no_longer(&self) {
-        *self.stay.lock() = None;
+    pub(crate) fn cancel_min_hold(&self) {
+        *self.retention.lock() = None;
     }
 
     /// Returns whether the lock stays on the nodes until this moment, provided that its lease lasts that
     /// long.
-    pub(crate) fn stays_until(&self, moment: Moment) -> bool {
-        self.stay.lock().as_ref().is_some_and(|stay| stay.lasts_until(moment))
+    pub(crate) fn is_kept_until(&self, moment: Moment) -> bool {
+        self.retention.lock().as_ref().is_some_and(|retention| retention.lasts_until(moment))
     }
 
     /// Returns how long the lock has to stay on the nodes after a release that is sent now.
-    pub(crate) fn stays_for(&self) -> Option<Duration> {
-        let stay = self.stay.lock();
-        let Some(Stay::Until(until, clock)) = &*stay else { return None };
+    pub(crate) fn min_hold_remaining(&self) -> Option<Duration> {
+        let retention = self.retention.lock();
+        let Some(Retention::Until(until, clock)) = &*retention else { return None };
         let left = clock.now().until(*until);
         (!left.is_zero()).then_some(left)
     }
 
     /// Returns whether the lock stays until its lease runs out, so that the nodes are not asked to release
     /// it.
-    pub(crate) fn stays_until_expiry(&self) -> bool {
-        matches!(*self.stay.lock(), Some(Stay::UntilExpiry))
+    pub(crate) fn is_kept_until_expiry(&self) -> bool {
+        matches!(*self.retention.lock(), Some(Retention::UntilExpiry))
     }
 
     /// Returns whether the attempt is fenced: the nodes number its holder.
@@ -179,7 +179,7 @@ impl Attempt {
     }
 
     /// Records that a node is asked to set the lock.
-    pub(crate) fn note_asked(&self, node: usize) {
+    pub(crate) fn record_asked(&self, node: usize) {
         self.asked.fetch_or(1 << node, Ordering::SeqCst);
     }
 

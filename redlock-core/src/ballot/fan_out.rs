@@ -27,9 +27,9 @@ impl FanOut {
 
     /// Takes a node's reply future, if it is still pending.
     pub(crate) fn take(&mut self, index: usize) -> Option<ReplyFuture> {
-        let answer = self.replies.get_mut(index)?.take();
-        self.pending -= usize::from(answer.is_some());
-        answer
+        let reply = self.replies.get_mut(index)?.take();
+        self.pending -= usize::from(reply.is_some());
+        reply
     }
 
     /// Returns whether a node's reply is still pending.
@@ -55,7 +55,7 @@ impl FanOut {
     }
 
     /// Waits for all replies, and calls `replied` for each.
-    pub(crate) async fn finish(mut self, mut replied: impl FnMut(usize, Reply)) {
+    pub(crate) async fn await_all(mut self, mut replied: impl FnMut(usize, Reply)) {
         poll_periodically(std::future::poll_fn(|cx| {
             self.poll_all(cx, &mut replied);
             if self.is_empty() { Poll::Ready(()) } else { Poll::Pending }

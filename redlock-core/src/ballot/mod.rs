@@ -45,7 +45,7 @@ pub(crate) struct Ballot {
 pub(crate) trait Cleanup: std::fmt::Debug + Send + Sync + 'static {
     /// Waits for replies that no longer affect the decision. If the reply future of a command is dropped, the
     /// command may never be sent, and the node would not have the lock.
-    fn await_answers(&self, answers: FanOut);
+    fn await_replies(&self, replies: FanOut);
 
     /// Sets the lock again on nodes that have lost it, unless the attempt is abandoned.
     fn restore(&self, missing: MissingOn);
@@ -65,7 +65,7 @@ pub(crate) struct MissingOn {
     /// The indexes of the nodes that reported the lock as gone.
     pub(crate) gone: Vec<usize>,
     /// The replies that are still pending.
-    pub(crate) answers: FanOut,
+    pub(crate) replies: FanOut,
 }
 
 /// An abandoned attempt whose lock some nodes may still hold.
@@ -82,7 +82,7 @@ pub(crate) struct AbandonedAttempt {
 #[derive(Debug)]
 pub(crate) enum InFlight {
     /// No command. The release still has to be sent.
-    Nothing,
+    None,
     /// The acquisition. The release still has to be sent.
     Acquiring(ReplyFuture),
     /// The release.
@@ -129,17 +129,17 @@ impl Ballot {
         let since = self.clock.now();
         let mut extending = Extending { ballot: self, round: Round::new(&self.nodes) };
         let round = &mut extending.round;
-        round.ask(&self.nodes, |_, node| node.call(attempt.extend(expire)));
+        round.send(&self.nodes, |_, node| node.call(attempt.extend(expire)));
         // After this time the new lease would be over.
-        let at_most = validity::remaining(expire, Duration::ZERO);
-        let decision = round.decide(&self.nodes, self.limits(at_most)).await;
+        let max_time = validity::remaining(expire, Duration::ZERO);
+        let decision = round.decide(&self.nodes, self.limits(max_time)).await;
         match decision {
             Decision::Granted => {
                 telemetry::extension("extended");
                 self.restore(attempt, expire, round);
                 Extension::Extended { since }
             }
-            Decision::Denied if round.tally().said_no() => {
+            Decision::Denied if round.tally().is_refused() => {
                 telemetry::extension("lost");
                 Extension::Lost(round.votes(&self.nodes))
             }
@@ -155,11 +155,11 @@ impl Ballot {
     /// as abandoned: the nodes are not asked.
     pub(crate) async fn release(&self, attempt: Arc<Attempt>, until: Moment) -> Release {
         attempt.abandon();
-        if attempt.stays_until_expiry() {
+        if attempt.is_kept_until_expiry() {
             return Release::Released { listeners: 0 };
         }
         let mut round = Round::new(&self.nodes);
-        round.ask(&self.nodes, |index, node| {
+        round.send(&self.nodes, |index, node| {
             if attempt.was_asked(index) {
                 node.call(attempt.release())
             } else {
@@ -168,14 +168,14 @@ impl Ballot {
         });
         let mut releasing = Releasing { ballot: self, attempt, until, round };
         // After this time the lease has run out on every node.
-        let at_most = self.clock.now().until(until).max(self.node_timeout);
-        let decision = releasing.round.decide(&self.nodes, self.limits(at_most)).await;
+        let max_time = self.clock.now().until(until).max(self.node_timeout);
+        let decision = releasing.round.decide(&self.nodes, self.limits(max_time)).await;
         match decision {
             Decision::Granted => {
                 let listeners = releasing.round.listeners().unwrap_or_default();
                 Release::Released { listeners }
             }
-            Decision::Denied if releasing.round.tally().said_no() => {
+            Decision::Denied if releasing.round.tally().is_refused() => {
                 Release::Expired(releasing.round.votes(&self.nodes))
             }
             Decision::Denied | Decision::OutOfTime => {
@@ -184,8 +184,8 @@ impl Ballot {
         }
     }
 
-    fn limits(&self, at_most: Duration) -> RoundLimits {
-        RoundLimits { silence: self.node_timeout, at_most }
+    fn limits(&self, max_time: Duration) -> RoundLimits {
+        RoundLimits { max_silence: self.node_timeout, max_time }
     }
 
     /// Returns whether the nodes' statuses report a quorum of nodes as up.
@@ -205,11 +205,11 @@ impl Ballot {
     /// those of [`release`](Self::release).
     pub(crate) fn release_in_background(&self, attempt: Arc<Attempt>, until: Moment) {
         attempt.abandon();
-        if attempt.stays_until_expiry() {
+        if attempt.is_kept_until_expiry() {
             return;
         }
         let asked = self.nodes.iter().enumerate().filter(|(index, _)| attempt.was_asked(*index));
-        let nodes = asked.map(|(_, node)| (Arc::clone(node), InFlight::Nothing)).collect();
+        let nodes = asked.map(|(_, node)| (Arc::clone(node), InFlight::None)).collect();
         self.cleanup.release(AbandonedAttempt { attempt, until, nodes });
     }
 
@@ -217,17 +217,17 @@ impl Ballot {
         let gone: Vec<usize> = (0..self.nodes.len())
             .filter(|index| matches!(round.vote(*index), Some(Vote::Gone)))
             .collect();
-        let answers = round.take_rest();
-        if !gone.is_empty() || answers.is_some() {
-            let answers = answers.unwrap_or_default();
+        let replies = round.take_all_pending();
+        if !gone.is_empty() || replies.is_some() {
+            let replies = replies.unwrap_or_default();
             let (attempt, nodes) = (Arc::clone(attempt), Arc::clone(&self.nodes));
-            self.cleanup.restore(MissingOn { attempt, expire, nodes, gone, answers });
+            self.cleanup.restore(MissingOn { attempt, expire, nodes, gone, replies });
         }
     }
 
-    fn await_rest(&self, round: &mut Round) {
-        if let Some(rest) = round.take_rest() {
-            self.cleanup.await_answers(rest);
+    fn await_pending(&self, round: &mut Round) {
+        if let Some(rest) = round.take_all_pending() {
+            self.cleanup.await_replies(rest);
         }
     }
 }
@@ -242,7 +242,7 @@ struct Extending<'a> {
 
 impl Drop for Extending<'_> {
     fn drop(&mut self) {
-        self.ballot.await_rest(&mut self.round);
+        self.ballot.await_pending(&mut self.round);
     }
 }
 
@@ -259,8 +259,8 @@ impl Drop for Releasing<'_> {
         let mut nodes = Vec::new();
         for (index, node) in self.ballot.nodes.iter().enumerate() {
             let in_flight = match (self.round.take_pending(index), self.round.vote(index)) {
-                (Some(answer), _) => InFlight::Releasing(answer),
-                (None, Some(Vote::Failed(_)) | None) => InFlight::Nothing,
+                (Some(reply), _) => InFlight::Releasing(reply),
+                (None, Some(Vote::Failed(_)) | None) => InFlight::None,
                 (None, Some(_)) => continue,
             };
             nodes.push((Arc::clone(node), in_flight));

@@ -16,19 +16,19 @@ use crate::node::{Node, ReplyFuture, Silence};
 /// How many times a round checks the nodes without a reply before the silence limit is over. A server that
 /// went silent between two replies may owe a reply without the node noticing; a check makes the node find out
 /// ([`Node::silence`]).
-const LOOKS: u32 = 4;
+const SILENCE_CHECKS: u32 = 4;
 
 /// The shortest pause between two checks of nodes that are not known to be silent.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
+const MIN_CHECK_PAUSE: Duration = Duration::from_millis(1);
 
 /// How long a round waits for nodes that have not replied.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct RoundLimits {
     /// A node counts as failed once it has been silent for this time. A reply that is late only because this
     /// process was held up does not count as silence.
-    pub(crate) silence: Duration,
+    pub(crate) max_silence: Duration,
     /// The round ends after this time: later votes would be worthless, because the lease would be over.
-    pub(crate) at_most: Duration,
+    pub(crate) max_time: Duration,
 }
 
 /// One command to all nodes, and the votes so far.
@@ -58,13 +58,13 @@ impl Round {
 
     /// Adds a command for every node. `question` returns the reply future, which is ready at once for a node
     /// that is not asked.
-    pub(crate) fn ask(
+    pub(crate) fn send(
         &mut self,
         nodes: &[Arc<dyn Node>],
-        question: impl Fn(usize, &Arc<dyn Node>) -> ReplyFuture,
+        command: impl Fn(usize, &Arc<dyn Node>) -> ReplyFuture,
     ) {
         for (index, node) in nodes.iter().enumerate() {
-            self.fan_out.push(question(index, node));
+            self.fan_out.push(command(index, node));
         }
     }
 
@@ -80,9 +80,9 @@ impl Round {
             return decision;
         }
 
-        let RoundLimits { silence, at_most } = limits;
+        let RoundLimits { max_silence, max_time } = limits;
         let begun = Instant::now();
-        let mut timer = pin!(sleep_until(begun + (silence / LOOKS).min(at_most)));
+        let mut timer = pin!(sleep_until(begun + (max_silence / SILENCE_CHECKS).min(max_time)));
         // The poll above has registered this task's waker with the pending replies.
         let mut polled = true;
         std::future::poll_fn(|cx| {
@@ -96,13 +96,13 @@ impl Round {
                     return Poll::Pending;
                 }
                 let waited = begun.elapsed();
-                if waited >= at_most {
+                if waited >= max_time {
                     // The remaining nodes are not known to be silent, so they get no vote.
                     return Poll::Ready(Decision::OutOfTime);
                 }
                 // Silence is checked before the replies are polled again: a node that was silent until now
                 // may have replied in the meantime.
-                let (silent, pause) = self.silent(nodes, silence, waited);
+                let (silent, pause) = self.silent_nodes(nodes, max_silence, waited);
                 if let Some(decision) = self.poll(cx) {
                     return Poll::Ready(decision);
                 }
@@ -114,7 +114,7 @@ impl Round {
                 if let Some(decision) = self.tally.decision() {
                     return Poll::Ready(decision);
                 }
-                let pause = pause.max(SHORTEST_PAUSE).min(at_most.saturating_sub(waited));
+                let pause = pause.max(MIN_CHECK_PAUSE).min(max_time.saturating_sub(waited));
                 timer.as_mut().reset(Instant::now() + pause);
             }
         })
@@ -123,13 +123,13 @@ impl Round {
 
     /// Returns the silent nodes without a vote, each with the duration of its silence, and the pause after
     /// which the other nodes should be checked again.
-    fn silent(
+    fn silent_nodes(
         &self,
         nodes: &[Arc<dyn Node>],
         limit: Duration,
         waited: Duration,
     ) -> (Vec<(usize, Duration)>, Duration) {
-        let (mut silent, mut pause) = (Vec::new(), limit / LOOKS);
+        let (mut silent, mut pause) = (Vec::new(), limit / SILENCE_CHECKS);
         for (index, node) in nodes.iter().enumerate() {
             if self.tally.vote(index).is_some() {
                 continue;
@@ -187,7 +187,7 @@ impl Round {
     }
 
     /// Takes all pending reply futures; `None` if there are none.
-    pub(crate) fn take_rest(&mut self) -> Option<FanOut> {
+    pub(crate) fn take_all_pending(&mut self) -> Option<FanOut> {
         (!self.fan_out.is_empty()).then(|| std::mem::take(&mut self.fan_out))
     }
 

@@ -73,7 +73,7 @@ impl Tally {
         if self.granted >= self.quorum() {
             Some(Decision::Granted)
         } else if self.refused + self.failed >= self.blocking()
-            || self.foreign()
+            || self.is_foreign()
             || self.undecided() == 0
         {
             Some(Decision::Denied)
@@ -83,19 +83,19 @@ impl Tally {
     }
 
     /// Returns whether the no votes alone prevent a quorum.
-    pub(crate) fn said_no(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         self.refused + self.foreign >= self.blocking()
     }
 
     /// Returns whether the nodes that failed to vote prevent a quorum on their own.
-    pub(crate) fn unavailable(&self) -> bool {
+    pub(crate) fn is_unavailable(&self) -> bool {
         self.failed >= self.blocking()
     }
 
     /// Returns whether foreign keys are the reason for the missing quorum, regardless of the votes that are
     /// still to come. Without those keys there would be a quorum, and waiting cannot help: the foreign keys
     /// prevent a quorum by themselves, or no caller holds the lock.
-    pub(crate) fn foreign(&self) -> bool {
+    pub(crate) fn is_foreign(&self) -> bool {
         let quorum_without_them = self.granted + self.foreign >= self.quorum();
         let nobody_holds_it = self.undecided() == 0 && self.refused == 0;
         self.foreign > 0
@@ -176,17 +176,17 @@ mod tests {
         tally.count(1, failed());
         tally.count(2, failed());
         assert_eq!(tally.decision(), Some(Decision::Denied));
-        assert!(tally.unavailable());
+        assert!(tally.is_unavailable());
     }
 
     #[test]
     fn held_and_unavailable_are_distinguished() {
         let two_down = tally(5, [failed(), failed(), HELD]);
-        assert!(!two_down.unavailable());
+        assert!(!two_down.is_unavailable());
         let three_down = tally(5, [failed(), failed(), failed()]);
-        assert!(three_down.unavailable());
+        assert!(three_down.is_unavailable());
         let split = tally(3, [GRANTED, HELD, failed()]);
-        assert!(!split.unavailable());
+        assert!(!split.is_unavailable());
         assert_eq!(split.remaining(), None, "no holder has a quorum");
         assert_eq!(tally(3, [HELD, HELD]).remaining(), Some(Duration::from_secs(3)));
         let held = |secs| Vote::Held { remaining: Some(Duration::from_secs(secs)) };
@@ -208,7 +208,7 @@ mod tests {
         let is_foreign = |nodes, votes: &[Vote]| {
             let tally = tally(nodes, votes.iter().cloned());
             assert_eq!(tally.decision(), Some(Decision::Denied), "{votes:?}");
-            tally.foreign()
+            tally.is_foreign()
         };
         assert!(is_foreign(1, &[foreign()]));
         assert!(is_foreign(3, &[foreign(), foreign()]));
@@ -256,7 +256,7 @@ mod tests {
                     let (index, vote) = votes.next().expect("all votes decide the round");
                     tally.count(index, [GRANTED, HELD, foreign(), failed()][*vote].clone());
                 }
-                (tally.decision() == Some(Decision::Denied)).then(|| tally.foreign())
+                (tally.decision() == Some(Decision::Denied)).then(|| tally.is_foreign())
             };
             proptest::prop_assert_eq!(is_foreign(&votes), is_foreign(&shuffled));
         }

@@ -423,8 +423,8 @@ struct RecordedCleanup {
 }
 
 impl Cleanup for RecordedCleanup {
-    fn await_answers(&self, answers: FanOut) {
-        self.awaited.lock().push(answers);
+    fn await_replies(&self, replies: FanOut) {
+        self.awaited.lock().push(replies);
     }
 
     fn restore(&self, _: MissingOn) {}
@@ -446,9 +446,9 @@ async fn the_late_replies_of_a_granted_round_are_awaited() {
     let awaited = std::mem::take(&mut *recorded.awaited.lock());
     assert_eq!(awaited.len(), 1);
     setup.set(&[UP; 3]);
-    for answers in awaited {
+    for replies in awaited {
         let mut votes = Vec::new();
-        answers.finish(|index, reply| votes.push((index, reply.vote))).await;
+        replies.await_all(|index, reply| votes.push((index, reply.vote))).await;
         assert_eq!(votes, [(2, Vote::Granted)]);
     }
     assert_eq!(recorded.released.load(Ordering::Relaxed), 0);

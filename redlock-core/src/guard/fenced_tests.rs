@@ -19,7 +19,7 @@ async fn over(nodes: &[MemoryNode]) -> LockManager {
 fn over_fakes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let fakes: Vec<_> = (0..count).map(|number| FakeNode::start(&number.to_string())).collect();
     let nodes = fakes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
-    (LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new())), fakes)
+    (LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new())), fakes)
 }
 
 fn confirmations(node: &FakeNode) -> usize {

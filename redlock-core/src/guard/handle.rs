@@ -9,7 +9,7 @@ use crate::ballot::Extension;
 use crate::context::Context;
 use crate::error::{ExtendError, Votes};
 use crate::key::LockKey;
-use crate::lease::{Held, State};
+use crate::lease::{Held, HoldState};
 use crate::log_limit::LogLimit;
 
 /// A view of a held lock: it shares the lease of the guard, but cannot release the lock.
@@ -73,15 +73,15 @@ impl LockHandle {
     pub fn state(&self) -> LockState {
         let Self { context, held } = self;
         match held.state() {
-            State::Released => LockState::Released,
-            State::Held if held.is_valid() => {
+            HoldState::Released => LockState::Released,
+            HoldState::Held if held.is_valid() => {
                 if held.is_unconfirmed() || !context.ballot.has_quorum() {
                     LockState::Suspect
                 } else {
                     LockState::Held
                 }
             }
-            State::Held | State::Lost => LockState::Lost,
+            HoldState::Held | HoldState::Lost => LockState::Lost,
         }
     }
 
@@ -112,24 +112,24 @@ impl LockHandle {
         if !held.is_valid() {
             return Err(ExtendError::Lost { key: key(), votes: Votes::default() });
         }
-        let moves = context.settle().await;
+        let moves = context.wait_after_move().await;
         let mut extension = held.extend(&context.ballot, expire).await;
         if matches!(extension, Extension::Unavailable(_)) && context.runtimes.moves() != moves {
-            context.settle().await;
+            context.wait_after_move().await;
             extension = held.extend(&context.ballot, expire).await;
         }
         match extension {
-            Extension::Extended { since } if held.extended(since, expire) => Ok(()),
+            Extension::Extended { since } if held.record_extension(since, expire) => Ok(()),
             Extension::Extended { .. } => {
                 Err(ExtendError::Lost { key: key(), votes: Votes::default() })
             }
             Extension::Lost(votes) => {
-                held.denied();
+                held.lose_all();
                 context.keeper.remove(held);
                 Err(ExtendError::Lost { key: key(), votes })
             }
             Extension::Unavailable(votes) => {
-                held.not_extended();
+                held.record_unconfirmed();
                 Err(ExtendError::Unavailable { key: key(), votes })
             }
         }

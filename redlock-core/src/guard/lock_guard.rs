@@ -41,7 +41,7 @@ impl LockGuard {
     /// Returns one more guard of a lock that the same scope holds; `None` if its last guard has ended.
     pub(crate) fn share(context: &Arc<Context>, held: Arc<Held>) -> Option<Self> {
         let handle = LockHandle { context: Arc::clone(context), held };
-        handle.held.share().then_some(Self { handle, released: false })
+        handle.held.add_guard().then_some(Self { handle, released: false })
     }
 
     /// Returns the key of the lock, without the manager's prefix.
@@ -101,7 +101,7 @@ impl LockGuard {
     /// Ends the renewal too. If other guards of the same [scope](crate::scope()) share the lock, this
     /// takes effect when the last of them is dropped or released.
     pub fn keep_until_expiry(self) {
-        self.handle.held.attempt().stay_until_expiry();
+        self.handle.held.attempt().keep_until_expiry();
         drop(self);
     }
 
@@ -139,22 +139,22 @@ impl LockGuard {
     /// If the future is dropped, the release continues in the background, as if the guard were dropped.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
         let LockHandle { context, held } = self.handle.clone();
-        let _under_way = context.cleanup_tasks.under_way();
+        let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
         // If this future is dropped while it waits here, it drops the guard, which releases the lock in
         // the background.
-        let moves = context.settle().await;
+        let moves = context.wait_after_move().await;
         // `end` disarms `drop`. From its first poll on, the ballot's release completes in the background
         // if it is dropped, and nothing is awaited between `end` and this first poll. `end` returns
         // false while another guard of the same scope shares the lock.
         if !self.end() {
             return Ok(());
         }
-        let Some(permit) = context.queues.pass_on(&held) else { return Ok(()) };
-        let runs_out = held.runs_out();
-        let mut release = context.ballot.release(Arc::clone(held.attempt()), runs_out).await;
+        let Some(permit) = context.queues.hand_over_or_permit(&held) else { return Ok(()) };
+        let latest_expiry = held.latest_expiry();
+        let mut release = context.ballot.release(Arc::clone(held.attempt()), latest_expiry).await;
         if matches!(release, Release::Unavailable(_)) && context.runtimes.moves() != moves {
-            context.settle().await;
-            release = context.ballot.release(Arc::clone(held.attempt()), runs_out).await;
+            context.wait_after_move().await;
+            release = context.ballot.release(Arc::clone(held.attempt()), latest_expiry).await;
             if matches!(release, Release::Expired(_)) && !held.lease_remaining().is_zero() {
                 // The first release continued in the background and removed the lock before the second
                 // one.
@@ -183,10 +183,10 @@ impl LockGuard {
     fn end(&mut self) -> bool {
         let LockHandle { context, held } = &self.handle;
         self.released = true;
-        if !held.unshare() {
+        if !held.remove_guard() {
             return false;
         }
-        held.give_back();
+        held.end_by_holder();
         context.keeper.remove(held);
         true
     }
@@ -198,7 +198,7 @@ impl Drop for LockGuard {
             return;
         }
         let LockHandle { context, held } = &self.handle;
-        context.queues.give_up(held);
+        context.queues.hand_over_or_release(held);
     }
 }
 

@@ -36,7 +36,7 @@ pub(crate) struct CleanupTasks {
     releases: Mutex<Releases>,
     tasks: TaskTracker,
     /// Ends the remaining tasks when `shutdown` has waited long enough.
-    give_up: CancellationToken,
+    abandon_all: CancellationToken,
     this: Weak<Self>,
 }
 
@@ -62,41 +62,41 @@ impl CleanupTasks {
             runtimes: Arc::clone(runtimes),
             releases: Mutex::default(),
             tasks: TaskTracker::new(),
-            give_up: CancellationToken::new(),
+            abandon_all: CancellationToken::new(),
             this: Weak::clone(this),
         });
-        runtimes.serve(&cleanup_tasks);
+        runtimes.add_service(&cleanup_tasks);
         cleanup_tasks
     }
 
-    /// Waits up to `patience` for the pending releases and tasks, then abandons them. The locks of abandoned
+    /// Waits up to `time_limit` for the pending releases and tasks, then abandons them. The locks of abandoned
     /// releases run out on the servers.
-    pub(crate) async fn finish(&self, patience: Duration) {
+    pub(crate) async fn finish(&self, time_limit: Duration) {
         self.tasks.close();
-        if tokio::time::timeout(patience, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(time_limit, self.tasks.wait()).await.is_err() {
             tracing::warn!(
                 tasks = self.tasks.len(),
                 "gave up releases that nodes did not confirm; those locks run out by themselves"
             );
-            self.give_up.cancel();
+            self.abandon_all.cancel();
             self.releases.lock().by_id.clear();
         }
     }
 
     /// Returns a token that makes a shutdown wait until the token is dropped.
-    pub(crate) fn under_way(&self) -> TaskTrackerToken {
+    pub(crate) fn delay_shutdown(&self) -> TaskTrackerToken {
         self.tasks.token()
     }
 
     /// Runs a task that a shutdown waits for.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let Some((runtime, _)) = self.runtime() else { return };
-        let give_up = self.give_up.clone();
+        let abandon_all = self.abandon_all.clone();
         let task = async move {
             tokio::select! {
                 biased;
                 () = task => {}
-                () = give_up.cancelled() => {}
+                () = abandon_all.cancelled() => {}
             }
         };
         self.tasks.spawn_on(task, &runtime);
@@ -106,17 +106,17 @@ impl CleanupTasks {
     /// moves to another runtime. Returns `None` if no runtime has used the manager: then all nodes are in
     /// memory and reply at once.
     fn runtime(&self) -> Option<(Handle, CancellationToken)> {
-        self.runtimes.check_in();
+        self.runtimes.register_current();
         self.runtimes.home()
     }
 
     /// Waits for a release in a task.
-    fn attend(
+    fn await_release(
         &self,
         id: u64,
         release: Arc<PendingRelease>,
         runtime: &Handle,
-        tenure: CancellationToken,
+        stop: CancellationToken,
     ) {
         // The task keeps the connections open, because the manager may be dropped before the release is
         // confirmed.
@@ -125,9 +125,9 @@ impl CleanupTasks {
             tokio::select! {
                 biased;
                 () = release.finish(&*cleanup_tasks.clock) => {}
-                () = cleanup_tasks.give_up.cancelled() => {}
+                () = cleanup_tasks.abandon_all.cancelled() => {}
                 // Another task, in another runtime, waits for the release by now.
-                () = tenure.cancelled() => return,
+                () = stop.cancelled() => return,
             }
             cleanup_tasks.releases.lock().by_id.remove(&id);
         });
@@ -135,28 +135,28 @@ impl CleanupTasks {
 }
 
 impl Service for CleanupTasks {
-    fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
+    fn start(&self, runtime: &Handle, stop: &CancellationToken) {
         let releases = self.releases.lock();
         let pending: Vec<_> =
             releases.by_id.iter().map(|(id, (release, _))| (*id, Arc::clone(release))).collect();
         drop(releases);
         for (id, release) in pending {
-            self.attend(id, release, runtime, tenure.clone());
+            self.await_release(id, release, runtime, stop.clone());
         }
     }
 }
 
 impl Cleanup for CleanupTasks {
-    fn await_answers(&self, answers: FanOut) {
+    fn await_replies(&self, replies: FanOut) {
         // A shutdown does not wait for these replies: nothing is lost without them.
         if let Some((runtime, _)) = self.runtime() {
-            runtime.spawn(answers.finish(|_, _| {}));
+            runtime.spawn(replies.await_all(|_, _| {}));
         }
     }
 
     fn restore(&self, missing: MissingOn) {
         let Some((runtime, _)) = self.runtime() else { return };
-        let MissingOn { attempt, expire, nodes, mut gone, answers } = missing;
+        let MissingOn { attempt, expire, nodes, mut gone, replies } = missing;
         runtime.spawn(async move {
             let forgot = |index, reply: Reply| {
                 if reply.vote == Vote::Gone {
@@ -164,13 +164,13 @@ impl Cleanup for CleanupTasks {
                 }
             };
             let begun = Instant::now();
-            answers.finish(forgot).await;
+            replies.await_all(forgot).await;
             for index in gone {
                 // Skipped if the lease is over soon, or the holder has released the lock.
                 if attempt.is_abandoned() || begun.elapsed() > expire / 3 {
                     return;
                 }
-                attempt.note_asked(index);
+                attempt.record_asked(index);
                 let reply = poll_periodically(nodes[index].call(attempt.acquire(expire))).await;
                 tracing::debug!(
                     key = %attempt.key(), node = %nodes[index].name(), vote = %reply.vote,
@@ -192,14 +192,14 @@ impl Cleanup for CleanupTasks {
         let mut nodes: Vec<NodeRelease> = nodes
             .into_iter()
             .map(|(node, in_flight)| {
-                let (acquiring, answer) = match in_flight {
-                    InFlight::Nothing => (None, node.call(attempt.release())),
+                let (acquiring, reply) = match in_flight {
+                    InFlight::None => (None, node.call(attempt.release())),
                     InFlight::Acquiring(acquiring) => {
                         (Some(acquiring), node.call(attempt.release()))
                     }
-                    InFlight::Releasing(answer) => (None, answer),
+                    InFlight::Releasing(reply) => (None, reply),
                 };
-                NodeRelease { node, replies: Mutex::new(Replies { acquiring, answer }) }
+                NodeRelease { node, replies: Mutex::new(Replies { acquiring, reply }) }
             })
             .collect();
 
@@ -220,7 +220,7 @@ impl Cleanup for CleanupTasks {
         // The runtime is read only after the release was inserted: if the work moves later, the new runtime's
         // task finds the release.
         match self.runtime() {
-            Some((runtime, tenure)) => self.attend(id, release, &runtime, tenure),
+            Some((runtime, stop)) => self.await_release(id, release, &runtime, stop),
             None => drop(self.releases.lock().by_id.remove(&id)),
         }
     }
@@ -246,7 +246,7 @@ struct Replies {
     /// The acquisition that precedes the release, if it is still pending. It is polled first, so that it is
     /// sent first.
     acquiring: Option<ReplyFuture>,
-    answer: ReplyFuture,
+    reply: ReplyFuture,
 }
 
 impl NodeRelease {
@@ -257,10 +257,10 @@ impl NodeRelease {
         {
             replies.acquiring = None;
         }
-        let reply = std::task::ready!(Pin::new(&mut replies.answer).poll(cx));
+        let reply = std::task::ready!(Pin::new(&mut replies.reply).poll(cx));
         // The reply may be polled again: once when the release is sent, and once by each task that waits for
         // it.
-        replies.answer = ReplyFuture::ready(reply.clone());
+        replies.reply = ReplyFuture::ready(reply.clone());
         Poll::Ready(reply.vote)
     }
 
@@ -290,7 +290,7 @@ impl NodeRelease {
                 // The status may still report the node as up for a moment after its connection has broken.
                 tokio::time::sleep(FIRST_PAUSE.min(left)).await;
             }
-            self.replies.lock().answer = self.node.call(attempt.release());
+            self.replies.lock().reply = self.node.call(attempt.release());
         }
     }
 }

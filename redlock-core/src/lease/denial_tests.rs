@@ -40,7 +40,7 @@ async fn settle() {
 /// Returns a manager on the same nodes in another process.
 fn another_over(nodes: &[Arc<FakeNode>]) -> LockManager {
     let nodes = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
-    LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()))
+    LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()))
 }
 
 /// The denial answers an extension of the previous holder, which holds nothing by then.
@@ -147,9 +147,9 @@ fn a_denied_lock_is_not_handed_over() {
         let clock = FakeClock::default();
         let now = clock.now();
         let held = Arc::new(Held::new(attempt, Arc::new(clock), now, now, 30 * SECOND));
-        held.give_back();
+        held.end_by_holder();
         if denied {
-            held.denied();
+            held.lose_all();
         }
         assert_eq!(held.hand_over().is_none(), denied);
     }

@@ -14,7 +14,7 @@ use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
 use crate::{telemetry, validity};
 
-/// The position of a lock in the keeper's ledger: a time, and a number that makes the position unique.
+/// The position of a lock in the keeper's schedule: a time, and a number that makes the position unique.
 pub(super) type Due = (Instant, u64);
 
 /// An acquired lock, from its acquisition to its release or loss.
@@ -24,7 +24,7 @@ pub(crate) struct Held {
     clock: Arc<dyn Clock>,
     /// Limits how often losses are logged as warnings. `None` logs a warning for each loss.
     log_limit: Option<Arc<LogLimit>>,
-    term: Mutex<Term>,
+    lease: Mutex<Lease>,
     /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
     /// Notifies the futures of [`Held::lost`] that the state or the deadline has changed.
@@ -33,25 +33,25 @@ pub(crate) struct Held {
     guards: AtomicUsize,
     /// The next holder, if the lock was handed over. Both holders have the same attempt.
     next: Mutex<Option<Arc<Held>>>,
-    /// The position in the keeper's ledger. It changes only under the ledger's lock.
+    /// The position in the keeper's schedule. It changes only under the schedule's lock.
     due: Mutex<Option<Due>>,
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Term {
-    state: State,
+struct Lease {
+    state: HoldState,
     /// The start of the lease: the clock reading before the command was sent that set or extended it.
     since: Moment,
     expire: Duration,
     /// Whether the last extension was not confirmed.
     unconfirmed: bool,
     /// When the last requested lease runs out on the servers, whether they granted it or not.
-    runs_out: Moment,
+    latest_expiry: Moment,
 }
 
 /// Whether a lock is held, released or lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum HoldState {
     /// The lock is held, as long as validity is left.
     Held,
     /// The holder released the lock.
@@ -69,13 +69,14 @@ impl Held {
         expire: Duration,
     ) -> Self {
         // A node may have set the lock, and so started its lease, at any time until the decision.
-        let runs_out = decided.after(expire);
-        let term = Term { state: State::Held, since, expire, unconfirmed: false, runs_out };
+        let latest_expiry = decided.after(expire);
+        let lease =
+            Lease { state: HoldState::Held, since, expire, unconfirmed: false, latest_expiry };
         Self {
             attempt,
             clock,
             log_limit: None,
-            term: Mutex::new(term),
+            lease: Mutex::new(lease),
             token: OnceLock::new(),
             changed: Notify::new(),
             guards: AtomicUsize::new(1),
@@ -85,7 +86,7 @@ impl Held {
     }
 
     /// Limits how often losses are logged as warnings.
-    pub(crate) fn limited_by(mut self, log_limit: &Arc<LogLimit>) -> Self {
+    pub(crate) fn with_log_limit(mut self, log_limit: &Arc<LogLimit>) -> Self {
         self.log_limit = Some(Arc::clone(log_limit));
         self
     }
@@ -94,18 +95,18 @@ impl Held {
     /// Returns `None` if the lock is lost. The former holder must have ended its own holding before.
     pub(crate) fn hand_over(&self) -> Option<Arc<Self>> {
         let mut next = self.next.lock();
-        let term = *self.term.lock();
+        let lease = *self.lease.lock();
         // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
         // state is not `Lost` then.
-        if term.state == State::Lost || self.attempt.is_abandoned() {
+        if lease.state == HoldState::Lost || self.attempt.is_abandoned() {
             return None;
         }
-        let term = Term { state: State::Held, ..term };
+        let lease = Lease { state: HoldState::Held, ..lease };
         let passed_on = Arc::new(Self {
             attempt: Arc::clone(&self.attempt),
             clock: Arc::clone(&self.clock),
             log_limit: self.log_limit.clone(),
-            term: Mutex::new(term),
+            lease: Mutex::new(lease),
             // The next holder gets its own fencing token.
             token: OnceLock::new(),
             changed: Notify::new(),
@@ -127,29 +128,29 @@ impl Held {
     }
 
     /// Adds a guard that shares the lock. Returns false if the last guard is already gone.
-    pub(crate) fn share(&self) -> bool {
+    pub(crate) fn add_guard(&self) -> bool {
         let more = |guards: usize| (guards > 0).then_some(guards + 1);
         self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
     }
 
     /// Removes a guard, and returns whether it was the last.
-    pub(crate) fn unshare(&self) -> bool {
+    pub(crate) fn remove_guard(&self) -> bool {
         self.guards.fetch_sub(1, Ordering::AcqRel) == 1
     }
 
     /// Keeps the lock on the nodes for the minimum hold time from `since`, even if the last guard releases it
     /// earlier. Never shortens an earlier call's time.
-    pub(crate) fn stay(&self, min_hold: MinHold, since: Moment) {
+    pub(crate) fn set_min_hold(&self, min_hold: MinHold, since: Moment) {
         match min_hold {
-            MinHold::For(time) => self.attempt.stay_until(since.after(time), &self.clock),
-            MinHold::UntilExpiry => self.attempt.stay_until_expiry(),
+            MinHold::For(time) => self.attempt.keep_until(since.after(time), &self.clock),
+            MinHold::UntilExpiry => self.attempt.keep_until_expiry(),
         }
     }
 
     /// Returns whether the lock stays on the nodes until this moment, even if it is released at once.
-    pub(crate) fn stays_until(&self, moment: Moment) -> bool {
-        let Term { since, expire, .. } = *self.term.lock();
-        self.attempt.stays_until(moment) && since.after(expire).until(moment).is_zero()
+    pub(crate) fn is_kept_until(&self, moment: Moment) -> bool {
+        let Lease { since, expire, .. } = *self.lease.lock();
+        self.attempt.is_kept_until(moment) && since.after(expire).until(moment).is_zero()
     }
 
     /// Returns whether the holder has released the lock and the lock stays on the nodes until its lease runs
@@ -157,18 +158,18 @@ impl Held {
     pub(crate) fn is_left_to_expire(&self) -> bool {
         // After a hand-over, the next holder uses the same attempt.
         let is_last = self.next.lock().is_none();
-        is_last && self.state() == State::Released && self.attempt.stays_until_expiry()
+        is_last && self.state() == HoldState::Released && self.attempt.is_kept_until_expiry()
     }
 
     /// Returns the length of the present lease.
     pub(crate) fn expire(&self) -> Duration {
-        self.term.lock().expire
+        self.lease.lock().expire
     }
 
     /// Returns the rest of the lease, regardless of its present holder.
     pub(crate) fn lease_remaining(&self) -> Duration {
-        let term = *self.term.lock();
-        validity::remaining(term.expire, self.clock.now().since(term.since))
+        let lease = *self.lease.lock();
+        validity::remaining(lease.expire, self.clock.now().since(lease.since))
     }
 
     pub(crate) fn attempt(&self) -> &Arc<Attempt> {
@@ -179,10 +180,12 @@ impl Held {
     /// each use (every lock has a deadline): in a process that was stopped, a flag that a task sets would be
     /// stale.
     pub(crate) fn remaining(&self) -> Duration {
-        let term = *self.term.lock();
-        match term.state {
-            State::Held => validity::remaining(term.expire, self.clock.now().since(term.since)),
-            State::Released | State::Lost => Duration::ZERO,
+        let lease = *self.lease.lock();
+        match lease.state {
+            HoldState::Held => {
+                validity::remaining(lease.expire, self.clock.now().since(lease.since))
+            }
+            HoldState::Released | HoldState::Lost => Duration::ZERO,
         }
     }
 
@@ -190,18 +193,18 @@ impl Held {
         !self.remaining().is_zero()
     }
 
-    pub(crate) fn state(&self) -> State {
-        self.term.lock().state
+    pub(crate) fn state(&self) -> HoldState {
+        self.lease.lock().state
     }
 
     /// Returns the time until which a node may hold the lock for this attempt.
-    pub(crate) fn runs_out(&self) -> Moment {
-        self.term.lock().runs_out
+    pub(crate) fn latest_expiry(&self) -> Moment {
+        self.lease.lock().latest_expiry
     }
 
     /// Returns whether the lease will have run out on every node after this time from now.
-    pub(crate) fn runs_out_within(&self, time: Duration) -> bool {
-        self.clock.now().after(time).until(self.runs_out()).is_zero()
+    pub(crate) fn expires_within(&self, time: Duration) -> bool {
+        self.clock.now().after(time).until(self.latest_expiry()).is_zero()
     }
 
     /// Asks the nodes to extend the lease. They may grant the extension although their replies get lost.
@@ -211,58 +214,58 @@ impl Held {
 
         impl Drop for Extending<'_> {
             fn drop(&mut self) {
-                self.0.may_run_out_at(self.0.clock.now().after(self.1));
+                self.0.raise_latest_expiry(self.0.clock.now().after(self.1));
             }
         }
 
-        self.may_run_out_at(self.clock.now().after(ballot.node_timeout).after(expire));
+        self.raise_latest_expiry(self.clock.now().after(ballot.node_timeout).after(expire));
         let _extending = Extending(self, expire);
         ballot.extend(&self.attempt, expire).await
     }
 
-    fn may_run_out_at(&self, runs_out: Moment) {
-        let mut term = self.term.lock();
-        if term.runs_out.until(runs_out) > Duration::ZERO {
-            term.runs_out = runs_out;
+    fn raise_latest_expiry(&self, latest_expiry: Moment) {
+        let mut lease = self.lease.lock();
+        if lease.latest_expiry.until(latest_expiry) > Duration::ZERO {
+            lease.latest_expiry = latest_expiry;
         }
     }
 
     /// Records that a quorum has extended the lease, and returns whether the extension came in time. An
     /// extension never shortens the lease: of two concurrent extensions, the later deadline wins. An
     /// extension never revives a lost lock, because the loss may already have been reported to the holder.
-    pub(crate) fn extended(&self, since: Moment, expire: Duration) -> bool {
-        let mut term = self.term.lock();
+    pub(crate) fn record_extension(&self, since: Moment, expire: Duration) -> bool {
+        let mut lease = self.lease.lock();
         let now = self.clock.now();
         let left = |since, expire| validity::remaining(expire, now.since(since));
-        let left_before = left(term.since, term.expire);
-        if term.state != State::Held || left_before.is_zero() {
+        let left_before = left(lease.since, lease.expire);
+        if lease.state != HoldState::Held || left_before.is_zero() {
             return false;
         }
-        term.unconfirmed = false;
+        lease.unconfirmed = false;
         if left(since, expire) > left_before {
-            term.since = since;
-            term.expire = expire;
-            drop(term);
+            lease.since = since;
+            lease.expire = expire;
+            drop(lease);
             self.changed.notify_waiters();
         }
         true
     }
 
     /// Records that an extension was not confirmed.
-    pub(crate) fn not_extended(&self) {
-        self.term.lock().unconfirmed = true;
+    pub(crate) fn record_unconfirmed(&self) {
+        self.lease.lock().unconfirmed = true;
     }
 
     /// Returns whether the last extension was not confirmed.
     pub(crate) fn is_unconfirmed(&self) -> bool {
-        self.term.lock().unconfirmed
+        self.lease.lock().unconfirmed
     }
 
     /// Ends the holding because the holder releases the lock. If the validity is already over, the lock
     /// counts as lost, and the loss is reported (loss is never silent).
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn end_by_holder(&self) {
         if self.is_valid() {
-            self.end(State::Released);
+            self.end(HoldState::Released);
         } else {
             self.lose("its lease ran out before it was released");
         }
@@ -270,7 +273,7 @@ impl Held {
 
     /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent).
     pub(crate) fn lose(&self, reason: &'static str) {
-        if self.end(State::Lost) {
+        if self.end(HoldState::Lost) {
             self.attempt.abandon();
             telemetry::lost();
             // Each loss emits one event. When thousands of locks are lost at once, a single warning
@@ -288,7 +291,7 @@ impl Held {
     /// Ends the holding because a quorum of nodes has denied the attempt. Later holders of the same attempt,
     /// after hand-overs, have lost the lock as well, and their losses are reported, too (loss is never
     /// silent).
-    pub(crate) fn denied(self: &Arc<Self>) {
+    pub(crate) fn lose_all(self: &Arc<Self>) {
         // Abandoned first, so that no hand-over starts from now on.
         self.attempt.abandon();
         let mut held = Arc::clone(self);
@@ -302,22 +305,22 @@ impl Held {
     /// Ends the holding of a lock that was handed over, but not taken over successfully.
     pub(crate) fn discard(&self) {
         self.attempt.abandon();
-        self.end(State::Lost);
+        self.end(HoldState::Lost);
     }
 
     /// Ends the holding. Returns whether this call ended it.
-    fn end(&self, state: State) -> bool {
-        let mut term = self.term.lock();
-        if term.state != State::Held {
+    fn end(&self, state: HoldState) -> bool {
+        let mut lease = self.lease.lock();
+        if lease.state != HoldState::Held {
             return false;
         }
-        term.state = state;
-        drop(term);
+        lease.state = state;
+        drop(lease);
         self.changed.notify_waiters();
         true
     }
 
-    /// Sets the position in the keeper's ledger, and returns the previous position.
+    /// Sets the position in the keeper's schedule, and returns the previous position.
     pub(super) fn set_due(&self, due: Option<Due>) -> Option<Due> {
         std::mem::replace(&mut *self.due.lock(), due)
     }
@@ -332,9 +335,9 @@ impl Held {
             tokio::pin!(changed);
             changed.as_mut().enable();
             match self.state() {
-                State::Lost => return,
-                State::Released => std::future::pending::<()>().await,
-                State::Held => {}
+                HoldState::Lost => return,
+                HoldState::Released => std::future::pending::<()>().await,
+                HoldState::Held => {}
             }
             let remaining = self.remaining();
             if remaining.is_zero() {

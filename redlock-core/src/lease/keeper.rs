@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::held::{Due, Held, State};
+use super::held::{Due, Held, HoldState};
 use crate::ballot::{Ballot, Extension};
 use crate::jitter::jitter;
 use crate::runtimes::Service;
@@ -26,8 +26,8 @@ const LONGEST_RETRY: Duration = Duration::from_secs(1);
 
 /// Renews all leases of a manager, and detects leases that have run out, in one task.
 #[derive(Debug)]
-pub(crate) struct Keeper {
-    ledger: Arc<Ledger>,
+pub(crate) struct LeaseKeeper {
+    schedule: Arc<Schedule>,
     ballot: Ballot,
     /// Ends the task when the manager and its last guard have been dropped.
     end: CancellationToken,
@@ -36,13 +36,13 @@ pub(crate) struct Keeper {
 
 /// Every held lock, ordered by the time at which the task has to handle it.
 #[derive(Debug, Default)]
-struct Ledger {
-    entries: Mutex<Entries>,
+struct Schedule {
+    entries: Mutex<ScheduledLocks>,
 }
 
 #[derive(Debug, Default)]
-struct Entries {
-    by_due: BTreeMap<Due, Entry>,
+struct ScheduledLocks {
+    by_due: BTreeMap<Due, ScheduledLock>,
     next_id: u64,
     /// When the task's own timer wakes it.
     wakes_at: Option<Instant>,
@@ -52,7 +52,7 @@ struct Entries {
 }
 
 #[derive(Debug, Clone)]
-struct Entry {
+struct ScheduledLock {
     held: Arc<Held>,
     renewal: Option<Renewal>,
 }
@@ -66,48 +66,48 @@ pub(crate) struct Renewal {
     pub(crate) until: Option<Instant>,
 }
 
-impl Keeper {
+impl LeaseKeeper {
     pub(crate) fn new(ballot: Ballot) -> Self {
         let end = CancellationToken::new();
-        Self { ledger: Arc::default(), ballot, _end_on_drop: end.clone().drop_guard(), end }
+        Self { schedule: Arc::default(), ballot, _end_on_drop: end.clone().drop_guard(), end }
     }
 
-    /// Adds a lock to the ledger.
+    /// Adds a lock to the schedule.
     pub(crate) fn add(&self, held: &Arc<Held>, renewal: Option<Renewal>) {
-        let entry = Entry { held: Arc::clone(held), renewal };
+        let entry = ScheduledLock { held: Arc::clone(held), renewal };
         let due = entry.next_due();
-        self.ledger.insert(entry, due);
+        self.schedule.insert(entry, due);
     }
 
-    /// Removes a lock from the ledger.
+    /// Removes a lock from the schedule.
     pub(crate) fn remove(&self, held: &Held) {
-        self.ledger.remove(held);
+        self.schedule.remove(held);
     }
 
     /// Returns every held lock.
     pub(crate) fn all(&self) -> Vec<Arc<Held>> {
-        let entries = self.ledger.entries.lock();
+        let entries = self.schedule.entries.lock();
         entries.by_due.values().map(|entry| Arc::clone(&entry.held)).collect()
     }
 }
 
-impl Service for Keeper {
-    fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
-        let wake = self.ledger.wake_another();
-        let run = run(Arc::clone(&self.ledger), self.ballot.clone(), wake);
-        let (tenure, end) = (tenure.clone(), self.end.clone());
+impl Service for LeaseKeeper {
+    fn start(&self, runtime: &Handle, stop: &CancellationToken) {
+        let wake = self.schedule.restart();
+        let run = run(Arc::clone(&self.schedule), self.ballot.clone(), wake);
+        let (stop, end) = (stop.clone(), self.end.clone());
         runtime.spawn(async move {
             tokio::select! {
                 biased;
                 () = end.cancelled() => {}
-                () = tenure.cancelled() => {}
+                () = stop.cancelled() => {}
                 () = run => {}
             }
         });
     }
 }
 
-impl Entry {
+impl ScheduledLock {
     fn next_due(&self) -> Instant {
         let now = Instant::now();
         match self.renewal {
@@ -120,12 +120,12 @@ impl Entry {
     }
 }
 
-impl Ledger {
-    fn insert(&self, entry: Entry, due: Instant) {
+impl Schedule {
+    fn insert(&self, entry: ScheduledLock, due: Instant) {
         let mut entries = self.entries.lock();
-        // Checked under the ledger's lock: a caller that ends the holding removes the entry only afterwards,
-        // so no ended lock stays in the ledger.
-        if entry.held.state() != State::Held {
+        // Checked under the schedule's lock: a caller that ends the holding removes the entry only afterwards,
+        // so no ended lock stays in the schedule.
+        if entry.held.state() != HoldState::Held {
             return;
         }
         let id = entries.next_id;
@@ -148,7 +148,7 @@ impl Ledger {
 
     /// Prepares for a new task, and returns the `Notify` that wakes it. The earlier task is not woken any
     /// more.
-    fn wake_another(&self) -> Arc<Notify> {
+    fn restart(&self) -> Arc<Notify> {
         let mut entries = self.entries.lock();
         entries.wakes_at = None;
         entries.wake = Arc::default();
@@ -156,7 +156,7 @@ impl Ledger {
     }
 
     /// Removes and returns the entries that are due.
-    fn take_due(&self) -> Vec<Entry> {
+    fn take_due(&self) -> Vec<ScheduledLock> {
         let mut entries = self.entries.lock();
         let now = Instant::now();
         let mut taken = Vec::new();
@@ -180,10 +180,10 @@ impl Ledger {
     }
 }
 
-async fn run(ledger: Arc<Ledger>, ballot: Ballot, wake: Arc<Notify>) {
+async fn run(schedule: Arc<Schedule>, ballot: Ballot, wake: Arc<Notify>) {
     let mut renewals = FuturesUnordered::new();
     loop {
-        for mut entry in ledger.take_due() {
+        for mut entry in schedule.take_due() {
             let over =
                 |renewal: &Renewal| renewal.until.is_some_and(|until| until <= Instant::now());
             if entry.renewal.as_ref().is_some_and(over) {
@@ -192,16 +192,16 @@ async fn run(ledger: Arc<Ledger>, ballot: Ballot, wake: Arc<Notify>) {
             let next_due = entry.next_due();
             match entry.renewal {
                 Some(Renewal { lease, .. }) => {
-                    // The entry stays in the ledger during the renewal, so that a shutdown finds the lock.
-                    ledger.insert(entry.clone(), next_due);
-                    renewals.push(renew(&ledger, &ballot, entry, lease));
+                    // The entry stays in the schedule during the renewal, so that a shutdown finds the lock.
+                    schedule.insert(entry.clone(), next_due);
+                    renewals.push(renew(&schedule, &ballot, entry, lease));
                 }
                 // The holder has extended the lease in the meantime.
-                None if entry.held.is_valid() => ledger.insert(entry, next_due),
+                None if entry.held.is_valid() => schedule.insert(entry, next_due),
                 None => entry.held.lose("its lease ran out before it was released"),
             }
         }
-        let next = ledger.next_due();
+        let next = schedule.next_due();
         let timer = async {
             match next {
                 Some(next) => sleep_until(next).await,
@@ -218,10 +218,10 @@ async fn run(ledger: Arc<Ledger>, ballot: Ballot, wake: Arc<Notify>) {
     }
 }
 
-async fn renew(ledger: &Ledger, ballot: &Ballot, entry: Entry, lease: Duration) {
+async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease: Duration) {
     let held = &entry.held;
     let too_late = || {
-        ledger.remove(held);
+        schedule.remove(held);
         held.lose("its lease could not be renewed in time");
     };
     if !held.is_valid() {
@@ -229,22 +229,22 @@ async fn renew(ledger: &Ledger, ballot: &Ballot, entry: Entry, lease: Duration) 
     }
     match held.extend(ballot, lease).await {
         Extension::Extended { since } => {
-            if !held.extended(since, lease) {
+            if !held.record_extension(since, lease) {
                 too_late();
             }
         }
         Extension::Lost(votes) => {
-            ledger.remove(held);
+            schedule.remove(held);
             tracing::debug!(key = %held.attempt().key(), %votes, "a renewal was denied");
-            held.denied();
+            held.lose_all();
         }
         // The lock is not lost as long as validity is left (a failed extension is not a release).
         Extension::Unavailable(votes) => {
             tracing::debug!(key = %held.attempt().key(), %votes, "a renewal failed; it is repeated");
-            held.not_extended();
+            held.record_unconfirmed();
             let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
             let due = Instant::now() + retry.min(held.remaining());
-            ledger.insert(entry, due);
+            schedule.insert(entry, due);
         }
     }
 }

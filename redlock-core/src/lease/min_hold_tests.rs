@@ -55,7 +55,7 @@ impl Way {
     }
 
     /// Returns how long the lock stays, counted from the acquisition.
-    fn stays_for(self) -> Duration {
+    fn hold_time(self) -> Duration {
         if self == MinHold { MIN_HOLD } else { LEASE }
     }
 }
@@ -65,7 +65,10 @@ fn two_processes() -> (LockManager, LockManager, MemoryNode) {
     let clock = Arc::new(RuntimeClock::new());
     let node = MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock));
     let manager = || {
-        LockManagerBuilder::over(vec![Arc::new(node.clone())], Arc::<RuntimeClock>::clone(&clock))
+        LockManagerBuilder::with_nodes(
+            vec![Arc::new(node.clone())],
+            Arc::<RuntimeClock>::clone(&clock),
+        )
     };
     (manager(), manager(), node)
 }
@@ -91,13 +94,17 @@ async fn a_lock_stays_for_its_time_however_its_guard_ends() {
         let lease = guard.handle();
         way.end(guard, is_dropped).await;
         assert_eq!(lease.state(), LockState::Released, "{case}");
-        assert_eq!(node.time_to_live("a"), Some(way.stays_for().saturating_sub(BRIEFLY)), "{case}");
+        assert_eq!(
+            node.time_to_live("a"),
+            Some(way.hold_time().saturating_sub(BRIEFLY)),
+            "{case}"
+        );
         let other = here.lock("a").try_acquire().await.unwrap_err();
         assert!(other.is_contended(), "{case}: {other}");
         let next = waiter.await.unwrap().unwrap();
         let free_after = begun.elapsed();
         assert!(
-            (way.stays_for()..way.stays_for() + SECOND).contains(&free_after),
+            (way.hold_time()..way.hold_time() + SECOND).contains(&free_after),
             "{case}: {free_after:?}"
         );
         next.release().await.unwrap();
@@ -206,7 +213,7 @@ async fn a_lock_that_cannot_be_extended_for_a_request_is_not_shared_with_it() {
         let (clock, fake) = (Arc::new(RuntimeClock::new()), FakeNode::start("node"));
         let memory = MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock));
         let nodes = vec![Arc::new(memory.clone()) as Arc<dyn Node>, Arc::<FakeNode>::clone(&fake)];
-        let locks = LockManagerBuilder::over(nodes, clock);
+        let locks = LockManagerBuilder::with_nodes(nodes, clock);
         scope(async {
             let one = || locks.lock("a").expire(10 * SECOND).try_acquire();
             let two = || way.request(&locks).reentrant(true).try_acquire();
@@ -289,7 +296,7 @@ async fn a_shutdown_does_not_release_a_lock_that_is_to_stay() {
             drop(shared);
             assert_eq!(
                 node.time_to_live("a"),
-                Some(way.stays_for().saturating_sub(2 * SECOND)),
+                Some(way.hold_time().saturating_sub(2 * SECOND)),
                 "{way:?}"
             );
         })
@@ -305,7 +312,7 @@ async fn an_acquisition_that_completes_during_a_shutdown_does_not_stay() {
         let slow = FakeNode::start("slow");
         slow.set(Mode::Up(Duration::from_millis(20)));
         let nodes = vec![Arc::new(memory.clone()) as Arc<dyn Node>, slow];
-        let locks = LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()));
+        let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()));
         let (acquired, ()) = tokio::join!(way.request(&locks).try_acquire(), locks.shutdown());
         assert!(matches!(acquired, Err(LockError::ShutDown)), "{way:?}: {acquired:?}");
         assert!(memory.is_empty(), "{way:?}: {:?}", memory.time_to_live("a"));

@@ -1,6 +1,6 @@
 //! Held locks, their renewal, and their release in the background.
 //!
-//! A guard, its views and the [`Keeper`] share one [`Held`]. The keeper renews leases and detects leases that
+//! A guard, its views and the [`LeaseKeeper`] share one [`Held`]. The keeper renews leases and detects leases that
 //! have run out. [`CleanupTasks`] completes the releases that no caller waits for.
 
 mod cleanup;
@@ -8,8 +8,8 @@ mod held;
 mod keeper;
 
 pub(crate) use cleanup::CleanupTasks;
-pub(crate) use held::{Held, State};
-pub(crate) use keeper::{Keeper, Renewal};
+pub(crate) use held::{Held, HoldState};
+pub(crate) use keeper::{LeaseKeeper, Renewal};
 
 #[cfg(test)]
 mod denial_tests;

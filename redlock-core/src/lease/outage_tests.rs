@@ -122,7 +122,7 @@ async fn an_extension_that_is_confirmed_after_a_suspension_past_the_lease_is_los
     let clock = FakeClock::default();
     let node = FakeNode::start("node");
     let nodes = vec![Arc::clone(&node) as Arc<dyn Node>];
-    let locks = LockManagerBuilder::over(nodes, Arc::new(clock.clone()));
+    let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(clock.clone()));
     let guard = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
     node.set(Mode::Up(Duration::from_millis(10)));
     let lease = guard.handle();

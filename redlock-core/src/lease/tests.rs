@@ -17,7 +17,7 @@ pub(super) const UP: Mode = Mode::Up(Duration::ZERO);
 pub(super) fn manager(nodes: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let nodes: Vec<_> = (1..=nodes).map(|n| FakeNode::start(&format!("node-{n}"))).collect();
     let dynamic = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
-    (LockManagerBuilder::over(dynamic, Arc::new(RuntimeClock::new())), nodes)
+    (LockManagerBuilder::with_nodes(dynamic, Arc::new(RuntimeClock::new())), nodes)
 }
 
 pub(super) fn set(nodes: &[Arc<FakeNode>], modes: &[Mode]) {
@@ -256,7 +256,7 @@ async fn a_renewal_ends_at_max_hold() {
 async fn the_time_of_a_suspension_counts_against_the_lease() {
     let clock = FakeClock::default();
     let node = MemoryNode::new();
-    let locks = LockManagerBuilder::over(vec![Arc::new(node)], Arc::new(clock.clone()));
+    let locks = LockManagerBuilder::with_nodes(vec![Arc::new(node)], Arc::new(clock.clone()));
     let guard = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
     assert!(guard.is_valid());
     clock.suspend(5 * SECOND);
@@ -269,7 +269,7 @@ async fn the_time_of_a_suspension_counts_against_the_lease() {
 async fn lost_checks_the_clock_periodically() {
     let clock = FakeClock::default();
     let nodes = vec![Arc::new(MemoryNode::new()) as _];
-    let locks = LockManagerBuilder::over(nodes, Arc::new(clock.clone()));
+    let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(clock.clone()));
     let guard = locks.lock("a").expire(60 * SECOND).try_acquire().await.unwrap();
     let mut lost = Box::pin(guard.lost());
     assert!(lost.as_mut().now_or_never().is_none());
@@ -326,8 +326,10 @@ fn a_guard_may_be_dropped_outside_of_a_runtime() {
     assert!(nodes.iter().all(|node| !node.is_held()));
 
     let node = MemoryNode::new();
-    let locks =
-        LockManagerBuilder::over(vec![Arc::new(node.clone())], Arc::new(crate::clock::SystemClock));
+    let locks = LockManagerBuilder::with_nodes(
+        vec![Arc::new(node.clone())],
+        Arc::new(crate::clock::SystemClock),
+    );
     let guard = runtime.block_on(locks.lock("a").try_acquire()).unwrap();
     drop(runtime);
     drop(guard);

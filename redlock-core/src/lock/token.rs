@@ -12,26 +12,26 @@ use super::Dialect;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token {
     /// ASCII characters, padded with zeros.
-    text: [u8; LONGEST],
+    text: [u8; MAX_LEN],
     len: usize,
 }
 
-const LONGEST: usize = 38;
+const MAX_LEN: usize = 38;
 
 impl Token {
     pub(crate) fn random(dialect: Dialect) -> Self {
         let random: [u8; 16] = rand::random();
-        let mut token = Self { text: [0; LONGEST], len: 0 };
+        let mut token = Self { text: [0; MAX_LEN], len: 0 };
         match dialect {
             Dialect::Plain => token.push_hex(&random),
-            Dialect::Redisson => token.push_owner(random),
+            Dialect::Redisson => token.push_redisson_owner(random),
         }
         token
     }
 
     /// Appends the owner of an `RLock`: `<uuid of the client>:<id of the thread>`. Every attempt is a
     /// client of its own with one thread, because Redisson lets the same owner acquire its lock again.
-    fn push_owner(&mut self, mut random: [u8; 16]) {
+    fn push_redisson_owner(&mut self, mut random: [u8; 16]) {
         // Version 4, variant 1 (RFC 9562), because a Java client may parse the text as a UUID.
         random[6] = (random[6] & 0x0f) | 0x40;
         random[8] = (random[8] & 0x3f) | 0x80;

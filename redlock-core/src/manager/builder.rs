@@ -11,7 +11,7 @@ use crate::node::{Node, Ordered};
 
 const EXPIRE: Duration = Duration::from_secs(30);
 /// The default with one node, where a late reply is better than none: no other node can decide.
-const NODE_TIMEOUT_OF_ONE: Duration = Duration::from_secs(1);
+const SINGLE_NODE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The default with several nodes. A quorum does not wait for a silent minority. A silent majority is
 /// noticed within half a second, even if it falls silent between two replies, which takes a quarter
 /// longer.
@@ -164,7 +164,7 @@ impl LockManagerBuilder {
     }
 
     pub(super) fn resolved_node_timeout(&self, nodes: usize) -> Duration {
-        let default = if nodes > 1 { NODE_TIMEOUT } else { NODE_TIMEOUT_OF_ONE };
+        let default = if nodes > 1 { NODE_TIMEOUT } else { SINGLE_NODE_TIMEOUT };
         self.node_timeout.unwrap_or(default.min(self.expire / 2))
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::builder::{LockManagerBuilder, NodeConfig};
-use crate::context::{check_expire, check_guarded};
+use crate::context::{check_expire, check_restart_guard};
 use crate::error::{ConnectError, InvalidOption};
 use crate::node::Node;
 use crate::node::memory::MemoryNode;
@@ -24,7 +24,7 @@ impl LockManagerBuilder {
         check_expire("expire", self.expire)?;
         if let Some(longest_lease) = self.restart_guard {
             check_expire("restart_guard", longest_lease)?;
-            check_guarded(self.expire, self.restart_guard)?;
+            check_restart_guard(self.expire, self.restart_guard)?;
         }
         let node_timeout = self.resolved_node_timeout(self.nodes.len());
         check_timeout("node_timeout", node_timeout)?;

@@ -18,7 +18,7 @@ use crate::ballot::{Ballot, Cleanup};
 use crate::clock::{Clock, SystemClock};
 use crate::context::Context;
 use crate::error::{ConnectError, NodeError, Vote, Votes};
-use crate::lease::{CleanupTasks, Keeper};
+use crate::lease::{CleanupTasks, LeaseKeeper};
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
 #[cfg(feature = "redis")]
@@ -31,11 +31,11 @@ use crate::telemetry;
 
 /// Once a quorum is up, `connect` waits for the other nodes for the connect timeout divided by this
 /// number, so that a hanging node does not delay the start.
-const LAGGARDS: u32 = 4;
+const LAGGARD_WAIT_DIVISOR: u32 = 4;
 
 /// After so many connect timeouts, `connect` counts a node that is still connecting as failed. A Redis
 /// node fails after one connect timeout; other kinds of nodes have no limit of their own.
-const LONGEST_WAIT: u32 = 2;
+const MAX_CONNECT_TIMEOUTS: u32 = 2;
 
 impl LockManagerBuilder {
     /// Connects to all nodes concurrently and returns the manager.
@@ -57,7 +57,7 @@ impl LockManagerBuilder {
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
         let clock = Arc::clone(&self.clock);
         #[cfg(feature = "redis")]
-        let connecting = self.connect_by(clock, Endpoint::parse);
+        let connecting = self.connect_with(clock, Endpoint::parse);
         #[cfg(not(feature = "redis"))]
         let connecting = self.connect_without_urls(clock);
         connecting.await
@@ -88,7 +88,7 @@ impl LockManagerBuilder {
     ) -> Result<LockManager, ConnectError> {
         check_memory_nodes(&self.nodes)?;
         let connect_timeout = self.connect_timeout;
-        let manager = self.wire(nodes, clock);
+        let manager = self.build(nodes, clock);
         manager.context.check_expire(manager.context.expire)?;
         serve(&manager.context.runtimes);
         wait_for_quorum(&manager.context.ballot, connect_timeout).await?;
@@ -96,16 +96,16 @@ impl LockManagerBuilder {
     }
 
     pub(super) fn in_memory() -> LockManager {
-        Self::new().wire(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
+        Self::new().build(vec![Arc::new(MemoryNode::new())], Arc::new(SystemClock))
     }
 
     /// Returns a manager with the nodes and the clock of a test, and a `node_timeout` of 50 ms.
     #[cfg(test)]
-    pub(crate) fn over(nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
-        Self::new().node_timeout(Duration::from_millis(50)).wire(nodes, clock)
+    pub(crate) fn with_nodes(nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
+        Self::new().node_timeout(Duration::from_millis(50)).build(nodes, clock)
     }
 
-    pub(crate) fn wire(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
+    pub(crate) fn build(self, nodes: Vec<Arc<dyn Node>>, clock: Arc<dyn Clock>) -> LockManager {
         let node_timeout = self.resolved_node_timeout(nodes.len());
         let Self {
             nodes: _,
@@ -121,7 +121,7 @@ impl LockManagerBuilder {
         } = self;
         telemetry::describe();
         let runtimes = Runtimes::new();
-        runtimes.check_in();
+        runtimes.register_current();
         let cleanup_tasks = CleanupTasks::new(Arc::clone(&clock), &runtimes);
         let cleanup: Arc<dyn Cleanup> = Arc::<CleanupTasks>::clone(&cleanup_tasks);
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
@@ -129,8 +129,8 @@ impl LockManagerBuilder {
         let cannot_fence = nodes.iter().find(|node| !node.capabilities().fencing);
         let cannot_fence = cannot_fence.map(|node| Arc::clone(node.name()));
         let ballot = Ballot::new(nodes, node_timeout, clock, cleanup);
-        let keeper = Arc::new(Keeper::new(ballot.clone()));
-        runtimes.serve(&keeper);
+        let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
+        runtimes.add_service(&keeper);
         let context = Context {
             keeper,
             runtimes,
@@ -146,7 +146,7 @@ impl LockManagerBuilder {
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),
-            settled_moves: AtomicU64::new(0),
+            awaited_moves: AtomicU64::new(0),
         };
         LockManager { context: Arc::new(context) }
     }
@@ -154,12 +154,12 @@ impl LockManagerBuilder {
 
 /// Waits until a quorum of nodes is up. Fails at once if two nodes are the same server. Otherwise fails
 /// if no quorum is up when every node has been reached or has failed to connect once, or when
-/// [`LONGEST_WAIT`] is over.
+/// [`MAX_CONNECT_TIMEOUTS`] is over.
 async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(), ConnectError> {
     let is_decided = |status: &NodeStatus| !matches!(status, NodeStatus::Connecting);
     let mut connecting: FuturesUnordered<_> =
         ballot.statuses.iter().map(|status| status.wait_for(is_decided)).collect();
-    let longest_wait = connect_timeout * LONGEST_WAIT;
+    let longest_wait = connect_timeout * MAX_CONNECT_TIMEOUTS;
     let mut timer = pin!(sleep(longest_wait));
     let (mut waits_for_laggards, mut is_over) = (false, false);
     loop {
@@ -182,7 +182,7 @@ async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(
         }
         if connected >= quorum && !waits_for_laggards {
             waits_for_laggards = true;
-            timer.as_mut().reset(Instant::now() + connect_timeout / LAGGARDS);
+            timer.as_mut().reset(Instant::now() + connect_timeout / LAGGARD_WAIT_DIVISOR);
         }
         tokio::select! {
             biased;

@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 fn manager() -> LockManager {
     let clock = Arc::new(RuntimeClock::new());
     let node = MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock));
-    LockManagerBuilder::over(vec![Arc::new(node)], clock)
+    LockManagerBuilder::with_nodes(vec![Arc::new(node)], clock)
 }
 
 /// Each loss is an event (loss is never silent), and one warning per second stands for all of them.
@@ -62,7 +62,7 @@ async fn failed_extensions_after_hand_overs_share_a_warning() {
     let logs = Logs::collect();
     let node = FakeNode::start("node");
     let nodes = vec![Arc::clone(&node) as Arc<dyn Node>];
-    let locks = LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()));
+    let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()));
     let hand_over = async || {
         let request = || locks.lock("a").wait_time(60 * SECOND);
         let first = request().expire(8 * SECOND).acquire().await.unwrap();

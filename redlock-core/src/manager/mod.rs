@@ -95,7 +95,7 @@ impl LockManager {
     ///
     /// Cancel safe.
     pub async fn wait_available(&self) {
-        self.context.runtimes.check_in();
+        self.context.runtimes.register_current();
         self.context.ballot.quorum_recovered().await;
     }
 
@@ -129,11 +129,11 @@ impl LockManager {
         let Context { keeper, ballot, queues, cleanup_tasks, closed, connect_timeout, .. } =
             &*self.context;
         closed.store(true, Ordering::SeqCst);
-        self.context.runtimes.check_in();
+        self.context.runtimes.register_current();
         for held in keeper.all().into_iter().chain(queues.close()) {
             held.lose("its manager was shut down");
             keeper.remove(&held);
-            ballot.release_in_background(Arc::clone(held.attempt()), held.runs_out());
+            ballot.release_in_background(Arc::clone(held.attempt()), held.latest_expiry());
         }
         cleanup_tasks.finish(*connect_timeout).await;
     }

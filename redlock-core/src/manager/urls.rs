@@ -7,7 +7,7 @@ use super::builder::{LockManagerBuilder, NodeConfig};
 use crate::clock::Clock;
 use crate::error::ConnectError;
 use crate::node::Node;
-use crate::node::redis::{Endpoint, RedisNode, Servers};
+use crate::node::redis::{Endpoint, RedisNode, ServerRegistry};
 use crate::runtimes::Runtimes;
 
 impl LockManager {
@@ -51,7 +51,7 @@ impl LockManagerBuilder {
     }
 
     /// Connects to the endpoints that `endpoint` makes from the URLs, and measures leases on `clock`.
-    pub(crate) async fn connect_by(
+    pub(crate) async fn connect_with(
         self,
         clock: Arc<dyn Clock>,
         endpoint: impl Fn(&str) -> Result<Endpoint, String>,
@@ -75,7 +75,8 @@ impl LockManagerBuilder {
                 }
             });
         }
-        let serve = |runtimes: &Runtimes| redis_nodes.iter().for_each(|node| runtimes.serve(node));
+        let serve =
+            |runtimes: &Runtimes| redis_nodes.iter().for_each(|node| runtimes.add_service(node));
         self.start(nodes, serve, clock).await
     }
 
@@ -83,7 +84,7 @@ impl LockManagerBuilder {
         &self,
         endpoint: Endpoint,
         clock: &Arc<dyn Clock>,
-        servers: &Arc<Servers>,
+        servers: &Arc<ServerRegistry>,
     ) -> Arc<RedisNode> {
         RedisNode::new(
             endpoint,

@@ -47,12 +47,12 @@ struct Store {
     name: Arc<str>,
     clock: Arc<dyn Clock>,
     status: StatusSender,
-    locks: Mutex<Locks>,
+    locks: Mutex<LockTable>,
 }
 
 #[derive(Default)]
-struct Locks {
-    by_name: HashMap<LockName, Entry>,
+struct LockTable {
+    by_name: HashMap<LockName, StoredLock>,
     subscribers: HashMap<(LockName, Dialect), Vec<(u64, Notify)>>,
     next_subscriber: u64,
     /// The fencing counters, by prefix.
@@ -62,7 +62,7 @@ struct Locks {
     sweep_at: usize,
 }
 
-struct Entry {
+struct StoredLock {
     token: Token,
     dialect: Dialect,
     deadline: Moment,
@@ -148,7 +148,7 @@ impl fmt::Debug for MemoryNode {
     }
 }
 
-impl Locks {
+impl LockTable {
     /// Returns the next fencing number. It is never below the time in microseconds since 1970, so that
     /// numbers grow even when this process restarts.
     fn next_number(&mut self, prefix: &str) -> i64 {
@@ -176,7 +176,7 @@ impl Locks {
 }
 
 /// The holder of a lock, compared with the token of an operation.
-enum Holder {
+enum CurrentHolder {
     /// The token of the operation holds the lock.
     Own { remaining: Duration },
     /// Another token holds the lock.
@@ -187,29 +187,29 @@ enum Holder {
 
 const FOREIGN: Vote = Vote::Foreign { found: ForeignKind::WrongType };
 
-impl Locks {
-    fn holder(&self, op: &Op, now: Moment) -> Option<Holder> {
+impl LockTable {
+    fn holder(&self, op: &Op, now: Moment) -> Option<CurrentHolder> {
         let entry = self.by_name.get(op.spec.name())?;
         let remaining = now.until(entry.deadline);
         (!remaining.is_zero()).then_some(if entry.dialect != op.spec.dialect() {
-            Holder::Foreign
+            CurrentHolder::Foreign
         } else if entry.token == op.token {
-            Holder::Own { remaining }
+            CurrentHolder::Own { remaining }
         } else {
-            Holder::Other { remaining }
+            CurrentHolder::Other { remaining }
         })
     }
 
     fn acquire(&mut self, op: &Op, now: Moment, lease: Duration, fenced: bool) -> Reply {
         match self.holder(op, now) {
-            Some(Holder::Own { remaining } | Holder::Other { remaining }) => {
+            Some(CurrentHolder::Own { remaining } | CurrentHolder::Other { remaining }) => {
                 Vote::Held { remaining: Some(remaining) }.into()
             }
-            Some(Holder::Foreign) => FOREIGN.into(),
+            Some(CurrentHolder::Foreign) => FOREIGN.into(),
             None => {
                 self.sweep(now);
                 let (name, dialect) = (op.spec.name(), op.spec.dialect());
-                let entry = Entry { token: op.token, dialect, deadline: now.after(lease) };
+                let entry = StoredLock { token: op.token, dialect, deadline: now.after(lease) };
                 self.by_name.insert(name.clone(), entry);
                 let granted = Reply::new(Vote::Granted);
                 if fenced { granted.with_number(self.next_number(name.prefix())) } else { granted }
@@ -218,16 +218,16 @@ impl Locks {
     }
 
     /// Calls `change` with the remaining lease if the token of the operation holds the lock.
-    fn change(
+    fn with_own_lock(
         &mut self,
         op: &Op,
         now: Moment,
         change: impl FnOnce(&mut Self, Duration) -> Reply,
     ) -> Reply {
         match self.holder(op, now) {
-            Some(Holder::Own { remaining }) => change(self, remaining),
-            Some(Holder::Foreign) => FOREIGN.into(),
-            Some(Holder::Other { .. }) | None => Vote::Gone.into(),
+            Some(CurrentHolder::Own { remaining }) => change(self, remaining),
+            Some(CurrentHolder::Foreign) => FOREIGN.into(),
+            Some(CurrentHolder::Other { .. }) | None => Vote::Gone.into(),
         }
     }
 
@@ -254,21 +254,21 @@ impl Node for MemoryNode {
         let mut notified = Vec::new();
         let reply = match op.action {
             Action::Acquire { lease, fenced, .. } => locks.acquire(&op, now, lease, fenced),
-            Action::Extend { lease } => locks.change(&op, now, |locks, remaining| {
+            Action::Extend { lease } => locks.with_own_lock(&op, now, |locks, remaining| {
                 if remaining < lease {
                     locks.set_deadline(&op, now.after(lease));
                 }
                 Vote::Granted.into()
             }),
-            Action::Confirm { number } => locks.change(&op, now, |locks, _| {
+            Action::Confirm { number } => locks.with_own_lock(&op, now, |locks, _| {
                 let prefix = op.spec.name().prefix().to_owned();
                 let count = locks.counters.entry(prefix).or_default();
                 *count = number.max(*count);
                 Vote::Granted.into()
             }),
-            Action::Release { min_hold } => locks.change(&op, now, |locks, remaining| {
+            Action::Release { min_hold } => locks.with_own_lock(&op, now, |locks, remaining| {
                 match min_hold {
-                    Some(stays) => locks.set_deadline(&op, now.after(stays.min(remaining))),
+                    Some(min_hold) => locks.set_deadline(&op, now.after(min_hold.min(remaining))),
                     None => drop(locks.by_name.remove(op.spec.name())),
                 }
                 notified = locks.subscribers(&op.spec);

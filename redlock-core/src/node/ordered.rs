@@ -31,16 +31,16 @@ use crate::lock::{LockSpec, Token};
 #[derive(Debug)]
 pub struct Ordered<N> {
     node: Arc<N>,
-    in_flight: InFlight,
+    pending_ops: PendingOps,
 }
 
 /// The acquisitions and extensions without a reply.
 #[derive(Clone, Default)]
-struct InFlight(Arc<Mutex<HashMap<Token, Vec<WeakShared<ReplyFuture>>>>>);
+struct PendingOps(Arc<Mutex<HashMap<Token, Vec<WeakShared<ReplyFuture>>>>>);
 
 /// An operation without a reply. A release with the same token polls the reply, too.
-struct Unanswered {
-    in_flight: InFlight,
+struct PendingOp {
+    pending_ops: PendingOps,
     token: Token,
     reply: Shared<ReplyFuture>,
 }
@@ -48,29 +48,29 @@ struct Unanswered {
 impl<N: Node> Ordered<N> {
     /// Wraps a node.
     pub fn new(node: N) -> Self {
-        Self { node: Arc::new(node), in_flight: InFlight::default() }
+        Self { node: Arc::new(node), pending_ops: PendingOps::default() }
     }
 }
 
-impl InFlight {
-    fn begin(&self, token: Token, reply: ReplyFuture) -> Unanswered {
+impl PendingOps {
+    fn begin(&self, token: Token, reply: ReplyFuture) -> PendingOp {
         let reply = reply.shared();
         self.0.lock().entry(token).or_default().extend(reply.downgrade());
-        Unanswered { in_flight: self.clone(), token, reply }
+        PendingOp { pending_ops: self.clone(), token, reply }
     }
 
     /// Waits for the replies to all operations with this token that are in flight at the first poll.
-    async fn answered(&self, token: &Token) {
+    async fn await_replies(&self, token: &Token) {
         let earlier = self.0.lock().get(token).cloned().unwrap_or_default();
         let replies: Vec<_> = earlier.iter().filter_map(WeakShared::upgrade).collect();
         join_all(replies).await;
     }
 }
 
-impl Drop for Unanswered {
+impl Drop for PendingOp {
     fn drop(&mut self) {
-        let mut in_flight = self.in_flight.0.lock();
-        let Entry::Occupied(mut operations) = in_flight.entry(self.token) else { return };
+        let mut pending_ops = self.pending_ops.0.lock();
+        let Entry::Occupied(mut operations) = pending_ops.entry(self.token) else { return };
         operations
             .get_mut()
             .retain(|other| !other.upgrade().is_none_or(|other| other.ptr_eq(&self.reply)));
@@ -90,7 +90,7 @@ impl<N: Node> Node for Ordered<N> {
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
-        let (in_flight, token) = (self.in_flight.clone(), op.token);
+        let (pending_ops, token) = (self.pending_ops.clone(), op.token);
         match op.action {
             Action::Acquire { .. } | Action::Extend { .. } => {
                 let reply = self.node.call(op);
@@ -99,14 +99,14 @@ impl<N: Node> Node for Ordered<N> {
                     return reply;
                 }
                 ReplyFuture::new(async move {
-                    let unanswered = in_flight.begin(token, reply);
-                    unanswered.reply.clone().await
+                    let pending_op = pending_ops.begin(token, reply);
+                    pending_op.reply.clone().await
                 })
             }
             Action::Release { .. } => {
                 let node = Arc::clone(&self.node);
                 ReplyFuture::new(async move {
-                    in_flight.answered(&token).await;
+                    pending_ops.await_replies(&token).await;
                     node.call(op).await
                 })
             }
@@ -127,9 +127,9 @@ impl<N: Node> Node for Ordered<N> {
     }
 }
 
-impl fmt::Debug for InFlight {
+impl fmt::Debug for PendingOps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("InFlight").field(&self.0.lock().len()).finish()
+        f.debug_tuple("PendingOps").field(&self.0.lock().len()).finish()
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
         release.execute();
         assert!(!is_pending(&mut slow_release));
         assert_eq!(store.time_to_live("slow"), None);
-        assert!(node.in_flight.0.lock().is_empty());
+        assert!(node.pending_ops.0.lock().is_empty());
     }
 
     /// When the manager is shut down or its last runtime ends, no task polls the acquisition any
@@ -216,7 +216,7 @@ mod tests {
         drop(acquisition);
         let _release = attempt.release(&node);
         assert!(sent.try_recv().unwrap().is_release());
-        assert!(node.in_flight.0.lock().is_empty());
+        assert!(node.pending_ops.0.lock().is_empty());
     }
 
     #[test]

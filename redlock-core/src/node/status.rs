@@ -29,13 +29,13 @@ impl NodeStatus {
 }
 
 /// Sets the status of a node. Each node has one, and hands out [receivers](Self::subscribe).
-pub struct StatusSender(Arc<Shared>);
+pub struct StatusSender(Arc<SharedStatus>);
 
 /// Shows the status of a node. Cloning is cheap.
 #[derive(Clone)]
-pub struct StatusReceiver(Arc<Shared>);
+pub struct StatusReceiver(Arc<SharedStatus>);
 
-struct Shared {
+struct SharedStatus {
     status: Mutex<NodeStatus>,
     /// Wakes waiters in the order of their arrival.
     changed: Notify,
@@ -44,7 +44,7 @@ struct Shared {
 impl StatusSender {
     /// Creates a sender with this initial status.
     pub fn new(status: NodeStatus) -> Self {
-        Self(Arc::new(Shared { status: Mutex::new(status), changed: Notify::new() }))
+        Self(Arc::new(SharedStatus { status: Mutex::new(status), changed: Notify::new() }))
     }
 
     /// Changes the status, and wakes all tasks that wait for a change.

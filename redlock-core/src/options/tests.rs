@@ -134,7 +134,7 @@ async fn an_acquisition_checks_its_options() {
 #[tokio::test(start_paused = true)]
 async fn the_default_of_renew_depends_on_expire() {
     let node: Arc<dyn Node> = FakeNode::start("node");
-    let locks = LockManagerBuilder::over(vec![node], Arc::new(RuntimeClock::new()));
+    let locks = LockManagerBuilder::with_nodes(vec![node], Arc::new(RuntimeClock::new()));
     for (options, is_renewed) in [
         (NONE, true),
         (NONE.renew(false), false),

@@ -14,7 +14,7 @@ pub(crate) struct WaiterOptions {
     /// The lease that the waiter requests.
     pub(crate) expire: Duration,
     /// Whether the waiter may take over a lock that another caller acquired.
-    pub(crate) takes_over: bool,
+    pub(crate) accepts_hand_over: bool,
     /// Whether the waiter needs a fencing token.
     pub(crate) fenced: bool,
     /// The scope in which the caller waits, if any.

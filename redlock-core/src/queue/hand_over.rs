@@ -12,7 +12,7 @@
 //! | [`MIN_LEASE_LEFT`] | 3/4 of the lease that the waiter asks for | The waiter gets nearly the lease that it asks for. With less left, the waiter should acquire a lease of its own. |
 //! | [`EXTEND_BELOW`] | 9/10 of the lease that the new holder asked for | Until the extension is confirmed, the new holder has the rest of the old lease. An extension by less than a tenth is not worth its round trip. |
 //!
-//! The other rules have no figure, see [`suits`]. The consequences for callers are documented at
+//! The other rules have no figure, see [`meets_requirements`]. The consequences for callers are documented at
 //! [`LockRequest::acquire`](crate::LockRequest::acquire).
 //!
 //! This module applies the rules. [`Held::hand_over`] passes the lease on to the next holder, and
@@ -67,7 +67,7 @@ impl HandOverStreak {
         node_timeout: Duration,
     ) -> Option<(Arc<Held>, Self)> {
         let next = waiting.front().filter(|next| next.is_waiting())?;
-        if !self.may_go_on(fairness) || !suits(held, next.options, node_timeout) {
+        if !self.may_continue(fairness) || !meets_requirements(held, next.options, node_timeout) {
             return None;
         }
         let held = held.hand_over()?;
@@ -76,7 +76,7 @@ impl HandOverStreak {
         Some((held, Self { hand_overs: self.hand_overs + 1, ..self }))
     }
 
-    fn may_go_on(self, fairness: &Fairness) -> bool {
+    fn may_continue(self, fairness: &Fairness) -> bool {
         let max_hand_overs = if fairness.has_remote_waiters {
             MAX_HAND_OVERS_WITH_REMOTE_WAITERS
         } else {
@@ -87,19 +87,19 @@ impl HandOverStreak {
 }
 
 /// Returns whether a lock meets a waiter's requirements.
-fn suits(held: &Held, waiter: WaiterOptions, node_timeout: Duration) -> bool {
-    let WaiterOptions { expire, takes_over, fenced, .. } = waiter;
-    takes_over
+fn meets_requirements(held: &Held, waiter: WaiterOptions, node_timeout: Duration) -> bool {
+    let WaiterOptions { expire, accepts_hand_over, fenced, .. } = waiter;
+    accepts_hand_over
         && held.lease_remaining() >= MIN_LEASE_LEFT.of(expire)
         // The lease is not longer than the waiter asks for, even on a node that has granted an extension
         // whose reply was lost.
         && held.expire() <= expire
-        && held.runs_out_within(expire + node_timeout)
+        && held.expires_within(expire + node_timeout)
         // A fenced waiter needs a lock that the nodes have numbered.
         && (!fenced || held.attempt().is_fenced())
         // A lock with a minimum hold time has to stay on the nodes, so no waiter may take it over.
-        && held.attempt().stays_for().is_none()
-        && !held.attempt().stays_until_expiry()
+        && held.attempt().min_hold_remaining().is_none()
+        && !held.attempt().is_kept_until_expiry()
 }
 
 /// Returns whether the new holder's lease is extended after a hand-over.
@@ -110,7 +110,7 @@ pub(crate) fn needs_extension(remaining: Duration, expire: Duration) -> bool {
 impl Fairness {
     /// Records that the lock was released on the nodes, and that `listeners` processes were notified.
     /// `this_process_listens` says whether this process is one of them.
-    pub(super) fn note_release(&mut self, listeners: usize, this_process_listens: bool) {
+    pub(super) fn record_release(&mut self, listeners: usize, this_process_listens: bool) {
         self.has_remote_waiters = listeners > usize::from(this_process_listens);
         if self.has_remote_waiters {
             self.yield_until = Some(Instant::now() + YIELD_TIME);
@@ -119,7 +119,7 @@ impl Fairness {
 
     /// Returns how much longer the first waiter lets other processes ask the nodes first; `None` if it may
     /// ask at once.
-    pub(super) fn yields_for(&self) -> Option<Duration> {
+    pub(super) fn yield_remaining(&self) -> Option<Duration> {
         let left = self.yield_until?.saturating_duration_since(Instant::now());
         (!left.is_zero()).then_some(left)
     }

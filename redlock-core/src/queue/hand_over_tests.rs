@@ -100,7 +100,7 @@ async fn a_lock_that_the_nodes_deny_during_a_hand_over_has_no_new_holder() {
         let node = MemoryNode::with_clock(Arc::new(clock.clone()));
         let manager = || {
             let nodes = vec![Arc::new(node.clone()) as Arc<dyn Node>];
-            LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()))
+            LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()))
         };
         let (here, there) = (manager(), manager());
         let first = request(&here).fenced().acquire().await.unwrap();
@@ -262,7 +262,7 @@ async fn a_waiter_that_is_dropped_at_any_point_leaves_the_lock_to_its_scope() {
         let nodes: Vec<_> = (0..3).map(|number| FakeNode::start(&number.to_string())).collect();
         let manager = || {
             let nodes = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
-            LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()))
+            LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()))
         };
         let (here, there) = (manager(), manager());
         let request = || request(&here).reentrant(true);

@@ -9,7 +9,7 @@ mod backoff;
 mod entry;
 mod hand_over;
 mod outage;
-mod patience;
+mod outage_wait;
 mod queues;
 mod release_signal;
 mod wait_queue;
@@ -19,7 +19,7 @@ pub(crate) use backoff::{Backoff, poll_pause, wake_retry_delay};
 pub(crate) use entry::WaiterOptions;
 pub(crate) use hand_over::needs_extension;
 pub(crate) use outage::is_outage;
-pub(crate) use patience::Patience;
+pub(crate) use outage_wait::OutageWait;
 pub(crate) use queues::Queues;
 pub(crate) use waiter::{WaitOutcome, Waiter};
 

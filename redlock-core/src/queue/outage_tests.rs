@@ -155,7 +155,7 @@ async fn the_wait_time_also_ends_during_an_outage() {
         let shared = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
         let locks = LockManager::builder()
             .outage_grace(grace * SECOND)
-            .wire(shared, Arc::new(RuntimeClock::new()));
+            .build(shared, Arc::new(RuntimeClock::new()));
         nodes[0].occupy(3600 * SECOND);
         let begun = Instant::now();
         let request = || locks.lock("a").wait_time(3 * SECOND).acquire();
@@ -336,7 +336,7 @@ async fn without_a_grace_the_first_ballot_without_a_quorum_ends_the_wait() {
     let shared = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
     let locks = LockManager::builder()
         .outage_grace(Duration::ZERO)
-        .wire(shared, Arc::new(RuntimeClock::new()));
+        .build(shared, Arc::new(RuntimeClock::new()));
     nodes[0].occupy(3600 * SECOND);
     let waiters = [refused_waiter(&locks).await, waiter(&locks)];
     settle().await;

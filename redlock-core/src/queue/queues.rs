@@ -71,10 +71,10 @@ impl Queues {
     }
 
     /// Records that this process holds a lock.
-    pub(crate) fn hold(&self, held: &Arc<Held>, scope: Option<u64>) {
+    pub(crate) fn add_holder(&self, held: &Arc<Held>, scope: Option<u64>) {
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(held.attempt().spec().queue_key().clone()).or_default();
-        queue.hold(held, scope);
+        queue.add_holder(held, scope);
         // A quorum has granted the lock, so the outage is over.
         queue.outage = None;
         queue.wake_first();
@@ -101,7 +101,10 @@ impl Queues {
 
     /// Hands a lock that is no longer held over to the next waiter. Returns `None` if that succeeded.
     /// Otherwise returns the permit to release the lock on the nodes.
-    pub(crate) fn pass_on<'a>(&'a self, held: &'a Arc<Held>) -> Option<ReleasePermit<'a>> {
+    pub(crate) fn hand_over_or_permit<'a>(
+        &'a self,
+        held: &'a Arc<Held>,
+    ) -> Option<ReleasePermit<'a>> {
         let mut by_key = self.by_key.lock();
         if let Some(queue) = by_key.get_mut(held.attempt().spec().queue_key())
             && queue.hand_over(held, self.ballot.node_timeout)
@@ -122,19 +125,19 @@ impl Queues {
             if was_first {
                 queue.wake_first();
             }
-            tidy(occupied);
+            remove_if_unused(occupied);
         }
         drop(by_key);
         let state = std::mem::replace(&mut *entry.state.lock(), EntryState::Waiting);
         if let EntryState::HandedOver(held) = state {
-            self.give_up(&held);
+            self.hand_over_or_release(&held);
         }
     }
 
     /// Hands the lock over to the next waiter, or releases it on the nodes in the background.
-    pub(crate) fn give_up(&self, held: &Arc<Held>) {
-        if let Some(permit) = self.pass_on(held) {
-            self.ballot.release_in_background(Arc::clone(held.attempt()), held.runs_out());
+    pub(crate) fn hand_over_or_release(&self, held: &Arc<Held>) {
+        if let Some(permit) = self.hand_over_or_permit(held) {
+            self.ballot.release_in_background(Arc::clone(held.attempt()), held.latest_expiry());
             drop(permit);
         }
     }
@@ -151,7 +154,7 @@ impl Queues {
 }
 
 /// Ends the subscription of a queue without waiters, and removes a queue without waiters and holders.
-fn tidy(mut entry: OccupiedEntry<'_, QueueKey, WaitQueue>) {
+fn remove_if_unused(mut entry: OccupiedEntry<'_, QueueKey, WaitQueue>) {
     let queue = entry.get_mut();
     if queue.waiting.is_empty() {
         queue.release_signal = None;
@@ -168,10 +171,10 @@ impl Drop for ReleasePermit<'_> {
         let mut by_key = self.queues.by_key.lock();
         let Entry::Occupied(mut entry) = by_key.entry(key) else { return };
         let queue = entry.get_mut();
-        queue.holders.retain(|holder| !holder.is(self.held));
+        queue.holders.retain(|holder| !holder.holds(self.held));
         let this_process_listens = queue.release_signal.is_some();
-        queue.fairness.note_release(self.listeners, this_process_listens);
+        queue.fairness.record_release(self.listeners, this_process_listens);
         queue.wake_first();
-        tidy(entry);
+        remove_if_unused(entry);
     }
 }

@@ -23,7 +23,7 @@ pub(super) fn two_processes(nodes: usize) -> (LockManager, LockManager, Vec<Memo
         (0..nodes).map(|_| MemoryNode::with_clock(Arc::<RuntimeClock>::clone(&clock))).collect();
     let manager = || {
         let nodes = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Node>).collect();
-        LockManagerBuilder::over(nodes, Arc::<RuntimeClock>::clone(&clock))
+        LockManagerBuilder::with_nodes(nodes, Arc::<RuntimeClock>::clone(&clock))
     };
     (manager(), manager(), nodes)
 }
@@ -37,7 +37,7 @@ pub(super) fn one_node() -> (LockManager, Arc<FakeNode>) {
 pub(super) fn nodes(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let nodes: Vec<_> = (0..count).map(|number| FakeNode::start(&number.to_string())).collect();
     let shared = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
-    (LockManagerBuilder::over(shared, Arc::new(RuntimeClock::new())), nodes)
+    (LockManagerBuilder::with_nodes(shared, Arc::new(RuntimeClock::new())), nodes)
 }
 
 pub(super) fn acquisitions(node: &FakeNode) -> usize {
@@ -443,7 +443,7 @@ async fn releases_on_fewer_nodes_than_a_quorum_wake_no_waiter() {
         let waiter = here.queues().join(
             &spec,
             &key,
-            WaiterOptions { expire: SECOND, takes_over: true, fenced: false, scope: None },
+            WaiterOptions { expire: SECOND, accepts_hand_over: true, fenced: false, scope: None },
         );
         let waiter = waiter.unwrap();
         waiter.listen(SECOND).await
@@ -474,7 +474,7 @@ async fn a_waiter_asks_again_when_a_quorum_has_confirmed_its_subscription() {
         let key = LockKey::new("a").unwrap();
         let spec = spec(&key);
         let options =
-            WaiterOptions { expire: SECOND, takes_over: true, fenced: false, scope: None };
+            WaiterOptions { expire: SECOND, accepts_hand_over: true, fenced: false, scope: None };
         let waiter = locks.queues().join(&spec, &key, options).unwrap();
         let begun = Instant::now();
         waiter.listen(SECOND).await;

@@ -41,7 +41,7 @@ impl Holder {
         Self { held, scope, streak: HandOverStreak::start() }
     }
 
-    pub(super) fn is(&self, held: &Arc<Held>) -> bool {
+    pub(super) fn holds(&self, held: &Arc<Held>) -> bool {
         Arc::ptr_eq(&self.held, held)
     }
 }
@@ -68,7 +68,7 @@ impl WaitQueue {
 
     /// Adds a holder. Removes holders whose locks conflict with it: the nodes have granted the new lock, so
     /// the old locks are lost.
-    pub(super) fn hold(&mut self, held: &Arc<Held>, scope: Option<u64>) {
+    pub(super) fn add_holder(&mut self, held: &Arc<Held>, scope: Option<u64>) {
         let mode = held.attempt().spec().mode();
         let is_compatible =
             |holder: &mut Holder| holder.held.attempt().spec().mode().compatible(mode);
@@ -77,7 +77,7 @@ impl WaitQueue {
     }
 
     pub(super) fn holder(&mut self, held: &Arc<Held>) -> Option<&mut Holder> {
-        self.holders.iter_mut().find(|holder| holder.is(held))
+        self.holders.iter_mut().find(|holder| holder.holds(held))
     }
 
     pub(super) fn wake_first(&self) {
@@ -88,10 +88,10 @@ impl WaitQueue {
 
     /// Wakes waiters whose own scope holds the lock now. Otherwise they would wait for themselves.
     pub(super) fn wake_scopes(&self) {
-        let holds = |scope| self.holders.iter().any(|holder| holder.scope == scope);
+        let is_held = |scope| self.holders.iter().any(|holder| holder.scope == scope);
         let own = self.waiting.iter().filter(|entry| {
             let scope = entry.options.scope;
-            scope.is_some() && holds(scope)
+            scope.is_some() && is_held(scope)
         });
         own.for_each(|entry| entry.changed.notify_one());
     }
@@ -105,7 +105,7 @@ impl WaitQueue {
 
     /// Removes a holder. Returns whether its lock was handed over to the next waiter.
     pub(super) fn hand_over(&mut self, held: &Arc<Held>, node_timeout: Duration) -> bool {
-        let Some(index) = self.holders.iter().position(|holder| holder.is(held)) else {
+        let Some(index) = self.holders.iter().position(|holder| holder.holds(held)) else {
             return false;
         };
         let Holder { held, streak, .. } = self.holders.remove(index);

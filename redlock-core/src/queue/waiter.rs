@@ -53,8 +53,8 @@ pub(crate) enum WaitOutcome {
     HeldByScope(Arc<Held>),
 }
 
-enum Wait {
-    UntilWoken,
+enum WaitStep {
+    UntilNotified,
     For(Duration),
     /// Until another caller of this process releases the lock, loses it, or overruns its lease.
     Behind(Arc<Held>),
@@ -104,20 +104,20 @@ impl Waiter {
     pub(crate) async fn wait(&self) -> WaitOutcome {
         loop {
             let changed = self.entry.changed.notified();
-            let wait = match self.look() {
+            let wait = match self.next_step() {
                 Ok(outcome) => return outcome,
                 Err(wait) => wait,
             };
             match wait {
-                Wait::UntilWoken => changed.await,
-                Wait::For(duration) => {
+                WaitStep::UntilNotified => changed.await,
+                WaitStep::For(duration) => {
                     tokio::select! {
                         biased;
                         () = changed => {}
                         () = sleep(duration) => {}
                     }
                 }
-                Wait::Behind(held) => {
+                WaitStep::Behind(held) => {
                     let over = held.remaining() + AFTER_EXPIRY;
                     tokio::select! {
                         biased;
@@ -130,7 +130,7 @@ impl Waiter {
         }
     }
 
-    fn look(&self) -> Result<WaitOutcome, Wait> {
+    fn next_step(&self) -> Result<WaitOutcome, WaitStep> {
         let mut by_key = self.queues.by_key.lock();
         let mut state = self.entry.state.lock();
         if matches!(*state, EntryState::HandedOver(_)) {
@@ -142,20 +142,20 @@ impl Waiter {
         if self.queues.is_closed() {
             return Ok(WaitOutcome::AskNodes);
         }
-        let Some(queue) = by_key.get_mut(&self.key) else { return Err(Wait::UntilWoken) };
+        let Some(queue) = by_key.get_mut(&self.key) else { return Err(WaitStep::UntilNotified) };
         if let Some(own) = queue.held_by_scope_of(&self.entry) {
             return Ok(WaitOutcome::HeldByScope(Arc::clone(own)));
         }
         let is_first = queue.waiting.front().is_some_and(|first| Arc::ptr_eq(first, &self.entry));
         if !is_first {
-            return Err(Wait::UntilWoken);
+            return Err(WaitStep::UntilNotified);
         }
         // The waiter watches a holder of this process, because the holder may overrun its lease.
         if let Some((held, _)) = queue.conflicting(self.spec.mode()) {
-            return Err(Wait::Behind(Arc::clone(held)));
+            return Err(WaitStep::Behind(Arc::clone(held)));
         }
-        if let Some(left) = queue.fairness.yields_for() {
-            return Err(Wait::For(left));
+        if let Some(left) = queue.fairness.yield_remaining() {
+            return Err(WaitStep::For(left));
         }
         *state = EntryState::Asking;
         Ok(WaitOutcome::AskNodes)
@@ -175,7 +175,7 @@ impl Waiter {
     }
 
     /// Returns whether the earlier callers were waiting through an outage when this caller arrived.
-    pub(crate) fn came_in_outage(&self) -> bool {
+    pub(crate) fn arrived_in_outage(&self) -> bool {
         matches!(self.arrival, Arrival::InOutage)
     }
 
@@ -188,12 +188,12 @@ impl Waiter {
     }
 
     /// Resolves when another caller or a shutdown wakes this waiter.
-    pub(super) async fn woken(&self) {
+    pub(super) async fn notified(&self) {
         self.entry.changed.notified().await;
     }
 
     /// Records that a ballot, which began at `begun`, found no quorum. Returns when the outage began.
-    pub(super) fn note_outage(&self, begun: Instant, votes: &Votes) -> Instant {
+    pub(super) fn record_outage(&self, begun: Instant, votes: &Votes) -> Instant {
         let mut by_key = self.queues.by_key.lock();
         let Some(queue) = by_key.get_mut(&self.key) else { return begun };
         let since = queue.outage.as_ref().map_or(begun, |outage| outage.since);
@@ -203,7 +203,7 @@ impl Waiter {
 
     /// Records that a quorum of nodes answers: the outage is over, and the first waiter is woken from its
     /// pause.
-    pub(crate) fn note_quorum(&self) {
+    pub(crate) fn record_quorum(&self) {
         let mut by_key = self.queues.by_key.lock();
         if let Some(queue) = by_key.get_mut(&self.key)
             && queue.outage.take().is_some()

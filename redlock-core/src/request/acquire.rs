@@ -14,46 +14,47 @@ use crate::lease::Held;
 use crate::lock::{LockName, LockSpec, Mode};
 use crate::options::{ResolvedOptions, WaitTime};
 use crate::queue::{
-    Backoff, Patience, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause, wake_retry_delay,
+    Backoff, OutageWait, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause,
+    wake_retry_delay,
 };
 
 impl LockRequest {
     /// Acquires the lock, or shares a lock of the same scope, with the request's options.
-    pub(super) async fn obtain(&self) -> Result<LockGuard, LockError> {
+    pub(super) async fn acquire_or_share(&self) -> Result<LockGuard, LockError> {
         let options = &self.options.resolve(&self.context)?;
         if self.fenced {
             self.context.check_fenced()?;
         }
-        let Some(min_hold) = options.min_hold else { return self.obtain_guard(options).await };
+        let Some(min_hold) = options.min_hold else { return self.acquire_guard(options).await };
         let clock = &self.context.ballot.clock;
         let mut since = clock.now();
-        let guard = self.obtain_guard(options).await?;
-        let at_least = match min_hold {
+        let guard = self.acquire_guard(options).await?;
+        let min_lease = match min_hold {
             MinHold::For(time) => time,
             MinHold::UntilExpiry => options.expire,
         };
-        if !guard.held().stays_until(since.after(at_least)) {
+        if !guard.held().is_kept_until(since.after(min_lease)) {
             // Only a shared lock can have a shorter lease: it was acquired for another request. Boxed,
             // because this is rare and the future would enlarge the future of every acquisition.
             since = clock.now();
-            Box::pin(self.extend_shared(&guard, at_least, options.expire)).await?;
+            Box::pin(self.extend_shared(&guard, min_lease, options.expire)).await?;
         }
-        guard.held().stay(min_hold, since);
+        guard.held().set_min_hold(min_hold, since);
         Ok(guard)
     }
 
     /// Extends a shared lock, which was acquired for another request, if its lease is shorter than
-    /// `at_least`.
+    /// `min_lease`.
     async fn extend_shared(
         &self,
         guard: &LockGuard,
-        at_least: Duration,
+        min_lease: Duration,
         expire: Duration,
     ) -> Result<(), LockError> {
-        if guard.remaining() < at_least
+        if guard.remaining() < min_lease
             && let Err(error) = guard.extend(expire).await
         {
-            self.context.check_open()?;
+            self.context.check_not_shut_down()?;
             return Err(match error {
                 ExtendError::Lost { key, votes } => {
                     LockError::Contended { key, remaining: None, votes }
@@ -66,35 +67,35 @@ impl LockRequest {
     }
 
     /// Acquires the lock, or shares a lock of the same scope without extending it.
-    async fn obtain_guard(&self, options: &ResolvedOptions) -> Result<LockGuard, LockError> {
+    async fn acquire_guard(&self, options: &ResolvedOptions) -> Result<LockGuard, LockError> {
         let key = self.key.clone()?;
         let deadline = match options.wait_time {
-            None => return self.attempt(&key, options).await,
+            None => return self.try_once(&key, options).await,
             // A deadline that the clock cannot represent is no deadline.
             Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),
             Some(WaitTime::Forever) => None,
         };
         let context = &self.context;
-        context.check_open()?;
+        context.check_not_shut_down()?;
         let spec = Arc::new(self.spec(&key, options));
-        if let Some(guard) = self.re_enter(&key, &spec, options)? {
+        if let Some(guard) = self.share_in_scope(&key, &spec, options)? {
             return Ok(guard);
         }
         let waiter_options = WaiterOptions {
             expire: options.expire,
-            takes_over: options.min_hold.is_none(),
+            accepts_hand_over: options.min_hold.is_none(),
             fenced: self.fenced,
             scope: scope::current(),
         };
         let waiter = context.queues.join(&spec, &key, waiter_options)?;
-        let mut patience = Patience::new(&waiter);
-        if waiter.came_in_outage() {
+        let mut outage_wait = OutageWait::new(&waiter);
+        if waiter.arrived_in_outage() {
             // This caller came during an outage: it asks the nodes at once and returns their failure,
             // while the waiters before it keep their places. Boxed, because this is rare and the future
             // would enlarge the future of every acquisition.
-            match Box::pin(self.attempt(&key, options)).await {
+            match Box::pin(self.try_once(&key, options)).await {
                 Err(LockError::Contended { .. }) => {
-                    patience.refused(&waiter);
+                    outage_wait.record_refusal(&waiter);
                 }
                 result => return result,
             }
@@ -111,7 +112,7 @@ impl LockRequest {
                         Ok(Some(guard)) => {
                             // If the manager was shut down meanwhile, the shutdown has released the
                             // lock.
-                            context.check_open()?;
+                            context.check_not_shut_down()?;
                             return Ok(guard);
                         }
                         Ok(None) => None,
@@ -120,7 +121,7 @@ impl LockRequest {
                     };
                     waiter.rejoin();
                     if let Some(error) = unconfirmed {
-                        Box::pin(patience.outlast(&waiter, begun, error, deadline)).await?;
+                        Box::pin(outage_wait.wait_through(&waiter, begun, error, deadline)).await?;
                     }
                 }
                 Ok(WaitOutcome::HeldByScope(held)) => {
@@ -129,7 +130,9 @@ impl LockRequest {
                     }
                 }
                 Ok(WaitOutcome::AskNodes) => {
-                    return self.ask_until(&key, options, &waiter, &mut patience, deadline).await;
+                    return self
+                        .ask_until_granted(&key, options, &waiter, &mut outage_wait, deadline)
+                        .await;
                 }
                 Err(_) => {
                     if let Some(votes) = waiter.outage_votes() {
@@ -144,12 +147,12 @@ impl LockRequest {
 
     /// Asks the nodes until they grant the lock, the waiting time is over, or the attempt fails for
     /// another reason.
-    async fn ask_until(
+    async fn ask_until_granted(
         &self,
         key: &LockKey,
         options: &ResolvedOptions,
         waiter: &Waiter,
-        patience: &mut Patience,
+        outage_wait: &mut OutageWait,
         deadline: Option<Instant>,
     ) -> Result<LockGuard, LockError> {
         let node_timeout = self.context.ballot.node_timeout;
@@ -166,29 +169,29 @@ impl LockRequest {
                 signal.reset();
             }
             let begun = Instant::now();
-            let refused = match self.ask(key, waiter.spec(), options, skip_ttl_lookup).await {
+            let refused = match self.ask_nodes(key, waiter.spec(), options, skip_ttl_lookup).await {
                 Ok(guard) => return Ok(guard),
                 Err(refused) => refused,
             };
             if is_outage(&refused) {
                 // Boxed, because this is rare and the future would enlarge the future of every
                 // acquisition.
-                Box::pin(patience.outlast(waiter, begun, refused, deadline)).await?;
+                Box::pin(outage_wait.wait_through(waiter, begun, refused, deadline)).await?;
                 skip_ttl_lookup = false;
                 continue;
             }
             let LockError::Contended { remaining, votes, .. } = &refused else {
-                waiter.note_quorum();
+                waiter.record_quorum();
                 return Err(refused);
             };
             let remaining = *remaining;
             let split = votes.iter().any(|(_, vote)| matches!(vote, Some(Vote::Granted)));
-            if patience.refused(waiter) {
+            if outage_wait.record_refusal(waiter) {
                 // An outage has ended. Its broken connections may have ended the subscriptions:
                 // subscribe again.
                 signal = None;
             }
-            if let Some(guard) = self.re_enter(key, waiter.spec(), options)? {
+            if let Some(guard) = self.share_in_scope(key, waiter.spec(), options)? {
                 return Ok(guard);
             }
             let left = deadline.map_or(Duration::MAX, |deadline| {
@@ -235,14 +238,14 @@ impl LockRequest {
 
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round
     /// trip.
-    async fn attempt(
+    async fn try_once(
         &self,
         key: &LockKey,
         options: &ResolvedOptions,
     ) -> Result<LockGuard, LockError> {
-        self.context.check_open()?;
+        self.context.check_not_shut_down()?;
         let spec = self.spec(key, options);
-        if let Some(guard) = self.re_enter(key, &spec, options)? {
+        if let Some(guard) = self.share_in_scope(key, &spec, options)? {
             return Ok(guard);
         }
         if let Some(remaining) = self.context.queues.held_for(&spec) {
@@ -250,11 +253,11 @@ impl LockRequest {
             return Err(LockError::Contended { key, remaining, votes: Votes::default() });
         }
         let spec = Arc::new(spec);
-        match self.ask(key, &spec, options, false).await {
+        match self.ask_nodes(key, &spec, options, false).await {
             // The holder may be another acquisition of the same scope, which ran concurrently in the
             // same task.
             Err(refused @ LockError::Contended { .. }) => {
-                self.re_enter(key, &spec, options)?.ok_or(refused)
+                self.share_in_scope(key, &spec, options)?.ok_or(refused)
             }
             result => result,
         }
@@ -262,13 +265,13 @@ impl LockRequest {
 
     /// Shares or refuses a lock that the current scope holds. Returns `None` if the scope does not hold
     /// the lock. A caller never waits for a lock of its own scope.
-    fn re_enter(
+    fn share_in_scope(
         &self,
         key: &LockKey,
         spec: &LockSpec,
         options: &ResolvedOptions,
     ) -> Result<Option<LockGuard>, LockError> {
-        match scope::held(&self.context.queues, spec) {
+        match scope::find(&self.context.queues, spec) {
             Some(held) => self.share(key, held, options),
             None => Ok(None),
         }
@@ -292,7 +295,7 @@ impl LockRequest {
 
     /// Asks the nodes once. With `skip_ttl_lookup`, a refusal does not report how long the other
     /// holder's lease lasts. Asks them again if the connections moved to another runtime meanwhile.
-    async fn ask(
+    async fn ask_nodes(
         &self,
         key: &LockKey,
         spec: &Arc<LockSpec>,
@@ -300,10 +303,10 @@ impl LockRequest {
         skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
         let context = &self.context;
-        let _under_way = context.cleanup_tasks.under_way();
+        let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
         loop {
-            let moves = context.settle().await;
-            let result = self.ask_once(key, spec, options, skip_ttl_lookup).await;
+            let moves = context.wait_after_move().await;
+            let result = self.ask_nodes_once(key, spec, options, skip_ttl_lookup).await;
             let is_unavailable = matches!(result, Err(LockError::Unavailable { .. }));
             if !is_unavailable || context.runtimes.moves() == moves {
                 return result;
@@ -311,18 +314,18 @@ impl LockRequest {
         }
     }
 
-    async fn ask_once(
+    async fn ask_nodes_once(
         &self,
         key: &LockKey,
         spec: &Arc<LockSpec>,
         options: &ResolvedOptions,
         skip_ttl_lookup: bool,
     ) -> Result<LockGuard, LockError> {
-        self.context.check_open()?;
+        self.context.check_not_shut_down()?;
         let attempt = self.new_attempt(key, spec, skip_ttl_lookup);
         match self.context.ballot.acquire(&attempt, options.expire).await {
-            Ok(grant) => self.hold(&attempt, &grant, options),
-            Err(refusal) => Err(error(refusal, key.clone(), options.expire)),
+            Ok(grant) => self.make_guard(&attempt, &grant, options),
+            Err(refusal) => Err(lock_error(refusal, key.clone(), options.expire)),
         }
     }
 
@@ -339,12 +342,12 @@ impl LockRequest {
             attempt = attempt.fenced();
         }
         if skip_ttl_lookup {
-            attempt = attempt.without_lookup();
+            attempt = attempt.without_ttl_lookup();
         }
         Arc::new(attempt)
     }
 
-    fn hold(
+    fn make_guard(
         &self,
         attempt: &Arc<Attempt>,
         grant: &Grant,
@@ -354,25 +357,25 @@ impl LockRequest {
         let clock = Arc::clone(&context.ballot.clock);
         let held =
             Held::new(Arc::clone(attempt), clock, grant.since, grant.decided, options.expire);
-        let held = Arc::new(held.limited_by(&context.log_limit));
+        let held = Arc::new(held.with_log_limit(&context.log_limit));
         if let Some(token) = grant.token {
             held.set_token(token);
         }
         if let Some(min_hold) = options.min_hold {
-            held.stay(min_hold, grant.since);
+            held.set_min_hold(min_hold, grant.since);
         }
-        context.queues.hold(&held, scope::current());
-        scope::hold(&context.queues, &held);
+        context.queues.add_holder(&held, scope::current());
+        scope::record(&context.queues, &held);
         let guard = LockGuard::new(Arc::clone(context), held, options.renewal());
         // If the manager was shut down meanwhile, the shutdown did not see this guard. The guard
         // releases the lock when it is dropped: at once, even if the lock was to stay on the nodes (an
         // abandoned attempt leaves nothing behind).
-        context.check_open().inspect_err(|_| attempt.stay_no_longer())?;
+        context.check_not_shut_down().inspect_err(|_| attempt.cancel_min_hold())?;
         Ok(guard)
     }
 }
 
-pub(super) fn error(refusal: Refusal, key: LockKey, expire: Duration) -> LockError {
+pub(super) fn lock_error(refusal: Refusal, key: LockKey, expire: Duration) -> LockError {
     match refusal {
         Refusal::Contended { remaining, votes } => LockError::Contended { key, remaining, votes },
         Refusal::Unavailable(votes) => LockError::Unavailable { key, votes },

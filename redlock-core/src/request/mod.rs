@@ -14,7 +14,7 @@ use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
 use crate::options::LockOptions;
-use crate::telemetry::Acquisition;
+use crate::telemetry::AcquisitionTimer;
 
 /// A request for a lock. Returned by [`LockManager::lock`](crate::LockManager::lock), configured by
 /// [options](LockOptions), and run by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
@@ -140,8 +140,8 @@ impl LockRequest {
     /// The future may be dropped at any point. The caller then leaves the queue, and a lock that it
     /// acquired is released in the background.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let acquisition = Acquisition::begin();
-        let result = self.obtain().await;
+        let acquisition = AcquisitionTimer::begin();
+        let result = self.acquire_or_share().await;
         acquisition.end(&result);
         result
     }

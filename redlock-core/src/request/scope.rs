@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use parking_lot::Mutex;
 
-use crate::lease::{Held, State};
+use crate::lease::{Held, HoldState};
 use crate::lock::LockSpec;
 use crate::queue::Queues;
 
@@ -76,19 +76,19 @@ fn id(queues: &Arc<Queues>) -> usize {
 }
 
 /// Returns the lock of this spec that the current scope holds.
-pub(crate) fn held(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
+pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
     let find = |scope: &Scope| {
         let all = scope.held.lock();
         let of_manager = all.iter().filter(|(manager, _)| *manager == id(queues));
         of_manager.filter_map(|(_, held)| held.upgrade()).find(|held| {
-            **held.attempt().spec() == *spec && held.state() == State::Held && held.is_valid()
+            **held.attempt().spec() == *spec && held.state() == HoldState::Held && held.is_valid()
         })
     };
     SCOPE.try_with(find).ok().flatten()
 }
 
 /// Records that the current scope, if there is one, holds a lock.
-pub(crate) fn hold(queues: &Arc<Queues>, held: &Arc<Held>) {
+pub(crate) fn record(queues: &Arc<Queues>, held: &Arc<Held>) {
     let _ = SCOPE.try_with(|scope| {
         let mut all = scope.held.lock();
         all.retain(|(_, held)| held.strong_count() > 0);
@@ -178,7 +178,7 @@ mod tests {
         let node = FakeNode::start("node");
         node.set(Mode::Up(Duration::from_millis(10)));
         let nodes = vec![Arc::clone(&node) as Arc<dyn Node>];
-        let locks = LockManagerBuilder::over(nodes, Arc::new(RuntimeClock::new()));
+        let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()));
         let (request, begun) = (|| locks.lock("a"), Instant::now());
         scope(async {
             let wait = || request().wait_time(WAIT);

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::acquire::error;
+use super::acquire::lock_error;
 use super::{LockRequest, scope};
 use crate::ballot::Refusal;
 use crate::error::{ExtendError, LockError};
 use crate::guard::LockGuard;
-use crate::lease::{Held, State};
+use crate::lease::{Held, HoldState};
 use crate::log_limit::LogLimit;
 use crate::options::ResolvedOptions;
 use crate::queue::needs_extension;
@@ -32,7 +32,7 @@ impl LockRequest {
                 Err(refusal) => {
                     // The next waiter could not confirm the lock either.
                     held.attempt().abandon();
-                    return Err(error(refusal, guard.key().clone(), options.expire));
+                    return Err(lock_error(refusal, guard.key().clone(), options.expire));
                 }
             }
         }
@@ -43,7 +43,7 @@ impl LockRequest {
             return Ok(None);
         }
         self.context.queues.take_over(&held, scope::current());
-        scope::hold(&self.context.queues, &held);
+        scope::record(&self.context.queues, &held);
         self.extend_after_hand_over(&guard, held, options);
         Ok(Some(guard))
     }
@@ -58,18 +58,18 @@ impl LockRequest {
         let ballot = &self.context.ballot;
         if needs_extension(guard.remaining(), options.expire) {
             // Until the extension is confirmed, the guard has the rest of the old lease.
-            let (lease, expire, ballot) = (guard.handle(), options.expire, ballot.clone());
+            let (handle, expire, ballot) = (guard.handle(), options.expire, ballot.clone());
             let log_limit = Arc::clone(&self.context.log_limit);
             self.context.cleanup_tasks.spawn(async move {
                 if held.is_left_to_expire() {
                     // The new holder has ended already, and its lock stays on the nodes until the lease
                     // runs out: for as long as if the lock were still held.
                     ballot.extend(held.attempt(), expire).await;
-                } else if let Err(error) = lease.extend(expire).await
+                } else if let Err(error) = handle.extend(expire).await
                     // A lock that was released or handed over meanwhile needs no extension.
-                    && held.state() == State::Held
+                    && held.state() == HoldState::Held
                 {
-                    not_extended(&error, &log_limit);
+                    log_failed_extension(&error, &log_limit);
                 }
             });
         }
@@ -77,7 +77,7 @@ impl LockRequest {
 }
 
 /// Logs that a lock keeps only the rest of its old lease after a hand-over.
-fn not_extended(error: &ExtendError, log_limit: &LogLimit) {
+fn log_failed_extension(error: &ExtendError, log_limit: &LogLimit) {
     const MESSAGE: &str = "the lease of a lock that was handed over was not extended";
     let node = match error {
         ExtendError::Lost { votes, .. } | ExtendError::Unavailable { votes, .. } => {

@@ -11,40 +11,40 @@ pub(super) struct Member {
     pub(super) id: Id,
     pub(super) handle: Handle,
     /// Whether the runtime has ended.
-    gone: AtomicBool,
-    pub(super) life: Mutex<Life>,
+    ended: AtomicBool,
+    pub(super) heartbeats: Mutex<Heartbeats>,
 }
 
-pub(super) struct Life {
-    pub(super) last_sign: Instant,
+pub(super) struct Heartbeats {
+    pub(super) last: Instant,
     /// The number of heartbeats so far.
-    pub(super) signs: u64,
+    pub(super) count: u64,
 }
 
 impl Member {
     pub(super) fn new(handle: Handle) -> Self {
-        let life = Mutex::new(Life { last_sign: Instant::now(), signs: 0 });
-        Self { id: handle.id(), handle, gone: AtomicBool::new(false), life }
+        let heartbeats = Mutex::new(Heartbeats { last: Instant::now(), count: 0 });
+        Self { id: handle.id(), handle, ended: AtomicBool::new(false), heartbeats }
     }
 
-    pub(super) fn is_gone(&self) -> bool {
-        self.gone.load(Ordering::Acquire)
+    pub(super) fn has_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
     }
 
     /// Records that the runtime has ended.
-    pub(super) fn end(&self) {
-        self.gone.store(true, Ordering::Release);
+    pub(super) fn set_ended(&self) {
+        self.ended.store(true, Ordering::Release);
     }
 
     /// Starts the time within which the next heartbeat is due.
-    pub(super) fn begin(&self) {
-        self.life.lock().last_sign = Instant::now();
+    pub(super) fn expect_heartbeats(&self) {
+        self.heartbeats.lock().last = Instant::now();
     }
 
     /// Emits a heartbeat.
     pub(super) fn beat(&self) {
-        let mut life = self.life.lock();
-        life.last_sign = Instant::now();
-        life.signs += 1;
+        let mut heartbeats = self.heartbeats.lock();
+        heartbeats.last = Instant::now();
+        heartbeats.count += 1;
     }
 }

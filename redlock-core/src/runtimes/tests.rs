@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Id, Runtime};
 
-use super::steward::{BEAT, BEATS, LATE, Watch};
+use super::heartbeat::{HEARTBEAT_INTERVAL, HEARTBEAT_TIMEOUT, HomeMonitor, MIN_OWN_HEARTBEATS};
 use super::*;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -12,8 +12,8 @@ const SOON: Duration = Duration::from_secs(20);
 struct Work(Mutex<Vec<(Id, CancellationToken)>>);
 
 impl Service for Work {
-    fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
-        self.0.lock().push((runtime.id(), tenure.clone()));
+    fn start(&self, runtime: &Handle, stop: &CancellationToken) {
+        self.0.lock().push((runtime.id(), stop.clone()));
     }
 }
 
@@ -22,8 +22,8 @@ impl Work {
     /// the work.
     fn starts(&self) -> Vec<Id> {
         let starts = self.0.lock();
-        for (index, (_, tenure)) in starts.iter().enumerate() {
-            assert_eq!(tenure.is_cancelled(), index + 1 < starts.len());
+        for (index, (_, stop)) in starts.iter().enumerate() {
+            assert_eq!(stop.is_cancelled(), index + 1 < starts.len());
         }
         starts.iter().map(|(id, _)| *id).collect()
     }
@@ -35,22 +35,22 @@ fn runtime() -> Runtime {
 
 fn work() -> (Arc<Runtimes>, Arc<Work>) {
     let (runtimes, work) = (Runtimes::new(), Arc::new(Work::default()));
-    runtimes.serve(&work);
+    runtimes.add_service(&work);
     (runtimes, work)
 }
 
 #[test]
 fn work_starts_in_the_first_runtime_and_stays_there() {
     let (runtimes, work) = work();
-    runtimes.check_in();
+    runtimes.register_current();
     assert!(work.starts().is_empty(), "there is no runtime here");
     let (home, other) = (runtime(), runtime());
-    home.block_on(async { runtimes.check_in() });
-    other.block_on(async { runtimes.check_in() });
-    home.block_on(async { runtimes.check_in() });
+    home.block_on(async { runtimes.register_current() });
+    other.block_on(async { runtimes.register_current() });
+    home.block_on(async { runtimes.register_current() });
     assert_eq!(work.starts(), [home.handle().id()]);
     let late = Arc::new(Work::default());
-    runtimes.serve(&late);
+    runtimes.add_service(&late);
     assert_eq!(
         late.starts(),
         [home.handle().id()],
@@ -63,10 +63,10 @@ fn work_starts_in_the_first_runtime_and_stays_there() {
 fn work_moves_to_the_runtime_of_the_next_caller_when_the_home_has_ended() {
     let (runtimes, work) = work();
     let (home, other) = (runtime(), runtime());
-    home.block_on(async { runtimes.check_in() });
+    home.block_on(async { runtimes.register_current() });
     let first = home.handle().id();
     drop(home);
-    other.block_on(async { runtimes.check_in() });
+    other.block_on(async { runtimes.register_current() });
     assert_eq!(work.starts(), [first, other.handle().id()]);
     assert_eq!(runtimes.moves(), 1);
 }
@@ -77,15 +77,15 @@ fn work_moves_to_a_known_runtime_when_the_home_ends_or_stands_still() {
     for is_dropped in [true, false] {
         let (runtimes, work) = work();
         let (home, other) = (runtime(), runtime());
-        home.block_on(async { runtimes.check_in() });
+        home.block_on(async { runtimes.register_current() });
         let first = home.handle().id();
         let still = (!is_dropped).then_some(home);
         other.block_on(async {
-            runtimes.check_in();
+            runtimes.register_current();
             let deadline = Instant::now() + SOON;
             while runtimes.moves() == 0 {
                 assert!(Instant::now() < deadline, "the work has not moved");
-                tokio::time::sleep(BEAT).await;
+                tokio::time::sleep(HEARTBEAT_INTERVAL).await;
             }
         });
         assert_eq!(work.starts(), [first, other.handle().id()]);
@@ -96,23 +96,23 @@ fn work_moves_to_a_known_runtime_when_the_home_ends_or_stands_still() {
 /// After a single look, a process that was stopped as a whole, or that gets no CPU time, would move
 /// its work to and fro, and break its connections each time.
 #[test]
-fn a_steward_checks_the_home_several_times_before_the_work_moves() {
+fn a_member_checks_the_home_several_times_before_the_work_moves() {
     let home = Member::new(runtime().handle().clone());
-    let mut watch = Watch::default();
-    let long_ago = Instant::now().checked_sub(10 * LATE).unwrap();
-    let stopped = || home.life.lock().last_sign = long_ago;
+    let mut monitor = HomeMonitor::default();
+    let long_ago = Instant::now().checked_sub(10 * HEARTBEAT_TIMEOUT).unwrap();
+    let stopped = || home.heartbeats.lock().last = long_ago;
     stopped();
-    for _ in 0..BEATS {
-        assert!(!watch.stands_still(&home), "the whole process may have been stopped");
+    for _ in 0..MIN_OWN_HEARTBEATS {
+        assert!(!monitor.has_stalled(&home), "the whole process may have been stopped");
     }
-    assert!(watch.stands_still(&home));
+    assert!(monitor.has_stalled(&home));
     home.beat();
-    assert!(!watch.stands_still(&home), "the home has shown a sign of life");
-    for _ in 0..10 * BEATS {
-        assert!(!watch.stands_still(&home), "the last sign of life is too recent");
+    assert!(!monitor.has_stalled(&home), "the home has emitted a heartbeat");
+    for _ in 0..10 * MIN_OWN_HEARTBEATS {
+        assert!(!monitor.has_stalled(&home), "the last heartbeat is too recent");
     }
     stopped();
-    assert!(watch.stands_still(&home));
+    assert!(monitor.has_stalled(&home));
 }
 
 /// If two moves overlapped, the first one could start its work last, in the wrong runtime, where it
@@ -126,21 +126,21 @@ fn two_moves_run_one_after_the_other() {
     }
 
     impl Service for Slow {
-        fn start(&self, runtime: &Handle, tenure: &CancellationToken) {
+        fn start(&self, runtime: &Handle, stop: &CancellationToken) {
             let gate = self.gate.lock().take();
             if let Some(gate) = gate {
                 gate.recv().unwrap();
             }
-            self.starts.lock().push((runtime.id(), tenure.clone()));
+            self.starts.lock().push((runtime.id(), stop.clone()));
         }
     }
 
     let (open, gate) = std::sync::mpsc::channel();
     let runtimes = Runtimes::new();
     let slow = Arc::new(Slow { starts: Mutex::default(), gate: Mutex::default() });
-    runtimes.serve(&slow);
+    runtimes.add_service(&slow);
     let [first, second, third] = [runtime(), runtime(), runtime()];
-    first.block_on(async { runtimes.check_in() });
+    first.block_on(async { runtimes.register_current() });
     *slow.gate.lock() = Some(gate);
     drop(first);
     std::thread::scope(|scope| {
@@ -148,7 +148,7 @@ fn two_moves_run_one_after_the_other() {
         let handle = second.handle().clone();
         let moving = scope.spawn(move || {
             let _entered = handle.enter();
-            runtimes.check_in();
+            runtimes.register_current();
         });
         while slow.gate.lock().is_some() {
             std::thread::yield_now();
@@ -157,33 +157,33 @@ fn two_moves_run_one_after_the_other() {
         drop(second);
         let moving_on = scope.spawn(move || {
             let _entered = next.enter();
-            runtimes.check_in();
+            runtimes.register_current();
         });
         // If the second move did not wait, it would overtake the first one in this time.
-        std::thread::sleep(2 * BEAT);
+        std::thread::sleep(2 * HEARTBEAT_INTERVAL);
         open.send(()).unwrap();
         moving.join().unwrap();
         moving_on.join().unwrap();
     });
     let starts = slow.starts.lock();
-    let (last, tenure) = starts.last().unwrap();
+    let (last, stop) = starts.last().unwrap();
     assert_eq!(*last, third.handle().id());
-    assert!(!tenure.is_cancelled());
-    assert!(starts[..starts.len() - 1].iter().all(|(_, tenure)| tenure.is_cancelled()));
+    assert!(!stop.is_cancelled());
+    assert!(starts[..starts.len() - 1].iter().all(|(_, stop)| stop.is_cancelled()));
 }
 
 #[test]
-fn stewards_end_with_the_manager() {
+fn heartbeat_tasks_end_with_the_manager() {
     let (runtimes, _work) = work();
     let (home, other) = (runtime(), runtime());
-    home.block_on(async { runtimes.check_in() });
-    other.block_on(async { runtimes.check_in() });
+    home.block_on(async { runtimes.register_current() });
+    other.block_on(async { runtimes.register_current() });
     drop(runtimes);
     for runtime in [home, other] {
         runtime.block_on(async {
             let deadline = Instant::now() + SOON;
             while Handle::current().metrics().num_alive_tasks() > 0 {
-                assert!(Instant::now() < deadline, "a steward is left");
+                assert!(Instant::now() < deadline, "a heartbeat task is left");
                 tokio::task::yield_now().await;
             }
         });

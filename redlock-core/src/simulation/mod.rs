@@ -33,7 +33,7 @@ pub async fn connect(
     dial: impl Fn(&str) -> Arc<dyn Dial>,
 ) -> Result<LockManager, ConnectError> {
     let endpoint = |url: &str| Ok(Endpoint::parse(url)?.dialed_by(dial(url)));
-    builder.connect_by(Arc::new(Readings(clock)), endpoint).await
+    builder.connect_with(Arc::new(Readings(clock)), endpoint).await
 }
 
 /// A clock that shows the time that a function returns.

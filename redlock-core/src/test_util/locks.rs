@@ -31,7 +31,7 @@ impl TestLocks {
         let clock = TestClock::new();
         let nodes: Vec<_> = (0..nodes).map(|_| TestNode::new(&clock)).collect();
         let votes = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Node>).collect();
-        let manager = LockManager::builder().wire(votes, Arc::new(clock.clone()));
+        let manager = LockManager::builder().build(votes, Arc::new(clock.clone()));
         Self { manager, nodes, clock }
     }
 

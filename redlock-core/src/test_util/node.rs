@@ -31,19 +31,19 @@ use crate::node::{
 /// Cloning is cheap, and the clones are the same node: managers over clones exclude each other, like
 /// copies of a service on one Redis.
 #[derive(Clone)]
-pub struct TestNode(Arc<Shared>);
+pub struct TestNode(Arc<SharedNode>);
 
-struct Shared {
+struct SharedNode {
     clock: TestClock,
     store: MemoryNode,
     status: StatusSender,
-    state: Mutex<State>,
+    state: Mutex<NodeState>,
 }
 
-struct State {
+struct NodeState {
     behaviour: Behaviour,
     /// The operations that were sent to the node while it is frozen.
-    unread: Vec<Unread>,
+    unread: Vec<QueuedOp>,
     /// Cancelled when the node fails, so that pending replies do not arrive.
     connection: CancellationToken,
 }
@@ -56,7 +56,7 @@ enum Behaviour {
 }
 
 /// An operation that a frozen node has not read yet.
-struct Unread {
+struct QueuedOp {
     op: Op,
     reply: oneshot::Sender<Delayed>,
 }
@@ -70,12 +70,12 @@ struct Delayed {
 impl TestNode {
     /// Creates an empty node. Its leases are measured on the clock of the test.
     pub fn new(clock: &TestClock) -> Self {
-        let state = State {
+        let state = NodeState {
             behaviour: Behaviour::Answering { delay: Duration::ZERO },
             unread: Vec::new(),
             connection: CancellationToken::new(),
         };
-        Self(Arc::new(Shared {
+        Self(Arc::new(SharedNode {
             clock: clock.clone(),
             store: MemoryNode::with_clock(Arc::new(clock.clone())),
             status: StatusSender::new(NodeStatus::Up),
@@ -148,7 +148,7 @@ impl TestNode {
         let mut state = self.0.state.lock();
         state.behaviour = Behaviour::Answering { delay };
         // The mutex of the state is held, so that no later operation overtakes these operations.
-        for Unread { op, reply } in std::mem::take(&mut state.unread) {
+        for QueuedOp { op, reply } in std::mem::take(&mut state.unread) {
             // The operation is executed even if no caller waits for its reply.
             let _ = reply.send(Delayed { reply: self.0.execute(op), delay });
         }
@@ -156,12 +156,12 @@ impl TestNode {
     }
 }
 
-impl Shared {
+impl SharedNode {
     /// Executes an operation. The memory store executes it inside `call`, so that its reply is ready at
     /// once.
     fn execute(&self, op: Op) -> Reply {
         let reply = self.store.call(op);
-        reply.as_ready().cloned().unwrap_or_else(|| Vote::Failed(broke()).into())
+        reply.as_ready().cloned().unwrap_or_else(|| Vote::Failed(connection_broke()).into())
     }
 
     /// Sends an operation and waits for its reply. The first poll executes or queues the operation, so that
@@ -172,7 +172,7 @@ impl Shared {
             let mut state = self.state.lock();
             match state.behaviour {
                 Behaviour::Failing => return Vote::Failed(not_connected()).into(),
-                Behaviour::Frozen => state.unread.push(Unread { op, reply }),
+                Behaviour::Frozen => state.unread.push(QueuedOp { op, reply }),
                 Behaviour::Answering { delay } => {
                     let _ = reply.send(Delayed { reply: self.execute(op), delay });
                 }
@@ -186,7 +186,7 @@ impl Shared {
             }
             Some(reply)
         });
-        arrived.await.flatten().unwrap_or_else(|| Vote::Failed(broke()).into())
+        arrived.await.flatten().unwrap_or_else(|| Vote::Failed(connection_broke()).into())
     }
 }
 
@@ -227,6 +227,6 @@ fn not_connected() -> NodeError {
     NodeError::NotConnected("the test has cut the node off".into())
 }
 
-fn broke() -> NodeError {
+fn connection_broke() -> NodeError {
     NodeError::ConnectionBroke("the test has cut the node off".into())
 }

@@ -25,7 +25,7 @@ pub(super) fn acquired(reply: &ServerReply) -> Option<Vote> {
 /// Decodes the reply of a script that sets the lock. A fenced lock is granted only with a number.
 pub(super) fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
     match reply {
-        Ok(Value::Int(_)) => holder(reply).into(),
+        Ok(Value::Int(_)) => refused(reply).into(),
         Ok(Value::BulkString(text)) if fenced => {
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             match number {
@@ -41,7 +41,7 @@ pub(super) fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
 }
 
 /// Returns the vote of a refused acquisition. The reply contains the time to live of the key.
-pub(super) fn holder(reply: &ServerReply) -> Vote {
+pub(super) fn refused(reply: &ServerReply) -> Vote {
     match reply {
         Ok(Value::Int(-3)) => Vote::Foreign { found: ForeignKind::WrongType },
         Ok(Value::Int(-1)) => Vote::Foreign { found: ForeignKind::NoTimeToLive },
@@ -96,12 +96,12 @@ mod tests {
     fn the_kinds_of_values_at_the_key_are_distinguished() {
         let held = |millis| Vote::Held { remaining: Some(Duration::from_millis(millis)) };
         let foreign = |found| Vote::Foreign { found };
-        assert_eq!(holder(&Ok(Value::Int(4200))), held(4200));
-        assert_eq!(holder(&Ok(Value::Int(-2))), held(0));
-        assert_eq!(holder(&Ok(Value::Int(-1))), foreign(ForeignKind::NoTimeToLive));
-        assert_eq!(holder(&Ok(Value::Int(-3))), foreign(ForeignKind::WrongType));
+        assert_eq!(refused(&Ok(Value::Int(4200))), held(4200));
+        assert_eq!(refused(&Ok(Value::Int(-2))), held(0));
+        assert_eq!(refused(&Ok(Value::Int(-1))), foreign(ForeignKind::NoTimeToLive));
+        assert_eq!(refused(&Ok(Value::Int(-3))), foreign(ForeignKind::WrongType));
         let eight_days = 8 * 24 * 60 * 60 * 1000;
-        assert_eq!(holder(&Ok(Value::Int(eight_days))), foreign(ForeignKind::LivesTooLong));
+        assert_eq!(refused(&Ok(Value::Int(eight_days))), foreign(ForeignKind::LivesTooLong));
     }
 
     /// A reply that is not understood is never a grant.

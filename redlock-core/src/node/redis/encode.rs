@@ -19,11 +19,11 @@ pub(super) enum Purpose {
 }
 
 /// A shared command, with the token that it contains and its purpose.
-type Made = (Token, Purpose, Cmd);
+type EncodedCommand = (Token, Purpose, Cmd);
 
 thread_local! {
     /// The shared command that this thread encoded last.
-    static LAST: RefCell<Weak<Made>> = const { RefCell::new(Weak::new()) };
+    static LAST: RefCell<Weak<EncodedCommand>> = const { RefCell::new(Weak::new()) };
 }
 
 /// Returns a command for several servers. A round sends the command to one server after another on the same
@@ -35,17 +35,17 @@ pub(super) fn shared_command(
     encode: impl FnOnce() -> Cmd,
 ) -> SharedCommand {
     LAST.with_borrow_mut(|last| {
-        let is_wanted = |made: &Arc<Made>| made.0 == token && made.1 == purpose;
-        SharedCommand(last.upgrade().filter(is_wanted).unwrap_or_else(|| {
-            let made = Arc::new((token, purpose, encode()));
-            *last = Arc::downgrade(&made);
-            made
+        let matches = |encoded: &Arc<EncodedCommand>| encoded.0 == token && encoded.1 == purpose;
+        SharedCommand(last.upgrade().filter(matches).unwrap_or_else(|| {
+            let encoded = Arc::new((token, purpose, encode()));
+            *last = Arc::downgrade(&encoded);
+            encoded
         }))
     })
 }
 
 /// A command for several servers.
-pub(super) struct SharedCommand(Arc<Made>);
+pub(super) struct SharedCommand(Arc<EncodedCommand>);
 
 impl Deref for SharedCommand {
     type Target = Cmd;

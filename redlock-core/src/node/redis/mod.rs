@@ -37,13 +37,13 @@ use crate::runtimes::Service;
 use crate::{telemetry, validity};
 
 pub(crate) use connection::endpoint::Endpoint;
-pub(crate) use connection::supervisor::Servers;
+pub(crate) use connection::supervisor::ServerRegistry;
 
 use connection::Connection;
 use connection::supervisor::Supervisor;
 use delayed_restart::clock_watch::ClockWatch;
 use delayed_restart::incarnation::Incarnations;
-use dialect::Acquisition;
+use dialect::AcquireParams;
 #[cfg(feature = "unstable-simulation")]
 use script::Script;
 use subscriptions::Subscriptions;
@@ -63,7 +63,7 @@ pub(crate) struct RedisNode {
     /// The clock that measures leases.
     clock: Arc<dyn Clock>,
     /// The current connection, as a copy beside the pool, so that a command needs no mutex to find it.
-    current: ArcSwap<State>,
+    current: ArcSwap<ConnectionState>,
     status: StatusSender,
     /// Whether a supervisor was started, in any runtime.
     is_started: AtomicBool,
@@ -71,20 +71,20 @@ pub(crate) struct RedisNode {
     dropped: CancellationToken,
     _cancel_on_drop: DropGuard,
     subscriptions: Arc<Subscriptions>,
-    servers: Arc<Servers>,
-    lives: Mutex<Incarnations>,
+    servers: Arc<ServerRegistry>,
+    incarnations: Mutex<Incarnations>,
     clock_watch: Arc<ClockWatch>,
     /// Limits the log lines about this node's connections.
     log_limit: Arc<LogLimit>,
-    /// The tenure of the current supervisor. Cancelled when another supervisor takes over in another
+    /// Stops the current supervisor. Cancelled when another supervisor takes over in another
     /// runtime.
-    tenure: Mutex<CancellationToken>,
-    this: Weak<Self>,
+    stop: Mutex<CancellationToken>,
+    weak_self: Weak<Self>,
 }
 
 /// The connection to a server, or the reason why there is none.
 #[derive(Debug, Clone)]
-enum State {
+enum ConnectionState {
     Up(Arc<Connection>),
     Down(NodeError),
 }
@@ -96,13 +96,13 @@ impl RedisNode {
         connect_timeout: Duration,
         restart_guard: Option<Duration>,
         clock: Arc<dyn Clock>,
-        servers: &Arc<Servers>,
+        servers: &Arc<ServerRegistry>,
     ) -> Arc<Self> {
-        let down = State::Down(NodeError::NotConnected("not connected yet".into()));
+        let down = ConnectionState::Down(NodeError::NotConnected("not connected yet".into()));
         let dropped = CancellationToken::new();
         let log_limit = Arc::default();
         let clock_watch = ClockWatch::new(endpoint.name(), &clock, restart_guard, &log_limit);
-        Arc::new_cyclic(|this| Self {
+        Arc::new_cyclic(|weak_self| Self {
             endpoint,
             node_timeout,
             connect_timeout,
@@ -115,30 +115,30 @@ impl RedisNode {
             dropped,
             subscriptions: Arc::default(),
             servers: Arc::clone(servers),
-            lives: Mutex::default(),
+            incarnations: Mutex::default(),
             clock_watch: Arc::new(clock_watch),
             log_limit,
-            tenure: Mutex::default(),
-            this: Weak::clone(this),
+            stop: Mutex::default(),
+            weak_self: Weak::clone(weak_self),
         })
     }
 
-    fn set(&self, state: State) {
-        let up = matches!(state, State::Up(_));
+    fn set(&self, state: ConnectionState) {
+        let up = matches!(state, ConnectionState::Up(_));
         telemetry::node_up(self.endpoint.name(), up);
         let status = match &state {
-            State::Up(_) => NodeStatus::Up,
-            State::Down(reason) => NodeStatus::Down(reason.clone()),
+            ConnectionState::Up(_) => NodeStatus::Up,
+            ConnectionState::Down(reason) => NodeStatus::Down(reason.clone()),
         };
         self.current.store(Arc::new(state));
         self.status.send(status);
     }
 
-    /// Changes the connection, unless the tenure of the calling supervisor is over. Returns whether the
+    /// Changes the connection, unless the calling supervisor was stopped. Returns whether the
     /// connection was changed.
-    fn set_during(&self, tenure: &CancellationToken, state: State) -> bool {
-        let _current = self.tenure.lock();
-        let is_current = !tenure.is_cancelled();
+    fn set_unless_stopped(&self, stop: &CancellationToken, state: ConnectionState) -> bool {
+        let _current = self.stop.lock();
+        let is_current = !stop.is_cancelled();
         if is_current {
             self.set(state);
         }
@@ -147,9 +147,9 @@ impl RedisNode {
 
     fn connection(&self) -> Result<Arc<Connection>, NodeError> {
         match &**self.current.load() {
-            State::Up(link) if link.is_alive() => Ok(Arc::clone(link)),
-            State::Up(_) => Err(NodeError::NotConnected("the connection broke".into())),
-            State::Down(reason) => Err(reason.clone()),
+            ConnectionState::Up(connection) if connection.is_alive() => Ok(Arc::clone(connection)),
+            ConnectionState::Up(_) => Err(NodeError::NotConnected("the connection broke".into())),
+            ConnectionState::Down(reason) => Err(reason.clone()),
         }
     }
 
@@ -173,12 +173,12 @@ impl Service for RedisNode {
     /// Keeps the node connected. Replaces a connection that another runtime has driven.
     fn start(&self, runtime: &Handle, _: &CancellationToken) {
         if self.is_started.swap(true, Ordering::SeqCst) {
-            self.leave_connection("its runtime has ended or stands still");
+            self.end_connection("its runtime has ended or stalled");
         }
-        let tenure = self.tenure.lock().clone();
-        let (node, ends) = (Weak::clone(&self.this), tenure.clone());
+        let stop = self.stop.lock().clone();
+        let (node, ends) = (Weak::clone(&self.weak_self), stop.clone());
         let keep_connected = async move {
-            if let Some(supervisor) = node.upgrade().map(|node| Supervisor::new(&node, tenure)) {
+            if let Some(supervisor) = node.upgrade().map(|node| Supervisor::new(&node, stop)) {
                 supervisor.keep_connected().await;
             }
         };
@@ -194,15 +194,15 @@ impl Service for RedisNode {
 
 impl RedisNode {
     /// Ends the connection and its supervisor, so that new ones can replace them.
-    fn leave_connection(&self, reason: &str) {
+    fn end_connection(&self, reason: &str) {
         // The mutex is held until the end, so that the old supervisor cannot set a connection in between.
-        let mut tenure = self.tenure.lock();
-        std::mem::take(&mut *tenure).cancel();
-        if let State::Up(link) = &**self.current.load() {
-            self.lives.lock().disconnected(link.identity.run_id.as_deref());
-            link.end(reason);
+        let mut stop = self.stop.lock();
+        std::mem::take(&mut *stop).cancel();
+        if let ConnectionState::Up(connection) = &**self.current.load() {
+            self.incarnations.lock().disconnected(connection.identity.run_id.as_deref());
+            connection.end(reason);
         }
-        self.set(State::Down(NodeError::NotConnected(reason.into())));
+        self.set(ConnectionState::Down(NodeError::NotConnected(reason.into())));
     }
 }
 
@@ -222,25 +222,25 @@ impl Node for RedisNode {
         };
         match op.action {
             Action::Acquire { lease, fenced, lookup } => {
-                connection.note_use();
+                connection.record_use();
                 // A vote counts only until the round ends: after `node_timeout`, or earlier if the lease is
                 // short.
                 let round = self.node_timeout.min(validity::remaining(lease, Duration::ZERO));
                 let look_up_until = lookup.then(|| Instant::now() + round * 4 / 5);
-                let acquisition = Acquisition { lease, fenced, look_up_until };
+                let acquisition = AcquireParams { lease, fenced, look_up_until };
                 ReplyFuture::new(
                     async move { dialect::acquire(&connection, &op, acquisition).await },
                 )
             }
             Action::Extend { lease } => {
-                connection.note_use();
+                connection.record_use();
                 ReplyFuture::new(async move { dialect::extend(&connection, &op, lease).await })
             }
             Action::Confirm { number } => {
                 ReplyFuture::new(async move { dialect::confirm(&connection, &op, number).await })
             }
             Action::Release { min_hold } => ReplyFuture::new(async move {
-                connection.attempts.release(&op.token);
+                connection.acquisitions.release(&op.token);
                 dialect::release(&connection, &op, min_hold).await
             }),
         }
@@ -292,7 +292,7 @@ mod tests {
         let endpoint = Endpoint::parse("redis://localhost").unwrap();
         let clock = Arc::new(RuntimeClock::new());
         let node = RedisNode::new(endpoint, node_timeout, LEASE, None, clock, &Arc::default());
-        node.set(State::Up(Arc::new(connection)));
+        node.set(ConnectionState::Up(Arc::new(connection)));
         node
     }
 
@@ -331,13 +331,13 @@ mod tests {
         let endpoint = Endpoint::parse("redis://localhost").unwrap();
         let clock = Arc::new(RuntimeClock::new());
         let node = RedisNode::new(endpoint, LEASE, LEASE, None, clock, &Arc::default());
-        let (runtime, tenure) = (Handle::current(), CancellationToken::new());
-        node.start(&runtime, &tenure);
-        let first = node.tenure.lock().clone();
+        let (runtime, stop) = (Handle::current(), CancellationToken::new());
+        node.start(&runtime, &stop);
+        let first = node.stop.lock().clone();
         assert!(!first.is_cancelled());
-        node.start(&runtime, &tenure);
+        node.start(&runtime, &stop);
         assert!(first.is_cancelled());
-        assert!(!node.tenure.lock().is_cancelled());
+        assert!(!node.stop.lock().is_cancelled());
     }
 
     /// The refusal is certain at this point. The look-up of the remaining TTL must not make the

@@ -28,7 +28,7 @@ fn packed(command: &Cmd) -> String {
 async fn a_clean_up_does_not_overtake_the_command_of_a_task_without_budget() {
     let (connection, mut server) = played_connection().await;
     let (set, delete) = (cmd("SET"), cmd("DEL"));
-    let (mut setting, mut deleting) = (pin!(connection.ask(&set)), pin!(connection.ask(&delete)));
+    let (mut setting, mut deleting) = (pin!(connection.send(&set)), pin!(connection.send(&delete)));
     let first = std::future::poll_fn(|cx| {
         while pin!(tokio::task::consume_budget()).poll(cx).is_ready() {}
         Poll::Ready(setting.as_mut().poll(cx))
@@ -47,7 +47,7 @@ async fn a_command_is_sent_by_its_first_poll_however_many_came_before() {
     let (connection, mut server) = played_connection().await;
     let commands: Vec<Cmd> = (0..COMMANDS).map(|number| cmd("GET").arg(number).clone()).collect();
     let mut replies: Vec<_> =
-        commands.iter().map(|command| Box::pin(connection.ask(command))).collect();
+        commands.iter().map(|command| Box::pin(connection.send(command))).collect();
     for reply in &mut replies {
         assert!(futures_util::poll!(reply).is_pending());
     }

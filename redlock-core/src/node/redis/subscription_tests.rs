@@ -14,7 +14,7 @@ use super::connection::socket::Socket;
 use super::connection::traffic::MeteredSocket;
 use super::connection::{Connection, Identity};
 use super::script::Script;
-use super::subscriptions::{PAUSE, Subscriptions};
+use super::subscriptions::{RETRY_PAUSE, Subscriptions};
 use crate::log_limit::LogLimit;
 use crate::node::Subscription;
 
@@ -59,7 +59,7 @@ async fn a_server_that_was_busy_is_asked_again_after_a_pause() {
         for reply in [BUSY, &confirmed("subscribe", "hot")] {
             let refused = Instant::now();
             serve(&mut server, "SUBSCRIBE", reply, || {}).await;
-            assert!(refused.elapsed() + Duration::from_millis(10) >= PAUSE);
+            assert!(refused.elapsed() + Duration::from_millis(10) >= RETRY_PAUSE);
         }
         let silence = timeout(LONG, server.read_u8()).await;
         assert!(silence.is_err(), "the subscription is confirmed, so nothing else is sent");

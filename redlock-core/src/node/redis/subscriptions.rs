@@ -18,7 +18,7 @@ use crate::log_limit::LogLimit;
 use crate::node::{Notify as Notification, Subscription};
 
 /// The pause before a failed subscription is tried again.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
 /// The subscriptions to releases on one server, over its current connection.
 ///
@@ -46,15 +46,15 @@ struct Registry {
 struct Channel {
     subscribers: Vec<(u64, Notification)>,
     next_id: u64,
-    state: State,
+    state: ChannelState,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum State {
+enum ChannelState {
     #[default]
     Unsubscribed,
     /// A command was sent, and the server has not confirmed it yet.
-    Asked,
+    Pending,
     Subscribed,
     /// The server does not permit the subscription: waiters poll instead.
     Refused,
@@ -62,10 +62,10 @@ enum State {
     Postponed,
 }
 
-impl State {
+impl ChannelState {
     /// Returns the state of a channel after this reply to its subscription.
-    fn after(answer: &Result<(), RedisError>) -> Self {
-        match answer.as_ref().map_err(node_error) {
+    fn after(reply: &Result<(), RedisError>) -> Self {
+        match reply.as_ref().map_err(node_error) {
             Ok(()) => Self::Subscribed,
             Err(NodeError::NotPermitted(_)) => Self::Refused,
             Err(_) => Self::Postponed,
@@ -95,7 +95,7 @@ impl Subscriptions {
         };
         let unsubscribe = {
             let (subscriptions, name) = (Arc::clone(self), Arc::clone(name));
-            move || subscriptions.stop(&name, id)
+            move || subscriptions.unsubscribe(&name, id)
         };
         Subscription::new(unsubscribe).ready_after(ready)
     }
@@ -106,21 +106,21 @@ impl Subscriptions {
             tokio::pin!(settled);
             settled.as_mut().enable();
             let state = self.registry.lock().by_name.get(name).map(|channel| channel.state);
-            if !matches!(state, Some(State::Unsubscribed | State::Asked)) {
+            if !matches!(state, Some(ChannelState::Unsubscribed | ChannelState::Pending)) {
                 return;
             }
             settled.await;
         }
     }
 
-    fn stop(&self, name: &Arc<str>, id: u64) {
+    fn unsubscribe(&self, name: &Arc<str>, id: u64) {
         let mut registry = self.registry.lock();
         let Some(channel) = registry.by_name.get_mut(name) else { return };
         channel.subscribers.retain(|(other, _)| *other != id);
         if !channel.subscribers.is_empty() {
             return;
         }
-        if matches!(channel.state, State::Asked | State::Subscribed) {
+        if matches!(channel.state, ChannelState::Pending | ChannelState::Subscribed) {
             registry.unsettled.insert(Arc::clone(name));
             registry.changed.notify_one();
         } else {
@@ -132,7 +132,7 @@ impl Subscriptions {
     }
 
     /// Notifies the subscribers of a channel about a message.
-    pub(super) fn announce(&self, name: &str) {
+    pub(super) fn notify_subscribers(&self, name: &str) {
         let subscribers: Vec<Notification> = match self.registry.lock().by_name.get(name) {
             Some(channel) => {
                 channel.subscribers.iter().map(|(_, notify)| Arc::clone(notify)).collect()
@@ -145,18 +145,18 @@ impl Subscriptions {
     }
 
     /// Keeps the subscriptions on one connection up to date while the future is polled. Never completes.
-    pub(super) async fn serve(&self, link: &Connection, node: &str, log_limit: &LogLimit) {
-        let changed = self.start_anew();
-        let mut ask_again: Option<Instant> = None;
+    pub(super) async fn serve(&self, connection: &Connection, node: &str, log_limit: &LogLimit) {
+        let changed = self.reset();
+        let mut retry_at: Option<Instant> = None;
         loop {
-            if ask_again.is_some_and(|at| at <= Instant::now()) {
-                ask_again = None;
-                self.ask_again();
+            if retry_at.is_some_and(|at| at <= Instant::now()) {
+                retry_at = None;
+                self.retry_postponed();
             }
             let changed = changed.notified();
             let (wanted, unwanted) = self.changes();
             if wanted.is_empty() && unwanted.is_empty() {
-                match ask_again {
+                match retry_at {
                     // The next iteration handles both outcomes.
                     Some(at) => drop(timeout_at(at, changed).await),
                     None => changed.await,
@@ -164,7 +164,7 @@ impl Subscriptions {
                 continue;
             }
             if !wanted.is_empty()
-                && let Err(error) = self.subscribe_to(link, wanted).await
+                && let Err(error) = self.subscribe_to(connection, wanted).await
             {
                 if let Some(suppressed) = log_limit.pass("subscriptions", node) {
                     tracing::warn!(
@@ -172,12 +172,12 @@ impl Subscriptions {
                         "releases cannot be listened for; waiters ask now and then instead"
                     );
                 }
-                ask_again.get_or_insert_with(|| Instant::now() + PAUSE);
+                retry_at.get_or_insert_with(|| Instant::now() + RETRY_PAUSE);
             }
             if !unwanted.is_empty() {
                 // After a failure, the server sends messages without subscribers, which are ignored.
-                let _ = link.unsubscribe(&unwanted).await;
-                self.settle(unwanted, State::Unsubscribed);
+                let _ = connection.unsubscribe(&unwanted).await;
+                self.settle(unwanted, ChannelState::Unsubscribed);
             }
         }
     }
@@ -186,42 +186,42 @@ impl Subscriptions {
     /// by itself, because one forbidden channel makes the server deny all of them. Returns the first error.
     async fn subscribe_to(
         &self,
-        link: &Connection,
+        connection: &Connection,
         names: Vec<Arc<str>>,
     ) -> Result<(), RedisError> {
-        let answer = link.subscribe(&names).await;
-        let state = State::after(&answer);
-        if state != State::Refused || names.len() == 1 {
+        let reply = connection.subscribe(&names).await;
+        let state = ChannelState::after(&reply);
+        if state != ChannelState::Refused || names.len() == 1 {
             self.settle(names, state);
-            return answer;
+            return reply;
         }
         let each = names.into_iter().map(|name| async move {
             let names = vec![name];
-            let answer = link.subscribe(&names).await;
-            self.settle(names, State::after(&answer));
-            answer
+            let reply = connection.subscribe(&names).await;
+            self.settle(names, ChannelState::after(&reply));
+            reply
         });
         join_all(each).await.into_iter().collect()
     }
 
     /// Marks the postponed channels, so that the task subscribes to them again.
-    fn ask_again(&self) {
+    fn retry_postponed(&self) {
         let Registry { by_name, unsettled, .. } = &mut *self.registry.lock();
         for (name, channel) in by_name {
-            if channel.state == State::Postponed {
-                channel.state = State::Unsubscribed;
+            if channel.state == ChannelState::Postponed {
+                channel.state = ChannelState::Unsubscribed;
                 unsettled.insert(Arc::clone(name));
             }
         }
     }
 
     /// Resets all channels to `Unsubscribed` for a new connection. Returns the `Notify` that wakes its task.
-    fn start_anew(&self) -> Arc<Notify> {
+    fn reset(&self) -> Arc<Notify> {
         let Registry { by_name, unsettled, changed } = &mut *self.registry.lock();
         *changed = Arc::default();
         by_name.retain(|_, channel| !channel.subscribers.is_empty());
         for channel in by_name.values_mut() {
-            channel.state = State::Unsubscribed;
+            channel.state = ChannelState::Unsubscribed;
         }
         *unsettled = by_name.keys().map(Arc::clone).collect();
         Arc::clone(changed)
@@ -234,26 +234,32 @@ impl Subscriptions {
         for name in std::mem::take(unsettled) {
             let Some(channel) = by_name.get_mut(&name) else { continue };
             match (channel.subscribers.is_empty(), channel.state) {
-                (false, State::Unsubscribed) => {
-                    channel.state = State::Asked;
+                (false, ChannelState::Unsubscribed) => {
+                    channel.state = ChannelState::Pending;
                     wanted.push(name);
                 }
-                (true, State::Subscribed) => {
-                    channel.state = State::Asked;
+                (true, ChannelState::Subscribed) => {
+                    channel.state = ChannelState::Pending;
                     unwanted.push(name);
                 }
-                (true, State::Unsubscribed | State::Refused | State::Postponed) => {
+                (
+                    true,
+                    ChannelState::Unsubscribed | ChannelState::Refused | ChannelState::Postponed,
+                ) => {
                     by_name.remove(&name);
                 }
                 // The channel is settled, or becomes unsettled again when the server replies.
-                (false, State::Subscribed | State::Refused | State::Postponed)
-                | (_, State::Asked) => {}
+                (
+                    false,
+                    ChannelState::Subscribed | ChannelState::Refused | ChannelState::Postponed,
+                )
+                | (_, ChannelState::Pending) => {}
             }
         }
         (wanted, unwanted)
     }
 
-    fn settle(&self, names: Vec<Arc<str>>, state: State) {
+    fn settle(&self, names: Vec<Arc<str>>, state: ChannelState) {
         let mut registry = self.registry.lock();
         for name in names {
             if let Some(channel) = registry.by_name.get_mut(&name) {

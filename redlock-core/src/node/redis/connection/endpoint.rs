@@ -116,7 +116,7 @@ impl Endpoint {
     }
 
     /// Returns the reason of a server that has closed a new connection at once.
-    pub(crate) async fn reason_for_turning_away(&self) -> Option<String> {
+    pub(crate) async fn rejection_reason(&self) -> Option<String> {
         #[cfg(feature = "unstable-simulation")]
         if self.dial.is_some() {
             return None;

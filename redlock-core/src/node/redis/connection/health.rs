@@ -22,7 +22,7 @@ impl Health {
     }
 
     /// Marks the connection as broken. Pending replies may still arrive.
-    pub(crate) fn fail(&self, reason: &str) {
+    pub(crate) fn mark_broken(&self, reason: &str) {
         if let Ok(mut kept) = self.reason.lock() {
             kept.get_or_insert_with(|| reason.into());
         }
@@ -34,11 +34,11 @@ impl Health {
     pub(crate) fn end(&self, reason: &str) {
         // Set first, so that no command is sent over this connection once there is another one.
         self.ended.store(true, Ordering::Release);
-        self.fail(reason);
+        self.mark_broken(reason);
     }
 
     /// Returns an error for commands if the connection has ended.
-    pub(crate) fn ended(&self) -> Option<RedisError> {
+    pub(crate) fn ended_error(&self) -> Option<RedisError> {
         let error =
             || (ErrorKind::Io, "the connection has ended", self.reason().to_string()).into();
         self.ended.load(Ordering::Acquire).then(error)
@@ -52,10 +52,10 @@ impl Health {
     /// Marks the connection as broken if this error shows that it is.
     ///
     /// The connection does not end: pending replies may still arrive, and existing handles may still send.
-    pub(crate) fn note(&self, error: &RedisError) {
+    pub(crate) fn record_error(&self, error: &RedisError) {
         // After a failover, the name of the server may resolve to the new master: connect again.
         if is_read_only(error) || error.is_unrecoverable_error() || error.is_io_error() {
-            self.fail(&crate::node::redis::error::words(error));
+            self.mark_broken(&crate::node::redis::error::words(error));
         }
     }
 
@@ -134,7 +134,7 @@ mod tests {
         tokio::spawn(driver);
         let error = connection.send_packed_command(&cmd("PING")).await.unwrap_err();
         let health = Health::default();
-        health.note(&error);
+        health.record_error(&error);
         assert!(!health.is_alive(), "{error:?}");
     }
 
@@ -142,7 +142,7 @@ mod tests {
     async fn a_reply_that_is_cut_off_marks_the_connection_as_broken() {
         let (connection, server) = played_connection().await;
         drop(server);
-        assert!(connection.ask(&cmd("PING")).await.unwrap_err().is_io_error());
+        assert!(connection.send(&cmd("PING")).await.unwrap_err().is_io_error());
         assert!(!connection.is_alive());
     }
 

@@ -1,9 +1,9 @@
 //! One connection to a server.
 
-mod attempts;
 pub(crate) mod endpoint;
 mod health;
 mod outage_log;
+mod pending_acquisitions;
 #[cfg(test)]
 pub(crate) mod played_server;
 pub(crate) mod pool;
@@ -32,12 +32,12 @@ use super::encode;
 use super::script::Script;
 use crate::error::NodeError;
 use crate::node::Silence;
-use attempts::Attempts;
 use health::Health;
+use pending_acquisitions::PendingAcquisitions;
 use traffic::Traffic;
 
 /// The pause between two checks whether a server is silent.
-const LOOK: Duration = Duration::from_millis(500);
+const SILENCE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// One connection to a server, shared by all callers. It belongs to one incarnation of the server, and ends
 /// with it.
@@ -46,12 +46,12 @@ pub(crate) struct Connection {
     health: Arc<Health>,
     scripts: [String; Script::COUNT],
     pub(crate) identity: Identity,
-    standing: VoteGate,
+    vote_gate: VoteGate,
     /// Whether a lock was requested or extended since the last call of `was_used`.
     used: AtomicBool,
     traffic: Arc<Traffic>,
     /// The acquisitions by script without a reply.
-    pub(crate) attempts: Attempts,
+    pub(crate) acquisitions: PendingAcquisitions,
 }
 
 /// The properties that a server reports. Each is `None` if the server does not report it.
@@ -80,25 +80,25 @@ impl Connection {
             health,
             scripts,
             identity,
-            standing: VoteGate::default(),
+            vote_gate: VoteGate::default(),
             used: AtomicBool::new(false),
             traffic,
-            attempts: Attempts::default(),
+            acquisitions: PendingAcquisitions::default(),
         }
     }
 
     /// Keeps the server from granting locks until this quarantine is over.
-    pub(crate) fn put_on(&self, probation: Quarantine) {
-        self.standing.put_on(probation);
+    pub(crate) fn start(&self, quarantine: Quarantine) {
+        self.vote_gate.start(quarantine);
     }
 
     /// Returns an error with the reason if the server must not grant locks.
     pub(crate) fn may_grant(&self) -> Result<(), NodeError> {
-        self.standing.check()
+        self.vote_gate.check()
     }
 
     /// Records that a lock is requested or extended.
-    pub(crate) fn note_use(&self) {
+    pub(crate) fn record_use(&self) {
         self.used.store(true, Ordering::Relaxed);
     }
 
@@ -120,24 +120,24 @@ impl Connection {
     pub(crate) async fn end_when_silent_for(&self, limit: Duration) {
         let time = encode::time();
         // The connection's own command, so that the server owes a reply. A denial (ACL) is a reply too.
-        let mut asked = pin!(OptionFuture::from(None));
+        let mut probe = pin!(OptionFuture::from(None));
         let mut before = (false, 0);
         while !self.traffic.silence(limit).lasts() {
-            let is_unsure = tokio::select! {
+            let is_unknown = tokio::select! {
                 biased;
-                Some(_) = asked.as_mut() => {
-                    asked.set(None.into());
+                Some(_) = probe.as_mut() => {
+                    probe.set(None.into());
                     false
                 }
-                () = self.traffic.unsure() => true,
-                () = sleep(LOOK) => {
+                () = self.traffic.reply_unknown() => true,
+                () = sleep(SILENCE_CHECK_INTERVAL) => {
                     // Callers wait for replies, and none has arrived since the last check.
                     let awaited = self.traffic.awaited();
                     awaited.0 && awaited == std::mem::replace(&mut before, awaited)
                 }
             };
-            if is_unsure && !self.traffic.is_owed() {
-                asked.set(Some(self.ask(&time)).into());
+            if is_unknown && !self.traffic.is_owed() {
+                probe.set(Some(self.send(&time)).into());
             }
         }
         self.end(&format!("no answer for {limit:?}"));
@@ -159,14 +159,14 @@ impl Connection {
     ///
     /// No command is sent after the end of the connection: its clean-up would use another connection, and
     /// might overtake it (an abandoned attempt leaves nothing behind).
-    pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value, RedisError> {
+    pub(crate) async fn send(&self, command: &Cmd) -> Result<Value, RedisError> {
         let mut handle = self.handle.clone();
         // Unconstrained, so that the first poll sends the command even if the task has used up its budget:
         // commands must be sent in the order of their first polls (an abandoned attempt leaves nothing
         // behind).
         let reply = tokio::task::unconstrained(handle.send_packed_command(command));
         let reply = pin!(async { reply.await.and_then(Value::extract_error) });
-        self.answer(reply).await
+        self.await_reply(reply).await
     }
 
     /// Waits for a reply. Returns an error if the connection has ended, or ends meanwhile.
@@ -174,23 +174,23 @@ impl Connection {
     /// A command that is queued while the connection ends never gets a reply as long as another handle keeps
     /// the connection open, and its future is not woken. So the future must be polled periodically
     /// ([`poll_periodically`](crate::node::poll_periodically)), unless it is polled for another reason.
-    async fn answer<T>(
+    async fn await_reply<T>(
         &self,
         mut reply: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
     ) -> Result<T, RedisError> {
-        if let Some(error) = self.health.ended() {
+        if let Some(error) = self.health.ended_error() {
             return Err(error);
         }
-        let awaited = self.traffic.await_reply();
+        let awaited = self.traffic.expect_reply();
         let reply = std::future::poll_fn(|cx| match reply.as_mut().poll(cx) {
             Poll::Ready(reply) => Poll::Ready(Ok(reply)),
             Poll::Pending => {
-                self.health.ended().map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
+                self.health.ended_error().map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
             }
         });
         let reply = reply.await?;
         awaited.answered();
-        reply.inspect_err(|error| self.health.note(error))
+        reply.inspect_err(|error| self.health.record_error(error))
     }
 
     /// Runs a script. Loads it again if the server has forgotten it (`SCRIPT FLUSH`).
@@ -210,8 +210,8 @@ impl Connection {
         command: &Cmd,
     ) -> Result<Value, RedisError> {
         // The script is always wanted, so there is always a reply.
-        let not_asked = || Err((ErrorKind::Client, "not asked").into());
-        self.run_known(|| true, script, command).await.unwrap_or_else(not_asked)
+        let not_sent = || Err((ErrorKind::Client, "not sent").into());
+        self.run_with_reload(|| true, script, command).await.unwrap_or_else(not_sent)
     }
 
     /// Encodes the command that runs a script.
@@ -234,24 +234,24 @@ impl Connection {
         arguments: &[&[u8]],
     ) -> Option<Result<Value, RedisError>> {
         let command = self.command(script, keys, arguments.iter().copied());
-        self.run_known(wanted, script, &command).await
+        self.run_with_reload(wanted, script, &command).await
     }
 
-    async fn run_known(
+    async fn run_with_reload(
         &self,
         wanted: impl Fn() -> bool,
         script: Script,
         command: &Cmd,
     ) -> Option<Result<Value, RedisError>> {
-        let mut reply = self.ask(command).await;
+        let mut reply = self.send(command).await;
         if reply.as_ref().is_err_and(is_no_script) {
-            reply = self.ask(&encode::load(script)).await;
+            reply = self.send(&encode::load(script)).await;
             if reply.is_ok() {
                 if !wanted() {
                     return None;
                 }
                 // Only one retry: if the script is flushed again, the caller gets the error.
-                reply = self.ask(command).await;
+                reply = self.send(command).await;
             }
         }
         Some(reply.map_err(|error| super::error::name_commands(&script.commands(), error)))
@@ -261,14 +261,14 @@ impl Connection {
     pub(crate) async fn subscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
         let mut handle = self.handle.clone();
-        self.answer(pin!(handle.subscribe(channels))).await
+        self.await_reply(pin!(handle.subscribe(channels))).await
     }
 
     /// Unsubscribes from channels.
     pub(crate) async fn unsubscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
         let mut handle = self.handle.clone();
-        self.answer(pin!(handle.unsubscribe(channels))).await
+        self.await_reply(pin!(handle.unsubscribe(channels))).await
     }
 
     /// Returns how long the server has been silent, or `None` if it has not been silent for `limit`.
@@ -315,7 +315,7 @@ mod tests {
         let ask = || {
             let connection = Arc::clone(&connection);
             tokio::spawn(async move {
-                poll_periodically(connection.ask(&bb8_redis::redis::cmd("PING"))).await
+                poll_periodically(connection.send(&bb8_redis::redis::cmd("PING"))).await
             })
         };
         let before = ask();
@@ -337,14 +337,14 @@ mod tests {
         let (connection, mut server) = played_connection().await;
         let ping = bb8_redis::redis::cmd("PING");
         let (mut first, mut second) =
-            (Box::pin(connection.ask(&ping)), Box::pin(connection.ask(&ping)));
-        let asked = async {
+            (Box::pin(connection.send(&ping)), Box::pin(connection.send(&ping)));
+        let probe = async {
             futures_util::join!(&mut first, async {
                 assert!(futures_util::poll!(&mut second).is_pending());
                 serve(&mut server, "PING", "+PONG\r\n", || {}).await;
             })
         };
-        asked.await.0.unwrap();
+        probe.await.0.unwrap();
         let noticed = tokio::time::timeout(3 * LIMIT, connection.end_when_silent_for(LIMIT));
         noticed.await.unwrap();
         assert!(!connection.is_alive());
@@ -357,7 +357,7 @@ mod tests {
         const NODE_TIMEOUT: Duration = Duration::from_millis(50);
         let (connection, mut server) = played_connection().await;
         let ping = bb8_redis::redis::cmd("PING");
-        let mut callers: Vec<_> = (0..3).map(|_| Box::pin(connection.ask(&ping))).collect();
+        let mut callers: Vec<_> = (0..3).map(|_| Box::pin(connection.send(&ping))).collect();
         for caller in &mut callers {
             assert!(futures_util::poll!(caller).is_pending());
         }
@@ -385,7 +385,7 @@ mod tests {
         const LIMIT: Duration = Duration::from_secs(5);
         let (connection, mut server) = played_connection().await;
         let ping = bb8_redis::redis::cmd("PING");
-        let mut parked = Box::pin(connection.ask(&ping));
+        let mut parked = Box::pin(connection.send(&ping));
         assert!(futures_util::poll!(&mut parked).is_pending());
         let answer = async {
             loop {
@@ -408,7 +408,7 @@ mod tests {
     async fn nothing_is_sent_on_a_connection_after_its_end() {
         let (connection, mut server) = played_connection().await;
         let sent = bb8_redis::redis::cmd("PING");
-        let mut before = Box::pin(connection.ask(&sent));
+        let mut before = Box::pin(connection.send(&sent));
         assert!(futures_util::poll!(&mut before).is_pending());
         // The driver, which runs in another task, has sent the command.
         let mut arrived = vec![0; sent.get_packed_command().len()];
@@ -416,7 +416,7 @@ mod tests {
         connection.end("the test ends it");
         let late = bb8_redis::redis::cmd("SET");
         for _ in 0..1000 {
-            assert!(connection.ask(&late).await.unwrap_err().is_io_error());
+            assert!(connection.send(&late).await.unwrap_err().is_io_error());
             tokio::task::yield_now().await;
         }
         assert!(before.await.unwrap_err().is_io_error());
@@ -435,7 +435,7 @@ mod tests {
         let waiting = {
             let connection = Arc::clone(&connection);
             tokio::spawn(async move {
-                poll_periodically(connection.ask(&bb8_redis::redis::cmd("PING"))).await
+                poll_periodically(connection.send(&bb8_redis::redis::cmd("PING"))).await
             })
         };
         tokio::task::yield_now().await;

@@ -25,7 +25,7 @@ use crate::node::redis::{encode, error};
 pub(crate) struct Connector {
     endpoint: Endpoint,
     connect_timeout: Duration,
-    channels: Arc<Subscriptions>,
+    subscriptions: Arc<Subscriptions>,
     clock: Arc<dyn Clock>,
 }
 
@@ -33,16 +33,16 @@ impl Connector {
     pub(crate) fn new(
         endpoint: Endpoint,
         connect_timeout: Duration,
-        channels: Arc<Subscriptions>,
+        subscriptions: Arc<Subscriptions>,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { endpoint, connect_timeout, channels, clock }
+        Self { endpoint, connect_timeout, subscriptions, clock }
     }
 
     async fn not_connected(&self, error: &RedisError) -> NodeError {
         if error.is_connection_dropped()
             && !error.is_connection_refusal()
-            && let Some(reason) = self.endpoint.reason_for_turning_away().await
+            && let Some(reason) = self.endpoint.rejection_reason().await
         {
             return NodeError::Server(reason.into());
         }
@@ -52,7 +52,7 @@ impl Connector {
 
 /// An error of the pool.
 #[derive(Debug, Clone)]
-pub(crate) enum Failure {
+pub(crate) enum PoolError {
     /// The pool has discarded a broken connection.
     Stale,
     /// No connection could be made.
@@ -61,18 +61,18 @@ pub(crate) enum Failure {
 
 impl bb8::ManageConnection for Connector {
     type Connection = Arc<Connection>;
-    type Error = Failure;
+    type Error = PoolError;
 
-    async fn connect(&self) -> Result<Arc<Connection>, Failure> {
+    async fn connect(&self) -> Result<Arc<Connection>, PoolError> {
         let health = Arc::new(Health::default());
-        let (watched, channels) = (Arc::clone(&health), Arc::clone(&self.channels));
+        let (watched, subscriptions) = (Arc::clone(&health), Arc::clone(&self.subscriptions));
         let config = settings().set_push_sender(
             move |push: PushInfo| -> Result<(), std::convert::Infallible> {
                 match push.kind {
                     PushKind::Disconnection => watched.end("the server closed the connection"),
                     PushKind::Message => {
                         if let Some(Value::BulkString(channel)) = push.data.first() {
-                            channels.announce(&String::from_utf8_lossy(channel));
+                            subscriptions.notify_subscribers(&String::from_utf8_lossy(channel));
                         }
                     }
                     _ => {}
@@ -82,30 +82,30 @@ impl bb8::ManageConnection for Connector {
         );
         let connect = async {
             let (mut handle, traffic) = self.endpoint.open(&config).await?;
-            let mut asked = handle.clone();
-            let time = async { unless_refused(time(&mut asked, &*self.clock).await) };
+            let mut time_handle = handle.clone();
+            let time = async { unless_refused(time(&mut time_handle, &*self.clock).await) };
             let (scripts, time) = try_join(load_scripts(&handle), time).await?;
             let identity = Identity { time, ..identify(&mut handle).await? };
             Ok(Arc::new(Connection::new(handle, health, traffic, scripts, identity)))
         };
         let reason = match tokio::time::timeout(self.connect_timeout, connect).await {
-            Ok(Ok(link)) => return Ok(link),
+            Ok(Ok(connection)) => return Ok(connection),
             Ok(Err(error)) => self.not_connected(&error).await,
             Err(_) => {
                 let words = format!("no connection within {:?}", self.connect_timeout);
                 NodeError::NotConnected(words.into())
             }
         };
-        Err(Failure::Connect(reason))
+        Err(PoolError::Connect(reason))
     }
 
     /// Reads a flag only: the commands themselves, and the check for silence, detect a broken connection.
-    async fn is_valid(&self, link: &mut Arc<Connection>) -> Result<(), Failure> {
-        if link.is_alive() { Ok(()) } else { Err(Failure::Stale) }
+    async fn is_valid(&self, connection: &mut Arc<Connection>) -> Result<(), PoolError> {
+        if connection.is_alive() { Ok(()) } else { Err(PoolError::Stale) }
     }
 
-    fn has_broken(&self, link: &mut Arc<Connection>) -> bool {
-        !link.is_alive()
+    fn has_broken(&self, connection: &mut Arc<Connection>) -> bool {
+        !connection.is_alive()
     }
 }
 
@@ -160,10 +160,10 @@ async fn time(
 
 /// Returns `None` if the server refuses the command or its reply is not understood. The caller then skips
 /// the checks that need the reply.
-fn unless_refused<T>(told: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+fn unless_refused<T>(reply: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
     use ErrorKind::{Server, UnexpectedReturnType};
-    match told {
-        Ok(told) => Ok(Some(told)),
+    match reply {
+        Ok(reply) => Ok(Some(reply)),
         Err(error) if matches!(error.kind(), Server(_) | UnexpectedReturnType) => Ok(None),
         Err(error) => Err(error),
     }

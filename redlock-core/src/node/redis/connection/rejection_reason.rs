@@ -11,9 +11,9 @@ use tokio::time::timeout;
 
 /// The longest wait for a reason. A server that rejects a client sends the reason as soon as it has accepted
 /// the connection.
-const PATIENCE: Duration = Duration::from_millis(100);
+const REASON_TIMEOUT: Duration = Duration::from_millis(100);
 /// The longest reason in bytes. No server sends a longer one.
-const LONGEST: usize = 1024;
+const MAX_REASON_LEN: usize = 1024;
 
 /// Returns the reason why a server rejects new connections: `ERR max number of clients reached`, or
 /// `DENIED ..` in the protected mode.
@@ -31,12 +31,12 @@ pub(crate) async fn reason(address: &ConnectionAddr) -> Option<String> {
             _ => None,
         }
     };
-    timeout(PATIENCE, listen).await.ok().flatten()
+    timeout(REASON_TIMEOUT, listen).await.ok().flatten()
 }
 
 /// Returns the first sentence of the error, or `None` if the server sends anything but an error.
 async fn read(stream: impl AsyncRead) -> Option<String> {
-    let mut stream = std::pin::pin!(stream.take(LONGEST as u64));
+    let mut stream = std::pin::pin!(stream.take(MAX_REASON_LEN as u64));
     let mut bytes = Vec::new();
     // The stream may end with an error. The bytes before it count.
     let _ = stream.read_to_end(&mut bytes).await;

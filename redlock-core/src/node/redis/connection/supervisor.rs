@@ -12,11 +12,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::Connection;
 use super::outage_log::OutageLog;
-use super::pool::{Connector, Failure};
+use super::pool::{Connector, PoolError};
 use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::redis::delayed_restart::quarantine::Quarantine;
-use crate::node::redis::{RedisNode, State};
+use crate::node::redis::{ConnectionState, RedisNode};
 
 /// The first pause between two attempts to connect. The pause doubles after each attempt, and is jittered by
 /// a quarter. The longest pause is short enough to use a restarted server again within half a second.
@@ -30,17 +30,17 @@ const SHORT_LIVED: Duration = Duration::from_secs(1);
 
 /// A connection is replaced when its server has been silent for this time, or for twice the node timeout if
 /// that is longer.
-const SILENT_TOO_LONG: Duration = Duration::from_secs(5);
+const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 
 /// Maps nodes to servers, so that no server votes twice, even if it returns later under another name.
 #[derive(Debug, Default)]
-pub(crate) struct Servers {
+pub(crate) struct ServerRegistry {
     by_node: Mutex<Vec<(Arc<str>, usize, String)>>,
 }
 
-impl Servers {
+impl ServerRegistry {
     /// Records that a node is this server, or returns the name of the other node that is this server.
-    fn claim(&self, node: &RedisNode, run_id: &str) -> Option<Arc<str>> {
+    fn register(&self, node: &RedisNode, run_id: &str) -> Option<Arc<str>> {
         let id = std::ptr::from_ref(node).addr();
         let mut by_node = self.by_node.lock();
         by_node.retain(|(_, other, _)| *other != id);
@@ -60,11 +60,11 @@ pub(crate) struct Supervisor {
     /// The errors of the pool. Without this channel, `get` reports no error before the timeout of the pool.
     errors: mpsc::UnboundedReceiver<NodeError>,
     /// Cancelled when another supervisor has taken over.
-    tenure: CancellationToken,
+    stop: CancellationToken,
 }
 
 impl Supervisor {
-    pub(crate) fn new(node: &RedisNode, tenure: CancellationToken) -> Self {
+    pub(crate) fn new(node: &RedisNode, stop: CancellationToken) -> Self {
         let (sink, errors) = mpsc::unbounded_channel();
         let pool = bb8::Pool::builder()
             // One connection, which is multiplexed, so that commands keep their order (an abandoned attempt
@@ -83,20 +83,20 @@ impl Supervisor {
                 Arc::clone(&node.clock),
             ));
         let name = Arc::clone(node.endpoint.name());
-        Self { node: Weak::clone(&node.this), name, pool, errors, tenure }
+        Self { node: Weak::clone(&node.weak_self), name, pool, errors, stop }
     }
 
     /// Gets the connection of the pool, which makes a new one if the last one has broken.
     async fn connect(&mut self) -> Result<Arc<Connection>, NodeError> {
         // Discards the errors of earlier attempts.
         while self.errors.try_recv().is_ok() {}
-        let link = tokio::select! {
+        let connection = tokio::select! {
             biased;
             // The supervisor returns the connection to the pool at once, so `get` never waits for another
             // user of the pool.
-            link = self.pool.get() => link.map(|link| Arc::clone(&link)).map_err(|error| match error {
-                bb8::RunError::User(Failure::Connect(error)) => error,
-                bb8::RunError::User(Failure::Stale) | bb8::RunError::TimedOut => {
+            connection = self.pool.get() => connection.map(|connection| Arc::clone(&connection)).map_err(|error| match error {
+                bb8::RunError::User(PoolError::Connect(error)) => error,
+                bb8::RunError::User(PoolError::Stale) | bb8::RunError::TimedOut => {
                     NodeError::NotConnected("no connection in time".into())
                 }
             })?,
@@ -105,27 +105,27 @@ impl Supervisor {
         let Some(node) = self.node.upgrade() else {
             return Err(NodeError::NotConnected("the manager is gone".into()));
         };
-        if self.tenure.is_cancelled() {
+        if self.stop.is_cancelled() {
             let reason = "the work has moved to another runtime";
-            link.end(reason);
+            connection.end(reason);
             return Err(NodeError::NotConnected(reason.into()));
         }
         // A refused connection must end. Otherwise the pool would return it again at the next attempt.
-        self.check(&node, &link).inspect_err(|error| link.end(&error.to_string()))?;
+        self.check(&node, &connection).inspect_err(|error| connection.end(&error.to_string()))?;
         if let Some(longest_lease) = node.restart_guard {
-            self.guard(&node, &link, longest_lease);
+            self.quarantine_if_restarted(&node, &connection, longest_lease);
         }
-        node.clock_watch.begin(&link);
-        if !node.set_during(&self.tenure, State::Up(Arc::clone(&link))) {
-            link.end("the work has moved to another runtime");
+        node.clock_watch.begin(&connection);
+        if !node.set_unless_stopped(&self.stop, ConnectionState::Up(Arc::clone(&connection))) {
+            connection.end("the work has moved to another runtime");
         }
-        Ok(link)
+        Ok(connection)
     }
 
-    fn check(&self, node: &RedisNode, link: &Connection) -> Result<(), NodeError> {
-        let identity = &link.identity;
+    fn check(&self, node: &RedisNode, connection: &Connection) -> Result<(), NodeError> {
+        let identity = &connection.identity;
         if let Some(run_id) = &identity.run_id {
-            if let Some(other) = node.servers.claim(node, run_id) {
+            if let Some(other) = node.servers.register(node, run_id) {
                 return Err(NodeError::SameServer(other));
             }
         } else if let Some(suppressed) = node.log_limit.pass("run_id", &self.name) {
@@ -147,21 +147,28 @@ impl Supervisor {
     }
 
     /// Quarantines a server that may have forgotten locks.
-    fn guard(&self, node: &RedisNode, link: &Connection, longest_lease: Duration) {
-        let uptime = link.identity.uptime;
-        let mut probation = Quarantine::new(longest_lease, Instant::now(), uptime);
-        if let Some(ended) = node.lives.lock().connected(link.identity.run_id.as_deref()) {
-            probation = probation.not_before(ended);
+    fn quarantine_if_restarted(
+        &self,
+        node: &RedisNode,
+        connection: &Connection,
+        longest_lease: Duration,
+    ) {
+        let uptime = connection.identity.uptime;
+        let mut quarantine = Quarantine::new(longest_lease, Instant::now(), uptime);
+        if let Some(ended) =
+            node.incarnations.lock().connected(connection.identity.run_id.as_deref())
+        {
+            quarantine = quarantine.not_before(ended);
         }
-        if let Err(reason) = probation.check()
-            && let Some(suppressed) = node.log_limit.pass("probation", &self.name)
+        if let Err(reason) = quarantine.check()
+            && let Some(suppressed) = node.log_limit.pass("quarantine", &self.name)
         {
             tracing::warn!(
                 node = %self.name, %reason, suppressed,
                 "a node may have forgotten locks that are held, and grants none for now"
             );
         }
-        link.put_on(probation);
+        connection.start(quarantine);
     }
 
     /// Keeps the node connected until its manager is dropped.
@@ -174,21 +181,21 @@ impl Supervisor {
         let mut pause = FIRST_PAUSE;
         loop {
             match attempt {
-                Ok(link) => {
+                Ok(connection) => {
                     let since = Instant::now();
                     log.up();
-                    let Some(reason) = self.until_broken(&link).await else {
+                    let Some(reason) = self.serve_until_broken(&connection).await else {
                         return;
                     };
                     // Pending replies must fail, instead of waiting on a connection that is being replaced.
-                    link.end(&reason);
+                    connection.end(&reason);
                     let Some(node) = self.node.upgrade() else {
                         return;
                     };
-                    node.lives.lock().disconnected(link.identity.run_id.as_deref());
-                    drop(link);
-                    let down = State::Down(NodeError::NotConnected(Arc::clone(&reason)));
-                    node.set_during(&self.tenure, down);
+                    node.incarnations.lock().disconnected(connection.identity.run_id.as_deref());
+                    drop(connection);
+                    let down = ConnectionState::Down(NodeError::NotConnected(Arc::clone(&reason)));
+                    node.set_unless_stopped(&self.stop, down);
                     log.down(&reason);
                     drop(node);
                     if since.elapsed() >= SHORT_LIVED {
@@ -206,7 +213,7 @@ impl Supervisor {
                     log.still_down(&error);
                     let refused =
                         matches!(error, NodeError::NotPermitted(_) | NodeError::SameServer(_));
-                    node.set_during(&self.tenure, State::Down(error));
+                    node.set_unless_stopped(&self.stop, ConnectionState::Down(error));
                     drop(node);
                     let pause_now = if refused { PAUSE_AFTER_REFUSAL } else { pause };
                     sleep(jittered(pause_now)).await;
@@ -221,26 +228,26 @@ impl Supervisor {
     }
 
     /// Waits until the connection breaks, and returns the reason. Returns `None` when the node is dropped.
-    async fn until_broken(&self, link: &Connection) -> Option<Arc<str>> {
-        let (dropped, subscriptions, clock_watch, log_limit, silent_too_long) = {
+    async fn serve_until_broken(&self, connection: &Connection) -> Option<Arc<str>> {
+        let (dropped, subscriptions, clock_watch, log_limit, silence_limit) = {
             let node = self.node.upgrade()?;
-            let silent_too_long = silent_too_long(node.node_timeout);
+            let silence_limit = silence_limit(node.node_timeout);
             let (subscriptions, log_limit) =
                 (Arc::clone(&node.subscriptions), Arc::clone(&node.log_limit));
             let clock_watch = Arc::clone(&node.clock_watch);
-            (node.dropped.clone(), subscriptions, clock_watch, log_limit, silent_too_long)
+            (node.dropped.clone(), subscriptions, clock_watch, log_limit, silence_limit)
         };
-        let serve = subscriptions.serve(link, &self.name, &log_limit);
-        let watch = clock_watch.watch(link);
-        let silence = link.end_when_silent_for(silent_too_long);
+        let serve = subscriptions.serve(connection, &self.name, &log_limit);
+        let watch = clock_watch.watch(connection);
+        let silence = connection.end_when_silent_for(silence_limit);
         tokio::pin!(serve, watch, silence);
         loop {
             tokio::select! {
                 biased;
-                reason = link.broken() => return Some(reason),
+                reason = connection.broken() => return Some(reason),
                 () = &mut serve => {}
                 () = &mut watch => {}
-                () = &mut silence => return Some(link.broken().await),
+                () = &mut silence => return Some(connection.broken().await),
                 () = dropped.cancelled() => return None,
             }
         }
@@ -250,8 +257,8 @@ impl Supervisor {
 /// Returns the silence of a server after which its connection is replaced. A round that waits for the node
 /// has ended by then, so that the clean-up of its attempt was sent over the same connection (an abandoned
 /// attempt leaves nothing behind).
-fn silent_too_long(node_timeout: Duration) -> Duration {
-    SILENT_TOO_LONG.max(node_timeout * 2)
+fn silence_limit(node_timeout: Duration) -> Duration {
+    SILENCE_LIMIT.max(node_timeout * 2)
 }
 
 fn jittered(pause: Duration) -> Duration {
@@ -262,15 +269,15 @@ fn jittered(pause: Duration) -> Duration {
 #[derive(Clone)]
 struct Sink(mpsc::UnboundedSender<NodeError>);
 
-impl bb8::ErrorSink<Failure> for Sink {
-    fn sink(&self, failure: Failure) {
-        if let Failure::Connect(error) = failure {
+impl bb8::ErrorSink<PoolError> for Sink {
+    fn sink(&self, failure: PoolError) {
+        if let PoolError::Connect(error) = failure {
             // Fails if the supervisor was dropped, and then the error is not needed.
             let _ = self.0.send(error);
         }
     }
 
-    fn boxed_clone(&self) -> Box<dyn bb8::ErrorSink<Failure>> {
+    fn boxed_clone(&self) -> Box<dyn bb8::ErrorSink<PoolError>> {
         Box::new(self.clone())
     }
 }
@@ -289,8 +296,8 @@ mod tests {
     fn a_connection_outlasts_every_round_that_waits_for_its_server() {
         for millis in [1, 1000, 2400, 2600, 10_000, 60_000] {
             let node_timeout = Duration::from_millis(millis);
-            let limit = silent_too_long(node_timeout);
-            assert!(limit >= node_timeout * 2 && limit >= SILENT_TOO_LONG, "{millis}: {limit:?}");
+            let limit = silence_limit(node_timeout);
+            assert!(limit >= node_timeout * 2 && limit >= SILENCE_LIMIT, "{millis}: {limit:?}");
         }
     }
 }

@@ -29,7 +29,7 @@ use crate::node::Silence;
 
 /// The shortest pause before the next check while there are unread bytes. It limits the load of the checks,
 /// because thousands of callers may check at once in a process that is already late.
-const UNREAD: Duration = Duration::from_millis(5);
+const UNREAD_CHECK_PAUSE: Duration = Duration::from_millis(5);
 
 /// The traffic of one connection, which shows whether the server is silent.
 #[derive(Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct Traffic {
     answered: AtomicUsize,
     /// Notified when a caller waits, and it is unknown whether the server owes a reply. The connection then
     /// sends a command of its own.
-    unsure: Notify,
+    reply_unknown: Notify,
     /// The socket, for as long as it is open.
     #[cfg(unix)]
     socket: Mutex<Option<OwnedFd>>,
@@ -62,14 +62,14 @@ impl Traffic {
             drained: AtomicBool::new(true),
             awaited: AtomicUsize::new(0),
             answered: AtomicUsize::new(0),
-            unsure: Notify::new(),
+            reply_unknown: Notify::new(),
             #[cfg(unix)]
             socket: Mutex::default(),
         }
     }
 
     /// Records that the reply to a command is awaited, until the returned value is dropped.
-    pub(crate) fn await_reply(&self) -> AwaitedReply<'_> {
+    pub(crate) fn expect_reply(&self) -> AwaitedReply<'_> {
         self.awaited.fetch_add(1, Ordering::Relaxed);
         AwaitedReply { traffic: self }
     }
@@ -86,8 +86,8 @@ impl Traffic {
     }
 
     /// Completes when a caller waits for a reply, and it is unknown whether the server owes one.
-    pub(crate) async fn unsure(&self) {
-        self.unsure.notified().await;
+    pub(crate) async fn reply_unknown(&self) {
+        self.reply_unknown.notified().await;
     }
 
     /// Returns whether the server has been silent for at least `limit`.
@@ -105,14 +105,18 @@ impl Traffic {
             || self.has_unread()
             // Bytes were read during this check.
             || self.owed_since.load(Ordering::Acquire) != since;
-        if is_late { Silence::Unknown(UNREAD.max(limit / 4)) } else { Silence::Lasts(lasts) }
+        if is_late {
+            Silence::Unknown(UNREAD_CHECK_PAUSE.max(limit / 4))
+        } else {
+            Silence::Lasts(lasts)
+        }
     }
 
     /// Like [`silence`](Self::silence), for a caller that waits for a reply. If it is unknown whether the
     /// server owes a reply, the connection sends a command of its own.
     pub(crate) fn silence_for_caller(&self, limit: Duration) -> Silence {
         if !self.is_owed() {
-            self.unsure.notify_one();
+            self.reply_unknown.notify_one();
         }
         self.silence(limit)
     }
@@ -125,9 +129,9 @@ impl Traffic {
         const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
         let socket = self.socket.lock();
         let Some(socket) = &*socket else { return false };
-        let mut looked_at = [PollFd::new(socket, PollFlags::IN)];
+        let mut polled = [PollFd::new(socket, PollFlags::IN)];
         // After an interrupted check, the caller checks again soon.
-        poll(&mut looked_at, Some(&AT_ONCE)).map_or(true, |ready| ready > 0)
+        poll(&mut polled, Some(&AT_ONCE)).map_or(true, |ready| ready > 0)
     }
 
     #[cfg(not(unix))]
@@ -144,19 +148,19 @@ impl Traffic {
         }
     }
 
-    fn note_written(&self) {
+    fn record_written(&self) {
         if self.owed_since.load(Ordering::Relaxed) == NEVER {
             let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(NEVER - 1);
             self.owed_since.store(now, Ordering::Release);
         }
     }
 
-    fn note_read(&self) {
+    fn record_read(&self) {
         self.drained.store(false, Ordering::Release);
         self.owed_since.store(NEVER, Ordering::Release);
     }
 
-    fn note_drained(&self) {
+    fn record_drained(&self) {
         self.drained.store(true, Ordering::Release);
     }
 }
@@ -213,8 +217,8 @@ impl AsyncRead for MeteredSocket {
         let before = buffer.filled().len();
         let read = Pin::new(&mut self.socket).poll_read(cx, buffer);
         match &read {
-            Poll::Pending => self.traffic.note_drained(),
-            Poll::Ready(Ok(())) if buffer.filled().len() > before => self.traffic.note_read(),
+            Poll::Pending => self.traffic.record_drained(),
+            Poll::Ready(Ok(())) if buffer.filled().len() > before => self.traffic.record_read(),
             Poll::Ready(_) => {}
         }
         read
@@ -229,7 +233,7 @@ impl AsyncWrite for MeteredSocket {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
         if matches!(written, Poll::Ready(Ok(count)) if count > 0) {
-            self.traffic.note_written();
+            self.traffic.record_written();
         }
         written
     }
@@ -299,12 +303,12 @@ mod tests {
         socket.write_all(b"PING").await.unwrap();
         reply(&mut server).await;
         wait().await;
-        assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD));
+        assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD_CHECK_PAUSE));
         drop(server);
         wait().await;
         assert_eq!(
             traffic.silence(LIMIT),
-            Silence::Unknown(UNREAD),
+            Silence::Unknown(UNREAD_CHECK_PAUSE),
             "followed by the end of the connection"
         );
     }
@@ -319,7 +323,7 @@ mod tests {
         // The socket has not been polled for further bytes.
         socket.write_all(b"PING").await.unwrap();
         wait().await;
-        assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD));
+        assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD_CHECK_PAUSE));
     }
 
     /// If a dropped socket stayed open, the server would not notice the end of the connection.

@@ -17,7 +17,7 @@ use crate::telemetry;
 
 /// The pause between two readings. A step can go unnoticed for this long plus one round trip, and in that
 /// time the server may grant a lock that is held.
-const PAUSE: Duration = Duration::from_millis(500);
+const READING_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Watches the wall clock of one node over all of its connections.
 #[derive(Debug)]
@@ -26,16 +26,16 @@ pub(crate) struct ClockWatch {
     clock: Arc<dyn Clock>,
     restart_guard: Option<Duration>,
     log_limit: Arc<LogLimit>,
-    found: Mutex<Found>,
+    history: Mutex<History>,
 }
 
 #[derive(Debug, Default)]
-struct Found {
+struct History {
     /// The last kept reading, also across a restart or failover of the server. The leases that the server
     /// has kept or copied end at a time on the wall clock, so a step affects them as well.
-    known: Option<Reading>,
+    last_reading: Option<Reading>,
     /// The quarantine after the last step. It outlasts the connection.
-    probation: Option<Quarantine>,
+    quarantine: Option<Quarantine>,
 }
 
 impl ClockWatch {
@@ -50,20 +50,20 @@ impl ClockWatch {
             clock: Arc::clone(clock),
             restart_guard,
             log_limit: Arc::clone(log_limit),
-            found: Mutex::default(),
+            history: Mutex::default(),
         }
     }
 
     /// Continues with a new connection, before the node sends operations over it.
-    pub(crate) fn begin(&self, link: &Connection) {
-        if let Some(probation) = self.found.lock().probation {
-            link.put_on(probation);
+    pub(crate) fn begin(&self, connection: &Connection) {
+        if let Some(quarantine) = self.history.lock().quarantine {
+            connection.start(quarantine);
         }
-        let Some(reading) = link.identity.time else {
-            self.warn_of_silence();
+        let Some(reading) = connection.identity.time else {
+            self.warn_time_unavailable();
             return;
         };
-        self.compare(link, reading);
+        self.compare(connection, reading);
     }
 
     /// Reads the server's time periodically while locks are requested. With the restart guard, reads it when
@@ -71,18 +71,18 @@ impl ClockWatch {
     ///
     /// There is no timeout: a slow reading is useful too, and a server that owes the reply for too long
     /// counts as silent, as after every other command.
-    pub(crate) async fn watch(&self, link: &Connection) {
+    pub(crate) async fn watch(&self, connection: &Connection) {
         let command = encode::time();
-        while link.identity.time.is_some() {
-            sleep(PAUSE).await;
-            let was_used = link.was_used();
+        while connection.identity.time.is_some() {
+            sleep(READING_INTERVAL).await;
+            let was_used = connection.was_used();
             if !was_used && self.restart_guard.is_none() {
                 continue;
             }
-            match Reading::take(&*self.clock, link.ask(&command)).await {
-                Ok(reading) => self.compare(link, reading),
+            match Reading::take(&*self.clock, connection.send(&command)).await {
+                Ok(reading) => self.compare(connection, reading),
                 Err(error) if matches!(error::node_error(&error), NodeError::NotPermitted(_)) => {
-                    self.warn_of_silence();
+                    self.warn_time_unavailable();
                     break;
                 }
                 // The operations on locks report a broken connection or a busy server.
@@ -92,9 +92,9 @@ impl ClockWatch {
         std::future::pending::<()>().await;
     }
 
-    fn compare(&self, link: &Connection, reading: Reading) {
-        let step = match &mut self.found.lock().known {
-            Some(known) => known.compare(reading),
+    fn compare(&self, connection: &Connection, reading: Reading) {
+        let step = match &mut self.history.lock().last_reading {
+            Some(last_reading) => last_reading.compare(reading),
             unknown => {
                 *unknown = Some(reading);
                 return;
@@ -102,22 +102,22 @@ impl ClockWatch {
         };
         match step {
             None => {}
-            Some(Step::Back(by)) => self.note_step("back", by, "leases last longer there"),
+            Some(Step::Back(by)) => self.record_step("back", by, "leases last longer there"),
             Some(Step::Forward(by)) => {
                 let mut effect =
                     "leases end early there, as if it had forgotten locks that are held";
                 if let Some(longest_lease) = self.restart_guard {
-                    let probation = Quarantine::of_stepped(longest_lease, by);
-                    link.put_on(probation);
-                    self.found.lock().probation = Some(probation);
+                    let quarantine = Quarantine::after_clock_step(longest_lease, by);
+                    connection.start(quarantine);
+                    self.history.lock().quarantine = Some(quarantine);
                     effect = "leases end early there, so it grants no locks for the longest lease";
                 }
-                self.note_step("forward", by, effect);
+                self.record_step("forward", by, effect);
             }
         }
     }
 
-    fn note_step(&self, direction: &'static str, by: Duration, effect: &str) {
+    fn record_step(&self, direction: &'static str, by: Duration, effect: &str) {
         telemetry::clock_stepped(&self.node, direction);
         if let Some(suppressed) = self.log_limit.pass(direction, &self.node) {
             tracing::warn!(
@@ -127,7 +127,7 @@ impl ClockWatch {
         }
     }
 
-    fn warn_of_silence(&self) {
+    fn warn_time_unavailable(&self) {
         if let Some(suppressed) = self.log_limit.pass("clock", &self.node) {
             tracing::warn!(
                 node = %self.node, suppressed,
@@ -152,7 +152,7 @@ mod tests {
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
     use crate::node::redis::connection::played_server::{played_connection, serve};
-    use crate::node::redis::dialect::{Acquisition, acquire};
+    use crate::node::redis::dialect::{AcquireParams, acquire};
     use crate::node::{Action, Op};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -164,7 +164,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
         let (mut connection, mut server) = played_connection().await;
         let command = encode::time();
-        let take = Reading::take(&*clock, connection.ask(&command));
+        let take = Reading::take(&*clock, connection.send(&command));
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
         connection.identity.time = Some(reading.unwrap());
@@ -200,8 +200,8 @@ mod tests {
     async fn the_time_is_read_only_while_locks_are_requested() {
         let mut watched = watched(None).await;
         assert_eq!(count(&mut watched, &time(0), 10 * SECOND).await, 0, "no lock was requested");
-        watched.1.note_use();
-        watched.1.note_use();
+        watched.1.record_use();
+        watched.1.record_use();
         assert_eq!(count(&mut watched, &time(10), 10 * SECOND).await, 1);
     }
 
@@ -210,7 +210,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn with_the_restart_guard_the_time_is_always_read() {
         let mut watched = watched(Some(LEASE)).await;
-        let readings = count(&mut watched, &time(0), 10 * SECOND + PAUSE / 2).await;
+        let readings = count(&mut watched, &time(0), 10 * SECOND + READING_INTERVAL / 2).await;
         assert_eq!(readings, 20);
     }
 
@@ -245,9 +245,9 @@ mod tests {
     async fn a_step_back_and_a_step_without_the_guard_are_only_logged() {
         for (guard, ahead) in [(Some(LEASE), None), (None, Some(60))] {
             let mut watched = watched(guard).await;
-            watched.1.note_use();
+            watched.1.record_use();
             let reply = ahead.map_or_else(|| time(0).replace("179", "178"), time);
-            assert!(count(&mut watched, &reply, PAUSE + PAUSE / 2).await > 0);
+            assert!(count(&mut watched, &reply, READING_INTERVAL + READING_INTERVAL / 2).await > 0);
             assert_eq!(watched.1.may_grant(), Ok(()), "{guard:?}");
         }
     }
@@ -288,11 +288,11 @@ mod tests {
             let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
             let action = Action::Acquire { lease: LEASE, fenced: false, lookup: false };
             let op = Op::new(&Arc::new(spec), Token::random(Dialect::Plain), action);
-            let acquisition = Acquisition { lease: LEASE, fenced: false, look_up_until: None };
+            let acquisition = AcquireParams { lease: LEASE, fenced: false, look_up_until: None };
             let acquire = acquire(&connection, &op, acquisition);
             let step = || {
                 if stepped {
-                    connection.put_on(Quarantine::of_stepped(LEASE, SECOND));
+                    connection.start(Quarantine::after_clock_step(LEASE, SECOND));
                 }
             };
             let (reply, ()) = tokio::join!(acquire, serve(&mut server, "SET", "+OK\r\n", step));

@@ -35,7 +35,7 @@ const ROUNDING: Duration = Duration::from_secs(1);
 pub(crate) struct Quarantine {
     longest_lease: Duration,
     /// The time at which the restart or clock step was at least `age` ago.
-    looked_at: Instant,
+    measured_at: Instant,
     age: Duration,
     cause: Cause,
 }
@@ -44,7 +44,7 @@ pub(crate) struct Quarantine {
 enum Cause {
     Restarted {
         /// Whether the server reports its uptime.
-        told: bool,
+        uptime_known: bool,
     },
     ClockStepped {
         by: Duration,
@@ -56,29 +56,29 @@ enum Cause {
 /// Every acquisition checks this, and most servers are not quarantined, so the check first reads a flag.
 #[derive(Debug, Default)]
 pub(crate) struct VoteGate {
-    on_probation: AtomicBool,
-    probation: Mutex<Option<Quarantine>>,
+    is_active: AtomicBool,
+    quarantine: Mutex<Option<Quarantine>>,
 }
 
 impl VoteGate {
     /// Quarantines the server, unless a quarantine that ends later is already in effect.
-    pub(crate) fn put_on(&self, probation: Quarantine) {
-        let mut kept = self.probation.lock();
-        if kept.is_none_or(|kept| kept.left() < probation.left()) {
-            *kept = Some(probation);
+    pub(crate) fn start(&self, quarantine: Quarantine) {
+        let mut kept = self.quarantine.lock();
+        if kept.is_none_or(|kept| kept.remaining() < quarantine.remaining()) {
+            *kept = Some(quarantine);
         }
-        self.on_probation.store(true, Ordering::Release);
+        self.is_active.store(true, Ordering::Release);
     }
 
     /// Returns an error as long as the server may have forgotten a lock that is still held.
     pub(crate) fn check(&self) -> Result<(), NodeError> {
-        if !self.on_probation.load(Ordering::Acquire) {
+        if !self.is_active.load(Ordering::Acquire) {
             return Ok(());
         }
-        let mut kept = self.probation.lock();
+        let mut kept = self.quarantine.lock();
         kept.as_ref().map_or(Ok(()), Quarantine::check)?;
         *kept = None;
-        self.on_probation.store(false, Ordering::Release);
+        self.is_active.store(false, Ordering::Release);
         Ok(())
     }
 }
@@ -95,21 +95,21 @@ impl Quarantine {
         uptime: Option<Duration>,
     ) -> Self {
         let age = uptime.unwrap_or_default().saturating_sub(ROUNDING);
-        let cause = Cause::Restarted { told: uptime.is_some() };
-        Self { longest_lease, looked_at: connected_at, age, cause }
+        let cause = Cause::Restarted { uptime_known: uptime.is_some() };
+        Self { longest_lease, measured_at: connected_at, age, cause }
     }
 
     /// Creates the quarantine of a server whose wall clock was stepped forward, as detected just now.
-    pub(crate) fn of_stepped(longest_lease: Duration, by: Duration) -> Self {
+    pub(crate) fn after_clock_step(longest_lease: Duration, by: Duration) -> Self {
         let cause = Cause::ClockStepped { by };
-        Self { longest_lease, looked_at: Instant::now(), age: Duration::ZERO, cause }
+        Self { longest_lease, measured_at: Instant::now(), age: Duration::ZERO, cause }
     }
 
     /// Limits the age to the time since `ended`, when the connection to the previous incarnation broke. The
     /// reported uptime may be longer if the server's wall clock was corrected after its start, as happens
     /// while a machine boots.
     pub(crate) fn not_before(mut self, ended: Instant) -> Self {
-        self.age = self.age.min(self.looked_at.saturating_duration_since(ended));
+        self.age = self.age.min(self.measured_at.saturating_duration_since(ended));
         self
     }
 
@@ -121,18 +121,18 @@ impl Quarantine {
             return Ok(());
         }
         Err(match self.cause {
-            Cause::Restarted { told } => {
-                NodeError::Restarted { ago: told.then_some(age), votes_in }
+            Cause::Restarted { uptime_known } => {
+                NodeError::Restarted { ago: uptime_known.then_some(age), votes_in }
             }
             Cause::ClockStepped { by } => NodeError::ClockStepped { by, votes_in },
         })
     }
 
     fn age(&self) -> Duration {
-        self.age.saturating_add(self.looked_at.elapsed())
+        self.age.saturating_add(self.measured_at.elapsed())
     }
 
-    fn left(&self) -> Duration {
+    fn remaining(&self) -> Duration {
         self.longest_lease.saturating_sub(self.age())
     }
 }
@@ -205,7 +205,7 @@ mod tests {
         advance(Duration::from_millis(29_750)).await;
         let words = unknown.check().unwrap_err().to_string();
         assert_eq!(words, "it does not tell (INFO) when it was started, votes in 250ms");
-        let stepped = Quarantine::of_stepped(LEASE, Duration::from_millis(59_400));
+        let stepped = Quarantine::after_clock_step(LEASE, Duration::from_millis(59_400));
         advance(Duration::from_millis(500)).await;
         let words = stepped.check().unwrap_err().to_string();
         assert_eq!(words, "its wall clock was stepped forward by 60s, votes again in 30s");
@@ -215,15 +215,15 @@ mod tests {
     async fn of_several_quarantines_the_one_that_ends_last_counts() {
         let gate = VoteGate::default();
         assert_eq!(gate.check(), Ok(()));
-        gate.put_on(Quarantine::new(LEASE, Instant::now(), Some(21 * SECOND)));
+        gate.start(Quarantine::new(LEASE, Instant::now(), Some(21 * SECOND)));
         assert!(matches!(gate.check(), Err(NodeError::Restarted { .. })));
-        let stepped = Quarantine::of_stepped(LEASE, SECOND);
-        gate.put_on(stepped);
-        gate.put_on(Quarantine::new(LEASE, Instant::now(), Some(11 * SECOND)));
+        let stepped = Quarantine::after_clock_step(LEASE, SECOND);
+        gate.start(stepped);
+        gate.start(Quarantine::new(LEASE, Instant::now(), Some(11 * SECOND)));
         assert_eq!(gate.check(), stepped.check());
         advance(LEASE).await;
         assert_eq!(gate.check(), Ok(()));
-        gate.put_on(Quarantine::of_stepped(LEASE, SECOND));
+        gate.start(Quarantine::after_clock_step(LEASE, SECOND));
         assert!(gate.check().is_err(), "a later quarantine counts");
     }
 }

@@ -40,13 +40,13 @@ const SMALLEST_STEP: Duration = Duration::from_millis(50);
 /// The divisor for the allowed drift: synchronized clocks may drift by 1/1000 of the time between two
 /// readings. Operating systems slew each of the two clocks by at most half of that. The drift of 1 % that
 /// leases allow for would hide a step of half a minute after an hour without readings.
-const DRIFT: u32 = 1000;
+const DRIFT_DIVISOR: u32 = 1000;
 
 /// The time on a server's wall clock, read at an unknown point between two local times.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Reading {
     /// The server's time, counted from 1970.
-    told: Duration,
+    server_time: Duration,
     sent: Moment,
     received: Moment,
 }
@@ -65,46 +65,47 @@ impl Reading {
         ask: impl Future<Output = Result<Value, RedisError>>,
     ) -> Result<Self, RedisError> {
         let sent = clock.now();
-        let answer = ask.await?;
+        let reply = ask.await?;
         let received = clock.now();
-        let told = read(&answer).ok_or((ErrorKind::UnexpectedReturnType, "this is no time"))?;
-        Ok(Self { told, sent, received })
+        let server_time =
+            read(&reply).ok_or((ErrorKind::UnexpectedReturnType, "this is no time"))?;
+        Ok(Self { server_time, sent, received })
     }
 
     /// Returns the step between this reading and the next one. The next reading replaces this one, unless
     /// the next reading is slow and shows no step.
     pub(crate) fn compare(&mut self, next: Self) -> Option<Step> {
         let pause = next.middle().since(self.middle());
-        let unsure = self.unsure() + next.unsure() + pause / DRIFT;
-        let expected = self.told.saturating_add(pause);
-        let forward = next.told.saturating_sub(expected).saturating_sub(unsure);
-        let back = expected.saturating_sub(next.told).saturating_sub(unsure);
+        let uncertainty = self.uncertainty() + next.uncertainty() + pause / DRIFT_DIVISOR;
+        let expected = self.server_time.saturating_add(pause);
+        let forward = next.server_time.saturating_sub(expected).saturating_sub(uncertainty);
+        let back = expected.saturating_sub(next.server_time).saturating_sub(uncertainty);
         let step = if forward > SMALLEST_STEP {
             Some(Step::Forward(forward))
         } else {
             (back > SMALLEST_STEP).then_some(Step::Back(back))
         };
-        if step.is_some() || next.unsure() <= self.unsure() + validity::apart(pause) {
+        if step.is_some() || next.uncertainty() <= self.uncertainty() + validity::max_drift(pause) {
             *self = next;
         }
         step
     }
 
     /// Returns the local time at which the server read its clock, with an error of at most
-    /// [`unsure`](Self::unsure).
+    /// [`uncertainty`](Self::uncertainty).
     fn middle(&self) -> Moment {
-        self.sent.after(self.unsure())
+        self.sent.after(self.uncertainty())
     }
 
     /// Returns half of the round trip.
-    fn unsure(&self) -> Duration {
+    fn uncertainty(&self) -> Duration {
         self.received.since(self.sent) / 2
     }
 }
 
 /// Decodes the reply to `TIME`: seconds and microseconds.
-fn read(answer: &Value) -> Option<Duration> {
-    let Value::Array(parts) = answer else { return None };
+fn read(reply: &Value) -> Option<Duration> {
+    let Value::Array(parts) = reply else { return None };
     let number = |part: &Value| match part {
         Value::BulkString(text) => std::str::from_utf8(text).ok()?.parse().ok(),
         _ => None,
@@ -125,9 +126,9 @@ mod tests {
     fn look(at: u64, there: u64, back: u64, ahead: i64) -> Reading {
         let begun = FakeClock::default().now();
         let after = |millis| begun.after(Duration::from_millis(millis));
-        let told = (at + there).checked_add_signed(1_790_000_000_000 + ahead).unwrap();
-        let told = Duration::from_millis(told);
-        Reading { told, sent: after(at), received: after(at + there + back) }
+        let server_time = (at + there).checked_add_signed(1_790_000_000_000 + ahead).unwrap();
+        let server_time = Duration::from_millis(server_time);
+        Reading { server_time, sent: after(at), received: after(at + there + back) }
     }
 
     /// Returns the step in milliseconds, negative for a step back.
@@ -205,7 +206,7 @@ mod tests {
         // An absurd time counts as a step, and causes no panic.
         let most = Value::Array(vec![text(&u64::MAX.to_string()), text("0")]);
         let mut kept = look(0, 1, 1, 0);
-        let nonsense = Reading { told: read(&most).unwrap(), ..look(500, 1, 1, 0) };
+        let nonsense = Reading { server_time: read(&most).unwrap(), ..look(500, 1, 1, 0) };
         assert!(matches!(kept.compare(nonsense), Some(Step::Forward(_))));
         assert!(matches!(kept.compare(look(1000, 1, 1, 0)), Some(Step::Back(_))));
     }

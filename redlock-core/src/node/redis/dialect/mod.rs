@@ -23,7 +23,7 @@ use crate::node::{Op, Reply};
 
 /// The parameters of an acquisition.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Acquisition {
+pub(crate) struct AcquireParams {
     pub(crate) lease: Duration,
     pub(crate) fenced: bool,
     /// The time until which an acquisition may look up the remaining lease after a refusal. `None` if it
@@ -41,7 +41,7 @@ pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
 
 /// Sets the lock. A grant does not count if the server is quarantined before the reply arrives: its wall
 /// clock may have been stepped before it received the command.
-pub(crate) async fn acquire(connection: &Connection, op: &Op, acquisition: Acquisition) -> Reply {
+pub(crate) async fn acquire(connection: &Connection, op: &Op, acquisition: AcquireParams) -> Reply {
     let reply = match op.spec.dialect() {
         Dialect::Plain if !acquisition.fenced => {
             plain::acquire(connection, op, acquisition).await.into()
@@ -54,8 +54,8 @@ pub(crate) async fn acquire(connection: &Connection, op: &Op, acquisition: Acqui
     }
 }
 
-async fn acquire_by_script(connection: &Connection, op: &Op, acquisition: Acquisition) -> Reply {
-    let Acquisition { lease, fenced, .. } = acquisition;
+async fn acquire_by_script(connection: &Connection, op: &Op, acquisition: AcquireParams) -> Reply {
+    let AcquireParams { lease, fenced, .. } = acquisition;
     let (name, millis) = (op.spec.name(), millis(lease));
     let scripts = Scripts::of(op.spec.dialect());
     let counter = fenced.then(|| fencing::counter(name));
@@ -67,7 +67,7 @@ async fn acquire_by_script(connection: &Connection, op: &Op, acquisition: Acquis
     };
     // A server that has forgotten the script receives the command twice. The second command must not
     // follow a release (an abandoned attempt leaves nothing behind).
-    let attempt = connection.attempts.begin(op.token);
+    let attempt = connection.acquisitions.begin(op.token);
     let arguments = [op.token.as_str().as_bytes(), millis.as_bytes()];
     let reply = match connection.run_if(|| !attempt.is_released(), script, keys, &arguments).await {
         Some(reply) => decode::acquired_by_script(&reply, fenced),
@@ -134,8 +134,8 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(30);
     const NO_SCRIPT: &str = "-NOSCRIPT No matching script.\r\n";
-    const ACQUISITION: Acquisition =
-        Acquisition { lease: LEASE, fenced: false, look_up_until: None };
+    const ACQUISITION: AcquireParams =
+        AcquireParams { lease: LEASE, fenced: false, look_up_until: None };
 
     fn op() -> Op {
         let name = LockName::new("", &LockKey::new("order:42").unwrap());
@@ -152,7 +152,8 @@ mod tests {
         let op = op();
         let server = async {
             serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
-            serve(&mut server, "LOAD", "+sha\r\n", || connection.attempts.release(&op.token)).await;
+            serve(&mut server, "LOAD", "+sha\r\n", || connection.acquisitions.release(&op.token))
+                .await;
             // The server would never reply to a further command.
             std::future::pending::<()>().await;
         };
@@ -173,7 +174,7 @@ mod tests {
         let server = async {
             serve(&mut server, "redisson/acquire", NO_SCRIPT, || {}).await;
             serve(&mut server, "LOAD", "+sha\r\n", || {}).await;
-            let release = || connection.attempts.release(&op.token);
+            let release = || connection.acquisitions.release(&op.token);
             serve(&mut server, "redisson/acquire", "+OK\r\n", release).await;
             serve(&mut server, "redisson/release", ":1\r\n", || {}).await;
         };

@@ -7,7 +7,7 @@ use std::time::Duration;
 use bb8_redis::redis::Cmd;
 use tokio::time::timeout_at;
 
-use super::Acquisition;
+use super::AcquireParams;
 use crate::error::Vote;
 use crate::lock::LockName;
 use crate::node::Op;
@@ -28,10 +28,10 @@ pub(super) fn channel(name: &LockName) -> Arc<str> {
 pub(super) async fn acquire(
     connection: &Connection,
     op: &Op,
-    Acquisition { lease, look_up_until, .. }: Acquisition,
+    AcquireParams { lease, look_up_until, .. }: AcquireParams,
 ) -> Vote {
     let command = shared_command(op.token, Purpose::Acquire(lease), || set(op, lease));
-    let reply = connection.ask(&command).await;
+    let reply = connection.send(&command).await;
     drop(command);
     if let Some(vote) = decode::acquired(&reply) {
         return vote;
@@ -42,7 +42,7 @@ pub(super) async fn acquire(
     };
     let keys = [op.spec.name().as_str()];
     match timeout_at(until, connection.run(script, &keys, &[])).await {
-        Ok(reply) => decode::holder(&reply),
+        Ok(reply) => decode::refused(&reply),
         Err(_) => Vote::Held { remaining: None },
     }
 }
@@ -91,7 +91,7 @@ mod tests {
     async fn the_ttl_after_a_refusal_is_looked_up_only_on_request() {
         let (connection, mut server) = played_connection().await;
         let acquisition =
-            |look_up_until| Acquisition { lease: LEASE, fenced: false, look_up_until };
+            |look_up_until| AcquireParams { lease: LEASE, fenced: false, look_up_until };
         let op = op("");
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
         let (vote, ()) = tokio::join!(acquire(&connection, &op, acquisition(None)), refuse);

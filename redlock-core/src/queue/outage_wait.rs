@@ -11,21 +11,21 @@ use crate::quorum::quorum;
 ///
 /// Only a caller that waited before the outage began keeps its place. A new caller fails within one ballot.
 #[derive(Debug)]
-pub(crate) struct Patience {
+pub(crate) struct OutageWait {
     waiting_since: Option<Instant>,
     backoff: Option<Backoff>,
 }
 
-impl Patience {
+impl OutageWait {
     pub(crate) fn new(waiter: &Waiter) -> Self {
         Self { waiting_since: waiter.queued_since(), backoff: None }
     }
 
     /// Records that a quorum has refused the lock. Returns whether this ended an outage. In that case the
     /// waiter has missed the releases that were announced during the outage.
-    pub(crate) fn refused(&mut self, waiter: &Waiter) -> bool {
+    pub(crate) fn record_refusal(&mut self, waiter: &Waiter) -> bool {
         self.waiting_since.get_or_insert_with(Instant::now);
-        waiter.note_quorum();
+        waiter.record_quorum();
         self.backoff.take().is_some()
     }
 
@@ -34,7 +34,7 @@ impl Patience {
     /// grace period or its waiting time is over, or the reasons of the nodes do not pass by themselves.
     ///
     /// Returns early when the waiter is woken, by a shutdown or by another caller that reached a quorum.
-    pub(crate) async fn outlast(
+    pub(crate) async fn wait_through(
         &mut self,
         waiter: &Waiter,
         begun: Instant,
@@ -42,11 +42,11 @@ impl Patience {
         deadline: Option<Instant>,
     ) -> Result<(), LockError> {
         let votes = error.votes().cloned().unwrap_or_default();
-        let since = waiter.note_outage(begun, &votes);
+        let since = waiter.record_outage(begun, &votes);
         let waited_before = self.waiting_since.is_some_and(|waiting| waiting <= since);
         let until = since + waiter.outage_grace();
         let until = deadline.map_or(until, |deadline| deadline.min(until));
-        if !waited_before || !passes(&votes) {
+        if !waited_before || !is_transient(&votes) {
             return Err(error);
         }
         // The pause comes first: a node may appear to be up for a moment after its connection has broken, and
@@ -60,7 +60,7 @@ impl Patience {
         tokio::select! {
             biased;
             () = sleep_until(until) => Err(error),
-            () = waiter.woken() => Ok(()),
+            () = waiter.notified() => Ok(()),
             () = back => Ok(()),
         }
     }
@@ -68,7 +68,7 @@ impl Patience {
 
 /// Returns whether the nodes may answer soon. A missing permission, or a server that is configured twice,
 /// does not change while a caller waits.
-fn passes(votes: &Votes) -> bool {
+fn is_transient(votes: &Votes) -> bool {
     let lasting = votes.iter().filter(|(_, vote)| {
         matches!(vote, Some(Vote::Failed(NodeError::NotPermitted(_) | NodeError::SameServer(_))))
     });
