@@ -17,7 +17,7 @@ pub(crate) struct AcquisitionTimer {
 }
 
 impl AcquisitionTimer {
-    pub(crate) fn begin() -> Self {
+    pub(crate) fn start() -> Self {
         Self {
             #[cfg(feature = "metrics")]
             started: tokio::time::Instant::now(),
@@ -27,7 +27,7 @@ impl AcquisitionTimer {
     }
 
     #[cfg(feature = "metrics")]
-    pub(crate) fn end<T>(mut self, result: &Result<T, LockError>) {
+    pub(crate) fn stop<T>(mut self, result: &Result<T, LockError>) {
         self.outcome = match result {
             Ok(_) => "acquired",
             Err(LockError::Contended { .. }) => "contended",
@@ -43,7 +43,7 @@ impl AcquisitionTimer {
 
     #[cfg(not(feature = "metrics"))]
     #[expect(clippy::unused_self, reason = "with the feature it is used")]
-    pub(crate) fn end<T>(self, _: &Result<T, LockError>) {}
+    pub(crate) fn stop<T>(self, _: &Result<T, LockError>) {}
 }
 
 #[cfg(feature = "metrics")]

@@ -94,11 +94,7 @@ async fn a_lock_stays_for_its_time_however_its_guard_ends() {
         let lease = guard.handle();
         way.end(guard, is_dropped).await;
         assert_eq!(lease.state(), LockState::Released, "{case}");
-        assert_eq!(
-            node.time_to_live("a"),
-            Some(way.hold_time().saturating_sub(BRIEFLY)),
-            "{case}"
-        );
+        assert_eq!(node.time_to_live("a"), Some(way.hold_time().saturating_sub(BRIEFLY)), "{case}");
         let other = here.lock("a").try_acquire().await.unwrap_err();
         assert!(other.is_contended(), "{case}: {other}");
         let next = waiter.await.unwrap().unwrap();

@@ -96,10 +96,6 @@ impl Queues {
 }
 
 impl Waiter {
-    pub(crate) fn spec(&self) -> &Arc<LockSpec> {
-        &self.spec
-    }
-
     /// Waits until the lock is handed over to the caller, or the caller has to act itself. Cancel safe.
     pub(crate) async fn wait(&self) -> WaitOutcome {
         loop {

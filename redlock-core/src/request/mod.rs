@@ -1,9 +1,11 @@
 //! A request: the key and the options of one acquisition.
 
-mod acquire;
+mod acquisition;
+mod ask;
 mod fenced;
 pub(crate) mod scope;
 mod take_over;
+mod wait;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,6 +17,7 @@ use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
 use crate::options::LockOptions;
 use crate::telemetry::AcquisitionTimer;
+use acquisition::Acquisition;
 
 /// A request for a lock. Returned by [`LockManager::lock`](crate::LockManager::lock), configured by
 /// [options](LockOptions), and run by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
@@ -140,9 +143,9 @@ impl LockRequest {
     /// The future may be dropped at any point. The caller then leaves the queue, and a lock that it
     /// acquired is released in the background.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
-        let acquisition = AcquisitionTimer::begin();
-        let result = self.acquire_or_share().await;
-        acquisition.end(&result);
+        let timer = AcquisitionTimer::start();
+        let result = async { Acquisition::new(&self)?.run().await }.await;
+        timer.stop(&result);
         result
     }
 }

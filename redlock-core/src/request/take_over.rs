@@ -2,26 +2,22 @@
 
 use std::sync::Arc;
 
-use super::acquire::lock_error;
-use super::{LockRequest, scope};
+use super::acquisition::Acquisition;
+use super::scope;
 use crate::ballot::Refusal;
 use crate::error::{ExtendError, LockError};
 use crate::guard::LockGuard;
 use crate::lease::{Held, HoldState};
 use crate::log_limit::LogLimit;
-use crate::options::ResolvedOptions;
 use crate::queue::needs_extension;
 
-impl LockRequest {
+impl Acquisition<'_> {
     /// Takes over a lock that another caller of this process held. Returns `None` if the lock is lost
     /// before the caller has it.
-    pub(super) async fn take_over(
-        &self,
-        held: Arc<Held>,
-        options: &ResolvedOptions,
-    ) -> Result<Option<LockGuard>, LockError> {
+    pub(super) async fn take_over(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
         let ballot = &self.context.ballot;
-        let guard = LockGuard::new(Arc::clone(&self.context), Arc::clone(&held), options.renewal());
+        let renewal = self.options.renewal();
+        let guard = LockGuard::new(Arc::clone(self.context), Arc::clone(&held), renewal);
         if self.fenced
             && guard.is_valid()
             && let Some(token) = held.attempt().next_token()
@@ -32,7 +28,7 @@ impl LockRequest {
                 Err(refusal) => {
                     // The next waiter could not confirm the lock either.
                     held.attempt().abandon();
-                    return Err(lock_error(refusal, guard.key().clone(), options.expire));
+                    return Err(self.refused(refusal));
                 }
             }
         }
@@ -44,21 +40,17 @@ impl LockRequest {
         }
         self.context.queues.take_over(&held, scope::current());
         scope::record(&self.context.queues, &held);
-        self.extend_after_hand_over(&guard, held, options);
+        self.extend_after_hand_over(&guard, held);
         Ok(Some(guard))
     }
 
     /// Extends the lease to the length that the new holder requested, in the background.
-    fn extend_after_hand_over(
-        &self,
-        guard: &LockGuard,
-        held: Arc<Held>,
-        options: &ResolvedOptions,
-    ) {
+    fn extend_after_hand_over(&self, guard: &LockGuard, held: Arc<Held>) {
         let ballot = &self.context.ballot;
-        if needs_extension(guard.remaining(), options.expire) {
+        let expire = self.options.expire;
+        if needs_extension(guard.remaining(), expire) {
             // Until the extension is confirmed, the guard has the rest of the old lease.
-            let (handle, expire, ballot) = (guard.handle(), options.expire, ballot.clone());
+            let (handle, ballot) = (guard.handle(), ballot.clone());
             let log_limit = Arc::clone(&self.context.log_limit);
             self.context.cleanup_tasks.spawn(async move {
                 if held.is_left_to_expire() {

@@ -69,7 +69,8 @@ pub(super) fn heartbeat_task(
             notified.as_mut().enable();
             member.beat();
             let Some(members) = runtimes.upgrade().map(|runtimes| {
-                runtimes.move_home_if(|home| home.has_ended() || monitor.has_stalled(home), &member);
+                runtimes
+                    .move_home_if(|home| home.has_ended() || monitor.has_stalled(home), &member);
                 runtimes.members()
             }) else {
                 return;

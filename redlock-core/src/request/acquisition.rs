@@ -1,0 +1,144 @@
+//! One acquisition: its steps, from the checked options to the guard.
+//!
+//! ```text
+//! run ─┬─ share_in_scope                       the scope of the caller holds the lock: share or refuse it
+//!      ├─ try_once ── ask_nodes                without a waiting time: one attempt
+//!      └─ wait ─┬─ take_over                   a holder of this process has handed the lock over
+//!               ├─ share                       another task of the scope has acquired the lock
+//!               └─ ask_until_granted           it is this caller's turn to ask the nodes
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::{LockRequest, scope};
+use crate::ballot::MinHold;
+use crate::context::Context;
+use crate::error::{ExtendError, LockError, Votes};
+use crate::guard::LockGuard;
+use crate::key::LockKey;
+use crate::lease::Held;
+use crate::lock::{LockName, LockSpec, Mode};
+use crate::options::{ResolvedOptions, WaitTime};
+
+/// One acquisition of a lock, with checked options.
+pub(super) struct Acquisition<'a> {
+    pub(super) context: &'a Arc<Context>,
+    pub(super) key: &'a LockKey,
+    pub(super) spec: Arc<LockSpec>,
+    pub(super) options: ResolvedOptions,
+    /// Whether the holder gets a fencing token.
+    pub(super) fenced: bool,
+}
+
+impl<'a> Acquisition<'a> {
+    /// Checks the options and the key of a request.
+    pub(super) fn new(request: &'a LockRequest) -> Result<Self, LockError> {
+        let LockRequest { context, key, options, fenced, guard: _ } = request;
+        let options = options.resolve(context)?;
+        if *fenced {
+            context.check_fenced()?;
+        }
+        let key = key.as_ref().map_err(Clone::clone)?;
+        let name = LockName::new(&context.prefix, key);
+        let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, options.dialect));
+        Ok(Self { context, key, spec, options, fenced: *fenced })
+    }
+}
+
+impl Acquisition<'_> {
+    /// Acquires the lock, or shares a lock of the same scope. Makes sure that its lease covers the minimum hold
+    /// time.
+    pub(super) async fn run(&self) -> Result<LockGuard, LockError> {
+        let Some(min_hold) = self.options.min_hold else { return self.acquire_or_share().await };
+        let clock = &self.context.ballot.clock;
+        let mut since = clock.now();
+        let guard = self.acquire_or_share().await?;
+        let min_lease = match min_hold {
+            MinHold::For(time) => time,
+            MinHold::UntilExpiry => self.options.expire,
+        };
+        if !guard.held().is_kept_until(since.after(min_lease)) {
+            // Only a shared lock can have a shorter lease: it was acquired for another request. Boxed,
+            // because this is rare and the future would enlarge the future of every acquisition.
+            since = clock.now();
+            Box::pin(self.extend_shared(&guard, min_lease)).await?;
+        }
+        guard.held().set_min_hold(min_hold, since);
+        Ok(guard)
+    }
+
+    /// Extends a shared lock, which was acquired for another request, if its lease is shorter than
+    /// `min_lease`.
+    async fn extend_shared(&self, guard: &LockGuard, min_lease: Duration) -> Result<(), LockError> {
+        if guard.remaining() < min_lease
+            && let Err(error) = guard.extend(self.options.expire).await
+        {
+            self.context.check_not_shut_down()?;
+            return Err(match error {
+                ExtendError::Lost { key, votes } => {
+                    LockError::Contended { key, remaining: None, votes }
+                }
+                ExtendError::Unavailable { key, votes } => LockError::Unavailable { key, votes },
+                ExtendError::InvalidOption(error) => error.into(),
+            });
+        }
+        Ok(())
+    }
+
+    /// Acquires the lock, or shares a lock of the same scope without extending it.
+    async fn acquire_or_share(&self) -> Result<LockGuard, LockError> {
+        self.context.check_not_shut_down()?;
+        if let Some(guard) = self.share_in_scope()? {
+            return Ok(guard);
+        }
+        let deadline = match self.options.wait_time {
+            None => return self.try_once().await,
+            // A deadline that the clock cannot represent is no deadline.
+            Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),
+            Some(WaitTime::Forever) => None,
+        };
+        self.wait(deadline).await
+    }
+
+    /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round
+    /// trip.
+    pub(super) async fn try_once(&self) -> Result<LockGuard, LockError> {
+        if let Some(remaining) = self.context.queues.held_for(&self.spec) {
+            return Err(self.contended(Some(remaining)));
+        }
+        match self.ask_nodes(false).await {
+            // The holder may be another acquisition of the same scope, which ran concurrently in the same
+            // task.
+            Err(refused @ LockError::Contended { .. }) => self.share_in_scope()?.ok_or(refused),
+            result => result,
+        }
+    }
+
+    /// Shares or refuses a lock that the current scope holds. Returns `None` if the scope does not hold
+    /// the lock. A caller never waits for a lock of its own scope.
+    pub(super) fn share_in_scope(&self) -> Result<Option<LockGuard>, LockError> {
+        match scope::find(&self.context.queues, &self.spec) {
+            Some(held) => self.share(held),
+            None => Ok(None),
+        }
+    }
+
+    /// Shares a lock that the current scope holds, if the request is reentrant. Returns `None` if the
+    /// lock is being released.
+    pub(super) fn share(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
+        // A fenced request can share only a lock that has a number.
+        if self.options.reentrant && (!self.fenced || held.token().is_some()) {
+            Ok(LockGuard::share(self.context, held))
+        } else {
+            Err(LockError::AlreadyHeld { key: self.key.clone() })
+        }
+    }
+
+    /// Returns the error of a lock that this process holds. No node was asked.
+    pub(super) fn contended(&self, remaining: Option<Duration>) -> LockError {
+        LockError::Contended { key: self.key.clone(), remaining, votes: Votes::default() }
+    }
+}
