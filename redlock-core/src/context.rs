@@ -71,7 +71,7 @@ impl Context {
     /// tag, which leaves no name for the fencing counter in the hash slot of its lock.
     pub(crate) fn check_fenced(&self) -> Result<(), InvalidOption> {
         if let Some(node) = &self.cannot_fence {
-            let allowed = format!("left out, because the node {node} cannot number holders");
+            let allowed = format!("unset: the node {node} does not support fencing");
             return Err(InvalidOption::new("fenced", "true", allowed));
         }
         if self.prefix.contains('{') && !has_hash_tag(&self.prefix) {

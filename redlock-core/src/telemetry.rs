@@ -93,12 +93,15 @@ pub(crate) fn describe() {
         describe_histogram!(
             "redlock_acquire_seconds",
             Unit::Seconds,
-            "How long acquisitions took, waiting included, by what came of them"
+            "Duration of acquisitions, waiting included, by outcome"
         );
-        describe_counter!("redlock_lost_total", "Locks that were lost before they were released");
-        describe_counter!("redlock_extensions_total", "Extensions of leases, by what came of them");
+        describe_counter!(
+            "redlock_lost_total",
+            "Locks that were lost before their holder released them"
+        );
+        describe_counter!("redlock_extensions_total", "Extensions of leases, by outcome");
         describe_counter!("redlock_clock_steps_total", "Steps of the nodes' wall clocks");
-        describe_gauge!("redlock_node_up", "Whether a node can be asked (1) or not (0)");
+        describe_gauge!("redlock_node_up", "Whether a node is up (1) or down (0)");
     }
 }
 

@@ -140,7 +140,7 @@ async fn connect_succeeds_on_freshly_started_servers_that_grant_no_lock_yet() {
     };
     assert!(ago <= started.elapsed() && ago + votes_in == LEASE, "{error}");
     assert!(error.to_string().contains("restarted 0s ago, votes again in "), "{error}");
-    let warned = |line: &String| line.contains("grants none for now");
+    let warned = |line: &String| line.contains("and is quarantined");
     assert_eq!(logs.lines().iter().filter(|line| warned(line)).count(), 3);
 
     granted(&locks).await.release().await.unwrap();

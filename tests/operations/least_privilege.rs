@@ -211,10 +211,10 @@ impl Restricted {
             }
             Err(error) => panic!("{error}"),
         };
-        if self.has_warned("does not tell its run_id") {
+        if self.has_warned("run_id of the server is unknown") {
             lacking.insert(Identify);
         }
-        if self.has_warned("does not tell its time") {
+        if self.has_warned("time of the server is unknown") {
             lacking.insert(WatchClock);
         }
         let request = |locks: &LockManager| locks.lock(KEY).expire(LONG / 2);
@@ -303,7 +303,7 @@ impl Restricted {
         let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
         let waiting = tokio::spawn(stranger.lock(KEY).wait_forever().acquire());
         let listens = eventually("the waiter listens, or cannot", SOON, async || {
-            let refused = self.has_warned("releases cannot be listened for");
+            let refused = self.has_warned("cannot subscribe to releases");
             if self.is_listened_to().await { Some(true) } else { refused.then_some(false) }
         });
         if !listens.await {
@@ -438,7 +438,7 @@ async fn a_key_with_braces_has_its_own_channel_in_the_redisson_dialect() {
     guard.release().await.unwrap();
     let next = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
     assert!(next.is_valid());
-    assert!(!restricted.has_warned("cannot be listened for"));
+    assert!(!restricted.has_warned("cannot subscribe to releases"));
 }
 
 /// If the URL names another database than the first, each new connection sends `SELECT`.

@@ -76,7 +76,7 @@ impl CleanupTasks {
         if tokio::time::timeout(time_limit, self.tasks.wait()).await.is_err() {
             tracing::warn!(
                 tasks = self.tasks.len(),
-                "gave up releases that nodes did not confirm; those locks run out by themselves"
+                "abandoned releases that nodes did not confirm; those locks expire with their leases"
             );
             self.abandon_all.cancel();
             self.releases.lock().by_id.clear();
@@ -174,7 +174,7 @@ impl Cleanup for CleanupTasks {
                 let reply = poll_periodically(nodes[index].call(attempt.acquire(expire))).await;
                 tracing::debug!(
                     key = %attempt.key(), node = %nodes[index].name(), vote = %reply.vote,
-                    "set a lock again that the node had forgotten"
+                    "restored a lock that was missing on a node"
                 );
                 if let Some(number) = attempt.number() {
                     let _ = poll_periodically(nodes[index].call(attempt.confirm(number))).await;
@@ -277,7 +277,7 @@ impl NodeRelease {
             }
             tracing::debug!(
                 key = %attempt.key(), node = %self.node.name(), %error,
-                "a release was not confirmed; it is repeated"
+                "a release was not confirmed; retrying"
             );
             if matches!(error, NodeError::NotConnected(_)) {
                 pause = FIRST_PAUSE;

@@ -267,7 +267,7 @@ impl Held {
         if self.is_valid() {
             self.end(HoldState::Released);
         } else {
-            self.lose("its lease ran out before it was released");
+            self.lose("the lease ran out before the lock was released");
         }
     }
 
@@ -296,7 +296,7 @@ impl Held {
         self.attempt.abandon();
         let mut held = Arc::clone(self);
         loop {
-            held.lose("a quorum of nodes does not hold it any more");
+            held.lose("a quorum of nodes no longer holds the lock");
             let Some(next) = held.next.lock().clone() else { return };
             held = next;
         }

@@ -198,7 +198,7 @@ async fn run(schedule: Arc<Schedule>, ballot: Ballot, wake: Arc<Notify>) {
                 }
                 // The holder has extended the lease in the meantime.
                 None if entry.held.is_valid() => schedule.insert(entry, next_due),
-                None => entry.held.lose("its lease ran out before it was released"),
+                None => entry.held.lose("the lease ran out before the lock was released"),
             }
         }
         let next = schedule.next_due();
@@ -222,7 +222,7 @@ async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease
     let held = &entry.held;
     let too_late = || {
         schedule.remove(held);
-        held.lose("its lease could not be renewed in time");
+        held.lose("the lease could not be renewed in time");
     };
     if !held.is_valid() {
         return too_late();
@@ -240,7 +240,7 @@ async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease
         }
         // The lock is not lost as long as validity is left (a failed extension is not a release).
         Extension::Unavailable(votes) => {
-            tracing::debug!(key = %held.attempt().key(), %votes, "a renewal failed; it is repeated");
+            tracing::debug!(key = %held.attempt().key(), %votes, "a renewal was not confirmed; retrying");
             held.record_unconfirmed();
             let retry = (lease / RETRIES_PER_LEASE).clamp(SHORTEST_RETRY, LONGEST_RETRY);
             let due = Instant::now() + retry.min(held.remaining());

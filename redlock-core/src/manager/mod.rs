@@ -131,7 +131,7 @@ impl LockManager {
         closed.store(true, Ordering::SeqCst);
         self.context.runtimes.register_current();
         for held in keeper.all().into_iter().chain(queues.close()) {
-            held.lose("its manager was shut down");
+            held.lose("the manager was shut down");
             keeper.remove(&held);
             ballot.release_in_background(Arc::clone(held.attempt()), held.latest_expiry());
         }

@@ -169,7 +169,7 @@ impl Subscriptions {
                 if let Some(suppressed) = log_limit.pass("subscriptions", node) {
                     tracing::warn!(
                         node, error = %words(&error), suppressed,
-                        "releases cannot be listened for; waiters ask now and then instead"
+                        "cannot subscribe to releases; falling back to polling"
                     );
                 }
                 retry_at.get_or_insert_with(|| Instant::now() + RETRY_PAUSE);

@@ -56,7 +56,9 @@ impl Endpoint {
             _ => return Err(format!("its scheme is unknown; {ALLOWED}")),
         }
         if rest.ends_with("#insecure") {
-            return Err("#insecure is refused: a lock server must be who it says it is".into());
+            return Err(
+                "#insecure is refused: the certificate of a lock server must be verified".into()
+            );
         }
         if rest.contains('#') {
             return Err(format!(

@@ -46,7 +46,7 @@ impl OutageLog {
         self.is_logged_as_down = true;
         self.last_down = Some(Instant::now());
         let suppressed = std::mem::take(&mut self.outages).saturating_sub(1);
-        tracing::warn!(node = %self.node, %reason, suppressed, "a node is down; it is tried again");
+        tracing::warn!(node = %self.node, %reason, suppressed, "a node is down; reconnecting");
     }
 
     /// Records that the node is connected.

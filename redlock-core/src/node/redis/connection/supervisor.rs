@@ -131,7 +131,7 @@ impl Supervisor {
         } else if let Some(suppressed) = node.log_limit.pass("run_id", &self.name) {
             tracing::warn!(
                 node = %self.name, suppressed,
-                "the server does not tell its run_id (INFO), so it cannot be checked that no server votes twice"
+                "the run_id of the server is unknown (INFO denied), so two nodes may be the same server"
             );
         }
         if let Some(policy) = identity.maxmemory_policy.as_deref()
@@ -165,7 +165,7 @@ impl Supervisor {
         {
             tracing::warn!(
                 node = %self.name, %reason, suppressed,
-                "a node may have forgotten locks that are held, and grants none for now"
+                "a node may have forgotten held locks, and is quarantined"
             );
         }
         connection.start(quarantine);
@@ -209,7 +209,7 @@ impl Supervisor {
                     let Some(node) = self.node.upgrade() else {
                         return;
                     };
-                    tracing::debug!(node = %self.name, %error, "a node could not be connected to");
+                    tracing::debug!(node = %self.name, %error, "cannot connect to a node");
                     log.still_down(&error);
                     let refused =
                         matches!(error, NodeError::NotPermitted(_) | NodeError::SameServer(_));

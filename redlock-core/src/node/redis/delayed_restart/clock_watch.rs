@@ -131,7 +131,7 @@ impl ClockWatch {
         if let Some(suppressed) = self.log_limit.pass("clock", &self.node) {
             tracing::warn!(
                 node = %self.node, suppressed,
-                "the server does not tell its time (TIME), so that steps of its wall clock go unnoticed"
+                "the time of the server is unknown (TIME denied), so steps of its wall clock go unnoticed"
             );
         }
     }
@@ -274,7 +274,7 @@ mod tests {
             let is_one = |line: &&String| line.contains("stepped:1") && line.contains(words);
             lines.iter().filter(is_one).count()
         };
-        for words in ["stepped forward", "stepped back", "does not tell its time"] {
+        for words in ["stepped forward", "stepped back", "time of the server is unknown"] {
             assert_eq!(count(words), 3, "{words}: {lines:?}");
         }
     }

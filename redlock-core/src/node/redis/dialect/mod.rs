@@ -71,7 +71,7 @@ async fn acquire_by_script(connection: &Connection, op: &Op, acquisition: Acquir
     let arguments = [op.token.as_str().as_bytes(), millis.as_bytes()];
     let reply = match connection.run_if(|| !attempt.is_released(), script, keys, &arguments).await {
         Some(reply) => decode::acquired_by_script(&reply, fenced),
-        None => Vote::Failed(NodeError::Server("the attempt was given up".into())).into(),
+        None => Vote::Failed(NodeError::Server("the attempt was abandoned".into())).into(),
     };
     if reply.vote == Vote::Granted && attempt.is_released() {
         let _ = release(connection, op, None).await;
