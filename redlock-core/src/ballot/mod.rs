@@ -103,9 +103,9 @@ pub(crate) enum Extension {
 /// The outcome of a release.
 #[derive(Debug)]
 pub(crate) enum Release {
-    /// A quorum removed the lock. `listeners` is the number of subscribers that were notified, on the node
+    /// A quorum removed the lock. `subscribers` is the number of subscribers that were notified, on the node
     /// with the most.
-    Released { listeners: usize },
+    Released { subscribers: usize },
     /// So many nodes had lost the lock before the release that no quorum held it.
     Expired(Votes),
     /// No quorum confirmed the release.
@@ -156,7 +156,7 @@ impl Ballot {
     pub(crate) async fn release(&self, attempt: Arc<Attempt>, until: Moment) -> Release {
         attempt.abandon();
         if attempt.is_kept_until_expiry() {
-            return Release::Released { listeners: 0 };
+            return Release::Released { subscribers: 0 };
         }
         let mut round = Round::new(&self.nodes);
         round.send(&self.nodes, |index, node| {
@@ -172,8 +172,8 @@ impl Ballot {
         let decision = releasing.round.decide(&self.nodes, self.limits(max_time)).await;
         match decision {
             Decision::Granted => {
-                let listeners = releasing.round.listeners().unwrap_or_default();
-                Release::Released { listeners }
+                let subscribers = releasing.round.subscribers().unwrap_or_default();
+                Release::Released { subscribers }
             }
             Decision::Denied if releasing.round.tally().is_refused() => {
                 Release::Expired(releasing.round.votes(&self.nodes))

@@ -41,13 +41,13 @@ pub(crate) struct Round {
     /// The greatest number that a node has returned.
     number: Option<i64>,
     /// How many subscribers were notified, on the node with the most.
-    listeners: Option<usize>,
+    subscribers: Option<usize>,
 }
 
 impl Round {
     pub(crate) fn new(nodes: &[Arc<dyn Node>]) -> Self {
         let (fan_out, tally) = (FanOut::with_capacity(nodes.len()), Tally::new(nodes.len()));
-        Self { fan_out, tally, is_fenced: false, number: None, listeners: None }
+        Self { fan_out, tally, is_fenced: false, number: None, subscribers: None }
     }
 
     /// If `is_fenced` is true, counts a grant without a number as a failure: its holder could not be
@@ -143,7 +143,7 @@ impl Round {
     }
 
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Option<Decision> {
-        let Self { fan_out, tally, is_fenced, number, listeners } = self;
+        let Self { fan_out, tally, is_fenced, number, subscribers } = self;
         fan_out.poll_all(cx, |index, reply| {
             let is_numbered =
                 reply.number.is_some_and(|number| FencingToken::NUMBERS.contains(&number));
@@ -152,7 +152,7 @@ impl Round {
                 return;
             }
             *number = reply.number.max(*number);
-            *listeners = reply.listeners.max(*listeners);
+            *subscribers = reply.subscribers.max(*subscribers);
             tally.count(index, reply.vote);
         });
         tally.decision()
@@ -164,8 +164,8 @@ impl Round {
     }
 
     /// Returns how many subscribers were notified so far, on the node with the most.
-    pub(crate) fn listeners(&self) -> Option<usize> {
-        self.listeners
+    pub(crate) fn subscribers(&self) -> Option<usize> {
+        self.subscribers
     }
 
     pub(crate) fn tally(&self) -> &Tally {

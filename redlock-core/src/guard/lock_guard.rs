@@ -158,13 +158,13 @@ impl LockGuard {
             if matches!(release, Release::Expired(_)) && !held.lease_remaining().is_zero() {
                 // The first release continued in the background and removed the lock before the second
                 // one.
-                release = Release::Released { listeners: 0 };
+                release = Release::Released { subscribers: 0 };
             }
         }
         let key = || held.attempt().key().clone();
         match release {
-            Release::Released { listeners } => {
-                permit.released(listeners);
+            Release::Released { subscribers } => {
+                permit.released(subscribers);
                 Ok(())
             }
             Release::Expired(votes) => {

@@ -24,7 +24,10 @@ async fn a_flood_of_keys_and_callers_leaves_no_entry() {
     };
     let (locks, other) = (connect().await, connect().await);
     let is_clean = || {
-        node.is_empty() && node.listeners() == 0 && locks.has_no_entries() && other.has_no_entries()
+        node.is_empty()
+            && node.subscriptions() == 0
+            && locks.has_no_entries()
+            && other.has_no_entries()
     };
     let request = |number: usize| locks.lock(format!("key:{number}")).expire(LONG).renew(true);
 
@@ -50,7 +53,7 @@ async fn a_flood_of_keys_and_callers_leaves_no_entry() {
         })
         .collect();
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(node.listeners(), 2000);
+    assert_eq!(node.subscriptions(), 2000);
     for (number, waiter) in waiters.iter().enumerate() {
         if number % 2 == 0 {
             waiter.abort();

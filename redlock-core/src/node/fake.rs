@@ -204,7 +204,7 @@ impl FakeNode {
     }
 
     /// Returns the number of subscriptions so far.
-    pub(crate) fn listeners(&self) -> usize {
+    pub(crate) fn subscriptions(&self) -> usize {
         self.subscribers.lock().len()
     }
 

@@ -131,7 +131,7 @@ impl MemoryNode {
     }
 
     /// Returns the number of subscriptions to all locks.
-    pub(crate) fn listeners(&self) -> usize {
+    pub(crate) fn subscriptions(&self) -> usize {
         self.store.locks.lock().subscribers.values().map(Vec::len).sum()
     }
 }
@@ -272,7 +272,7 @@ impl Node for MemoryNode {
                     None => drop(locks.by_name.remove(op.spec.name())),
                 }
                 notified = locks.subscribers(&op.spec);
-                Reply::new(Vote::Granted).with_listeners(notified.len())
+                Reply::new(Vote::Granted).with_subscribers(notified.len())
             }),
         };
         drop(locks);
@@ -380,7 +380,7 @@ mod tests {
             let spec = spec(Dialect::Plain, &format!("lock:{number}"));
             let [first, second] = [(), ()].map(|()| node.subscribe(&spec, Arc::new(|| {})));
             drop(first);
-            assert_eq!(node.listeners(), 1);
+            assert_eq!(node.subscriptions(), 1);
             drop(second);
         }
         assert!(node.store.locks.lock().subscribers.is_empty());

@@ -91,13 +91,13 @@ pub struct Reply {
     /// The number of notified subscribers after a granted `Release`, as far as the node knows it. If it is
     /// greater than the number of subscribers in this process, the next waiter of this process gives the
     /// waiters of other processes a turn.
-    pub listeners: Option<usize>,
+    pub subscribers: Option<usize>,
 }
 
 impl Reply {
     /// Creates a reply that consists of a vote.
     pub fn new(vote: Vote) -> Self {
-        Self { vote, number: None, listeners: None }
+        Self { vote, number: None, subscribers: None }
     }
 
     /// Adds the fencing number of the holder.
@@ -108,8 +108,8 @@ impl Reply {
 
     /// Adds the number of notified subscribers.
     #[must_use]
-    pub fn with_listeners(self, listeners: usize) -> Self {
-        Self { listeners: Some(listeners), ..self }
+    pub fn with_subscribers(self, subscribers: usize) -> Self {
+        Self { subscribers: Some(subscribers), ..self }
     }
 }
 

@@ -108,10 +108,10 @@ pub(crate) fn needs_extension(remaining: Duration, expire: Duration) -> bool {
 }
 
 impl Fairness {
-    /// Records that the lock was released on the nodes, and that `listeners` processes were notified.
-    /// `this_process_listens` says whether this process is one of them.
-    pub(super) fn record_release(&mut self, listeners: usize, this_process_listens: bool) {
-        self.has_remote_waiters = listeners > usize::from(this_process_listens);
+    /// Records that the lock was released on the nodes, and that `subscribers` processes were notified.
+    /// `this_process_subscribes` says whether this process is one of them.
+    pub(super) fn record_release(&mut self, subscribers: usize, this_process_subscribes: bool) {
+        self.has_remote_waiters = subscribers > usize::from(this_process_subscribes);
         if self.has_remote_waiters {
             self.yield_until = Some(Instant::now() + YIELD_TIME);
         }

@@ -405,13 +405,13 @@ async fn a_shutdown_ends_all_waits_in_an_outage_at_once() {
 async fn a_waiter_subscribes_again_after_an_outage_and_asks_once_more() {
     let (locks, nodes) = held_elsewhere(1);
     let _waiter = refused_waiter(&locks).await;
-    assert_eq!(nodes[0].listeners(), 1);
+    assert_eq!(nodes[0].subscriptions(), 1);
     set(&nodes, Mode::Down);
     sleep(1500 * MILLI).await;
     let before = acquisitions(&nodes[0]);
     set(&nodes, UP);
     settle().await;
-    assert_eq!(nodes[0].listeners(), 2);
+    assert_eq!(nodes[0].subscriptions(), 2);
     assert_eq!(acquisitions(&nodes[0]) - before, 2);
 }
 

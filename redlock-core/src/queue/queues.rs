@@ -32,13 +32,13 @@ pub(crate) struct ReleasePermit<'a> {
     queues: &'a Queues,
     held: &'a Arc<Held>,
     /// How many processes were notified of the release.
-    listeners: usize,
+    subscribers: usize,
 }
 
 impl ReleasePermit<'_> {
     /// Records that the lock was released, and how many processes were notified.
-    pub(crate) fn released(mut self, listeners: usize) {
-        self.listeners = listeners;
+    pub(crate) fn released(mut self, subscribers: usize) {
+        self.subscribers = subscribers;
     }
 }
 
@@ -111,7 +111,7 @@ impl Queues {
         {
             return None;
         }
-        Some(ReleasePermit { queues: self, held, listeners: 0 })
+        Some(ReleasePermit { queues: self, held, subscribers: 0 })
     }
 
     /// Removes a waiter from its queue. If the waiter was given a lock and has not taken it, the lock goes
@@ -172,8 +172,8 @@ impl Drop for ReleasePermit<'_> {
         let Entry::Occupied(mut entry) = by_key.entry(key) else { return };
         let queue = entry.get_mut();
         queue.holders.retain(|holder| !holder.holds(self.held));
-        let this_process_listens = queue.release_signal.is_some();
-        queue.fairness.record_release(self.listeners, this_process_listens);
+        let this_process_subscribes = queue.release_signal.is_some();
+        queue.fairness.record_release(self.subscribers, this_process_subscribes);
         queue.wake_first();
         remove_if_unused(entry);
     }

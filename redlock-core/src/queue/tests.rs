@@ -382,7 +382,7 @@ async fn waiters_may_be_dropped_at_any_poll() {
                 assert!(done >= 2, "{done}: {case}");
                 assert!(here.queues().is_empty(), "{case}");
                 assert!(nodes.iter().all(MemoryNode::is_empty), "{case}");
-                assert!(nodes.iter().all(|node| node.listeners() == 0), "{case}");
+                assert!(nodes.iter().all(|node| node.subscriptions() == 0), "{case}");
             }
         }
     }
@@ -419,10 +419,10 @@ async fn subscriptions_end_with_the_last_waiter() {
     let guard = there.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     let waiter = tokio::spawn(async move { wait(&here, "a").await.unwrap() });
     settle().await;
-    assert!(nodes.iter().all(|node| node.listeners() == 1));
+    assert!(nodes.iter().all(|node| node.subscriptions() == 1));
     guard.release().await.unwrap();
     let acquired = waiter.await.unwrap();
-    assert!(nodes.iter().all(|node| node.listeners() == 0));
+    assert!(nodes.iter().all(|node| node.subscriptions() == 0));
     drop(acquired);
 }
 
@@ -446,7 +446,7 @@ async fn releases_on_fewer_nodes_than_a_quorum_wake_no_waiter() {
             WaiterOptions { expire: SECOND, accepts_hand_over: true, fenced: false, scope: None },
         );
         let waiter = waiter.unwrap();
-        waiter.listen(SECOND).await
+        waiter.subscribe(SECOND).await
     };
     for (published, expected) in [(1, 10), (2, 0), (3, 0)] {
         signal.reset();
@@ -477,7 +477,7 @@ async fn a_waiter_asks_again_when_a_quorum_has_confirmed_its_subscription() {
             WaiterOptions { expire: SECOND, accepts_hand_over: true, fenced: false, scope: None };
         let waiter = locks.queues().join(&spec, &key, options).unwrap();
         let begun = Instant::now();
-        waiter.listen(SECOND).await;
+        waiter.subscribe(SECOND).await;
         assert_eq!(begun.elapsed(), ready_after, "{modes:?}");
     }
 }
@@ -532,7 +532,7 @@ async fn many_contended_rounds_leave_nothing_behind() {
     }
     settle().await;
     assert!(here.queues().is_empty() && there.queues().is_empty());
-    assert!(nodes.iter().all(|node| node.is_empty() && node.listeners() == 0));
+    assert!(nodes.iter().all(|node| node.is_empty() && node.subscriptions() == 0));
 }
 
 /// No work without the lock: a waiter that is delayed may be polled only after the lease of the

@@ -21,7 +21,7 @@ async fn a_process_does_not_yield_to_itself() {
     let turns = futures_util::future::join_all((0..64).map(|_| turn()));
     let release = async {
         sleep(SECOND).await;
-        assert_eq!(nodes[0].listeners(), 1);
+        assert_eq!(nodes[0].subscriptions(), 1);
         other.release().await.unwrap();
         Instant::now()
     };
@@ -74,5 +74,5 @@ async fn a_waiter_that_gives_up_leaves_its_subscription_to_the_next_waiter() {
     for waiter in waiters {
         assert!(waiter.await.unwrap().unwrap_err().is_contended());
     }
-    assert_eq!(node.listeners(), 1);
+    assert_eq!(node.subscriptions(), 1);
 }

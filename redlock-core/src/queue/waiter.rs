@@ -221,8 +221,8 @@ impl Waiter {
 
     /// Subscribes to the releases of this lock, and waits until a quorum of subscriptions is in effect, at
     /// most for `timeout`.
-    pub(crate) async fn listen(&self, timeout: Duration) -> Arc<ReleaseSignal> {
-        let (signal, ready) = ReleaseSignal::listen(&self.queues.ballot.nodes, &self.spec);
+    pub(crate) async fn subscribe(&self, timeout: Duration) -> Arc<ReleaseSignal> {
+        let (signal, ready) = ReleaseSignal::subscribe(&self.queues.ballot.nodes, &self.spec);
         let signal = Arc::new(signal);
         if let Some(queue) = self.queues.by_key.lock().get_mut(&self.key) {
             queue.release_signal = Some(Arc::clone(&signal));

@@ -166,7 +166,7 @@ impl Acquisition<'_> {
             skip_ttl_lookup = match (&signal, remaining) {
                 // A release that was published before the subscription was missed: ask once more.
                 (None, _) => {
-                    signal = Some(waiter.listen(node_timeout.min(left)).await);
+                    signal = Some(waiter.subscribe(node_timeout.min(left)).await);
                     false
                 }
                 (Some(signal), Some(remaining)) => {

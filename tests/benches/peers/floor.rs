@@ -16,9 +16,9 @@ local value = redis.pcall('GET', KEYS[1])
 if type(value) == 'table' and value.err then return -3 end
 if value ~= ARGV[1] then return 0 end
 redis.call('DEL', KEYS[1])
-local listeners = redis.pcall('PUBLISH', KEYS[1], '0')
-if type(listeners) ~= 'number' then return 1 end
-return 1 + listeners";
+local subscribers = redis.pcall('PUBLISH', KEYS[1], '0')
+if type(subscribers) ~= 'number' then return 1 end
+return 1 + subscribers";
 
 /// A multiplexed connection to each node. Sends each command to all nodes at once and waits for every
 /// reply. It has no validity, no clean-up and no timeout.

@@ -72,7 +72,7 @@ impl Store {
                     Some(time) => own.end = own.end.min(now + time),
                     None => drop(self.locks.remove(name)),
                 }
-                return Reply::new(Vote::Granted).with_listeners(self.notify(name));
+                return Reply::new(Vote::Granted).with_subscribers(self.notify(name));
             }
             _ => return Vote::Failed(NodeError::Server("unknown action".into())).into(),
         }

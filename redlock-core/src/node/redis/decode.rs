@@ -73,9 +73,8 @@ pub(super) fn owned(reply: &ServerReply) -> Vote {
 /// Decodes the reply to a release, which contains the number of subscribers.
 pub(super) fn released(reply: &ServerReply) -> Reply {
     match reply {
-        Ok(Value::Int(count)) if *count >= 1 => {
-            Reply::new(Vote::Granted).with_listeners(usize::try_from(count - 1).unwrap_or_default())
-        }
+        Ok(Value::Int(count)) if *count >= 1 => Reply::new(Vote::Granted)
+            .with_subscribers(usize::try_from(count - 1).unwrap_or_default()),
         other => owned(other).into(),
     }
 }

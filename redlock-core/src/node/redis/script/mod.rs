@@ -62,9 +62,9 @@ const PLAIN: Scripts = Scripts {
         "plain/read" "plain/owned" "fencing/read" "fencing/confirm"),
     extend: script!(3, "plain/extend": "plain/read" "plain/owned" "extend"),
     release: script!(4, "plain/release":
-        "plain/read" "plain/owned" "delete" "plain/publish" "listeners"),
+        "plain/read" "plain/owned" "delete" "plain/publish" "subscribers"),
     shorten: script!(5, "plain/shorten":
-        "plain/read" "plain/owned" "shorten" "plain/publish" "listeners"),
+        "plain/read" "plain/owned" "shorten" "plain/publish" "subscribers"),
 };
 
 const REDISSON: Scripts = Scripts {
@@ -78,9 +78,9 @@ const REDISSON: Scripts = Scripts {
         "redisson/read" "redisson/owned" "fencing/read" "fencing/confirm"),
     extend: script!(9, "redisson/extend": "redisson/read" "redisson/owned" "extend"),
     release: script!(10, "redisson/release":
-        "redisson/read" "redisson/owned" "delete" "redisson/publish" "listeners"),
+        "redisson/read" "redisson/owned" "delete" "redisson/publish" "subscribers"),
     shorten: script!(11, "redisson/shorten":
-        "redisson/read" "redisson/owned" "shorten" "redisson/publish" "listeners"),
+        "redisson/read" "redisson/owned" "shorten" "redisson/publish" "subscribers"),
 };
 
 impl Scripts {

@@ -1,1 +1,1 @@
-local listeners = redis.pcall('PUBLISH', ARGV[#ARGV], '0')
+local subscribers = redis.pcall('PUBLISH', ARGV[#ARGV], '0')
