@@ -54,7 +54,7 @@ impl Ballot {
         // Armed before the first byte is sent (an abandoned attempt leaves nothing behind).
         let mut cleanup = CleanupGuard { ballot: self, attempt, expire, round, kept: false };
         cleanup.round.send(&self.nodes, |index, node| {
-            let reply = node.call(attempt.acquire(expire));
+            let reply = node.call(attempt.acquire_op(expire));
             let vote = reply.as_ready().map(|reply| &reply.vote);
             if !matches!(vote, Some(Vote::Failed(_))) {
                 attempt.record_asked(index);
@@ -104,7 +104,7 @@ impl Ballot {
         let mut round = Round::new(&self.nodes);
         round.send(&self.nodes, |index, node| {
             match acquisition.and_then(|acquisition| acquisition.vote(index)) {
-                None | Some(Vote::Granted) => node.call(attempt.confirm(token.number())),
+                None | Some(Vote::Granted) => node.call(attempt.confirm_op(token.number())),
                 Some(refused) => ReplyFuture::ready(refused.clone()),
             }
         });

@@ -88,22 +88,22 @@ impl Attempt {
     }
 
     /// Returns the operation that sets the lock on a node.
-    pub(crate) fn acquire(&self, lease: Duration) -> Op {
+    pub(crate) fn acquire_op(&self, lease: Duration) -> Op {
         self.op(Action::Acquire { lease, fenced: self.is_fenced(), lookup: self.ttl_lookup })
     }
 
     /// Returns the operation that extends the lease on a node.
-    pub(crate) fn extend(&self, lease: Duration) -> Op {
+    pub(crate) fn extend_op(&self, lease: Duration) -> Op {
         self.op(Action::Extend { lease })
     }
 
     /// Returns the operation that raises a node's fencing counter to `number`.
-    pub(crate) fn confirm(&self, number: i64) -> Op {
+    pub(crate) fn confirm_op(&self, number: i64) -> Op {
         self.op(Action::Confirm { number })
     }
 
     /// Returns the operation that releases the lock on a node.
-    pub(crate) fn release(&self) -> Op {
+    pub(crate) fn release_op(&self) -> Op {
         self.op(Action::Release { min_hold: self.min_hold_remaining() })
     }
 

@@ -68,13 +68,13 @@ async fn the_maximum_of_the_counters_is_not_enough() {
     for majority in [[1, 2], [0, 1]] {
         let (attempt, mut number) = (attempt(), None);
         for node in majority {
-            let reply = setup.nodes[node].call(attempt.acquire(EXPIRE)).await;
+            let reply = setup.nodes[node].call(attempt.acquire_op(EXPIRE)).await;
             assert_eq!(reply.vote, Vote::Granted);
             number = number.max(reply.number);
         }
         maxima.push(number.unwrap());
         for node in majority {
-            setup.nodes[node].call(attempt.release()).await;
+            setup.nodes[node].call(attempt.release_op()).await;
         }
     }
     assert_eq!(maxima, [3, 2], "the later holder has the smaller number");

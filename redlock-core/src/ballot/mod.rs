@@ -129,7 +129,7 @@ impl Ballot {
         let since = self.clock.now();
         let mut extending = Extending { ballot: self, round: Round::new(&self.nodes) };
         let round = &mut extending.round;
-        round.send(&self.nodes, |_, node| node.call(attempt.extend(expire)));
+        round.send(&self.nodes, |_, node| node.call(attempt.extend_op(expire)));
         // After this time the new lease would be over.
         let max_time = validity::remaining(expire, Duration::ZERO);
         let decision = round.decide(&self.nodes, self.limits(max_time)).await;
@@ -161,7 +161,7 @@ impl Ballot {
         let mut round = Round::new(&self.nodes);
         round.send(&self.nodes, |index, node| {
             if attempt.was_asked(index) {
-                node.call(attempt.release())
+                node.call(attempt.release_op())
             } else {
                 ReplyFuture::ready(Vote::Gone)
             }

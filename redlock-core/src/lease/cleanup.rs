@@ -171,17 +171,17 @@ impl Cleanup for CleanupTasks {
                     return;
                 }
                 attempt.record_asked(index);
-                let reply = poll_periodically(nodes[index].call(attempt.acquire(expire))).await;
+                let reply = poll_periodically(nodes[index].call(attempt.acquire_op(expire))).await;
                 tracing::debug!(
                     key = %attempt.key(), node = %nodes[index].name(), vote = %reply.vote,
                     "restored a lock that was missing on a node"
                 );
                 if let Some(number) = attempt.number() {
-                    let _ = poll_periodically(nodes[index].call(attempt.confirm(number))).await;
+                    let _ = poll_periodically(nodes[index].call(attempt.confirm_op(number))).await;
                 }
                 // The release may have overtaken the acquisition.
                 if attempt.is_abandoned() {
-                    let _ = poll_periodically(nodes[index].call(attempt.release())).await;
+                    let _ = poll_periodically(nodes[index].call(attempt.release_op())).await;
                 }
             }
         });
@@ -193,9 +193,9 @@ impl Cleanup for CleanupTasks {
             .into_iter()
             .map(|(node, in_flight)| {
                 let (acquiring, reply) = match in_flight {
-                    InFlight::None => (None, node.call(attempt.release())),
+                    InFlight::None => (None, node.call(attempt.release_op())),
                     InFlight::Acquiring(acquiring) => {
-                        (Some(acquiring), node.call(attempt.release()))
+                        (Some(acquiring), node.call(attempt.release_op()))
                     }
                     InFlight::Releasing(reply) => (None, reply),
                 };
@@ -290,7 +290,7 @@ impl NodeRelease {
                 // The status may still report the node as up for a moment after its connection has broken.
                 tokio::time::sleep(FIRST_PAUSE.min(left)).await;
             }
-            self.replies.lock().reply = self.node.call(attempt.release());
+            self.replies.lock().reply = self.node.call(attempt.release_op());
         }
     }
 }
@@ -316,7 +316,10 @@ mod tests {
         let cleanup_tasks = CleanupTasks::new(Arc::new(SystemClock), &Runtimes::new());
         let attempt = Arc::new(attempt("a"));
         let fake = FakeNode::start("node");
-        assert_eq!(fake.call(attempt.acquire(Duration::from_secs(30))).await.vote, Vote::Granted);
+        assert_eq!(
+            fake.call(attempt.acquire_op(Duration::from_secs(30))).await.vote,
+            Vote::Granted
+        );
         let node = Arc::clone(&fake) as Arc<dyn Node>;
         let failed = ReplyFuture::new(async {
             Vote::Failed(NodeError::ConnectionBroke("closed".into())).into()

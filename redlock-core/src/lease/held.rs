@@ -210,16 +210,16 @@ impl Held {
     /// Asks the nodes to extend the lease. They may grant the extension although their replies get lost.
     pub(crate) async fn extend(&self, ballot: &Ballot, expire: Duration) -> Extension {
         /// A node may grant the lease at any time until the ballot has ended or is dropped.
-        struct Extending<'a>(&'a Held, Duration);
+        struct RecordExpiry<'a>(&'a Held, Duration);
 
-        impl Drop for Extending<'_> {
+        impl Drop for RecordExpiry<'_> {
             fn drop(&mut self) {
                 self.0.raise_latest_expiry(self.0.clock.now().after(self.1));
             }
         }
 
         self.raise_latest_expiry(self.clock.now().after(ballot.node_timeout).after(expire));
-        let _extending = Extending(self, expire);
+        let _record_expiry = RecordExpiry(self, expire);
         ballot.extend(&self.attempt, expire).await
     }
 

@@ -15,9 +15,9 @@ use super::Reply;
 /// If its connection is abandoned, the future of a Redis node fails on its next poll but is not woken:
 /// registering a waker per command would slow every lock down. Callers without a deadline use
 /// `poll_periodically`.
-pub struct ReplyFuture(Inner);
+pub struct ReplyFuture(ReplyState);
 
-enum Inner {
+enum ReplyState {
     Ready(Reply),
     Pending(Pin<Box<dyn Future<Output = Reply> + Send>>),
 }
@@ -25,20 +25,20 @@ enum Inner {
 impl ReplyFuture {
     /// Wraps a future that executes an operation. The operation starts with the first poll.
     pub fn new(future: impl Future<Output = Reply> + Send + 'static) -> Self {
-        Self(Inner::Pending(Box::pin(future)))
+        Self(ReplyState::Pending(Box::pin(future)))
     }
 
     /// Creates a future that is ready with this reply. A [failure](crate::Vote::Failed) means that the
     /// operation was not sent, regardless of the error.
     pub fn ready(reply: impl Into<Reply>) -> Self {
-        Self(Inner::Ready(reply.into()))
+        Self(ReplyState::Ready(reply.into()))
     }
 
     /// Returns the reply if the future was created by [`ready`](Self::ready).
     pub(crate) fn as_ready(&self) -> Option<&Reply> {
         match &self.0 {
-            Inner::Ready(reply) => Some(reply),
-            Inner::Pending(_) => None,
+            ReplyState::Ready(reply) => Some(reply),
+            ReplyState::Pending(_) => None,
         }
     }
 }
@@ -50,8 +50,8 @@ impl Future for ReplyFuture {
     /// from [`new`](ReplyFuture::new), the wrapped future decides what such a poll does.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
         match &mut self.0 {
-            Inner::Ready(reply) => Poll::Ready(reply.clone()),
-            Inner::Pending(future) => future.as_mut().poll(cx),
+            ReplyState::Ready(reply) => Poll::Ready(reply.clone()),
+            ReplyState::Pending(future) => future.as_mut().poll(cx),
         }
     }
 }
@@ -59,8 +59,8 @@ impl Future for ReplyFuture {
 impl fmt::Debug for ReplyFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Inner::Ready(reply) => f.debug_tuple("Ready").field(reply).finish(),
-            Inner::Pending(_) => f.write_str("Pending"),
+            ReplyState::Ready(reply) => f.debug_tuple("Ready").field(reply).finish(),
+            ReplyState::Pending(_) => f.write_str("Pending"),
         }
     }
 }

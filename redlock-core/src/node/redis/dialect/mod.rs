@@ -44,7 +44,7 @@ pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
 pub(crate) async fn acquire(connection: &Connection, op: &Op, acquisition: AcquireParams) -> Reply {
     let reply = match op.spec.dialect() {
         Dialect::Plain if !acquisition.fenced => {
-            plain::acquire(connection, op, acquisition).await.into()
+            plain::set_lock(connection, op, acquisition).await.into()
         }
         _ => acquire_by_script(connection, op, acquisition).await,
     };
