@@ -14,6 +14,7 @@
 //! when it writes.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
@@ -126,9 +127,7 @@ impl Database {
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::fmt().init();
+async fn serve() -> Result<(), Box<dyn Error>> {
     let url = std::env::var("DATABASE_URL").map_err(|_| {
         "DATABASE_URL is not set; set it to your PostgreSQL server, such as 'host=127.0.0.1 user=postgres'"
     })?;
@@ -151,4 +150,16 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .await?;
     locks.shutdown().await;
     Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().init();
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }

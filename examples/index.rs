@@ -11,6 +11,7 @@
 //! request from two shells: the second one is answered with 409.
 
 use std::error::Error;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use axum::extract::{Path, Query, State};
@@ -125,9 +126,7 @@ async fn connect() -> Result<LockManager, ConnectError> {
     }
 }
 
-#[tokio::main]
-async fn main() -> Result<(), Box<dyn Error>> {
-    tracing_subscriber::fmt().init();
+async fn serve() -> Result<(), Box<dyn Error>> {
     let shutdown = shutdown_signal()?;
     let locks = connect().await?;
     let app = app(locks.clone())?;
@@ -151,6 +150,18 @@ async fn main() -> Result<(), Box<dyn Error>> {
     }
     locks.shutdown().await;
     Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().init();
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Starts to catch Ctrl-C and, on Unix, SIGTERM. The returned future resolves at the first signal.

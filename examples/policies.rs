@@ -1,0 +1,116 @@
+//! Locks for routes, read from a configuration file. The handlers contain no code for locks.
+//!
+//! ```sh
+//! cargo run --example policies                          # reads examples/policies.toml
+//! POLICIES=/etc/shop.toml REDIS_URLS=redis://127.0.0.1 cargo run --example policies
+//! ```
+//!
+//! The file says which routes are locked, by which key and how. See `policies.toml` beside this
+//! file. Every route takes `?hold_ms=`, the time its handler works.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use axum::extract::{Path, Query};
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use redlock_axum::{LockManager, LockPolicies};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tracing::info;
+
+const PAY: &str = "/orders/{id}/pay";
+const STOCK: &str = "/stock/{sku}";
+const REPORT: &str = "/reports/{name}";
+
+/// The configuration of the service. A real one has more fields than this.
+#[derive(Deserialize)]
+struct Config {
+    locks: LockPolicies,
+}
+
+impl Config {
+    fn read(path: &str) -> Result<Self, Box<dyn Error>> {
+        let text = std::fs::read_to_string(path).map_err(|error| format!("{path}: {error}"))?;
+        let config: Self = toml::from_str(&text).map_err(|error| format!("{path}: {error}"))?;
+        // A policy for a route that does not exist would lock nothing, so it is an error too.
+        config.locks.check_routes([PAY, STOCK, REPORT]).map_err(|e| format!("{path}: {e}"))?;
+        Ok(config)
+    }
+}
+
+async fn pay(Path(id): Path<u64>, Query(work): Query<Work>) -> String {
+    work.run("pay").await;
+    format!("order {id} is paid\n")
+}
+
+async fn show_stock(Path(sku): Path<String>) -> String {
+    format!("some {sku}s are left\n")
+}
+
+async fn change_stock(Path(sku): Path<String>, Query(work): Query<Work>) -> String {
+    work.run("change stock").await;
+    format!("the stock of {sku} is changed\n")
+}
+
+async fn report(Path(name): Path<String>, Query(work): Query<Work>) -> String {
+    work.run("report").await;
+    format!("the {name} report is sent\n")
+}
+
+fn app(locks: LockManager, policies: LockPolicies) -> Router {
+    Router::new()
+        .route(PAY, post(pay))
+        .route(STOCK, get(show_stock).put(change_stock).delete(change_stock))
+        .route(REPORT, post(report))
+        .layer(policies)
+        // This line gives the policies their manager.
+        .layer(Extension(locks))
+}
+
+async fn serve() -> Result<(), Box<dyn Error>> {
+    let path = std::env::var("POLICIES").unwrap_or_else(|_| "examples/policies.toml".to_owned());
+    let config = Config::read(&path)?;
+    let locks = match std::env::var("REDIS_URLS") {
+        Ok(urls) => LockManager::connect(urls.split(',')).await?,
+        Err(_) => LockManager::in_memory(),
+    };
+    let app = app(locks.clone(), config.locks);
+
+    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(&listen).await?;
+    info!("listening on {}", listener.local_addr()?);
+    axum::serve(listener, app)
+        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
+        .await?;
+    locks.shutdown().await;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().init();
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `?hold_ms=`
+#[derive(Deserialize)]
+struct Work {
+    #[serde(default)]
+    hold_ms: u64,
+}
+
+impl Work {
+    async fn run(self, what: &str) {
+        info!("{what} begins");
+        tokio::time::sleep(Duration::from_millis(self.hold_ms)).await;
+        info!("{what} ends");
+    }
+}

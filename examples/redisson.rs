@@ -1,0 +1,84 @@
+//! A handler that shares its lock with a Java service, which uses the `RLock` of Redisson.
+//!
+//! ```sh
+//! REDIS_URLS=redis://127.0.0.1 cargo run --example redisson
+//! ```
+//!
+//! `POST /accounts/42/withdraw?hold_ms=` works for that time. The Java service locks the same
+//! account by the same name, on the same Redis:
+//!
+//! ```java
+//! RLock lock = redisson.getLock("account:42");
+//! if (lock.tryLock()) {
+//!     try {
+//!         // ...
+//!     } finally {
+//!         lock.unlock();
+//!     }
+//! }
+//! ```
+//!
+//! While one of the two has the lock, the other is refused. A waiter of either side is notified when
+//! the other side releases the lock.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use axum::extract::{Path, Query};
+use axum::routing::post;
+use axum::{Extension, Router};
+use redlock_axum::{LockManager, redis_lock};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tracing::info;
+
+/// `dialect = redisson` for this lock. If all locks of a service are shared with Java, set the
+/// dialect once instead: `LockManager::builder().dialect(Dialect::Redisson)`.
+///
+/// A lease of 30 seconds is Redisson's default. Redisson renews it while the lock is held, and so
+/// does this lock: remove `renew` if the work has a bound.
+#[redis_lock(key = "account:{id}", expire = 30, renew, dialect = redisson)]
+async fn withdraw(Path(id): Path<u64>, Query(work): Query<Work>) -> String {
+    info!("withdrawal from account {id} begins");
+    tokio::time::sleep(Duration::from_millis(work.hold_ms)).await;
+    format!("withdrawn from account {id}\n")
+}
+
+/// `?hold_ms=`
+#[derive(Deserialize)]
+struct Work {
+    #[serde(default)]
+    hold_ms: u64,
+}
+
+async fn serve() -> Result<(), Box<dyn Error>> {
+    let urls = std::env::var("REDIS_URLS").map_err(|_| {
+        "REDIS_URLS is not set; set it to the Redis of the Java service, such as redis://127.0.0.1"
+    })?;
+    let locks = LockManager::connect(urls.split(',')).await?;
+    let app = Router::new()
+        .route("/accounts/{id}/withdraw", post(withdraw))
+        .layer(Extension(locks.clone()));
+
+    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(&listen).await?;
+    info!("listening on {}", listener.local_addr()?);
+    axum::serve(listener, app)
+        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
+        .await?;
+    locks.shutdown().await;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().init();
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

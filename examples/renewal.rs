@@ -1,0 +1,105 @@
+//! A background job that takes longer than its lease.
+//!
+//! ```sh
+//! cargo run --example renewal                                 # locks this process only
+//! REDIS_URLS=redis://127.0.0.1 cargo run --example renewal    # one job among all copies
+//! ```
+//!
+//! `POST /settlements?steps=6` begins the job, a step each second, and does not wait for its end.
+//! While the job runs on any copy of the service, a second one is answered with 409.
+//!
+//! The lease is only three seconds, so that a copy that crashes does not block the job for long. It
+//! is renewed every second while the job runs. The job stops when its lock is lost, because another
+//! copy may have begun by then: the Redis servers were gone for longer than the lease, this process
+//! slept for longer than the lease, the job ran for longer than `MAX_HOLD`, or the service ends.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::routing::post;
+use axum::{Extension, Router};
+use redlock_axum::{LockGuard, LockManager, LockRejection, Locks};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio_util::task::TaskTracker;
+use tracing::{info, warn};
+
+const LEASE: Duration = Duration::from_secs(3);
+/// The renewal ends after this time, so that a job that hangs does not hold its lock for ever.
+const MAX_HOLD: Duration = Duration::from_secs(12);
+
+/// Begins a settlement. The lock is acquired before the answer is sent, and moves into the job.
+async fn begin_settlement(
+    locks: Locks,
+    State(jobs): State<TaskTracker>,
+    Query(Settlement { steps }): Query<Settlement>,
+) -> Result<(StatusCode, &'static str), LockRejection> {
+    let request = locks.lock("settlement").expire(LEASE).renew(true).max_hold(MAX_HOLD);
+    let guard = request.try_acquire().await?;
+    jobs.spawn(settle(guard, steps));
+    Ok((StatusCode::ACCEPTED, "the settlement begins\n"))
+}
+
+async fn settle(guard: LockGuard, steps: u32) {
+    let work = async {
+        for step in 1..=steps {
+            info!("settlement: step {step} of {steps}");
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    };
+    tokio::select! {
+        // Looks at the lock first: after a long sleep of this process, the work must not go on.
+        biased;
+        () = guard.lost() => warn!("settlement: stopped, because its lock is lost"),
+        () = work => {
+            info!("settlement: done");
+            if let Err(error) = guard.release().await {
+                warn!("{error}");
+            }
+        }
+    }
+}
+
+#[derive(Deserialize)]
+struct Settlement {
+    steps: u32,
+}
+
+async fn serve() -> Result<(), Box<dyn Error>> {
+    let locks = match std::env::var("REDIS_URLS") {
+        Ok(urls) => LockManager::connect(urls.split(',')).await?,
+        Err(_) => LockManager::in_memory(),
+    };
+    let jobs = TaskTracker::new();
+    let app = Router::new()
+        .route("/settlements", post(begin_settlement))
+        .with_state(jobs.clone())
+        .layer(Extension(locks.clone()));
+
+    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(&listen).await?;
+    info!("listening on {}", listener.local_addr()?);
+    axum::serve(listener, app)
+        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
+        .await?;
+    // Releases the lock of a running job. For the job, the lock is lost, so that it stops.
+    locks.shutdown().await;
+    jobs.close();
+    jobs.wait().await;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().init();
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}

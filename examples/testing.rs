@@ -1,0 +1,135 @@
+//! A service with locked handlers, and its tests, which need no Redis and no real time.
+//!
+//! ```sh
+//! cargo test --example testing    # the tests at the end of this file
+//! cargo run --example testing     # the service under test, with locks in memory
+//! ```
+//!
+//! The tests need the feature `test-util` of `redlock-axum`, among the `dev-dependencies`.
+
+use std::error::Error;
+use std::process::ExitCode;
+
+use axum::routing::post;
+use axum::{Extension, Router};
+use redlock_axum::LockManager;
+use tokio::net::TcpListener;
+use tracing::info;
+
+mod shop {
+    //! The service under test. It gets its locks as an argument, so that tests can pass their own.
+
+    use std::time::Duration;
+
+    use axum::extract::Path;
+    use redlock_axum::redis_lock;
+
+    use super::*;
+
+    pub(crate) fn app(locks: LockManager) -> Router {
+        Router::new()
+            .route("/orders/{id}/pay", post(pay))
+            .route("/report", post(report))
+            .layer(Extension(locks))
+    }
+
+    #[redis_lock(key = "order:{id}", expire = 10)]
+    async fn pay(Path(id): Path<u64>) -> String {
+        format!("order {id} is paid\n")
+    }
+
+    /// Takes longer than its lease, and must not go on without its lock.
+    #[redis_lock(key = "report", expire = 5, renew, on_lost = abort)]
+    async fn report() -> &'static str {
+        tokio::time::sleep(Duration::from_secs(8)).await;
+        "the report is sent\n"
+    }
+}
+
+async fn serve() -> Result<(), Box<dyn Error>> {
+    let locks = LockManager::in_memory();
+    let app = shop::app(locks.clone());
+    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(&listen).await?;
+    info!("listening on {}", listener.local_addr()?);
+    axum::serve(listener, app)
+        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
+        .await?;
+    locks.shutdown().await;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().init();
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use axum::http::Request;
+    use axum::response::Response;
+    use redlock_axum::test_util::TestLocks;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn send(app: &Router, path: &str) -> Response {
+        let request = Request::post(path).body(Body::empty()).unwrap();
+        app.clone().oneshot(request).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn an_order_is_refused_with_409_while_another_copy_has_its_lock() {
+        let test = TestLocks::new(1);
+        let app = shop::app(test.manager());
+        let other_copy = test.builder().connect().await.unwrap();
+
+        let lease = Duration::from_secs(10);
+        let guard = other_copy.lock("order:42").expire(lease).acquire().await.unwrap();
+        assert_eq!(send(&app, "/orders/43/pay").await.status(), 200);
+        assert_eq!(send(&app, "/orders/42/pay").await.status(), 409);
+
+        guard.keep_until_expiry(); // as if the other copy had crashed
+        test.clock().advance(Duration::from_secs(7)).await;
+        let response = send(&app, "/orders/42/pay").await;
+        assert_eq!(response.status(), 409);
+        assert_eq!(response.headers()["retry-after"], "3");
+
+        test.clock().advance(Duration::from_secs(3)).await;
+        assert_eq!(send(&app, "/orders/42/pay").await.status(), 200);
+    }
+
+    #[tokio::test]
+    async fn no_order_is_paid_while_most_nodes_are_down() {
+        let test = TestLocks::new(3);
+        let app = shop::app(test.manager());
+
+        test.nodes()[0].fail(); // refuses every operation
+        assert_eq!(send(&app, "/orders/42/pay").await.status(), 200);
+        test.nodes()[1].freeze(); // never answers
+        assert_eq!(send(&app, "/orders/42/pay").await.status(), 503);
+        test.nodes()[1].recover();
+        assert_eq!(send(&app, "/orders/42/pay").await.status(), 200);
+    }
+
+    #[tokio::test]
+    async fn a_report_is_stopped_with_503_when_its_lock_is_lost() {
+        let test = TestLocks::new(1);
+        let app = shop::app(test.manager());
+
+        let report = tokio::spawn(async move { send(&app, "/report").await });
+        test.clock().advance(Duration::from_secs(1)).await;
+        test.nodes()[0].forget(); // as a Redis that is restarted without its data
+        assert_eq!(report.await.unwrap().status(), 503);
+    }
+}
