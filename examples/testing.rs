@@ -41,6 +41,7 @@ mod shop {
     /// Takes longer than its lease, and must not go on without its lock.
     #[redis_lock(key = "report", expire = 5, renew, on_lost = abort)]
     async fn report() -> &'static str {
+        info!("the report begins");
         tokio::time::sleep(Duration::from_secs(8)).await;
         "the report is sent\n"
     }

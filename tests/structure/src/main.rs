@@ -7,6 +7,7 @@
 //! | `variants` | public enums can get more variants, and variants more fields |
 //! | `options` | only a few files name an option of a lock |
 //! | `limits` | only one file contains the shortest and the longest lease |
+//! | `examples` | each example has a section in examples/README.md, and a test that starts it |
 //! | `papers` | ARCHITECTURE.md names files and tests that exist |
 //!
 //! Run it in the folder of the workspace. Comments, and code that only tests or rustdoc compile, are not
@@ -19,6 +20,7 @@
 
 mod cfg;
 mod circles;
+mod examples;
 mod globs;
 mod limits;
 mod names;
@@ -70,6 +72,7 @@ fn check() -> Result<String, Vec<String>> {
     for rule in [globs::check, variants::check, options::check, limits::check] {
         findings.extend(rule(&files));
     }
+    findings.extend(examples::check());
     findings.extend(papers::check());
     if !findings.is_empty() {
         return Err(findings);
