@@ -10,8 +10,6 @@
 use std::error::Error;
 use std::process::ExitCode;
 
-use axum::routing::post;
-use axum::{Extension, Router};
 use redlock_axum::LockManager;
 use tokio::net::TcpListener;
 use tracing::info;
@@ -22,9 +20,10 @@ mod shop {
     use std::time::Duration;
 
     use axum::extract::Path;
-    use redlock_axum::redis_lock;
-
-    use super::*;
+    use axum::routing::post;
+    use axum::{Extension, Router};
+    use redlock_axum::{LockManager, redis_lock};
+    use tracing::info;
 
     pub(crate) fn app(locks: LockManager) -> Router {
         Router::new()
@@ -76,13 +75,14 @@ async fn main() -> ExitCode {
 mod tests {
     use std::time::Duration;
 
+    use axum::Router;
     use axum::body::Body;
     use axum::http::Request;
     use axum::response::Response;
     use redlock_axum::test_util::TestLocks;
     use tower::ServiceExt;
 
-    use super::*;
+    use super::shop;
 
     async fn send(app: &Router, path: &str) -> Response {
         let request = Request::post(path).body(Body::empty()).unwrap();

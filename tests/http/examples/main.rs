@@ -42,6 +42,7 @@ fn with_changed_policies(from: &str, to: &str) -> Output {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     Command::new(env!("CARGO_BIN_EXE_policies"))
         .env("POLICIES", file)
+        .env_remove("REDIS_URLS")
         .env("LISTEN", taken.local_addr().unwrap().to_string())
         .output()
         .unwrap()
@@ -100,7 +101,8 @@ fn the_examples_print_which_server_they_need() {
         (env!("CARGO_BIN_EXE_redisson"), "REDIS_URLS is not set"),
         (env!("CARGO_BIN_EXE_fencing"), "DATABASE_URL is not set"),
     ] {
-        let output = Command::new(program).output().unwrap();
+        let mut command = Command::new(program);
+        let output = command.env_remove("REDIS_URLS").env_remove("DATABASE_URL").output().unwrap();
         assert!(!output.status.success(), "{program}");
         let error = String::from_utf8(output.stderr).unwrap();
         // Without the quotes that `Debug` adds.
