@@ -1,19 +1,22 @@
 #!/usr/bin/env bash
-# Installs missing tools and runs every test of the workspace.
+# Runs every test of the workspace.
 #
-#     tests/run.sh [arguments of cargo test]
+#     tests/run.sh [--install] [arguments of cargo test]
 #
-# The tests need Rust and a redis-server (or valkey-server). The script installs the server if it is
-# missing. The tests against redis-py also need Python 3, those against Redisson a JDK and Maven, and
-# those of the fencing example PostgreSQL. In CI the script installs these tools too. Elsewhere it skips
-# the tests of a missing tool, and reports that at the end.
+# The tests need Rust and a redis-server (or valkey-server); without a server the script ends. The tests
+# against redis-py also need Python 3, those against Redisson a JDK and Maven, and those of the fencing
+# example PostgreSQL; without these tools the script skips the tests, and reports that at the end. In both
+# cases it prints how to install the missing tool.
+#
+# With --install, and in CI, the script installs missing tools by apt-get or dnf (as root, with sudo if
+# necessary) or by brew. Otherwise it installs nothing outside of the target directory.
 #
 # A password or a token in the logs of the tests, at any level, fails the run. So does one in the output
 # of the run, including the output of successful tests.
 #
 #     REDIS_SERVER=/path/to/server   test against this server instead of the one in PATH
 #     PROPTEST_CASES=100000          number of cases of each test with random values
-#     CI=true                        fail instead of skipping tests
+#     CI=true                        install missing tools, and fail instead of skipping tests
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -21,6 +24,11 @@ mkdir -p "${CARGO_TARGET_DIR:-target}"
 # An absolute path, because the tests run in the folders of their packages.
 target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
 skipped=()
+install_missing=false
+if [ "${1:-}" = --install ]; then
+    install_missing=true
+    shift
+fi
 
 say() { printf '\n== %s\n' "$*" >&2; }
 
@@ -46,9 +54,26 @@ as_root() {
     fi
 }
 
+# how_to_install <apt packages> <dnf packages> <brew formulas>
+how_to_install() {
+    local command
+    if has apt-get; then
+        command="sudo apt-get install $1"
+    elif has dnf; then
+        command="sudo dnf install $2"
+    elif has brew; then
+        command="brew install $3"
+    else
+        return
+    fi
+    printf '   Install it: %s\n   Or let this script do that: tests/run.sh --install\n' "$command"
+}
+
 # install <apt package> <dnf package> <brew formula>
 install() {
-    if has apt-get; then
+    if ! in_ci && ! $install_missing; then
+        return 1
+    elif has apt-get; then
         say "Installing $1 by apt-get"
         as_root apt-get update -q </dev/null || say "apt-get update failed; trying to install anyway"
         as_root env DEBIAN_FRONTEND=noninteractive \
@@ -82,32 +107,36 @@ prepare_server() {
         # Fedora has replaced the package redis by valkey.
         install redis-server redis redis || { has dnf && install valkey valkey valkey; } || true
         hash -r
-        find_server || die "redis-server is missing and could not be installed. Install Redis 6.2 or newer, or Valkey,
-   so that redis-server or valkey-server is in PATH (https://redis.io/docs/latest/operate/oss_and_stack/install/),
-   or set REDIS_SERVER to its path. Then run this script again."
+        find_server || die "redis-server is missing. The tests need Redis 6.2 or newer, or Valkey: redis-server or
+   valkey-server in PATH, or its path in REDIS_SERVER.
+$(how_to_install redis-server redis redis)
+   Other ways: https://redis.io/docs/latest/operate/oss_and_stack/install/"
     fi
     export REDIS_SERVER
     say "Testing against $("$REDIS_SERVER" --version)"
 }
 
-# skip <name of the other program> <reason>
+# skip <name of the other program> <reason> [<apt packages> <dnf packages> <brew formulas>]
 skip() {
     if in_ci; then
         die "$2. In CI no test may be skipped."
     fi
     local message="$2: skipped the tests against $1."
+    if [ $# -gt 2 ]; then
+        message+=$'\n'$(how_to_install "${@:3}")
+    fi
     skipped+=("$message")
     say "$message"
 }
 
 # Installs redis-py into a virtual environment, so that the system does not change.
 prepare_python() {
-    if ! has python3 && in_ci; then
+    if ! has python3; then
         install python3 python3 python3 || true
         hash -r
     fi
     if ! has python3; then
-        skip redis-py "python3 is missing"
+        skip redis-py "python3 is missing" "python3 python3-venv" python3 python3
         return
     fi
     local environment=$target/redis-py
@@ -121,7 +150,8 @@ prepare_python() {
         if ! python3 -m venv "$environment" ||
             ! "$environment/bin/python" -m pip install -q 'redis>=5,<9' </dev/null; then
             rm -rf "$environment"
-            skip redis-py "redis-py could not be installed"
+            skip redis-py "redis-py could not be installed by python3's venv and pip" \
+                python3-venv "python3 python3-pip" python3
             return
         fi
     fi
@@ -140,13 +170,12 @@ has_jdk() {
 
 # Puts Redisson and the program that uses it into the target directory, where the tests expect them.
 prepare_redisson() {
-    if in_ci; then
-        has_jdk || install default-jdk-headless java-devel openjdk || true
-        has mvn || install maven maven maven || true
-        hash -r
-    fi
+    has_jdk || install default-jdk-headless java-devel openjdk || true
+    has mvn || install maven maven maven || true
+    hash -r
     if ! has_jdk || ! has mvn; then
-        skip Redisson "a JDK or Maven is missing"
+        skip Redisson "a JDK or Maven is missing" \
+            "default-jdk-headless maven" "java-devel maven" "openjdk maven"
     elif ! tests/interop/java/prepare.sh "$target/redisson"; then
         skip Redisson "Redisson could not be downloaded"
     fi
@@ -158,11 +187,12 @@ has_postgres() {
 
 # Checks only that the programs exist: the tests start their own server.
 prepare_postgres() {
-    if ! has_postgres && in_ci; then
+    if ! has_postgres; then
         install postgresql postgresql-server postgresql || true
         hash -r
     fi
-    has_postgres || skip PostgreSQL "initdb and postgres are missing"
+    has_postgres ||
+        skip PostgreSQL "initdb and postgres are missing" postgresql postgresql-server postgresql
 }
 
 has cargo || die "cargo is missing. Install Rust first: https://rustup.rs"
@@ -186,7 +216,8 @@ cargo run --quiet --locked --package redlock-logs <"$output" ||
     die "A password or a token was printed: see $output."
 
 if [ "${#skipped[@]}" != 0 ]; then
-    say "All tests passed, except those that were skipped:" "${skipped[@]}"
+    say "All tests passed, except those that were skipped:"
+    printf '   %s\n' "${skipped[@]}" >&2
 else
     say "All tests passed."
 fi
