@@ -162,6 +162,8 @@ pub mod __private;
 mod config;
 mod error;
 mod extract;
+#[cfg(doc)]
+pub mod guide;
 mod layer;
 mod options;
 mod policy;

@@ -1,0 +1,50 @@
+//! The guide: guarantees, production, and how the library was tested.
+//!
+//! The [crate page](crate) introduces the attribute, the layer, the policies and the extractors. These pages
+//! answer the questions that come next.
+//!
+//! | page | answers |
+//! |---|---|
+//! | [`guarantees`] | What does a lock promise, and under which conditions? What happens when a server, the network, a clock or this process fails? |
+//! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
+//! | [`production`] | How many servers, with which settings and permissions? What to watch? |
+//! | [`interoperability`] | Which services in other languages share these locks? |
+//! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
+//! | [`verification`] | How was the library tested, and how to repeat that? |
+//! | [`performance`] | What does a lock cost? |
+
+/// Reads a page of the folder `docs`. In the repository a page links to the file of another page, and here to
+/// its module: Markdown uses the first definition of a link.
+macro_rules! page {
+    ($file:literal) => {
+        concat!(
+            "[fencing.md]: crate::guide::fencing\n",
+            "[guarantees.md]: crate::guide::guarantees\n\n",
+            include_str!(concat!("../docs/", $file))
+        )
+    };
+}
+
+#[doc = page!("fencing.md")]
+pub mod fencing {}
+
+#[doc = page!("guarantees.md")]
+pub mod guarantees {}
+
+#[doc = page!("interoperability.md")]
+pub mod interoperability {}
+
+#[doc = page!("performance.md")]
+pub mod performance {}
+
+// The example connects to servers.
+#[cfg(any(feature = "redis", not(doctest)))]
+#[doc = page!("production.md")]
+pub mod production {}
+
+#[cfg(feature = "test-util")]
+#[doc = page!("testing.md")]
+pub mod testing {}
+
+#[doc = page!("verification.md")]
+pub mod verification {}
