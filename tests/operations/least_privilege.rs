@@ -347,9 +347,9 @@ async fn without_a_right_exactly_its_abilities_are_missing(dialect: Dialect) {
 }
 
 #[test]
-fn the_readme_lists_these_rights() {
-    let readme = include_str!("../../README.md");
-    let mut lines = readme.lines().filter(|line| line.trim().starts_with("ACL SETUSER app"));
+fn the_production_page_lists_these_rights() {
+    let page = include_str!("../../redlock-axum/docs/production.md");
+    let mut lines = page.lines().filter(|line| line.trim().starts_with("ACL SETUSER app"));
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let words = lines.next().unwrap().split_whitespace();
         let listed: BTreeSet<_> = words.filter(|word| word.starts_with(['~', '&', '+'])).collect();
