@@ -49,6 +49,9 @@
 //! | [`LockPolicies`], a table | many routes in one place, also read from the application's configuration | the path parameters of the matched route |
 //! | [`Locks`], an extractor | a handler that locks only a part of its work, or several resources | any string |
 //!
+//! The [`guide`] describes the guarantees and the effect of each fault, the use in production, other
+//! languages, and how to test an application.
+//!
 //! The attribute:
 //!
 //! ```

@@ -6,14 +6,8 @@
 //! would with such servers: with 409, with 503, or as after the loss of a lock. The tests need no server
 //! and no real time.
 //!
-//! Enable the feature for tests only. The examples use `tower` to call the router without a socket:
-//!
-//! ```toml
-//! [dev-dependencies]
-//! redlock-axum = { version = "0.1", features = ["test-util"] }
-//! tokio = { version = "1", features = ["macros", "rt"] }
-//! tower = { version = "0.5", features = ["util"] }
-//! ```
+//! Enable the feature for tests only. The [guide](crate::guide::testing) has the lines for `Cargo.toml`, and
+//! a table of situations. The examples use `tower` to call the router without a socket.
 //!
 //! # Examples
 //!
