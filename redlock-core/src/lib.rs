@@ -74,7 +74,7 @@
 //! |---|---|---|
 //! | `metrics` | no | records [metrics](#metrics) through the facade of the crate [`metrics`](https://docs.rs/metrics) |
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs. Without it there are only nodes in memory and [custom nodes](node) |
-//! | `serde` | no | reads [`LockOptions`] and [`LockKey`] from TOML, JSON and other formats |
+//! | `serde` | no | reads and writes [`LockOptions`] and [`LockKey`] in TOML, JSON and other formats |
 //! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
 //! | `tls` | no | `rediss://` URLs, by rustls with the system's root certificates |
 //!
@@ -146,6 +146,8 @@ pub use request::scope::scope;
 #[doc(hidden)]
 pub mod __private {
     pub use crate::log_limit::LogLimit;
+    #[cfg(feature = "serde")]
+    pub use crate::options::Switch;
     pub use crate::options::assert_valid;
 }
 

@@ -7,7 +7,9 @@
 use std::fmt;
 use std::time::Duration;
 
-use serde::de::{self, Deserialize, Deserializer, MapAccess, Unexpected, Visitor};
+use serde::de::{
+    self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
+};
 
 use super::{LockOptions, WaitTime};
 
@@ -33,11 +35,11 @@ impl LockOptions {
         match name {
             "expire" => read::<Time, _, _>(expire, map)?,
             "wait_time" => read::<WaitTime, _, _>(wait_time, map)?,
-            "renew" => read::<bool, _, _>(renew, map)?,
+            "renew" => read::<Switch, _, _>(renew, map)?,
             "max_hold" => read::<Time, _, _>(max_hold, map)?,
             "min_hold" => read::<Time, _, _>(min_hold, map)?,
-            "keep" => read::<bool, _, _>(keep, map)?,
-            "reentrant" => read::<bool, _, _>(reentrant, map)?,
+            "keep" => read::<Switch, _, _>(keep, map)?,
+            "reentrant" => read::<Switch, _, _>(reentrant, map)?,
             "dialect" => read::<crate::Dialect, _, _>(dialect, map)?,
             _ => return Ok(false),
         }
@@ -78,9 +80,23 @@ impl<'de> Deserialize<'de> for LockOptions {
                 }
                 Ok(options)
             }
+
+            fn visit_unit<E: de::Error>(self) -> Result<LockOptions, E> {
+                Ok(LockOptions::new())
+            }
+
+            /// RON passes a struct without fields, `LockOptions()`, as an empty sequence.
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<LockOptions, A::Error> {
+                match seq.next_element::<IgnoredAny>()? {
+                    None => self.visit_unit(),
+                    Some(_) => Err(de::Error::invalid_type(Unexpected::Seq, &self)),
+                }
+            }
         }
 
-        deserializer.deserialize_map(OptionsVisitor)
+        // RON accepts only maps for `deserialize_map`. `deserialize_struct` would make `serde(flatten)` ignore
+        // a misspelt option.
+        deserializer.deserialize_any(OptionsVisitor)
     }
 }
 
@@ -98,7 +114,44 @@ impl<'de> Deserialize<'de> for FieldName {
     }
 }
 
-/// A duration: `"500ms"`, `"1m 30s"`, or a whole number of seconds.
+/// `true` or `false`. Formats that have only texts, such as environment variables, may give the text. No
+/// public API.
+#[derive(Debug)]
+pub struct Switch(pub bool);
+
+impl From<Switch> for bool {
+    fn from(switch: Switch) -> Self {
+        switch.0
+    }
+}
+
+impl<'de> Deserialize<'de> for Switch {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct SwitchVisitor;
+
+        impl Visitor<'_> for SwitchVisitor {
+            type Value = Switch;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a boolean")
+            }
+
+            fn visit_bool<E: de::Error>(self, switch: bool) -> Result<Switch, E> {
+                Ok(Switch(switch))
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Switch, E> {
+                let switch =
+                    text.parse().map_err(|_| E::invalid_value(Unexpected::Str(text), &self))?;
+                self.visit_bool(switch)
+            }
+        }
+
+        deserializer.deserialize_bool(SwitchVisitor)
+    }
+}
+
+/// A duration: `"500ms"`, `"1m 30s"`, or a whole number of seconds, also as text.
 struct Time(Duration);
 
 impl From<Time> for Duration {
@@ -169,6 +222,10 @@ impl Visitor<'_> for TimeVisitor {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
+        // Every other time has a unit, so a number alone has one meaning.
+        if let Ok(seconds) = text.parse() {
+            return self.visit_u64(seconds);
+        }
         humantime::parse_duration(text).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
     }
 }

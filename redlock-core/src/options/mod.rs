@@ -3,6 +3,10 @@
 #[cfg(feature = "serde")]
 mod de;
 mod resolve;
+#[cfg(feature = "serde")]
+mod ser;
+#[cfg(all(test, feature = "serde"))]
+mod serde_tests;
 #[cfg(test)]
 mod tests;
 
@@ -10,6 +14,8 @@ use std::time::Duration;
 
 use crate::lock::Dialect;
 
+#[cfg(feature = "serde")]
+pub use de::Switch;
 pub(crate) use resolve::ResolvedOptions;
 pub use resolve::assert_valid;
 
@@ -32,9 +38,13 @@ pub use resolve::assert_valid;
 /// | [`reentrant`](Self::reentrant) | `bool` | `false` | `reentrant`, `reentrant = false` | `true`, `false` |
 /// | [`dialect`](Self::dialect) | [`Dialect`] | the manager's [`dialect`](crate::LockManagerBuilder::dialect) | `dialect = redisson` | `"redisson"` |
 ///
-/// A whole number is a time in seconds; the attribute has `time_unit` for other units. In a configuration
-/// a text is a time as the crate `humantime` reads it, such as `"1m 30s"`; `null` is the default; an unknown
-/// field is an error. The format must describe its values, as TOML and JSON do.
+/// A whole number is a time in seconds; the attribute has `time_unit` for other units.
+///
+/// With the feature `serde`, options are read from a configuration and written to it. A text is a time as the
+/// crate `humantime` reads it, such as `"1m 30s"`, or a whole number of seconds: `"5"` is the same as `5`. In a
+/// format that has only texts, such as environment variables, `"true"` is `true`. `null` is the default. An
+/// unknown field and a field that occurs twice are errors. The format must describe its values, as TOML, JSON
+/// and RON do. Times are written as texts, and options without a value are left out.
 ///
 /// Each field is an `Option`: `None` is the default of the front end. Servers measure leases in whole
 /// milliseconds, so a fraction of a millisecond is rounded up.
@@ -68,7 +78,7 @@ pub use resolve::assert_valid;
 ///
 /// A new type is also re-exported by `redlock-axum`, and by its `__private`. The tables of the attribute, of
 /// `redlock-axum`, of `policy/config.md` and of the README name the option.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "options do nothing until a request, a layer or a policy has them"]
 pub struct LockOptions {

@@ -17,7 +17,7 @@ const LONGEST: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 const NONE: LockOptions = LockOptions::new();
 
-fn message(options: LockOptions) -> String {
+fn message(options: &LockOptions) -> String {
     options.check().unwrap_err().to_string()
 }
 
@@ -55,7 +55,7 @@ fn an_option_out_of_its_range_is_named_with_its_value_and_the_range() {
         ),
         (NONE.max_hold(Duration::ZERO), "max_hold is 0ns, but must be longer than zero"),
     ] {
-        assert_eq!(message(options), expected);
+        assert_eq!(message(&options), expected);
         assert_eq!(options.check_ranges(), options.check());
     }
 }
@@ -122,9 +122,9 @@ async fn an_acquisition_checks_its_options() {
         // The default lease of the manager is 30 s.
         NONE.min_hold(30 * SECOND + NANOSECOND),
     ] {
-        let error = locks.lock("a").options(options).acquire().await.unwrap_err();
+        let error = locks.lock("a").options(options.clone()).acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidOption(_)), "{options:?}: {error}");
-        let error = locks.lock("a").options(options).fenced().acquire().await.unwrap_err();
+        let error = locks.lock("a").options(options.clone()).fenced().acquire().await.unwrap_err();
         assert!(matches!(error, LockError::InvalidOption(_)), "{options:?}: {error}");
     }
 }
@@ -141,7 +141,7 @@ async fn the_default_of_renew_depends_on_expire() {
         (NONE.expire(SECOND), false),
         (NONE.expire(SECOND).renew(true), true),
     ] {
-        let guard = locks.lock("a").options(options).try_acquire().await.unwrap();
+        let guard = locks.lock("a").options(options.clone()).try_acquire().await.unwrap();
         tokio::time::sleep(60 * SECOND).await;
         assert_eq!(guard.is_valid(), is_renewed, "{options:?}");
         let _ = guard.release().await;

@@ -153,7 +153,13 @@ impl LockRequest {
 impl<G> Clone for LockRequest<G> {
     fn clone(&self) -> Self {
         let (context, key) = (Arc::clone(&self.context), self.key.clone());
-        Self { context, key, options: self.options, fenced: self.fenced, guard: PhantomData }
+        Self {
+            context,
+            key,
+            options: self.options.clone(),
+            fenced: self.fenced,
+            guard: PhantomData,
+        }
     }
 }
 
