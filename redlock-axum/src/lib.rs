@@ -154,7 +154,7 @@
 //! |---|---|---|
 //! | `metrics` | no | counters and histograms through the facade crate `metrics`; the documentation of `redlock-core` lists their names |
 //! | `redis` | yes | nodes that are Redis or Valkey servers, configured by their URLs |
-//! | `serde` | no | [`LockPolicies`] and [`LockPolicy`] can be deserialised from TOML, JSON and other formats |
+//! | `serde` | no | [`LockPolicies`], [`LockPolicy`] and [`LockOptions`] can be read from TOML, JSON and other formats, and written |
 //! | `test-util` | no | [`test_util`](test_util/index.html), for tests of applications: a clock that the test advances, and nodes that fail, freeze or forget their locks |
 //! | `tls` | no | `rediss://` URLs |
 

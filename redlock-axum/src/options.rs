@@ -13,7 +13,11 @@ pub(crate) const DEFAULT_EXPIRE: Duration = Duration::from_secs(5);
 /// Selects how long a layer or a policy holds its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum HoldUntil {
     /// Until the handler has returned its response. The response's body is sent without the lock.
     #[default]
@@ -34,7 +38,11 @@ pub enum HoldUntil {
 /// of nodes. In each case a warning is logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
-#[cfg_attr(feature = "serde", derive(serde::Deserialize), serde(rename_all = "snake_case"))]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize, serde::Serialize),
+    serde(rename_all = "snake_case")
+)]
 pub enum OnLost {
     /// The handler goes on, and its response is sent. For handlers that check their
     /// [`HeldLock`](crate::HeldLock) themselves, or whose work may safely be done twice.
@@ -74,7 +82,7 @@ impl Default for RouteOptions {
 impl RouteOptions {
     /// Returns the options of the lock, with the default lease if none is set.
     pub(crate) fn resolved(&self) -> LockOptions {
-        with_default_expire(self.lock)
+        with_default_expire(self.lock.clone())
     }
 
     /// Returns the first mistake as an error.

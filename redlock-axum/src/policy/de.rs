@@ -3,6 +3,7 @@
 use std::fmt;
 
 use http::{Method, StatusCode};
+use redlock_core::__private::Switch;
 use redlock_core::LockOptions;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 
@@ -62,7 +63,7 @@ struct Fields {
     key: Option<String>,
     methods: Option<MethodList>,
     lock: LockOptions,
-    fenced: Option<bool>,
+    fenced: Option<Switch>,
     on_lost: Option<OnLost>,
     contended_status: Option<Status>,
     hold_until: Option<HoldUntil>,
@@ -93,7 +94,8 @@ impl<'de> Deserialize<'de> for LockPolicy {
             }
         }
 
-        deserializer.deserialize_map(PolicyVisitor)
+        // RON accepts only maps for `deserialize_map`.
+        deserializer.deserialize_any(PolicyVisitor)
     }
 }
 
@@ -104,8 +106,8 @@ impl Fields {
         map: &mut A,
     ) -> Result<(), A::Error> {
         match name {
-            "route" => self.route = map.next_value()?,
-            "key" => self.key = map.next_value()?,
+            "route" => self.route = Some(map.next_value()?),
+            "key" => self.key = Some(map.next_value()?),
             "methods" => self.methods = map.next_value()?,
             "fenced" => self.fenced = map.next_value()?,
             "on_lost" => self.on_lost = map.next_value()?,
@@ -127,7 +129,7 @@ impl Fields {
         if let Some(MethodList(methods)) = methods {
             policy = policy.methods(methods);
         }
-        if let Some(fenced) = fenced {
+        if let Some(Switch(fenced)) = fenced {
             policy = policy.fenced(fenced);
         }
         if let Some(on_lost) = on_lost {
@@ -192,12 +194,34 @@ struct Status(StatusCode);
 
 impl<'de> Deserialize<'de> for Status {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let code = u16::deserialize(deserializer)?;
-        StatusCode::from_u16(code).map(Self).map_err(|_| {
-            de::Error::invalid_value(
-                Unexpected::Unsigned(code.into()),
-                &"an HTTP status such as 409 or 423",
-            )
-        })
+        struct StatusVisitor;
+
+        impl Visitor<'_> for StatusVisitor {
+            type Value = Status;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an HTTP status such as 409 or 423")
+            }
+
+            fn visit_u64<E: de::Error>(self, code: u64) -> Result<Status, E> {
+                status(code).ok_or_else(|| E::invalid_value(Unexpected::Unsigned(code), &self))
+            }
+
+            fn visit_i64<E: de::Error>(self, code: i64) -> Result<Status, E> {
+                status(code).ok_or_else(|| E::invalid_value(Unexpected::Signed(code), &self))
+            }
+
+            /// Formats that have only texts, such as environment variables, write the number as text.
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Status, E> {
+                let code = text.parse::<u16>().ok();
+                code.and_then(status).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
+            }
+        }
+
+        deserializer.deserialize_any(StatusVisitor)
     }
+}
+
+fn status(code: impl TryInto<u16>) -> Option<Status> {
+    StatusCode::from_u16(code.try_into().ok()?).ok().map(Status)
 }

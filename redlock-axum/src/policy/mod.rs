@@ -7,6 +7,8 @@ mod table;
 
 #[cfg(feature = "serde")]
 mod de;
+#[cfg(feature = "serde")]
+mod ser;
 
 use std::fmt;
 

@@ -9,6 +9,8 @@ mod configuration;
 mod mistakes;
 mod options;
 mod routes;
+#[cfg(feature = "serde")]
+mod written_configuration;
 
 use redlock_axum::{LockPolicies, LockPolicy};
 

@@ -19,9 +19,8 @@ enum Value {
 }
 
 impl LockOptions {
-    /// Returns the names and the values of the options that are set. No public API.
-    #[doc(hidden)]
-    pub fn set_fields(&self) -> Vec<(&'static str, impl Serialize + use<>)> {
+    /// Returns the names and the values of the options that are set.
+    pub(super) fn set_fields(&self) -> Vec<(&'static str, impl Serialize + use<>)> {
         let Self { expire, wait_time, renew, max_hold, min_hold, keep, reentrant, dialect } = self;
         let fields = [
             ("expire", expire.map(Value::Time)),

@@ -1,0 +1,58 @@
+//! Serializes policies as an application's configuration, in the form that [`de`](super::de) reads.
+
+use http::Method;
+use redlock_core::LockOptions;
+use serde::ser::{Serialize, Serializer};
+
+use super::{LockPolicies, LockPolicy};
+use crate::options::{HoldUntil, OnLost, RouteOptions};
+
+/// The fields of a policy. Those with a default value are `None`.
+#[derive(serde::Serialize)]
+struct Fields<'a> {
+    route: &'a str,
+    key: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    methods: Option<Vec<&'a str>>,
+    #[serde(flatten)]
+    lock: &'a LockOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fenced: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    on_lost: Option<OnLost>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    contended_status: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hold_until: Option<HoldUntil>,
+}
+
+impl Serialize for LockPolicy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { route, key, methods, options } = self;
+        let RouteOptions { lock, fenced, on_lost, contended_status, hold_until } = options;
+        let default = RouteOptions::default();
+        let fields = Fields {
+            route,
+            key,
+            methods: methods.named().map(|methods| methods.iter().map(Method::as_str).collect()),
+            lock,
+            fenced: set(*fenced, default.fenced),
+            on_lost: set(*on_lost, default.on_lost),
+            contended_status: set(contended_status.as_u16(), default.contended_status.as_u16()),
+            hold_until: set(*hold_until, default.hold_until),
+        };
+        fields.serialize(serializer)
+    }
+}
+
+/// Returns the value, unless it is the default.
+fn set<T: PartialEq>(value: T, default: T) -> Option<T> {
+    (value != default).then_some(value)
+}
+
+/// Writes the list of the policies. The manager and the function for refused requests are no part of it.
+impl Serialize for LockPolicies {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(self.table.policies())
+    }
+}
