@@ -56,16 +56,16 @@ pub struct FencingToken {
     holder: i64,
 }
 
-/// The upper bound of both values, so that SQL's `bigint` and the numbers of Lua and JavaScript can
-/// represent them.
-const LIMIT: i64 = 1 << 53;
+/// The greatest value of both parts, 2^53 - 1. The numbers of Lua and JavaScript distinguish each whole number
+/// up to it from the next, and SQL's `bigint` represents them.
+const GREATEST: i64 = (1 << 53) - 1;
 
 impl FencingToken {
     /// A token that is less than the token of any holder.
     pub const ZERO: Self = Self { number: 0, holder: 0 };
 
     /// The range of the numbers.
-    pub(crate) const NUMBERS: RangeInclusive<i64> = 1..=LIMIT;
+    pub(crate) const NUMBERS: RangeInclusive<i64> = 1..=GREATEST;
 
     /// Makes a token from a stored number and holder.
     pub fn new(number: i64, holder: i64) -> Self {
@@ -74,15 +74,15 @@ impl FencingToken {
 
     /// Returns a random value for the holder of an acquisition. It is not a secret.
     pub(crate) fn random_holder() -> i64 {
-        rand::random_range(1..LIMIT)
+        rand::random_range(1..=GREATEST)
     }
 
-    /// Returns the number, from 1 to 2^53. It grows from holder to holder.
+    /// Returns the number, from 1 to 2^53 - 1. It grows from holder to holder.
     pub fn number(self) -> i64 {
         self.number
     }
 
-    /// Returns the random value, from 1 to 2^53, that distinguishes acquisitions with the same number.
+    /// Returns the random value, from 1 to 2^53 - 1, that distinguishes acquisitions with the same number.
     /// It is not the secret token that the lock is released by.
     pub fn holder(self) -> i64 {
         self.holder

@@ -11,13 +11,32 @@ pub(crate) const MIN_EXPIRE: Duration = Duration::from_millis(10);
 /// The longest lease. A key with a longer time to live is not a lock of this library.
 pub(crate) const MAX_EXPIRE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// [`MIN_EXPIRE`] as text, for messages.
+macro_rules! shortest_lease {
+    () => {
+        "10 ms"
+    };
+}
+
+/// [`MAX_EXPIRE`] as text, for messages.
+macro_rules! longest_lease {
+    () => {
+        "7 days"
+    };
+}
+
 /// The range of allowed leases, for messages.
 macro_rules! allowed_leases {
     () => {
-        "from 10 ms to 7 days"
+        concat!(
+            "from ",
+            $crate::validity::shortest_lease!(),
+            " to ",
+            $crate::validity::longest_lease!()
+        )
     };
 }
-pub(crate) use allowed_leases;
+pub(crate) use {allowed_leases, longest_lease, shortest_lease};
 
 /// Returns whether a lease of this length is allowed.
 pub(crate) fn is_allowed(expire: Duration) -> bool {
@@ -44,6 +63,14 @@ pub(crate) fn remaining(expire: Duration, elapsed: Duration) -> Duration {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_messages_name_the_limits() {
+        assert_eq!(shortest_lease!(), format!("{} ms", MIN_EXPIRE.as_millis()));
+        let day = Duration::from_secs(24 * 60 * 60);
+        assert_eq!(longest_lease!(), format!("{} days", MAX_EXPIRE.div_duration_f64(day)));
+        assert_eq!(allowed_leases!(), "from 10 ms to 7 days");
+    }
 
     #[test]
     fn drift_and_elapsed_time_are_deducted() {

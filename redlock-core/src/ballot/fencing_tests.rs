@@ -168,7 +168,7 @@ async fn a_number_that_is_not_confirmed_is_not_reported_as_contended() {
 /// A custom node may omit the number, or return a number that does not distinguish holders.
 #[tokio::test(start_paused = true)]
 async fn a_fenced_grant_without_a_valid_number_does_not_count() {
-    let setup = setup(&[-10, i64::MAX - 1, 0]);
+    let setup = setup(&[-10, (1 << 53) - 1, 0]);
     let refused = setup.ballot.acquire(&attempt(), EXPIRE).await;
     let Err(Refusal::Unavailable(votes)) = refused else { panic!("{refused:?}") };
     let failed = Vote::Failed(NodeError::NotUnderstood);

@@ -138,6 +138,27 @@ impl LockError {
         Self::Unavailable { key, votes }
     }
 
+    /// Creates a [`TimedOut`](Self::TimedOut) error, for tests of code that handles a `LockError`.
+    pub fn timed_out(key: LockKey, elapsed: Duration, expire: Duration, votes: Votes) -> Self {
+        Self::TimedOut { key, elapsed, expire, votes }
+    }
+
+    /// Creates a [`ForeignKey`](Self::ForeignKey) error, for tests of code that handles a `LockError`.
+    pub fn foreign_key(key: LockKey, votes: Votes) -> Self {
+        Self::ForeignKey { key, votes }
+    }
+
+    /// Creates an [`AlreadyHeld`](Self::AlreadyHeld) error, for tests of code that handles a `LockError`.
+    pub fn already_held(key: LockKey) -> Self {
+        Self::AlreadyHeld { key }
+    }
+
+    /// Creates a [`TooManyWaiters`](Self::TooManyWaiters) error, for tests of code that handles
+    /// a `LockError`.
+    pub fn too_many_waiters(key: LockKey, limit: usize) -> Self {
+        Self::TooManyWaiters { key, limit }
+    }
+
     /// Returns the vote of each node; `None` for errors that occur before any node is asked.
     pub fn votes(&self) -> Option<&Votes> {
         match self {

@@ -48,3 +48,20 @@ pub enum ConnectError {
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
 }
+
+impl ConnectError {
+    /// Creates an [`InvalidUrl`](Self::InvalidUrl) error, for tests of code that handles a `ConnectError`.
+    pub fn invalid_url(position: usize, reason: impl Into<String>) -> Self {
+        Self::InvalidUrl { position, reason: reason.into() }
+    }
+
+    /// Creates a [`SameServer`](Self::SameServer) error, for tests of code that handles a `ConnectError`.
+    pub fn same_server(first: impl Into<Arc<str>>, second: impl Into<Arc<str>>) -> Self {
+        Self::SameServer { first: first.into(), second: second.into() }
+    }
+
+    /// Creates an [`Unavailable`](Self::Unavailable) error, for tests of code that handles a `ConnectError`.
+    pub fn unavailable(connected: usize, quorum: usize, votes: Votes) -> Self {
+        Self::Unavailable { connected, quorum, votes }
+    }
+}

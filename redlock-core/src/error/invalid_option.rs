@@ -9,8 +9,18 @@ pub struct InvalidOption {
 }
 
 impl InvalidOption {
-    /// Makes the error of an option that is out of its range.
-    pub(crate) fn new(
+    /// Creates the error of an option that is out of its range, for tests of code that handles it. The
+    /// message is `{option} is {value}, but must be {allowed}`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::{InvalidOption, LockError};
+    ///
+    /// let error = LockError::from(InvalidOption::new("expire", "5ms", "from 10 ms to 7 days"));
+    /// assert_eq!(error.to_string(), "expire is 5ms, but must be from 10 ms to 7 days");
+    /// ```
+    pub fn new(
         option: &'static str,
         value: impl std::fmt::Display,
         allowed: impl std::fmt::Display,

@@ -3,6 +3,8 @@
 use std::fmt::{self, Write};
 use std::str::FromStr;
 
+use smallvec::SmallVec;
+
 use super::{KeyError, KeyPart, LockKey, part};
 
 /// A template of a key, with placeholders for values: `order:{id}`.
@@ -81,17 +83,19 @@ impl KeyTemplate {
     /// Renders the key with these values, pairs of a name and a value. If two pairs have the same name,
     /// the first is used. Pairs whose name is not in the template are ignored.
     ///
+    /// Reads the pairs once, up to the last one that the template needs, and copies no value.
+    ///
     /// # Errors
     ///
     /// * [`KeyError::UnknownPlaceholder`] if a placeholder has no value.
     /// * [`KeyError::EmptyPart`] if a value is empty.
     /// * [`KeyError::WrongType`] if a value does not have the type of its placeholder.
-    #[expect(clippy::needless_pass_by_value, reason = "as functions take iterators")]
     pub fn render<'v, V>(&self, values: V) -> Result<LockKey, KeyError>
     where
-        V: IntoIterator<Item = (&'v str, &'v str)> + Clone,
+        V: IntoIterator<Item = (&'v str, &'v str)>,
     {
-        let values = || values.clone().into_iter();
+        let mut unread = values.into_iter();
+        let mut read: SmallVec<[(&str, &str); 4]> = SmallVec::new();
         let mut key = String::with_capacity(self.source.len() + 16);
         for segment in &self.segments {
             let (name, kind) = match segment {
@@ -101,10 +105,13 @@ impl KeyTemplate {
                 }
                 Segment::Placeholder { name, kind } => (name, *kind),
             };
-            let Some((_, value)) = values().find(|(known, _)| known == name) else {
+            let is_named = |(known, _): &(&str, &str)| known == name;
+            let found = read.iter().copied().find(is_named);
+            let next = || unread.by_ref().inspect(|pair| read.push(*pair)).find(is_named);
+            let Some((_, value)) = found.or_else(next) else {
                 return Err(KeyError::UnknownPlaceholder {
                     name: name.clone(),
-                    available: values().map(|(name, _)| name.to_owned()).collect(),
+                    available: read.iter().map(|(name, _)| (*name).to_owned()).collect(),
                 });
             };
             if value.is_empty() {

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::InvalidOption;
 use crate::lease::Renewal;
 use crate::lock::Dialect;
-use crate::validity::{MAX_EXPIRE, MIN_EXPIRE, allowed_leases};
+use crate::validity::{MAX_EXPIRE, MIN_EXPIRE, allowed_leases, longest_lease};
 
 /// The options of one acquisition, checked and with the manager's defaults.
 #[derive(Debug, Clone, Copy)]
@@ -146,7 +146,11 @@ impl LockOptions {
         if let Some(WaitTime::UpTo(wait_time)) = self.wait_time
             && is_shorter(MAX_EXPIRE, wait_time)
         {
-            return out_of_range!("wait_time", wait_time, "at most 7 days, or forever");
+            return out_of_range!(
+                "wait_time",
+                wait_time,
+                concat!("at most ", longest_lease!(), ", or forever")
+            );
         }
         if let Some(Duration::ZERO) = self.max_hold {
             return out_of_range!("max_hold", Duration::ZERO, "longer than zero");

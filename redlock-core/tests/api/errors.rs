@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_core::{
-    ExtendError, ForeignKind, LockError, LockKey, NodeError, ReleaseError, Vote, Votes,
+    ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, LockKey, NodeError,
+    ReleaseError, Vote, Votes,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -92,4 +93,46 @@ fn errors_of_a_held_lock_are_built_from_their_values() {
     let unavailable = ReleaseError::unavailable(key(), votes());
     assert!(matches!(unavailable, ReleaseError::Unavailable { .. }), "{unavailable:?}");
     assert_eq!(unavailable.votes().len(), 3);
+}
+
+#[test]
+fn every_error_of_an_acquisition_can_be_built() {
+    let timed_out = LockError::timed_out(key(), 2 * SECOND, SECOND, votes());
+    assert!(matches!(timed_out, LockError::TimedOut { .. }), "{timed_out:?}");
+    assert!(timed_out.to_string().contains("took 2s, which leaves nothing of its lease of 1s"));
+    assert_eq!(timed_out.votes().map(Votes::len), Some(3));
+    let foreign = LockError::foreign_key(key(), votes());
+    assert!(matches!(foreign, LockError::ForeignKey { .. }), "{foreign:?}");
+    assert_eq!(foreign.votes().map(Votes::len), Some(3));
+    for (error, text) in [
+        (LockError::already_held(key()), "the lock order:42 is held by the same request already"),
+        (LockError::too_many_waiters(key(), 9), "9 callers wait for the lock order:42 already"),
+        (InvalidOption::new("expire", "1ms", "longer").into(), "expire is 1ms, but must be longer"),
+        (LockKey::new("").unwrap_err().into(), "invalid lock key: the lock key is empty"),
+        (LockError::ShutDown, "the lock manager was shut down"),
+    ] {
+        assert!(error.votes().is_none(), "{error:?}");
+        assert_eq!(error.to_string(), text);
+    }
+}
+
+#[test]
+fn every_error_of_connecting_can_be_built() {
+    for (error, text) in [
+        (
+            ConnectError::invalid_url(2, "it has no host"),
+            "the URL of node 2 cannot be used: it has no host",
+        ),
+        (
+            ConnectError::same_server("a:1", "b:2"),
+            "a:1 and b:2 are the same server; each node must be an independent Redis",
+        ),
+        (
+            ConnectError::unavailable(1, 2, votes()),
+            "only 1 of 3 nodes could be connected to, 2 are needed; 10.0.0.1:6379 granted",
+        ),
+        (InvalidOption::new("max_waiters", 0, "at least 1").into(), "max_waiters is 0"),
+    ] {
+        assert!(error.to_string().starts_with(text), "{error}");
+    }
 }

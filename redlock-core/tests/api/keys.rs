@@ -1,6 +1,8 @@
 //! The types that become a key, and the argument of `LockManager::lock`.
 
+use std::borrow::Cow;
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 
 use redlock_core::{KeyError, KeyPart, KeyTemplate, LockError, LockKey, LockManager};
 
@@ -38,14 +40,63 @@ fn a_text_that_is_no_key_is_an_error_of_parsing() {
     assert!(matches!(error, KeyError::ControlCharacter { index: 1, .. }), "{error}");
 }
 
+/// A map that cannot be cloned, as a large map should not be.
+struct Values(HashMap<&'static str, &'static str>);
+
+impl IntoIterator for Values {
+    type Item = (&'static str, &'static str);
+    type IntoIter = std::collections::hash_map::IntoIter<&'static str, &'static str>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+#[test]
+fn a_template_is_rendered_with_values_that_cannot_be_cloned() {
+    let template = KeyTemplate::new("{shop}:{sku}:{shop}").unwrap();
+    let values = Values(HashMap::from([("sku", "shoe"), ("shop", "7"), ("user", "x")]));
+    assert_eq!(template.render(values).unwrap(), LockKey::new("7:shoe:7").unwrap());
+}
+
+#[test]
+fn a_template_reads_each_pair_once_and_no_more_than_it_needs() {
+    let read = std::cell::Cell::new(0);
+    let pairs = [("a", "1"), ("b", "2"), ("a", "3"), ("c", "4")];
+    let pairs = || pairs.into_iter().inspect(|_| read.set(read.get() + 1));
+    for (template, key, expected) in
+        [("k", "k", 0), ("{a}", "1", 1), ("{b}:{a}:{b}", "2:1:2", 2), ("{c}:{a}", "4:1", 4)]
+    {
+        read.set(0);
+        assert_eq!(KeyTemplate::new(template).unwrap().render(pairs()), LockKey::new(key));
+        assert_eq!(read.get(), expected, "{template}");
+    }
+    let KeyError::UnknownPlaceholder { name, available, .. } =
+        KeyTemplate::new("{a}:{d}").unwrap().render(pairs()).unwrap_err()
+    else {
+        panic!("another error");
+    };
+    assert_eq!((&*name, available), ("d", ["a", "b", "a", "c"].map(str::to_owned).to_vec()));
+}
+
 #[tokio::test]
 async fn a_request_takes_texts_and_keys() {
     let locks = LockManager::in_memory();
     let text = "order:42".to_owned();
+    let (boxed, shared) = (Box::<str>::from("order:42"), Arc::<str>::from("order:42"));
+    let (borrowed, owned) = (Cow::Borrowed("order:42"), Cow::<str>::Owned("order:42".to_owned()));
     let key = LockKey::new("order:42").unwrap();
     let rendered = KeyTemplate::new("order:{id:u64}").unwrap().render([("id", "042")]);
     for request in [
         locks.lock("order:42"),
+        locks.lock(&"order:42"),
+        locks.lock(&borrowed),
+        locks.lock(borrowed),
+        locks.lock(owned),
+        locks.lock(&boxed),
+        locks.lock(boxed),
+        locks.lock(&shared),
+        locks.lock(shared),
         locks.lock(&text),
         locks.lock(text),
         locks.lock(&key),

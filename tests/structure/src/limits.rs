@@ -21,6 +21,9 @@ const LIMITS: [&str; 11] = [
     "from_hours(168)",
 ];
 
+/// The limits in the forms in which messages name them.
+const TEXTS: [&str; 2] = ["10 ms", "7 days"];
+
 /// Files in which the same time has another meaning.
 const OTHERS: [(&str, &str); 1] = [
     // The shortest pause of a waiter.
@@ -42,6 +45,11 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<String> {
                     "{path}:{line}: `{limit}` looks like a limit of the lease; see {HOME}"
                 ));
             }
+        }
+        // Only a literal has a space in its text.
+        let is_text = |token: &&Token| TEXTS.iter().any(|limit| token.text.contains(limit));
+        for Token { text, line } in code.iter().filter(is_text).filter(|_| path != HOME) {
+            findings.push(format!("{path}:{line}: {text} names a limit of the lease; see {HOME}"));
         }
     }
     if !at_home {
@@ -85,6 +93,19 @@ mod tests {
         ] {
             assert_eq!(findings("a.rs", code).len(), 1, "{code}");
         }
+    }
+
+    #[test]
+    fn a_message_with_a_limit_is_found_outside_of_its_file() {
+        let text = "m!(\"at most 7 days\", r\"from 10 ms\", \"at most 17 days, 10ms\");";
+        assert_eq!(
+            findings("a.rs", text),
+            [
+                "a.rs:1: \"at most 7 days\" names a limit of the lease; see redlock-core/src/validity.rs",
+                "a.rs:1: r\"from 10 ms\" names a limit of the lease; see redlock-core/src/validity.rs",
+            ]
+        );
+        assert_eq!(findings(HOME, text), [""; 0]);
     }
 
     #[test]

@@ -135,12 +135,14 @@ mod tests {
             text("x"),
             text("0"),
             text("-1"),
-            text("9007199254740993"),
+            text("9007199254740992"),
         ] {
             assert_ne!(acquired_by_script(&reply, true).vote, Vote::Granted, "{reply:?}");
         }
         assert_ne!(acquired_by_script(&text("7"), false).vote, Vote::Granted);
         let granted = acquired_by_script(&text("1795000000000001"), true);
         assert_eq!(granted, Reply::new(Vote::Granted).with_number(1_795_000_000_000_001));
+        let greatest = acquired_by_script(&text("9007199254740991"), true);
+        assert_eq!(greatest, Reply::new(Vote::Granted).with_number((1 << 53) - 1));
     }
 }
