@@ -13,7 +13,8 @@ use http::Request;
 use http_body_util::BodyExt;
 use redlock_axum::test_util::TestLocks;
 use redlock_axum::{
-    HeldLock, LockError, LockLayer, LockRejection, Locks, OnLost, RejectionKind, redis_lock,
+    ExtendError, FencedLock, FencingToken, HeldLock, LockError, LockLayer, LockRejection, Locks,
+    OnLost, RejectionKind, redis_lock,
 };
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
@@ -229,4 +230,36 @@ async fn a_lock_is_lost_when_an_outage_lasts_for_longer_than_its_lease() {
         test.nodes()[0].recover();
         assert_eq!(response.await.unwrap().unwrap().status().as_u16(), expected, "{outage:?}");
     }
+}
+
+/// A handler is a function, which a test can call without a router.
+#[tokio::test]
+async fn a_handler_is_called_with_a_lock_that_the_test_has_acquired() {
+    async fn import(lock: HeldLock) -> Result<String, ExtendError> {
+        lock.extend(Duration::from_secs(60)).await?;
+        Ok(lock.key().to_string())
+    }
+
+    let test = TestLocks::new(1);
+    let guard = test.manager().lock("import").expire(LEASE).acquire().await.unwrap();
+    let lock = HeldLock::from_guard(&guard);
+    assert_eq!(import(lock.clone()).await.unwrap(), "import");
+    assert!(guard.remaining() > LEASE, "{:?}", guard.remaining());
+    test.nodes()[0].forget();
+    assert!(matches!(import(lock.clone()).await, Err(ExtendError::Lost { .. })));
+    assert!(!lock.is_valid());
+}
+
+#[tokio::test]
+async fn a_handler_is_called_with_a_fenced_lock_that_the_test_has_acquired() {
+    async fn transfer(lock: FencedLock) -> Result<FencingToken, ExtendError> {
+        lock.extend(LEASE * 2).await?;
+        Ok(lock.fencing_token())
+    }
+
+    let test = TestLocks::new(3);
+    let guard = test.manager().lock("transfer").fenced().acquire().await.unwrap();
+    let lock = FencedLock::from_guard(&guard);
+    assert!(lock.is_valid() && lock.as_held_lock().is_valid());
+    assert_eq!(transfer(lock).await.unwrap(), guard.fencing_token());
 }

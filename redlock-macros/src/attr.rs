@@ -6,7 +6,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::{Expr, ExprPath, Path, Token, parenthesized, token};
 
 use crate::key::Key;
-use crate::options::{self, Options};
+use crate::options::{self, OnLost, Options};
 use crate::value::{equals, once, value};
 
 /// Lists all arguments, for error messages.
@@ -42,7 +42,7 @@ struct Given {
     key: Option<Key>,
     options: options::Given,
     manager: Option<Expr>,
-    error: Option<(Span, ExprPath)>,
+    error: Option<(Span, Expr)>,
     crate_path: Option<Path>,
 }
 
@@ -65,10 +65,7 @@ impl Given {
             }
             "key" => once(&mut self.key, &name, Key::from_value(value(input, &name)?)?),
             "manager" => once(&mut self.manager, &name, value(input, &name)?),
-            "error" => {
-                let path = error_path(value(input, &name)?)?;
-                once(&mut self.error, &name, (name.span(), path))
-            }
+            "error" => once(&mut self.error, &name, (name.span(), value(input, &name)?)),
             "crate" => {
                 equals(input, &name)?;
                 once(&mut self.crate_path, &name, input.call(Path::parse_mod_style)?)
@@ -106,19 +103,28 @@ impl Given {
                  acquire the lock by hand: `locks.lock(..).fenced().acquire()`",
             ));
         }
-        Ok(Arguments { key, options, manager, error: error.map(|(_, path)| path), crate_path })
+        let error = error.map(|(_, path)| error_path(path, options.on_lost)).transpose()?;
+        Ok(Arguments { key, options, manager, error, crate_path })
     }
 }
 
-fn error_path(value: Expr) -> syn::Result<ExprPath> {
+fn error_path(value: Expr, on_lost: OnLost) -> syn::Result<ExprPath> {
     match value {
         Expr::Path(path) => Ok(path),
-        Expr::Group(group) => error_path(*group.expr),
-        other => Err(syn::Error::new_spanned(
-            other,
-            "`error` must be the path of a function from `LockError` to the function's own error, \
-             such as `ShopError::from_lock`",
-        )),
+        Expr::Group(group) => error_path(*group.expr, on_lost),
+        other => {
+            let message = match on_lost {
+                OnLost::KeepGoing => {
+                    "`error` must be the path of a function from `LockError` to the function's own \
+                     error, such as `ShopError::from_lock`"
+                }
+                OnLost::Abort => {
+                    "with `on_lost = abort`, `error` must be the path of a function from `RunError` to \
+                     the function's own error, such as `ShopError::from_run`"
+                }
+            };
+            Err(syn::Error::new_spanned(other, message))
+        }
     }
 }
 
@@ -218,6 +224,13 @@ mod tests {
         assert!(
             message(quote!(key = "a", manager = m, error = |e| e)).starts_with("`error` must be")
         );
+        for tokens in [
+            quote!(key = "a", manager = m, error = |e| e, on_lost = abort),
+            quote!(on_lost = abort, error = 5, key = "a", manager = m),
+        ] {
+            let message = message(tokens);
+            assert!(message.contains("`error` must be the path of a function from `RunError`"));
+        }
         assert!(message(quote!(key = "a", manager = m, fenced)).starts_with("`fenced` is for"));
     }
 }

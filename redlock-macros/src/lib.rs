@@ -160,7 +160,7 @@ use proc_macro::TokenStream;
 /// With `manager = <expression>` the function may be any async function or method that returns
 /// a `Result`. The expression is a `LockManager`, or a reference or smart pointer to one, and may use
 /// `self` and the parameters. The error type must implement `From<LockError>`, or `error` must name a
-/// function that converts the error.
+/// function that converts the error. With `on_lost = abort` it is converted from a `RunError`.
 ///
 /// ```
 /// # use redlock_axum::{LockError, LockManager, redis_lock};

@@ -9,6 +9,8 @@ use axum::response::{IntoResponse, Response};
 use redlock_core::{ExtendError, FencingToken, LockKey, Lost};
 
 use super::held_lock::HeldLock;
+#[cfg(feature = "test-util")]
+use super::lock_slot::Held;
 use super::lock_slot::LockSlot;
 use crate::rejection::misconfigured;
 
@@ -53,6 +55,15 @@ pub struct FencedLock {
 }
 
 impl FencedLock {
+    /// Creates the extractor of a lock that a test has acquired, as [`HeldLock::from_guard`] does. Requires
+    /// the feature `test-util`.
+    #[cfg(feature = "test-util")]
+    pub fn from_guard(guard: &redlock_core::FencedGuard) -> Self {
+        let token = Some(guard.fencing_token());
+        let slot = LockSlot::Filled(Held { handle: guard.handle(), token });
+        Self { lock: HeldLock::new(slot.clone()), slot }
+    }
+
     /// Returns the fencing token of this holder.
     ///
     /// [Before the lock is taken](HeldLock#before-the-lock-is-taken) the token is zero, which is less than

@@ -9,6 +9,8 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use redlock_core::{ExtendError, LockHandle, LockKey, Lost, Votes};
 
+#[cfg(feature = "test-util")]
+use super::lock_slot::Held;
 use super::lock_slot::LockSlot;
 use crate::rejection::misconfigured;
 
@@ -54,6 +56,41 @@ use crate::rejection::misconfigured;
 pub struct HeldLock(LockSlot);
 
 impl HeldLock {
+    /// Creates the extractor of a lock that a test has acquired, so that the test can call a handler as a
+    /// function. Requires the feature `test-util`.
+    ///
+    /// The guard stays with the test: the lock is valid until the guard is dropped or the lock is lost.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_axum::HeldLock;
+    /// use redlock_axum::test_util::TestLocks;
+    ///
+    /// async fn import(lock: HeldLock) -> &'static str {
+    ///     if lock.is_valid() { "imported" } else { "stopped" }
+    /// }
+    ///
+    /// # /*
+    /// #[tokio::test]
+    /// # */
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// async fn an_import_stops_when_its_lock_is_lost() {
+    ///     let test = TestLocks::new(1);
+    ///     let guard = test.manager().lock("import").acquire().await.unwrap();
+    ///     let lock = HeldLock::from_guard(&guard);
+    ///     assert_eq!(import(lock.clone()).await, "imported");
+    ///
+    ///     guard.release().await.unwrap();
+    ///     assert_eq!(import(lock).await, "stopped");
+    /// }
+    /// # an_import_stops_when_its_lock_is_lost();
+    /// ```
+    #[cfg(feature = "test-util")]
+    pub fn from_guard(guard: &redlock_core::LockGuard) -> Self {
+        Self(LockSlot::Filled(Held { handle: guard.handle(), token: None }))
+    }
+
     /// Returns the key of the lock, without the manager's prefix.
     pub fn key(&self) -> &LockKey {
         self.0.handle().map_or(&NOT_LOCKED_YET, LockHandle::key)

@@ -46,7 +46,7 @@ impl Serialize for LockPolicy {
 }
 
 /// Returns the value, unless it is the default.
-fn set<T: PartialEq>(value: T, default: T) -> Option<T> {
+fn set<T: Copy + PartialEq>(value: T, default: T) -> Option<T> {
     (value != default).then_some(value)
 }
 

@@ -26,6 +26,32 @@ impl<S> PolicyService<S> {
     /// Creates a service that locks each request that has a policy before it calls `inner`.
     ///
     /// The policy is found by the route that axum has matched, so the service must be inside of a router.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::convert::Infallible;
+    ///
+    /// use axum::Router;
+    /// use axum::body::Body;
+    /// use http::{Request, Response};
+    /// use redlock_axum::{LockManager, LockPolicies, LockPolicy, PolicyService};
+    /// use tower::{ServiceExt, service_fn};
+    ///
+    /// async fn pay(_: Request<Body>) -> Result<Response<Body>, Infallible> {
+    ///     Ok(Response::new(Body::from("paid")))
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let policy = LockPolicy::new("/orders/{id}/pay", "order:{id:u64}");
+    /// let policies = LockPolicies::new([policy])?.manager(LockManager::in_memory());
+    /// let service = PolicyService::new(service_fn(pay), policies);
+    ///
+    /// let app: Router = Router::new().route_service("/orders/{id}/pay", service);
+    /// let response = app.oneshot(Request::post("/orders/42/pay").body(Body::empty())?).await?;
+    /// assert_eq!(response.status(), 200);
+    /// # Ok(()) }
+    /// ```
     pub fn new(inner: S, policies: LockPolicies) -> Self {
         let LockPolicies { table, config } = policies;
         Self { inner, table, config }

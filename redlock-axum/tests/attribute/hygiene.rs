@@ -124,6 +124,57 @@ async fn the_prelude_may_be_shadowed() {
     assert_eq!(odd::function(&locks, 7).await.unwrap(), 7);
 }
 
+/// Without the prelude, generated code that names `Some` or calls a method of `Into` would not compile.
+#[tokio::test]
+async fn the_prelude_may_be_missing() {
+    mod bare {
+        #![no_implicit_prelude]
+
+        use ::redlock_axum::redis_lock;
+
+        const SHOP: &str = "a";
+
+        pub(super) struct Till(pub(super) ::redlock_axum::LockManager);
+
+        impl Till {
+            #[redis_lock(key("{SHOP}:{}:{id}", coins), manager = self.0, on_lost = abort, renew)]
+            pub(super) async fn count(
+                &self,
+                (coins, id): (u64, u64),
+            ) -> ::std::result::Result<u64, ::redlock_axum::RunError> {
+                ::std::result::Result::Ok(coins + id)
+            }
+
+            #[redis_lock(key = SHOP, manager = locks, error = own_error, wait_time = "forever")]
+            pub(super) async fn convert(
+                locks: &::redlock_axum::LockManager,
+            ) -> ::std::result::Result<Self, ::std::string::String> {
+                ::std::result::Result::Ok(Self(::std::clone::Clone::clone(locks)))
+            }
+        }
+
+        fn own_error(error: ::redlock_axum::LockError) -> ::std::string::String {
+            ::std::string::ToString::to_string(&error)
+        }
+
+        #[redis_lock(key = "a:{id}", expire = "5s", keep, dialect = plain, fenced, on_lost = abort)]
+        pub(super) async fn handler(
+            ::axum::extract::Path(id): ::axum::extract::Path<u64>,
+            _: ::redlock_axum::FencedLock,
+        ) -> ::std::string::String {
+            ::std::string::ToString::to_string(&id)
+        }
+
+        #[redis_lock(key = "a", min_hold = 1, reentrant)]
+        pub(super) async fn empty() {}
+    }
+
+    let (locks, _) = memory().await;
+    let _: axum::routing::MethodRouter = axum::routing::get(bare::handler).post(bare::empty);
+    let till = bare::Till::convert(&locks).await.unwrap();
+    assert_eq!(till.count((7, 8)).await.unwrap(), 15);
+}
+
 #[tokio::test]
 async fn a_macro_may_write_the_function() {
     macro_rules! locked {

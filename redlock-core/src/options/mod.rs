@@ -5,7 +5,8 @@ mod de;
 mod resolve;
 #[cfg(feature = "serde")]
 mod ser;
-#[cfg(all(test, feature = "serde"))]
+#[cfg(test)]
+#[cfg(feature = "serde")]
 mod serde_tests;
 #[cfg(test)]
 mod tests;

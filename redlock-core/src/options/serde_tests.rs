@@ -148,7 +148,7 @@ fn texts_are_read_as_numbers_and_switches() {
 #[derive(Clone, Copy)]
 struct SomeText(&'static str);
 
-impl<'de> IntoDeserializer<'de, Error> for SomeText {
+impl IntoDeserializer<'_, Error> for SomeText {
     type Deserializer = Self;
 
     fn into_deserializer(self) -> Self {

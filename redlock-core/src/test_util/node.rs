@@ -24,7 +24,7 @@ use crate::node::{
 /// | after | an operation | [`NodeStatus`] |
 /// |---|---|---|
 /// | `fail` | fails at once with [`NodeError::NotConnected`] | `Down` |
-/// | `freeze` | gets no reply. The manager counts the node as failed after its [`node_timeout`](crate::LockManagerBuilder::node_timeout) | `Connecting` |
+/// | `freeze` | gets no reply. The manager counts the node as failed after its [`node_timeout`](crate::LockManagerBuilder::node_timeout) | `Connecting`, at once |
 /// | `delay` | is executed at once; the reply arrives later | `Up` |
 /// | `recover` | gets its reply at once | `Up` |
 ///
@@ -101,6 +101,11 @@ impl TestNode {
     ///
     /// When the node recovers, it executes the operations that it was sent meanwhile, in the order in
     /// which they were sent. The leases of its locks continue to run out.
+    ///
+    /// The status changes at once, so that a test does not have to wait. For a Redis server, the status stays
+    /// `Up` until the manager notices the silence, which takes at least 5 s with an operation pending, and is
+    /// `Down` afterwards: [`is_available`](crate::LockManager::is_available) reports the outage later than it
+    /// does in a test.
     pub fn freeze(&self) {
         let mut state = self.0.state.lock();
         state.behaviour = Behaviour::Frozen;

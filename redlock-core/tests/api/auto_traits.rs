@@ -1,4 +1,4 @@
-//! Compile-time checks: which types can be sent to another task, and which cannot be dereferenced.
+//! Compile-time checks: which types can be sent to another task, and which cannot be dereferenced or copied.
 
 use std::error::Error;
 use std::ops::Deref;
@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use redlock_core::{
     ConnectError, ExtendError, FencedGuard, InvalidOption, KeyError, LockError, LockGuard,
-    LockHandle, LockManager, LockManagerBuilder, LockRequest, Lost, LostError, MemoryNode,
-    NodeError, ReleaseError, RunError, TemplateError, Votes, scope,
+    LockHandle, LockManager, LockManagerBuilder, LockOptions, LockRequest, Lost, LostError,
+    MemoryNode, NodeError, ReleaseError, RunError, TemplateError, Votes, scope,
 };
 
 const fn is_error<E: Error + Send + Sync + 'static>() {}
@@ -34,6 +34,7 @@ const _: () = {
     is_shared::<LockHandle>();
     is_shared::<LockManager>();
     is_shared::<LockManagerBuilder>();
+    is_shared::<LockOptions>();
     is_shared::<LockRequest>();
     is_shared::<LockRequest<FencedGuard>>();
     is_shared::<MemoryNode>();
@@ -59,6 +60,19 @@ const _: fn(&LockManager, LockGuard, FencedGuard) = |locks, guard, fenced| {
     is_send(guard.release());
     is_send(fenced.extend(Duration::ZERO));
     is_send(fenced.release());
+};
+
+/// A later option may have a value that is not `Copy`, so that dropping `Copy` would then be a breaking change.
+/// As for `NoDeref` below, the marker can only be inferred for a type that is not `Copy`.
+const _: fn() = {
+    trait NotCopy<Marker> {
+        fn is_unambiguous() {}
+    }
+    struct IsCopy;
+    impl<T: ?Sized> NotCopy<()> for T {}
+    impl<T: Copy> NotCopy<IsCopy> for T {}
+
+    <LockOptions as NotCopy<_>>::is_unambiguous
 };
 
 /// With a `Deref`, `(*fenced).release()` and methods that a later version adds to `LockGuard` would reach the

@@ -1,5 +1,5 @@
 use axum::extract::Path;
-use redlock_axum::redis_lock;
+use redlock_axum::{LockError, LockManager, RunError, redis_lock};
 
 #[redis_lock]
 async fn no_arguments() {}
@@ -37,9 +37,21 @@ async fn too_fine() {}
 #[redis_lock(key = "a", error = String::from)]
 async fn error_without_manager() {}
 
+#[redis_lock(key = "a", manager = _locks, error = |e| e)]
+async fn error_without_path(_locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[redis_lock(key = "a", manager = _locks, error = |e| e, on_lost = abort)]
+async fn error_without_path_of_stopped_work(_locks: &LockManager) -> Result<(), RunError> {
+    Ok(())
+}
+
 // The functions still exist, so these calls cause no further errors.
 fn main() {
     let _ = (no_arguments(), no_key(), bare_text(), no_value(), the_name_in_java(), unknown());
     let _ = (twice(), no_comma(), unit_without_number(), unknown_unit(), too_fine());
     let _ = (error_without_manager(), Path(1));
+    let locks = LockManager::in_memory();
+    let _ = (error_without_path(&locks), error_without_path_of_stopped_work(&locks));
 }
