@@ -153,7 +153,7 @@ async fn the_prelude_may_be_missing() {
             }
         }
 
-        fn own_error(error: ::redlock_axum::LockError) -> ::std::string::String {
+        fn own_error(error: impl ::std::error::Error) -> ::std::string::String {
             ::std::string::ToString::to_string(&error)
         }
 

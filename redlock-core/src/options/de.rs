@@ -1,8 +1,4 @@
 //! Deserializes options from an application's configuration.
-//!
-//! `serde(flatten)` could read the options as a part of a policy, but it disables `deny_unknown_fields`,
-//! and its errors have no column. So a type that contains options reads its fields one by one, and
-//! passes the fields of the options on to [`LockOptions::read_field`].
 
 use std::fmt;
 use std::time::Duration;
@@ -12,50 +8,6 @@ use serde::de::{
 };
 
 use super::{LockOptions, WaitTime};
-
-impl LockOptions {
-    /// The names of the options. No public API.
-    #[doc(hidden)]
-    pub const FIELDS: &[&str] =
-        &["expire", "wait_time", "renew", "max_hold", "min_hold", "keep", "reentrant", "dialect"];
-
-    /// Reads the value of the field `name` if it is an option. Returns whether it is an option. No
-    /// public API.
-    ///
-    /// # Errors
-    ///
-    /// Fails if the value has a wrong type. The caller checks that a field occurs at most once.
-    #[doc(hidden)]
-    pub fn read_field<'de, A: MapAccess<'de>>(
-        &mut self,
-        name: &str,
-        map: &mut A,
-    ) -> Result<bool, A::Error> {
-        let Self { expire, wait_time, renew, max_hold, min_hold, keep, reentrant, dialect } = self;
-        match name {
-            "expire" => read::<Time, _, _>(expire, map)?,
-            "wait_time" => read::<WaitTime, _, _>(wait_time, map)?,
-            "renew" => read::<Switch, _, _>(renew, map)?,
-            "max_hold" => read::<Time, _, _>(max_hold, map)?,
-            "min_hold" => read::<Time, _, _>(min_hold, map)?,
-            "keep" => read::<Switch, _, _>(keep, map)?,
-            "reentrant" => read::<Switch, _, _>(reentrant, map)?,
-            "dialect" => read::<crate::Dialect, _, _>(dialect, map)?,
-            _ => return Ok(false),
-        }
-        Ok(true)
-    }
-}
-
-/// Reads the value of a field. `null` leaves the default.
-fn read<'de, V, T, A>(field: &mut Option<T>, map: &mut A) -> Result<(), A::Error>
-where
-    V: Deserialize<'de> + Into<T>,
-    A: MapAccess<'de>,
-{
-    *field = map.next_value::<Option<V>>()?.map(Into::into);
-    Ok(())
-}
 
 impl<'de> Deserialize<'de> for LockOptions {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -125,6 +77,12 @@ impl From<Switch> for bool {
     }
 }
 
+impl From<bool> for Switch {
+    fn from(switch: bool) -> Self {
+        Self(switch)
+    }
+}
+
 impl<'de> Deserialize<'de> for Switch {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct SwitchVisitor;
@@ -152,11 +110,17 @@ impl<'de> Deserialize<'de> for Switch {
 }
 
 /// A duration: `"500ms"`, `"1m 30s"`, or a whole number of seconds, also as text.
-struct Time(Duration);
+pub(super) struct Time(pub(super) Duration);
 
 impl From<Time> for Duration {
     fn from(time: Time) -> Self {
         time.0
+    }
+}
+
+impl From<Duration> for Time {
+    fn from(time: Duration) -> Self {
+        Self(time)
     }
 }
 

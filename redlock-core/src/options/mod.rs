@@ -2,6 +2,8 @@
 
 #[cfg(feature = "serde")]
 mod de;
+#[cfg(feature = "serde")]
+mod fields;
 mod resolve;
 #[cfg(feature = "serde")]
 mod ser;

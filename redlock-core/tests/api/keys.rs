@@ -83,13 +83,14 @@ fn a_template_reads_each_pair_once_and_no_more_than_it_needs() {
 async fn a_request_takes_texts_and_keys() {
     let locks = LockManager::in_memory();
     let text = "order:42".to_owned();
+    let texts = ["order:42"];
     let (boxed, shared) = (Box::<str>::from("order:42"), Arc::<str>::from("order:42"));
     let (borrowed, owned) = (Cow::Borrowed("order:42"), Cow::<str>::Owned("order:42".to_owned()));
     let key = LockKey::new("order:42").unwrap();
     let rendered = KeyTemplate::new("order:{id:u64}").unwrap().render([("id", "042")]);
     for request in [
         locks.lock("order:42"),
-        locks.lock(&"order:42"),
+        locks.lock(texts.first().unwrap()),
         locks.lock(&borrowed),
         locks.lock(borrowed),
         locks.lock(owned),

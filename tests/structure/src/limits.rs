@@ -47,7 +47,7 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<String> {
             }
         }
         // Only a literal has a space in its text.
-        let is_text = |token: &&Token| TEXTS.iter().any(|limit| token.text.contains(limit));
+        let is_text = |token: &&Token| TEXTS.iter().any(|limit| names(&token.text, limit));
         for Token { text, line } in code.iter().filter(is_text).filter(|_| path != HOME) {
             findings.push(format!("{path}:{line}: {text} names a limit of the lease; see {HOME}"));
         }
@@ -56,6 +56,12 @@ pub(crate) fn check(files: &[SourceFile]) -> Vec<String> {
         findings.push(format!("{HOME} has none of the limits of the lease that are looked for"));
     }
     findings
+}
+
+/// Returns whether the text contains the limit, and not only a longer number: `17 days`.
+fn names(text: &str, limit: &str) -> bool {
+    let mut places = text.match_indices(limit);
+    places.any(|(index, _)| !text[..index].ends_with(|c: char| c.is_ascii_digit()))
 }
 
 /// Returns the line of the first occurrence of a limit's tokens.
