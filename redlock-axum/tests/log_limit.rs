@@ -106,7 +106,7 @@ async fn requests_that_lock_their_own_key_again_share_a_line_per_second() {
     let layer = || LockLayer::new("order:{id}");
     let router = Router::new().route("/{id}", on_post(async || {}).route_layer(layer()));
     let app = router.layer(layer()).layer(Extension(locks));
-    flood(&app, 500, "ERROR", "is held by the same request already").await;
+    flood(&app, 500, "ERROR", "is already held by the same request").await;
 }
 
 #[tokio::test]

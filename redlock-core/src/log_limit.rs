@@ -169,7 +169,7 @@ mod tests {
 
     #[test]
     fn an_event_of_several_nodes_is_counted_for_the_first_that_failed() {
-        let failed = Vote::Failed(NodeError::NoAnswer(PERIOD));
+        let failed = Vote::Failed(NodeError::NoReply(PERIOD));
         let votes = |votes: [Option<Vote>; 3]| {
             let nodes = ["a", "b", "c"].map(Arc::from).into_iter();
             nodes.zip(votes).collect::<Votes>()

@@ -112,10 +112,7 @@ async fn a_set_that_arrives_after_its_attempt_was_abandoned_leaves_no_key() {
         for round in 1..=5 {
             network.set(majority, ToServer, Hold);
             let error = try_acquire(&locks).await.unwrap_err();
-            assert!(
-                failures(&error).iter().all(|r| matches!(r, NodeError::NoAnswer(_))),
-                "{error}"
-            );
+            assert!(failures(&error).iter().all(|r| matches!(r, NodeError::NoReply(_))), "{error}");
             network.set(majority, ToServer, Pass);
             eventually("the held-back commands arrive", SOON, async || {
                 (network.calls("set").await >= round).then_some(())
@@ -223,12 +220,12 @@ async fn a_half_open_connection_costs_one_node_timeout() {
     let begun = Instant::now();
     let error = try_acquire(&locks).await.unwrap_err();
     let first = begun.elapsed();
-    assert!(matches!(failures(&error)[..], [NodeError::NoAnswer(_)]), "{error}");
+    assert!(matches!(failures(&error)[..], [NodeError::NoReply(_)]), "{error}");
     assert!(first >= NODE_TIMEOUT, "{first:?}");
     eventually("callers no longer wait for the node", SOON, async || {
         let begun = Instant::now();
         let error = try_acquire(&locks).await.unwrap_err();
-        assert!(matches!(failures(&error)[..], [NodeError::NoAnswer(_)]), "{error}");
+        assert!(matches!(failures(&error)[..], [NodeError::NoReply(_)]), "{error}");
         (begun.elapsed() < first / 4).then_some(())
     })
     .await;

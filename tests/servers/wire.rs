@@ -139,7 +139,7 @@ async fn a_foreign_key_is_distinguished_from_a_held_lock() {
     let cases: [(&[&str], ForeignKind); 3] = [
         (&["SET", KEY, "1"], ForeignKind::NoTimeToLive),
         (&["RPUSH", KEY, "1"], ForeignKind::WrongType),
-        (&["SET", KEY, "1", "PX", &nine_days], ForeignKind::LivesTooLong),
+        (&["SET", KEY, "1", "PX", &nine_days], ForeignKind::TimeToLiveTooLong),
     ];
     for (command, expected) in cases {
         for server in servers.iter() {

@@ -198,13 +198,13 @@ fn may_hold(vote: &Vote) -> bool {
         | Vote::Failed(
             // The node may or may not have executed the command.
             NodeError::ConnectionBroke(_)
-            | NodeError::NoAnswer(_)
-            | NodeError::NotUnderstood
+            | NodeError::NoReply(_)
+            | NodeError::UnexpectedReply
             // The node has set the lock, but the vote does not count.
             | NodeError::Restarted { .. }
             | NodeError::ClockStepped { .. },
         ) => true,
         // The node left the existing key alone, was not asked after all, or refused before it set the lock.
-        Vote::Held { .. } | Vote::Gone | Vote::Foreign { .. } | Vote::Failed(_) => false,
+        Vote::Held { .. } | Vote::NotHeld | Vote::Foreign { .. } | Vote::Failed(_) => false,
     }
 }

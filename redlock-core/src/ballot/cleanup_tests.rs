@@ -11,15 +11,15 @@ use crate::node::fake::Mode;
 
 /// A server in a transaction replies `QUEUED`, and sets the lock afterwards.
 #[tokio::test(start_paused = true)]
-async fn a_node_whose_reply_was_not_understood_is_cleaned_up() {
-    is_cleaned_up_after(Mode::NotUnderstood, NodeError::NotUnderstood).await;
+async fn a_node_with_an_unexpected_reply_is_cleaned_up() {
+    is_cleaned_up_after(Mode::UnexpectedReply, NodeError::UnexpectedReply).await;
 }
 
 /// A node may limit the time for which it waits for its store.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_gave_up_waiting_for_its_store_is_cleaned_up() {
-    let no_answer = NodeError::NoAnswer(Duration::from_millis(20));
-    is_cleaned_up_after(Mode::TimedOut, no_answer).await;
+    let no_reply = NodeError::NoReply(Duration::from_millis(20));
+    is_cleaned_up_after(Mode::TimedOut, no_reply).await;
 }
 
 /// Asserts the clean-up of two nodes that set the lock, but reply with an error.

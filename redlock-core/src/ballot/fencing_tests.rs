@@ -171,7 +171,7 @@ async fn a_fenced_grant_without_a_valid_number_does_not_count() {
     let setup = setup(&[-10, (1 << 53) - 1, 0]);
     let refused = setup.ballot.acquire(&attempt(), EXPIRE).await;
     let Err(Refusal::Unavailable(votes)) = refused else { panic!("{refused:?}") };
-    let failed = Vote::Failed(NodeError::NotUnderstood);
+    let failed = Vote::Failed(NodeError::UnexpectedReply);
     assert_eq!(votes.iter().filter(|(_, vote)| *vote == Some(&failed)).count(), 2, "{votes}");
     assert!(setup.free().await);
 }

@@ -163,7 +163,7 @@ impl Ballot {
             if attempt.was_asked(index) {
                 node.call(attempt.release_op())
             } else {
-                ReplyFuture::ready(Vote::Gone)
+                ReplyFuture::ready(Vote::NotHeld)
             }
         });
         let mut releasing = Releasing { ballot: self, attempt, until, round };
@@ -215,7 +215,7 @@ impl Ballot {
 
     fn restore(&self, attempt: &Arc<Attempt>, expire: Duration, round: &mut Round) {
         let gone: Vec<usize> = (0..self.nodes.len())
-            .filter(|index| matches!(round.vote(*index), Some(Vote::Gone)))
+            .filter(|index| matches!(round.vote(*index), Some(Vote::NotHeld)))
             .collect();
         let replies = round.take_all_pending();
         if !gone.is_empty() || replies.is_some() {

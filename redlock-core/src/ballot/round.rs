@@ -108,7 +108,7 @@ impl Round {
                 }
                 for (index, waited) in silent {
                     if self.fan_out.is_pending(index) {
-                        self.tally.count(index, Vote::Failed(NodeError::NoAnswer(waited)));
+                        self.tally.count(index, Vote::Failed(NodeError::NoReply(waited)));
                     }
                 }
                 if let Some(decision) = self.tally.decision() {
@@ -148,7 +148,7 @@ impl Round {
             let is_numbered =
                 reply.number.is_some_and(|number| FencingToken::NUMBERS.contains(&number));
             if *is_fenced && reply.vote == Vote::Granted && !is_numbered {
-                tally.count(index, Vote::Failed(NodeError::NotUnderstood));
+                tally.count(index, Vote::Failed(NodeError::UnexpectedReply));
                 return;
             }
             *number = reply.number.max(*number);

@@ -52,7 +52,7 @@ impl Tally {
         }
         let counter = match &vote {
             Vote::Granted => &mut self.granted,
-            Vote::Held { .. } | Vote::Gone => &mut self.refused,
+            Vote::Held { .. } | Vote::NotHeld => &mut self.refused,
             Vote::Foreign { .. } => &mut self.foreign,
             Vote::Failed(_) => &mut self.failed,
         };
@@ -138,7 +138,7 @@ mod tests {
     const GRANTED: Vote = Vote::Granted;
 
     fn failed() -> Vote {
-        Vote::Failed(NodeError::NoAnswer(Duration::from_millis(50)))
+        Vote::Failed(NodeError::NoReply(Duration::from_millis(50)))
     }
 
     fn tally(nodes: usize, votes: impl IntoIterator<Item = Vote>) -> Tally {

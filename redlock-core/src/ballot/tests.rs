@@ -149,7 +149,7 @@ async fn silent_nodes_cost_the_timeout_and_no_more() {
     assert!(start.elapsed() <= NODE_TIMEOUT + Duration::from_millis(2), "{:?}", start.elapsed());
     let Refusal::Unavailable(votes) = refusal else { panic!("{refusal:?}") };
     let votes: Vec<_> = votes.iter().map(|(_, vote)| vote.cloned().unwrap()).collect();
-    let silent = Vote::Failed(NodeError::NoAnswer(NODE_TIMEOUT));
+    let silent = Vote::Failed(NodeError::NoReply(NODE_TIMEOUT));
     assert_eq!(votes, [Vote::Granted, silent.clone(), silent]);
 }
 

@@ -23,7 +23,7 @@ use crate::key::{KeyError, LockKey};
 #[non_exhaustive]
 pub enum LockError {
     /// Another holder has the lock, and the waiting time, if any, is over.
-    #[error("the lock {key} is held by another{}; {votes}", for_another(*.remaining))]
+    #[error("the lock {key} is held by another holder{}; {votes}", for_another(*.remaining))]
     #[non_exhaustive]
     Contended {
         /// The key of the lock.
@@ -48,7 +48,7 @@ pub enum LockError {
     /// The lease, less the clock drift, was over before a quorum of nodes had granted the lock: a quorum
     /// granted it too late, or had not replied yet. Grants were released.
     #[error(
-        "the votes for the lock {key} took {elapsed:?}, which leaves nothing of its lease of {expire:?}; {votes}"
+        "the votes for the lock {key} took {elapsed:?}, too long for its lease of {expire:?}; {votes}"
     )]
     #[non_exhaustive]
     TimedOut {
@@ -64,7 +64,7 @@ pub enum LockError {
     /// The value at the key is not a lock of this [`Dialect`](crate::Dialect), on at least one node that
     /// the quorum depends on: it has no time to live, has another type, or lives longer than any lease.
     /// Waiting does not help, because such a value would look like a lock that is held for ever.
-    #[error("a key that is no lock of this dialect stands at the name of the lock {key}; {votes}")]
+    #[error("the value at the key of the lock {key} is not a lock of this dialect; {votes}")]
     #[non_exhaustive]
     ForeignKey {
         /// The key of the lock.
@@ -81,7 +81,7 @@ pub enum LockError {
     /// The same [scope](crate::scope()), such as the same web request, holds the lock, and would wait
     /// for itself. A [reentrant](crate::LockRequest::reentrant) request shares the lock instead. No node
     /// was asked.
-    #[error("the lock {key} is held by the same request already")]
+    #[error("the lock {key} is already held by the same request")]
     #[non_exhaustive]
     AlreadyHeld {
         /// The key of the lock.
@@ -89,7 +89,7 @@ pub enum LockError {
     },
     /// The queue for the lock is full: [`max_waiters`](crate::LockManagerBuilder::max_waiters) callers
     /// of this process wait for the lock. No node was asked.
-    #[error("{limit} callers wait for the lock {key} already")]
+    #[error("{limit} callers already wait for the lock {key}")]
     #[non_exhaustive]
     TooManyWaiters {
         /// The key of the lock.

@@ -16,7 +16,7 @@ pub enum ConnectError {
     #[cfg_attr(not(feature = "redis"), error("no node is configured"))]
     NoNodes,
     /// A URL is invalid. The message does not repeat the URL, because it may contain a password.
-    #[error("the URL of node {position} cannot be used: {reason}")]
+    #[error("the URL of node {position} is invalid: {reason}")]
     #[non_exhaustive]
     InvalidUrl {
         /// The position of the URL among the nodes, counted from 1.
@@ -34,7 +34,7 @@ pub enum ConnectError {
         second: Arc<str>,
     },
     /// Fewer nodes than a quorum could be connected to.
-    #[error("only {connected} of {} nodes could be connected to, {quorum} are needed; {votes}", .votes.len())]
+    #[error("connected to only {connected} of {} nodes, {quorum} are needed; {votes}", .votes.len())]
     #[non_exhaustive]
     Unavailable {
         /// The number of nodes with a connection.

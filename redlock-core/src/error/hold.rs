@@ -20,7 +20,7 @@ pub enum ReleaseError {
     },
     /// No quorum of nodes confirmed the release in time. The release continues in the background. At the
     /// latest, the lock is free when its lease runs out.
-    #[error("no quorum of nodes confirmed the release of the lock {key} yet; {votes}")]
+    #[error("no quorum of nodes has confirmed the release of the lock {key} yet; {votes}")]
     #[non_exhaustive]
     Unavailable {
         /// The key of the lock.

@@ -18,7 +18,7 @@ pub enum Vote {
         remaining: Option<Duration>,
     },
     /// No: the lock is not, or no longer, on this node, and can neither be extended nor released.
-    Gone,
+    NotHeld,
     /// No: the value at the key is not a lock of this dialect.
     #[non_exhaustive]
     Foreign {
@@ -47,11 +47,11 @@ impl fmt::Display for Vote {
         match self {
             Self::Granted => f.write_str("granted"),
             Self::Held { remaining: Some(remaining) } => {
-                write!(f, "held by another for {remaining:?}")
+                write!(f, "held by another holder for {remaining:?}")
             }
-            Self::Held { remaining: None } => f.write_str("held by another"),
-            Self::Gone => f.write_str("no longer held"),
-            Self::Foreign { found } => write!(f, "no lock of this dialect: {found}"),
+            Self::Held { remaining: None } => f.write_str("held by another holder"),
+            Self::NotHeld => f.write_str("not held"),
+            Self::Foreign { found } => write!(f, "not a lock of this dialect: {found}"),
             Self::Failed(error) => write!(f, "failed: {error}"),
         }
     }
@@ -64,7 +64,7 @@ pub enum ForeignKind {
     /// The key has no time to live.
     NoTimeToLive,
     /// The key lives longer than the longest lease.
-    LivesTooLong,
+    TimeToLiveTooLong,
     /// The value has another type than a lock in the requested [`Dialect`](crate::Dialect). It may be a
     /// lock in another dialect.
     WrongType,
@@ -74,8 +74,8 @@ impl fmt::Display for ForeignKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::NoTimeToLive => "a key without a time to live",
-            Self::LivesTooLong => "a key that lives longer than any lease",
-            Self::WrongType => "a key of another type, such as a lock of another dialect has",
+            Self::TimeToLiveTooLong => "a key that lives longer than any lease",
+            Self::WrongType => "a value of another type, perhaps a lock in another dialect",
         })
     }
 }
@@ -85,8 +85,8 @@ impl fmt::Display for ForeignKind {
 #[non_exhaustive]
 pub enum NodeError {
     /// The node did not reply in time.
-    #[error("no answer within {0:?}")]
-    NoAnswer(Duration),
+    #[error("no reply within {0:?}")]
+    NoReply(Duration),
     /// There is no connection to the node, and nothing was sent to it. The manager reconnects in the
     /// background.
     #[error("not connected: {0}")]
@@ -99,8 +99,8 @@ pub enum NodeError {
     #[error("{0}")]
     Server(Arc<str>),
     /// The server sent an unexpected reply. It is unknown whether the server executed the operation.
-    #[error("the server sent a reply that was not understood")]
-    NotUnderstood,
+    #[error("unexpected reply from the server")]
+    UnexpectedReply,
     /// The server user lacks a right that the lock needs.
     #[error("not permitted: {0}")]
     NotPermitted(Arc<str>),
@@ -119,7 +119,7 @@ pub enum NodeError {
     /// server may have ended leases of locks that are still held. Nothing was sent to it, or the step
     /// was noticed before its reply arrived. See
     /// [`restart_guard`](crate::LockManagerBuilder::restart_guard).
-    #[error("its wall clock was stepped forward by {}, votes again in {}", rough(*.by), rough(*.votes_in))]
+    #[error("wall clock stepped forward by {}, votes again in {}", rough(*.by), rough(*.votes_in))]
     #[non_exhaustive]
     ClockStepped {
         /// The least size of the step.
@@ -128,7 +128,7 @@ pub enum NodeError {
         votes_in: Duration,
     },
     /// The node is the same server as another configured node, so it has no vote of its own.
-    #[error("it is the same server as {0}")]
+    #[error("same server as {0}")]
     SameServer(Arc<str>),
 }
 
@@ -148,7 +148,7 @@ impl NodeError {
 
 /// The votes of all nodes, in the order of the configuration.
 ///
-/// Displayed as `10.0.0.1:6379 granted, 10.0.0.2:6379 held by another for 3s`.
+/// Displayed as `10.0.0.1:6379 granted, 10.0.0.2:6379 held by another holder for 3s`.
 #[derive(Debug, Clone, Default)]
 pub struct Votes(Arc<[(Arc<str>, Option<Vote>)]>);
 
@@ -203,7 +203,7 @@ impl fmt::Display for Votes {
             let comma = if index == 0 { "" } else { ", " };
             match vote {
                 Some(vote) => write!(f, "{comma}{node} {vote}")?,
-                None => write!(f, "{comma}{node} not awaited")?,
+                None => write!(f, "{comma}{node} no vote yet")?,
             }
         }
         Ok(())
@@ -213,7 +213,7 @@ impl fmt::Display for Votes {
 fn restarted(ago: Option<Duration>) -> String {
     match ago {
         Some(ago) => format!("restarted {}s ago", ago.as_secs()),
-        None => "it does not tell (INFO) when it was started".to_owned(),
+        None => "uptime unknown (INFO denied)".to_owned(),
     }
 }
 

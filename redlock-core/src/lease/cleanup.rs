@@ -159,7 +159,7 @@ impl Cleanup for CleanupTasks {
         let MissingOn { attempt, expire, nodes, mut gone, replies } = missing;
         runtime.spawn(async move {
             let forgot = |index, reply: Reply| {
-                if reply.vote == Vote::Gone {
+                if reply.vote == Vote::NotHeld {
                     gone.push(index);
                 }
             };

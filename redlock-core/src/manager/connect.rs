@@ -196,7 +196,7 @@ fn votes(ballot: &Ballot, statuses: Vec<NodeStatus>, waited: Duration) -> Votes 
     let vote = |status| match status {
         NodeStatus::Up => Vote::Granted,
         NodeStatus::Down(reason) => Vote::Failed(reason),
-        NodeStatus::Connecting => Vote::Failed(NodeError::NoAnswer(waited)),
+        NodeStatus::Connecting => Vote::Failed(NodeError::NoReply(waited)),
     };
     let names = ballot.nodes.iter().map(|node| Arc::clone(node.name()));
     names.zip(statuses.into_iter().map(vote).map(Some)).collect()

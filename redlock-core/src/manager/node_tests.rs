@@ -41,7 +41,7 @@ async fn a_node_that_never_decides_whether_it_is_up_does_not_delay_a_start_forev
     let ConnectError::Unavailable { connected: 0, votes, .. } = &error else { panic!("{error}") };
     let waited = Duration::from_secs(2);
     let vote = votes.iter().next().unwrap().1;
-    assert_eq!(vote, Some(&Vote::Failed(NodeError::NoAnswer(waited))));
+    assert_eq!(vote, Some(&Vote::Failed(NodeError::NoReply(waited))));
 }
 
 #[tokio::test]

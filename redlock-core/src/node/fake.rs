@@ -47,7 +47,7 @@ pub(crate) enum Mode {
     /// Executes operations, but reports that the store did not reply in time.
     TimedOut,
     /// Sets the lock, but the reply is not understood.
-    NotUnderstood,
+    UnexpectedReply,
     /// Executes operations, but its grants do not count: the clock of the server has stepped.
     ClockStepped,
     /// Fails acquisitions without sending them: the server is quarantined.
@@ -106,7 +106,7 @@ impl Store {
                 Vote::Granted
             }
             (Operation::Extend(..) | Operation::Release(_) | Operation::Confirm(..), _) => {
-                Vote::Gone
+                Vote::NotHeld
             }
         }
     }
@@ -136,9 +136,9 @@ impl FakeNode {
                 };
                 let vote = match mode {
                     Mode::AnswerLost => Vote::Failed(NodeError::ConnectionBroke("reset".into())),
-                    Mode::TimedOut => Vote::Failed(NodeError::NoAnswer(Duration::from_millis(20))),
-                    Mode::NotUnderstood if matches!(operation, Operation::Acquire(..)) => {
-                        Vote::Failed(NodeError::NotUnderstood)
+                    Mode::TimedOut => Vote::Failed(NodeError::NoReply(Duration::from_millis(20))),
+                    Mode::UnexpectedReply if matches!(operation, Operation::Acquire(..)) => {
+                        Vote::Failed(NodeError::UnexpectedReply)
                     }
                     Mode::ClockStepped if matches!(operation, Operation::Acquire(..)) => {
                         clock_stepped()

@@ -227,7 +227,7 @@ impl LockTable {
         match self.holder(op, now) {
             Some(CurrentHolder::Own { remaining }) => change(self, remaining),
             Some(CurrentHolder::Foreign) => FOREIGN.into(),
-            Some(CurrentHolder::Other { .. }) | None => Vote::Gone.into(),
+            Some(CurrentHolder::Other { .. }) | None => Vote::NotHeld.into(),
         }
     }
 
@@ -350,8 +350,8 @@ mod tests {
         clock.advance(Duration::from_secs(3));
         assert!(node.is_empty());
         assert_eq!(second.vote(&node, ACQUIRE), Vote::Granted);
-        assert_eq!(first.vote(&node, RELEASE), Vote::Gone);
-        assert_eq!(first.vote(&node, EXTEND), Vote::Gone);
+        assert_eq!(first.vote(&node, RELEASE), Vote::NotHeld);
+        assert_eq!(first.vote(&node, EXTEND), Vote::NotHeld);
         assert_eq!(node.len(), 1);
     }
 

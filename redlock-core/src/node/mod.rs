@@ -24,7 +24,7 @@
 //!
 //! A caller may drop its future, or a quorum of other nodes may decide, before a node has replied to an
 //! acquisition. The manager then calls the release without waiting for that reply. If the release overtook
-//! the acquisition, the node would vote [`Vote::Gone`](crate::Vote::Gone) and set the lock afterwards: the
+//! the acquisition, the node would vote [`Vote::NotHeld`](crate::Vote::NotHeld) and set the lock afterwards: the
 //! lock would have no holder until its lease runs out. A release with a `min_hold` that overtakes an
 //! extension has the same effect. Therefore:
 //!
@@ -61,8 +61,8 @@
 //! | `NotPermitted` | lacks a permission; waiters do not expect this to change soon | was not executed |
 //! | `SameServer` | has the same store as another node of the manager; as a [status](NodeStatus::Down) it makes `connect` fail | was not executed |
 //! | `ConnectionBroke` | has sent the operation, and can no longer receive the reply | may have been executed, or may be executed later |
-//! | `NoAnswer` | has sent the operation, and has waited too long for the reply | may have been executed, or may be executed later |
-//! | `NotUnderstood` | got a reply that it does not understand | may have been executed |
+//! | `NoReply` | has sent the operation, and has waited too long for the reply | may have been executed, or may be executed later |
+//! | `UnexpectedReply` | got an unexpected reply | may have been executed |
 //! | `Restarted`, `ClockStepped` | has a store that may have forgotten locks, so that its grants do not count | may have been executed |
 //!
 //! A failure from [`ReplyFuture::ready`] always means that the operation was not sent.
@@ -136,7 +136,7 @@
 //!                 locks.insert(name, (token, end.min(now + time)));
 //!                 Vote::Granted
 //!             }
-//!             _ => Vote::Gone,
+//!             _ => Vote::NotHeld,
 //!         };
 //!         ReplyFuture::ready(vote)
 //!     }

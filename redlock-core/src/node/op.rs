@@ -31,7 +31,7 @@ impl Op {
 /// | action | [`Vote::Granted`] | other votes |
 /// |---|---|---|
 /// | `Acquire` | the lock was free, and the token now holds it | [`Vote::Held`]: another token holds the lock, or this token already did; nothing was changed |
-/// | `Extend`, `Confirm`, `Release` | the token holds the lock, and the action was executed | [`Vote::Gone`]: the token does not hold the lock; nothing was changed |
+/// | `Extend`, `Confirm`, `Release` | the token holds the lock, and the action was executed | [`Vote::NotHeld`]: the token does not hold the lock; nothing was changed |
 ///
 /// On every action, a node may also vote [`Vote::Foreign`] if a key holds something other than a lock, and
 /// [`Vote::Failed`]. A node replies to an unknown action with

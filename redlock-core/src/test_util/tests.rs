@@ -80,7 +80,7 @@ async fn a_frozen_node_is_silent_for_the_node_timeout() {
     test.nodes()[0].freeze();
     let begun = Instant::now();
     let error = locks.lock("a").acquire().await.unwrap_err();
-    assert!(matches!(failure(&error), NodeError::NoAnswer(_)), "{error}");
+    assert!(matches!(failure(&error), NodeError::NoReply(_)), "{error}");
     assert!((timeout..timeout * 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
 }
 
@@ -141,7 +141,7 @@ async fn a_slow_node_delays_its_answers_and_not_its_locks() {
 
     test.nodes()[0].delay(Duration::from_secs(60));
     let error = test.manager().lock("d").acquire().await.unwrap_err();
-    assert!(matches!(failure(&error), NodeError::NoAnswer(_)), "{error}");
+    assert!(matches!(failure(&error), NodeError::NoReply(_)), "{error}");
 }
 
 #[tokio::test]

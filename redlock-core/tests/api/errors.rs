@@ -36,18 +36,18 @@ fn a_vote_is_found_by_the_name_of_its_node() {
 #[test]
 fn the_first_of_two_nodes_with_one_name_counts() {
     let votes: [(Arc<str>, Option<Vote>); 2] =
-        [("map".into(), None), ("map".into(), Some(Vote::Gone))];
+        [("map".into(), None), ("map".into(), Some(Vote::NotHeld))];
     assert_eq!(votes.into_iter().collect::<Votes>().get("map"), None);
 }
 
 #[test]
 fn votes_and_failures_are_built_from_their_values() {
     for (vote, text) in [
-        (Vote::held(Some(SECOND)), "held by another for 1s"),
-        (Vote::held(None), "held by another"),
+        (Vote::held(Some(SECOND)), "held by another holder for 1s"),
+        (Vote::held(None), "held by another holder"),
         (
             Vote::foreign(ForeignKind::NoTimeToLive),
-            "no lock of this dialect: a key without a time to live",
+            "not a lock of this dialect: a key without a time to live",
         ),
         (
             Vote::Failed(NodeError::restarted(Some(SECOND), 2 * SECOND)),
@@ -55,11 +55,11 @@ fn votes_and_failures_are_built_from_their_values() {
         ),
         (
             Vote::Failed(NodeError::restarted(None, SECOND / 2)),
-            "failed: it does not tell (INFO) when it was started, votes in 500ms",
+            "failed: uptime unknown (INFO denied), votes in 500ms",
         ),
         (
             Vote::Failed(NodeError::clock_stepped(SECOND, 2 * SECOND)),
-            "failed: its wall clock was stepped forward by 1000ms, votes again in 2s",
+            "failed: wall clock stepped forward by 1000ms, votes again in 2s",
         ),
     ] {
         assert_eq!(vote.to_string(), text);
@@ -70,7 +70,11 @@ fn votes_and_failures_are_built_from_their_values() {
 fn errors_of_an_acquisition_are_built_from_their_values() {
     let error = LockError::contended(key(), Some(SECOND), votes());
     assert!(error.is_contended());
-    assert!(error.to_string().starts_with("the lock order:42 is held by another for 1s; 10.0.0.1"));
+    assert!(
+        error
+            .to_string()
+            .starts_with("the lock order:42 is held by another holder for 1s; 10.0.0.1")
+    );
     assert_eq!(error.votes().unwrap().len(), 3);
     let error = LockError::unavailable(key(), votes());
     assert!(matches!(error, LockError::Unavailable { .. }));
@@ -99,14 +103,14 @@ fn errors_of_a_held_lock_are_built_from_their_values() {
 fn every_error_of_an_acquisition_can_be_built() {
     let timed_out = LockError::timed_out(key(), 2 * SECOND, SECOND, votes());
     assert!(matches!(timed_out, LockError::TimedOut { .. }), "{timed_out:?}");
-    assert!(timed_out.to_string().contains("took 2s, which leaves nothing of its lease of 1s"));
+    assert!(timed_out.to_string().contains("took 2s, too long for its lease of 1s"));
     assert_eq!(timed_out.votes().map(Votes::len), Some(3));
     let foreign = LockError::foreign_key(key(), votes());
     assert!(matches!(foreign, LockError::ForeignKey { .. }), "{foreign:?}");
     assert_eq!(foreign.votes().map(Votes::len), Some(3));
     for (error, text) in [
-        (LockError::already_held(key()), "the lock order:42 is held by the same request already"),
-        (LockError::too_many_waiters(key(), 9), "9 callers wait for the lock order:42 already"),
+        (LockError::already_held(key()), "the lock order:42 is already held by the same request"),
+        (LockError::too_many_waiters(key(), 9), "9 callers already wait for the lock order:42"),
         (InvalidOption::new("expire", "1ms", "longer").into(), "expire is 1ms, but must be longer"),
         (LockKey::new("").unwrap_err().into(), "invalid lock key: the lock key is empty"),
         (LockError::ShutDown, "the lock manager was shut down"),
@@ -121,7 +125,7 @@ fn every_error_of_connecting_can_be_built() {
     for (error, text) in [
         (
             ConnectError::invalid_url(2, "it has no host"),
-            "the URL of node 2 cannot be used: it has no host",
+            "the URL of node 2 is invalid: it has no host",
         ),
         (
             ConnectError::same_server("a:1", "b:2"),
@@ -129,7 +133,7 @@ fn every_error_of_connecting_can_be_built() {
         ),
         (
             ConnectError::unavailable(1, 2, votes()),
-            "only 1 of 3 nodes could be connected to, 2 are needed; 10.0.0.1:6379 granted",
+            "connected to only 1 of 3 nodes, 2 are needed; 10.0.0.1:6379 granted",
         ),
         (InvalidOption::new("max_waiters", 0, "at least 1").into(), "max_waiters is 0"),
     ] {

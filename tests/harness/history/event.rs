@@ -139,7 +139,7 @@ mod tests {
             What::Granted { believed_until: 7, fencing: Some(42), key: key() },
             What::Believed { until: 9 },
             What::Released,
-            What::Refused { reason: "held by another".to_owned() },
+            What::Refused { reason: "held by another holder".to_owned() },
             What::Abandoned,
             What::HeldUp { since: 3 },
             What::Fault { since: 3, name: "freeze of 2".to_owned() },

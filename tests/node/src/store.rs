@@ -62,7 +62,7 @@ impl Store {
             return if fenced { granted.with_number(self.next_number()) } else { granted };
         }
         let Some(own) = holder.filter(|holder| holder.token == op.token) else {
-            return Vote::Gone.into();
+            return Vote::NotHeld.into();
         };
         match op.action {
             Action::Extend { lease, .. } => own.end = own.end.max(now + lease),

@@ -51,7 +51,7 @@ pub(super) fn refused(reply: &ServerReply) -> Vote {
             Ok(remaining) if remaining <= validity::MAX_EXPIRE => {
                 Vote::Held { remaining: Some(remaining) }
             }
-            Ok(_) => Vote::Foreign { found: ForeignKind::LivesTooLong },
+            Ok(_) => Vote::Foreign { found: ForeignKind::TimeToLiveTooLong },
             Err(_) => unexpected(),
         },
         // The lock is certainly held, only the remaining lease is unknown.
@@ -63,7 +63,7 @@ pub(super) fn refused(reply: &ServerReply) -> Vote {
 pub(super) fn owned(reply: &ServerReply) -> Vote {
     match reply {
         Ok(Value::Int(1)) => Vote::Granted,
-        Ok(Value::Int(0)) => Vote::Gone,
+        Ok(Value::Int(0)) => Vote::NotHeld,
         Ok(Value::Int(-3)) => Vote::Foreign { found: ForeignKind::WrongType },
         Ok(_) => unexpected(),
         Err(error) => failed(error),
@@ -80,7 +80,7 @@ pub(super) fn released(reply: &ServerReply) -> Reply {
 }
 
 fn unexpected() -> Vote {
-    Vote::Failed(NodeError::NotUnderstood)
+    Vote::Failed(NodeError::UnexpectedReply)
 }
 
 fn failed(error: &RedisError) -> Vote {
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(refused(&Ok(Value::Int(-1))), foreign(ForeignKind::NoTimeToLive));
         assert_eq!(refused(&Ok(Value::Int(-3))), foreign(ForeignKind::WrongType));
         let eight_days = 8 * 24 * 60 * 60 * 1000;
-        assert_eq!(refused(&Ok(Value::Int(eight_days))), foreign(ForeignKind::LivesTooLong));
+        assert_eq!(refused(&Ok(Value::Int(eight_days))), foreign(ForeignKind::TimeToLiveTooLong));
     }
 
     /// A reply that is not understood is never a grant.
@@ -112,7 +112,7 @@ mod tests {
         }
         // The lock may have been set nevertheless.
         let queued = acquired(&Ok(Value::SimpleString("QUEUED".into())));
-        assert_eq!(queued, Some(Vote::Failed(NodeError::NotUnderstood)));
+        assert_eq!(queued, Some(Vote::Failed(NodeError::UnexpectedReply)));
         assert_eq!(acquired(&Ok(Value::Okay)), Some(Vote::Granted));
         assert_eq!(owned(&Ok(Value::Int(1))), Vote::Granted);
         assert_eq!(acquired(&Ok(Value::Nil)), None);

@@ -163,7 +163,7 @@ impl RedisNode {
             Action::Release { .. } => return Ok(connection),
         }
         match connection.silent_for(self.node_timeout) {
-            Some(time) => Err(NodeError::NoAnswer(time)),
+            Some(time) => Err(NodeError::NoReply(time)),
             None => Ok(connection),
         }
     }
@@ -315,7 +315,7 @@ mod tests {
         for action in [acquire, extend, Action::Confirm { number: 1 }] {
             let reply = node.call(op(action));
             let vote = reply.as_ready().map(|reply| &reply.vote);
-            assert!(matches!(vote, Some(Vote::Failed(NodeError::NoAnswer(_)))), "{reply:?}");
+            assert!(matches!(vote, Some(Vote::Failed(NodeError::NoReply(_)))), "{reply:?}");
         }
         let mut release = node.call(op(Action::Release { min_hold: None }));
         assert!(futures_util::poll!(&mut release).is_pending());

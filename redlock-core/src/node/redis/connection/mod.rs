@@ -140,7 +140,7 @@ impl Connection {
                 probe.set(Some(self.send(&time)).into());
             }
         }
-        self.end(&format!("no answer for {limit:?}"));
+        self.end(&format!("no reply for {limit:?}"));
     }
 
     /// Ends the connection, so that another one can replace it.

@@ -204,11 +204,11 @@ mod tests {
         let unknown = Quarantine::new(LEASE, Instant::now(), None);
         advance(Duration::from_millis(29_750)).await;
         let words = unknown.check().unwrap_err().to_string();
-        assert_eq!(words, "it does not tell (INFO) when it was started, votes in 250ms");
+        assert_eq!(words, "uptime unknown (INFO denied), votes in 250ms");
         let stepped = Quarantine::after_clock_step(LEASE, Duration::from_millis(59_400));
         advance(Duration::from_millis(500)).await;
         let words = stepped.check().unwrap_err().to_string();
-        assert_eq!(words, "its wall clock was stepped forward by 60s, votes again in 30s");
+        assert_eq!(words, "wall clock stepped forward by 60s, votes again in 30s");
     }
 
     #[tokio::test(start_paused = true)]
