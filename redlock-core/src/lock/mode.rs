@@ -7,6 +7,9 @@ pub enum Mode {
     /// At most one holder at a time.
     #[default]
     Exclusive,
+    /// Any number of holders at a time. Only unit tests of the wait queue have this mode.
+    #[cfg(test)]
+    TestShared,
 }
 
 impl Mode {
@@ -14,6 +17,8 @@ impl Mode {
     pub(crate) fn compatible(self, other: Self) -> bool {
         match (self, other) {
             (Self::Exclusive, Self::Exclusive) => false,
+            #[cfg(test)]
+            (Self::TestShared, _) | (_, Self::TestShared) => self == other,
         }
     }
 }

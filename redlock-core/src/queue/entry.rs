@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::lease::Held;
+use crate::lock::Mode;
 
 /// The requirements of one waiter.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +25,8 @@ pub(crate) struct WaiterOptions {
 /// The entry of one waiter in its queue.
 #[derive(Debug)]
 pub(super) struct QueueEntry {
+    /// The mode of the lock that the waiter requests.
+    pub(super) mode: Mode,
     pub(super) options: WaiterOptions,
     pub(super) state: Mutex<EntryState>,
     pub(super) changed: Notify,
@@ -40,8 +43,8 @@ pub(super) enum EntryState {
 }
 
 impl QueueEntry {
-    pub(super) fn new(options: WaiterOptions) -> Self {
-        Self { options, state: Mutex::new(EntryState::Waiting), changed: Notify::new() }
+    pub(super) fn new(mode: Mode, options: WaiterOptions) -> Self {
+        Self { mode, options, state: Mutex::new(EntryState::Waiting), changed: Notify::new() }
     }
 
     pub(super) fn is_waiting(&self) -> bool {

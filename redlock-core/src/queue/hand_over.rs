@@ -67,7 +67,7 @@ impl HandOverStreak {
         node_timeout: Duration,
     ) -> Option<(Arc<Held>, Self)> {
         let next = waiting.front().filter(|next| next.is_waiting())?;
-        if !self.may_continue(fairness) || !meets_requirements(held, next.options, node_timeout) {
+        if !self.may_continue(fairness) || !meets_requirements(held, next, node_timeout) {
             return None;
         }
         let held = held.hand_over()?;
@@ -87,9 +87,11 @@ impl HandOverStreak {
 }
 
 /// Returns whether a lock meets a waiter's requirements.
-fn meets_requirements(held: &Held, waiter: WaiterOptions, node_timeout: Duration) -> bool {
-    let WaiterOptions { expire, accepts_hand_over, fenced, .. } = waiter;
+fn meets_requirements(held: &Held, waiter: &QueueEntry, node_timeout: Duration) -> bool {
+    let WaiterOptions { expire, accepts_hand_over, fenced, .. } = waiter.options;
     accepts_hand_over
+        // The nodes hold the lock in the mode of the former holder.
+        && held.attempt().spec().mode() == waiter.mode
         && held.lease_remaining() >= MIN_LEASE_LEFT.of(expire)
         // The lease is not longer than the waiter asks for, even on a node that has granted an extension
         // whose reply was lost.

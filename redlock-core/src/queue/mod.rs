@@ -26,6 +26,8 @@ pub(crate) use waiter::{WaitOutcome, Waiter};
 #[cfg(test)]
 mod hand_over_tests;
 #[cfg(test)]
+mod mode_tests;
+#[cfg(test)]
 mod outage_tests;
 #[cfg(test)]
 mod split_tests;

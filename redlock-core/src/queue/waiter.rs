@@ -68,7 +68,7 @@ impl Queues {
         key: &LockKey,
         options: WaiterOptions,
     ) -> Result<Waiter, LockError> {
-        let entry = Arc::new(QueueEntry::new(options));
+        let entry = Arc::new(QueueEntry::new(spec.mode(), options));
         let queue_key = spec.queue_key().clone();
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(queue_key.clone()).or_default();

@@ -1,0 +1,190 @@
+//! Holders and waiters of one process whose modes are compatible, in paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::tests::{SECOND, settle, two_processes};
+use super::{Queues, WaitOutcome, WaiterOptions};
+use crate::Dialect;
+use crate::ballot::Attempt;
+use crate::key::LockKey;
+use crate::lease::Held;
+use crate::lock::Mode::{Exclusive, TestShared};
+use crate::lock::{LockName, LockSpec, Mode};
+
+const LEASE: Duration = Duration::from_secs(30);
+
+/// The queue of one key. The nodes know no shared mode, so the test grants each lock in their place.
+#[derive(Clone)]
+struct Process {
+    queues: Arc<Queues>,
+    key: LockKey,
+}
+
+impl Process {
+    fn new() -> Self {
+        let (locks, _, _) = two_processes(1);
+        Self { queues: Arc::clone(locks.queues()), key: LockKey::new("a").unwrap() }
+    }
+
+    fn spec(&self, mode: Mode) -> Arc<LockSpec> {
+        Arc::new(LockSpec::new(LockName::new("", &self.key), mode, Dialect::Plain))
+    }
+
+    /// Adds a holder, as if the nodes had granted the lock.
+    fn grant(&self, mode: Mode, lease: Duration) -> Arc<Held> {
+        let clock = Arc::clone(&self.queues.ballot.clock);
+        let attempt = Attempt::new(&self.spec(mode), self.key.clone());
+        let now = clock.now();
+        let held = Arc::new(Held::new(Arc::new(attempt), clock, now, now, lease));
+        self.queues.hold(&held, None);
+        held
+    }
+
+    /// Adds a waiter. Its task returns the lock when the waiter has it.
+    fn wait(&self, mode: Mode) -> JoinHandle<Arc<Held>> {
+        let options = WaiterOptions { expire: LEASE, takes_over: true, fenced: false, scope: None };
+        let waiter = self.queues.join(&self.spec(mode), &self.key, options).unwrap();
+        let process = self.clone();
+        tokio::spawn(async move {
+            let held = match waiter.wait().await {
+                WaitOutcome::AskNodes => process.grant(mode, LEASE),
+                WaitOutcome::HandedOver(held) => held,
+                WaitOutcome::HeldByScope(_) => panic!("the waiter has no scope"),
+            };
+            assert_eq!(held.attempt().spec().mode(), mode, "handed over in another mode");
+            held
+        })
+    }
+
+    /// Releases the lock of a holder, or hands it over to a waiter.
+    fn release(&self, held: &Arc<Held>) {
+        held.give_back();
+        drop(self.queues.pass_on(held));
+    }
+
+    /// Returns for how long a caller that requests the lock in this mode would have to wait.
+    fn held_for(&self, mode: Mode) -> Option<Duration> {
+        self.queues.held_for(&self.spec(mode))
+    }
+}
+
+async fn still_waits(waiter: &JoinHandle<Arc<Held>>) -> bool {
+    settle().await;
+    !waiter.is_finished()
+}
+
+/// Returns the lock of a waiter that no other caller blocks any more.
+async fn entered(waiter: JoinHandle<Arc<Held>>) -> Arc<Held> {
+    assert!(!still_waits(&waiter).await, "the waiter was not woken");
+    waiter.await.unwrap()
+}
+
+/// The lock stays held until each of the holders has released it.
+#[tokio::test(start_paused = true)]
+async fn compatible_holders_hold_the_lock_side_by_side() {
+    for leases in [[5 * SECOND, LEASE], [LEASE, 5 * SECOND]] {
+        let process = Process::new();
+        let holders = leases.map(|lease| process.grant(TestShared, lease));
+        assert_eq!(process.held_for(TestShared), None);
+        assert!(process.held_for(Exclusive) > Some(5 * SECOND), "of two leases, the longer counts");
+
+        let third = entered(process.wait(TestShared)).await;
+        for holder in &holders {
+            assert!(process.held_for(Exclusive).is_some());
+            process.release(holder);
+        }
+        assert!(process.held_for(Exclusive).is_some());
+        process.release(&third);
+        assert_eq!(process.held_for(Exclusive), None);
+        assert!(process.queues.is_empty());
+    }
+}
+
+/// Whichever holder leaves first, the other one still has the lock.
+#[tokio::test(start_paused = true)]
+async fn an_exclusive_waiter_enters_when_the_last_compatible_holder_has_left() {
+    for order in [[0, 1], [1, 0]] {
+        let process = Process::new();
+        let holders = [(), ()].map(|()| process.grant(TestShared, LEASE));
+        let waiter = process.wait(Exclusive);
+        assert!(still_waits(&waiter).await);
+        process.release(&holders[order[0]]);
+        assert!(still_waits(&waiter).await, "holder {} still has the lock", order[1]);
+        process.release(&holders[order[1]]);
+        process.release(&entered(waiter).await);
+        assert!(process.queues.is_empty());
+    }
+}
+
+/// Holders that overrun their leases block the waiter no longer than the longest lease.
+#[tokio::test(start_paused = true)]
+async fn an_exclusive_waiter_enters_when_the_leases_of_all_compatible_holders_are_over() {
+    for leases in [[5 * SECOND, LEASE], [LEASE, 5 * SECOND]] {
+        let (process, begun) = (Process::new(), Instant::now());
+        let _holders = leases.map(|lease| process.grant(TestShared, lease));
+        process.wait(Exclusive).await.unwrap();
+        // The validity ends before the lease, by 1 % of the lease and 2 ms.
+        let waited = begun.elapsed().as_millis();
+        assert!((29_600..=30_010).contains(&waited), "{waited} ms");
+    }
+}
+
+/// Without this rule, callers that share the lock could keep an exclusive waiter out for ever.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_does_not_overtake_an_exclusive_waiter_although_it_suits_the_holder() {
+    let process = Process::new();
+    let holder = process.grant(TestShared, LEASE);
+    let (exclusive, later) = (process.wait(Exclusive), process.wait(TestShared));
+    assert!(still_waits(&exclusive).await);
+    assert!(still_waits(&later).await, "it overtook the exclusive waiter");
+    process.release(&holder);
+    let holder = entered(exclusive).await;
+    assert!(still_waits(&later).await);
+    process.release(&holder);
+    process.release(&entered(later).await);
+    assert!(process.queues.is_empty());
+}
+
+/// None of them waits until another one has left.
+#[tokio::test(start_paused = true)]
+async fn consecutive_waiters_with_compatible_modes_enter_together() {
+    let process = Process::new();
+    let holder = process.grant(Exclusive, LEASE);
+    let waiters = [(), (), ()].map(|()| process.wait(TestShared));
+    let exclusive = process.wait(Exclusive);
+    for waiter in &waiters {
+        assert!(still_waits(waiter).await);
+    }
+    process.release(&holder);
+    let mut together = Vec::new();
+    for waiter in waiters {
+        together.push(entered(waiter).await);
+    }
+    for holder in together {
+        assert!(still_waits(&exclusive).await);
+        process.release(&holder);
+    }
+    process.release(&entered(exclusive).await);
+    assert!(process.queues.is_empty());
+}
+
+/// The nodes hold the lock in the mode of the former holder: a caller that wants the lock alone would
+/// share it with others, and a caller that wants to share it would keep the others out.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_handed_over_in_the_same_mode_only() {
+    for (former, next) in [(Exclusive, TestShared), (TestShared, Exclusive), (Exclusive, Exclusive)]
+    {
+        let process = Process::new();
+        let holder = process.grant(former, LEASE);
+        let waiter = process.wait(next);
+        assert!(still_waits(&waiter).await);
+        process.release(&holder);
+        let held = entered(waiter).await;
+        let was_handed_over = Arc::ptr_eq(held.attempt(), holder.attempt());
+        assert_eq!(was_handed_over, former == next, "{former:?} to {next:?}");
+    }
+}
