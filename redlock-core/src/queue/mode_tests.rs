@@ -188,3 +188,16 @@ async fn a_lock_is_handed_over_in_the_same_mode_only() {
         assert_eq!(was_handed_over, former == next, "{former:?} to {next:?}");
     }
 }
+
+/// The nodes have granted the lock to the next holder, so the former holder's lock is lost.
+#[tokio::test(start_paused = true)]
+async fn a_holder_that_overran_its_lease_is_forgotten_when_a_conflicting_lock_is_granted() {
+    for (former, next) in [(Exclusive, Exclusive), (Exclusive, TestShared), (TestShared, Exclusive)]
+    {
+        let process = Process::new();
+        let overrun = process.grant(former, SECOND);
+        process.release(&process.wait(next).await.unwrap());
+        assert!(process.queues.is_empty(), "{former:?}, then {next:?}");
+        process.release(&overrun);
+    }
+}

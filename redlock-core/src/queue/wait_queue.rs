@@ -109,9 +109,6 @@ impl WaitQueue {
             return false;
         };
         let Holder { held, streak, .. } = self.holders.remove(index);
-        if !self.holders.is_empty() {
-            return false;
-        }
         let next = streak.hand_over(&held, &mut self.waiting, &self.fairness, node_timeout);
         let Some((held, streak)) = next else { return false };
         self.holders.push(Holder { held, scope: None, streak });
