@@ -6,7 +6,8 @@
 # The tests need Rust and a redis-server (or valkey-server); without a server the script ends. The tests
 # against redis-py also need Python 3, those against Redisson a JDK and Maven, and those of the fencing
 # example PostgreSQL; without these tools the script skips the tests, and reports that at the end. In both
-# cases it prints how to install the missing tool.
+# cases it prints how to install the missing tool. It also skips the tests of TLS if the server was built
+# without TLS.
 #
 # With --install, and in CI, the script installs missing tools by apt-get or dnf (as root, with sudo if
 # necessary) or by brew. Otherwise it installs nothing outside of the target directory.
@@ -195,8 +196,21 @@ prepare_postgres() {
         skip PostgreSQL "initdb and postgres are missing" postgresql postgresql-server postgresql
 }
 
+# A server without any port ends at once. A server without TLS names the directive that it does not know.
+has_tls() {
+    local output
+    output=$(cd "$target" && "$REDIS_SERVER" --port 0 --tls-port 0 --save '' 2>&1 </dev/null) || true
+    [[ $output != *"tls-port"*"Bad directive"* ]]
+}
+
+# Checks only that the server was built with TLS: the tests make their own certificates.
+prepare_tls() {
+    has_tls || skip "a server with TLS" "$REDIS_SERVER was built without TLS"
+}
+
 has cargo || die "cargo is missing. Install Rust first: https://rustup.rs"
 prepare_server
+prepare_tls
 prepare_python
 prepare_redisson
 prepare_postgres

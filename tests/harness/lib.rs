@@ -44,6 +44,7 @@ mod servers;
 mod service;
 mod snapshots;
 mod storm;
+mod tls;
 mod traces;
 
 pub use append_only_file::AppendOnlyFile;

@@ -60,6 +60,7 @@ impl RedisOptions {
     }
 
     /// Adds a TLS port, at [`RedisServer::tls_url`], with the certificate and the key in these files (PEM).
+    /// The server does not start if it was built without TLS, see [`RedisServer::check_tls`].
     #[must_use]
     pub fn tls(mut self, certificate: &Path, key: &Path) -> Self {
         self.tls = true;
@@ -104,6 +105,11 @@ pub struct RedisServer {
     dir: TempDir,
     process: Option<Process>,
     frozen: bool,
+}
+
+/// Returns the program of every server of the tests.
+pub(crate) fn program() -> OsString {
+    std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into())
 }
 
 /// The stage of a start that [`RedisServer::launch`] waits for.
@@ -256,12 +262,11 @@ impl RedisServer {
     }
 
     async fn launch(&mut self, stage: Stage) -> io::Result<()> {
-        let program = std::env::var_os("REDIS_SERVER").unwrap_or_else(|| "redis-server".into());
         let log = self.dir.path().join("redis.log");
         // The search for an error below must not find messages of an earlier start.
         let _ = std::fs::remove_file(&log);
         let url = self.url();
-        let process = Process::start(&program, self.arguments(), &[], &log, self.dir.path())?;
+        let process = Process::start(&program(), self.arguments(), &[], &log, self.dir.path())?;
         let process = self.process.insert(process);
         let deadline = Instant::now() + START;
         loop {
