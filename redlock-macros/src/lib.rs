@@ -348,15 +348,15 @@ use proc_macro::TokenStream;
 /// * No lock with a lease can stop a holder that pauses for longer than the lease and then
 ///   continues. The documentation of `redlock-core` describes what such a lock guarantees.
 ///
-/// [`HeldLock`]: ../redlock_axum/struct.HeldLock.html
-/// [`FencedLock`]: ../redlock_axum/struct.FencedLock.html
-/// [`FencingToken`]: ../redlock_axum/struct.FencingToken.html
-/// [`LockError`]: ../redlock_axum/enum.LockError.html
-/// [`LockError::AlreadyHeld`]: ../redlock_axum/enum.LockError.html#variant.AlreadyHeld
-/// [`RunError`]: ../redlock_axum/enum.RunError.html
-/// [`scope`]: ../redlock_axum/fn.scope.html
-/// [`KeyPart`]: ../redlock_axum/struct.KeyPart.html
-/// [`LockRejection`]: ../redlock_axum/struct.LockRejection.html
+/// [`HeldLock`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.HeldLock.html
+/// [`FencedLock`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.FencedLock.html
+/// [`FencingToken`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.FencingToken.html
+/// [`LockError`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.LockError.html
+/// [`LockError::AlreadyHeld`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.LockError.html#variant.AlreadyHeld
+/// [`RunError`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.RunError.html
+/// [`scope`]: https://docs.rs/redlock-axum/latest/redlock_axum/fn.scope.html
+/// [`KeyPart`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.KeyPart.html
+/// [`LockRejection`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.LockRejection.html
 #[proc_macro_attribute]
 pub fn redis_lock(arguments: TokenStream, item: TokenStream) -> TokenStream {
     expand::expand(arguments.into(), &item.into()).into()
