@@ -8,6 +8,7 @@
 //! | `options` | only a few files name an option of a lock |
 //! | `limits` | only one file contains the shortest and the longest lease |
 //! | `examples` | each example has a section in examples/README.md, and a test that starts it |
+//! | `docs_rs` | docs.rs documents all stable features of a crate |
 //! | `papers` | ARCHITECTURE.md names files and tests that exist |
 //!
 //! Run it in the folder of the workspace. Comments, and code that only tests or rustdoc compile, are not
@@ -21,6 +22,7 @@
 mod cfg;
 mod circles;
 mod examples;
+mod docs_rs;
 mod globs;
 mod limits;
 mod names;
@@ -68,6 +70,7 @@ fn check() -> Result<String, Vec<String>> {
         imports += graph.imports();
         findings.extend(graph.circles().iter().map(|circle| format!("{name}: {circle}")));
         files.extend(tree.files);
+        findings.extend(docs_rs::check(name));
     }
     for rule in [globs::check, variants::check, options::check, limits::check] {
         findings.extend(rule(&files));
