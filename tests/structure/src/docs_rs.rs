@@ -1,5 +1,5 @@
-//! docs.rs documents every feature of a published crate, except `default` and those that start with
-//! `unstable`.
+//! docs.rs documents every feature of a published crate, except `default` and features whose names
+//! start with `unstable`.
 //!
 //! A manifest lists the features by name, because `all-features = true` would include the unstable ones.
 
