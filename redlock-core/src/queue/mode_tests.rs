@@ -40,13 +40,14 @@ impl Process {
         let attempt = Attempt::new(&self.spec(mode), self.key.clone());
         let now = clock.now();
         let held = Arc::new(Held::new(Arc::new(attempt), clock, now, now, lease));
-        self.queues.hold(&held, None);
+        self.queues.add_holder(&held, None);
         held
     }
 
     /// Adds a waiter. Its task returns the lock when the waiter has it.
     fn wait(&self, mode: Mode) -> JoinHandle<Arc<Held>> {
-        let options = WaiterOptions { expire: LEASE, takes_over: true, fenced: false, scope: None };
+        let options =
+            WaiterOptions { expire: LEASE, accepts_hand_over: true, fenced: false, scope: None };
         let waiter = self.queues.join(&self.spec(mode), &self.key, options).unwrap();
         let process = self.clone();
         tokio::spawn(async move {
@@ -62,8 +63,8 @@ impl Process {
 
     /// Releases the lock of a holder, or hands it over to a waiter.
     fn release(&self, held: &Arc<Held>) {
-        held.give_back();
-        drop(self.queues.pass_on(held));
+        held.end_by_holder();
+        drop(self.queues.hand_over_or_permit(held));
     }
 
     /// Returns for how long a caller that requests the lock in this mode would have to wait.

@@ -21,8 +21,8 @@
 
 mod cfg;
 mod circles;
-mod examples;
 mod docs_rs;
+mod examples;
 mod globs;
 mod limits;
 mod names;
