@@ -29,7 +29,7 @@ impl<S: Sync, const FENCED: bool> FromRequestParts<S> for HandlerLock<FENCED> {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, LockRejection> {
         let Locks(manager) =
             <Locks as FromRequestParts<S>>::from_request_parts(parts, state).await?;
-        let slot = LockSlot::later(FENCED);
+        let slot = LockSlot::pending(FENCED);
         parts.extensions.insert(slot.clone());
         Ok(Self { manager, slot })
     }
@@ -45,8 +45,8 @@ impl<const FENCED: bool> HandlerLock<FENCED> {
         let request = self.manager.lock(key).options(options);
         let hold = Hold::acquire(request, FENCED)
             .await
-            .map_err(|error| LockRejection::from(error).limited_by(self.manager.log_limit()))?;
-        self.slot.fill(hold.held());
+            .map_err(|error| LockRejection::from(error).with_log_limit(self.manager.log_limit()))?;
+        self.slot.fill(hold.view());
         Ok(hold)
     }
 }

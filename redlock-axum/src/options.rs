@@ -87,12 +87,12 @@ impl RouteOptions {
 
     /// Returns the first mistake as an error.
     pub(crate) fn check(&self) -> Result<(), SetupError> {
-        self.check_each()?;
+        self.check_independent()?;
         Ok(self.resolved().check()?)
     }
 
     /// Returns the first option that is wrong by itself, independent of the other options.
-    pub(crate) fn check_each(&self) -> Result<(), SetupError> {
+    pub(crate) fn check_independent(&self) -> Result<(), SetupError> {
         self.lock.check_ranges()?;
         let status = self.contended_status;
         if status.is_client_error() || status.is_server_error() {

@@ -61,7 +61,7 @@ async fn requests_that_a_layer_refuses_share_a_line_per_second() {
     let layer = LockLayer::new("order:{id}");
     let router = Router::new().route("/{id}", on_post(async || {}).route_layer(layer));
     let app = router.layer(Extension(shut_down().await));
-    flood(&app, 503, "WARN", "a request got no lock: the lock manager was shut down").await;
+    flood(&app, 503, "WARN", "a request was rejected: the lock manager was shut down").await;
 }
 
 #[tokio::test]
@@ -72,7 +72,7 @@ async fn requests_that_the_attribute_refuses_share_a_line_per_second() {
     }
 
     let app = Router::new().route("/{id}", on_post(pay)).layer(Extension(shut_down().await));
-    flood(&app, 503, "WARN", "a request got no lock: the lock manager was shut down").await;
+    flood(&app, 503, "WARN", "a request was rejected: the lock manager was shut down").await;
 }
 
 #[tokio::test]
@@ -83,7 +83,7 @@ async fn requests_that_a_handler_refuses_share_a_line_per_second() {
     }
 
     let app = Router::new().route("/{id}", on_post(settle)).layer(Extension(shut_down().await));
-    flood(&app, 503, "WARN", "a request got no lock: the lock manager was shut down").await;
+    flood(&app, 503, "WARN", "a request was rejected: the lock manager was shut down").await;
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn requests_that_are_aborted_share_a_line_per_second() {
     let layer = LockLayer::new("order:{id}").expire(EXPIRE).on_lost(OnLost::Abort);
     let router = Router::new().route("/{id}", on_post(std::future::pending::<()>));
     let app = router.route_layer(layer).layer(Extension(locks));
-    flood(&app, 503, "WARN", "a request was stopped half-way").await;
+    flood(&app, 503, "WARN", "a request was stopped").await;
 }
 
 /// Long enough for a busy machine to acquire every lock in time.
@@ -143,5 +143,5 @@ async fn requests_that_lose_their_locks_share_a_line_per_second() {
 
 #[tokio::test]
 async fn releases_that_fail_share_a_line_per_second() {
-    flood(&slow_app().await, 200, "WARN", "was not released in order").await;
+    flood(&slow_app().await, 200, "WARN", "its lock was not released").await;
 }

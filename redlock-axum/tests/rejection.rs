@@ -230,12 +230,12 @@ async fn a_lost_lock_is_an_unavailable_service_that_says_that_it_had_begun() {
             "type": "about:blank",
             "title": "Service Unavailable",
             "status": 503,
-            "detail": "the request was stopped half-way, because it could not be made sure any more \
+            "detail": "the request was stopped, because it could not be made sure any more \
                        that no other request is being processed for this resource",
             "retry_after": 1,
         })
     );
-    assert_eq!(logs.count("WARN", "a request was stopped half-way: the lock order:4711"), 1);
+    assert_eq!(logs.count("WARN", "a request was stopped: the lock order:4711"), 1);
 }
 
 #[test]

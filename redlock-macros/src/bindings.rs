@@ -13,7 +13,7 @@ use crate::hygiene::local;
 pub(crate) struct Parameters<'a> {
     all: Vec<Parameter<'a>>,
     /// The names that the attribute's arguments refer to.
-    mentioned: BTreeSet<String>,
+    referenced: BTreeSet<String>,
 }
 
 /// The meaning of a name in the key's template.
@@ -34,11 +34,11 @@ pub(crate) struct Parameter<'a> {
 impl<'a> Parameters<'a> {
     pub(crate) fn new(
         written: impl Iterator<Item = &'a PatType>,
-        mentioned: BTreeSet<String>,
+        referenced: BTreeSet<String>,
     ) -> Self {
         let all =
             written.enumerate().map(|(index, written)| Parameter::new(index, written)).collect();
-        Self { all, mentioned }
+        Self { all, referenced }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter<'a>> {
@@ -85,14 +85,14 @@ impl<'a> Parameters<'a> {
         self.all
             .iter()
             .flat_map(|parameter| &parameter.binds)
-            .filter(|name| self.mentioned.contains(&text(name)) && seen.insert(text(name)))
+            .filter(|name| self.referenced.contains(&text(name)) && seen.insert(text(name)))
             .collect()
     }
 
     /// Returns statements that bind references to the parameters, under the parameters' names.
     pub(crate) fn references(&self) -> TokenStream {
         let is_used =
-            |parameter: &&Parameter<'_>| self.mentioned.iter().any(|name| parameter.binds(name));
+            |parameter: &&Parameter<'_>| self.referenced.iter().any(|name| parameter.binds(name));
         self.all
             .iter()
             .filter(is_used)
@@ -100,7 +100,8 @@ impl<'a> Parameters<'a> {
                 let pattern = by_reference(&written.pat);
                 // The use prevents a warning. `#[allow]` would be an error under a `#[forbid]`.
                 let mut seen = BTreeSet::new();
-                let used = binds.iter().filter(|name| is_spoken(name) && seen.insert(text(name)));
+                let used =
+                    binds.iter().filter(|name| warns_if_unused(name) && seen.insert(text(name)));
                 quote_spanned! {Span::mixed_site()=>
                     let #pattern = &#outer_name;
                     let _ = (#(&#used,)*);
@@ -129,7 +130,7 @@ fn text(name: &Ident) -> String {
 }
 
 /// Returns whether the compiler warns if the name is unused.
-pub(crate) fn is_spoken(name: &Ident) -> bool {
+pub(crate) fn warns_if_unused(name: &Ident) -> bool {
     !text(name).starts_with('_')
 }
 
@@ -141,7 +142,7 @@ pub(crate) fn is_spoken(name: &Ident) -> bool {
 fn plain_name(pattern: &Pat) -> Option<&Ident> {
     match pattern {
         Pat::Ident(binding) if binding.subpat.is_none() => {
-            Some(&binding.ident).filter(|name| is_spoken(name))
+            Some(&binding.ident).filter(|name| warns_if_unused(name))
         }
         _ => None,
     }
@@ -163,7 +164,7 @@ fn strip(pattern: &mut Pat) {
         binding.by_ref = None;
         binding.mutability = None;
     }
-    for part in parts_mut(pattern) {
+    for part in subpatterns_mut(pattern) {
         strip(part);
     }
 }
@@ -180,19 +181,19 @@ fn collect(pattern: &mut Pat, found: &mut Vec<Ident>) {
     if let Pat::Ident(binding) = pattern {
         found.push(binding.ident.clone());
     }
-    for part in parts_mut(pattern) {
+    for part in subpatterns_mut(pattern) {
         collect(part, found);
     }
 }
 
 fn has_macro(pattern: &Pat) -> bool {
     fn find(pattern: &mut Pat) -> bool {
-        matches!(pattern, Pat::Macro(_)) || parts_mut(pattern).into_iter().any(find)
+        matches!(pattern, Pat::Macro(_)) || subpatterns_mut(pattern).into_iter().any(find)
     }
     find(&mut pattern.clone())
 }
 
-fn parts_mut(pattern: &mut Pat) -> Vec<&mut Pat> {
+fn subpatterns_mut(pattern: &mut Pat) -> Vec<&mut Pat> {
     match pattern {
         Pat::Ident(binding) => binding.subpat.iter_mut().map(|(_, part)| &mut **part).collect(),
         Pat::Or(or) => or.cases.iter_mut().collect(),

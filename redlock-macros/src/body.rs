@@ -9,7 +9,7 @@ use syn::{
 
 use crate::bindings::Captured;
 use crate::expand::Expansion;
-use crate::hygiene::{local, located, mixed};
+use crate::hygiene::{local, mixed_span, span_at};
 use crate::key::{Key, Template};
 use crate::options::OnLost;
 
@@ -20,13 +20,13 @@ impl Expansion<'_> {
         let options = self.options();
         let [lock, key] = ["lock", "key"].map(local);
         let [hold, response, error] = ["hold", "response", "error"].map(local);
-        let refusal = quote_spanned!(mixed()=> return #private::refuse(#error));
+        let refusal = quote_spanned!(mixed_span()=> return #private::refuse(#error));
         // The loss is logged within the limit of the lock's manager, as other front ends do.
-        let output = self.output(&quote_spanned!(mixed()=> return #hold.refuse(#error)));
+        let output = self.output(&quote_spanned!(mixed_span()=> return #hold.refuse(#error)));
         let answer = quote_spanned! {self.output_span()=>
             #private::IntoResponse::into_response(#output)
         };
-        Ok(quote_spanned! {mixed()=>
+        Ok(quote_spanned! {mixed_span()=>
             #private::scope(async move {
                 let #key = {
                     #references
@@ -53,10 +53,10 @@ impl Expansion<'_> {
         let made = Expr::MethodCall(ExprMethodCall {
             attrs: Vec::new(),
             receiver: Box::new(manager.clone()),
-            dot_token: Token![.](located(manager)),
-            method: Ident::new("lock", located(manager)),
+            dot_token: Token![.](span_at(manager)),
+            method: Ident::new("lock", span_at(manager)),
             turbofish: None,
-            paren_token: token::Paren(located(manager)),
+            paren_token: token::Paren(span_at(manager)),
             args: [Expr::Verbatim(key)].into_iter().collect(),
         });
         let map = self
@@ -73,7 +73,7 @@ impl Expansion<'_> {
             return ::core::result::Result::Err(#map(#cause))
         };
         let output = self.output(&refusal);
-        Ok(quote_spanned! {mixed()=>
+        Ok(quote_spanned! {mixed_span()=>
             let #request = {
                 #references
                 let #request = #made;
@@ -92,8 +92,8 @@ impl Expansion<'_> {
     /// Returns the span for code that fails to compile if the function's return type is wrong.
     fn output_span(&self) -> Span {
         match &self.function.signature.output {
-            ReturnType::Type(_, ty) => located(ty),
-            ReturnType::Default => mixed(),
+            ReturnType::Type(_, ty) => span_at(ty),
+            ReturnType::Default => mixed_span(),
         }
     }
 
@@ -102,7 +102,7 @@ impl Expansion<'_> {
         let Self { private, .. } = self;
         Ok(match &self.arguments.key {
             Key::Expression(expression) => {
-                quote_spanned!(located(expression)=> #private::key(#expression))
+                quote_spanned!(span_at(expression)=> #private::key(#expression))
             }
             Key::Template(template) => {
                 let Template { literal, values, captured } = template;
@@ -122,13 +122,13 @@ impl Expansion<'_> {
                             }
                             // In a `const` block only a constant compiles, never a value of the request.
                             Captured::Constant(name) => {
-                                quote_spanned!(located(literal)=> , #name = const { &#name })
+                                quote_spanned!(span_at(literal)=> , #name = const { &#name })
                             }
                         })
                     })
                     .collect::<syn::Result<Vec<_>>>()?;
                 // The literal is passed on unchanged, so that the compiler can point into it.
-                quote_spanned! {mixed()=>
+                quote_spanned! {mixed_span()=>
                     #private::key(::std::format!(#literal #(#given)* #(#captured)*))
                 }
             }
@@ -140,11 +140,11 @@ impl Expansion<'_> {
         let Self { private, .. } = self;
         let reference = ExprReference {
             attrs: Vec::new(),
-            and_token: Token![&](located(value)),
+            and_token: Token![&](span_at(value)),
             mutability: None,
             expr: Box::new(value.clone()),
         };
-        quote_spanned!(located(value)=> #private::KeyPart(#reference))
+        quote_spanned!(span_at(value)=> #private::KeyPart(#reference))
     }
 
     /// Returns an expression for the options of the lock.
@@ -158,8 +158,8 @@ impl Expansion<'_> {
         let call = self.call();
         let [hold, output, error] = ["hold", "output", "error"].map(local);
         match self.arguments.options.on_lost {
-            OnLost::KeepGoing => quote_spanned!(mixed()=> #call.await),
-            OnLost::Abort => quote_spanned! {mixed()=>
+            OnLost::KeepGoing => quote_spanned!(mixed_span()=> #call.await),
+            OnLost::Abort => quote_spanned! {mixed_span()=>
                 match #hold.until_lost(#call).await {
                     ::core::result::Result::Ok(#output) => #output,
                     ::core::result::Result::Err(#error) => #refusal,
@@ -189,6 +189,6 @@ impl Expansion<'_> {
             quote!(#this,)
         });
         let arguments = self.parameters.iter().map(|parameter| &parameter.outer_name);
-        quote_spanned!(mixed()=> #scope #name #turbofish(#receiver #(#arguments),*))
+        quote_spanned!(mixed_span()=> #scope #name #turbofish(#receiver #(#arguments),*))
     }
 }

@@ -39,7 +39,7 @@ impl TimeUnit {
             _ => {
                 return Err(syn::Error::new(
                     name.span(),
-                    "unknown time unit; there are \"milliseconds\", \"seconds\", \"minutes\", \
+                    "unknown time unit; the units are \"milliseconds\", \"seconds\", \"minutes\", \
                      \"hours\" and \"days\"",
                 ));
             }
@@ -50,14 +50,14 @@ impl TimeUnit {
 
 /// A duration as it was written.
 #[derive(Debug)]
-pub(crate) enum Written {
+pub(crate) enum DurationLiteral {
     /// A whole number, whose unit is `time_unit`.
     Number { value: u64, span: Span },
     /// A text with a unit.
     Text { milliseconds: u64, span: Span },
 }
 
-impl Written {
+impl DurationLiteral {
     pub(crate) fn parse(argument: &str, value: &Expr) -> syn::Result<Self> {
         match ungrouped(value) {
             Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => {
@@ -118,7 +118,7 @@ impl Written {
 }
 
 fn not_a_duration(text: &LitStr) -> syn::Error {
-    syn::Error::new(text.span(), format!("this is no duration; write {ALLOWED}"))
+    syn::Error::new(text.span(), format!("invalid duration; write {ALLOWED}"))
 }
 
 fn too_large(span: Span) -> syn::Error {
@@ -131,7 +131,7 @@ mod tests {
 
     fn milliseconds(text: &str, unit: TimeUnit) -> Result<u64, String> {
         let value = syn::parse_str(text).unwrap();
-        Written::parse("expire", &value)
+        DurationLiteral::parse("expire", &value)
             .and_then(|written| written.milliseconds(unit))
             .map_err(|error| error.to_string())
     }
@@ -169,7 +169,7 @@ mod tests {
     fn the_message_for_an_invalid_duration_shows_a_valid_one() {
         for text in ["\"\"", "\"ms\"", "\"5\"", "\"5 s\"", "\"-5s\"", "\"0.5s\"", "\"5sec\""] {
             let message = milliseconds(text, TimeUnit::SECONDS).unwrap_err();
-            assert!(message.starts_with("this is no duration; write a whole number"), "{text}");
+            assert!(message.starts_with("invalid duration; write a whole number"), "{text}");
         }
         for text in ["-5", "0.5", "5u64", "Duration::from_secs(5)"] {
             let message = milliseconds(text, TimeUnit::SECONDS).unwrap_err();

@@ -16,12 +16,12 @@ use syn::{
     parse_quote_spanned,
 };
 
-use crate::attr::Arguments;
-use crate::attributes;
-use crate::bindings::{Parameter, Parameters, is_spoken};
+use crate::arguments::Arguments;
+use crate::bindings::{Parameter, Parameters, warns_if_unused};
+use crate::forwarding;
 use crate::function::Function;
-use crate::hygiene::{local, mixed};
-use crate::key::{Key, mentioned};
+use crate::hygiene::{local, mixed_span};
+use crate::key::{Key, collect_names};
 
 /// Expands the attribute on an item.
 pub(crate) fn expand(arguments: TokenStream, item: &TokenStream) -> TokenStream {
@@ -44,7 +44,7 @@ fn try_expand(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenStr
 
 /// Checks the rules that concern both the arguments and the function.
 fn check(arguments: &Arguments, function: &Function) -> syn::Result<()> {
-    if let Some(second) = attributes::second_handler_lock(&function.attributes) {
+    if let Some(second) = forwarding::second_handler_lock(&function.attributes) {
         return Err(syn::Error::new_spanned(
             second,
             "the second `#[redis_lock]` of a function needs `manager = ..`",
@@ -55,7 +55,7 @@ fn check(arguments: &Arguments, function: &Function) -> syn::Result<()> {
         if let Some(receiver) = signature.receiver() {
             return Err(syn::Error::new_spanned(
                 receiver,
-                "a method is no handler, so its lock needs `manager = ..`, such as \
+                "a method cannot be a handler; add `manager = ..`, such as \
                  `manager = self.locks`",
             ));
         }
@@ -114,7 +114,7 @@ impl<'a> Expansion<'a> {
 
     fn tokens(&self) -> syn::Result<TokenStream> {
         let Function { attributes, visibility, .. } = self.function;
-        let attributes = attributes::of_outer(attributes, self.nested);
+        let attributes = forwarding::of_outer(attributes, self.nested);
         let signature = self.outer_signature();
         let inner = self.inner();
         let (inside, beside) = if self.nested { (Some(inner), None) } else { (None, Some(inner)) };
@@ -135,14 +135,15 @@ impl<'a> Expansion<'a> {
     /// Returns the inner function, which contains the user's code.
     fn inner(&self) -> TokenStream {
         let Function { attributes, inner_attributes, body, brace, signature, .. } = self.function;
-        let attributes = attributes::of_inner(attributes, self.nested, &signature.ident);
+        let attributes = forwarding::of_inner(attributes, self.nested, &signature.ident);
         let hidden = (!self.nested).then(|| quote!(#[doc(hidden)]));
         let signature = Signature { ident: self.inner_name.clone(), ..signature.clone() };
         // Uses the parameters that only the key uses, so that the compiler does not warn. It never warns
         // about a name that begins with an underscore.
         let mut used = self.parameters.used();
-        used.retain(|name| is_spoken(name));
-        let used = (!used.is_empty()).then(|| quote_spanned!(mixed()=> let _ = (#(&#used,)*);));
+        used.retain(|name| warns_if_unused(name));
+        let used =
+            (!used.is_empty()).then(|| quote_spanned!(mixed_span()=> let _ = (#(&#used,)*);));
         let mut block = Group::new(Delimiter::Brace, quote!(#(#inner_attributes)* #used #body));
         block.set_span(brace.join());
         // The inner function must be `async`, even if it awaits nothing.
@@ -191,16 +192,16 @@ impl<'a> Expansion<'a> {
 fn names_in(arguments: &Arguments) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     match &arguments.key {
-        Key::Expression(expression) => mentioned(expression.to_token_stream(), &mut names),
+        Key::Expression(expression) => collect_names(expression.to_token_stream(), &mut names),
         Key::Template(template) => {
             names.extend(template.captured.iter().cloned());
             for value in &template.values {
-                mentioned(value.value.to_token_stream(), &mut names);
+                collect_names(value.value.to_token_stream(), &mut names);
             }
         }
     }
     if let Some(manager) = &arguments.manager {
-        mentioned(manager.to_token_stream(), &mut names);
+        collect_names(manager.to_token_stream(), &mut names);
     }
     names
 }

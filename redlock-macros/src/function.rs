@@ -29,7 +29,7 @@ impl Parse for Function {
         if let Some(semicolon) = input.parse::<Option<Token![;]>>()? {
             return Err(syn::Error::new(
                 semicolon.span,
-                "there is no body to lock; put `#[redis_lock]` on the implementation",
+                "the function has no body; put `#[redis_lock]` on the implementation",
             ));
         }
         let content;

@@ -9,21 +9,21 @@ use syn::spanned::Spanned;
 /// Hygiene hides the variable from the user's code. But it does not hide the user's constants and unit
 /// structs from the pattern that binds the variable, so a prefix makes the name unique.
 pub(crate) fn local(name: impl std::fmt::Display) -> Ident {
-    format_ident!("__redis_lock_{}", name.to_string(), span = mixed())
+    format_ident!("__redis_lock_{}", name.to_string(), span = mixed_span())
 }
 
 /// Returns the span for names that the user's code cannot see.
-pub(crate) fn mixed() -> Span {
+pub(crate) fn mixed_span() -> Span {
     Span::mixed_site()
 }
 
 /// Returns the same span, with errors in the code reported at the user's tokens.
-pub(crate) fn located(tokens: &impl Spanned) -> Span {
-    mixed().located_at(tokens.span())
+pub(crate) fn span_at(tokens: &impl Spanned) -> Span {
+    mixed_span().located_at(tokens.span())
 }
 
 /// Returns the same tokens, with errors in the code reported at `span`.
-pub(crate) fn placed_at(span: Span, tokens: TokenStream) -> TokenStream {
+pub(crate) fn with_span(span: Span, tokens: TokenStream) -> TokenStream {
     let place = |mut token: TokenTree| {
         token.set_span(token.span().located_at(span));
         token

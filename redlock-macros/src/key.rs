@@ -32,7 +32,7 @@ pub(crate) struct Value {
 impl Key {
     /// Parses the value after `key =`.
     pub(crate) fn from_value(value: Expr) -> syn::Result<Self> {
-        match bare(&value) {
+        match without_wrappers(&value) {
             Expr::Lit(ExprLit { lit: Lit::Str(literal), .. }) => {
                 Template::new(literal.clone(), None).map(Self::Template)
             }
@@ -194,13 +194,13 @@ pub(crate) fn ungrouped(mut value: &Expr) -> &Expr {
 }
 
 /// Removes parentheses, braces and `&` around an expression, which do not change the meaning of a text.
-fn bare(value: &Expr) -> &Expr {
+fn without_wrappers(value: &Expr) -> &Expr {
     match value {
-        Expr::Group(group) => bare(&group.expr),
-        Expr::Paren(inner) => bare(&inner.expr),
-        Expr::Reference(reference) => bare(&reference.expr),
+        Expr::Group(group) => without_wrappers(&group.expr),
+        Expr::Paren(inner) => without_wrappers(&inner.expr),
+        Expr::Reference(reference) => without_wrappers(&reference.expr),
         Expr::Block(block) => match &*block.block.stmts {
-            [Stmt::Expr(inner, None)] => bare(inner),
+            [Stmt::Expr(inner, None)] => without_wrappers(inner),
             _ => value,
         },
         _ => value,
@@ -213,7 +213,7 @@ fn is_concat(path: &Path) -> bool {
 
 /// Collects the names to which an expression may refer: its identifiers, except fields and methods, and
 /// the names that a format string in it captures. A name too many does no harm; a missing name would.
-pub(crate) fn mentioned(tokens: TokenStream, names: &mut BTreeSet<String>) {
+pub(crate) fn collect_names(tokens: TokenStream, names: &mut BTreeSet<String>) {
     let mut after_dot = false;
     for token in tokens {
         let follows_dot = std::mem::take(&mut after_dot);
@@ -221,7 +221,7 @@ pub(crate) fn mentioned(tokens: TokenStream, names: &mut BTreeSet<String>) {
             TokenTree::Ident(ident) if !follows_dot => {
                 names.insert(ident.unraw().to_string());
             }
-            TokenTree::Group(group) => mentioned(group.stream(), names),
+            TokenTree::Group(group) => collect_names(group.stream(), names),
             TokenTree::Punct(punct) => {
                 // `a..b` is a range, not a field.
                 after_dot = punct.as_char() == '.' && !follows_dot;
@@ -387,8 +387,8 @@ mod tests {
     #[test]
     fn names_are_found_in_expressions_and_in_their_format_strings() {
         let mut names = BTreeSet::new();
-        mentioned(quote!(format!("{id:?}:{{no}}{n}", x = order.sku[from..to])), &mut names);
-        mentioned(quote!(format!("{n:x>width$} {n:#08_w$} {n:+.precision$e}")), &mut names);
+        collect_names(quote!(format!("{id:?}:{{no}}{n}", x = order.sku[from..to])), &mut names);
+        collect_names(quote!(format!("{n:x>width$} {n:#08_w$} {n:+.precision$e}")), &mut names);
         let names: Vec<_> = names.iter().map(String::as_str).collect();
         let parameters =
             ["_w", "format", "from", "id", "n", "order", "precision", "to", "width", "x"];

@@ -5,12 +5,12 @@
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
-mod attr;
-mod attributes;
+mod arguments;
 mod bindings;
 mod body;
 mod duration;
 mod expand;
+mod forwarding;
 mod function;
 mod hygiene;
 mod key;
@@ -148,7 +148,7 @@ use proc_macro::TokenStream;
 /// |---|---|---|
 /// | another holder has the lock, and `wait_time`, if any, is over | 409 | `Retry-After` |
 /// | no quorum of nodes answered in time, too many requests wait already, or the manager was shut down | 503 | `Retry-After` |
-/// | the lock was lost while the function ran, with `on_lost = abort` | 503 | `Retry-After`; the function was stopped half-way |
+/// | the lock was lost while the function ran, with `on_lost = abort` | 503 | `Retry-After`; the function was stopped |
 /// | a value in the key is empty | 400 | |
 /// | the request holds this lock already, and the attribute is not `reentrant` | 500 | an error in the log with the remedy |
 /// | the router has no `.layer(Extension(locks))`, or the key exists on the nodes but is not a lock | 500 | an error in the log with the remedy |

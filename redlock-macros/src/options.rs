@@ -6,10 +6,10 @@ use syn::parse::ParseStream;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Lit};
 
-use crate::duration::{TimeUnit, Written};
-use crate::hygiene::placed_at;
+use crate::duration::{DurationLiteral, TimeUnit};
+use crate::hygiene::with_span;
 use crate::key::ungrouped;
-use crate::value::{flag, once, value};
+use crate::value::{flag, set_once, value};
 
 /// The names of the options, for error messages.
 pub(crate) const NAMES: &str = "`expire`, `wait_time`, `time_unit`, `renew`, `max_hold`, `min_hold`, `keep`, \
@@ -72,7 +72,7 @@ impl Options {
             }
         });
         let checks = self.setters.iter().map(|Setter { option, span, .. }| {
-            let assert_valid = placed_at(*span, quote!(#private::assert_valid));
+            let assert_valid = with_span(*span, quote!(#private::assert_valid));
             quote_spanned!(*span=> const _: () = #assert_valid(&OPTIONS, #option);)
         });
         quote! {{
@@ -86,13 +86,13 @@ impl Options {
 
 /// The options as they were written.
 #[derive(Default)]
-pub(crate) struct Given {
-    expire: Option<Written>,
+pub(crate) struct ParsedOptions {
+    expire: Option<DurationLiteral>,
     wait_time: Option<WaitTime>,
     time_unit: Option<(Span, TimeUnit)>,
     renew: Option<(Span, bool)>,
-    max_hold: Option<Written>,
-    min_hold: Option<Written>,
+    max_hold: Option<DurationLiteral>,
+    min_hold: Option<DurationLiteral>,
     keep: Option<(Span, bool)>,
     reentrant: Option<(Span, bool)>,
     dialect: Option<(Span, &'static str)>,
@@ -101,11 +101,11 @@ pub(crate) struct Given {
 }
 
 enum WaitTime {
-    UpTo(Written),
+    UpTo(DurationLiteral),
     Forever(Span),
 }
 
-impl Given {
+impl ParsedOptions {
     /// Parses the argument with this name. Returns `None` if the argument is not an option.
     pub(crate) fn argument(
         &mut self,
@@ -113,28 +113,32 @@ impl Given {
         input: ParseStream<'_>,
     ) -> Option<syn::Result<()>> {
         let switch = |slot: &mut Option<(Span, bool)>| {
-            flag(input, name).and_then(|flag| once(slot, name, (name.span(), flag)))
+            flag(input, name).and_then(|flag| set_once(slot, name, (name.span(), flag)))
         };
         Some(match name.to_string().as_str() {
-            "expire" => expire(input, name).and_then(|time| once(&mut self.expire, name, time)),
+            "expire" => expire(input, name).and_then(|time| set_once(&mut self.expire, name, time)),
             "wait_time" => {
-                wait_time(input, name).and_then(|time| once(&mut self.wait_time, name, time))
+                wait_time(input, name).and_then(|time| set_once(&mut self.wait_time, name, time))
             }
             "time_unit" => value(input, name)
                 .and_then(|value| time_unit(&value))
-                .and_then(|unit| once(&mut self.time_unit, name, (name.span(), unit))),
+                .and_then(|unit| set_once(&mut self.time_unit, name, (name.span(), unit))),
             "renew" => switch(&mut self.renew),
-            "max_hold" => time(input, name).and_then(|time| once(&mut self.max_hold, name, time)),
-            "min_hold" => time(input, name).and_then(|time| once(&mut self.min_hold, name, time)),
+            "max_hold" => {
+                time(input, name).and_then(|time| set_once(&mut self.max_hold, name, time))
+            }
+            "min_hold" => {
+                time(input, name).and_then(|time| set_once(&mut self.min_hold, name, time))
+            }
             "keep" => switch(&mut self.keep),
             "reentrant" => switch(&mut self.reentrant),
             "dialect" => value(input, name)
                 .and_then(|value| dialect(&value))
-                .and_then(|dialect| once(&mut self.dialect, name, dialect)),
+                .and_then(|dialect| set_once(&mut self.dialect, name, dialect)),
             "fenced" => switch(&mut self.fenced),
             "on_lost" => value(input, name)
                 .and_then(|value| on_lost(&value))
-                .and_then(|on_lost| once(&mut self.on_lost, name, on_lost)),
+                .and_then(|on_lost| set_once(&mut self.on_lost, name, on_lost)),
             _ => return None,
         })
     }
@@ -143,7 +147,7 @@ impl Given {
         let unit = self.unit()?;
         let Self {
             expire,
-            wait_time: given_wait_time,
+            wait_time: written_wait_time,
             time_unit: _,
             renew,
             max_hold,
@@ -154,7 +158,7 @@ impl Given {
             fenced,
             on_lost,
         } = self;
-        let time = |time: Written| {
+        let time = |time: DurationLiteral| {
             time.milliseconds(unit).map(|value| (time.span(), Value::Milliseconds(value)))
         };
         let wait_time = |wait_time| match wait_time {
@@ -164,7 +168,7 @@ impl Given {
         let switch = |(span, switch)| (span, Value::Switch(switch));
         let setters = [
             ("expire", expire.map(time).transpose()?),
-            ("wait_time", given_wait_time.map(wait_time).transpose()?),
+            ("wait_time", written_wait_time.map(wait_time).transpose()?),
             ("renew", renew.map(switch)),
             ("max_hold", max_hold.map(time).transpose()?),
             ("min_hold", min_hold.map(time).transpose()?),
@@ -191,7 +195,7 @@ impl Given {
         };
         let times = [&self.expire, &self.max_hold, &self.min_hold].map(Option::as_ref);
         let times = times.into_iter().chain([wait_time]);
-        if times.flatten().any(Written::is_number) {
+        if times.flatten().any(DurationLiteral::is_number) {
             return Ok(unit);
         }
         Err(syn::Error::new(
@@ -202,11 +206,11 @@ impl Given {
     }
 }
 
-fn time(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
-    Written::parse(&name.to_string(), &value(input, name)?)
+fn time(input: ParseStream<'_>, name: &Ident) -> syn::Result<DurationLiteral> {
+    DurationLiteral::parse(&name.to_string(), &value(input, name)?)
 }
 
-fn expire(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
+fn expire(input: ParseStream<'_>, name: &Ident) -> syn::Result<DurationLiteral> {
     let value = value(input, name)?;
     if is_forever(&value) {
         return Err(syn::Error::new_spanned(
@@ -215,7 +219,7 @@ fn expire(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
              long as the function runs",
         ));
     }
-    Written::parse("expire", &value)
+    DurationLiteral::parse("expire", &value)
 }
 
 fn wait_time(input: ParseStream<'_>, name: &Ident) -> syn::Result<WaitTime> {
@@ -223,7 +227,7 @@ fn wait_time(input: ParseStream<'_>, name: &Ident) -> syn::Result<WaitTime> {
     if is_forever(&value) {
         return Ok(WaitTime::Forever(value.span()));
     }
-    Written::parse("wait_time", &value).map(WaitTime::UpTo).map_err(|error| {
+    DurationLiteral::parse("wait_time", &value).map(WaitTime::UpTo).map_err(|error| {
         syn::Error::new_spanned(
             &value,
             format!("{error}; `\"forever\"` waits for as long as it takes"),
@@ -275,7 +279,7 @@ fn on_lost(value: &Expr) -> syn::Result<OnLost> {
 
 #[cfg(test)]
 mod tests {
-    use crate::attr::Arguments;
+    use crate::arguments::Arguments;
 
     use super::*;
 
@@ -415,7 +419,7 @@ mod tests {
     fn invalid_times_are_refused() {
         for (tokens, start) in [
             (quote!(expire = "forever"), "a lock without an end would outlive a crashed holder"),
-            (quote!(wait_time = "for ever"), "this is no duration"),
+            (quote!(wait_time = "for ever"), "invalid duration"),
         ] {
             let message = message(tokens);
             assert!(message.starts_with(start), "{message}");

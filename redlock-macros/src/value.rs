@@ -7,7 +7,7 @@ use syn::{Expr, ExprLit, Lit, Token};
 use crate::key::ungrouped;
 
 /// Stores the value of an argument. An argument that is given twice is an error.
-pub(crate) fn once<T>(slot: &mut Option<T>, name: &Ident, value: T) -> syn::Result<()> {
+pub(crate) fn set_once<T>(slot: &mut Option<T>, name: &Ident, value: T) -> syn::Result<()> {
     if slot.replace(value).is_some() {
         return Err(syn::Error::new(name.span(), format!("`{name}` is given twice")));
     }

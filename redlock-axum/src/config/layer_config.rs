@@ -47,7 +47,7 @@ impl LayerConfig {
     }
 
     pub(crate) fn reject(&self, rejection: LockRejection) -> Response {
-        let mut rejection = rejection.limited_by(&self.log_limit);
+        let mut rejection = rejection.with_log_limit(&self.log_limit);
         match &self.on_reject {
             None => rejection.into_response(),
             Some(on_reject) => {

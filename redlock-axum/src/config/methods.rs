@@ -17,12 +17,12 @@ impl Methods {
     ///
     /// axum answers HEAD with the handler for GET, so GET covers HEAD: the handler must not
     /// run without its lock.
-    pub(crate) fn cover(&self, method: &Method) -> bool {
-        self.name(method) || (method == Method::HEAD && self.name(&Method::GET))
+    pub(crate) fn matches(&self, method: &Method) -> bool {
+        self.names_exactly(method) || (method == Method::HEAD && self.names_exactly(&Method::GET))
     }
 
     /// Returns whether the list names exactly this method, or there is no list.
-    pub(crate) fn name(&self, method: &Method) -> bool {
+    pub(crate) fn names_exactly(&self, method: &Method) -> bool {
         self.0.as_ref().is_none_or(|methods| methods.contains(method))
     }
 
@@ -42,10 +42,10 @@ mod tests {
     #[test]
     fn get_covers_head_because_axum_serves_head_with_it() {
         let methods = Methods::only([Method::GET]);
-        assert!(methods.cover(&Method::HEAD));
-        assert!(!methods.name(&Method::HEAD));
-        assert!(!methods.cover(&Method::POST));
-        assert!(!Methods::only([Method::HEAD]).cover(&Method::GET));
-        assert!(Methods::default().cover(&Method::PUT));
+        assert!(methods.matches(&Method::HEAD));
+        assert!(!methods.names_exactly(&Method::HEAD));
+        assert!(!methods.matches(&Method::POST));
+        assert!(!Methods::only([Method::HEAD]).matches(&Method::GET));
+        assert!(Methods::default().matches(&Method::PUT));
     }
 }

@@ -36,15 +36,15 @@ impl RouteLock {
 
     /// Returns the key template, or the first mistake in the settings.
     pub(crate) fn check(&self) -> Result<&KeyTemplate, SetupError> {
-        let template = self.check_each()?;
+        let template = self.check_independent()?;
         self.options.check()?;
         Ok(template)
     }
 
     /// Returns the key template, or the first mistake that setting more options cannot correct.
-    pub(crate) fn check_each(&self) -> Result<&KeyTemplate, SetupError> {
+    pub(crate) fn check_independent(&self) -> Result<&KeyTemplate, SetupError> {
         let template = self.template.as_ref().map_err(Clone::clone)?;
-        self.options.check_each()?;
+        self.options.check_independent()?;
         if self.methods.is_empty() {
             return Err(SetupError::NoMethods);
         }
@@ -54,8 +54,8 @@ impl RouteLock {
     /// Returns whether `serve` handles requests with this method.
     ///
     /// An empty list of methods is a mistake, and `serve` must refuse every request because of it.
-    pub(crate) fn cover(&self, method: &Method) -> bool {
-        self.methods.is_empty() || self.methods.cover(method)
+    pub(crate) fn matches(&self, method: &Method) -> bool {
+        self.methods.is_empty() || self.methods.matches(method)
     }
 
     /// Warns once if a fallback answers without a lock and with another status than 404 or 405.

@@ -9,9 +9,9 @@ use axum::response::{IntoResponse, Response};
 use redlock_core::{ExtendError, FencingToken, LockKey, Lost};
 
 use super::held_lock::HeldLock;
-#[cfg(feature = "test-util")]
-use super::lock_slot::Held;
 use super::lock_slot::LockSlot;
+#[cfg(feature = "test-util")]
+use super::lock_slot::LockView;
 use crate::rejection::misconfigured;
 
 /// Extracts the lock that the request holds, with its [fencing token](Self::fencing_token).
@@ -60,7 +60,7 @@ impl FencedLock {
     #[cfg(feature = "test-util")]
     pub fn from_guard(guard: &redlock_core::FencedGuard) -> Self {
         let token = Some(guard.fencing_token());
-        let slot = LockSlot::Filled(Held { handle: guard.handle(), token });
+        let slot = LockSlot::Filled(LockView { handle: guard.handle(), token });
         Self { lock: HeldLock::new(slot.clone()), slot }
     }
 

@@ -9,9 +9,9 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use redlock_core::{ExtendError, LockHandle, LockKey, Lost, Votes};
 
-#[cfg(feature = "test-util")]
-use super::lock_slot::Held;
 use super::lock_slot::LockSlot;
+#[cfg(feature = "test-util")]
+use super::lock_slot::LockView;
 use crate::rejection::misconfigured;
 
 /// Extracts the lock that the request holds, in a handler behind a lock layer or policy, or with
@@ -88,7 +88,7 @@ impl HeldLock {
     /// ```
     #[cfg(feature = "test-util")]
     pub fn from_guard(guard: &redlock_core::LockGuard) -> Self {
-        Self(LockSlot::Filled(Held { handle: guard.handle(), token: None }))
+        Self(LockSlot::Filled(LockView { handle: guard.handle(), token: None }))
     }
 
     /// Returns the key of the lock, without the manager's prefix.
@@ -195,14 +195,14 @@ mod tests {
 
     use super::*;
     use crate::extract::Locks;
-    use crate::extract::lock_slot::Held;
+    use crate::extract::lock_slot::LockView;
 
     fn parts() -> Parts {
         Request::new(Body::empty()).into_parts().0
     }
 
-    fn held(guard: &LockGuard) -> Held {
-        Held { handle: guard.handle(), token: None }
+    fn held(guard: &LockGuard) -> LockView {
+        LockView { handle: guard.handle(), token: None }
     }
 
     async fn held_lock(parts: &mut Parts) -> Result<HeldLock, NotLocked> {
@@ -231,7 +231,7 @@ mod tests {
     #[tokio::test]
     async fn an_empty_slot_is_not_held_until_it_is_filled() {
         let mut parts = parts();
-        let slot = LockSlot::later(false);
+        let slot = LockSlot::pending(false);
         parts.extensions.insert(slot.clone());
         let lock = held_lock(&mut parts).await.unwrap();
         assert_eq!(lock.key().as_str(), "not-locked-yet");

@@ -8,32 +8,32 @@ use redlock_core::{FencingToken, LockHandle};
 /// The request's lock, stored in the request's extensions.
 #[derive(Debug, Clone)]
 pub(crate) enum LockSlot {
-    Filled(Held),
+    Filled(LockView),
     /// The attribute acquires the lock after the extractors have run, and then fills the slot.
-    Later {
+    Pending {
         /// Whether the lock will have a fencing token.
         fenced: bool,
-        held: Arc<OnceLock<Held>>,
+        held: Arc<OnceLock<LockView>>,
     },
 }
 
 /// The parts of a held lock that extractors use.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct LockView {
     pub(crate) handle: LockHandle,
     pub(crate) token: Option<FencingToken>,
 }
 
 impl LockSlot {
     /// Creates an empty slot for a lock that is acquired later.
-    pub(crate) fn later(fenced: bool) -> Self {
-        Self::Later { fenced, held: Arc::default() }
+    pub(crate) fn pending(fenced: bool) -> Self {
+        Self::Pending { fenced, held: Arc::default() }
     }
 
     /// Fills an empty slot. A filled slot is not changed.
-    pub(crate) fn fill(&self, taken: Held) {
-        if let Self::Later { held, .. } = self {
-            let _ = held.set(taken);
+    pub(crate) fn fill(&self, view: LockView) {
+        if let Self::Pending { held, .. } = self {
+            let _ = held.set(view);
         }
     }
 
@@ -44,22 +44,22 @@ impl LockSlot {
     pub(crate) fn is_fenced(&self) -> bool {
         match self {
             Self::Filled(held) => held.token.is_some(),
-            Self::Later { fenced, .. } => *fenced,
+            Self::Pending { fenced, .. } => *fenced,
         }
     }
 
     pub(crate) fn handle(&self) -> Option<&LockHandle> {
-        self.held().map(|held| &held.handle)
+        self.view().map(|held| &held.handle)
     }
 
     pub(crate) fn token(&self) -> Option<FencingToken> {
-        self.held()?.token
+        self.view()?.token
     }
 
-    fn held(&self) -> Option<&Held> {
+    fn view(&self) -> Option<&LockView> {
         match self {
             Self::Filled(held) => Some(held),
-            Self::Later { held, .. } => held.get(),
+            Self::Pending { held, .. } => held.get(),
         }
     }
 }

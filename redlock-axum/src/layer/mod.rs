@@ -161,13 +161,11 @@ impl LockLayer {
 
     /// Logs, once, a mistake that setting more options cannot correct.
     fn report_mistake(mut self) -> Self {
-        let mistake = self.route_lock.check_each().err();
+        let mistake = self.route_lock.check_independent().err();
         if let Some(mistake) = &mistake
             && self.reported.as_ref() != Some(mistake)
         {
-            tracing::error!(
-                "a lock layer is set up wrongly and will refuse all requests: {mistake}"
-            );
+            tracing::error!("a lock layer is misconfigured and refuses all requests: {mistake}");
         }
         self.reported = mistake;
         self

@@ -81,7 +81,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if !self.route_lock.cover(request.method()) {
+        if !self.route_lock.matches(request.method()) {
             return ResponseFuture::unlocked(self.inner.call(request));
         }
         let (route_lock, config) = (Arc::clone(&self.route_lock), Arc::clone(&self.config));

@@ -186,7 +186,7 @@ impl<'de> Deserialize<'de> for MethodList {
 fn method<E: de::Error>(name: &str) -> Result<Method, E> {
     METHODS.into_iter().find(|method| method.as_str() == name).ok_or_else(|| {
         let known = METHODS.map(|method| method.to_string()).join(", ");
-        E::custom(format_args!("`{name}` is not a method; there are {known}"))
+        E::custom(format_args!("`{name}` is not a method; the methods are {known}"))
     })
 }
 

@@ -19,14 +19,14 @@ impl RoutePattern {
         if route.split('/').any(|segment| segment.starts_with([':', '*'])) {
             return Err("parameters are written {name}, wildcards {*name}".to_owned());
         }
-        Router::new().insert(route, ()).map_err(|error| in_words(&error))?;
+        Router::new().insert(route, ()).map_err(|error| describe(&error))?;
         let names = names(route);
         if let Some(twice) = names
             .iter()
             .enumerate()
             .find_map(|(index, name)| names[..index].contains(name).then_some(name))
         {
-            return Err(format!("it has two parameters with the name {twice}"));
+            return Err(format!("two parameters have the name {twice}"));
         }
         Ok(Self { shape: shape(route).into_owned(), names })
     }
@@ -121,7 +121,7 @@ fn pieces(route: &str) -> impl Iterator<Item = Piece<'_>> {
     })
 }
 
-fn in_words(error: &InsertError) -> String {
+fn describe(error: &InsertError) -> String {
     match error {
         InsertError::InvalidParam => {
             "a parameter is written {name} and a wildcard {*name}, with {{ and }} for braces".into()
@@ -167,7 +167,7 @@ mod tests {
             "a segment of the path has one parameter at most, at its end"
         );
         assert_eq!(reason("/a/{*rest}/b"), "a wildcard stands only at the end");
-        assert_eq!(reason("/{id}/{id}"), "it has two parameters with the name id");
+        assert_eq!(reason("/{id}/{id}"), "two parameters have the name id");
     }
 
     #[test]

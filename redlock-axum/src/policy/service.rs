@@ -7,7 +7,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::policies::LockPolicies;
-use super::table::{Table, Verdict};
+use super::table::{Table, Treatment};
 use crate::config::LayerConfig;
 use crate::rejection::LockRejection;
 use crate::serve;
@@ -98,18 +98,18 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        match self.table.judge(&request) {
-            Verdict::Unlocked => ResponseFuture::unlocked(self.inner.call(request)),
-            Verdict::Refused(rejection) => {
+        match self.table.decide(&request) {
+            Treatment::Unlocked => ResponseFuture::unlocked(self.inner.call(request)),
+            Treatment::Refused(rejection) => {
                 ResponseFuture::locked(std::future::ready(Ok(self.config.reject(rejection))))
             }
-            Verdict::RefusedIfMatched(rejection) => {
+            Treatment::RefusedUnlessFallback(rejection) => {
                 let clone = self.inner.clone();
                 let ready = std::mem::replace(&mut self.inner, clone);
                 let config = Arc::clone(&self.config);
                 ResponseFuture::locked(serve_unmatched(ready, config, rejection, request))
             }
-            Verdict::Locked(route_lock) => {
+            Treatment::Locked(route_lock) => {
                 serve::serve(route_lock, Arc::clone(&self.config), &mut self.inner, request)
             }
         }

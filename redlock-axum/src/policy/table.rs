@@ -18,7 +18,7 @@ use crate::rejection::LockRejection;
 /// The policies, with indexes by route and by path.
 #[derive(Debug, Default)]
 pub(super) struct Table {
-    entries: Vec<Entry>,
+    entries: Vec<PolicyEntry>,
     /// The positions of each route's entries, by the shape of the route's pattern.
     by_shape: HashMap<String, Vec<usize>>,
     /// The shape of the route that fits a path, to find policies whose route axum did not match.
@@ -26,7 +26,7 @@ pub(super) struct Table {
 }
 
 #[derive(Debug)]
-struct Entry {
+struct PolicyEntry {
     policy: LockPolicy,
     shape: String,
     route_lock: Arc<RouteLock>,
@@ -35,7 +35,7 @@ struct Entry {
 }
 
 /// The way in which a request is served or refused.
-pub(super) enum Verdict {
+pub(super) enum Treatment {
     /// The request has no policy.
     Unlocked,
     Locked(Arc<RouteLock>),
@@ -44,7 +44,7 @@ pub(super) enum Verdict {
     ///
     /// A router treats paths with single and with doubled slashes as different, but a nested service may
     /// not: axum's `nest_service` itself removes a slash.
-    RefusedIfMatched(LockRejection),
+    RefusedUnlessFallback(LockRejection),
 }
 
 impl Table {
@@ -53,7 +53,7 @@ impl Table {
         let (shape, route_lock) =
             self.examine(&policy).map_err(|reason| error(index, &policy, reason))?;
         self.by_shape.entry(shape.clone()).or_default().push(index);
-        self.entries.push(Entry {
+        self.entries.push(PolicyEntry {
             policy,
             shape,
             route_lock: Arc::new(route_lock),
@@ -92,7 +92,7 @@ impl Table {
     }
 
     /// Decides whether a request is locked, served unlocked or refused.
-    pub(super) fn judge<B>(&self, request: &Request<B>) -> Verdict {
+    pub(super) fn decide<B>(&self, request: &Request<B>) -> Treatment {
         let extensions = request.extensions();
         let route = extensions.get::<MatchedPath>().map(MatchedPath::as_str);
         let shape = route.map(pattern::shape);
@@ -102,32 +102,32 @@ impl Table {
             return match self.find(candidates, request.method()) {
                 Some(entry) => {
                     entry.matched.store(true, Ordering::Relaxed);
-                    Verdict::Locked(Arc::clone(&entry.route_lock))
+                    Treatment::Locked(Arc::clone(&entry.route_lock))
                 }
-                None => Verdict::Unlocked,
+                None => Treatment::Unlocked,
             };
         }
 
         // In a nested router the URI lacks the prefix; `OriginalUri` still has it.
         let path = extensions.get::<OriginalUri>().map_or(request.uri(), |uri| &uri.0).path();
-        let meant = |path: &str| {
+        let rejection_for = |path: &str| {
             let entry = self.find_by_path(path, request.method())?;
             route
                 .is_none_or(|route| pattern::is_preferred(&entry.policy.route, route, path))
-                .then(|| LockRejection::route_not_seen(entry.policy.to_string()))
+                .then(|| LockRejection::route_not_matched(entry.policy.to_string()))
         };
-        if let Some(rejection) = meant(path) {
-            return Verdict::Refused(rejection);
+        if let Some(rejection) = rejection_for(path) {
+            return Treatment::Refused(rejection);
         }
         if let Cow::Owned(path) = pattern::single_slashes(path)
-            && let Some(rejection) = meant(&path)
+            && let Some(rejection) = rejection_for(&path)
         {
-            return Verdict::RefusedIfMatched(rejection);
+            return Treatment::RefusedUnlessFallback(rejection);
         }
         if let (Some(route), Some(shape)) = (route, &shape) {
-            self.report_near_misses(route, shape);
+            self.report_similar_routes(route, shape);
         }
-        Verdict::Unlocked
+        Treatment::Unlocked
     }
 
     pub(super) fn check_routes<I>(&self, routes: I) -> Result<(), PolicyError>
@@ -160,24 +160,24 @@ impl Table {
     }
 
     pub(super) fn unmatched(&self) -> impl Iterator<Item = &LockPolicy> {
-        let unmatched = |entry: &&Entry| !entry.matched.load(Ordering::Relaxed);
+        let unmatched = |entry: &&PolicyEntry| !entry.matched.load(Ordering::Relaxed);
         self.entries.iter().filter(unmatched).map(|entry| &entry.policy)
     }
 
-    fn find(&self, candidates: &[usize], method: &Method) -> Option<&Entry> {
+    fn find(&self, candidates: &[usize], method: &Method) -> Option<&PolicyEntry> {
         let candidates = || candidates.iter().map(|&index| &self.entries[index]);
         candidates()
-            .find(|entry| entry.policy.methods.name(method))
-            .or_else(|| candidates().find(|entry| entry.policy.methods.cover(method)))
+            .find(|entry| entry.policy.methods.names_exactly(method))
+            .or_else(|| candidates().find(|entry| entry.policy.methods.matches(method)))
     }
 
-    fn find_by_path(&self, path: &str, method: &Method) -> Option<&Entry> {
+    fn find_by_path(&self, path: &str, method: &Method) -> Option<&PolicyEntry> {
         let shape = self.by_path.at(path).ok()?.value;
         self.find(self.by_shape.get(shape)?, method)
     }
 
     /// Logs, once for each policy without a match, that the matched route looks like the policy's route.
-    fn report_near_misses(&self, route: &str, shape: &str) {
+    fn report_similar_routes(&self, route: &str, shape: &str) {
         for entry in &self.entries {
             if entry.matched.load(Ordering::Relaxed) || entry.reported.load(Ordering::Relaxed) {
                 continue;
@@ -196,7 +196,7 @@ impl Table {
     }
 }
 
-impl Entry {
+impl PolicyEntry {
     fn overlap(&self, index: usize, policy: &LockPolicy) -> Result<(), SetupError> {
         let duplicate = |method| Err(SetupError::Duplicate { other: index + 1, method });
         match (self.policy.methods.named(), policy.methods.named()) {

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 use redlock_core::__private::LogLimit;
 use redlock_core::LockError;
 
-use super::{Cause, LockRejection, RejectionKind};
+use super::{LockRejection, RejectionCause, RejectionKind};
 
 /// The limit for events for which no manager is known.
 pub(crate) static LOG_LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
@@ -34,7 +34,7 @@ impl LockRejection {
         let limit = self.log_limit.as_deref().unwrap_or(&LOG_LIMIT);
         match self.kind() {
             RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {
-                let (kind, subject) = self.mistake();
+                let (kind, subject) = self.mistake_subject();
                 log_limited!(
                     limit,
                     kind,
@@ -44,14 +44,14 @@ impl LockRejection {
                 );
             }
             RejectionKind::Unavailable => {
-                let (kind, node) = self.shortage();
-                log_limited!(limit, kind, node, warn, "a request got no lock: {self}");
+                let (kind, node) = self.unavailable_subject();
+                log_limited!(limit, kind, node, warn, "a request was rejected: {self}");
             }
             RejectionKind::Lost => {
-                log_limited!(limit, "stopped", "", warn, "a request was stopped half-way: {self}");
+                log_limited!(limit, "stopped", "", warn, "a request was stopped: {self}");
             }
             RejectionKind::Contended | RejectionKind::InvalidKey => {
-                tracing::debug!("a request got no lock: {self}");
+                tracing::debug!("a request was rejected: {self}");
             }
         }
     }
@@ -60,10 +60,10 @@ impl LockRejection {
     ///
     /// A message that contains the lock's key is never a subject: each request may have another key, so
     /// the limit would have no effect.
-    fn mistake(&self) -> (&'static str, String) {
+    fn mistake_subject(&self) -> (&'static str, String) {
         match &self.cause {
-            Cause::Lock(LockError::AlreadyHeld { .. }) => ("already held", String::new()),
-            Cause::Lock(LockError::ForeignKey { votes, .. }) => {
+            RejectionCause::Lock(LockError::AlreadyHeld { .. }) => ("already held", String::new()),
+            RejectionCause::Lock(LockError::ForeignKey { votes, .. }) => {
                 ("foreign key", LogLimit::failed_node(votes).to_owned())
             }
             _ => ("mistake", self.to_string()),
@@ -71,15 +71,15 @@ impl LockRejection {
     }
 
     /// Returns the kind of unavailability and the name of the failed node, by which log lines are limited.
-    fn shortage(&self) -> (&'static str, &str) {
+    fn unavailable_subject(&self) -> (&'static str, &str) {
         match &self.cause {
-            Cause::Lock(LockError::Unavailable { votes, .. }) => {
+            RejectionCause::Lock(LockError::Unavailable { votes, .. }) => {
                 ("unavailable", LogLimit::failed_node(votes))
             }
-            Cause::Lock(LockError::TimedOut { votes, .. }) => {
+            RejectionCause::Lock(LockError::TimedOut { votes, .. }) => {
                 ("timed out", LogLimit::failed_node(votes))
             }
-            Cause::Lock(LockError::TooManyWaiters { .. }) => ("too many waiters", ""),
+            RejectionCause::Lock(LockError::TooManyWaiters { .. }) => ("too many waiters", ""),
             _ => ("shut down", ""),
         }
     }

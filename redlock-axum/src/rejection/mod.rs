@@ -59,7 +59,7 @@ use crate::error::SetupError;
 /// [RFC 9457]: https://www.rfc-editor.org/rfc/rfc9457
 #[derive(Debug, Clone)]
 pub struct LockRejection {
-    cause: Cause,
+    cause: RejectionCause,
     contended_status: StatusCode,
     logged: bool,
     /// The limit of the manager, if the manager is known.
@@ -89,35 +89,35 @@ pub enum RejectionKind {
 }
 
 #[derive(Debug, Clone)]
-enum Cause {
+enum RejectionCause {
     Lock(LockError),
     Lost(LostError),
     NotUtf8(String),
     AmbiguousPlaceholder { name: String },
     MissingManager,
     Setup(SetupError),
-    RouteNotSeen { policy: String },
+    RouteNotMatched { policy: String },
 }
 
 impl LockRejection {
     /// Creates the rejection for an application that has not installed a [`LockManager`](crate::LockManager).
     pub fn missing_manager() -> Self {
-        Self::new(Cause::MissingManager)
+        Self::new(RejectionCause::MissingManager)
     }
 
     pub(crate) fn not_utf8(error: &impl fmt::Display) -> Self {
-        Self::new(Cause::NotUtf8(error.to_string()))
+        Self::new(RejectionCause::NotUtf8(error.to_string()))
     }
 
     pub(crate) fn ambiguous_placeholder(name: impl Into<String>) -> Self {
-        Self::new(Cause::AmbiguousPlaceholder { name: name.into() })
+        Self::new(RejectionCause::AmbiguousPlaceholder { name: name.into() })
     }
 
-    pub(crate) fn route_not_seen(policy: impl Into<String>) -> Self {
-        Self::new(Cause::RouteNotSeen { policy: policy.into() })
+    pub(crate) fn route_not_matched(policy: impl Into<String>) -> Self {
+        Self::new(RejectionCause::RouteNotMatched { policy: policy.into() })
     }
 
-    fn new(cause: Cause) -> Self {
+    fn new(cause: RejectionCause) -> Self {
         Self { cause, contended_status: StatusCode::CONFLICT, logged: false, log_limit: None }
     }
 
@@ -131,7 +131,7 @@ impl LockRejection {
     /// Returns the kind of the rejection.
     pub fn kind(&self) -> RejectionKind {
         match &self.cause {
-            Cause::Lock(error) => match error {
+            RejectionCause::Lock(error) => match error {
                 LockError::Contended { .. } => RejectionKind::Contended,
                 LockError::Unavailable { .. }
                 | LockError::TimedOut { .. }
@@ -145,12 +145,12 @@ impl LockRejection {
                 // A foreign key, an option out of range, and errors that core may add later.
                 _ => RejectionKind::Misconfigured,
             },
-            Cause::Lost(_) => RejectionKind::Lost,
-            Cause::NotUtf8(_) => RejectionKind::InvalidKey,
-            Cause::AmbiguousPlaceholder { .. }
-            | Cause::MissingManager
-            | Cause::Setup(_)
-            | Cause::RouteNotSeen { .. } => RejectionKind::Misconfigured,
+            RejectionCause::Lost(_) => RejectionKind::Lost,
+            RejectionCause::NotUtf8(_) => RejectionKind::InvalidKey,
+            RejectionCause::AmbiguousPlaceholder { .. }
+            | RejectionCause::MissingManager
+            | RejectionCause::Setup(_)
+            | RejectionCause::RouteNotMatched { .. } => RejectionKind::Misconfigured,
         }
     }
 
@@ -172,7 +172,7 @@ impl LockRejection {
         let remaining = match self.kind() {
             RejectionKind::Contended | RejectionKind::Unavailable | RejectionKind::Lost => {
                 match &self.cause {
-                    Cause::Lock(LockError::Contended { remaining, .. }) => *remaining,
+                    RejectionCause::Lock(LockError::Contended { remaining, .. }) => *remaining,
                     _ => None,
                 }
             }
@@ -189,14 +189,14 @@ impl LockRejection {
     /// The error is for the application. Do not send it to clients.
     pub fn lock_error(&self) -> Option<&LockError> {
         match &self.cause {
-            Cause::Lock(error) => Some(error),
+            RejectionCause::Lock(error) => Some(error),
             _ => None,
         }
     }
 
     /// Sets the limit for logging similar rejections, unless one is set already. Defaults to a limit
     /// for the whole process.
-    pub(crate) fn limited_by(mut self, log_limit: &Arc<LogLimit>) -> Self {
+    pub(crate) fn with_log_limit(mut self, log_limit: &Arc<LogLimit>) -> Self {
         self.log_limit.get_or_insert_with(|| Arc::clone(log_limit));
         self
     }
@@ -210,13 +210,13 @@ fn whole_seconds(remaining: Duration) -> Duration {
 
 impl From<LockError> for LockRejection {
     fn from(error: LockError) -> Self {
-        Self::new(Cause::Lock(error))
+        Self::new(RejectionCause::Lock(error))
     }
 }
 
 impl From<LostError> for LockRejection {
     fn from(error: LostError) -> Self {
-        Self::new(Cause::Lost(error))
+        Self::new(RejectionCause::Lost(error))
     }
 }
 
@@ -237,33 +237,33 @@ impl From<KeyError> for LockRejection {
 
 impl From<SetupError> for LockRejection {
     fn from(error: SetupError) -> Self {
-        Self::new(Cause::Setup(error))
+        Self::new(RejectionCause::Setup(error))
     }
 }
 
 impl fmt::Display for LockRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.cause {
-            Cause::Lock(error @ LockError::AlreadyHeld { .. }) => write!(
+            RejectionCause::Lock(error @ LockError::AlreadyHeld { .. }) => write!(
                 f,
                 "{error}, and must not wait for itself; share the lock with `reentrant` where it is \
                  asked for within the other (if that one is `fenced`, the other has to be, too), or \
                  lock by another key there"
             ),
-            Cause::Lock(error) => fmt::Display::fmt(error, f),
-            Cause::Lost(error) => fmt::Display::fmt(error, f),
-            Cause::NotUtf8(error) => write!(f, "a path parameter cannot be used: {error}"),
-            Cause::AmbiguousPlaceholder { name } => write!(
+            RejectionCause::Lock(error) => fmt::Display::fmt(error, f),
+            RejectionCause::Lost(error) => fmt::Display::fmt(error, f),
+            RejectionCause::NotUtf8(error) => write!(f, "a path parameter cannot be used: {error}"),
+            RejectionCause::AmbiguousPlaceholder { name } => write!(
                 f,
                 "the placeholder {{{name}}} of the lock key could be one of several path parameters \
                  of this route; give them different names"
             ),
-            Cause::MissingManager => f.write_str(
+            RejectionCause::MissingManager => f.write_str(
                 "no LockManager is installed; add `.layer(axum::Extension(locks))`, with \
                  `locks: LockManager`, as the last call on the router",
             ),
-            Cause::Setup(error) => fmt::Display::fmt(error, f),
-            Cause::RouteNotSeen { policy } => write!(
+            RejectionCause::Setup(error) => fmt::Display::fmt(error, f),
+            RejectionCause::RouteNotMatched { policy } => write!(
                 f,
                 "the lock policy for {policy} fits the path of a request, but axum did not match \
                  that route; either the router has no such route, or the policies are not installed \
@@ -276,9 +276,9 @@ impl fmt::Display for LockRejection {
 impl Error for LockRejection {
     fn source(&self) -> Option<&(dyn Error + 'static)> {
         match &self.cause {
-            Cause::Lock(error) => Some(error),
-            Cause::Lost(error) => Some(error),
-            Cause::Setup(error) => Some(error),
+            RejectionCause::Lock(error) => Some(error),
+            RejectionCause::Lost(error) => Some(error),
+            RejectionCause::Setup(error) => Some(error),
             _ => None,
         }
     }

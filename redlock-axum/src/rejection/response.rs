@@ -7,7 +7,7 @@ use redlock_core::{KeyError, LockError};
 use serde_json::Value;
 
 use super::log::{LOG_LIMIT, log_limited};
-use super::{Cause, LockRejection, RejectionKind};
+use super::{LockRejection, RejectionCause, RejectionKind};
 
 impl IntoResponse for LockRejection {
     fn into_response(mut self) -> Response {
@@ -69,7 +69,7 @@ impl LockRejection {
                     .to_owned()
             }
             RejectionKind::Lost => {
-                "the request was stopped half-way, because it could not be made sure any more that \
+                "the request was stopped, because it could not be made sure any more that \
                  no other request is being processed for this resource"
                     .to_owned()
             }
@@ -77,8 +77,8 @@ impl LockRejection {
                 "the server is not set up correctly".to_owned()
             }
             RejectionKind::InvalidKey => match &self.cause {
-                Cause::NotUtf8(_) => "a path parameter is not valid UTF-8".to_owned(),
-                Cause::Lock(LockError::InvalidKey(error)) => key_detail(error),
+                RejectionCause::NotUtf8(_) => "a path parameter is not valid UTF-8".to_owned(),
+                RejectionCause::Lock(LockError::InvalidKey(error)) => key_detail(error),
                 _ => "the resource cannot be identified".to_owned(),
             },
         }

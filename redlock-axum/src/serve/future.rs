@@ -15,13 +15,13 @@ pin_project! {
     /// Dropping the future drops the inner service's future and releases the lock in the background.
     pub struct ResponseFuture<F, E> {
         #[pin]
-        way: Way<F, E>,
+        kind: Kind<F, E>,
     }
 }
 
 pin_project! {
-    #[project = WayProjection]
-    enum Way<F, E> {
+    #[project = KindProjection]
+    enum Kind<F, E> {
         Unlocked { #[pin] future: F },
         Locked { future: Pin<Box<dyn Future<Output = Result<Response, E>> + Send>> },
     }
@@ -29,13 +29,13 @@ pin_project! {
 
 impl<F, E> ResponseFuture<F, E> {
     pub(crate) fn unlocked(future: F) -> Self {
-        Self { way: Way::Unlocked { future } }
+        Self { kind: Kind::Unlocked { future } }
     }
 
     pub(crate) fn locked(
         future: impl Future<Output = Result<Response, E>> + Send + 'static,
     ) -> Self {
-        Self { way: Way::Locked { future: Box::pin(future) } }
+        Self { kind: Kind::Locked { future: Box::pin(future) } }
     }
 }
 
@@ -47,21 +47,21 @@ where
     type Output = Result<Response, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().way.project() {
-            WayProjection::Unlocked { future } => {
+        match self.project().kind.project() {
+            KindProjection::Unlocked { future } => {
                 future.poll(cx).map(|result| result.map(IntoResponse::into_response))
             }
-            WayProjection::Locked { future } => future.as_mut().poll(cx),
+            KindProjection::Locked { future } => future.as_mut().poll(cx),
         }
     }
 }
 
 impl<F, E> fmt::Debug for ResponseFuture<F, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let way = match &self.way {
-            Way::Unlocked { .. } => "unlocked",
-            Way::Locked { .. } => "locked",
+        let kind = match &self.kind {
+            Kind::Unlocked { .. } => "unlocked",
+            Kind::Locked { .. } => "locked",
         };
-        f.debug_struct("ResponseFuture").field("way", &way).finish()
+        f.debug_struct("ResponseFuture").field("kind", &kind).finish()
     }
 }

@@ -9,7 +9,7 @@ use redlock_core::{
 };
 
 use super::abort_on_loss::{AbortOnLoss, LossWatcher};
-use crate::extract::lock_slot::Held;
+use crate::extract::lock_slot::LockView;
 use crate::rejection::{LockRejection, log_limited};
 
 /// A lock that is held while work runs under it.
@@ -42,8 +42,8 @@ impl Hold {
     }
 
     /// Returns the parts of the lock that extractors use.
-    pub(crate) fn held(&self) -> Held {
-        Held { handle: self.handle.clone(), token: self.token }
+    pub(crate) fn view(&self) -> LockView {
+        LockView { handle: self.handle.clone(), token: self.token }
     }
 
     /// Returns the manager's limit for logging similar events.
@@ -75,7 +75,7 @@ impl Hold {
     /// The answer of a handler that was stopped because its lock was lost. It is logged within the limit of
     /// the lock's manager.
     pub fn refuse(&self, error: LostError) -> Response {
-        LockRejection::from(error).limited_by(self.log_limit()).into_response()
+        LockRejection::from(error).with_log_limit(self.log_limit()).into_response()
     }
 
     /// Releases the lock. Await it before the result of the work is returned, so that the caller's next
@@ -94,7 +94,7 @@ impl Hold {
                 "not released",
                 LogLimit::failed_node(error.votes()),
                 warn,
-                "work under a lock has ended, but the lock was not released in order: {error}"
+                "the work has ended, but its lock was not released: {error}"
             );
         }
     }

@@ -70,13 +70,13 @@ where
         Err(rejection) => {
             // `acquire` may have failed before it looked up the manager, whose limit applies to the log.
             let rejection = match config.manager(&parts.extensions) {
-                Ok(manager) => rejection.limited_by(manager.log_limit()),
+                Ok(manager) => rejection.with_log_limit(manager.log_limit()),
                 Err(_) => rejection,
             };
             return Ok(config.reject(rejection));
         }
     };
-    parts.extensions.insert(LockSlot::Filled(hold.held()));
+    parts.extensions.insert(LockSlot::Filled(hold.view()));
     // The response to HEAD is sent without a body.
     let until_end_of_body =
         route_lock.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
@@ -89,7 +89,7 @@ where
     let result = match AbortOnLoss::new(watch(), inner.call(request)).await {
         Ok(result) => result.map(IntoResponse::into_response),
         Err(error) => {
-            return Ok(config.reject(LockRejection::from(error).limited_by(hold.log_limit())));
+            return Ok(config.reject(LockRejection::from(error).with_log_limit(hold.log_limit())));
         }
     };
     match result {

@@ -45,10 +45,10 @@ async fn abort_drops_the_handler_with_its_lock_and_answers_503(front_end: FrontE
     assert!(dropped.0.load(Ordering::Relaxed));
     assert_eq!(answer.status, 503);
     assert_eq!(answer.headers["retry-after"], "1");
-    assert!(answer.body.contains("stopped half-way"), "{}", answer.body);
+    assert!(answer.body.contains("the request was stopped"), "{}", answer.body);
     assert!(!answer.body.contains("4711"), "{}", answer.body);
     assert_eq!(logs.count("WARN", "a lock was lost"), 1);
-    let stopped = format!("a request was stopped half-way: the lock {KEY} was lost");
+    let stopped = format!("a request was stopped: the lock {KEY} was lost");
     assert_eq!(logs.count("WARN", &stopped), 1);
     eventually("the lease runs out", || app.node.is_empty()).await;
 }

@@ -104,7 +104,7 @@ async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
     for mistake in mistakes {
         let logs = Logs::collect();
         let app = app(mistake(), locks.clone(), &node);
-        assert_eq!(logs.count("ERROR", "a lock layer is set up wrongly"), 1);
+        assert_eq!(logs.count("ERROR", "a lock layer is misconfigured"), 1);
         assert_eq!(post(&app, "/orders/42/pay").await, 500);
     }
 }

@@ -119,7 +119,7 @@ impl Soak {
             // The first lines are about servers that have just been started.
             logs.extend(lines.clone().rev().take(5).map(str::to_owned));
             // The reasons of the refusals.
-            let refusals = lines.filter(|line| line.contains("got no lock"));
+            let refusals = lines.filter(|line| line.contains("was rejected"));
             logs.extend(refusals.take(50).map(str::to_owned));
             if !ended.success() {
                 logs.push(format!("the service ended with {ended}"));

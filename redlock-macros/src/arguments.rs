@@ -7,11 +7,11 @@ use syn::{Expr, ExprPath, Path, Token, parenthesized, token};
 
 use crate::key::Key;
 use crate::options::{self, OnLost, Options};
-use crate::value::{equals, once, value};
+use crate::value::{equals, set_once, value};
 
 /// Lists all arguments, for error messages.
 fn known_arguments() -> String {
-    format!("there are `key`, {}, `manager`, `error` and `crate`", options::NAMES)
+    format!("the arguments are `key`, {}, `manager`, `error` and `crate`", options::NAMES)
 }
 
 /// The arguments, after they have been checked.
@@ -25,28 +25,28 @@ pub(crate) struct Arguments {
 
 impl Parse for Arguments {
     fn parse(input: ParseStream<'_>) -> syn::Result<Self> {
-        let mut given = Given::default();
+        let mut parsed = ParsedArguments::default();
         while !input.is_empty() {
-            given.argument(input)?;
+            parsed.argument(input)?;
             if !input.is_empty() && input.parse::<Token![,]>().is_err() {
                 return Err(input.error("expected a comma before the next argument"));
             }
         }
-        given.check()
+        parsed.check()
     }
 }
 
 /// The arguments as they were written.
 #[derive(Default)]
-struct Given {
+struct ParsedArguments {
     key: Option<Key>,
-    options: options::Given,
+    options: options::ParsedOptions,
     manager: Option<Expr>,
     error: Option<(Span, Expr)>,
     crate_path: Option<Path>,
 }
 
-impl Given {
+impl ParsedArguments {
     fn argument(&mut self, input: ParseStream<'_>) -> syn::Result<()> {
         if !input.peek(Ident::peek_any) {
             let known = known_arguments();
@@ -61,18 +61,18 @@ impl Given {
             "key" if input.peek(token::Paren) => {
                 let arguments;
                 parenthesized!(arguments in input);
-                once(&mut self.key, &name, Key::from_arguments(&arguments)?)
+                set_once(&mut self.key, &name, Key::from_arguments(&arguments)?)
             }
-            "key" => once(&mut self.key, &name, Key::from_value(value(input, &name)?)?),
-            "manager" => once(&mut self.manager, &name, value(input, &name)?),
-            "error" => once(&mut self.error, &name, (name.span(), value(input, &name)?)),
+            "key" => set_once(&mut self.key, &name, Key::from_value(value(input, &name)?)?),
+            "manager" => set_once(&mut self.manager, &name, value(input, &name)?),
+            "error" => set_once(&mut self.error, &name, (name.span(), value(input, &name)?)),
             "crate" => {
                 equals(input, &name)?;
-                once(&mut self.crate_path, &name, input.call(Path::parse_mod_style)?)
+                set_once(&mut self.crate_path, &name, input.call(Path::parse_mod_style)?)
             }
             unknown => {
-                let perhaps =
-                    meant(unknown).map_or_else(String::new, |meant| format!(", perhaps `{meant}`"));
+                let perhaps = suggestion(unknown)
+                    .map_or_else(String::new, |name| format!(" (did you mean `{name}`?)"));
                 let known = known_arguments();
                 let message = format!("unknown argument `{unknown}`{perhaps}; {known}");
                 Err(syn::Error::new(name.span(), message))
@@ -131,7 +131,7 @@ fn error_path(value: Expr, on_lost: OnLost) -> syn::Result<ExprPath> {
 /// Returns the argument that an unknown name probably means, for the names of the Spring annotation and of
 /// other lock libraries. For any other name, such as `hold_at_least`, the message only lists the known
 /// arguments.
-fn meant(name: &str) -> Option<&'static str> {
+fn suggestion(name: &str) -> Option<&'static str> {
     Some(match name {
         "keys" | "name" | "value" => "key",
         "expires" | "expiry" | "lease" | "lease_time" | "leaseTime" | "ttl" | "lockAtMostFor"
@@ -193,7 +193,10 @@ mod tests {
     fn the_message_for_an_unknown_argument_lists_the_known_ones() {
         assert_eq!(
             message(quote!(key = "a", waitTime = 2)),
-            format!("unknown argument `waitTime`, perhaps `wait_time`; {}", known_arguments())
+            format!(
+                "unknown argument `waitTime` (did you mean `wait_time`?); {}",
+                known_arguments()
+            )
         );
         for unknown in ["fair", "hold_at_least"] {
             let ident = Ident::new(unknown, Span::call_site());

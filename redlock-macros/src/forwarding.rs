@@ -12,10 +12,10 @@ use syn::{Attribute, Meta, Token, parse_quote};
 pub(crate) fn of_outer(attributes: &[Attribute], nested: bool) -> Vec<Attribute> {
     attributes
         .iter()
-        .filter_map(|attribute| match Place::of(attribute, nested) {
-            Place::Outer | Place::Both => Some(attribute.clone()),
-            Place::Inner => None,
-            Place::Expected => Some(allowed(attribute)),
+        .filter_map(|attribute| match Target::of(attribute, nested) {
+            Target::Outer | Target::Both => Some(attribute.clone()),
+            Target::Inner => None,
+            Target::Expected => Some(allowed(attribute)),
         })
         .collect()
 }
@@ -24,7 +24,7 @@ pub(crate) fn of_outer(attributes: &[Attribute], nested: bool) -> Vec<Attribute>
 pub(crate) fn of_inner(attributes: &[Attribute], nested: bool, name: &Ident) -> Vec<Attribute> {
     attributes
         .iter()
-        .filter(|attribute| Place::of(attribute, nested) != Place::Outer)
+        .filter(|attribute| Target::of(attribute, nested) != Target::Outer)
         .map(|attribute| named_span(attribute, name))
         .collect()
 }
@@ -38,7 +38,7 @@ pub(crate) fn second_handler_lock(attributes: &[Attribute]) -> Option<&Attribute
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Target {
     /// On the outer function: documentation and deprecation.
     Outer,
     /// On the inner function: `#[instrument]`, `#[debug_handler]` and every attribute that is unknown here.
@@ -49,7 +49,7 @@ enum Place {
     Expected,
 }
 
-impl Place {
+impl Target {
     fn of(attribute: &Attribute, nested: bool) -> Self {
         let path = attribute.path();
         let is = |names: &[&str]| names.iter().any(|name| path.is_ident(name));
@@ -96,7 +96,7 @@ fn named_span(attribute: &Attribute, name: &Ident) -> Attribute {
     }
     match &mut attribute.meta {
         Meta::Path(path) => attribute.meta = parse_quote!(#path(name = #name)),
-        Meta::List(list) if !names_its_span(&list.tokens) => {
+        Meta::List(list) if !has_span_name(&list.tokens) => {
             let written = &list.tokens;
             list.tokens = quote!(name = #name, #written);
         }
@@ -105,7 +105,7 @@ fn named_span(attribute: &Attribute, name: &Ident) -> Attribute {
     attribute
 }
 
-fn names_its_span(arguments: &TokenStream) -> bool {
+fn has_span_name(arguments: &TokenStream) -> bool {
     let begins_with_text =
         matches!(arguments.clone().into_iter().next(), Some(TokenTree::Literal(_)));
     begins_with_text || has_name(arguments, "name")
@@ -139,15 +139,15 @@ mod tests {
 
     use super::*;
 
-    fn places(attribute: &Attribute) -> (Place, Place) {
-        (Place::of(attribute, true), Place::of(attribute, false))
+    fn places(attribute: &Attribute) -> (Target, Target) {
+        (Target::of(attribute, true), Target::of(attribute, false))
     }
 
     #[test]
     fn each_attribute_goes_to_the_right_function() {
-        use Place::{Both, Expected, Inner, Outer};
+        use Target::{Both, Expected, Inner, Outer};
 
-        let cases: [(Attribute, (Place, Place)); 9] = [
+        let cases: [(Attribute, (Target, Target)); 9] = [
             (parse_quote!(#[doc = "Pays."]), (Outer, Outer)),
             (parse_quote!(#[deprecated]), (Outer, Outer)),
             (parse_quote!(#[cfg_attr(docsrs, doc(cfg(feature = "x")))]), (Outer, Outer)),
