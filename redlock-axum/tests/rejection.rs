@@ -230,8 +230,8 @@ async fn a_lost_lock_is_an_unavailable_service_that_says_that_it_had_begun() {
             "type": "about:blank",
             "title": "Service Unavailable",
             "status": 503,
-            "detail": "the request was stopped, because it could not be made sure any more \
-                       that no other request is being processed for this resource",
+            "detail": "the request was stopped, because its lock for this resource was lost; a part of \
+                       it may be done",
             "retry_after": 1,
         })
     );

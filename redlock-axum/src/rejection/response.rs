@@ -64,13 +64,12 @@ impl LockRejection {
                 "too many requests for this resource are waiting; try again later".to_owned()
             }
             RejectionKind::Unavailable => {
-                "it cannot be made sure at the moment that no other request is being processed for \
-                 this resource; try again later"
+                "the lock for this resource is not available at the moment; try again later"
                     .to_owned()
             }
             RejectionKind::Lost => {
-                "the request was stopped, because it could not be made sure any more that \
-                 no other request is being processed for this resource"
+                "the request was stopped, because its lock for this resource was lost; a part of \
+                 it may be done"
                     .to_owned()
             }
             RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {

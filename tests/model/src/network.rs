@@ -31,7 +31,7 @@ impl Request {
 pub enum Attempt {
     /// The client's current attempt, or its last one.
     Present,
-    /// The attempt before it, of which a key or a message is left.
+    /// The client's previous attempt, while a key or a message of it still exists.
     Former,
 }
 

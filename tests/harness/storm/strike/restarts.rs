@@ -17,7 +17,7 @@ const ONE_COMMAND: usize = 1000;
 /// The value of `key-load-delay`: the shortest sleep of a server after each command that it loads. The server
 /// serves its clients after each thousand commands.
 const LOADING: &str = "1";
-/// The time to load one command with that sleep.
+/// The time in which a server with this sleep loads one command.
 const ONE_LOADED: Duration = Duration::from_micros(100);
 
 /// Kills and restarts a server. Returns the keys of single clients about which the server has lost commands.
