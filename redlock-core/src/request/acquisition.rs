@@ -8,7 +8,7 @@
 //!               └─ ask_until_granted           it is this caller's turn to ask the nodes
 //! ```
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -27,7 +27,10 @@ use crate::options::{ResolvedOptions, WaitTime};
 pub(super) struct Acquisition<'a> {
     pub(super) context: &'a Arc<Context>,
     pub(super) key: &'a LockKey,
-    pub(super) spec: Arc<LockSpec>,
+    pub(super) spec: LockSpec,
+    /// The same spec on the heap. It is made when the caller waits or asks the nodes, because a request that
+    /// this process refuses does not need it.
+    shared_spec: OnceLock<Arc<LockSpec>>,
     pub(super) options: ResolvedOptions,
     /// Whether the holder gets a fencing token.
     pub(super) fenced: bool,
@@ -43,8 +46,9 @@ impl<'a> Acquisition<'a> {
         }
         let key = key.as_ref().map_err(Clone::clone)?;
         let name = LockName::new(&context.prefix, key);
-        let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, options.dialect));
-        Ok(Self { context, key, spec, options, fenced: *fenced })
+        let spec = LockSpec::new(name, Mode::Exclusive, options.dialect);
+        let shared_spec = OnceLock::new();
+        Ok(Self { context, key, spec, shared_spec, options, fenced: *fenced })
     }
 }
 
@@ -135,6 +139,11 @@ impl Acquisition<'_> {
         } else {
             Err(LockError::AlreadyHeld { key: self.key.clone() })
         }
+    }
+
+    /// Returns the spec, for owners that share it.
+    pub(super) fn shared_spec(&self) -> &Arc<LockSpec> {
+        self.shared_spec.get_or_init(|| Arc::new(self.spec.clone()))
     }
 
     /// Returns the error of a lock that this process holds. No node was asked.
