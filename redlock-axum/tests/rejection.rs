@@ -168,7 +168,7 @@ async fn a_misconfiguration_is_told_to_the_log_and_not_to_the_client() {
     }
 }
 
-/// Invariant 12: what is in the error stays in the application.
+/// Secrets stay in: what the error names stays in the application.
 #[tokio::test]
 async fn neither_key_nor_nodes_are_in_a_response() {
     for error in [contended(Some(Duration::from_secs(1))), unavailable()] {

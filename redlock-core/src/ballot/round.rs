@@ -56,7 +56,7 @@ impl Round {
         Self { is_fenced, ..self }
     }
 
-    /// Adds a command for every node. `question` returns the reply future, which is ready at once for a node
+    /// Adds a command for every node. `command` returns the reply future, which is ready at once for a node
     /// that is not asked.
     pub(crate) fn send(
         &mut self,
@@ -191,7 +191,7 @@ impl Round {
         (!self.fan_out.is_empty()).then(|| std::mem::take(&mut self.fan_out))
     }
 
-    /// Returns a node's vote, if it has one. A node that was not asked has the vote that `ask` was given for
+    /// Returns a node's vote, if it has one. A node that was not asked has the vote that `send` got for
     /// it.
     pub(crate) fn vote(&self, index: usize) -> Option<&Vote> {
         self.tally.vote(index)
