@@ -79,6 +79,11 @@ impl<'a> Parameters<'a> {
         ))
     }
 
+    /// Returns whether a parameter binds the name.
+    pub(crate) fn binds(&self, name: &str) -> bool {
+        self.all.iter().any(|parameter| parameter.binds(name))
+    }
+
     /// Returns the bound names to which the attribute's arguments refer, without duplicates.
     pub(crate) fn used(&self) -> Vec<&Ident> {
         let mut seen = BTreeSet::new();

@@ -21,7 +21,8 @@ use crate::bindings::{Parameter, Parameters, warns_if_unused};
 use crate::forwarding;
 use crate::function::Function;
 use crate::hygiene::{local, mixed_span};
-use crate::key::{Key, collect_names};
+use crate::key::{Key, Template, collect_names};
+use crate::spring;
 
 /// Expands the attribute on an item.
 pub(crate) fn expand(arguments: TokenStream, item: &TokenStream) -> TokenStream {
@@ -39,7 +40,9 @@ fn try_expand(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenStr
     let arguments: Arguments = syn::parse2(arguments)?;
     let function: Function = syn::parse2(item)?;
     check(&arguments, &function)?;
-    Expansion::new(&arguments, &function).tokens()
+    let expansion = Expansion::new(&arguments, &function);
+    expansion.check_key()?;
+    expansion.tokens()
 }
 
 /// Checks the rules that concern both the arguments and the function.
@@ -109,6 +112,21 @@ impl<'a> Expansion<'a> {
             nested,
             inner_name: inner_name(name),
             private: quote!(#root::__private),
+        }
+    }
+
+    /// Refuses a key in the expression language of Spring, which would be one constant key for all calls.
+    fn check_key(&self) -> syn::Result<()> {
+        let Key::Template(Template { literal, .. }) = &self.arguments.key else { return Ok(()) };
+        let text = literal.value();
+        match spring::rust_form(&text, |name| self.parameters.binds(name)) {
+            Some(rust) => Err(syn::Error::new(
+                literal.span(),
+                format!(
+                    "`{text}` is written for Spring, and would be one key for all calls; write `{rust}`"
+                ),
+            )),
+            None => Ok(()),
         }
     }
 

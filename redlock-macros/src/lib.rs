@@ -15,6 +15,7 @@ mod function;
 mod hygiene;
 mod key;
 mod options;
+mod spring;
 mod value;
 
 use proc_macro::TokenStream;

@@ -1,0 +1,91 @@
+//! Recognizes keys that are written in the expression language of Spring, such as `'order:' + #id`. As a
+//! template of this attribute they would be one constant key for all calls.
+
+/// Returns the Rust form of a template that is an expression of Spring, or `None` if the template is not one.
+/// `is_parameter` returns whether the function has a parameter with this name.
+pub(crate) fn rust_form(text: &str, is_parameter: impl Fn(&str) -> bool) -> Option<String> {
+    let is_quoted = text.starts_with('\'') || text.ends_with('\'') || text.contains("' +");
+    if is_quoted {
+        return Some(translate(text).unwrap_or_else(|| "key = \"order:{id}\"".to_owned()));
+    }
+    let (before, name) = references(text).find(|(_, name)| is_parameter(name))?;
+    let after = &text[before.len() + 1 + name.len()..];
+    Some(format!("key = \"{before}{{{name}}}{after}\""))
+}
+
+/// Returns each name after a `#`, with the text before the `#`.
+fn references(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.match_indices('#').map(|(at, _)| (&text[..at], leading_name(&text[at + 1..])))
+}
+
+fn leading_name(text: &str) -> &str {
+    let end = text.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(text.len());
+    &text[..end]
+}
+
+/// Translates texts and references that are joined by `+`. Returns `None` for any other expression.
+fn translate(text: &str) -> Option<String> {
+    let (mut template, mut values) = (String::new(), Vec::new());
+    for part in text.split('+').map(str::trim) {
+        if let Some(literal) = part.strip_prefix('\'').and_then(|part| part.strip_suffix('\'')) {
+            template.push_str(&literal.replace('{', "{{").replace('}', "}}"));
+            continue;
+        }
+        let reference = part.strip_prefix('#')?;
+        let name = leading_name(reference);
+        if name.is_empty() {
+            return None;
+        }
+        if name == reference && values.is_empty() {
+            template.push_str(&format!("{{{name}}}"));
+        } else if reference.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.') {
+            template.push_str("{}");
+            values.push(reference);
+        } else {
+            return None;
+        }
+    }
+    Some(match &values[..] {
+        [] => format!("key = \"{template}\""),
+        values => format!("key(\"{template}\", {})", values.join(", ")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(text: &str) -> Option<String> {
+        rust_form(text, |name| name == "id")
+    }
+
+    #[test]
+    fn an_expression_of_spring_is_translated() {
+        for (text, rust) in [
+            ("'order:' + #id", "key = \"order:{id}\""),
+            ("'order:' + #id + ':paid'", "key = \"order:{id}:paid\""),
+            ("#id + ':order'", "key = \"{id}:order\""),
+            ("'a'", "key = \"a\""),
+            ("'{a}' + #user", "key = \"{{a}}{user}\""),
+            ("'stock:' + #order.sku", "key(\"stock:{}\", order.sku)"),
+            ("'x:' + #order.sku + ':' + #id", "key(\"x:{}:{}\", order.sku, id)"),
+            ("#id", "key = \"{id}\""),
+            ("order:#id", "key = \"order:{id}\""),
+            ("order:#id:paid", "key = \"order:{id}:paid\""),
+        ] {
+            assert_eq!(of(text).as_deref(), Some(rust), "{text}");
+        }
+        for text in ["'order:' + T(java.util.UUID).randomUUID()", "'a' + #id?.b", "'a' + #"] {
+            assert_eq!(of(text).as_deref(), Some("key = \"order:{id}\""), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_template_with_a_number_sign_or_a_quote_inside_is_no_expression_of_spring() {
+        for text in
+            ["issue#{n}", "issue#n", "#", "a#", "it's:{n}", "order:{id}", "a+b", "#identity"]
+        {
+            assert_eq!(of(text), None, "{text}");
+        }
+    }
+}
