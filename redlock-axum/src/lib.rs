@@ -187,7 +187,8 @@ pub use redlock_core::{
     ConnectError, Dialect, ExtendError, FencedGuard, FencingToken, ForeignKind, IntoLockKey,
     InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle, LockKey,
     LockManager, LockManagerBuilder, LockOptions, LockRequest, LockState, Lost, LostError,
-    MemoryNode, NodeError, ReleaseError, RunError, TemplateError, Vote, Votes, WaitTime, scope,
+    MemoryNode, NodeError, ReleaseError, RunError, Scoped, TemplateError, Vote, Votes, WaitTime,
+    scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;

@@ -140,7 +140,7 @@ pub use manager::{LockManager, LockManagerBuilder};
 pub use node::memory::MemoryNode;
 pub use options::{LockOptions, WaitTime};
 pub use request::LockRequest;
-pub use request::scope::scope;
+pub use request::scope::{Scoped, scope};
 
 /// Items for the other crates of this workspace. No public API.
 #[doc(hidden)]

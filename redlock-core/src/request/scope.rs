@@ -1,9 +1,14 @@
 //! Scopes: the locks that one request holds, so that it does not wait for itself.
 
+use std::fmt;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
+use pin_project_lite::pin_project;
+use tokio::task::futures::TaskLocalFuture;
 
 use crate::lease::{Held, HoldState};
 use crate::lock::LockSpec;
@@ -48,13 +53,58 @@ tokio::task_local! {
 /// # Cancel safety
 ///
 /// Cancel safe if `future` is cancel safe.
-pub async fn scope<F: Future>(future: F) -> F::Output {
-    if SCOPE.try_with(|_| ()).is_ok() {
-        future.await
-    } else {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let id = COUNT.fetch_add(1, Ordering::Relaxed);
-        SCOPE.scope(Scope { id, held: Mutex::default() }, future).await
+pub fn scope<F: Future>(future: F) -> Scoped<F> {
+    Scoped { state: ScopeState::New { future: Some(future) } }
+}
+
+pin_project! {
+    /// The future of a scope. Returned by [`scope()`].
+    #[must_use = "futures do nothing unless they are polled"]
+    pub struct Scoped<F> {
+        #[pin]
+        state: ScopeState<F>,
+    }
+}
+
+pin_project! {
+    #[project = StateProjection]
+    enum ScopeState<F> {
+        // The future was not polled yet.
+        New { future: Option<F> },
+        // The future runs in the scope of its caller.
+        InOuterScope { #[pin] future: F },
+        InOwnScope { #[pin] future: TaskLocalFuture<Scope, F> },
+    }
+}
+
+impl<F: Future> Future for Scoped<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        let mut state = self.project().state;
+        if let StateProjection::New { future } = state.as_mut().project()
+            && let Some(future) = future.take()
+        {
+            // Only the first poll knows whether the caller is in a scope.
+            let is_in_scope = SCOPE.try_with(|_| ()).is_ok();
+            state.set(if is_in_scope {
+                ScopeState::InOuterScope { future }
+            } else {
+                ScopeState::InOwnScope { future: SCOPE.scope(Scope::new(), future) }
+            });
+        }
+        match state.project() {
+            StateProjection::InOuterScope { future } => future.poll(cx),
+            StateProjection::InOwnScope { future } => future.poll(cx),
+            // A future that panicked while it was moved here is never ready.
+            StateProjection::New { .. } => Poll::Pending,
+        }
+    }
+}
+
+impl<F> fmt::Debug for Scoped<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scoped").finish_non_exhaustive()
     }
 }
 
@@ -63,6 +113,13 @@ pub async fn scope<F: Future>(future: F) -> F::Output {
 struct Scope {
     id: u64,
     held: Mutex<Vec<(usize, Weak<Held>)>>,
+}
+
+impl Scope {
+    fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        Self { id: COUNT.fetch_add(1, Ordering::Relaxed), held: Mutex::default() }
+    }
 }
 
 /// Returns the id of the current scope; `None` outside of any scope.
