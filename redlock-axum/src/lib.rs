@@ -168,6 +168,7 @@ mod extract;
 #[cfg(doc)]
 pub mod guide;
 mod layer;
+mod locks_layer;
 mod options;
 mod policy;
 mod rejection;
@@ -176,8 +177,9 @@ mod serve;
 pub mod test_util;
 
 pub use error::{PolicyError, SetupError};
-pub use extract::{FencedLock, HeldLock, Locks, NotFenced, NotLocked};
+pub use extract::{FencedLock, HeldLock, InstalledLocks, Locks, NotFenced, NotLocked};
 pub use layer::{LockLayer, LockService};
+pub use locks_layer::{LocksLayer, LocksService};
 pub use options::{HoldUntil, OnLost};
 pub use policy::{LockPolicies, LockPolicy, PolicyService};
 /// Re-exports the crate that implements the locks, for items that this crate does not re-export by name.

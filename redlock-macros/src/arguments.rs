@@ -7,11 +7,14 @@ use syn::{Expr, ExprPath, Path, Token, parenthesized, token};
 
 use crate::key::Key;
 use crate::options::{self, OnLost, Options};
-use crate::value::{equals, set_once, value};
+use crate::value::{equals, flag, set_once, value};
 
 /// Lists all arguments, for error messages.
 fn known_arguments() -> String {
-    format!("the arguments are `key`, {}, `manager`, `error` and `crate`", options::NAMES)
+    format!(
+        "the arguments are `key`, {}, `manager`, `installed`, `error` and `crate`",
+        options::NAMES
+    )
 }
 
 /// The arguments, after they have been checked.
@@ -19,6 +22,8 @@ pub(crate) struct Arguments {
     pub(crate) key: Key,
     pub(crate) options: Options,
     pub(crate) manager: Option<Expr>,
+    /// The span of `installed`, if a handler uses the manager that a layer has installed.
+    pub(crate) installed: Option<Span>,
     pub(crate) error: Option<ExprPath>,
     pub(crate) crate_path: Option<Path>,
 }
@@ -42,6 +47,7 @@ struct ParsedArguments {
     key: Option<Key>,
     options: options::ParsedOptions,
     manager: Option<Expr>,
+    installed: Option<(Span, bool)>,
     error: Option<(Span, Expr)>,
     crate_path: Option<Path>,
 }
@@ -65,6 +71,10 @@ impl ParsedArguments {
             }
             "key" => set_once(&mut self.key, &name, Key::from_value(value(input, &name)?)?),
             "manager" => set_once(&mut self.manager, &name, value(input, &name)?),
+            "installed" => {
+                let flag = flag(input, &name)?;
+                set_once(&mut self.installed, &name, (name.span(), flag))
+            }
             "error" => set_once(&mut self.error, &name, (name.span(), value(input, &name)?)),
             "crate" => {
                 equals(input, &name)?;
@@ -81,7 +91,8 @@ impl ParsedArguments {
     }
 
     fn check(self) -> syn::Result<Arguments> {
-        let Self { key, options, manager, error, crate_path } = self;
+        let Self { key, options, manager, installed, error, crate_path } = self;
+        let installed = installed.and_then(|(span, installed)| installed.then_some(span));
         let key = key.ok_or_else(|| {
             syn::Error::new(
                 Span::call_site(),
@@ -103,8 +114,14 @@ impl ParsedArguments {
                  acquire the lock by hand: `locks.lock(..).fenced().acquire()`",
             ));
         }
+        if let (Some(span), Some(_)) = (installed, &manager) {
+            return Err(syn::Error::new(
+                span,
+                "`installed` is for handlers, and `manager` is for functions; leave out one of them",
+            ));
+        }
         let error = error.map(|(_, path)| error_path(path, options.on_lost)).transpose()?;
-        Ok(Arguments { key, options, manager, error, crate_path })
+        Ok(Arguments { key, options, manager, installed, error, crate_path })
     }
 }
 

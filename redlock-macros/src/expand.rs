@@ -184,7 +184,12 @@ impl<'a> Expansion<'a> {
         if self.arguments.manager.is_none() {
             let lock = local("lock");
             let fenced = self.arguments.options.fenced.is_some();
-            let extractor = quote!(#private::HandlerLock<#fenced>);
+            let locks = if self.arguments.installed.is_some() {
+                quote!(InstalledLocks)
+            } else {
+                quote!(Locks)
+            };
+            let extractor = quote!(#private::HandlerLock<#private::#locks, #fenced>);
             let fused = match self.parameters.iter().next() {
                 Some(Parameter { written, outer_name, .. }) => {
                     let ty = &written.ty;

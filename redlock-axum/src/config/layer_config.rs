@@ -9,6 +9,7 @@ use http::Extensions;
 use redlock_core::__private::LogLimit;
 use redlock_core::LockManager;
 
+use crate::locks_layer::Installed;
 use crate::rejection::LockRejection;
 
 type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
@@ -42,7 +43,7 @@ impl LayerConfig {
     ) -> Result<&'a LockManager, LockRejection> {
         self.manager
             .as_ref()
-            .or_else(|| extensions.get())
+            .or_else(|| Installed::manager(extensions))
             .ok_or_else(LockRejection::missing_manager)
     }
 

@@ -7,4 +7,4 @@ mod locks;
 
 pub use fenced_lock::{FencedLock, NotFenced};
 pub use held_lock::{HeldLock, NotLocked};
-pub use locks::Locks;
+pub use locks::{InstalledLocks, Locks};

@@ -6,6 +6,7 @@ mod response;
 pub(crate) use log::log_limited;
 pub(crate) use response::misconfigured;
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
@@ -214,6 +215,12 @@ impl From<LockError> for LockRejection {
     }
 }
 
+impl From<Infallible> for LockRejection {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
 impl From<LostError> for LockRejection {
     fn from(error: LostError) -> Self {
         Self::new(RejectionCause::Lost(error))
@@ -259,8 +266,8 @@ impl fmt::Display for LockRejection {
                  of this route; give them different names"
             ),
             RejectionCause::MissingManager => f.write_str(
-                "no LockManager is installed; add `.layer(axum::Extension(locks))`, with \
-                 `locks: LockManager`, as the last call on the router",
+                "no LockManager is installed; add `.layer(LocksLayer::new(&locks))`, with \
+                 `locks: LockManager`, as the last layer of the router",
             ),
             RejectionCause::Setup(error) => fmt::Display::fmt(error, f),
             RejectionCause::RouteNotMatched { policy } => write!(
