@@ -17,11 +17,11 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::Router;
+use axum::extract::{FromRef, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use axum::{Extension, Router};
 use redlock_axum::{FencedLock, FencingToken, LockManager, redis_lock};
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -113,6 +113,12 @@ impl IntoResponse for DepositError {
     }
 }
 
+#[derive(Clone, FromRef)]
+struct Bank {
+    locks: LockManager,
+    database: Database,
+}
+
 #[derive(Clone)]
 struct Database {
     url: String,
@@ -139,8 +145,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     };
     let app = Router::new()
         .route("/accounts/{id}/deposit", post(deposit))
-        .with_state(database)
-        .layer(Extension(locks.clone()));
+        .with_state(Bank { locks: locks.clone(), database });
 
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(&listen).await?;

@@ -14,14 +14,14 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{FromRef, Path, Query, State};
 use axum::http::Method;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Json, Router};
 use redlock_axum::{
     ConnectError, LockError, LockLayer, LockManager, LockPolicies, LockPolicy, LockRejection,
-    PolicyError, redis_lock,
+    LocksLayer, PolicyError, redis_lock,
 };
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -61,7 +61,7 @@ async fn reserve(
 }
 
 /// The business logic of the service, without HTTP.
-#[derive(Clone)]
+#[derive(Clone, FromRef)]
 struct Shop {
     locks: LockManager,
 }
@@ -111,9 +111,10 @@ fn app(locks: LockManager) -> Result<Router, PolicyError> {
         .route("/coupons/{code}/claim", post(claim).route_layer(one_claim))
         .route("/stock/{sku}/reserve", post(reserve))
         .layer(policies)
-        .with_state(Shop { locks: locks.clone() })
-        // This line gives the attribute, the layer and the policies their manager.
-        .layer(Extension(locks)))
+        // This line gives the layer and the policies their manager, and lets no request wait for itself.
+        .layer(LocksLayer::new(&locks))
+        // The attribute takes the manager from the state.
+        .with_state(Shop { locks }))
 }
 
 async fn connect() -> Result<LockManager, ConnectError> {

@@ -12,10 +12,10 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Path, Query};
 use axum::routing::{get, post};
-use axum::{Extension, Router};
-use redlock_axum::{LockManager, LockPolicies};
+use redlock_axum::{LockManager, LockPolicies, LocksLayer};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tracing::info;
@@ -66,7 +66,7 @@ fn app(locks: LockManager, policies: LockPolicies) -> Router {
         .route(REPORT, post(report))
         .layer(policies)
         // This line gives the policies their manager.
-        .layer(Extension(locks))
+        .layer(LocksLayer::new(&locks))
 }
 
 async fn serve() -> Result<(), Box<dyn Error>> {

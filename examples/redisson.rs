@@ -25,9 +25,9 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Path, Query};
 use axum::routing::post;
-use axum::{Extension, Router};
 use redlock_axum::{LockManager, redis_lock};
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -57,9 +57,8 @@ async fn serve() -> Result<(), Box<dyn Error>> {
         "REDIS_URLS is not set; set it to the Redis of the Java service, such as redis://127.0.0.1"
     })?;
     let locks = LockManager::connect(urls.split(',')).await?;
-    let app = Router::new()
-        .route("/accounts/{id}/withdraw", post(withdraw))
-        .layer(Extension(locks.clone()));
+    let app =
+        Router::new().route("/accounts/{id}/withdraw", post(withdraw)).with_state(locks.clone());
 
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(&listen).await?;

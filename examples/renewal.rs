@@ -17,11 +17,11 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use axum::extract::{Query, State};
+use axum::Router;
+use axum::extract::{FromRef, Query, State};
 use axum::http::StatusCode;
 use axum::routing::post;
-use axum::{Extension, Router};
-use redlock_axum::{LockGuard, LockManager, LockRejection, Locks};
+use redlock_axum::{LockGuard, LockManager, LockRejection, Locks, LocksLayer};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
@@ -41,6 +41,13 @@ async fn begin_settlement(
     let guard = request.try_acquire().await?;
     jobs.spawn(settle(guard, steps));
     Ok((StatusCode::ACCEPTED, "the settlement begins\n"))
+}
+
+/// The state of the service.
+#[derive(Clone, FromRef)]
+struct App {
+    locks: LockManager,
+    jobs: TaskTracker,
 }
 
 async fn settle(guard: LockGuard, steps: u32) {
@@ -76,8 +83,8 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     let jobs = TaskTracker::new();
     let app = Router::new()
         .route("/settlements", post(begin_settlement))
-        .with_state(jobs.clone())
-        .layer(Extension(locks.clone()));
+        .layer(LocksLayer::new(&locks))
+        .with_state(App { locks: locks.clone(), jobs: jobs.clone() });
 
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(&listen).await?;

@@ -19,9 +19,9 @@ mod shop {
 
     use std::time::Duration;
 
+    use axum::Router;
     use axum::extract::Path;
     use axum::routing::post;
-    use axum::{Extension, Router};
     use redlock_axum::{LockManager, redis_lock};
     use tracing::info;
 
@@ -29,7 +29,7 @@ mod shop {
         Router::new()
             .route("/orders/{id}/pay", post(pay))
             .route("/report", post(report))
-            .layer(Extension(locks))
+            .with_state(locks)
     }
 
     #[redis_lock(key = "order:{id}", expire = 10)]

@@ -17,7 +17,7 @@
 //! use axum::extract::Path;
 //! use axum::routing::post;
 //! use axum::{Extension, Router};
-//! use redlock_axum::{LockLayer, LockManager};
+//! use redlock_axum::{LockLayer, LockManager, LocksLayer};
 //!
 //! async fn pay(Path(id): Path<u64>) -> String {
 //!     format!("order {id} is paid")
@@ -34,7 +34,7 @@
 //! let lock = LockLayer::new("order:{id:u64}").expire(Duration::from_secs(5));
 //! let app: Router = Router::new()
 //!     .route("/orders/{id}/pay", post(pay).route_layer(lock))
-//!     .layer(Extension(locks)); // the last call on the router
+//!     .layer(LocksLayer::new(&locks)); // the last call on the router
 //! ```
 //!
 //! While any copy of the service processes a request for `/orders/42/pay`, a second request for order

@@ -18,10 +18,10 @@
 //! use axum::body::Body;
 //! use axum::extract::Path;
 //! use axum::routing::post;
-//! use axum::{Extension, Router};
+//! use axum::Router;
 //! use http::Request;
 //! use redlock_axum::test_util::TestLocks;
-//! use redlock_axum::{LockManager, redis_lock};
+//! use redlock_axum::{LockManager, LocksLayer, redis_lock};
 //! use tower::ServiceExt;
 //!
 //! #[redis_lock(key = "order:{id}", expire = 5)]
@@ -30,7 +30,7 @@
 //! }
 //!
 //! fn app(locks: LockManager) -> Router {
-//!     Router::new().route("/orders/{id}/pay", post(pay)).layer(Extension(locks))
+//!     Router::new().route("/orders/{id}/pay", post(pay)).layer(LocksLayer::new(&locks))
 //! }
 //!
 //! fn payment() -> Request<Body> {
@@ -62,7 +62,7 @@
 //! ```
 //! use axum::body::Body;
 //! use axum::routing::post;
-//! use axum::{Extension, Router};
+//! use axum::Router;
 //! use http::Request;
 //! use redlock_axum::LockLayer;
 //! use redlock_axum::test_util::TestLocks;
@@ -77,7 +77,7 @@
 //!     let app: Router = Router::new()
 //!         .route("/orders/{id}/pay", post(|| async {}))
 //!         .route_layer(LockLayer::new("order:{id:u64}"))
-//!         .layer(Extension(test.manager()));
+//!         .layer(LocksLayer::new(&test.manager()));
 //!     let pay = || Request::post("/orders/42/pay").body(Body::empty()).unwrap();
 //!
 //!     test.nodes()[0].fail(); // refuses every operation
@@ -101,7 +101,7 @@
 //!
 //! use axum::body::Body;
 //! use axum::routing::post;
-//! use axum::{Extension, Router};
+//! use axum::Router;
 //! use http::Request;
 //! use redlock_axum::redis_lock;
 //! use redlock_axum::test_util::TestLocks;
@@ -120,7 +120,7 @@
 //! async fn a_report_is_stopped_when_its_lock_is_lost() {
 //!     let test = TestLocks::new(1);
 //!     let app: Router =
-//!         Router::new().route("/report", post(report)).layer(Extension(test.manager()));
+//!         Router::new().route("/report", post(report)).layer(LocksLayer::new(&test.manager()));
 //!
 //!     let request = Request::post("/report").body(Body::empty()).unwrap();
 //!     let response = tokio::spawn(app.oneshot(request));

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
 use axum::routing::get;
-use axum::{Extension, Router};
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt, Full};
-use redlock_axum::{HoldUntil, LockLayer, LockManager, MemoryNode, OnLost};
+use redlock_axum::{HoldUntil, LockLayer, LockManager, LocksLayer, MemoryNode, OnLost};
 use redlock_logs::Logs;
 use support::{eventually, memory, request, send};
 use tokio::sync::mpsc;
@@ -96,7 +96,7 @@ async fn the_last_data_of_a_body_of_known_size_comes_after_the_release() {
             get(|| async { Body::new(Full::new(Bytes::from_static(b"whole"))) })
                 .route_layer(until_end_of_body()),
         )
-        .layer(Extension(locks));
+        .layer(LocksLayer::new(&locks));
 
     let mut body = send(&app, Method::GET, "/").await.into_body();
     assert_eq!(node.len(), 1);
@@ -112,7 +112,7 @@ async fn a_response_without_a_body_leaves_after_the_release() {
     let (locks, node) = memory().await;
     let app = Router::new()
         .route("/empty", get(|| async {}).route_layer(until_end_of_body()))
-        .layer(Extension(locks));
+        .layer(LocksLayer::new(&locks));
 
     let response = send(&app, Method::GET, "/empty").await;
     assert_eq!(node.len(), 0);
@@ -194,7 +194,7 @@ async fn a_body_is_dropped_before_its_lock_is_released() {
         let handler = async move || Body::new(body.lock().unwrap().take().unwrap());
         let app = Router::new()
             .route("/", get(handler).route_layer(until_end_of_body()))
-            .layer(Extension(locks));
+            .layer(LocksLayer::new(&locks));
         let response = send(&app, Method::GET, "/").await;
         let mut body = response.into_body();
         if end == "is dropped half-way" {
@@ -224,7 +224,8 @@ fn streaming(
         let receiver: mpsc::Receiver<_> = receiver.lock().unwrap().take().unwrap();
         Body::new(ChannelBody { receiver, trailers: (!trailers.is_empty()).then_some(trailers) })
     };
-    let app = Router::new().route("/", get(handler).route_layer(layer)).layer(Extension(locks));
+    let app =
+        Router::new().route("/", get(handler).route_layer(layer)).layer(LocksLayer::new(&locks));
     (sender, app)
 }
 

@@ -9,7 +9,8 @@ use axum::extract::Path;
 use axum::routing::post as on_post;
 use axum::{Extension, Router};
 use redlock_axum::{
-    HeldLock, LockLayer, LockManager, LockRejection, MemoryNode, OnLost, redis_lock,
+    HeldLock, LockLayer, LockManager, LockRejection, Locks, LocksLayer, MemoryNode, OnLost,
+    redis_lock,
 };
 use redlock_logs::Logs;
 use support::{memory, post};
@@ -60,7 +61,7 @@ async fn shut_down() -> LockManager {
 async fn requests_that_a_layer_refuses_share_a_line_per_second() {
     let layer = LockLayer::new("order:{id}");
     let router = Router::new().route("/{id}", on_post(async || {}).route_layer(layer));
-    let app = router.layer(Extension(shut_down().await));
+    let app = router.layer(LocksLayer::new(&shut_down().await));
     flood(&app, 503, "WARN", "a request was rejected: the lock manager was shut down").await;
 }
 
@@ -71,18 +72,18 @@ async fn requests_that_the_attribute_refuses_share_a_line_per_second() {
         unreachable!("the body of {id} ran without the lock");
     }
 
-    let app = Router::new().route("/{id}", on_post(pay)).layer(Extension(shut_down().await));
+    let app = Router::new().route("/{id}", on_post(pay)).with_state(shut_down().await);
     flood(&app, 503, "WARN", "a request was rejected: the lock manager was shut down").await;
 }
 
 #[tokio::test]
 async fn requests_that_a_handler_refuses_share_a_line_per_second() {
-    async fn settle(Extension(locks): Extension<LockManager>) -> Result<(), LockRejection> {
+    async fn settle(locks: Locks) -> Result<(), LockRejection> {
         let guard = locks.lock("settlement").try_acquire().await?;
         unreachable!("got {guard:?}");
     }
 
-    let app = Router::new().route("/{id}", on_post(settle)).layer(Extension(shut_down().await));
+    let app = Router::new().route("/{id}", on_post(settle)).with_state(shut_down().await);
     flood(&app, 503, "WARN", "a request was rejected: the lock manager was shut down").await;
 }
 
@@ -105,7 +106,7 @@ async fn requests_that_lock_their_own_key_again_share_a_line_per_second() {
     let (locks, _node) = memory().await;
     let layer = || LockLayer::new("order:{id}");
     let router = Router::new().route("/{id}", on_post(async || {}).route_layer(layer()));
-    let app = router.layer(layer()).layer(Extension(locks));
+    let app = router.layer(layer()).layer(LocksLayer::new(&locks));
     flood(&app, 500, "ERROR", "is already held by the same request").await;
 }
 
@@ -114,7 +115,7 @@ async fn requests_that_are_aborted_share_a_line_per_second() {
     let (locks, _node) = memory().await;
     let layer = LockLayer::new("order:{id}").expire(EXPIRE).on_lost(OnLost::Abort);
     let router = Router::new().route("/{id}", on_post(std::future::pending::<()>));
-    let app = router.route_layer(layer).layer(Extension(locks));
+    let app = router.route_layer(layer).layer(LocksLayer::new(&locks));
     flood(&app, 503, "WARN", "a request was stopped").await;
 }
 
@@ -132,7 +133,7 @@ async fn slow_app() -> Router {
     let (locks, node) = memory().await;
     let layer = LockLayer::new("order:{id}").expire(EXPIRE);
     let router = Router::new().route("/{id}", on_post(too_slow).route_layer(layer));
-    router.layer(Extension(node)).layer(Extension(locks))
+    router.layer(Extension(node)).layer(LocksLayer::new(&locks))
 }
 
 /// One event per lost lock (loss is never silent), and one warning per second.

@@ -7,13 +7,13 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post as on_post;
-use axum::{Extension, Router};
 use http::{Method, StatusCode, header};
 use redlock_axum::{
     ForeignKind, KeyPart, KeyTemplate, LockError, LockKey, LockLayer, LockManager, LockRejection,
-    LostError, MemoryNode, NodeError, RejectionKind, Vote, Votes, scope,
+    Locks, LocksLayer, LostError, MemoryNode, NodeError, RejectionKind, Vote, Votes, scope,
 };
 use redlock_logs::Logs;
 use serde_json::{Value, json};
@@ -250,14 +250,14 @@ fn missing_nodes_are_logged_as_a_warning_and_contention_is_not() {
 
 #[tokio::test]
 async fn a_handler_can_return_it() {
-    async fn settle(Extension(locks): Extension<LockManager>) -> Result<(), LockRejection> {
+    async fn settle(locks: Locks) -> Result<(), LockRejection> {
         let guard = locks.lock("settlement").try_acquire().await?;
         let _ = guard.release().await;
         Ok(())
     }
 
     let (locks, _node) = memory().await;
-    let app = Router::new().route("/", on_post(settle)).layer(Extension(locks.clone()));
+    let app = Router::new().route("/", on_post(settle)).with_state(locks.clone());
     assert_eq!(post(&app, "/").await, 200);
     let _guard = hold(&locks, "settlement").await;
     assert_eq!(post(&app, "/").await, 409);
@@ -276,7 +276,7 @@ async fn a_middleware_around_the_router_finds_it_in_the_response() {
     let (locks, _node) = memory().await;
     let app = Router::new()
         .route("/", on_post(|| async { "served" }).route_layer(LockLayer::new("k")))
-        .layer(Extension(locks.clone()))
+        .layer(LocksLayer::new(&locks))
         .layer(axum::middleware::map_response(in_our_words));
     assert_eq!(text(send(&app, Method::POST, "/").await).await, "served");
     let _guard = hold(&locks, "k").await;

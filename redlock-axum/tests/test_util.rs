@@ -4,17 +4,17 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::response::Response;
 use axum::routing::post;
-use axum::{Extension, Router};
 use http::Request;
 use http_body_util::BodyExt;
 use redlock_axum::test_util::TestLocks;
 use redlock_axum::{
     ExtendError, FencedLock, FencingToken, HeldLock, LockError, LockLayer, LockRejection, Locks,
-    OnLost, RejectionKind, redis_lock,
+    LocksLayer, OnLost, RejectionKind, redis_lock,
 };
 use tokio::time::{Instant, sleep};
 use tower::ServiceExt;
@@ -69,7 +69,8 @@ fn app(test: &TestLocks) -> Router {
         .route("/layer", post(slow).route_layer(renewed))
         .route("/short", post(slow).route_layer(short))
         .route("/by-hand", post(locked_by_hand))
-        .layer(Extension(test.manager()))
+        .layer(LocksLayer::new(&test.manager()))
+        .with_state(test.manager())
 }
 
 async fn send(app: &Router, path: &str) -> Response {

@@ -149,6 +149,7 @@ pub mod __private {
     #[cfg(feature = "serde")]
     pub use crate::options::Switch;
     pub use crate::options::assert_valid;
+    pub use crate::request::scope::is_in_scope;
 }
 
 /// Compiles and runs the example of the README.

@@ -26,8 +26,8 @@ use proc_macro::TokenStream;
 /// ```
 /// use axum::extract::Path;
 /// use axum::routing::{get, post};
-/// use axum::{Extension, Router};
-/// use redlock_axum::{LockManager, redis_lock};
+/// use axum::Router;
+/// use redlock_axum::{LockManager, LocksLayer, redis_lock};
 ///
 /// #[redis_lock(key = "redis_lock")]
 /// async fn index() -> &'static str {
@@ -44,7 +44,7 @@ use proc_macro::TokenStream;
 /// let app: Router = Router::new()
 ///     .route("/index", get(index))
 ///     .route("/orders/{id}/pay", post(pay))
-///     .layer(Extension(locks)); // the last call, so that it reaches the routes above
+///     .layer(LocksLayer::new(&locks)); // the last call, so that it reaches the routes above
 /// # let _ = app; }
 /// ```
 ///
@@ -131,7 +131,7 @@ use proc_macro::TokenStream;
 ///
 /// ```
 /// # use axum::extract::Path;
-/// # use redlock_axum::{KeyPart, redis_lock};
+/// # use redlock_axum::{KeyPart, LocksLayer, redis_lock};
 /// #[redis_lock(key = format!("coupon:{}", KeyPart(&code.to_uppercase())))]
 /// async fn claim(Path(code): Path<String>) {}
 /// ```
@@ -152,7 +152,7 @@ use proc_macro::TokenStream;
 /// | the lock was lost while the function ran, with `on_lost = abort` | 503 | `Retry-After`; the function was stopped |
 /// | a value in the key is empty | 400 | |
 /// | the request holds this lock already, and the attribute is not `reentrant` | 500 | an error in the log with the remedy |
-/// | the router has no `.layer(Extension(locks))`, or the key exists on the nodes but is not a lock | 500 | an error in the log with the remedy |
+/// | the router has no `.layer(LocksLayer::new(&locks))`, or the key exists on the nodes but is not a lock | 500 | an error in the log with the remedy |
 ///
 /// For other responses, set `manager` and use your own error type, as the next section shows.
 ///
@@ -164,7 +164,7 @@ use proc_macro::TokenStream;
 /// function that converts the error. With `on_lost = abort` it is converted from a `RunError`.
 ///
 /// ```
-/// # use redlock_axum::{LockError, LockManager, redis_lock};
+/// # use redlock_axum::{LockError, LockManager, LocksLayer, redis_lock};
 /// struct Shop {
 ///     locks: LockManager,
 /// }
@@ -201,7 +201,7 @@ use proc_macro::TokenStream;
 /// ```
 /// # use axum::extract::{Path, State};
 /// # use axum::http::StatusCode;
-/// # use redlock_axum::{LockError, LockManager, redis_lock};
+/// # use redlock_axum::{LockError, LockManager, LocksLayer, redis_lock};
 /// # #[derive(Clone)] struct App { locks: LockManager }
 /// fn busy(_: LockError) -> StatusCode {
 ///     StatusCode::LOCKED
@@ -239,7 +239,7 @@ use proc_macro::TokenStream;
 /// ```
 /// # use std::time::Duration;
 /// # use axum::http::StatusCode;
-/// # use redlock_axum::{HeldLock, redis_lock};
+/// # use redlock_axum::{HeldLock, LocksLayer, redis_lock};
 /// # async fn next_page() -> bool { false }
 /// #[redis_lock(key = "import", expire = 5)]
 /// async fn import(lock: HeldLock) -> Result<(), StatusCode> {
@@ -259,7 +259,7 @@ use proc_macro::TokenStream;
 ///
 /// ```
 /// # use axum::extract::Path;
-/// # use redlock_axum::{FencedLock, FencingToken, redis_lock};
+/// # use redlock_axum::{FencedLock, FencingToken, LocksLayer, redis_lock};
 /// # async fn write(_: u64, _: FencingToken) {}
 /// #[redis_lock(key = "account:{id}", expire = 5, fenced)]
 /// async fn settle(Path(id): Path<u64>, lock: FencedLock) {
@@ -293,7 +293,7 @@ use proc_macro::TokenStream;
 /// lock cannot get a fencing token later.
 ///
 /// ```
-/// # use redlock_axum::{LockError, LockManager, Locks, LockRejection, redis_lock};
+/// # use redlock_axum::{LockError, LockManager, LockRejection, Locks, LocksLayer, redis_lock};
 /// #[redis_lock(key = "stock", reentrant, manager = locks)]
 /// async fn count(locks: &LockManager) -> Result<u32, LockError> {
 ///     Ok(1)
@@ -337,7 +337,7 @@ use proc_macro::TokenStream;
 ///
 /// # Pitfalls
 ///
-/// * `.layer(Extension(locks))` reaches only the routes that were added before it. Write it last.
+/// * `.layer(LocksLayer::new(&locks))` reaches only the routes that were added before it. Write it last.
 /// * In an `impl Trait for ..` the attribute does not compile (``method `__redis_lock_..` is not a
 ///   member of trait``), because a trait's implementation cannot have the hidden method. Under
 ///   `#[async_trait]` it does not compile because no `async fn` is left. Lock a function or an inherent

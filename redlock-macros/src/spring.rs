@@ -37,7 +37,7 @@ fn translate(text: &str) -> Option<String> {
             return None;
         }
         if name == reference && values.is_empty() {
-            template.push_str(&format!("{{{name}}}"));
+            template.extend(["{", name, "}"]);
         } else if reference.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.') {
             template.push_str("{}");
             values.push(reference);

@@ -9,11 +9,11 @@
 
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::body::Body;
 use axum::extract::Path;
 use axum::http::{Request, StatusCode};
 use axum::routing::post;
-use axum::{Extension, Router};
 use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, redis_lock};
 use tokio::runtime::{Builder, Runtime};
 use tower::{Service, ServiceExt};
@@ -91,7 +91,7 @@ fn variants() -> Vec<Variant> {
     vec![
         Variant::new("bare route", route(post(bare))),
         Variant::new("lock in the handler", route(post(hand))),
-        Variant::new("attribute", route(post(attribute)).layer(Extension(locks))),
+        Variant::new("attribute", Router::new().route(ROUTE, post(attribute)).with_state(locks)),
         Variant::new("layer", route(post(bare).route_layer(layer))),
         Variant::new("policies", route(post(bare)).layer(policies)),
         Variant::new("empty layer", route(post(bare).route_layer(empty))),

@@ -6,13 +6,13 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use axum::routing::post;
-use axum::{Extension, Router};
 use futures_util::future::join_all;
 use futures_util::{StreamExt, stream};
-use redlock_axum::LockLayer;
+use redlock_axum::{LockLayer, LocksLayer};
 use redlock_core::{KeyTemplate, LockError, LockManager, MemoryNode};
 use redlock_tests::{Nodes, Servers, eventually};
 use tokio::runtime::Builder;
@@ -217,7 +217,7 @@ fn a_flood_of_requests_is_served_or_refused_and_leaks_nothing() {
         let layer = LockLayer::new("order:{id}").wait_time(LONG);
         let app = Router::new()
             .route("/orders/{id}", post(tokio::task::yield_now).route_layer(layer))
-            .layer(Extension(locks.clone()));
+            .layer(LocksLayer::new(&locks));
         let send = |path: String| {
             let request = Request::post(path).body(Body::empty()).unwrap();
             let response = app.clone().oneshot(request);

@@ -4,9 +4,9 @@
 
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::routing::post;
-use axum::{Extension, Router};
-use redlock_axum::{HeldLock, LockLayer, redis_lock};
+use redlock_axum::{HeldLock, LockLayer, LocksLayer, redis_lock};
 use redlock_core::{ExtendError, LockManager, LockState, ReleaseError};
 use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
 use tower::ServiceExt;
@@ -94,7 +94,8 @@ async fn a_lock_with_keep_stays_after_its_handler(nodes: Nodes) {
         .route("/inner", post(keeps).route_layer(layer()))
         .route("/renewed", post(async || "done").route_layer(layer().renew(true).keep(true)))
         .route("/extended", post(extends).route_layer(layer().expire(BRIEF * 2).keep(true)))
-        .layer(Extension(locks));
+        .layer(LocksLayer::new(&locks))
+        .with_state(locks);
     for path in ["/inner", "/renewed"] {
         let request = || axum::http::Request::post(path).body(axum::body::Body::empty()).unwrap();
         let begun = Instant::now();

@@ -13,7 +13,7 @@ use axum::body::{Body, HttpBody};
 use axum::extract::Request;
 use axum::routing::get;
 use axum::{Extension, Router};
-use redlock_axum::{HoldUntil, LockError, LockLayer, LockManager, redis_lock};
+use redlock_axum::{HoldUntil, LockError, LockLayer, LockManager, LocksLayer, redis_lock};
 use redlock_tests::{Direction, Proxy, RedisServer, Traffic};
 use tower::ServiceExt;
 
@@ -86,7 +86,8 @@ async fn a_response_waits_for_the_release_of_its_lock() {
         .route("/attribute", get(by_attribute))
         .route("/layer", get(by_layer).route_layer(layer))
         .layer(Extension(Arc::clone(&network)))
-        .layer(Extension(network.locks.clone()));
+        .layer(LocksLayer::new(&network.locks))
+        .with_state(network.locks.clone());
     for path in ["/attribute", "/layer"] {
         let request = Request::get(path).body(Body::empty()).unwrap();
         let response = network.await_release(app.clone().oneshot(request)).await.unwrap();
@@ -101,7 +102,7 @@ async fn the_last_chunk_of_a_body_waits_for_the_release() {
     let layer = LockLayer::new("a").expire(LONG).hold_until(HoldUntil::EndOfBody);
     let app = Router::new()
         .route("/", get(async || "whole").route_layer(layer))
-        .layer(Extension(network.locks.clone()));
+        .layer(LocksLayer::new(&network.locks));
     let request = Request::get("/").body(Body::empty()).unwrap();
     let mut body = app.oneshot(request).await.unwrap().into_body();
     assert_eq!(network.keys().await, ["a"]);

@@ -8,12 +8,12 @@ use std::fmt::Debug;
 use std::process::Command;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::Path;
 use axum::http::{Request, StatusCode};
 use axum::routing::post;
-use axum::{Extension, Router};
-use redlock_axum::{HeldLock, LockLayer, LockRejection, Locks, OnLost, redis_lock};
+use redlock_axum::{HeldLock, LockLayer, LockRejection, Locks, LocksLayer, OnLost, redis_lock};
 use redlock_core::{Dialect, LockManager, LockManagerBuilder, LockRequest, scope};
 use redlock_tests::{Logs, RedisOptions, RedisServer, Servers, eventually, find_secret};
 use tower::ServiceExt;
@@ -360,7 +360,8 @@ fn app(locks: &LockManager) -> Router {
         .route("/lacks/{other}", post(async || "done").route_layer(layer()))
         .route("/wrong/{id}", post(async || "done").route_layer(layer().expire(Duration::ZERO)))
         .route("/loses-lock/{id}", post(loses_lock).route_layer(layer().on_lost(OnLost::Abort)))
-        .layer(Extension(locks.clone()))
+        .layer(LocksLayer::new(locks))
+        .with_state(locks.clone())
 }
 
 impl Output {

@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use axum::routing::post;
-use axum::{Extension, Router};
 use redlock_axum::{FencedLock, LockError, LockManager, redis_lock};
 use redlock_core::Dialect;
 use redlock_tests::{RedisServer, eventually};
@@ -85,7 +85,7 @@ async fn a_fenced_handler_with_a_brace_in_the_prefix_is_misconfigured() {
     let server = start().await;
     for (prefix, expected) in [("{}:", StatusCode::INTERNAL_SERVER_ERROR), ("", StatusCode::OK)] {
         let locks = connect(&server, prefix).await;
-        let app = Router::new().route("/", post(pay)).layer(Extension(locks));
+        let app = Router::new().route("/", post(pay)).with_state(locks);
         let request = Request::post("/").body(Body::empty()).unwrap();
         let response = app.oneshot(request).await.unwrap();
         assert_eq!(response.status(), expected, "{prefix}");

@@ -194,7 +194,7 @@ mod tests {
     use redlock_core::{LockGuard, LockManager};
 
     use super::*;
-    use crate::extract::Locks;
+    use crate::extract::InstalledLocks;
     use crate::extract::lock_slot::LockView;
 
     fn parts() -> Parts {
@@ -253,7 +253,8 @@ mod tests {
         assert_eq!(held_lock(&mut parts).await.unwrap_err(), NotLocked(()));
         let lock = <HeldLock as OptionalFromRequestParts<()>>::from_request_parts(&mut parts, &());
         assert!(lock.await.unwrap().is_none());
-        let locks = <Locks as OptionalFromRequestParts<()>>::from_request_parts(&mut parts, &());
+        let locks =
+            <InstalledLocks as OptionalFromRequestParts<()>>::from_request_parts(&mut parts, &());
         assert!(locks.await.unwrap().is_none());
     }
 }

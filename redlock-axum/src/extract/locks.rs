@@ -2,9 +2,11 @@
 
 use std::convert::Infallible;
 use std::ops::Deref;
+use std::sync::Once;
 
 use axum::extract::{FromRef, FromRequestParts, OptionalFromRequestParts};
 use axum::http::request::Parts;
+use redlock_core::__private::is_in_scope;
 use redlock_core::LockManager;
 
 use crate::locks_layer::Installed;
@@ -16,7 +18,7 @@ use crate::rejection::LockRejection;
 /// state has no manager does not compile. The attribute [`redis_lock`](crate::redis_lock) uses the same manager.
 ///
 /// Add a [`LocksLayer`](crate::LocksLayer) to the router, so that a request never waits for a lock that it holds
-/// itself. In an application without a state, use [`InstalledLocks`].
+/// itself. Without it, the first extraction logs a warning. In an application without a state, use [`InstalledLocks`].
 ///
 /// # Examples
 ///
@@ -68,6 +70,15 @@ where
     type Rejection = Infallible;
 
     async fn from_request_parts(_: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        static WARNED: Once = Once::new();
+        if !is_in_scope() {
+            WARNED.call_once(|| {
+                tracing::warn!(
+                    "a handler extracts `Locks`, but its request may wait for a lock that it holds \
+                     itself; add `.layer(LocksLayer::new(&locks))` as the last layer of the router"
+                );
+            });
+        }
         Ok(Self(LockManager::from_ref(state)))
     }
 }

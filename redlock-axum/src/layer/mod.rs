@@ -67,8 +67,8 @@ use crate::rejection::LockRejection;
 /// ```
 /// use std::time::Duration;
 ///
-/// use axum::{Extension, Router, routing::post};
-/// use redlock_axum::{LockLayer, LockManager};
+/// use axum::{Router, routing::post};
+/// use redlock_axum::{LockLayer, LockManager, LocksLayer};
 ///
 /// let lock = LockLayer::new("coupon:{code:lower}")
 ///     .expire(Duration::from_secs(10))
@@ -76,7 +76,7 @@ use crate::rejection::LockRejection;
 ///
 /// let app: Router = Router::new()
 ///     .route("/coupons/{code}/claim", post(|| async { "yours" }).route_layer(lock))
-///     .layer(Extension(LockManager::in_memory()));
+///     .layer(LocksLayer::new(&LockManager::in_memory()));
 /// ```
 #[derive(Debug, Clone)]
 #[must_use]
@@ -122,7 +122,7 @@ impl LockLayer {
     /// # Examples
     ///
     /// ```
-    /// use redlock_axum::{LockLayer, LockRejection};
+    /// use redlock_axum::{LockLayer, LockRejection, LocksLayer};
     ///
     /// let lock = LockLayer::new("order:{id:u64}")
     ///     .on_reject(|rejection: LockRejection| (rejection.status(), "please wait"));
@@ -137,7 +137,7 @@ impl LockLayer {
     }
 
     /// Sets the manager. Defaults to the manager that the application installed with
-    /// `.layer(axum::Extension(locks))`.
+    /// `.layer(LocksLayer::new(&locks))`.
     pub fn manager(mut self, manager: LockManager) -> Self {
         Arc::make_mut(&mut self.config).set_manager(manager);
         self

@@ -38,9 +38,9 @@ use crate::rejection::LockRejection;
 /// # Examples
 ///
 /// ```
-/// use axum::{Extension, Router, routing::post};
+/// use axum::{Router, routing::post};
 /// use http::Method;
-/// use redlock_axum::{LockManager, LockPolicies, LockPolicy};
+/// use redlock_axum::{LockManager, LockPolicies, LockPolicy, LocksLayer};
 ///
 /// let policies = LockPolicies::new([
 ///     LockPolicy::new("/orders/{id}/pay", "order:{id:u64}").methods([Method::POST]),
@@ -51,7 +51,7 @@ use crate::rejection::LockRejection;
 ///     .route("/orders/{id}/pay", post(|| async { "paid" }))
 ///     .route("/stock/{sku}/reserve", post(|| async { "reserved" }))
 ///     .layer(policies)
-///     .layer(Extension(LockManager::in_memory()));
+///     .layer(LocksLayer::new(&LockManager::in_memory()));
 /// # Ok::<(), redlock_axum::PolicyError>(())
 /// ```
 #[cfg_attr(feature = "serde", doc = include_str!("config.md"))]
@@ -90,7 +90,7 @@ impl LockPolicies {
     }
 
     /// Sets the manager. Defaults to the manager that the application installed with
-    /// `.layer(axum::Extension(locks))`.
+    /// `.layer(LocksLayer::new(&locks))`.
     pub fn manager(mut self, manager: LockManager) -> Self {
         Arc::make_mut(&mut self.config).set_manager(manager);
         self
@@ -107,7 +107,7 @@ impl LockPolicies {
     /// # Examples
     ///
     /// ```
-    /// use redlock_axum::{LockPolicies, LockPolicy};
+    /// use redlock_axum::{LockPolicies, LockPolicy, LocksLayer};
     ///
     /// let policies = LockPolicies::new([LockPolicy::new("/orders/{id}/pay", "order:{id}")])?;
     /// assert!(policies.check_routes(["/health", "/orders/{id}/pay"]).is_ok());

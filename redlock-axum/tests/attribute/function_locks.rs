@@ -8,10 +8,10 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::State;
 use axum::routing::get as on_get;
-use redlock_axum::{LockError, LockManager, Locks, MemoryNode, RunError, redis_lock};
+use redlock_axum::{InstalledLocks, LockError, LockManager, MemoryNode, RunError, redis_lock};
 use tokio::time::timeout;
 
-use crate::support::{app, eventually, get, memory};
+use crate::support::{eventually, get, installed, memory};
 
 #[tokio::test]
 async fn a_function_releases_before_it_returns() {
@@ -68,8 +68,11 @@ async fn a_service_that_locks_the_key_of_its_handler_fails_at_once_or_shares_the
         }
     }
 
-    #[redis_lock(key = "a")]
-    async fn handler(Locks(locks): Locks, State(node): State<MemoryNode>) -> String {
+    #[redis_lock(key = "a", installed)]
+    async fn handler(
+        InstalledLocks(locks): InstalledLocks,
+        State(node): State<MemoryNode>,
+    ) -> String {
         let service = Service(locks);
         let refused = timeout(Duration::from_secs(5), service.strict()).await.expect("at once");
         assert!(matches!(refused, Err(LockError::AlreadyHeld { .. })), "{refused:?}");
@@ -81,7 +84,7 @@ async fn a_service_that_locks_the_key_of_its_handler_fails_at_once_or_shares_the
     }
 
     let (locks, node) = memory().await;
-    let app = app(Router::new().route("/", on_get(handler)).with_state(node.clone()), &locks);
+    let app = installed(Router::new().route("/", on_get(handler)).with_state(node.clone()), &locks);
     assert_eq!(get(&app, "/").await.body, "1");
     assert!(node.is_empty());
 }

@@ -8,10 +8,10 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get as on_get;
 use redlock_axum::{
-    HeldLock, LockError, LockManager, LockRejection, Locks, MemoryNode, redis_lock,
+    HeldLock, InstalledLocks, LockError, LockManager, LockRejection, Locks, MemoryNode, redis_lock,
 };
 
-use crate::support::{app, get, held_by_another, memory};
+use crate::support::{app, get, held_by_another, installed, memory};
 
 #[derive(Debug)]
 enum ShopError {
@@ -194,7 +194,10 @@ async fn the_error_is_mapped_by_a_path() {
 #[tokio::test]
 async fn a_handler_with_a_manager_answers_with_its_own_error() {
     #[redis_lock(key = "order:{id}", manager = locks)]
-    async fn pay(Path(id): Path<u64>, locks: Locks) -> Result<impl IntoResponse, ShopError> {
+    async fn pay(
+        Path(id): Path<u64>,
+        locks: InstalledLocks,
+    ) -> Result<impl IntoResponse, ShopError> {
         Ok(format!("{id} {:?}", locks.lock("order:7").try_acquire().await.is_err()))
     }
 
@@ -213,7 +216,7 @@ async fn a_handler_with_a_manager_answers_with_its_own_error() {
         .route("/pay/{id}", on_get(pay))
         .route("/sell/{id}", on_get(sell))
         .with_state(Arc::new(shop));
-    let app = app(router, &locks);
+    let app = installed(router, &locks);
     assert_eq!(get(&app, "/pay/7").await.body, "7 true");
     assert_eq!(get(&app, "/sell/7").await.status, StatusCode::GONE);
     let _other = held_by_another(&node, "order:7").await;
@@ -274,12 +277,12 @@ async fn a_function_with_a_manager_may_have_a_lock_of_another_function_as_parame
 
 #[tokio::test]
 async fn a_handler_may_take_two_locks() {
-    #[redis_lock(key = "outer:{id}")]
+    #[redis_lock(key = "outer:{id}", installed)]
     #[redis_lock(key = "inner:{id}", manager = locks)]
     async fn handler(
         Path(id): Path<u64>,
         State(node): State<MemoryNode>,
-        locks: Locks,
+        locks: InstalledLocks,
     ) -> Result<String, ShopError> {
         assert!(node.time_to_live(&format!("outer:{id}")).is_some());
         assert!(node.time_to_live(&format!("inner:{id}")).is_some());
@@ -288,6 +291,6 @@ async fn a_handler_may_take_two_locks() {
 
     let (locks, node) = memory().await;
     let router = Router::new().route("/{id}", on_get(handler)).with_state(node.clone());
-    assert_eq!(get(&app(router, &locks), "/7").await.body, "2");
+    assert_eq!(get(&installed(router, &locks), "/7").await.body, "2");
     assert!(node.is_empty());
 }

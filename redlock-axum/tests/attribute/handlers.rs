@@ -13,7 +13,7 @@ use redlock_logs::Logs;
 use serde::Deserialize;
 use tokio::sync::mpsc;
 
-use crate::support::{app, get, memory, post_json, until_logged};
+use crate::support::{app, get, installed, memory, post_json, until_logged};
 
 #[redis_lock(key = "redis_lock")]
 async fn index() -> &'static str {
@@ -22,19 +22,19 @@ async fn index() -> &'static str {
 
 #[tokio::test]
 async fn the_attribute_sets_the_lease() {
-    #[redis_lock(key = "a", expire = 90)]
+    #[redis_lock(key = "a", expire = 90, installed)]
     async fn seconds(State(node): State<MemoryNode>) -> String {
         node.time_to_live("a").unwrap().as_secs_f64().ceil().to_string()
     }
 
-    #[redis_lock(key = "a", expire = "2m")]
+    #[redis_lock(key = "a", expire = "2m", installed)]
     async fn text(State(node): State<MemoryNode>) -> String {
         node.time_to_live("a").unwrap().as_secs_f64().ceil().to_string()
     }
 
     let (locks, node) = memory().await;
     let router = Router::new().route("/seconds", on_get(seconds)).route("/text", on_get(text));
-    let app = app(router.with_state(node), &locks);
+    let app = installed(router.with_state(node), &locks);
     assert_eq!(get(&app, "/seconds").await.body, "90");
     assert_eq!(get(&app, "/text").await.body, "120");
 }
@@ -64,7 +64,7 @@ struct Pay {
 
 #[tokio::test]
 async fn patterns_are_bound_in_the_body_and_in_the_key() {
-    #[redis_lock(key = "{shop}:{id}:{amount}:{name}")]
+    #[redis_lock(key = "{shop}:{id}:{amount}:{name}", installed)]
     async fn pay(
         Path((mut id, shop)): Path<(u64, String)>,
         State(node): State<MemoryNode>,
@@ -78,7 +78,8 @@ async fn patterns_are_bound_in_the_body_and_in_the_key() {
 
     let (locks, node) = memory().await;
     let router = Router::new().route("/{id}/{shop}", on_post(pay)).with_state(node);
-    let answer = post_json(&app(router, &locks), "/7/north", r#"{"amount":3,"to":"ann"}"#).await;
+    let answer =
+        post_json(&installed(router, &locks), "/7/north", r#"{"amount":3,"to":"ann"}"#).await;
     assert_eq!(answer.body, "north 8 3 ann!");
 }
 
@@ -197,18 +198,18 @@ async fn a_payload_need_not_be_sync() {
 )]
 async fn debug_handler_may_stand_above_or_below() {
     #[debug_handler]
-    #[redis_lock(key = "order:{id}")]
+    #[redis_lock(key = "order:{id}", installed)]
     async fn above(Path(id): Path<u64>, State(_node): State<MemoryNode>) -> String {
         id.to_string()
     }
 
-    #[redis_lock(key = "order:{id}")]
+    #[redis_lock(key = "order:{id}", installed)]
     #[debug_handler]
     async fn below(State(_node): State<MemoryNode>, Path(id): Path<u64>) -> String {
         id.to_string()
     }
 
-    #[redis_lock(key = "a")]
+    #[redis_lock(key = "a", installed)]
     #[debug_handler]
     async fn without_parameters() -> &'static str {
         "none"
@@ -220,7 +221,7 @@ async fn debug_handler_may_stand_above_or_below() {
         .route("/below/{id}", on_get(below))
         .route("/none", on_get(without_parameters))
         .with_state(node);
-    let app = app(router, &locks);
+    let app = installed(router, &locks);
     assert_eq!(get(&app, "/above/1").await.body, "1");
     assert_eq!(get(&app, "/below/2").await.body, "2");
     assert_eq!(get(&app, "/none").await.body, "none");
@@ -228,7 +229,7 @@ async fn debug_handler_may_stand_above_or_below() {
 
 #[tokio::test]
 async fn instrument_below_is_entered_under_the_lock_and_keeps_the_name() {
-    #[redis_lock(key = "order:{id}")]
+    #[redis_lock(key = "order:{id}", installed)]
     #[tracing::instrument(skip(node))]
     async fn pay(Path(id): Path<u64>, State(node): State<MemoryNode>) {
         tracing::info!(held = node.len(), "paying");
@@ -237,7 +238,7 @@ async fn instrument_below_is_entered_under_the_lock_and_keeps_the_name() {
     let logs = Logs::collect();
     let (locks, node) = memory().await;
     let router = Router::new().route("/{id}", on_get(pay)).with_state(node);
-    get(&app(router, &locks), "/7").await;
+    get(&installed(router, &locks), "/7").await;
     let text = logs.lines().join("\n");
     assert!(text.contains("pay{id=7}: "), "{text}");
     assert!(text.contains("paying held=1"), "{text}");
@@ -254,7 +255,7 @@ async fn a_handler_may_be_generic() {
         const NAME: &'static str = "memory";
     }
 
-    #[redis_lock(key = "generic:{id}")]
+    #[redis_lock(key = "generic:{id}", installed)]
     async fn handler<S, const N: usize>(State(_store): State<S>, Path(id): Path<u64>) -> String
     where
         S: Store,
@@ -264,7 +265,7 @@ async fn a_handler_may_be_generic() {
 
     let (locks, node) = memory().await;
     let router = Router::new().route("/{id}", on_get(handler::<MemoryNode, 3>)).with_state(node);
-    assert_eq!(get(&app(router, &locks), "/7").await.body, "memory 3 7");
+    assert_eq!(get(&installed(router, &locks), "/7").await.body, "memory 3 7");
 }
 
 #[tokio::test]
@@ -318,7 +319,7 @@ async fn a_locked_handler_may_use_the_manager_as_well() {
 /// Of two requests for one key, the second is refused while the first one runs.
 #[tokio::test]
 async fn requests_for_one_key_do_not_run_together_and_for_two_keys_do() {
-    #[redis_lock(key = "order:{id}")]
+    #[redis_lock(key = "order:{id}", installed)]
     async fn work(State(started): State<mpsc::Sender<mpsc::Sender<()>>>, Path(id): Path<u64>) {
         let (finish, mut finished) = mpsc::channel(1);
         started.send(finish).await.unwrap();
@@ -328,7 +329,7 @@ async fn requests_for_one_key_do_not_run_together_and_for_two_keys_do() {
     let (locks, node) = memory().await;
     let (started, mut starts) = mpsc::channel(2);
     let router = Router::new().route("/{id}", on_get(work)).with_state(started);
-    let app = app(router, &locks);
+    let app = installed(router, &locks);
     let spawn = |path: &'static str| {
         let app = app.clone();
         tokio::spawn(async move { get(&app, path).await.status })

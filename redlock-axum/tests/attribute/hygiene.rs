@@ -62,7 +62,7 @@ async fn lower_case_structs_may_be_in_scope() {
     }
 
     let (locks, _) = memory().await;
-    let _: axum::routing::MethodRouter = axum::routing::get(odd::handler);
+    let _: axum::routing::MethodRouter<LockManager> = axum::routing::get(odd::handler);
     assert_eq!(odd::function(&locks, (7, 8)).await.unwrap(), 7);
 }
 
@@ -120,7 +120,7 @@ async fn the_prelude_may_be_shadowed() {
 
     let (locks, _) = memory().await;
     odd::format!();
-    let _: axum::routing::MethodRouter = axum::routing::get(odd::handler);
+    let _: axum::routing::MethodRouter<LockManager> = axum::routing::get(odd::handler);
     assert_eq!(odd::function(&locks, 7).await.unwrap(), 7);
 }
 
@@ -170,7 +170,8 @@ async fn the_prelude_may_be_missing() {
     }
 
     let (locks, _) = memory().await;
-    let _: axum::routing::MethodRouter = axum::routing::get(bare::handler).post(bare::empty);
+    let _: axum::routing::MethodRouter<LockManager> =
+        axum::routing::get(bare::handler).post(bare::empty);
     let till = bare::Till::convert(&locks).await.unwrap();
     assert_eq!(till.count((7, 8)).await.unwrap(), 15);
 }
@@ -237,7 +238,7 @@ async fn lints_may_be_forbidden() {
     }
 
     let (locks, _) = memory().await;
-    let _: axum::routing::MethodRouter = axum::routing::get(strict::handler);
+    let _: axum::routing::MethodRouter<LockManager> = axum::routing::get(strict::handler);
     assert_eq!(strict::function(&locks, (7, 8)).await.unwrap(), 8);
 }
 

@@ -7,7 +7,7 @@ use axum::routing::get as on_get;
 use redlock_axum::{HeldLock, KeyError, LockError, LockManager, redis_lock};
 use serde::Deserialize;
 
-use crate::support::{app, get, memory};
+use crate::support::{app, get, installed, memory};
 
 const TENANT: &str = "north:1";
 
@@ -67,7 +67,7 @@ async fn raw(Path(id): Path<String>, lock: HeldLock) -> String {
     lock.key().to_string()
 }
 
-fn router() -> Router {
+fn router() -> Router<LockManager> {
     Router::new()
         .route("/template", on_get(template))
         .route("/values/{id}", on_get(values))
@@ -166,11 +166,11 @@ async fn the_key_is_made_once_and_before_the_body() {
     let (locks, _) = memory().await;
     assert_eq!(counted(&locks, &AtomicU32::new(0)).await.unwrap(), 1);
 
-    #[redis_lock(key = next(counter))]
+    #[redis_lock(key = next(counter), installed)]
     async fn handler(State(counter): State<Arc<AtomicU32>>, lock: HeldLock) -> String {
         format!("{} {}", lock.key(), counter.load(Ordering::Relaxed))
     }
 
     let router = Router::new().route("/", on_get(handler)).with_state(Arc::default());
-    assert_eq!(get(&app(router, &locks), "/").await.body, "made:0 1");
+    assert_eq!(get(&installed(router, &locks), "/").await.body, "made:0 1");
 }

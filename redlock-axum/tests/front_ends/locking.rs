@@ -146,10 +146,12 @@ async fn without_a_manager_requests_are_refused_and_the_log_names_the_line_to_ad
 ) {
     let app = app!(front_end, [], [], async fn handler() {});
     let logs = Logs::collect();
-    until_logged(&logs, "ERROR", ".layer(axum::Extension(locks))", async || {
-        let answer = answer(&app.router, request(Method::POST, "/")).await;
+    until_logged(&logs, "ERROR", ".layer(LocksLayer::new(&locks))", async || {
+        let answer =
+            answer(&app.router.clone().with_state(app.locks.clone()), request(Method::POST, "/"))
+                .await;
         assert_eq!(answer.status, 500);
-        assert!(!answer.body.contains("Extension"), "{}", answer.body);
+        assert!(!answer.body.contains("LocksLayer"), "{}", answer.body);
     })
     .await;
 }

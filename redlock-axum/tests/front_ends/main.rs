@@ -56,7 +56,7 @@ use std::time::Duration;
 use axum::routing::MethodRouter;
 use axum::{Extension, Router};
 use http::Method;
-use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, MemoryNode};
+use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, LocksLayer, MemoryNode};
 use support::{Answer, answer, memory, request};
 
 /// The key that the macro `app` locks.
@@ -76,7 +76,7 @@ enum FrontEnd {
 /// An application with its own node, built by the macro `app`.
 #[derive(Clone)]
 struct App {
-    router: Router,
+    router: Router<LockManager>,
     locks: LockManager,
     node: MemoryNode,
 }
@@ -84,8 +84,8 @@ struct App {
 impl App {
     async fn new(
         front_end: FrontEnd,
-        attribute: MethodRouter,
-        plain: MethodRouter,
+        attribute: MethodRouter<LockManager>,
+        plain: MethodRouter<LockManager>,
         layer: LockLayer,
         policy: LockPolicy,
     ) -> Self {
@@ -101,7 +101,7 @@ impl App {
     }
 
     /// Wraps the application that the front end has locked.
-    fn around(self, outer: impl FnOnce(Router) -> Router) -> Self {
+    fn around(self, outer: impl FnOnce(Router<LockManager>) -> Router<LockManager>) -> Self {
         Self { router: outer(self.router), ..self }
     }
 
@@ -113,7 +113,8 @@ impl App {
     /// Sends `POST /`. Panics if the response takes more than ten seconds.
     async fn post(&self) -> Answer {
         let router = self.router.clone().layer(Extension(self.node.clone()));
-        answer(&router.layer(Extension(self.locks.clone())), request(Method::POST, "/")).await
+        let router = router.layer(LocksLayer::new(&self.locks)).with_state(self.locks.clone());
+        answer(&router, request(Method::POST, "/")).await
     }
 
     /// Returns the rest of the lease, on the node.

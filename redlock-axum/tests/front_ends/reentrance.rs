@@ -2,7 +2,8 @@
 
 use axum::{Extension, Router};
 use redlock_axum::{
-    HeldLock, LockError, LockLayer, LockPolicies, LockPolicy, LockRejection, Locks, MemoryNode,
+    HeldLock, LockError, LockLayer, LockManager, LockPolicies, LockPolicy, LockRejection, Locks,
+    MemoryNode,
 };
 use redlock_logs::Logs;
 use tokio::time::timeout;
@@ -17,7 +18,7 @@ on_each_front_end![
 ];
 
 /// Ways to put a second lock with the same key around the application.
-const AROUND: [fn(Router) -> Router; 2] = [
+const AROUND: [fn(Router<LockManager>) -> Router<LockManager>; 2] = [
     |router| router.layer(LockLayer::new(KEY).expire(MINUTE)),
     |router| router.layer(LockPolicies::new([LockPolicy::new("/", KEY).expire(MINUTE)]).unwrap()),
 ];

@@ -5,7 +5,7 @@ use std::task::{Context, Waker};
 
 use axum::Extension;
 use axum::http::StatusCode;
-use redlock_axum::{LockManager, MemoryNode};
+use redlock_axum::{InstalledLocks, MemoryNode};
 use redlock_logs::Logs;
 
 use crate::support::{eventually, hold};
@@ -87,7 +87,7 @@ async fn a_handler_that_outlives_its_lease_keeps_its_response_and_leaves_the_nex
         front_end, [expire = "100ms"], [.expire(SHORT)],
         async fn handler(
             Extension(node): Extension<MemoryNode>,
-            Extension(locks): Extension<LockManager>,
+            locks: InstalledLocks,
         ) -> &'static str {
             eventually("the lease runs out", || node.is_empty()).await;
             // The next holder keeps the lock after this handler ends.

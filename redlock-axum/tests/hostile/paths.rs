@@ -7,12 +7,14 @@ use axum::body::Body;
 use axum::extract::{Path, Query};
 use axum::response::Response;
 use axum::routing::{get, post};
-use axum::{Extension, Json, Router};
+use axum::{Json, Router};
 use http::{Method, Request, StatusCode, header};
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::TestRunner;
-use redlock_axum::{HeldLock, LockLayer, LockManager, LockPolicies, LockPolicy, redis_lock};
+use redlock_axum::{
+    HeldLock, LockLayer, LockManager, LockPolicies, LockPolicy, LocksLayer, redis_lock,
+};
 use serde::Deserialize;
 use tokio::runtime::Runtime;
 use tower::ServiceExt;
@@ -70,10 +72,11 @@ fn shop(locks: &LockManager) -> Router {
         .nest("/outer/{tenant}", orders())
         .nest_service(
             "/service/{tenant}",
-            orders().layer(LockLayer::new("order:{tenant}:{id:u64}")),
+            orders().layer(LockLayer::new("order:{tenant}:{id:u64}")).with_state(locks.clone()),
         )
         .layer(policies.unwrap())
-        .layer(Extension(locks.clone()))
+        .layer(LocksLayer::new(locks))
+        .with_state(locks.clone())
 }
 
 fn path() -> impl Strategy<Value = String> {
@@ -226,7 +229,10 @@ async fn send_name(app: &Router, name: &str) -> Response {
 #[tokio::test]
 async fn a_value_of_a_megabyte_has_a_short_and_distinct_key() {
     let (locks, node) = memory().await;
-    let named = Router::new().route("/named", post(named)).layer(Extension(locks.clone()));
+    let named = Router::new()
+        .route("/named", post(named))
+        .layer(LocksLayer::new(&locks))
+        .with_state(locks.clone());
     let (one, other) = ("x".repeat(1024 * 1024), format!("{}y", "x".repeat(1024 * 1024 - 1)));
     let key = text(send_name(&named, &one).await).await;
     assert!(key.starts_with("named:xxx") && key.len() <= 200, "{key}");
@@ -254,7 +260,7 @@ async fn no_method_bypasses_the_lock() {
     let handler = get(async move || assert!(!seen.is_empty(), "unlocked"));
     let app = Router::new()
         .route("/k", handler.route_layer(LockLayer::new("k").methods([Method::GET])))
-        .layer(Extension(locks.clone()));
+        .layer(LocksLayer::new(&locks));
     for (method, expected) in
         [("GET", 200), ("HEAD", 200), ("get", 405), ("POST", 405), ("PROPFIND", 405)]
     {

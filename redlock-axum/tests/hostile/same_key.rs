@@ -1,12 +1,14 @@
 //! A value has the same key in all three front ends (one resource, one key).
 
+use axum::Router;
 use axum::extract::Path;
 use axum::routing::post;
-use axum::{Extension, Router};
 use http::StatusCode;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
-use redlock_axum::{HeldLock, LockLayer, LockManager, LockPolicies, LockPolicy, redis_lock};
+use redlock_axum::{
+    HeldLock, LockLayer, LockManager, LockPolicies, LockPolicy, LocksLayer, redis_lock,
+};
 use tokio::runtime::Runtime;
 use uuid::Uuid;
 
@@ -51,7 +53,7 @@ async fn behind(lock: HeldLock) -> String {
 
 /// A kind of value: its name, the handler with the attribute, and the template for the layer and
 /// the policy.
-type Kind = (&'static str, fn() -> axum::routing::MethodRouter, &'static str);
+type Kind = (&'static str, fn() -> axum::routing::MethodRouter<LockManager>, &'static str);
 
 const KINDS: [Kind; 6] = [
     ("u64", || post(number), "order:{id:u64}"),
@@ -74,7 +76,10 @@ fn fronts(locks: &LockManager) -> Router {
             .route(&route("policy"), post(behind));
         policies.push(LockPolicy::new(route("policy"), template));
     }
-    router.layer(LockPolicies::new(policies).unwrap()).layer(Extension(locks.clone()))
+    router
+        .layer(LockPolicies::new(policies).unwrap())
+        .layer(LocksLayer::new(locks))
+        .with_state(locks.clone())
 }
 
 /// Tries each piece and generated pairs of segments, in all spellings.

@@ -1,9 +1,9 @@
 //! The key that the layer makes from the path of a request.
 
+use axum::Router;
 use axum::routing::post as on_post;
-use axum::{Extension, Router};
 use http::Method;
-use redlock_axum::LockLayer;
+use redlock_axum::{LockLayer, LocksLayer};
 use redlock_logs::Logs;
 
 use crate::app;
@@ -34,7 +34,7 @@ async fn a_value_cannot_reach_into_the_next_part_of_the_key() {
     let (locks, _node) = memory().await;
     let app = Router::new()
         .route("/{a}/{b}", on_post(|| async {}).route_layer(LockLayer::new("{a}:{b}")))
-        .layer(Extension(locks.clone()));
+        .layer(LocksLayer::new(&locks));
 
     let _guard = hold(&locks, "x%3Ay:z").await;
     assert_eq!(post(&app, "/x:y/z").await, 409);
@@ -46,7 +46,7 @@ async fn a_wildcard_stands_for_the_whole_rest_of_the_path() {
     let (locks, _node) = memory().await;
     let app = Router::new()
         .route("/files/{*path}", on_post(|| async {}).route_layer(LockLayer::new("file:{path}")))
-        .layer(Extension(locks.clone()));
+        .layer(LocksLayer::new(&locks));
 
     let _guard = hold(&locks, "file:a%2Fb").await;
     assert_eq!(post(&app, "/files/a/b").await, 409);
@@ -86,7 +86,7 @@ async fn a_parameter_name_that_occurs_twice_is_a_server_error() {
     let (locks, _node) = memory().await;
     let inner = Router::new()
         .route("/{id}", on_post(|| async {}).route_layer(LockLayer::new("order:{id}")));
-    let app = Router::new().nest_service("/{id}", inner).layer(Extension(locks));
+    let app = Router::new().nest_service("/{id}", inner).layer(LocksLayer::new(&locks));
 
     let logs = Logs::collect();
     assert_eq!(post(&app, "/1/2").await, 500);

@@ -1,9 +1,9 @@
 //! Which requests a layer locks, and by which manager.
 
+use axum::Router;
 use axum::routing::post as on_post;
-use axum::{Extension, Router};
 use http::Method;
-use redlock_axum::{LockLayer, LockManager};
+use redlock_axum::{LockLayer, LockManager, LocksLayer};
 
 use crate::app;
 use crate::support::{hold, memory, post, send};
@@ -13,7 +13,7 @@ async fn the_manager_of_the_layer_overrides_the_installed_manager() {
     let (locks, _node) = memory().await;
     let app = Router::new()
         .route("/", on_post(|| async {}).route_layer(LockLayer::new("k").manager(locks.clone())))
-        .layer(Extension(LockManager::in_memory()));
+        .layer(LocksLayer::new(&LockManager::in_memory()));
 
     let _guard = hold(&locks, "k").await;
     assert_eq!(post(&app, "/").await, 409);

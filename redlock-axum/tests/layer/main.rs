@@ -10,9 +10,9 @@ mod nesting;
 mod places;
 mod refusals;
 
+use axum::Router;
 use axum::routing::post as on_post;
-use axum::{Extension, Router};
-use redlock_axum::{LockLayer, LockManager, MemoryNode};
+use redlock_axum::{LockLayer, LockManager, LocksLayer, MemoryNode};
 
 /// Returns an application with `/orders/{id}/pay` behind the layer. The handler responds with the
 /// number of keys on the node while it runs.
@@ -21,5 +21,5 @@ fn app(layer: LockLayer, locks: LockManager, node: &MemoryNode) -> Router {
     let pay = move || async move { node.len().to_string() };
     Router::new()
         .route("/orders/{id}/pay", on_post(pay.clone()).get(pay).route_layer(layer))
-        .layer(Extension(locks))
+        .layer(LocksLayer::new(&locks))
 }

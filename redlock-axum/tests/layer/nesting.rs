@@ -1,8 +1,8 @@
 //! The layer around and inside of `nest` and `nest_service`, and the fallbacks of nested routers.
 
+use axum::Router;
 use axum::routing::{MethodRouter, post as on_post};
-use axum::{Extension, Router};
-use redlock_axum::{HeldLock, LockLayer};
+use redlock_axum::{HeldLock, LockLayer, LocksLayer};
 
 use crate::support::{hold, memory, post};
 
@@ -33,7 +33,7 @@ async fn a_layer_around_nest_service_locks_all_routes_below_it() {
             ("layer", router.clone().layer(LockLayer::new(key))),
             ("route_layer", router.route_layer(LockLayer::new(key))),
         ] {
-            let app = router.layer(Extension(locks.clone()));
+            let app = router.layer(LocksLayer::new(&locks));
             for end in ["/", "/a", "/a/b", "//"] {
                 let path = format!("{prefix}{end}");
                 assert_eq!(post(&app, &path).await, 200, "{method}, {place}: {path}");
@@ -52,7 +52,7 @@ async fn a_layer_between_two_nest_services_locks() {
         ("nest_service", Router::new().nest_service("/{k}", layered.clone())),
         ("nest", Router::new().nest("/{k}", layered)),
     ] {
-        let app = router.layer(Extension(locks.clone()));
+        let app = router.layer(LocksLayer::new(&locks));
         let _guard = hold(&locks, "k").await;
         for path in ["/k/pay", "/k/pay/", "/k/pay/a"] {
             assert_eq!(post(&app, path).await, 409, "{place}: {path}");
@@ -88,7 +88,7 @@ async fn a_fallback_is_not_locked_wherever_its_router_is_nested() {
                 "",
             ),
         ] {
-            let app = router.layer(Extension(locks.clone()));
+            let app = router.layer(LocksLayer::new(&locks));
             assert_eq!(post(&app, &format!("{prefix}/orders/k")).await, 409, "{place}, {key}");
             for end in ["/nothing", "/orders/k/nothing", "//orders/k"] {
                 let path = format!("{prefix}{end}");
@@ -108,7 +108,7 @@ async fn a_fallback_inside_of_nest_service_is_locked() {
         ("outside", Router::new().nest_service("/{k}", inner()).layer(LockLayer::new("{k}"))),
         ("inside", Router::new().nest_service("/{k}", inner().layer(LockLayer::new("{k}")))),
     ] {
-        let app = router.layer(Extension(locks.clone()));
+        let app = router.layer(LocksLayer::new(&locks));
         assert_eq!(post(&app, "/k/nothing").await, 409, "{place}");
         assert_eq!(post(&app, "/j/nothing").await, 404, "{place}");
     }

@@ -3,13 +3,13 @@
 use std::convert::Infallible;
 use std::panic::AssertUnwindSafe;
 
+use axum::Router;
 use axum::body::Body;
 use axum::handler::Handler;
 use axum::response::Response;
 use axum::routing::{MethodRouter, any, any_service, post as on_post};
-use axum::{Extension, Router};
 use http::{Method, Request, StatusCode};
-use redlock_axum::LockLayer;
+use redlock_axum::{LockLayer, LocksLayer};
 use redlock_logs::Logs;
 use tower::{Layer, Service, ServiceExt, service_fn};
 
@@ -107,7 +107,7 @@ async fn every_place_that_axum_has_for_a_layer_works() {
         ),
     ];
     for (place, path, router) in places {
-        let app = router.layer(Extension(locks.clone()));
+        let app = router.layer(LocksLayer::new(&locks));
         assert_eq!(post(&app, &format!("{path}7")).await, 409, "{place}");
         assert_eq!(post(&app, &format!("{path}8")).await, 200, "{place}");
     }
@@ -136,7 +136,7 @@ async fn ok(_: Request<Body>) -> Result<Response, Infallible> {
 async fn a_service_in_nest_service_is_locked() {
     let (locks, _node) = memory().await;
     let service = LockLayer::new("k").layer(service_fn(ok));
-    let app = Router::new().nest_service("/files", service).layer(Extension(locks.clone()));
+    let app = Router::new().nest_service("/files", service).layer(LocksLayer::new(&locks));
 
     let _guard = hold(&locks, "k").await;
     assert_eq!(post(&app, "/files/a").await, 409);
@@ -150,7 +150,7 @@ async fn a_request_that_no_route_matches_takes_no_lock() {
         let app = Router::new()
             .route("/orders/{id}", on_post(|| async {}))
             .layer(LockLayer::new(template))
-            .layer(Extension(locks.clone()));
+            .layer(LocksLayer::new(&locks));
         assert_eq!(post(&app, "/nowhere").await, 404, "{template}");
     }
 }
@@ -163,7 +163,7 @@ async fn an_unlocked_fallback_is_logged_once_and_can_be_locked() {
         Router::new()
             .fallback(|| async { "work" })
             .layer::<LockLayer>(layer)
-            .layer(Extension(locks.clone()))
+            .layer(LocksLayer::new(&locks))
     };
     let logs = Logs::collect();
 
@@ -184,7 +184,7 @@ async fn an_unlocked_fallback_is_logged_unless_it_responds_with_404_or_405() {
         let answer = async move || StatusCode::from_u16(status).unwrap();
         let app = Router::new()
             .fallback(answer.layer(LockLayer::new("k")))
-            .layer(Extension(locks.clone()));
+            .layer(LocksLayer::new(&locks));
         let logs = Logs::collect();
         assert_eq!(post(&app, "/x").await, status);
         assert_eq!(logs.count("WARN", ".lock_fallback()"), warnings, "{status}");

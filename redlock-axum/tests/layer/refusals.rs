@@ -62,7 +62,7 @@ async fn a_request_without_a_manager_is_refused_and_the_log_names_the_line_to_ad
     let response = send(&bare(LockLayer::new("k")), Method::POST, "/").await;
     assert_eq!(response.status(), 500);
     assert!(!text(response).await.contains("Extension"));
-    assert_eq!(logs.count("ERROR", ".layer(axum::Extension(locks))"), 1);
+    assert_eq!(logs.count("ERROR", ".layer(LocksLayer::new(&locks))"), 1);
 
     let given = bare(LockLayer::new("k").manager(locks));
     assert_eq!(post(&given, "/").await, 200);

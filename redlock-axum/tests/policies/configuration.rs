@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::routing::{any, post as on_post};
-use axum::{Extension, Router};
 use http::Method;
-use redlock_axum::{FencedLock, HeldLock, LockLayer, LockManager, LockPolicies};
+use redlock_axum::{FencedLock, HeldLock, LockLayer, LockManager, LockPolicies, LocksLayer};
 use serde::Deserialize;
 
 use crate::ok;
@@ -23,7 +23,7 @@ async fn app(table: LockPolicies) -> (Router, LockManager) {
         .route("/orders/{id}/pay", on_post(lease).get(ok))
         .route("/stock/{sku}", any(ok))
         .layer(table)
-        .layer(Extension(locks.clone()));
+        .layer(LocksLayer::new(&locks));
     (app, locks)
 }
 
@@ -128,7 +128,7 @@ async fn the_options_for_holding_a_lock_are_read() {
         .route("/streams", on_post(async || "a body"))
         .layer(table.locks)
         .route_layer(LockLayer::new("again"))
-        .layer(Extension(locks.clone()));
+        .layer(LocksLayer::new(&locks));
 
     let guard = hold(&locks, "waits").await;
     let (waited, released) = tokio::join!(post(&app, "/waits"), guard.release());

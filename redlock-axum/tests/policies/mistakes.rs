@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::response::Response;
 use axum::routing::{any, post as on_post};
-use axum::{Extension, Router};
 use http::{Method, StatusCode};
-use redlock_axum::{LockLayer, LockPolicies, LockPolicy, PolicyError, SetupError};
+use redlock_axum::{LockLayer, LockPolicies, LockPolicy, LocksLayer, PolicyError, SetupError};
 use redlock_logs::Logs;
 use tower::{Layer, ServiceExt};
 
@@ -102,8 +102,10 @@ async fn policies_that_no_request_has_matched_are_listed() {
         LockPolicy::new("/stock/{sku}", "stock:{sku}"),
     ]);
     let unmatched = || table.unmatched().map(ToString::to_string).collect::<Vec<_>>();
-    let app =
-        Router::new().route("/orders/{id}", any(ok)).layer(table.clone()).layer(Extension(locks));
+    let app = Router::new()
+        .route("/orders/{id}", any(ok))
+        .layer(table.clone())
+        .layer(LocksLayer::new(&locks));
 
     assert_eq!(send(&app, Method::GET, "/orders/7").await.status(), 200);
     assert_eq!(unmatched(), ["POST /orders/{id}", "/stock/{sku}"]);
@@ -129,7 +131,7 @@ async fn a_request_that_fits_a_policy_but_matched_another_route_is_refused() {
         ),
     ] {
         let logs = Logs::collect();
-        let app = router.layer(Extension(locks.clone()));
+        let app = router.layer(LocksLayer::new(&locks));
         assert_eq!(post(&app, "/orders/7").await, 500, "{place}");
         assert_eq!(logs.count("ERROR", "the lock policy for POST /orders/{id} fits"), 1, "{place}");
         assert_ne!(send(&app, Method::GET, "/orders/7").await.status(), 500, "{place}");
@@ -150,7 +152,7 @@ async fn doubled_slashes_do_not_bypass_a_policy() {
         ("a wider route", Router::new().route("/api/{*rest}", any(ok))),
     ] {
         for path in ["/api/v1/orders/7", "/api/v1//orders/7", "/api//v1//orders/7"] {
-            let app = router.clone().layer(table()).layer(Extension(locks.clone()));
+            let app = router.clone().layer(table()).layer(LocksLayer::new(&locks));
             let meant = place != "nest_service" || !path.contains("api//");
             let logs = Logs::collect();
             assert_eq!(post(&app, path).await, if meant { 500 } else { 404 }, "{place}: {path}");
@@ -161,7 +163,7 @@ async fn doubled_slashes_do_not_bypass_a_policy() {
 
     // Without `nest_service` a doubled slash matches no route, so there is nothing to lock.
     let logs = Logs::collect();
-    let app = Router::new().nest("/api/v1", orders()).layer(table()).layer(Extension(locks));
+    let app = Router::new().nest("/api/v1", orders()).layer(table()).layer(LocksLayer::new(&locks));
     assert_eq!(post(&app, "/api/v1/orders/7").await, 200);
     assert_eq!(post(&app, "/api/v1//orders/7").await, 404);
     assert_eq!(logs.lines(), Vec::<String>::new());
@@ -197,7 +199,7 @@ async fn a_policy_without_the_prefix_of_its_route_is_logged_once() {
         (Router::new().route("/orders/{id}/", on_post(ok)).layer(table()), "/orders/7/"),
     ] {
         let logs = Logs::collect();
-        let app = router.layer(Extension(locks.clone()));
+        let app = router.layer(LocksLayer::new(&locks));
         assert_eq!(post(&app, path).await, 200);
         assert_eq!(post(&app, path).await, 200);
         assert_eq!(

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::routing::post as on_post;
-use axum::{Extension, Router};
 use http::{Method, StatusCode};
 use http_body_util::Full;
-use redlock_axum::{HoldUntil, LockPolicy, LockRejection};
+use redlock_axum::{HoldUntil, LockPolicy, LockRejection, LocksLayer};
 use tower::Layer;
 
 use crate::support::{OnlyWhenReady, hold, memory, post, send, text};
@@ -33,7 +33,7 @@ async fn a_policy_applies_its_options() {
             LockPolicy::new("/wait", "wait").wait_time(Duration::from_secs(30)),
             LockPolicy::new("/body", "body").hold_until(HoldUntil::EndOfBody),
         ]))
-        .layer(Extension(locks.clone()));
+        .layer(LocksLayer::new(&locks));
 
     assert_eq!(text(send(&app, Method::POST, "/lease").await).await, "89");
 
@@ -78,7 +78,7 @@ async fn only_the_instance_that_was_polled_ready_is_called() {
     let table = policies([LockPolicy::new("/", "k").methods([Method::POST])]);
     let app = Router::new()
         .route_service("/", table.layer(OnlyWhenReady::default()))
-        .layer(Extension(locks));
+        .layer(LocksLayer::new(&locks));
     assert_eq!(post(&app, "/").await, 200);
     assert_eq!(send(&app, Method::GET, "/").await.status(), 200);
 }

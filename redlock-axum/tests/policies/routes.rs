@@ -1,9 +1,9 @@
 //! Which policy applies to a request.
 
+use axum::Router;
 use axum::routing::{any, get, post as on_post};
-use axum::{Extension, Router};
 use http::Method;
-use redlock_axum::{LockPolicies, LockPolicy};
+use redlock_axum::{LockPolicies, LockPolicy, LocksLayer};
 use redlock_logs::Logs;
 
 use crate::support::{hold, memory, post, send, text};
@@ -20,7 +20,7 @@ async fn each_route_is_locked_by_its_own_policy() {
             LockPolicy::new("/orders/{id}/pay", "order:{id:u64}"),
             LockPolicy::new("/stock/{sku}", "stock:{sku}").methods([Method::POST]),
         ]))
-        .layer(Extension(locks.clone()));
+        .layer(LocksLayer::new(&locks));
 
     let _order = hold(&locks, "order:42").await;
     let _stock = hold(&locks, "stock:shoe").await;
@@ -42,7 +42,7 @@ async fn methods_of_one_route_can_have_different_keys() {
             LockPolicy::new("/{id}", "write:{id}").methods([Method::PUT, Method::DELETE]),
             LockPolicy::new("/{id}", "append:{id}").methods([Method::POST]),
         ]))
-        .layer(Extension(locks.clone()));
+        .layer(LocksLayer::new(&locks));
 
     let _write = hold(&locks, "write:1").await;
     assert_eq!(send(&app, Method::PUT, "/1").await.status(), 409);
@@ -57,7 +57,7 @@ async fn the_policy_for_get_applies_to_head_unless_head_has_its_own() {
     let (locks, _node) = memory().await;
     let get_policy = || LockPolicy::new("/", "get").methods([Method::GET]);
     let app = |table: LockPolicies| {
-        Router::new().route("/", get(ok)).layer(table).layer(Extension(locks.clone()))
+        Router::new().route("/", get(ok)).layer(table).layer(LocksLayer::new(&locks))
     };
 
     let guard = hold(&locks, "get").await;
@@ -83,7 +83,7 @@ async fn a_nested_route_is_found_by_its_whole_pattern_wherever_the_layer_is() {
         ("inside", Router::new().nest("/api/{tenant}", inner().route_layer(table()))),
         ("nest_service", Router::new().nest_service("/api/{tenant}", inner().layer(table()))),
     ] {
-        let app = router.layer(Extension(locks.clone()));
+        let app = router.layer(LocksLayer::new(&locks));
         assert_eq!(post(&app, "/api/acme/orders/7").await, 409, "{place}");
         assert_eq!(post(&app, "/api/acme/orders/8").await, 200, "{place}");
     }
@@ -103,7 +103,7 @@ async fn a_policy_matches_every_kind_of_pattern_that_axum_accepts() {
         let app = Router::new()
             .route(route, on_post(ok))
             .layer(policies([LockPolicy::new(route, "k")]))
-            .layer(Extension(locks.clone()));
+            .layer(LocksLayer::new(&locks));
         assert_eq!(post(&app, path).await, 409, "{route}");
     }
 }
@@ -116,7 +116,7 @@ async fn the_names_of_parameters_matter_only_in_the_key() {
         Router::new()
             .route("/orders/{order_id}", on_post(ok))
             .layer(policies([LockPolicy::new("/orders/{id}", key)]))
-            .layer(Extension(locks.clone()))
+            .layer(LocksLayer::new(&locks))
     };
 
     let _held = hold(&locks, "orders").await;
@@ -134,7 +134,7 @@ async fn a_more_specific_route_without_a_policy_is_served_unlocked() {
         .route("/orders/{id}", on_post(ok))
         .route("/orders/search", on_post(async move || seen.len().to_string()))
         .layer(policies([orders()]))
-        .layer(Extension(locks));
+        .layer(LocksLayer::new(&locks));
 
     let response = send(&app, Method::POST, "/orders/search").await;
     assert_eq!(response.status(), 200);

@@ -9,12 +9,12 @@ use std::future::Ready;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
+use axum::Router;
 use axum::body::Body;
 use axum::response::Response;
-use axum::{Extension, Router};
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use redlock_axum::{LockGuard, LockManager, MemoryNode};
+use redlock_axum::{LockGuard, LockManager, LocksLayer, MemoryNode};
 use redlock_logs::Logs;
 use tokio::time::timeout;
 use tower::{Service, ServiceExt};
@@ -27,9 +27,14 @@ pub(crate) async fn memory() -> (LockManager, MemoryNode) {
     (locks, node)
 }
 
-/// Installs the manager in the router, as the documentation says.
-pub(crate) fn app(router: Router, locks: &LockManager) -> Router {
-    router.layer(Extension(locks.clone()))
+/// Installs the manager in the router, and makes it the router's state, as the documentation says.
+pub(crate) fn app(router: Router<LockManager>, locks: &LockManager) -> Router {
+    router.layer(LocksLayer::new(locks)).with_state(locks.clone())
+}
+
+/// Installs the manager in a router without a state, or with a state of its own.
+pub(crate) fn installed(router: Router, locks: &LockManager) -> Router {
+    router.layer(LocksLayer::new(locks))
 }
 
 /// Acquires a key with a lease that no test outlives.

@@ -127,6 +127,12 @@ pub(crate) fn current() -> Option<u64> {
     SCOPE.try_with(|scope| scope.id).ok()
 }
 
+/// Returns whether the caller is in a scope. No public API.
+#[doc(hidden)]
+pub fn is_in_scope() -> bool {
+    current().is_some()
+}
+
 /// Returns the id of a manager: the address of its queues.
 fn id(queues: &Arc<Queues>) -> usize {
     Arc::as_ptr(queues).addr()

@@ -8,10 +8,10 @@
 use std::error::Error;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{Path, Query, State};
 use axum::routing::post;
-use axum::{Extension, Router};
-use redlock_axum::{LockLayer, LockManager, redis_lock};
+use redlock_axum::{LockLayer, LockManager, LocksLayer, redis_lock};
 use redlock_tests::History;
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -33,7 +33,7 @@ async fn work(history: &History, id: u64, hold_ms: u64) -> String {
     }
 }
 
-#[redis_lock(key = "order:{id}")]
+#[redis_lock(key = "order:{id}", installed)]
 async fn attribute(
     Path(id): Path<u64>,
     Query(Work { hold_ms }): Query<Work>,
@@ -66,7 +66,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .route("/attribute/{id}", post(attribute))
         .route("/layer/{id}", post(layered).route_layer(layer))
         .route("/waiting/{id}", post(layered).route_layer(waiting))
-        .layer(Extension(locks))
+        .layer(LocksLayer::new(&locks))
         .with_state(history);
     let listener = TcpListener::bind(std::env::var("LISTEN")?).await?;
     println!("listening on {}", listener.local_addr()?);

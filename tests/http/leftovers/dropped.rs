@@ -3,14 +3,14 @@
 
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::Path;
 use axum::http::{Request, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
-use axum::{Extension, Router};
 use futures_util::stream;
-use redlock_axum::{HoldUntil, LockLayer, LockManager, OnLost, redis_lock};
+use redlock_axum::{HoldUntil, LockLayer, LockManager, LocksLayer, OnLost, redis_lock};
 use redlock_tests::{Moment, Nodes, Traces, drop_after};
 use tower::ServiceExt;
 
@@ -55,11 +55,11 @@ handlers! {
     shared: [expire = "5m", reentrant],
 }
 
-fn by(layer: LockLayer) -> MethodRouter {
+fn by(layer: LockLayer) -> MethodRouter<LockManager> {
     post(handler).route_layer(layer)
 }
 
-fn routes() -> Vec<(&'static str, MethodRouter)> {
+fn routes() -> Vec<(&'static str, MethodRouter<LockManager>)> {
     let until_end = || layer().hold_until(HoldUntil::EndOfBody);
     vec![
         ("attribute", post(plain)),
@@ -98,7 +98,7 @@ async fn every_request_at_every_poll(nodes: Nodes) {
     for (name, method) in routes() {
         let app = Router::new().route("/{id}", method);
         let app = if name == "policy" { app.layer(policies("/{id}")) } else { app };
-        let app = app.layer(Extension(locks.clone()));
+        let app = app.layer(LocksLayer::new(&locks)).with_state(locks.clone());
         for moment in [Moment::AtOnce, Moment::WhenWoken] {
             for polls in 0.. {
                 let request = Request::post("/42").body(Body::from("body")).unwrap();

@@ -90,7 +90,7 @@ impl Unread {
     }
 }
 
-#[redis_lock(key = "order:{id}", expire = "5m")]
+#[redis_lock(key = "order:{id}", expire = "5m", installed)]
 async fn unread_attribute(Path(id): Path<u64>, State(unread): State<Unread>) -> &'static str {
     unread.work().await
 }

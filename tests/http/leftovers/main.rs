@@ -14,8 +14,8 @@ use axum::extract::{Path, State};
 use axum::http::{Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, post};
-use axum::{Extension, Json, Router};
-use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, redis_lock};
+use axum::{Json, Router};
+use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, LocksLayer, redis_lock};
 use redlock_tests::{Nodes, eventually};
 use serde::Deserialize;
 use tokio::sync::Notify;
@@ -51,7 +51,7 @@ where
         .route("/layer/{id}", plain.clone().route_layer(layer()))
         .route("/policy/{id}", plain)
         .layer(policies("/policy/{id}"))
-        .layer(Extension(locks.clone()))
+        .layer(LocksLayer::new(locks))
 }
 
 #[derive(Debug, Clone, Default)]
@@ -91,7 +91,7 @@ impl Inside {
     }
 }
 
-#[redis_lock(key = "order:{id}", expire = "5m")]
+#[redis_lock(key = "order:{id}", expire = "5m", installed)]
 async fn attribute(
     Path(id): Path<u64>,
     State(inside): State<Inside>,

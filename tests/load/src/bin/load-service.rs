@@ -26,11 +26,11 @@ use std::path::Path as FilePath;
 use std::str::FromStr;
 use std::time::Duration;
 
+use axum::Router;
 use axum::extract::{MatchedPath, Path, Query, State};
 use axum::http::StatusCode;
 use axum::routing::post;
-use axum::{Extension, Router};
-use redlock_axum::{HeldLock, LockLayer, LockManager};
+use redlock_axum::{HeldLock, LockLayer, LockManager, LocksLayer};
 use redlock_load::{Markers, raise_limit};
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -93,7 +93,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
             "/fenced/{id}",
             locked(LockLayer::new("fenced-{id:u64}").fenced(true).wait_time(WAIT)),
         )
-        .layer(Extension(locks.clone()))
+        .layer(LocksLayer::new(&locks))
         .with_state(markers);
     let listener = TcpListener::bind(std::env::var("LISTEN")?).await?;
     println!("listening on {}", listener.local_addr()?);
