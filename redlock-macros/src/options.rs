@@ -11,9 +11,29 @@ use crate::hygiene::with_span;
 use crate::key::ungrouped;
 use crate::value::{flag, set_once, value};
 
-/// The names of the options, for error messages.
-pub(crate) const NAMES: &str = "`expire`, `wait_time`, `time_unit`, `renew`, `max_hold`, `min_hold`, `keep`, \
-                                `reentrant`, `dialect`, `fenced`, `on_lost`";
+/// Parses the value of an option.
+type Parse = fn(ParseStream<'_>, &Ident) -> syn::Result<Written>;
+
+/// The options of `LockOptions`, with the parser of their values. A line here is all that an option needs, unless it
+/// has a new kind of value.
+const LOCK_OPTIONS: [(&str, Parse); 8] = [
+    ("expire", expire),
+    ("wait_time", wait_time),
+    ("renew", switch),
+    ("max_hold", time),
+    ("min_hold", time),
+    ("keep", switch),
+    ("reentrant", switch),
+    ("dialect", dialect),
+];
+
+/// The options that are not in `LockOptions`.
+const OTHER_OPTIONS: [&str; 3] = ["time_unit", "fenced", "on_lost"];
+
+/// Returns the names of the options, for error messages.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    LOCK_OPTIONS.into_iter().map(|(name, _)| name).chain(OTHER_OPTIONS)
+}
 
 /// The options of the lock.
 #[derive(Debug)]
@@ -87,22 +107,18 @@ impl Options {
 /// The options as they were written.
 #[derive(Default)]
 pub(crate) struct ParsedOptions {
-    expire: Option<DurationLiteral>,
-    wait_time: Option<WaitTime>,
+    /// The values of `LOCK_OPTIONS`, in the same order.
+    lock: [Option<Written>; LOCK_OPTIONS.len()],
     time_unit: Option<(Span, TimeUnit)>,
-    renew: Option<(Span, bool)>,
-    max_hold: Option<DurationLiteral>,
-    min_hold: Option<DurationLiteral>,
-    keep: Option<(Span, bool)>,
-    reentrant: Option<(Span, bool)>,
-    dialect: Option<(Span, &'static str)>,
     fenced: Option<(Span, bool)>,
     on_lost: Option<OnLost>,
 }
 
-enum WaitTime {
-    UpTo(DurationLiteral),
-    Forever(Span),
+/// The value of an option as it was written.
+enum Written {
+    /// A time, which may depend on `time_unit`.
+    Time(DurationLiteral),
+    Other(Span, Value),
 }
 
 impl ParsedOptions {
@@ -112,30 +128,17 @@ impl ParsedOptions {
         name: &Ident,
         input: ParseStream<'_>,
     ) -> Option<syn::Result<()>> {
-        let switch = |slot: &mut Option<(Span, bool)>| {
-            flag(input, name).and_then(|flag| set_once(slot, name, (name.span(), flag)))
-        };
-        Some(match name.to_string().as_str() {
-            "expire" => expire(input, name).and_then(|time| set_once(&mut self.expire, name, time)),
-            "wait_time" => {
-                wait_time(input, name).and_then(|time| set_once(&mut self.wait_time, name, time))
+        for ((option, parse), slot) in LOCK_OPTIONS.iter().zip(&mut self.lock) {
+            if name == option {
+                return Some(parse(input, name).and_then(|value| set_once(slot, name, value)));
             }
+        }
+        Some(match name.to_string().as_str() {
             "time_unit" => value(input, name)
                 .and_then(|value| time_unit(&value))
                 .and_then(|unit| set_once(&mut self.time_unit, name, (name.span(), unit))),
-            "renew" => switch(&mut self.renew),
-            "max_hold" => {
-                time(input, name).and_then(|time| set_once(&mut self.max_hold, name, time))
-            }
-            "min_hold" => {
-                time(input, name).and_then(|time| set_once(&mut self.min_hold, name, time))
-            }
-            "keep" => switch(&mut self.keep),
-            "reentrant" => switch(&mut self.reentrant),
-            "dialect" => value(input, name)
-                .and_then(|value| dialect(&value))
-                .and_then(|dialect| set_once(&mut self.dialect, name, dialect)),
-            "fenced" => switch(&mut self.fenced),
+            "fenced" => flag(input, name)
+                .and_then(|fenced| set_once(&mut self.fenced, name, (name.span(), fenced))),
             "on_lost" => value(input, name)
                 .and_then(|value| on_lost(&value))
                 .and_then(|on_lost| set_once(&mut self.on_lost, name, on_lost)),
@@ -145,42 +148,20 @@ impl ParsedOptions {
 
     pub(crate) fn check(self) -> syn::Result<Options> {
         let unit = self.unit()?;
-        let Self {
-            expire,
-            wait_time: written_wait_time,
-            time_unit: _,
-            renew,
-            max_hold,
-            min_hold,
-            keep,
-            reentrant,
-            dialect,
-            fenced,
-            on_lost,
-        } = self;
-        let time = |time: DurationLiteral| {
-            time.milliseconds(unit).map(|value| (time.span(), Value::Milliseconds(value)))
-        };
-        let wait_time = |wait_time| match wait_time {
-            WaitTime::UpTo(wait_time) => time(wait_time),
-            WaitTime::Forever(span) => Ok((span, Value::Forever)),
-        };
-        let switch = |(span, switch)| (span, Value::Switch(switch));
-        let setters = [
-            ("expire", expire.map(time).transpose()?),
-            ("wait_time", written_wait_time.map(wait_time).transpose()?),
-            ("renew", renew.map(switch)),
-            ("max_hold", max_hold.map(time).transpose()?),
-            ("min_hold", min_hold.map(time).transpose()?),
-            ("keep", keep.map(switch)),
-            ("reentrant", reentrant.map(switch)),
-            ("dialect", dialect.map(|(span, dialect)| (span, Value::Dialect(dialect)))),
-        ];
-        let setters = setters.into_iter().filter_map(|(option, value)| {
-            value.map(|(span, value)| Setter { option, span, value })
-        });
+        let Self { lock, time_unit: _, fenced, on_lost } = self;
+        let mut setters = Vec::new();
+        for ((option, _), written) in LOCK_OPTIONS.into_iter().zip(lock) {
+            let (span, value) = match written {
+                None => continue,
+                Some(Written::Time(time)) => {
+                    (time.span(), Value::Milliseconds(time.milliseconds(unit)?))
+                }
+                Some(Written::Other(span, value)) => (span, value),
+            };
+            setters.push(Setter { option, span, value });
+        }
         Ok(Options {
-            setters: setters.collect(),
+            setters,
             fenced: fenced.and_then(|(span, fenced)| fenced.then_some(span)),
             on_lost: on_lost.unwrap_or_default(),
         })
@@ -189,13 +170,9 @@ impl ParsedOptions {
     /// Returns the unit of whole numbers. A `time_unit` without any whole number is an error.
     fn unit(&self) -> syn::Result<TimeUnit> {
         let Some((span, unit)) = self.time_unit else { return Ok(TimeUnit::SECONDS) };
-        let wait_time = match &self.wait_time {
-            Some(WaitTime::UpTo(time)) => Some(time),
-            Some(WaitTime::Forever(_)) | None => None,
-        };
-        let times = [&self.expire, &self.max_hold, &self.min_hold].map(Option::as_ref);
-        let times = times.into_iter().chain([wait_time]);
-        if times.flatten().any(DurationLiteral::is_number) {
+        let is_number =
+            |written: &Written| matches!(written, Written::Time(time) if time.is_number());
+        if self.lock.iter().flatten().any(is_number) {
             return Ok(unit);
         }
         Err(syn::Error::new(
@@ -206,11 +183,11 @@ impl ParsedOptions {
     }
 }
 
-fn time(input: ParseStream<'_>, name: &Ident) -> syn::Result<DurationLiteral> {
-    DurationLiteral::parse(&name.to_string(), &value(input, name)?)
+fn time(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
+    DurationLiteral::parse(&name.to_string(), &value(input, name)?).map(Written::Time)
 }
 
-fn expire(input: ParseStream<'_>, name: &Ident) -> syn::Result<DurationLiteral> {
+fn expire(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
     let value = value(input, name)?;
     if is_forever(&value) {
         return Err(syn::Error::new_spanned(
@@ -219,20 +196,24 @@ fn expire(input: ParseStream<'_>, name: &Ident) -> syn::Result<DurationLiteral> 
              long as the function runs",
         ));
     }
-    DurationLiteral::parse("expire", &value)
+    DurationLiteral::parse("expire", &value).map(Written::Time)
 }
 
-fn wait_time(input: ParseStream<'_>, name: &Ident) -> syn::Result<WaitTime> {
+fn wait_time(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
     let value = value(input, name)?;
     if is_forever(&value) {
-        return Ok(WaitTime::Forever(value.span()));
+        return Ok(Written::Other(value.span(), Value::Forever));
     }
-    DurationLiteral::parse("wait_time", &value).map(WaitTime::UpTo).map_err(|error| {
+    DurationLiteral::parse("wait_time", &value).map(Written::Time).map_err(|error| {
         syn::Error::new_spanned(
             &value,
             format!("{error}; `\"forever\"` waits for as long as it takes"),
         )
     })
+}
+
+fn switch(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
+    Ok(Written::Other(name.span(), Value::Switch(flag(input, name)?)))
 }
 
 fn is_forever(value: &Expr) -> bool {
@@ -252,8 +233,9 @@ fn time_unit(value: &Expr) -> syn::Result<TimeUnit> {
     }
 }
 
-fn dialect(value: &Expr) -> syn::Result<(Span, &'static str)> {
-    let variant = match ungrouped(value) {
+fn dialect(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
+    let value = value(input, name)?;
+    let variant = match ungrouped(&value) {
         Expr::Path(path) if path.path.is_ident("plain") => "Plain",
         Expr::Path(path) if path.path.is_ident("redisson") => "Redisson",
         other => {
@@ -263,7 +245,7 @@ fn dialect(value: &Expr) -> syn::Result<(Span, &'static str)> {
             ));
         }
     };
-    Ok((value.span(), variant))
+    Ok(Written::Other(value.span(), Value::Dialect(variant)))
 }
 
 fn on_lost(value: &Expr) -> syn::Result<OnLost> {
