@@ -6,6 +6,7 @@
 //! | page | answers |
 //! |---|---|
 //! | [`guarantees`] | What does a lock promise, and under which conditions? What happens when a server, the network, a clock or this process fails? |
+//! | [`options`] | Which options does a lock have, with which ranges and defaults, and how are they written? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? What to watch? |
 //! | [`interoperability`] | Which services in other languages share these locks? |
@@ -13,13 +14,18 @@
 //! | [`verification`] | How was the library tested, and how to repeat that? |
 //! | [`performance`] | What does a lock cost? |
 
-/// Reads a page of the folder `docs`. In the repository a page links to the file of another page, and here to
-/// its module: Markdown uses the first definition of a link.
+// The links of the pages are resolved in this module.
+use crate::*;
+
+/// Reads a page of the folder `docs`. In the repository a page links to another file, and here to a module:
+/// Markdown uses the first definition of a link. A link to an item, such as ``[`LockGuard`]``, is plain code in the
+/// repository.
 macro_rules! page {
     ($file:literal) => {
         concat!(
             "[fencing.md]: crate::guide::fencing\n",
-            "[guarantees.md]: crate::guide::guarantees\n\n",
+            "[guarantees.md]: crate::guide::guarantees\n",
+            "[wire.md]: crate::redlock_core#names-on-the-wire\n\n",
             include_str!(concat!("../docs/", $file))
         )
     };
@@ -33,6 +39,9 @@ pub mod guarantees {}
 
 #[doc = page!("interoperability.md")]
 pub mod interoperability {}
+
+#[doc = page!("options.md")]
+pub mod options {}
 
 #[doc = page!("performance.md")]
 pub mod performance {}

@@ -86,26 +86,25 @@
 //! # Options
 //!
 //! An option has the same name everywhere: as an argument of the attribute, as a method of [`LockLayer`]
-//! and [`LockPolicy`], and, with the feature `serde`, as a field of a policy.
+//! and [`LockPolicy`], and, with the feature `serde`, as a field of a policy. The page [`guide::options`]
+//! lists every option with its meaning, its range, its defaults and its spelling in each place.
 //!
-//! [`LockOptions`] documents the range and the rules of each option of the lock. The method `options` sets
-//! a whole `LockOptions` at once.
+//! ```
+//! use std::time::Duration;
 //!
-//! | option | what it does | default |
-//! |---|---|---|
-//! | `expire` | the lease: the lock frees itself after this time | 5 s |
-//! | `wait_time` | how long to wait while another holder has the lock; `"forever"`, or `wait_forever()`, waits without a limit | one attempt |
-//! | `renew` | extends the lease for as long as the lock is held | not renewed |
-//! | `max_hold` | ends the renewal after this time | no bound |
-//! | `min_hold` | keeps the key locked for at least this time, even if the work ends earlier | released at the end |
-//! | `keep` | keeps the key locked until the lease runs out, however the work ends | released at the end |
-//! | `reentrant` | shares a lock that the request holds already | refused with 500 |
-//! | `dialect` | how the lock is written on the nodes: [`Dialect`] | the manager's |
-//! | `fenced` | gives each holder a fencing token, so that a database can refuse late writes: [`FencedLock`] | no fencing token |
-//! | `on_lost` | whether the work is stopped when its lock is lost: [`OnLost`] | the work goes on |
-//! | `contended_status` | the status for a lock that another holder has; not in the attribute | 409 |
-//! | `hold_until` | until when the lock is held: [`HoldUntil`]; not in the attribute | until the handler has returned |
-//! | `methods` | the methods that are locked; not in the attribute | all |
+//! use axum::extract::Path;
+//! use redlock_axum::{LockLayer, LockPolicy, redis_lock};
+//!
+//! #[redis_lock(key = "order:{id}", expire = 10, wait_time = "500ms")]
+//! async fn pay(Path(id): Path<u64>) {}
+//!
+//! let layer = LockLayer::new("order:{id:u64}")
+//!     .expire(Duration::from_secs(10))
+//!     .wait_time(Duration::from_millis(500));
+//! let policy = LockPolicy::new("/orders/{id}/pay", "order:{id:u64}")
+//!     .expire(Duration::from_secs(10))
+//!     .wait_time(Duration::from_millis(500));
+//! ```
 //!
 //! # How long the lock is held
 //!

@@ -53,23 +53,11 @@ use proc_macro::TokenStream;
 ///
 /// # Arguments
 ///
-/// | argument | Spring's `@RedisLock` | takes | default |
-/// |---|---|---|---|
-/// | `key` | `key` (an expression) | the resource to lock, [in one of three forms](#the-key) | required |
-/// | `expire` | `expire = 5` | the lease: the longest time for which the lock is held without renewal, from 10 ms to 7 days | 5 seconds |
-/// | `wait_time` | `waitTime` | how long to wait while another holder has the lock, at most 7 days; `"forever"` waits without a limit | none: one attempt |
-/// | `time_unit` | `timeUnit = SECONDS` | the unit of whole numbers in times: `"milliseconds"`, `"seconds"`, `"minutes"`, `"hours"` or `"days"`, in any case | `"seconds"` |
-/// | `renew` | | extends the lease while the function runs, every third of it | not renewed |
-/// | `max_hold` | | with `renew`: after this time the lease is no longer extended, and runs out | no bound |
-/// | `min_hold` | | the key stays locked for at least this time after the acquisition, even if the function ends earlier; at most `expire` | released at the end |
-/// | `keep` | | the lock is not released, but [held until its lease runs out](#release-and-cancellation) | released at the end |
-/// | `reentrant` | | [shares the lock](#a-lock-within-itself) if the same request holds it already | refused |
-/// | `dialect` | | how the lock is written on the nodes: `plain`, or `redisson`, to share it with Redisson's `RLock` | the manager's |
-/// | `fenced` | | gives each holder a fencing token, so that a database can [refuse late writes](#the-lock-in-the-function); for handlers | no fencing token |
-/// | `on_lost` | | when the lock is lost while the function runs: `keep_going`, or [`abort`](#when-the-lock-is-lost) | `keep_going` |
-/// | `manager` | a bean | an expression for the `LockManager`, [for any function or method](#functions-and-methods) | the manager that the router's `Extension` contains |
-/// | `error` | | with `manager`: the path of a function from `LockError` (with `on_lost = abort`, from [`RunError`](#when-the-lock-is-lost)) to the function's own error | `From::from` |
-/// | `crate` | | the path of `redlock_axum`, if it is re-exported | `::redlock_axum` |
+/// The page [Options] lists every argument with its meaning, its range and its default. Only `key` is
+/// required. `key`, `expire`, `wait_time` and `time_unit` are the `key`, `expire`, `waitTime` and `timeUnit` of
+/// Spring's `@RedisLock`. This page has sections about [`key`](#the-key), [`keep`](#release-and-cancellation),
+/// [`fenced`](#the-lock-in-the-function), [`on_lost`](#when-the-lock-is-lost),
+/// [`reentrant`](#a-lock-within-itself), and [`manager` and `error`](#functions-and-methods).
 ///
 /// Times (`expire`, `wait_time`, `max_hold`, `min_hold`) are whole numbers, or strings with a
 /// unit: `"500ms"`, `"2s"`, `"1m"`, `"1h"`, `"1d"`. `renew`, `keep`, `reentrant` and
@@ -349,6 +337,7 @@ use proc_macro::TokenStream;
 /// * No lock with a lease can stop a holder that pauses for longer than the lease and then
 ///   continues. The documentation of `redlock-core` describes what such a lock guarantees.
 ///
+/// [Options]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/options/index.html
 /// [`HeldLock`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.HeldLock.html
 /// [`FencedLock`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.FencedLock.html
 /// [`FencingToken`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.FencingToken.html

@@ -30,18 +30,8 @@ pub use resolve::assert_valid;
 /// `serde`, the fields of a policy in TOML or JSON. Request, layer and policy have a setter for each option,
 /// and one for a whole `LockOptions`.
 ///
-/// | option | value | default | in the attribute | in a configuration |
-/// |---|---|---|---|---|
-/// | [`expire`](Self::expire) | 10 ms to 7 days | request: the manager's [`expire`](crate::LockManagerBuilder::expire), 30 s; attribute, layer, policy: 5 s | `expire = 5`, `expire = "500ms"` | `5`, `"500ms"` |
-/// | [`wait_time`](Self::wait_time) | 0 to 7 days, or forever | one attempt | `wait_time = 2`, `wait_time = "forever"` | `2`, `"2s"`, `"forever"` |
-/// | [`renew`](Self::renew) | `bool` | `true` for a request that sets no `expire`, otherwise `false` | `renew`, `renew = false` | `true`, `false` |
-/// | [`max_hold`](Self::max_hold) | longer than 0; requires `renew` | no bound | `max_hold = "1m"` | `60`, `"1m"` |
-/// | [`min_hold`](Self::min_hold) | 0 to `expire`; not with `keep` | 0 | `min_hold = "1s"` | `1`, `"1s"` |
-/// | [`keep`](Self::keep) | `bool` | `false` | `keep`, `keep = false` | `true`, `false` |
-/// | [`reentrant`](Self::reentrant) | `bool` | `false` | `reentrant`, `reentrant = false` | `true`, `false` |
-/// | [`dialect`](Self::dialect) | [`Dialect`] | the manager's [`dialect`](crate::LockManagerBuilder::dialect) | `dialect = redisson` | `"redisson"` |
-///
-/// A whole number is a time in seconds; the attribute has `time_unit` for other units.
+/// Each field below has the rules of its option. The page [Options] of the guide lists the options of all front
+/// ends, with their ranges, their defaults and their spelling in the attribute and in a configuration.
 ///
 /// With the feature `serde`, options are read from a configuration and written to it. A text is a time as the
 /// crate `humantime` reads it, such as `"1m 30s"`, or a whole number of seconds: `"5"` is the same as `5`. In a
@@ -49,11 +39,15 @@ pub use resolve::assert_valid;
 /// unknown field and a field that occurs twice are errors. The format must describe its values, as TOML, JSON
 /// and RON do. Times are written as texts, and options without a value are left out.
 ///
-/// Each field is an `Option`: `None` is the default of the front end. Servers measure leases in whole
+/// Each field is an `Option`: `None` is the default of the front end, which differs only for the lease and
+/// its renewal. The lease of a request is the manager's [`expire`](crate::LockManagerBuilder::expire), 30 s, and
+/// renewed. The lease of the attribute, a layer or a policy is 5 s, and not renewed. Servers measure leases in whole
 /// milliseconds, so a fraction of a millisecond is rounded up.
 ///
 /// [`fenced`](crate::LockRequest::fenced) and the HTTP options of `redlock-axum` are not part of
 /// `LockOptions`, because they change the types that a caller gets.
+///
+/// [Options]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/options/index.html
 ///
 /// # Examples
 ///
@@ -73,14 +67,26 @@ pub use resolve::assert_valid;
 ///
 /// # Adding an option
 ///
-/// 1. In `redlock-core/src/options/`, add the field, its setter, its rule in `check()`, its name for
-///    serde, and its line in the table above. Request, layer, policies and serde then have the option.
-/// 2. Add its effect: `ResolvedOptions` in `options/resolve.rs` has the options with the defaults, and the
-///    acquisition in `redlock-core/src/request/` reads them.
-/// 3. Add the argument of the attribute in `redlock-macros/src/options.rs`.
+/// 1. In `redlock-core/src/options/`: the field and its setter in `mod.rs`, its rule and its default in
+///    `resolve.rs`, and its line in `fields.rs`, the names and types for serde. Request, layer, policies and
+///    configurations then have the option. The setters are `const`, because the attribute evaluates them. A
+///    value with a destructor, such as a `String`, needs a setter outside of the macro, and `resolve` has to
+///    clone it.
+/// 2. The argument of the attribute: a line in `LOCK_OPTIONS` in `redlock-macros/src/options.rs`, and a variant of
+///    `Value` there if no other option has this type. Such a type is also re-exported by `redlock-axum` and its
+///    `__private`.
+/// 3. Its effect: the acquisition in `redlock-core/src/request/` reads the `ResolvedOptions`. An option that the
+///    nodes store also goes through `ballot/attempt.rs`, `node/op.rs`, `node/redis/dialect/`, `node/memory.rs` and
+///    `wire.md`, and into the rules of `queue/hand_over.rs`, because a hand-over leaves the lock on the nodes as
+///    it is.
+/// 4. Documentation: a row in `redlock-axum/docs/options.md` and in the README's table of the attribute, which
+///    `cargo run -p redlock-structure` demands, and a line in `CHANGELOG.md`.
+/// 5. Tests: `redlock-core/src/options/tests.rs` and `serde_tests.rs`, `redlock-macros/tests/ui`,
+///    `redlock-axum/tests/front_ends` and `redlock-axum/tests/policies`, and `tests/servers/wire_names.rs` if the
+///    nodes store the option.
 ///
-/// A new type is also re-exported by `redlock-axum`, and by its `__private`. The tables of the attribute, of
-/// `redlock-axum`, of `policy/config.md` and of the README name the option.
+/// An option of the HTTP front ends, such as `on_lost`, goes into `redlock-axum/src/options.rs`, `policy/de.rs` and
+/// `policy/ser.rs` instead, its effect into `serve/mod.rs`, and into the attribute if a handler can have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
 #[must_use = "options do nothing until a request, a layer or a policy has them"]

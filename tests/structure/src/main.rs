@@ -9,6 +9,7 @@
 //! | `limits` | only one file contains the shortest and the longest lease |
 //! | `examples` | each example has a section in examples/README.md, and a test that starts it |
 //! | `docs_rs` | docs.rs documents all stable features of a crate |
+//! | `option_tables` | the tables of options in the documents have a row for each option |
 //! | `papers` | ARCHITECTURE.md names files and tests that exist |
 //!
 //! Run it in the folder of the workspace. Comments, and code that only tests or rustdoc compile, are not
@@ -26,6 +27,7 @@ mod examples;
 mod globs;
 mod limits;
 mod names;
+mod option_tables;
 mod options;
 mod papers;
 mod resolve;
@@ -76,6 +78,7 @@ fn check() -> Result<String, Vec<String>> {
         findings.extend(rule(&files));
     }
     findings.extend(examples::check());
+    findings.extend(option_tables::check());
     findings.extend(papers::check());
     if !findings.is_empty() {
         return Err(findings);
