@@ -8,10 +8,10 @@
 //! | [`guarantees`] | What does a lock promise, and under which conditions? What happens when a server, the network, a clock or this process fails? |
 //! | [`options`] | Which options does a lock have, with which ranges and defaults, and how are they written? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
-//! | [`production`] | How many servers, with which settings and permissions? What to watch? |
+//! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
 //! | [`interoperability`] | Which services in other languages share these locks? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
-//! | [`verification`] | How was the library tested, and how to repeat that? |
+//! | [`verification`] | How was the library tested? How can you repeat the tests? |
 //! | [`performance`] | What does a lock cost? |
 
 // The links of the pages are resolved in this module.
