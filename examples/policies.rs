@@ -59,14 +59,14 @@ async fn report(Path(name): Path<String>, Query(work): Query<Work>) -> String {
     format!("the {name} report is sent\n")
 }
 
-fn app(locks: LockManager, policies: LockPolicies) -> Router {
+fn app(locks: &LockManager, policies: LockPolicies) -> Router {
     Router::new()
         .route(PAY, post(pay))
         .route(STOCK, get(show_stock).put(change_stock).delete(change_stock))
         .route(REPORT, post(report))
         .layer(policies)
         // This line gives the policies their manager.
-        .layer(LocksLayer::new(&locks))
+        .layer(LocksLayer::new(locks))
 }
 
 async fn serve() -> Result<(), Box<dyn Error>> {
@@ -76,7 +76,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
         Ok(urls) => LockManager::connect(urls.split(',')).await?,
         Err(_) => LockManager::in_memory(),
     };
-    let app = app(locks.clone(), config.locks);
+    let app = app(&locks, config.locks);
 
     let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
     let listener = TcpListener::bind(&listen).await?;

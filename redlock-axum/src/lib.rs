@@ -16,7 +16,7 @@
 //!
 //! use axum::extract::Path;
 //! use axum::routing::post;
-//! use axum::{Extension, Router};
+//! use axum::Router;
 //! use redlock_axum::{LockLayer, LockManager, LocksLayer};
 //!
 //! async fn pay(Path(id): Path<u64>) -> String {
@@ -48,6 +48,10 @@
 //! | [`LockLayer`], a tower layer | a route, a group of routes, a service; the handler is not changed | the path parameters of the matched route |
 //! | [`LockPolicies`], a table | many routes in one place, also read from the application's configuration | the path parameters of the matched route |
 //! | [`Locks`], an extractor | a handler that locks only a part of its work, or several resources | any string |
+//!
+//! The attribute and `Locks` take the [`LockManager`] from the router's state (`LockManager: FromRef<State>`). The
+//! layer and the policies never see the state: they use the manager that a [`LocksLayer`] has installed, or the
+//! one that is given to them by `manager`.
 //!
 //! The [`guide`] describes the guarantees and the effect of each fault, the use in production, other
 //! languages, and how to test an application.
@@ -132,12 +136,13 @@
 //!
 //! # Pitfalls
 //!
-//! * `Extension(locks)` must be outside of every lock layer, policy table and locked handler, so make it
-//!   the last [`Router::layer`](axum::Router::layer) call. A request that does not find the manager is
-//!   answered with 500, and the log contains the line to add.
+//! * [`LocksLayer`] must be outside of every lock layer and policy table, so make it the last
+//!   [`Router::layer`](axum::Router::layer) call. A request that does not find the manager is answered with
+//!   500, and the log contains the line to add.
 //! * Two locks with the same key in one request would wait for each other: a layer on the route and the
-//!   attribute on its handler, or the attribute on a service that the handler calls. Each request is
-//!   therefore a [`scope`], in which the inner lock fails at once, with 500 and an error in the log. Make
+//!   attribute on its handler, or the attribute on a service that the handler calls. Each request behind a
+//!   [`LocksLayer`], and each locked handler, is therefore a [`scope`], in which the inner lock fails at once,
+//!   with 500 and an error in the log. Make
 //!   the inner lock `reentrant`, so that it shares the outer one, or give it another key. A task that the
 //!   handler spawns is outside of the scope and waits for the lock as any other caller does.
 //! * `{id}` takes the text of the path, so `42` and `042` are two keys. Write `{id:u64}` if they are

@@ -21,7 +21,7 @@
 //! use axum::Router;
 //! use http::Request;
 //! use redlock_axum::test_util::TestLocks;
-//! use redlock_axum::{LockManager, LocksLayer, redis_lock};
+//! use redlock_axum::{LockManager, redis_lock};
 //! use tower::ServiceExt;
 //!
 //! #[redis_lock(key = "order:{id}", expire = 5)]
@@ -30,7 +30,7 @@
 //! }
 //!
 //! fn app(locks: LockManager) -> Router {
-//!     Router::new().route("/orders/{id}/pay", post(pay)).layer(LocksLayer::new(&locks))
+//!     Router::new().route("/orders/{id}/pay", post(pay)).with_state(locks)
 //! }
 //!
 //! fn payment() -> Request<Body> {
@@ -76,8 +76,7 @@
 //!     let test = TestLocks::new(3);
 //!     let app: Router = Router::new()
 //!         .route("/orders/{id}/pay", post(|| async {}))
-//!         .route_layer(LockLayer::new("order:{id:u64}"))
-//!         .layer(LocksLayer::new(&test.manager()));
+//!         .route_layer(LockLayer::new("order:{id:u64}").manager(test.manager()));
 //!     let pay = || Request::post("/orders/42/pay").body(Body::empty()).unwrap();
 //!
 //!     test.nodes()[0].fail(); // refuses every operation
@@ -120,7 +119,7 @@
 //! async fn a_report_is_stopped_when_its_lock_is_lost() {
 //!     let test = TestLocks::new(1);
 //!     let app: Router =
-//!         Router::new().route("/report", post(report)).layer(LocksLayer::new(&test.manager()));
+//!         Router::new().route("/report", post(report)).with_state(test.manager());
 //!
 //!     let request = Request::post("/report").body(Body::empty()).unwrap();
 //!     let response = tokio::spawn(app.oneshot(request));

@@ -12,7 +12,10 @@ use crate::value::{equals, flag, set_once, value};
 /// Lists all arguments, for error messages.
 fn known_arguments() -> String {
     let options: Vec<_> = options::names().map(|name| format!("`{name}`")).collect();
-    format!("the arguments are `key`, {}, `manager`, `installed`, `error` and `crate`", options.join(", "))
+    format!(
+        "the arguments are `key`, {}, `manager`, `installed`, `error` and `crate`",
+        options.join(", ")
+    )
 }
 
 /// The arguments, after they have been checked.

@@ -27,7 +27,7 @@ use proc_macro::TokenStream;
 /// use axum::extract::Path;
 /// use axum::routing::{get, post};
 /// use axum::Router;
-/// use redlock_axum::{LockManager, LocksLayer, redis_lock};
+/// use redlock_axum::{LockManager, redis_lock};
 ///
 /// #[redis_lock(key = "redis_lock")]
 /// async fn index() -> &'static str {
@@ -44,12 +44,55 @@ use proc_macro::TokenStream;
 /// let app: Router = Router::new()
 ///     .route("/index", get(index))
 ///     .route("/orders/{id}/pay", post(pay))
-///     .layer(LocksLayer::new(&locks)); // the last call, so that it reaches the routes above
+///     .with_state(locks);
 /// # let _ = app; }
 /// ```
 ///
 /// If another holder has the lock, the request is answered with 409 and `Retry-After`, and the function
 /// does not run. It never runs without the lock.
+///
+/// # The manager
+///
+/// A handler takes the [`LockManager`] from the router's state, by `LockManager: FromRef<State>`. The state is the
+/// manager itself, as above, or a struct that contains it:
+///
+/// ```
+/// use axum::extract::FromRef;
+/// use redlock_axum::LockManager;
+///
+/// #[derive(Clone)] // with axum's feature `macros`, derive `FromRef` too
+/// struct App {
+///     locks: LockManager,
+/// }
+///
+/// impl FromRef<App> for LockManager {
+///     fn from_ref(app: &App) -> Self {
+///         app.locks.clone()
+///     }
+/// }
+/// ```
+///
+/// A router whose state has no manager does not compile: the compiler reports that the handler does not
+/// implement `Handler`, or that two types of routers do not match.
+///
+/// With the argument `installed`, the handler takes the manager that a [`LocksLayer`] has installed: for an
+/// application without a state, and for handlers whose state is another type. There, a missing layer is answered
+/// with 500, and the log contains the line to add.
+///
+/// ```
+/// use axum::{Router, routing::get};
+/// use redlock_axum::{LockManager, LocksLayer, redis_lock};
+///
+/// #[redis_lock(key = "redis_lock", installed)]
+/// async fn index() -> &'static str {
+///     "index"
+/// }
+///
+/// let locks = LockManager::in_memory();
+/// let app: Router = Router::new()
+///     .route("/index", get(index))
+///     .layer(LocksLayer::new(&locks)); // the last layer, so that it reaches the routes above
+/// ```
 ///
 /// # Arguments
 ///
@@ -119,7 +162,7 @@ use proc_macro::TokenStream;
 ///
 /// ```
 /// # use axum::extract::Path;
-/// # use redlock_axum::{KeyPart, LocksLayer, redis_lock};
+/// # use redlock_axum::{KeyPart, redis_lock};
 /// #[redis_lock(key = format!("coupon:{}", KeyPart(&code.to_uppercase())))]
 /// async fn claim(Path(code): Path<String>) {}
 /// ```
@@ -140,7 +183,7 @@ use proc_macro::TokenStream;
 /// | the lock was lost while the function ran, with `on_lost = abort` | 503 | `Retry-After`; the function was stopped |
 /// | a value in the key is empty | 400 | |
 /// | the request holds this lock already, and the attribute is not `reentrant` | 500 | an error in the log with the remedy |
-/// | the router has no `.layer(LocksLayer::new(&locks))`, or the key exists on the nodes but is not a lock | 500 | an error in the log with the remedy |
+/// | the handler has `installed` and the router has no `.layer(LocksLayer::new(&locks))`, or the key exists on the nodes but is not a lock | 500 | an error in the log with the remedy |
 ///
 /// For other responses, set `manager` and use your own error type, as the next section shows.
 ///
@@ -152,7 +195,7 @@ use proc_macro::TokenStream;
 /// function that converts the error. With `on_lost = abort` it is converted from a `RunError`.
 ///
 /// ```
-/// # use redlock_axum::{LockError, LockManager, LocksLayer, redis_lock};
+/// # use redlock_axum::{LockError, LockManager, redis_lock};
 /// struct Shop {
 ///     locks: LockManager,
 /// }
@@ -189,7 +232,7 @@ use proc_macro::TokenStream;
 /// ```
 /// # use axum::extract::{Path, State};
 /// # use axum::http::StatusCode;
-/// # use redlock_axum::{LockError, LockManager, LocksLayer, redis_lock};
+/// # use redlock_axum::{LockError, LockManager, redis_lock};
 /// # #[derive(Clone)] struct App { locks: LockManager }
 /// fn busy(_: LockError) -> StatusCode {
 ///     StatusCode::LOCKED
@@ -227,7 +270,7 @@ use proc_macro::TokenStream;
 /// ```
 /// # use std::time::Duration;
 /// # use axum::http::StatusCode;
-/// # use redlock_axum::{HeldLock, LocksLayer, redis_lock};
+/// # use redlock_axum::{HeldLock, redis_lock};
 /// # async fn next_page() -> bool { false }
 /// #[redis_lock(key = "import", expire = 5)]
 /// async fn import(lock: HeldLock) -> Result<(), StatusCode> {
@@ -247,7 +290,7 @@ use proc_macro::TokenStream;
 ///
 /// ```
 /// # use axum::extract::Path;
-/// # use redlock_axum::{FencedLock, FencingToken, LocksLayer, redis_lock};
+/// # use redlock_axum::{FencedLock, FencingToken, redis_lock};
 /// # async fn write(_: u64, _: FencingToken) {}
 /// #[redis_lock(key = "account:{id}", expire = 5, fenced)]
 /// async fn settle(Path(id): Path<u64>, lock: FencedLock) {
@@ -281,7 +324,7 @@ use proc_macro::TokenStream;
 /// lock cannot get a fencing token later.
 ///
 /// ```
-/// # use redlock_axum::{LockError, LockManager, LockRejection, Locks, LocksLayer, redis_lock};
+/// # use redlock_axum::{LockError, LockManager, LockRejection, Locks, redis_lock};
 /// #[redis_lock(key = "stock", reentrant, manager = locks)]
 /// async fn count(locks: &LockManager) -> Result<u32, LockError> {
 ///     Ok(1)
@@ -292,7 +335,8 @@ use proc_macro::TokenStream;
 ///     let count = count(&locks).await?; // under the handler's lock
 ///     Ok(count.to_string())
 /// }
-/// # let _: axum::Router = axum::Router::new().route("/", axum::routing::post(recount));
+/// # let _: axum::Router<redlock_axum::LockManager> =
+/// #     axum::Router::new().route("/", axum::routing::post(recount));
 /// ```
 ///
 /// An inner call that shares the lock sends nothing to the nodes, and its `expire`, `renew` and `max_hold`
@@ -325,7 +369,7 @@ use proc_macro::TokenStream;
 ///
 /// # Pitfalls
 ///
-/// * `.layer(LocksLayer::new(&locks))` reaches only the routes that were added before it. Write it last.
+/// * `.layer(LocksLayer::new(&locks))` reaches only the routes that were added before it. Make it the last layer.
 /// * In an `impl Trait for ..` the attribute does not compile (``method `__redis_lock_..` is not a
 ///   member of trait``), because a trait's implementation cannot have the hidden method. Under
 ///   `#[async_trait]` it does not compile because no `async fn` is left. Lock a function or an inherent
@@ -341,6 +385,8 @@ use proc_macro::TokenStream;
 /// [`HeldLock`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.HeldLock.html
 /// [`FencedLock`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.FencedLock.html
 /// [`FencingToken`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.FencingToken.html
+/// [`LockManager`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.LockManager.html
+/// [`LocksLayer`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.LocksLayer.html
 /// [`LockError`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.LockError.html
 /// [`LockError::AlreadyHeld`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.LockError.html#variant.AlreadyHeld
 /// [`RunError`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.RunError.html

@@ -36,7 +36,7 @@ impl LayerConfig {
     }
 
     /// Returns the configured manager or, without one, the manager that the application installed with
-    /// `Extension`.
+    /// [`LocksLayer`](crate::LocksLayer).
     pub(crate) fn manager<'a>(
         &'a self,
         extensions: &'a Extensions,

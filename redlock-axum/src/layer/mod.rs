@@ -122,7 +122,7 @@ impl LockLayer {
     /// # Examples
     ///
     /// ```
-    /// use redlock_axum::{LockLayer, LockRejection, LocksLayer};
+    /// use redlock_axum::{LockLayer, LockRejection};
     ///
     /// let lock = LockLayer::new("order:{id:u64}")
     ///     .on_reject(|rejection: LockRejection| (rejection.status(), "please wait"));

@@ -14,7 +14,7 @@ use crate::rejection::LockRejection;
 /// Each [`LockPolicy`] names a route and the key of its requests. The table is a
 /// layer: add it to the router with [`Router::layer`](axum::Router::layer) or
 /// [`Router::route_layer`](axum::Router::route_layer), inside of the
-/// `Extension` that contains the manager. The table finds the policy of a request by axum's
+/// [`LocksLayer`](crate::LocksLayer) that installs the manager. The table finds the policy of a request by axum's
 /// [`MatchedPath`](axum::extract::MatchedPath). Requests without a policy pass unlocked.
 ///
 /// Cloning is cheap. Clones share the record of which policies have [matched](Self::unmatched).
@@ -107,7 +107,7 @@ impl LockPolicies {
     /// # Examples
     ///
     /// ```
-    /// use redlock_axum::{LockPolicies, LockPolicy, LocksLayer};
+    /// use redlock_axum::{LockPolicies, LockPolicy};
     ///
     /// let policies = LockPolicies::new([LockPolicy::new("/orders/{id}/pay", "order:{id}")])?;
     /// assert!(policies.check_routes(["/health", "/orders/{id}/pay"]).is_ok());

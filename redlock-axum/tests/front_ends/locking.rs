@@ -144,7 +144,7 @@ async fn after_the_shutdown_requests_are_refused_as_unavailable(front_end: Front
 async fn without_a_manager_requests_are_refused_and_the_log_names_the_line_to_add(
     front_end: FrontEnd,
 ) {
-    let app = app!(front_end, [], [], async fn handler() {});
+    let app = app!(front_end, [installed], [], async fn handler() {});
     let logs = Logs::collect();
     until_logged(&logs, "ERROR", ".layer(LocksLayer::new(&locks))", async || {
         let answer =

@@ -1,0 +1,202 @@
+//! The manager of a request: in the state, or installed by `LocksLayer`, and the scope of a request.
+
+mod support;
+
+use std::time::Duration;
+
+use axum::extract::{FromRef, Path};
+use axum::routing::{get as on_get, post as on_post};
+use axum::{Extension, Router};
+use http::{Method, Request};
+use redlock_axum::{
+    FencedLock, HeldLock, InstalledLocks, LockError, LockLayer, LockManager, LockRejection, Locks,
+    LocksLayer, LocksService, redis_lock, scope,
+};
+use redlock_logs::Logs;
+use support::{get, hold, memory, post, send, text};
+use tower::{Layer, ServiceExt, service_fn};
+
+const HOUR: Duration = Duration::from_secs(3600);
+
+/// The state of an application with more than its locks.
+#[derive(Clone)]
+struct App {
+    locks: LockManager,
+    greeting: &'static str,
+}
+
+impl FromRef<App> for LockManager {
+    fn from_ref(app: &App) -> Self {
+        app.locks.clone()
+    }
+}
+
+impl FromRef<App> for &'static str {
+    fn from_ref(app: &App) -> Self {
+        app.greeting
+    }
+}
+
+#[redis_lock(key = "order:{id}", fenced)]
+async fn pay(Path(id): Path<u64>, lock: FencedLock) -> String {
+    format!("{id} {}", lock.fencing_token().number() > 0)
+}
+
+async fn settle(locks: Locks) -> Result<&'static str, LockRejection> {
+    locks.lock("settlement").try_acquire().await?;
+    Ok("settled")
+}
+
+/// A router of another crate, for any application with locks in its state.
+fn orders<S>() -> Router<S>
+where
+    S: Clone + Send + Sync + 'static,
+    LockManager: FromRef<S>,
+{
+    Router::new().route("/{id}", on_post(pay))
+}
+
+#[tokio::test]
+async fn handlers_take_the_manager_from_the_state_in_nested_and_merged_routers() {
+    let (locks, node) = memory().await;
+    let inner = orders().with_state(locks.clone());
+    let app = Router::new()
+        .route("/pay/{id}", on_post(pay))
+        .route("/settle", on_post(settle))
+        .nest("/orders", orders())
+        .nest("/other", inner)
+        .with_state(App { locks: locks.clone(), greeting: "hello" });
+    for path in ["/pay/7", "/orders/7", "/other/7"] {
+        assert_eq!(text(send(&app, Method::POST, path).await).await, "7 true", "{path}");
+    }
+    assert_eq!(post(&app, "/settle").await, 200);
+    assert!(node.is_empty());
+    let _guard = hold(&locks, "order:7").await;
+    assert_eq!(post(&app, "/orders/7").await, 409);
+}
+
+/// Above the attribute, `debug_handler` sees only the parameters that the user wrote.
+#[tokio::test]
+async fn debug_handler_works_above_and_below_with_the_manager_in_the_state() {
+    #[axum::debug_handler(state = App)]
+    #[redis_lock(key = "order:{id}")]
+    async fn above(Path(id): Path<u64>) -> String {
+        id.to_string()
+    }
+
+    #[redis_lock(key = "order:{id}")]
+    #[axum::debug_handler]
+    async fn below(Path(id): Path<u64>) -> String {
+        id.to_string()
+    }
+
+    let (locks, _) = memory().await;
+    let app = Router::new()
+        .route("/above/{id}", on_get(above))
+        .route("/below/{id}", on_get(below))
+        .with_state(App { locks, greeting: "hello" });
+    assert_eq!(get(&app, "/above/7").await.body, "7");
+    assert_eq!(get(&app, "/below/8").await.body, "8");
+}
+
+async fn by_hand(locks: LockManager) -> Result<(), LockError> {
+    #[redis_lock(key = "stock:a", wait_time = "forever", manager = locks)]
+    async fn reserve(locks: &LockManager) -> Result<(), LockError> {
+        Ok(())
+    }
+
+    let _guard = locks.lock("stock:a").try_acquire().await?;
+    reserve(&locks).await
+}
+
+/// Without the layer, the second acquisition would wait for the first one for ever.
+#[tokio::test]
+async fn a_request_behind_the_layer_never_waits_for_itself() {
+    async fn state(Locks(locks): Locks) -> Result<(), LockRejection> {
+        Ok(by_hand(locks).await?)
+    }
+    async fn installed(InstalledLocks(locks): InstalledLocks) -> Result<(), LockRejection> {
+        Ok(by_hand(locks).await?)
+    }
+
+    let (locks, node) = memory().await;
+    let app = Router::new()
+        .route("/state", on_post(state))
+        .route("/installed", on_post(installed))
+        .layer(LocksLayer::new(&locks))
+        .with_state(locks);
+    for path in ["/state", "/installed"] {
+        let logs = Logs::collect();
+        let status = tokio::time::timeout(HOUR / 360, post(&app, path)).await;
+        assert_eq!(status.expect("the request waits for itself"), 500, "{path}");
+        assert!(logs.lines().join("\n").contains("already held by the same request"));
+        assert!(node.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn two_requests_behind_the_layer_are_two_holders() {
+    async fn twice(locks: Locks) -> Result<(), LockRejection> {
+        let reentrant = || locks.lock("a").reentrant(true);
+        let _first = reentrant().try_acquire().await?;
+        reentrant().try_acquire().await?;
+        Ok(())
+    }
+
+    let (locks, _) = memory().await;
+    let app = Router::new()
+        .route("/", on_post(twice))
+        .layer(LocksLayer::new(&locks))
+        .with_state(locks.clone());
+    assert_eq!(post(&app, "/").await, 200);
+    let _guard = scope(hold(&locks, "a")).await;
+    assert_eq!(post(&app, "/").await, 409);
+}
+
+/// An `Extension` would give handlers a manager, but no scope.
+#[tokio::test]
+async fn only_the_layer_installs_a_manager() {
+    let (locks, _) = memory().await;
+    let lock = || LockLayer::new("a");
+    let app = Router::new()
+        .route("/layer", on_post(async |_: HeldLock| {}).route_layer(lock()))
+        .route("/extractor", on_post(async |_: InstalledLocks| {}))
+        .route("/none", on_post(async |locks: Option<InstalledLocks>| assert!(locks.is_none())));
+    let extension = app.clone().layer(Extension(locks.clone()));
+    for path in ["/layer", "/extractor"] {
+        assert_eq!(post(&extension, path).await, 500, "{path}");
+    }
+    assert_eq!(post(&extension, "/none").await, 200);
+    let installed = app.layer(LocksLayer::new(&locks));
+    for path in ["/layer", "/extractor"] {
+        assert_eq!(post(&installed, path).await, 200, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn locks_without_a_scope_are_reported_once() {
+    let (locks, _) = memory().await;
+    let app = Router::new().route("/", on_post(settle)).with_state(locks.clone());
+    let with_layer =
+        Router::new().route("/", on_post(settle)).layer(LocksLayer::new(&locks)).with_state(locks);
+    let logs = Logs::collect();
+    assert_eq!(post(&with_layer, "/").await, 200);
+    let warning = ".layer(LocksLayer::new(&locks))";
+    assert_eq!(logs.count("WARN", warning), 0);
+    for _ in 0..3 {
+        assert_eq!(post(&app, "/").await, 200);
+    }
+    // Another test of this process may have caused the warning.
+    assert!(logs.count("WARN", warning) <= 1);
+}
+
+#[tokio::test]
+async fn the_service_forwards_requests_of_any_kind() {
+    let (locks, _) = memory().await;
+    let inner = service_fn(async |request: Request<u32>| Ok::<_, String>(request.into_body() + 1));
+    let mut service: LocksService<_> = LocksLayer::new(&locks).layer(inner);
+    let _ = service.get_ref();
+    let _ = service.get_mut();
+    assert_eq!(service.clone().oneshot(Request::new(41)).await, Ok(42));
+    assert_eq!(service.into_inner().oneshot(Request::new(1)).await, Ok(2));
+}
