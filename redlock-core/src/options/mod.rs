@@ -67,7 +67,7 @@ pub use resolve::assert_valid;
 ///
 /// # Adding an option
 ///
-/// 1. In `redlock-core/src/options/`: the field and its setter in `mod.rs`, its rule and its default in
+/// 1. In `redlock-core/src/options/`: the field (also in `new`) and its setter in `mod.rs`, its rule and default in
 ///    `resolve.rs`, and its line in `fields.rs`, the names and types for serde. Request, layer, policies and
 ///    configurations then have the option. The setters are `const`, because the attribute evaluates them. A
 ///    value with a destructor, such as a `String`, needs a setter outside of the macro, and `resolve` has to
