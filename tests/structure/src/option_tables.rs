@@ -123,10 +123,7 @@ fn section<'a>(text: &'a str, heading: &str) -> &'a str {
 /// Returns the names in the first column of the tables: the first word of each code span.
 fn rows(text: &str) -> Names {
     let cells = text.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
-    cells
-        .flat_map(quoted)
-        .filter_map(|code| name(code.split(|end| end == ' ' || end == '(').next()?))
-        .collect()
+    cells.flat_map(quoted).filter_map(|code| name(code.split([' ', '(']).next()?)).collect()
 }
 
 /// Returns the parts of the text between backticks.
