@@ -23,7 +23,7 @@ use tower::{Layer, ServiceExt, service_fn};
 #[tokio::test]
 async fn by_default_the_lock_is_free_while_the_body_is_sent() {
     let (locks, node) = memory().await;
-    let (_frames, app) = streaming(LockLayer::new("k"), locks, HeaderMap::new());
+    let (_frames, app) = streaming(LockLayer::new("k"), &locks, HeaderMap::new());
     let response = send(&app, Method::GET, "/").await;
     assert_eq!(response.status(), 200);
     assert_eq!(node.len(), 0);
@@ -32,7 +32,7 @@ async fn by_default_the_lock_is_free_while_the_body_is_sent() {
 #[tokio::test]
 async fn the_lock_can_be_held_until_the_body_ends() {
     let (locks, node) = memory().await;
-    let (frames, app) = streaming(until_end_of_body(), locks, HeaderMap::new());
+    let (frames, app) = streaming(until_end_of_body(), &locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
     assert_eq!(node.len(), 1);
 
@@ -48,7 +48,7 @@ async fn the_lock_can_be_held_until_the_body_ends() {
 #[tokio::test]
 async fn the_lock_is_released_when_the_body_fails() {
     let (locks, node) = memory().await;
-    let (frames, app) = streaming(until_end_of_body(), locks, HeaderMap::new());
+    let (frames, app) = streaming(until_end_of_body(), &locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
 
     frames.send(Err("cable cut")).await.unwrap();
@@ -60,7 +60,7 @@ async fn the_lock_is_released_when_the_body_fails() {
 #[tokio::test]
 async fn the_lock_is_released_when_an_unfinished_body_is_dropped() {
     let (locks, node) = memory().await;
-    let (frames, app) = streaming(until_end_of_body(), locks, HeaderMap::new());
+    let (frames, app) = streaming(until_end_of_body(), &locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
     frames.send(Ok("one")).await.unwrap();
     assert_eq!(next_data(&mut body).await, "one");
@@ -74,7 +74,7 @@ async fn the_lock_is_held_until_the_trailers_are_sent() {
     let (locks, node) = memory().await;
     let mut trailers = HeaderMap::new();
     trailers.insert("digest", "abc".parse().unwrap());
-    let (frames, app) = streaming(until_end_of_body(), locks, trailers.clone());
+    let (frames, app) = streaming(until_end_of_body(), &locks, trailers.clone());
     let mut body = send(&app, Method::GET, "/").await.into_body();
 
     frames.send(Ok("one")).await.unwrap();
@@ -137,7 +137,7 @@ async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_logged() {
     let (locks, node) = memory().await;
     let logs = Logs::collect();
     let layer = until_end_of_body().expire(Duration::from_millis(100));
-    let (frames, app) = streaming(layer, locks, HeaderMap::new());
+    let (frames, app) = streaming(layer, &locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
 
     eventually("the lease runs out", || node.is_empty()).await;
@@ -152,7 +152,7 @@ async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_logged() {
 async fn with_on_lost_abort_the_body_ends_with_an_error_when_the_lock_is_lost() {
     let (locks, node) = memory().await;
     let layer = until_end_of_body().expire(Duration::from_millis(100)).on_lost(OnLost::Abort);
-    let (frames, app) = streaming(layer, locks, HeaderMap::new());
+    let (frames, app) = streaming(layer, &locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
     frames.send(Ok("in time")).await.unwrap();
     assert_eq!(next_data(&mut body).await, "in time");
@@ -169,7 +169,7 @@ async fn with_on_lost_abort_the_body_ends_with_an_error_when_the_lock_is_lost() 
 async fn a_lock_with_keep_stays_after_the_end_of_the_body() {
     let (locks, node) = memory().await;
     let layer = until_end_of_body().expire(Duration::from_secs(60)).keep(true);
-    let (frames, app) = streaming(layer, locks, HeaderMap::new());
+    let (frames, app) = streaming(layer, &locks, HeaderMap::new());
     let mut body = send(&app, Method::GET, "/").await.into_body();
     drop(frames);
     assert!(body.frame().await.is_none());
@@ -215,7 +215,7 @@ fn until_end_of_body() -> LockLayer {
 /// Returns an application whose body for `GET /` the test sends frame by frame.
 fn streaming(
     layer: LockLayer,
-    locks: LockManager,
+    locks: &LockManager,
     trailers: HeaderMap,
 ) -> (mpsc::Sender<Result<&'static str, &'static str>>, Router) {
     let (sender, receiver) = mpsc::channel(1);
@@ -225,7 +225,7 @@ fn streaming(
         Body::new(ChannelBody { receiver, trailers: (!trailers.is_empty()).then_some(trailers) })
     };
     let app =
-        Router::new().route("/", get(handler).route_layer(layer)).layer(LocksLayer::new(&locks));
+        Router::new().route("/", get(handler).route_layer(layer)).layer(LocksLayer::new(locks));
     (sender, app)
 }
 

@@ -43,7 +43,7 @@ async fn pay(Path(id): Path<u64>, lock: FencedLock) -> String {
 }
 
 async fn settle(locks: Locks) -> Result<&'static str, LockRejection> {
-    locks.lock("settlement").try_acquire().await?;
+    let _guard = locks.lock("settlement").try_acquire().await?;
     Ok("settled")
 }
 
@@ -139,7 +139,7 @@ async fn two_requests_behind_the_layer_are_two_holders() {
     async fn twice(locks: Locks) -> Result<(), LockRejection> {
         let reentrant = || locks.lock("a").reentrant(true);
         let _first = reentrant().try_acquire().await?;
-        reentrant().try_acquire().await?;
+        let _second = reentrant().try_acquire().await?;
         Ok(())
     }
 

@@ -13,17 +13,17 @@ use crate::support::{hold, memory, post, send, text};
 #[tokio::test]
 async fn a_typed_placeholder_gives_one_key_for_one_value() {
     let (locks, node) = memory().await;
-    let order = app(LockLayer::new("order:{id:u64}"), locks.clone(), &node);
+    let order = app(LockLayer::new("order:{id:u64}"), &locks, &node);
     let _guard = hold(&locks, "order:42").await;
     for id in ["42", "042", "+42", "%34%32"] {
         assert_eq!(post(&order, &format!("/orders/{id}/pay")).await, 409, "{id}");
     }
 
-    let coupon = app(LockLayer::new("coupon:{id:lower}"), locks.clone(), &node);
+    let coupon = app(LockLayer::new("coupon:{id:lower}"), &locks, &node);
     let _guard = hold(&locks, "coupon:sale").await;
     assert_eq!(post(&coupon, "/orders/SaLE/pay").await, 409);
 
-    let session = app(LockLayer::new("session:{id:uuid}"), locks.clone(), &node);
+    let session = app(LockLayer::new("session:{id:uuid}"), &locks, &node);
     let _guard = hold(&locks, "session:67e55044-10b1-426f-9247-bb680e5fe0c8").await;
     assert_eq!(post(&session, "/orders/67E5504410B1426F9247BB680E5FE0C8/pay").await, 409);
 }
@@ -56,12 +56,12 @@ async fn a_wildcard_stands_for_the_whole_rest_of_the_path() {
 #[tokio::test]
 async fn a_value_that_gives_no_key_is_a_bad_request() {
     let (locks, node) = memory().await;
-    let typed = app(LockLayer::new("order:{id:u64}"), locks.clone(), &node);
+    let typed = app(LockLayer::new("order:{id:u64}"), &locks, &node);
     let response = send(&typed, Method::POST, "/orders/forty/pay").await;
     assert_eq!(response.status(), 400);
     assert!(text(response).await.contains("the parameter id is not a whole number"));
 
-    let plain = app(LockLayer::new("order:{id}"), locks, &node);
+    let plain = app(LockLayer::new("order:{id}"), &locks, &node);
     let response = send(&plain, Method::POST, "/orders/%ff/pay").await;
     assert_eq!(response.status(), 400);
     assert!(text(response).await.contains("a path parameter is not valid UTF-8"));
@@ -72,7 +72,7 @@ async fn a_value_that_gives_no_key_is_a_bad_request() {
 async fn a_placeholder_that_the_route_lacks_is_a_server_error_with_the_names_in_the_log() {
     let (locks, node) = memory().await;
     let logs = Logs::collect();
-    let app = app(LockLayer::new("order:{idd}"), locks, &node);
+    let app = app(LockLayer::new("order:{idd}"), &locks, &node);
 
     let response = send(&app, Method::POST, "/orders/42/pay").await;
     assert_eq!(response.status(), 500);

@@ -23,7 +23,7 @@ async fn the_manager_of_the_layer_overrides_the_installed_manager() {
 async fn only_the_named_methods_are_locked() {
     let (locks, node) = memory().await;
     let layer = LockLayer::new("order:{id}").methods([Method::POST]);
-    let app = app(layer, locks.clone(), &node);
+    let app = app(layer, &locks, &node);
 
     let _guard = hold(&locks, "order:42").await;
     assert_eq!(post(&app, "/orders/42/pay").await, 409);
@@ -35,7 +35,7 @@ async fn only_the_named_methods_are_locked() {
 async fn head_is_locked_where_get_is_locked() {
     let (locks, node) = memory().await;
     let layer = LockLayer::new("order:{id}").methods([Method::GET]);
-    let app = app(layer, locks.clone(), &node);
+    let app = app(layer, &locks, &node);
 
     let _guard = hold(&locks, "order:42").await;
     assert_eq!(send(&app, Method::HEAD, "/orders/42/pay").await.status(), 409);

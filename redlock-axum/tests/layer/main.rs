@@ -16,10 +16,10 @@ use redlock_axum::{LockLayer, LockManager, LocksLayer, MemoryNode};
 
 /// Returns an application with `/orders/{id}/pay` behind the layer. The handler responds with the
 /// number of keys on the node while it runs.
-fn app(layer: LockLayer, locks: LockManager, node: &MemoryNode) -> Router {
+fn app(layer: LockLayer, locks: &LockManager, node: &MemoryNode) -> Router {
     let node = node.clone();
     let pay = move || async move { node.len().to_string() };
     Router::new()
         .route("/orders/{id}/pay", on_post(pay.clone()).get(pay).route_layer(layer))
-        .layer(LocksLayer::new(&locks))
+        .layer(LocksLayer::new(locks))
 }

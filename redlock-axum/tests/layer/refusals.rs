@@ -18,7 +18,7 @@ use crate::support::{hold, memory, post, send, text};
 async fn a_contended_request_is_answered_with_the_chosen_status() {
     let (locks, node) = memory().await;
     let layer = LockLayer::new("order:{id}").contended_status(StatusCode::LOCKED);
-    let app = app(layer, locks.clone(), &node);
+    let app = app(layer, &locks, &node);
 
     let _guard = hold(&locks, "order:42").await;
     let response = send(&app, Method::POST, "/orders/42/pay").await;
@@ -37,12 +37,12 @@ async fn the_application_can_build_the_response_to_a_refusal() {
     };
     let _held = hold(&locks, "order:42").await;
 
-    let contended = app(layer("order:{id}"), locks.clone(), &node);
+    let contended = app(layer("order:{id}"), &locks, &node);
     let response = send(&contended, Method::POST, "/orders/42/pay").await;
     assert_eq!(response.status(), 503);
     assert_eq!(text(response).await, "Contended");
 
-    let wrong = app(layer("order:{idd}"), locks, &node);
+    let wrong = app(layer("order:{idd}"), &locks, &node);
     let response = send(&wrong, Method::POST, "/orders/42/pay").await;
     assert_eq!(text(response).await, "Misconfigured");
     assert_eq!(
@@ -103,7 +103,7 @@ async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
     ];
     for mistake in mistakes {
         let logs = Logs::collect();
-        let app = app(mistake(), locks.clone(), &node);
+        let app = app(mistake(), &locks, &node);
         assert_eq!(logs.count("ERROR", "a lock layer is misconfigured"), 1);
         assert_eq!(post(&app, "/orders/42/pay").await, 500);
     }
@@ -129,9 +129,9 @@ async fn an_unfinished_layer_is_not_logged_as_wrong() {
     let logs = Logs::collect();
     let good = LockLayer::new("k").max_hold(HOUR).renew(true).min_hold(HOUR / 60).expire(HOUR);
     assert_eq!(logs.lines(), Vec::<String>::new());
-    assert_eq!(post(&app(good, locks.clone(), &node), "/orders/42/pay").await, 200);
+    assert_eq!(post(&app(good, &locks, &node), "/orders/42/pay").await, 200);
 
     let wrong = LockLayer::new("k").max_hold(HOUR);
-    assert_eq!(post(&app(wrong, locks, &node), "/orders/42/pay").await, 500);
+    assert_eq!(post(&app(wrong, &locks, &node), "/orders/42/pay").await, 500);
     assert_eq!(logs.count("ERROR", "max_hold requires renew"), 1);
 }
