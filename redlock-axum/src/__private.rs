@@ -5,7 +5,7 @@ use axum::http::request::Parts;
 use redlock_core::{KeyError, LockError, LockManager, LockRequest};
 
 pub use axum::response::{IntoResponse, Response};
-pub use redlock_core::__private::assert_valid;
+pub use redlock_core::__private::{assert_valid, key_with_parts};
 pub use redlock_core::{Dialect, KeyPart, LockKey, LockOptions, RunError, scope};
 
 use crate::extract::Locks;
@@ -51,7 +51,7 @@ impl<const FENCED: bool> HandlerLock<FENCED> {
     }
 }
 
-/// Makes a lock key from the attribute's `key`, after its template or expression was evaluated.
+/// Makes a lock key from the attribute's `key`, if it is an expression, or a template that begins with a constant.
 pub fn key(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
     LockKey::new(key)
 }

@@ -121,6 +121,7 @@ async fn a_value_that_no_key_can_be_made_of_is_named_to_the_client() {
         ),
         (LockKey::new(""), "a value that identifies the resource is empty"),
         (render("order:{id:uuid}", "4711"), "the parameter id is not a UUID"),
+        (render("{id}:orders", "redlock"), "the parameter id has a reserved value"),
         (
             LockKey::new("order\n"),
             "a value that identifies the resource contains a control character",
@@ -150,6 +151,7 @@ async fn a_misconfiguration_is_told_to_the_log_and_not_to_the_client() {
         foreign.into(),
         out_of_range.into(),
         LockRejection::from(unknown),
+        LockRejection::from(LockKey::new("redlock:orders").unwrap_err()),
     ] {
         let logs = Logs::collect();
         assert_eq!(rejection.kind(), RejectionKind::Misconfigured);

@@ -106,6 +106,16 @@ impl Expansion<'_> {
             }
             Key::Template(template) => {
                 let Template { literal, values, captured } = template;
+                // If a value of the request makes the key a reserved one, the mistake is the client's.
+                let begins_with_constant = template
+                    .first_placeholder()
+                    .filter(|first| captured.contains(first))
+                    .map(|first| self.parameters.captured(&first, literal.span()))
+                    .is_some_and(|captured| matches!(captured, Ok(Captured::Constant(_))));
+                let key = Ident::new(
+                    if begins_with_constant { "key" } else { "key_with_parts" },
+                    mixed_span(),
+                );
                 let given = values.iter().map(|value| {
                     let name = value.name.as_ref().map(|name| quote!(#name =));
                     let part = self.part(&value.value);
@@ -129,7 +139,7 @@ impl Expansion<'_> {
                     .collect::<syn::Result<Vec<_>>>()?;
                 // The literal is passed on unchanged, so that the compiler can point into it.
                 quote_spanned! {mixed_span()=>
-                    #private::key(::std::format!(#literal #(#given)* #(#captured)*))
+                    #private::#key(::std::format!(#literal #(#given)* #(#captured)*))
                 }
             }
         })

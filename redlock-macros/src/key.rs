@@ -78,6 +78,11 @@ impl Key {
 }
 
 impl Template {
+    /// Returns the name or position of the first placeholder.
+    pub(crate) fn first_placeholder(&self) -> Option<String> {
+        placeholders(&self.literal.value()).first().map(|&name| name.to_owned())
+    }
+
     fn new(literal: LitStr, values: Option<Vec<Value>>) -> syn::Result<Self> {
         let text = literal.value();
         let error = |message: String| Err(syn::Error::new(literal.span(), message));
@@ -86,6 +91,9 @@ impl Template {
         }
         if text.contains(char::is_control) {
             return error("the lock key contains a control character".to_owned());
+        }
+        if text.starts_with("redlock:") {
+            return error("the lock key begins with `redlock:`, which is reserved".to_owned());
         }
         if let Some((first, second)) = unseparated(&text) {
             return error(format!(
@@ -363,6 +371,7 @@ mod tests {
         for (text, message) in [
             (r#""""#, "the lock key is empty"),
             (r#""a\n""#, "the lock key contains a control character"),
+            (r#""redlock:{id}""#, "the lock key begins with `redlock:`, which is reserved"),
             (r#""a:{id:?}""#, "`{id:?}`: a placeholder of a lock key has no format specification"),
             (
                 r#""a:{id:>5}""#,

@@ -172,10 +172,15 @@ impl Cleanup for CleanupTasks {
                 }
                 attempt.record_asked(index);
                 let reply = poll_periodically(nodes[index].call(attempt.acquire_op(expire))).await;
-                tracing::debug!(
-                    key = %attempt.key(), node = %nodes[index].name(), vote = %reply.vote,
-                    "restored a lock that was missing on a node"
-                );
+                let (key, node) = (attempt.key(), nodes[index].name());
+                if reply.vote == Vote::Granted {
+                    tracing::debug!(%key, %node, "restored a lock that was missing on a node");
+                } else {
+                    tracing::debug!(
+                        %key, %node, vote = %reply.vote,
+                        "could not restore a lock that was missing on a node"
+                    );
+                }
                 if let Some(number) = attempt.number() {
                     let _ = poll_periodically(nodes[index].call(attempt.confirm_op(number))).await;
                 }
@@ -329,5 +334,27 @@ mod tests {
         cleanup_tasks.release(AbandonedAttempt { attempt, until, nodes });
         cleanup_tasks.finish(Duration::from_secs(5)).await;
         assert!(!fake.is_held());
+    }
+
+    /// The log says that a lock is restored only if the node has set it.
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_restore_is_not_logged_as_a_restore() {
+        use super::super::tests::{SECOND, manager};
+        use crate::node::fake::Mode;
+
+        let logs = redlock_logs::Logs::collect();
+        let (restored, could_not) = ("restored a lock", "could not restore a lock");
+        let (locks, nodes) = manager(3);
+        let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
+        nodes[0].set(Mode::Quarantined);
+        nodes[0].forget();
+        tokio::time::sleep(SECOND * 3 / 2).await;
+        assert_eq!((logs.count("DEBUG", restored), logs.count("DEBUG", could_not)), (0, 1));
+
+        nodes[0].set(Mode::Up(Duration::ZERO));
+        tokio::time::sleep(SECOND).await;
+        assert_eq!((logs.count("DEBUG", restored), logs.count("DEBUG", could_not)), (1, 1));
+        assert!(nodes[0].is_held());
+        guard.release().await.unwrap();
     }
 }

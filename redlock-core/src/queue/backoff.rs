@@ -10,7 +10,7 @@ const FIRST: Duration = Duration::from_millis(4);
 /// process has to be alone for the time of one attempt.
 const LONGEST: Duration = Duration::from_millis(400);
 /// Added to the rest of a lease: a server removes a key up to a millisecond after its time to live.
-const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
 /// How long a waiter sleeps at most before it asks the nodes again, because some holders do not announce
 /// their release, and announcements may get lost.

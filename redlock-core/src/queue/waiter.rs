@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::backoff::AFTER_EXPIRY;
 use super::entry::{EntryState, QueueEntry, WaiterOptions};
 use super::outage::Outage;
 use super::queues::Queues;
@@ -15,9 +16,6 @@ use crate::error::{LockError, Votes};
 use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode, QueueKey};
-
-/// Added to the rest of a lease: a server removes a key up to a millisecond after its time to live.
-const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
 /// A caller that waits for a lock, with its place in the queue. A dropped waiter leaves the queue. If a lock
 /// was handed over to it and not taken, the lock goes on to the next waiter.
