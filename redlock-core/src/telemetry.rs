@@ -115,7 +115,7 @@ mod tests {
 
     use crate::clock::fake::RuntimeClock;
     use crate::node::Node;
-    use crate::node::fake::{FakeNode, Mode};
+    use crate::node::fake::{FakeMode, FakeNode};
     use crate::{LockManager, LockManagerBuilder};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -166,11 +166,11 @@ mod tests {
                 guard.extend(5 * SECOND).await.unwrap_err();
                 drop(guard);
                 let guard = locks.lock("b").expire(5 * SECOND).acquire().await.unwrap();
-                node.set(Mode::Down);
+                node.set(FakeMode::Down);
                 guard.extend(5 * SECOND).await.unwrap_err();
                 locks.lock("c").try_acquire().await.unwrap_err();
                 locks.lock("").try_acquire().await.unwrap_err();
-                node.set(Mode::Up(Duration::ZERO));
+                node.set(FakeMode::Up(Duration::ZERO));
                 node.forget();
                 guard.extend(5 * SECOND).await.unwrap_err();
                 locks.shutdown().await;

@@ -11,7 +11,7 @@ use crate::bindings::Captured;
 use crate::expand::Expansion;
 use crate::hygiene::{local, mixed_span, span_at};
 use crate::key::{Key, Template};
-use crate::options::OnLost;
+use crate::options::OnLostArgument;
 
 impl Expansion<'_> {
     pub(crate) fn handler_body(&self) -> syn::Result<TokenStream> {
@@ -66,8 +66,10 @@ impl Expansion<'_> {
             .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
         // With `on_lost = abort` one error type covers both causes: not acquired, or lost.
         let cause = match self.arguments.options.on_lost {
-            OnLost::KeepGoing => quote!(#error),
-            OnLost::Abort => quote!(<#private::RunError as ::core::convert::From<_>>::from(#error)),
+            OnLostArgument::KeepGoing => quote!(#error),
+            OnLostArgument::Abort => {
+                quote!(<#private::RunError as ::core::convert::From<_>>::from(#error))
+            }
         };
         let refusal = quote_spanned! {self.output_span()=>
             return ::core::result::Result::Err(#map(#cause))
@@ -168,8 +170,8 @@ impl Expansion<'_> {
         let call = self.call();
         let [hold, output, error] = ["hold", "output", "error"].map(local);
         match self.arguments.options.on_lost {
-            OnLost::KeepGoing => quote_spanned!(mixed_span()=> #call.await),
-            OnLost::Abort => quote_spanned! {mixed_span()=>
+            OnLostArgument::KeepGoing => quote_spanned!(mixed_span()=> #call.await),
+            OnLostArgument::Abort => quote_spanned! {mixed_span()=>
                 match #hold.until_lost(#call).await {
                     ::core::result::Result::Ok(#output) => #output,
                     ::core::result::Result::Err(#error) => #refusal,

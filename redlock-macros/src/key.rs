@@ -18,13 +18,13 @@ pub(crate) enum Key {
 /// A format string and its values, each of which is escaped.
 pub(crate) struct Template {
     pub(crate) literal: LitStr,
-    pub(crate) values: Vec<Value>,
+    pub(crate) values: Vec<TemplateValue>,
     /// The names in the literal that are not names of `values`. They are names of parameters or constants.
     pub(crate) captured: BTreeSet<String>,
 }
 
 /// One value after the literal of `key("..", ..)`.
-pub(crate) struct Value {
+pub(crate) struct TemplateValue {
     pub(crate) name: Option<Ident>,
     pub(crate) value: Expr,
 }
@@ -71,7 +71,7 @@ impl Key {
             } else {
                 None
             };
-            values.push(Value { name, value: input.parse()? });
+            values.push(TemplateValue { name, value: input.parse()? });
         }
         Template::new(literal, Some(values)).map(Self::Template)
     }
@@ -83,7 +83,7 @@ impl Template {
         placeholders(&self.literal.value()).first().map(|&name| name.to_owned())
     }
 
-    fn new(literal: LitStr, values: Option<Vec<Value>>) -> syn::Result<Self> {
+    fn new(literal: LitStr, values: Option<Vec<TemplateValue>>) -> syn::Result<Self> {
         let text = literal.value();
         let error = |message: String| Err(syn::Error::new(literal.span(), message));
         if text.is_empty() {

@@ -22,7 +22,7 @@ pub(crate) struct Options {
     setters: Vec<Setter>,
     /// The span of `fenced`, if holders get fencing tokens.
     pub(crate) fenced: Option<Span>,
-    pub(crate) on_lost: OnLost,
+    pub(crate) on_lost: OnLostArgument,
 }
 
 /// The setter of an option.
@@ -32,11 +32,11 @@ struct Setter {
     option: &'static str,
     /// The span at which an error is reported if the value breaks a rule.
     span: Span,
-    value: Value,
+    value: OptionValue,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Value {
+enum OptionValue {
     Milliseconds(u64),
     Forever,
     Switch(bool),
@@ -45,7 +45,7 @@ enum Value {
 
 /// The behaviour of the function when its lock is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum OnLost {
+pub(crate) enum OnLostArgument {
     #[default]
     KeepGoing,
     Abort,
@@ -60,12 +60,12 @@ impl Options {
         let calls = self.setters.iter().map(|Setter { option, value, .. }| {
             let option = Ident::new(option, Span::mixed_site());
             match *value {
-                Value::Milliseconds(time) => {
+                OptionValue::Milliseconds(time) => {
                     quote!(.#option(::core::time::Duration::from_millis(#time)))
                 }
-                Value::Forever => quote!(.wait_forever()),
-                Value::Switch(switch) => quote!(.#option(#switch)),
-                Value::Dialect(dialect) => {
+                OptionValue::Forever => quote!(.wait_forever()),
+                OptionValue::Switch(switch) => quote!(.#option(#switch)),
+                OptionValue::Dialect(dialect) => {
                     let dialect = Ident::new(dialect, Span::mixed_site());
                     quote!(.#option(#private::Dialect::#dialect))
                 }
@@ -88,7 +88,7 @@ impl Options {
 #[derive(Default)]
 pub(crate) struct ParsedOptions {
     expire: Option<DurationLiteral>,
-    wait_time: Option<WaitTime>,
+    wait_time: Option<ParsedWaitTime>,
     time_unit: Option<(Span, TimeUnit)>,
     renew: Option<(Span, bool)>,
     max_hold: Option<DurationLiteral>,
@@ -97,10 +97,10 @@ pub(crate) struct ParsedOptions {
     reentrant: Option<(Span, bool)>,
     dialect: Option<(Span, &'static str)>,
     fenced: Option<(Span, bool)>,
-    on_lost: Option<OnLost>,
+    on_lost: Option<OnLostArgument>,
 }
 
-enum WaitTime {
+enum ParsedWaitTime {
     UpTo(DurationLiteral),
     Forever(Span),
 }
@@ -159,13 +159,13 @@ impl ParsedOptions {
             on_lost,
         } = self;
         let time = |time: DurationLiteral| {
-            time.milliseconds(unit).map(|value| (time.span(), Value::Milliseconds(value)))
+            time.milliseconds(unit).map(|value| (time.span(), OptionValue::Milliseconds(value)))
         };
         let wait_time = |wait_time| match wait_time {
-            WaitTime::UpTo(wait_time) => time(wait_time),
-            WaitTime::Forever(span) => Ok((span, Value::Forever)),
+            ParsedWaitTime::UpTo(wait_time) => time(wait_time),
+            ParsedWaitTime::Forever(span) => Ok((span, OptionValue::Forever)),
         };
-        let switch = |(span, switch)| (span, Value::Switch(switch));
+        let switch = |(span, switch)| (span, OptionValue::Switch(switch));
         let setters = [
             ("expire", expire.map(time).transpose()?),
             ("wait_time", written_wait_time.map(wait_time).transpose()?),
@@ -174,7 +174,7 @@ impl ParsedOptions {
             ("min_hold", min_hold.map(time).transpose()?),
             ("keep", keep.map(switch)),
             ("reentrant", reentrant.map(switch)),
-            ("dialect", dialect.map(|(span, dialect)| (span, Value::Dialect(dialect)))),
+            ("dialect", dialect.map(|(span, dialect)| (span, OptionValue::Dialect(dialect)))),
         ];
         let setters = setters.into_iter().filter_map(|(option, value)| {
             value.map(|(span, value)| Setter { option, span, value })
@@ -190,8 +190,8 @@ impl ParsedOptions {
     fn unit(&self) -> syn::Result<TimeUnit> {
         let Some((span, unit)) = self.time_unit else { return Ok(TimeUnit::SECONDS) };
         let wait_time = match &self.wait_time {
-            Some(WaitTime::UpTo(time)) => Some(time),
-            Some(WaitTime::Forever(_)) | None => None,
+            Some(ParsedWaitTime::UpTo(time)) => Some(time),
+            Some(ParsedWaitTime::Forever(_)) | None => None,
         };
         let times = [&self.expire, &self.max_hold, &self.min_hold].map(Option::as_ref);
         let times = times.into_iter().chain([wait_time]);
@@ -222,12 +222,12 @@ fn expire(input: ParseStream<'_>, name: &Ident) -> syn::Result<DurationLiteral> 
     DurationLiteral::parse("expire", &value)
 }
 
-fn wait_time(input: ParseStream<'_>, name: &Ident) -> syn::Result<WaitTime> {
+fn wait_time(input: ParseStream<'_>, name: &Ident) -> syn::Result<ParsedWaitTime> {
     let value = value(input, name)?;
     if is_forever(&value) {
-        return Ok(WaitTime::Forever(value.span()));
+        return Ok(ParsedWaitTime::Forever(value.span()));
     }
-    DurationLiteral::parse("wait_time", &value).map(WaitTime::UpTo).map_err(|error| {
+    DurationLiteral::parse("wait_time", &value).map(ParsedWaitTime::UpTo).map_err(|error| {
         syn::Error::new_spanned(
             &value,
             format!("{error}; `\"forever\"` waits for as long as it takes"),
@@ -266,10 +266,10 @@ fn dialect(value: &Expr) -> syn::Result<(Span, &'static str)> {
     Ok((value.span(), variant))
 }
 
-fn on_lost(value: &Expr) -> syn::Result<OnLost> {
+fn on_lost(value: &Expr) -> syn::Result<OnLostArgument> {
     match ungrouped(value) {
-        Expr::Path(path) if path.path.is_ident("abort") => Ok(OnLost::Abort),
-        Expr::Path(path) if path.path.is_ident("keep_going") => Ok(OnLost::KeepGoing),
+        Expr::Path(path) if path.path.is_ident("abort") => Ok(OnLostArgument::Abort),
+        Expr::Path(path) if path.path.is_ident("keep_going") => Ok(OnLostArgument::KeepGoing),
         other => Err(syn::Error::new_spanned(
             other,
             "`on_lost` is `abort` or `keep_going`, without quotation marks",
@@ -296,7 +296,7 @@ mod tests {
     }
 
     /// Returns the setters with their values.
-    fn setters(tokens: TokenStream) -> Vec<(&'static str, Value)> {
+    fn setters(tokens: TokenStream) -> Vec<(&'static str, OptionValue)> {
         options(tokens).setters.iter().map(|setter| (setter.option, setter.value)).collect()
     }
 
@@ -305,7 +305,7 @@ mod tests {
     fn an_omitted_option_has_no_setter() {
         assert_eq!(setters(quote!()), []);
         let options = options(quote!());
-        assert_eq!(options.on_lost, OnLost::KeepGoing);
+        assert_eq!(options.on_lost, OnLostArgument::KeepGoing);
         assert!(options.fenced.is_none());
     }
 
@@ -315,23 +315,23 @@ mod tests {
             expire = 9, wait_time = "2s", renew, max_hold = "1m", min_hold = 3, keep = false, reentrant,
             dialect = redisson,
         };
-        let times = [9_000, 2_000, 60_000, 3_000].map(Value::Milliseconds);
+        let times = [9_000, 2_000, 60_000, 3_000].map(OptionValue::Milliseconds);
         let [expire, wait_time, max_hold, min_hold] = times;
         assert_eq!(
             setters(written),
             [
                 ("expire", expire),
                 ("wait_time", wait_time),
-                ("renew", Value::Switch(true)),
+                ("renew", OptionValue::Switch(true)),
                 ("max_hold", max_hold),
                 ("min_hold", min_hold),
-                ("keep", Value::Switch(false)),
-                ("reentrant", Value::Switch(true)),
-                ("dialect", Value::Dialect("Redisson")),
+                ("keep", OptionValue::Switch(false)),
+                ("reentrant", OptionValue::Switch(true)),
+                ("dialect", OptionValue::Dialect("Redisson")),
             ]
         );
-        assert_eq!(setters(quote!(wait_time = "forever")), [("wait_time", Value::Forever)]);
-        assert_eq!(setters(quote!(dialect = plain)), [("dialect", Value::Dialect("Plain"))]);
+        assert_eq!(setters(quote!(wait_time = "forever")), [("wait_time", OptionValue::Forever)]);
+        assert_eq!(setters(quote!(dialect = plain)), [("dialect", OptionValue::Dialect("Plain"))]);
     }
 
     /// The compiler checks the rules of the options when it compiles the attribute, each rule at
@@ -358,7 +358,10 @@ mod tests {
             (quote!(renew = false, keep = false, reentrant = false), false),
         ] {
             let switches = ["renew", "keep", "reentrant"];
-            assert_eq!(setters(written), switches.map(|name| (name, Value::Switch(expected))));
+            assert_eq!(
+                setters(written),
+                switches.map(|name| (name, OptionValue::Switch(expected)))
+            );
         }
         for value in [quote!(1), quote!("true"), quote!(yes)] {
             assert!(message(quote!(renew = #value)).starts_with("`renew` is `true` or `false`"));
@@ -375,8 +378,8 @@ mod tests {
 
     #[test]
     fn on_lost_is_abort_or_keep_going() {
-        assert_eq!(options(quote!(on_lost = abort)).on_lost, OnLost::Abort);
-        assert_eq!(options(quote!(on_lost = keep_going)).on_lost, OnLost::KeepGoing);
+        assert_eq!(options(quote!(on_lost = abort)).on_lost, OnLostArgument::Abort);
+        assert_eq!(options(quote!(on_lost = keep_going)).on_lost, OnLostArgument::KeepGoing);
         for value in [quote!(panic), quote!("abort"), quote!(true)] {
             let message = message(quote!(on_lost = #value));
             assert!(message.starts_with("`on_lost` is `abort` or `keep_going`"), "{message}");
@@ -392,7 +395,7 @@ mod tests {
         assert_eq!(
             setters,
             [("expire", 1_500), ("wait_time", 2_000), ("max_hold", 90), ("min_hold", 700)]
-                .map(|(option, time)| (option, Value::Milliseconds(time)))
+                .map(|(option, time)| (option, OptionValue::Milliseconds(time)))
         );
     }
 

@@ -42,11 +42,11 @@ pub struct KeyTemplate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Literal(String),
-    Placeholder { name: String, kind: Kind },
+    Placeholder { name: String, kind: PlaceholderKind },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PlaceholderKind {
     Text,
     U64,
     I64,
@@ -145,7 +145,7 @@ impl fmt::Display for KeyTemplate {
     }
 }
 
-impl Kind {
+impl PlaceholderKind {
     const NAMES: &'static str = "u64, i64, uuid, lower";
 
     fn from_name(name: &str) -> Option<Self> {
@@ -236,7 +236,10 @@ pub enum TemplateError {
         name: String,
     },
     /// A placeholder has an unknown type.
-    #[error("`{kind}` is not a type for the placeholder {{{name}}}; there are {}", Kind::NAMES)]
+    #[error(
+        "`{kind}` is not a type for the placeholder {{{name}}}; there are {}",
+        PlaceholderKind::NAMES
+    )]
     #[non_exhaustive]
     UnknownType {
         /// The name of the placeholder.
@@ -336,10 +339,9 @@ fn parse_placeholder(inner: &str) -> Result<Segment, TemplateError> {
         return Err(TemplateError::BadName { name: name.to_owned() });
     }
     let kind = match kind {
-        None => Kind::Text,
-        Some(kind) => Kind::from_name(kind).ok_or_else(|| TemplateError::UnknownType {
-            name: name.to_owned(),
-            kind: kind.to_owned(),
+        None => PlaceholderKind::Text,
+        Some(kind) => PlaceholderKind::from_name(kind).ok_or_else(|| {
+            TemplateError::UnknownType { name: name.to_owned(), kind: kind.to_owned() }
         })?,
     };
     Ok(Segment::Placeholder { name: name.to_owned(), kind })

@@ -340,18 +340,18 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_failed_restore_is_not_logged_as_a_restore() {
         use super::super::tests::{SECOND, manager};
-        use crate::node::fake::Mode;
+        use crate::node::fake::FakeMode;
 
         let logs = redlock_logs::Logs::collect();
         let (restored, could_not) = ("restored a lock", "could not restore a lock");
         let (locks, nodes) = manager(3);
         let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
-        nodes[0].set(Mode::Quarantined);
+        nodes[0].set(FakeMode::Quarantined);
         nodes[0].forget();
         tokio::time::sleep(SECOND * 3 / 2).await;
         assert_eq!((logs.count("DEBUG", restored), logs.count("DEBUG", could_not)), (0, 1));
 
-        nodes[0].set(Mode::Up(Duration::ZERO));
+        nodes[0].set(FakeMode::Up(Duration::ZERO));
         tokio::time::sleep(SECOND).await;
         assert_eq!((logs.count("DEBUG", restored), logs.count("DEBUG", could_not)), (1, 1));
         assert!(nodes[0].is_held());
