@@ -2,10 +2,12 @@
 //! nodes the test controls.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::post;
 use axum::{Extension, Router};
@@ -106,21 +108,39 @@ async fn a_lock_of_another_copy_of_the_service_is_a_409() {
     assert!(test.nodes()[0].is_empty());
 }
 
+/// No work without the lock.
 #[tokio::test]
-async fn without_a_quorum_of_nodes_it_is_a_503() {
-    let test = TestLocks::new(3);
-    let app = app(&test);
-    test.nodes()[0].fail();
-    assert_eq!(status(&app, "/orders/42/pay").await, 200);
-    test.nodes()[1].freeze();
+async fn without_a_quorum_of_nodes_it_is_a_503_and_the_handler_does_not_run() {
+    async fn count(State(served): State<Arc<AtomicU32>>) {
+        served.fetch_add(1, Ordering::Relaxed);
+    }
 
-    let response = send(&app, "/orders/42/pay").await;
-    assert_eq!(response.status(), 503);
-    let rejection = response.extensions().get::<LockRejection>().unwrap();
-    assert_eq!(rejection.kind(), RejectionKind::Unavailable);
+    #[redis_lock(key = "attribute", expire = 30)]
+    async fn locked_count(served: State<Arc<AtomicU32>>) {
+        count(served).await;
+    }
 
-    test.nodes()[1].recover();
-    assert_eq!(status(&app, "/orders/42/pay").await, 200);
+    let layer = LockLayer::new("layer").expire(LEASE);
+    for handler in [post(locked_count), post(count).route_layer(layer)] {
+        let test = TestLocks::new(3);
+        let served = Arc::new(AtomicU32::new(0));
+        let app = Router::new().route("/", handler).with_state(Arc::clone(&served));
+        let app = app.layer(Extension(test.manager()));
+        test.nodes()[0].fail();
+        assert_eq!(status(&app, "/").await, 200);
+        assert_eq!(served.load(Ordering::Relaxed), 1);
+
+        test.nodes()[1].freeze();
+        let response = send(&app, "/").await;
+        assert_eq!(response.status(), 503);
+        let rejection = response.extensions().get::<LockRejection>().unwrap();
+        assert_eq!(rejection.kind(), RejectionKind::Unavailable);
+        assert_eq!(served.load(Ordering::Relaxed), 1);
+
+        test.nodes()[1].recover();
+        assert_eq!(status(&app, "/").await, 200);
+        assert_eq!(served.load(Ordering::Relaxed), 2);
+    }
 }
 
 #[tokio::test]
