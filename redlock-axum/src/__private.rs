@@ -12,7 +12,7 @@ use crate::extract::Locks;
 use crate::extract::lock_slot::LockSlot;
 use crate::options::with_default_expire;
 use crate::rejection::LockRejection;
-use crate::serve::hold::Hold;
+use crate::serve::active_lock::ActiveLock;
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
 ///
@@ -41,13 +41,13 @@ impl<const FENCED: bool> HandlerLock<FENCED> {
         self,
         key: Result<LockKey, KeyError>,
         options: LockOptions,
-    ) -> Result<Hold, LockRejection> {
+    ) -> Result<ActiveLock, LockRejection> {
         let request = self.manager.lock(key).options(options);
-        let hold = Hold::acquire(request, FENCED)
+        let active_lock = ActiveLock::acquire(request, FENCED)
             .await
             .map_err(|error| LockRejection::from(error).with_log_limit(self.manager.log_limit()))?;
-        self.slot.fill(hold.view());
-        Ok(hold)
+        self.slot.fill(active_lock.view());
+        Ok(active_lock)
     }
 }
 
@@ -57,8 +57,11 @@ pub fn key(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
 }
 
 /// Acquires the lock of a function with `manager = ..`.
-pub async fn acquire(request: LockRequest, options: LockOptions) -> Result<Hold, LockError> {
-    Hold::acquire(request.options(options), false).await
+pub async fn acquire_for_function(
+    request: LockRequest,
+    options: LockOptions,
+) -> Result<ActiveLock, LockError> {
+    ActiveLock::acquire(request.options(options), false).await
 }
 
 /// Adds the default lease to the options of an attribute.

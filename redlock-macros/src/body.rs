@@ -19,10 +19,11 @@ impl Expansion<'_> {
         let (references, made) = (self.parameters.references(), self.key()?);
         let options = self.options();
         let [lock, key] = ["lock", "key"].map(local);
-        let [hold, response, error] = ["hold", "response", "error"].map(local);
+        let [active_lock, response, error] = ["active_lock", "response", "error"].map(local);
         let refusal = quote_spanned!(mixed_span()=> return #private::refuse(#error));
         // The loss is logged within the limit of the lock's manager, as other front ends do.
-        let output = self.output(&quote_spanned!(mixed_span()=> return #hold.refuse(#error)));
+        let output =
+            self.output(&quote_spanned!(mixed_span()=> return #active_lock.refuse(#error)));
         let answer = quote_spanned! {self.output_span()=>
             #private::IntoResponse::into_response(#output)
         };
@@ -33,12 +34,12 @@ impl Expansion<'_> {
                     let #key = #made;
                     #key
                 };
-                let #hold = match #lock.acquire(#key, #options).await {
-                    ::core::result::Result::Ok(#hold) => #hold,
+                let #active_lock = match #lock.acquire(#key, #options).await {
+                    ::core::result::Result::Ok(#active_lock) => #active_lock,
                     ::core::result::Result::Err(#error) => #refusal,
                 };
                 let #response = #answer;
-                #hold.release().await;
+                #active_lock.release().await;
                 #response
             })
             .await
@@ -49,7 +50,8 @@ impl Expansion<'_> {
         let Self { private, .. } = self;
         let (references, key) = (self.parameters.references(), self.key()?);
         let options = self.options();
-        let [request, hold, result, error] = ["request", "hold", "output", "error"].map(local);
+        let [request, active_lock, result, error] =
+            ["request", "active_lock", "output", "error"].map(local);
         let made = Expr::MethodCall(ExprMethodCall {
             attrs: Vec::new(),
             receiver: Box::new(manager.clone()),
@@ -81,12 +83,12 @@ impl Expansion<'_> {
                 let #request = #made;
                 #request
             };
-            let #hold = match #private::acquire(#request, #options).await {
-                ::core::result::Result::Ok(#hold) => #hold,
+            let #active_lock = match #private::acquire_for_function(#request, #options).await {
+                ::core::result::Result::Ok(#active_lock) => #active_lock,
                 ::core::result::Result::Err(#error) => #refusal,
             };
             let #result = #output;
-            #hold.release().await;
+            #active_lock.release().await;
             #result
         })
     }
@@ -168,11 +170,11 @@ impl Expansion<'_> {
     /// stopped.
     fn output(&self, refusal: &TokenStream) -> TokenStream {
         let call = self.call();
-        let [hold, output, error] = ["hold", "output", "error"].map(local);
+        let [active_lock, output, error] = ["active_lock", "output", "error"].map(local);
         match self.arguments.options.on_lost {
             OnLostArgument::KeepGoing => quote_spanned!(mixed_span()=> #call.await),
             OnLostArgument::Abort => quote_spanned! {mixed_span()=>
-                match #hold.until_lost(#call).await {
+                match #active_lock.until_lost(#call).await {
                     ::core::result::Result::Ok(#output) => #output,
                     ::core::result::Result::Err(#error) => #refusal,
                 }

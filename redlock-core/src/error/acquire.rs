@@ -23,7 +23,7 @@ use crate::key::{KeyError, LockKey};
 #[non_exhaustive]
 pub enum LockError {
     /// Another holder has the lock, and the waiting time, if any, is over.
-    #[error("the lock {key} is held by another holder{}; {votes}", for_another(*.remaining))]
+    #[error("the lock {key} is held by another holder{}; {votes}", for_remaining(*.remaining))]
     #[non_exhaustive]
     Contended {
         /// The key of the lock.
@@ -181,6 +181,6 @@ impl LockError {
     }
 }
 
-fn for_another(remaining: Option<Duration>) -> String {
+fn for_remaining(remaining: Option<Duration>) -> String {
     remaining.map_or_else(String::new, |remaining| format!(" for {remaining:?}"))
 }

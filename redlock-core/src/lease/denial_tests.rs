@@ -151,6 +151,6 @@ fn a_denied_lock_is_not_handed_over() {
         if denied {
             held.lose_all();
         }
-        assert_eq!(held.hand_over().is_none(), denied);
+        assert_eq!(held.for_next_holder().is_none(), denied);
     }
 }

@@ -91,9 +91,9 @@ async fn a_lock_stays_for_its_time_however_its_guard_ends() {
         let waiter = if is_here { &here } else { &there }.lock("a").expire(LEASE);
         let waiter = tokio::spawn(waiter.wait_time(LEASE * 2).acquire());
         sleep(BRIEFLY).await;
-        let lease = guard.handle();
+        let handle = guard.handle();
         way.end(guard, is_dropped).await;
-        assert_eq!(lease.state(), LockState::Released, "{case}");
+        assert_eq!(handle.state(), LockState::Released, "{case}");
         assert_eq!(node.time_to_live("a"), Some(way.hold_time().saturating_sub(BRIEFLY)), "{case}");
         let other = here.lock("a").try_acquire().await.unwrap_err();
         assert!(other.is_contended(), "{case}: {other}");

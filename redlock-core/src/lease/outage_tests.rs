@@ -125,8 +125,8 @@ async fn an_extension_that_is_confirmed_after_a_suspension_past_the_lease_is_los
     let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(clock.clone()));
     let guard = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
     node.set(FakeMode::Up(Duration::from_millis(10)));
-    let lease = guard.handle();
-    let extension = tokio::spawn(async move { lease.extend(60 * SECOND).await });
+    let handle = guard.handle();
+    let extension = tokio::spawn(async move { handle.extend(60 * SECOND).await });
     while !node.is_busy() || extensions(&node) > 0 {
         yield_now().await;
     }

@@ -165,13 +165,13 @@ async fn a_lock_is_suspect_while_a_quorum_does_not_confirm_it() {
     guard.lost().await;
     assert_eq!(guard.state(), LockState::Lost);
     set(&nodes, &[UP; 3]);
-    let lease = guard.handle();
+    let handle = guard.handle();
     drop(guard);
-    assert_eq!(lease.state(), LockState::Lost);
+    assert_eq!(handle.state(), LockState::Lost);
     let guard = locks.lock("b").expire(SECOND).try_acquire().await.unwrap();
-    let lease = guard.handle();
+    let handle = guard.handle();
     guard.release().await.unwrap();
-    assert_eq!(lease.state(), LockState::Released);
+    assert_eq!(handle.state(), LockState::Released);
 }
 
 #[tokio::test(start_paused = true)]
@@ -281,11 +281,11 @@ async fn lost_checks_the_clock_periodically() {
 async fn a_lock_that_is_released_is_not_lost() {
     let (locks, _nodes) = manager(1);
     let guard = locks.lock("a").expire(SECOND).try_acquire().await.unwrap();
-    let (lease, lost) = (guard.handle(), guard.lost());
+    let (handle, lost) = (guard.handle(), guard.lost());
     guard.release().await.unwrap();
-    assert!(!lease.is_valid());
+    assert!(!handle.is_valid());
     assert!(tokio::time::timeout(60 * SECOND, lost).await.is_err());
-    assert!(matches!(lease.extend(SECOND).await, Err(ExtendError::Lost { .. })));
+    assert!(matches!(handle.extend(SECOND).await, Err(ExtendError::Lost { .. })));
 }
 
 /// Dropping is always safe.

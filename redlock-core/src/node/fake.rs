@@ -26,7 +26,7 @@ pub(crate) struct FakeNode {
     /// All callbacks that were ever subscribed.
     subscribers: Mutex<Vec<Notify>>,
     /// Whether `silence` reports the silence of a node that does not reply. Otherwise it reports
-    /// `Unknown`, like in a process that reads replies late.
+    /// `CheckAgainAfter`, like in a process that reads replies late.
     reports_silence: AtomicBool,
     /// Whether the silence counts from the first call of `silence`, as if the node did not know
     /// before that the store owes a reply.
@@ -201,7 +201,7 @@ impl FakeNode {
     }
 
     /// Notifies all subscribers, as if the lock was released.
-    pub(crate) fn announce(&self) {
+    pub(crate) fn publish_release(&self) {
         for notify in &*self.subscribers.lock() {
             notify();
         }
@@ -293,7 +293,7 @@ impl Node for FakeNode {
         })
     }
 
-    /// Publishes no release by itself, see `announce`. The subscription is ready as soon as the
+    /// Publishes no release by itself, see `publish_release`. The subscription is ready as soon as the
     /// node could reply.
     fn subscribe(&self, _: &Arc<LockSpec>, notify: Notify) -> Subscription {
         self.subscribers.lock().push(notify);
@@ -316,11 +316,11 @@ impl Node for FakeNode {
             silent_for = self.first_look.lock().get_or_insert_with(Instant::now).elapsed();
         }
         if silent_for < limit {
-            Silence::Unknown(limit.saturating_sub(silent_for))
+            Silence::CheckAgainAfter(limit.saturating_sub(silent_for))
         } else if self.reports_silence.load(Ordering::Relaxed) {
-            Silence::Lasts(waited)
+            Silence::Silent(waited)
         } else {
-            Silence::Unknown(limit)
+            Silence::CheckAgainAfter(limit)
         }
     }
 }

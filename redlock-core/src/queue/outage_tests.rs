@@ -235,7 +235,7 @@ async fn a_new_request_that_gets_a_reply_wakes_the_waiters_before_it() {
         "{attempts} attempts, expected one of the new request and one of the waiter"
     );
     nodes[0].forget();
-    nodes[0].announce();
+    nodes[0].publish_release();
     settle().await;
     assert!(waiter.is_finished() && !new.is_finished(), "in the order of their arrival");
     drop(waiter.await.unwrap().0.unwrap());

@@ -19,7 +19,7 @@ async fn released_parts_of_split_votes_do_not_hurry_a_waiter_with_a_part() {
     let waiter = tokio::spawn(async move { wait(&locks, "a").await.map(drop) });
     for _ in 0..1000 {
         for node in &nodes {
-            node.announce();
+            node.publish_release();
         }
         sleep(MILLI).await;
     }
@@ -42,7 +42,7 @@ async fn a_waiter_with_a_part_of_the_votes_polls_seldom_and_notices_the_release(
     assert!((15..=60).contains(&polls), "{polls} polls in 10 s");
     for node in &nodes[..2] {
         node.forget();
-        node.announce();
+        node.publish_release();
     }
     let released = Instant::now();
     let acquired = waiter.await.unwrap().unwrap();

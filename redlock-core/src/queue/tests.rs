@@ -450,7 +450,7 @@ async fn releases_on_fewer_nodes_than_a_quorum_wake_no_waiter() {
     };
     for (published, expected) in [(1, 10), (2, 0), (3, 0)] {
         signal.reset();
-        nodes[..published].iter().for_each(|node| node.announce(&spec));
+        nodes[..published].iter().for_each(|node| node.publish_release(&spec));
         let start = Instant::now();
         signal.notified(10 * SECOND).await;
         assert_eq!(start.elapsed(), expected * SECOND, "{published} of 3");
@@ -500,13 +500,13 @@ async fn a_release_that_is_published_during_an_attempt_is_not_missed() {
         sleep(Duration::from_millis(1)).await;
     }
     at_once.forget();
-    at_once.announce();
+    at_once.publish_release();
     let before = acquisitions(late);
     while acquisitions(late) == before {
         sleep(Duration::from_millis(1)).await;
     }
     late.forget();
-    late.announce();
+    late.publish_release();
     let released = Instant::now();
     let acquired = waiter.await.unwrap().unwrap();
     assert!(acquired - released <= 2 * LATE, "{:?}", acquired - released);

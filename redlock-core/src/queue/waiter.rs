@@ -55,7 +55,7 @@ enum WaitStep {
     UntilNotified,
     For(Duration),
     /// Until another caller of this process releases the lock, loses it, or overruns its lease.
-    Behind(Arc<Held>),
+    UntilHolderEnds(Arc<Held>),
 }
 
 impl Queues {
@@ -81,7 +81,7 @@ impl Queues {
     }
 
     fn arrival(&self, queue: &WaitQueue, mode: Mode) -> Arrival {
-        if queue.held_for(mode).is_some() {
+        if queue.local_conflict_remaining(mode).is_some() {
             Arrival::Queued(Instant::now())
         } else if queue.waiting.is_empty() {
             Arrival::First
@@ -111,7 +111,7 @@ impl Waiter {
                         () = sleep(duration) => {}
                     }
                 }
-                WaitStep::Behind(held) => {
+                WaitStep::UntilHolderEnds(held) => {
                     let over = held.remaining() + AFTER_EXPIRY;
                     tokio::select! {
                         biased;
@@ -146,7 +146,7 @@ impl Waiter {
         }
         // The waiter watches a holder of this process, because the holder may overrun its lease.
         if let Some((held, _)) = queue.conflicting(self.spec.mode()) {
-            return Err(WaitStep::Behind(Arc::clone(held)));
+            return Err(WaitStep::UntilHolderEnds(Arc::clone(held)));
         }
         if let Some(left) = queue.fairness.yield_remaining() {
             return Err(WaitStep::For(left));
