@@ -215,8 +215,7 @@ async fn a_lock_within_itself_is_a_server_error_and_the_log_says_what_to_do() {
             "detail": "the server is not set up correctly",
         })
     );
-    let line = "order:4711 is already held by the same request, and must not wait for itself; \
-                share the lock with `reentrant`";
+    let line = "order:4711 is already held by the same request; set `reentrant` on the inner lock";
     assert_eq!(logs.count("ERROR", line), 1);
 }
 

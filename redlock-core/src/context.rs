@@ -75,7 +75,8 @@ impl Context {
             return Err(InvalidOption::new("fenced", "true", allowed));
         }
         if self.prefix.contains('{') && !has_hash_tag(&self.prefix) {
-            let allowed = "without { where locks are fenced, or with a hash tag, such as {locks}:";
+            let allowed =
+                "without `{`, or with a hash tag such as `{locks}:`, because a lock is fenced";
             return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed));
         }
         Ok(())

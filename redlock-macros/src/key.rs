@@ -42,8 +42,8 @@ impl Key {
             )),
             Expr::Macro(concat) if is_concat(&concat.mac.path) => Err(syn::Error::new_spanned(
                 concat,
-                "`concat!` makes a text in which `{id}` stays as it is, one key for all; write the \
-                 template as one text: `key = \"order:{id}\"`",
+                "placeholders inside `concat!` are not filled in, so all values would share one key; \
+                 write the template as one literal: `key = \"order:{id}\"`",
             )),
             _ => Ok(Self::Expression(value)),
         }
@@ -383,8 +383,8 @@ mod tests {
             (r#""a:{order.sku}""#, "`{order.sku}` is not a placeholder's name"),
             ("42", "the lock key must be a text"),
             ("(42)", "the lock key must be a text"),
-            (r#"concat!("order:", "{id}")"#, "`concat!` makes a text in which `{id}` stays"),
-            (r#"&(std::concat!("order:{id}"))"#, "`concat!` makes a text in which `{id}` stays"),
+            (r#"concat!("order:", "{id}")"#, "placeholders inside `concat!` are not filled in"),
+            (r#"&(std::concat!("order:{id}"))"#, "placeholders inside `concat!` are not filled in"),
         ] {
             let error = template(text).err().unwrap().to_string();
             assert!(error.starts_with(message), "{text}: {error}");

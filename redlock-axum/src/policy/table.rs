@@ -186,9 +186,9 @@ impl Table {
             let slash = shape.trim_end_matches('/') == entry.shape.trim_end_matches('/');
             if (nested || slash) && !entry.reported.swap(true, Ordering::Relaxed) {
                 tracing::error!(
-                    "the lock policy for {} has matched no request yet, but one for the route \
-                     {route} was served unlocked; if that is the policy's route, write it in the \
-                     policy as it is matched",
+                    "no request has matched the lock policy for {} yet, but a request for the similar \
+                     route {route} was served without a lock; if the policy is meant for it, write \
+                     {route} in the policy",
                     entry.policy
                 );
             }

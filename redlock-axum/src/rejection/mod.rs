@@ -246,9 +246,8 @@ impl fmt::Display for LockRejection {
         match &self.cause {
             RejectionCause::Lock(error @ LockError::AlreadyHeld { .. }) => write!(
                 f,
-                "{error}, and must not wait for itself; share the lock with `reentrant` where it is \
-                 asked for within the other (if that one is `fenced`, the other has to be, too), or \
-                 lock by another key there"
+                "{error}; set `reentrant` on the inner lock (and `fenced`, if the outer lock is \
+                 fenced), or give it another key"
             ),
             RejectionCause::Lock(error) => fmt::Display::fmt(error, f),
             RejectionCause::Lost(error) => fmt::Display::fmt(error, f),

@@ -94,7 +94,7 @@ impl ActiveLock {
                 "not released",
                 LogLimit::failed_node(error.votes()),
                 warn,
-                "the work has ended, but its lock was not released: {error}"
+                "the release of a lock failed after its work: {error}"
             );
         }
     }

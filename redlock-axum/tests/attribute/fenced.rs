@@ -58,7 +58,7 @@ async fn a_handler_gets_the_number_of_its_innermost_lock() {
     assert_eq!(get(&app, "/another").await.body, "b true");
     for path in ["/shares-without", "/another-without"] {
         let logs = Logs::collect();
-        until_logged(&logs, "ERROR", "its innermost one has no number", async || {
+        until_logged(&logs, "ERROR", "has no fencing token", async || {
             assert_eq!(get(&app, path).await.status, 500, "{path}");
         })
         .await;

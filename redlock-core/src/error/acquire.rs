@@ -48,7 +48,7 @@ pub enum LockError {
     /// The lease, less the clock drift, was over before a quorum of nodes had granted the lock: a quorum
     /// granted it too late, or had not replied yet. Grants were released.
     #[error(
-        "the votes for the lock {key} took {elapsed:?}, too long for its lease of {expire:?}; {votes}"
+        "no quorum granted the lock {key} within its lease of {expire:?} (waited {elapsed:?}); {votes}"
     )]
     #[non_exhaustive]
     TimedOut {

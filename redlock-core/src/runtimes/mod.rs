@@ -136,8 +136,8 @@ impl Runtimes {
         if before.is_some() {
             self.moves.fetch_add(1, Ordering::Release);
             tracing::info!(
-                "the runtime of a lock manager's connections and renewals has ended or stalled; \
-                 they move to another runtime"
+                "the Tokio runtime that ran a manager's connections and renewals has ended or stalled; \
+                 moving them to another runtime"
             );
         }
         for service in services {

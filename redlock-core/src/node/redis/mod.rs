@@ -173,7 +173,7 @@ impl BackgroundService for RedisNode {
     /// Keeps the node connected. Replaces a connection that another runtime has driven.
     fn start(&self, runtime: &Handle, _: &CancellationToken) {
         if self.is_started.swap(true, Ordering::SeqCst) {
-            self.end_connection("its runtime has ended or stalled");
+            self.end_connection("the connection's Tokio runtime has ended or stalled");
         }
         let stop = self.stop.lock().clone();
         let (node, ends) = (Weak::clone(&self.weak_self), stop.clone());

@@ -103,7 +103,7 @@ impl Supervisor {
             Some(error) = self.errors.recv() => return Err(error),
         };
         let Some(node) = self.node.upgrade() else {
-            return Err(NodeError::NotConnected("the manager is gone".into()));
+            return Err(NodeError::NotConnected("the manager was dropped".into()));
         };
         if self.stop.is_cancelled() {
             let reason = "the work has moved to another runtime";

@@ -102,15 +102,15 @@ impl ClockWatch {
         };
         match step {
             None => {}
-            Some(Step::Back(by)) => self.record_step("back", by, "leases last longer there"),
+            Some(Step::Back(by)) => self.record_step("back", by, "leases on it last longer"),
             Some(Step::Forward(by)) => {
                 let mut effect =
-                    "leases end early there, as if it had forgotten locks that are held";
+                    "leases on it end early, so a second caller may get a lock that is held";
                 if let Some(longest_lease) = self.restart_guard {
                     let quarantine = Quarantine::after_clock_step(longest_lease, by);
                     connection.start(quarantine);
                     self.history.lock().quarantine = Some(quarantine);
-                    effect = "leases end early there, so it grants no locks for the longest lease";
+                    effect = "leases on it end early, so it grants no locks for the longest lease";
                 }
                 self.record_step("forward", by, effect);
             }
