@@ -120,8 +120,8 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The names with their labels, sorted, and what was counted: of a histogram how often, of a
-    /// gauge nothing but its value.
+    /// Returns the metrics with their labels, sorted, each with a number: the count of a counter, the number
+    /// of samples of a histogram, or 0 or 1 for a gauge.
     fn counted(snapshotter: &Snapshotter) -> Vec<(String, u64)> {
         let mut counted: Vec<_> = snapshotter
             .snapshot()

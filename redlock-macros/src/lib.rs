@@ -62,7 +62,7 @@ use proc_macro::TokenStream;
 /// | `max_hold` | | with `renew`: after this time the lease is no longer extended, and runs out | no bound |
 /// | `min_hold` | | the key stays locked for at least this time after the acquisition, even if the function ends earlier; at most `expire` | released at the end |
 /// | `keep` | | the lock is not released, but [held until its lease runs out](#release-and-cancellation) | released at the end |
-/// | `reentrant` | | [shares the lock](#a-lock-within-itself) if the same request holds it already | refused |
+/// | `reentrant` | | [shares the lock](#acquiring-a-lock-that-the-request-already-holds) if the same request holds it already | refused |
 /// | `dialect` | | how the lock is written on the nodes: `plain`, or `redisson`, to share it with Redisson's `RLock` | the manager's |
 /// | `fenced` | | gives each holder a fencing token, so that a database can [refuse late writes](#the-lock-in-the-function); for handlers | no fencing token |
 /// | `on_lost` | | when the lock is lost while the function runs: `keep_going`, or [`abort`](#when-the-lock-is-lost) | `keep_going` |
@@ -282,7 +282,7 @@ use proc_macro::TokenStream;
 /// The work done so far is not undone: the caller must expect partial effects. Tasks that the function has
 /// spawned continue, and a function that does not await is not stopped.
 ///
-/// # A lock within itself
+/// # Acquiring a lock that the request already holds
 ///
 /// A call that acquires a lock which its own request holds already would wait for itself. Examples are
 /// a handler with the attribute behind a layer with the same key, and a service's method with the attribute
@@ -332,7 +332,7 @@ use proc_macro::TokenStream;
 /// `manager`.
 ///
 /// A recursive call of the function acquires the lock like any other call: with the same key it is
-/// refused, or [shares the lock](#a-lock-within-itself).
+/// refused, or [shares the lock](#acquiring-a-lock-that-the-request-already-holds).
 ///
 /// # Pitfalls
 ///
