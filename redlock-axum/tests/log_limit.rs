@@ -18,8 +18,8 @@ use tokio::task::JoinSet;
 /// The number of log lines for which `flood` sends requests.
 const LINES: usize = 2;
 
-/// Sends requests until the log has two lines of this level and text. Each line counts the like
-/// events since the line before, and these events are logged at debug level.
+/// Sends requests until the log has two lines of this level and text. Each line has the number of similar
+/// events since the line before it. Those events are logged at debug level.
 async fn flood(app: &Router, status: u16, level: &str, text: &str) {
     let logs = Logs::collect();
     let (begun, mut sent) = (Instant::now(), 0);
@@ -118,7 +118,7 @@ async fn requests_that_are_aborted_share_a_line_per_second() {
     flood(&app, 503, "WARN", "a request was stopped").await;
 }
 
-/// Long enough for a busy machine to acquire every lock in time.
+/// A time that is long enough to acquire every lock on a busy machine.
 const EXPIRE: Duration = Duration::from_millis(500);
 
 /// A handler whose lease runs out before it ends.

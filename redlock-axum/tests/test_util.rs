@@ -1,5 +1,5 @@
-//! The feature `test-util`, as the tests of an application use it: each front end under locks whose clock and
-//! nodes the test controls.
+//! The feature `test-util`, as the tests of an application use it: the test controls the clock and the nodes of
+//! the locks of each front end.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 use std::sync::Arc;
@@ -33,7 +33,7 @@ async fn wait_and_pay(Path(id): Path<u64>) -> String {
     format!("order {id} is paid")
 }
 
-/// Works for twenty leases, and says whether it held its lock until then.
+/// Works for twenty leases, and responds with whether its lock is still valid.
 #[redis_lock(key = "report", expire = 30, renew)]
 async fn report(lock: HeldLock) -> String {
     sleep(LEASE * 20).await;
@@ -45,7 +45,7 @@ async fn abortable_report() {
     sleep(LEASE * 20).await;
 }
 
-/// Works after its lease, too.
+/// Works for two leases, and responds with whether its lock is still valid.
 async fn slow(lock: HeldLock) -> String {
     sleep(LEASE * 2).await;
     lock.is_valid().to_string()
@@ -153,7 +153,7 @@ async fn a_node_that_is_too_slow_is_a_503() {
     assert_eq!(status(&app, "/orders/42/pay").await, 503);
 }
 
-/// An application that maps errors itself gets the real ones, and need not construct any.
+/// The test of an application that maps errors need not construct them: the locks return the real errors.
 #[tokio::test]
 async fn a_handler_that_locks_by_hand_gets_the_errors_of_an_outage() {
     let test = TestLocks::new(1);
@@ -198,7 +198,7 @@ async fn a_renewed_lock_is_held_for_as_long_as_its_handler_works() {
     let test = TestLocks::new(3);
     let app = app(&test);
     assert_eq!(text(send(&app, "/report").await).await, "true");
-    // Without renewal the same work would outlast its lease.
+    // The lock of the same work without renewal runs out.
     assert_eq!(text(send(&app, "/short").await).await, "false");
 }
 
@@ -218,7 +218,7 @@ async fn a_handler_is_stopped_with_503_when_its_lock_is_forgotten() {
         assert_eq!(response.status(), 503, "{path}");
         let rejection = response.extensions().get::<LockRejection>().unwrap();
         assert_eq!(rejection.kind(), RejectionKind::Lost, "{path}");
-        // At the next renewal, and not when the work would have ended.
+        // The loss is noticed at the next renewal, long before the end of the work.
         assert!(begun.elapsed() < Duration::from_secs(40), "{path}: {:?}", begun.elapsed());
     }
 }
@@ -236,7 +236,7 @@ async fn a_handler_that_goes_on_sees_that_its_lock_is_lost() {
     assert_eq!(text(response).await, "false");
 }
 
-/// Renewals fail for longer than the lease.
+/// The renewals fail for a part of the lease, and then for longer than the lease.
 #[tokio::test]
 async fn a_lock_is_lost_when_an_outage_lasts_for_longer_than_its_lease() {
     let test = TestLocks::new(1);
