@@ -62,6 +62,10 @@ async fn a_handler_gets_the_number_of_its_innermost_lock() {
             assert_eq!(get(&app, path).await.status, 500, "{path}");
         })
         .await;
-        assert_eq!(logs.count("ERROR", "a reentrant lock inside a fenced one needs it"), 1, "{path}");
+        assert_eq!(
+            logs.count("ERROR", "a reentrant lock inside a fenced one needs it"),
+            1,
+            "{path}"
+        );
     }
 }
