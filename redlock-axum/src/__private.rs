@@ -8,13 +8,13 @@ use redlock_core::{KeyError, LockError, LockManager, LockRequest};
 
 pub use crate::extract::{InstalledLocks, Locks};
 pub use axum::response::{IntoResponse, Response};
-pub use redlock_core::__private::assert_valid;
+pub use redlock_core::__private::{assert_valid, key_with_parts};
 pub use redlock_core::{Dialect, KeyPart, LockKey, LockOptions, RunError, scope};
 
 use crate::extract::lock_slot::LockSlot;
 use crate::options::with_default_expire;
 use crate::rejection::LockRejection;
-use crate::serve::hold::Hold;
+use crate::serve::active_lock::ActiveLock;
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
 ///
@@ -48,24 +48,27 @@ impl<M, const FENCED: bool> HandlerLock<M, FENCED> {
         self,
         key: Result<LockKey, KeyError>,
         options: LockOptions,
-    ) -> Result<Hold, LockRejection> {
+    ) -> Result<ActiveLock, LockRejection> {
         let request = self.manager.lock(key).options(options);
-        let hold = Hold::acquire(request, FENCED)
+        let active_lock = ActiveLock::acquire(request, FENCED)
             .await
             .map_err(|error| LockRejection::from(error).with_log_limit(self.manager.log_limit()))?;
-        self.slot.fill(hold.view());
-        Ok(hold)
+        self.slot.fill(active_lock.view());
+        Ok(active_lock)
     }
 }
 
-/// Makes a lock key from the attribute's `key`, after its template or expression was evaluated.
+/// Makes a lock key from the attribute's `key`, if it is an expression, or a template that begins with a constant.
 pub fn key(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
     LockKey::new(key)
 }
 
 /// Acquires the lock of a function with `manager = ..`.
-pub async fn acquire(request: LockRequest, options: LockOptions) -> Result<Hold, LockError> {
-    Hold::acquire(request.options(options), false).await
+pub async fn acquire_for_function(
+    request: LockRequest,
+    options: LockOptions,
+) -> Result<ActiveLock, LockError> {
+    ActiveLock::acquire(request.options(options), false).await
 }
 
 /// Adds the default lease to the options of an attribute.

@@ -1,4 +1,4 @@
-//! `HoldUntil`: until when the lock is held, while the body of the response is sent.
+//! `HoldUntil`: whether the lock is released before or after the body of the response is sent.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod support;
@@ -86,7 +86,7 @@ async fn the_lock_is_held_until_the_trailers_are_sent() {
     assert_eq!(node.len(), 0);
 }
 
-/// The client has its response with the last byte, and may send the next request at once.
+/// After the last byte of the response, the client may send its next request at once.
 #[tokio::test]
 async fn the_last_data_of_a_body_of_known_size_comes_after_the_release() {
     let (locks, node) = memory().await;
@@ -119,8 +119,8 @@ async fn a_response_without_a_body_leaves_after_the_release() {
     assert!(response.body().is_end_stream());
 }
 
-/// Nothing reads the body of a response to HEAD. A lock that is held until its end would stay for
-/// its whole lease.
+/// The body of a response to HEAD is never read. A lock that is held until the end of the body would stay
+/// for its whole lease.
 #[tokio::test]
 async fn the_response_to_head_leaves_after_the_release() {
     let (locks, node) = memory().await;
@@ -145,7 +145,7 @@ async fn a_body_that_outlives_the_lease_is_sent_to_its_end_and_logged() {
     drop(frames);
     assert_eq!(next_data(&mut body).await, "late");
     assert!(body.frame().await.is_none());
-    assert_eq!(logs.count("WARN", "its lock was not released"), 1);
+    assert_eq!(logs.count("WARN", "the release of a lock failed"), 1);
 }
 
 #[tokio::test]

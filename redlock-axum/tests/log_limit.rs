@@ -19,8 +19,8 @@ use tokio::task::JoinSet;
 /// The number of log lines for which `flood` sends requests.
 const LINES: usize = 2;
 
-/// Sends requests until the log has two lines of this level and text. Each line counts the like
-/// events since the line before, and these events are logged at debug level.
+/// Sends requests until the log has two lines of this level and text. Each line has the number of similar
+/// events since the line before it. Those events are logged at debug level.
 async fn flood(app: &Router, status: u16, level: &str, text: &str) {
     let logs = Logs::collect();
     let (begun, mut sent) = (Instant::now(), 0);
@@ -119,7 +119,7 @@ async fn requests_that_are_aborted_share_a_line_per_second() {
     flood(&app, 503, "WARN", "a request was stopped").await;
 }
 
-/// Long enough for a busy machine to acquire every lock in time.
+/// A time that is long enough to acquire every lock on a busy machine.
 const EXPIRE: Duration = Duration::from_millis(500);
 
 /// A handler whose lease runs out before it ends.
@@ -144,5 +144,5 @@ async fn requests_that_lose_their_locks_share_a_line_per_second() {
 
 #[tokio::test]
 async fn releases_that_fail_share_a_line_per_second() {
-    flood(&slow_app().await, 200, "WARN", "its lock was not released").await;
+    flood(&slow_app().await, 200, "WARN", "the release of a lock failed").await;
 }

@@ -1,4 +1,4 @@
-//! `LockRejection`: what a client is told, and what it is not.
+//! `LockRejection`: the response to the client, the lines of the log, and the errors for the application.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod support;
@@ -34,7 +34,7 @@ fn unavailable_on(node: &str) -> LockError {
     LockError::unavailable(key(), votes.into_iter().collect())
 }
 
-/// Of two callers that wait behind a holder one is refused, because only one may wait.
+/// Makes two callers wait behind a holder, although only one may wait, and returns the error of the refused one.
 async fn too_many_waiters() -> LockError {
     let locks = LockManager::builder().memory_node(&MemoryNode::new()).max_waiters(1);
     let locks = locks.connect().await.unwrap();
@@ -94,7 +94,7 @@ async fn the_status_for_contention_changes_no_other() {
 }
 
 #[tokio::test]
-async fn too_few_nodes_and_too_many_waiters_are_an_unavailable_service() {
+async fn too_few_nodes_and_too_many_waiters_are_a_503() {
     // The grant comes after the end of the lease.
     let late = VotingNode::new(|| {
         std::thread::sleep(Duration::from_millis(20));
@@ -111,7 +111,7 @@ async fn too_few_nodes_and_too_many_waiters_are_an_unavailable_service() {
 }
 
 #[tokio::test]
-async fn a_value_that_no_key_can_be_made_of_is_named_to_the_client() {
+async fn the_response_names_the_parameter_with_an_invalid_value() {
     let render = |template: &str, id| KeyTemplate::new(template).unwrap().render([("id", id)]);
     for (key, detail) in [
         (render("order:{id}", ""), "the parameter id is empty"),
@@ -121,6 +121,7 @@ async fn a_value_that_no_key_can_be_made_of_is_named_to_the_client() {
         ),
         (LockKey::new(""), "a value that identifies the resource is empty"),
         (render("order:{id:uuid}", "4711"), "the parameter id is not a UUID"),
+        (render("{id}:orders", "redlock"), "the parameter id has a reserved value"),
         (
             LockKey::new("order\n"),
             "a value that identifies the resource contains a control character",
@@ -138,7 +139,7 @@ async fn a_value_that_no_key_can_be_made_of_is_named_to_the_client() {
 }
 
 #[tokio::test]
-async fn a_misconfiguration_is_told_to_the_log_and_not_to_the_client() {
+async fn a_misconfiguration_is_logged_and_hidden_from_the_client() {
     let foreign = VotingNode::new(|| Vote::foreign(ForeignKind::WrongType));
     let foreign = foreign.refusal(Duration::from_secs(5)).await;
     assert!(matches!(foreign, LockError::ForeignKey { .. }), "{foreign}");
@@ -150,6 +151,7 @@ async fn a_misconfiguration_is_told_to_the_log_and_not_to_the_client() {
         foreign.into(),
         out_of_range.into(),
         LockRejection::from(unknown),
+        LockRejection::from(LockKey::new("redlock:orders").unwrap_err()),
     ] {
         let logs = Logs::collect();
         assert_eq!(rejection.kind(), RejectionKind::Misconfigured);
@@ -168,7 +170,7 @@ async fn a_misconfiguration_is_told_to_the_log_and_not_to_the_client() {
     }
 }
 
-/// Secrets stay in: what the error names stays in the application.
+/// Secrets stay in: the error names the key and the nodes, the response does not.
 #[tokio::test]
 async fn neither_key_nor_nodes_are_in_a_response() {
     for error in [contended(Some(Duration::from_secs(1))), unavailable()] {
@@ -183,7 +185,7 @@ async fn neither_key_nor_nodes_are_in_a_response() {
 }
 
 #[test]
-fn the_application_gets_the_error_behind_the_rejection() {
+fn a_rejection_gives_access_to_its_error() {
     let rejection = LockRejection::from(unavailable());
     let error = rejection.lock_error().unwrap();
     assert_eq!(error.votes().unwrap().len(), 1);
@@ -192,16 +194,16 @@ fn the_application_gets_the_error_behind_the_rejection() {
     assert!(LockRejection::missing_manager().lock_error().is_none());
 }
 
-/// Two layers, or a layer and the attribute, with one key: a mistake in the program.
+/// Two layers with one key, or a layer and the attribute with one key, are a mistake in the program.
 #[tokio::test]
-async fn a_lock_within_itself_is_a_server_error_and_the_log_says_what_to_do() {
+async fn a_second_acquisition_by_the_same_request_is_a_500_and_the_log_says_what_to_do() {
     let logs = Logs::collect();
     let locks = LockManager::in_memory();
-    let within_itself = scope(async {
+    let second_acquisition = scope(async {
         let _guard = hold(&locks, "order:4711").await;
         locks.lock("order:4711").wait_forever().acquire().await.unwrap_err()
     });
-    let rejection = LockRejection::from(within_itself.await);
+    let rejection = LockRejection::from(second_acquisition.await);
     assert_eq!(rejection.kind(), RejectionKind::AlreadyHeld);
     assert_eq!(rejection.retry_after(), None);
     assert_eq!(
@@ -213,13 +215,12 @@ async fn a_lock_within_itself_is_a_server_error_and_the_log_says_what_to_do() {
             "detail": "the server is not set up correctly",
         })
     );
-    let line = "order:4711 is already held by the same request, and must not wait for itself; \
-                share the lock with `reentrant`";
+    let line = "order:4711 is already held by the same request; set `reentrant` on the inner lock";
     assert_eq!(logs.count("ERROR", line), 1);
 }
 
 #[tokio::test]
-async fn a_lost_lock_is_an_unavailable_service_that_says_that_it_had_begun() {
+async fn a_lost_lock_is_a_503_that_says_that_the_handler_was_stopped() {
     let logs = Logs::collect();
     let rejection = LockRejection::from(LostError::new(key()));
     assert_eq!(rejection.kind(), RejectionKind::Lost);
@@ -243,13 +244,13 @@ fn missing_nodes_are_logged_as_a_warning_and_contention_is_not() {
     let logs = Logs::collect();
     let _ = LockRejection::from(contended(None)).into_response();
     assert_eq!((logs.count("WARN", ""), logs.count("ERROR", "")), (0, 0));
-    // A node of its own: of the refusals for one node, one per second is a warning.
+    // No other test names this node, because only one refusal per second and node is logged as a warning.
     let _ = LockRejection::from(unavailable_on("10.0.0.2:6379")).into_response();
     assert_eq!(logs.count("WARN", "10.0.0.2:6379 failed"), 1);
 }
 
 #[tokio::test]
-async fn a_handler_can_return_it() {
+async fn a_handler_can_return_a_rejection() {
     async fn settle(locks: Locks) -> Result<(), LockRejection> {
         let guard = locks.lock("settlement").try_acquire().await?;
         let _ = guard.release().await;
@@ -264,7 +265,7 @@ async fn a_handler_can_return_it() {
 }
 
 #[tokio::test]
-async fn a_middleware_around_the_router_finds_it_in_the_response() {
+async fn a_middleware_around_the_router_finds_the_rejection_in_the_response() {
     async fn in_our_words(response: Response) -> Response {
         let rejection = response.extensions().get::<LockRejection>();
         match rejection.and_then(LockRejection::lock_error) {

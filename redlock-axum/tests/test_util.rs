@@ -1,12 +1,14 @@
-//! The feature `test-util`, as the tests of an application use it: each front end under locks whose clock and
-//! nodes the test controls.
+//! The feature `test-util`, as the tests of an application use it: the test controls the clock and the nodes of
+//! the locks of each front end.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
-use axum::extract::Path;
+use axum::extract::{Path, State};
 use axum::response::Response;
 use axum::routing::post;
 use http::Request;
@@ -31,7 +33,7 @@ async fn wait_and_pay(Path(id): Path<u64>) -> String {
     format!("order {id} is paid")
 }
 
-/// Works for twenty leases, and says whether it held its lock until then.
+/// Works for twenty leases, and responds with whether its lock is still valid.
 #[redis_lock(key = "report", expire = 30, renew)]
 async fn report(lock: HeldLock) -> String {
     sleep(LEASE * 20).await;
@@ -43,7 +45,7 @@ async fn abortable_report() {
     sleep(LEASE * 20).await;
 }
 
-/// Works after its lease, too.
+/// Works for two leases, and responds with whether its lock is still valid.
 async fn slow(lock: HeldLock) -> String {
     sleep(LEASE * 2).await;
     lock.is_valid().to_string()
@@ -107,21 +109,39 @@ async fn a_lock_of_another_copy_of_the_service_is_a_409() {
     assert!(test.nodes()[0].is_empty());
 }
 
+/// No work without the lock.
 #[tokio::test]
-async fn without_a_quorum_of_nodes_it_is_a_503() {
-    let test = TestLocks::new(3);
-    let app = app(&test);
-    test.nodes()[0].fail();
-    assert_eq!(status(&app, "/orders/42/pay").await, 200);
-    test.nodes()[1].freeze();
+async fn without_a_quorum_of_nodes_it_is_a_503_and_the_handler_does_not_run() {
+    async fn count(State(served): State<Arc<AtomicU32>>) {
+        served.fetch_add(1, Ordering::Relaxed);
+    }
 
-    let response = send(&app, "/orders/42/pay").await;
-    assert_eq!(response.status(), 503);
-    let rejection = response.extensions().get::<LockRejection>().unwrap();
-    assert_eq!(rejection.kind(), RejectionKind::Unavailable);
+    #[redis_lock(key = "attribute", expire = 30, installed)]
+    async fn locked_count(served: State<Arc<AtomicU32>>) {
+        count(served).await;
+    }
 
-    test.nodes()[1].recover();
-    assert_eq!(status(&app, "/orders/42/pay").await, 200);
+    let layer = LockLayer::new("layer").expire(LEASE);
+    for handler in [post(locked_count), post(count).route_layer(layer)] {
+        let test = TestLocks::new(3);
+        let served = Arc::new(AtomicU32::new(0));
+        let app = Router::new().route("/", handler).with_state(Arc::clone(&served));
+        let app = app.layer(LocksLayer::new(&test.manager()));
+        test.nodes()[0].fail();
+        assert_eq!(status(&app, "/").await, 200);
+        assert_eq!(served.load(Ordering::Relaxed), 1);
+
+        test.nodes()[1].freeze();
+        let response = send(&app, "/").await;
+        assert_eq!(response.status(), 503);
+        let rejection = response.extensions().get::<LockRejection>().unwrap();
+        assert_eq!(rejection.kind(), RejectionKind::Unavailable);
+        assert_eq!(served.load(Ordering::Relaxed), 1);
+
+        test.nodes()[1].recover();
+        assert_eq!(status(&app, "/").await, 200);
+        assert_eq!(served.load(Ordering::Relaxed), 2);
+    }
 }
 
 #[tokio::test]
@@ -134,7 +154,7 @@ async fn a_node_that_is_too_slow_is_a_503() {
     assert_eq!(status(&app, "/orders/42/pay").await, 503);
 }
 
-/// An application that maps errors itself gets the real ones, and need not construct any.
+/// The test of an application that maps errors need not construct them: the locks return the real errors.
 #[tokio::test]
 async fn a_handler_that_locks_by_hand_gets_the_errors_of_an_outage() {
     let test = TestLocks::new(1);
@@ -179,7 +199,7 @@ async fn a_renewed_lock_is_held_for_as_long_as_its_handler_works() {
     let test = TestLocks::new(3);
     let app = app(&test);
     assert_eq!(text(send(&app, "/report").await).await, "true");
-    // Without renewal the same work would outlast its lease.
+    // The lock of the same work without renewal runs out.
     assert_eq!(text(send(&app, "/short").await).await, "false");
 }
 
@@ -199,7 +219,7 @@ async fn a_handler_is_stopped_with_503_when_its_lock_is_forgotten() {
         assert_eq!(response.status(), 503, "{path}");
         let rejection = response.extensions().get::<LockRejection>().unwrap();
         assert_eq!(rejection.kind(), RejectionKind::Lost, "{path}");
-        // At the next renewal, and not when the work would have ended.
+        // The loss is noticed at the next renewal, long before the end of the work.
         assert!(begun.elapsed() < Duration::from_secs(40), "{path}: {:?}", begun.elapsed());
     }
 }
@@ -217,7 +237,7 @@ async fn a_handler_that_goes_on_sees_that_its_lock_is_lost() {
     assert_eq!(text(response).await, "false");
 }
 
-/// Renewals fail for longer than the lease.
+/// The renewals fail for a part of the lease, and then for longer than the lease.
 #[tokio::test]
 async fn a_lock_is_lost_when_an_outage_lasts_for_longer_than_its_lease() {
     let test = TestLocks::new(1);

@@ -29,7 +29,7 @@ impl Moment {
     }
 
     /// Returns the moment `duration` later.
-    pub(crate) fn after(self, duration: Duration) -> Self {
+    pub(crate) fn plus(self, duration: Duration) -> Self {
         Self {
             monotonic: self.monotonic.saturating_add(duration),
             boot: self.boot.saturating_add(duration),
@@ -37,10 +37,15 @@ impl Moment {
     }
 
     /// Returns the time that is left until `deadline`: zero when either clock has reached it.
-    pub(crate) fn until(self, deadline: Self) -> Duration {
+    pub(crate) fn time_until(self, deadline: Self) -> Duration {
         let monotonic = deadline.monotonic.saturating_sub(self.monotonic);
         let boot = deadline.boot.saturating_sub(self.boot);
         monotonic.min(boot)
+    }
+
+    /// Returns whether either clock has reached `deadline`.
+    pub(crate) fn has_reached(self, deadline: Self) -> bool {
+        self.time_until(deadline).is_zero()
     }
 }
 
@@ -104,7 +109,7 @@ pub(crate) mod fake {
     impl FakeClock {
         pub(crate) fn advance(&self, duration: Duration) {
             let mut now = self.0.lock();
-            *now = now.after(duration);
+            *now = now.plus(duration);
         }
 
         /// As if the machine had been suspended: only the boot clock moves.
@@ -148,13 +153,13 @@ mod tests {
     fn the_time_of_a_suspension_counts() {
         let clock = FakeClock::default();
         let start = clock.now();
-        let deadline = start.after(Duration::from_secs(5));
+        let deadline = start.plus(Duration::from_secs(5));
         clock.advance(Duration::from_secs(1));
         clock.suspend(Duration::from_secs(3));
         assert_eq!(clock.now().since(start), Duration::from_secs(4));
-        assert_eq!(clock.now().until(deadline), Duration::from_secs(1));
+        assert_eq!(clock.now().time_until(deadline), Duration::from_secs(1));
         clock.suspend(Duration::from_secs(60));
-        assert_eq!(clock.now().until(deadline), Duration::ZERO);
+        assert_eq!(clock.now().time_until(deadline), Duration::ZERO);
     }
 
     /// In a time namespace, the two clocks of the system are as far apart as after a suspension. If
@@ -200,6 +205,6 @@ mod tests {
     fn the_system_clock_advances() {
         let start = SystemClock.now();
         while SystemClock.now().since(start) == Duration::ZERO {}
-        assert!(SystemClock.now().until(start.after(Duration::from_secs(60))) > Duration::ZERO);
+        assert!(SystemClock.now().time_until(start.plus(Duration::from_secs(60))) > Duration::ZERO);
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Context {
     /// The range of leases that all nodes grant.
     pub(crate) leases: LeaseRange,
     /// The first node that cannot number holders, if any.
-    pub(crate) cannot_fence: Option<Arc<str>>,
+    pub(crate) node_without_fencing: Option<Arc<str>>,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) closed: AtomicBool,
@@ -70,12 +70,13 @@ impl Context {
     /// Refuses fenced locks if a node cannot number holders, or if the prefix contains a `{` without a hash
     /// tag, which leaves no name for the fencing counter in the hash slot of its lock.
     pub(crate) fn check_fenced(&self) -> Result<(), InvalidOption> {
-        if let Some(node) = &self.cannot_fence {
+        if let Some(node) = &self.node_without_fencing {
             let allowed = format!("unset: the node {node} does not support fencing");
             return Err(InvalidOption::new("fenced", "true", allowed));
         }
         if self.prefix.contains('{') && !has_hash_tag(&self.prefix) {
-            let allowed = "without { where locks are fenced, or with a hash tag, such as {locks}:";
+            let allowed =
+                "without `{`, or with a hash tag such as `{locks}:`, because a lock is fenced";
             return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed));
         }
         Ok(())

@@ -58,14 +58,14 @@ pub struct FencingToken {
 
 /// The greatest value of both parts, 2^53 - 1. The numbers of Lua and JavaScript distinguish each whole number
 /// up to it from the next, and SQL's `bigint` represents them.
-const GREATEST: i64 = (1 << 53) - 1;
+const MAX_NUMBER: i64 = (1 << 53) - 1;
 
 impl FencingToken {
     /// A token that is less than the token of any holder.
     pub const ZERO: Self = Self { number: 0, holder: 0 };
 
     /// The range of the numbers.
-    pub(crate) const NUMBERS: RangeInclusive<i64> = 1..=GREATEST;
+    pub(crate) const NUMBER_RANGE: RangeInclusive<i64> = 1..=MAX_NUMBER;
 
     /// Makes a token from a stored number and holder.
     pub fn new(number: i64, holder: i64) -> Self {
@@ -74,7 +74,7 @@ impl FencingToken {
 
     /// Returns a random value for the holder of an acquisition. It is not a secret.
     pub(crate) fn random_holder() -> i64 {
-        rand::random_range(1..=GREATEST)
+        rand::random_range(1..=MAX_NUMBER)
     }
 
     /// Returns the number, from 1 to 2^53 - 1. It grows from holder to holder.

@@ -145,6 +145,7 @@ pub use request::scope::{Scoped, scope};
 /// Items for the other crates of this workspace. No public API.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::key::key_with_parts;
     pub use crate::log_limit::LogLimit;
     #[cfg(feature = "serde")]
     pub use crate::options::Switch;

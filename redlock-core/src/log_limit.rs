@@ -44,7 +44,7 @@ impl LogLimit {
 
     /// Returns the number of similar events that were suppressed since the last line, if this event may be
     /// logged. Otherwise counts the event and returns `None`.
-    pub fn pass(&self, kind: &'static str, mut subject: &str) -> Option<u64> {
+    pub fn admit(&self, kind: &'static str, mut subject: &str) -> Option<u64> {
         let now = self.clock.now();
         let mut counts = self.counts.lock();
         let position = |counts: &[Count], subject: &str| {
@@ -106,33 +106,33 @@ mod tests {
     #[test]
     fn one_line_per_second_stands_for_all_like_events() {
         let (limit, clock) = limit();
-        assert_eq!(limit.pass("refused", "a"), Some(0));
+        assert_eq!(limit.admit("refused", "a"), Some(0));
         for _ in 0..15_000 {
-            assert_eq!(limit.pass("refused", "a"), None);
+            assert_eq!(limit.admit("refused", "a"), None);
         }
         clock.advance(Duration::from_nanos(999_999_999));
-        assert_eq!(limit.pass("refused", "a"), None);
+        assert_eq!(limit.admit("refused", "a"), None);
         clock.advance(Duration::from_nanos(1));
-        assert_eq!(limit.pass("refused", "a"), Some(15_001));
-        assert_eq!(limit.pass("refused", "a"), None);
+        assert_eq!(limit.admit("refused", "a"), Some(15_001));
+        assert_eq!(limit.admit("refused", "a"), None);
         // A count is kept until the next line, however late that is.
         clock.advance(1000 * PERIOD);
-        assert_eq!(limit.pass("refused", "a"), Some(1));
+        assert_eq!(limit.admit("refused", "a"), Some(1));
         clock.advance(PERIOD);
-        assert_eq!(limit.pass("refused", "a"), Some(0));
+        assert_eq!(limit.admit("refused", "a"), Some(0));
     }
 
     #[test]
     fn kinds_and_nodes_are_counted_separately() {
         let (limit, clock) = limit();
         for (kind, node) in [("refused", "a"), ("refused", "b"), ("refused", ""), ("lost", "a")] {
-            assert_eq!(limit.pass(kind, node), Some(0), "{kind} {node}");
+            assert_eq!(limit.admit(kind, node), Some(0), "{kind} {node}");
         }
-        assert_eq!(limit.pass("refused", "b"), None);
+        assert_eq!(limit.admit("refused", "b"), None);
         clock.advance(PERIOD);
         for (kind, node, suppressed) in [("refused", "a", 0), ("refused", "b", 1), ("lost", "a", 0)]
         {
-            assert_eq!(limit.pass(kind, node), Some(suppressed), "{kind} {node}");
+            assert_eq!(limit.admit(kind, node), Some(suppressed), "{kind} {node}");
         }
     }
 
@@ -142,7 +142,7 @@ mod tests {
         let (mut events, mut logged) = (0, 0);
         let mut pass = |kind, node: &str| {
             events += 1;
-            let line = limit.pass(kind, node);
+            let line = limit.admit(kind, node);
             logged += line.map_or(0, |suppressed| suppressed + 1);
             line
         };

@@ -115,13 +115,13 @@ mod tests {
 
     use crate::clock::fake::RuntimeClock;
     use crate::node::Node;
-    use crate::node::fake::{FakeNode, Mode};
+    use crate::node::fake::{FakeMode, FakeNode};
     use crate::{LockManager, LockManagerBuilder};
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// The names with their labels, sorted, and what was counted: of a histogram how often, of a
-    /// gauge nothing but its value.
+    /// Returns the metrics with their labels, sorted, each with a number: the count of a counter, the number
+    /// of samples of a histogram, or 0 or 1 for a gauge.
     fn counted(snapshotter: &Snapshotter) -> Vec<(String, u64)> {
         let mut counted: Vec<_> = snapshotter
             .snapshot()
@@ -166,11 +166,11 @@ mod tests {
                 guard.extend(5 * SECOND).await.unwrap_err();
                 drop(guard);
                 let guard = locks.lock("b").expire(5 * SECOND).acquire().await.unwrap();
-                node.set(Mode::Down);
+                node.set(FakeMode::Down);
                 guard.extend(5 * SECOND).await.unwrap_err();
                 locks.lock("c").try_acquire().await.unwrap_err();
                 locks.lock("").try_acquire().await.unwrap_err();
-                node.set(Mode::Up(Duration::ZERO));
+                node.set(FakeMode::Up(Duration::ZERO));
                 node.forget();
                 guard.extend(5 * SECOND).await.unwrap_err();
                 locks.shutdown().await;

@@ -6,7 +6,7 @@ use syn::parse::{Parse, ParseStream};
 use syn::{Expr, ExprPath, Path, Token, parenthesized, token};
 
 use crate::key::Key;
-use crate::options::{self, OnLost, Options};
+use crate::options::{self, OnLostArgument, Options};
 use crate::value::{equals, flag, set_once, value};
 
 /// Lists all arguments, for error messages.
@@ -126,17 +126,17 @@ impl ParsedArguments {
     }
 }
 
-fn error_path(value: Expr, on_lost: OnLost) -> syn::Result<ExprPath> {
+fn error_path(value: Expr, on_lost: OnLostArgument) -> syn::Result<ExprPath> {
     match value {
         Expr::Path(path) => Ok(path),
         Expr::Group(group) => error_path(*group.expr, on_lost),
         other => {
             let message = match on_lost {
-                OnLost::KeepGoing => {
+                OnLostArgument::KeepGoing => {
                     "`error` must be the path of a function from `LockError` to the function's own \
                      error, such as `ShopError::from_lock`"
                 }
-                OnLost::Abort => {
+                OnLostArgument::Abort => {
                     "with `on_lost = abort`, `error` must be the path of a function from `RunError` to \
                      the function's own error, such as `ShopError::from_run`"
                 }

@@ -66,7 +66,7 @@ impl<'a> Parameters<'a> {
             _ => format!("they bind {}", names.into_iter().collect::<Vec<_>>().join(", ")),
         };
         let unseen = if self.all.iter().any(|parameter| has_macro(&parameter.written.pat)) {
-            ", and what a macro in a pattern binds cannot be seen"
+            " (names bound by a macro in a pattern are not visible to the attribute)"
         } else {
             ""
         };

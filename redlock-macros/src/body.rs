@@ -11,7 +11,7 @@ use crate::bindings::Captured;
 use crate::expand::Expansion;
 use crate::hygiene::{local, mixed_span, span_at};
 use crate::key::{Key, Template};
-use crate::options::OnLost;
+use crate::options::OnLostArgument;
 
 impl Expansion<'_> {
     pub(crate) fn handler_body(&self) -> syn::Result<TokenStream> {
@@ -19,10 +19,11 @@ impl Expansion<'_> {
         let (references, made) = (self.parameters.references(), self.key()?);
         let options = self.options();
         let [lock, key] = ["lock", "key"].map(local);
-        let [hold, response, error] = ["hold", "response", "error"].map(local);
+        let [active_lock, response, error] = ["active_lock", "response", "error"].map(local);
         let refusal = quote_spanned!(mixed_span()=> return #private::refuse(#error));
         // The loss is logged within the limit of the lock's manager, as other front ends do.
-        let output = self.output(&quote_spanned!(mixed_span()=> return #hold.refuse(#error)));
+        let output =
+            self.output(&quote_spanned!(mixed_span()=> return #active_lock.refuse(#error)));
         let answer = quote_spanned! {self.output_span()=>
             #private::IntoResponse::into_response(#output)
         };
@@ -33,12 +34,12 @@ impl Expansion<'_> {
                     let #key = #made;
                     #key
                 };
-                let #hold = match #lock.acquire(#key, #options).await {
-                    ::core::result::Result::Ok(#hold) => #hold,
+                let #active_lock = match #lock.acquire(#key, #options).await {
+                    ::core::result::Result::Ok(#active_lock) => #active_lock,
                     ::core::result::Result::Err(#error) => #refusal,
                 };
                 let #response = #answer;
-                #hold.release().await;
+                #active_lock.release().await;
                 #response
             })
             .await
@@ -49,7 +50,8 @@ impl Expansion<'_> {
         let Self { private, .. } = self;
         let (references, key) = (self.parameters.references(), self.key()?);
         let options = self.options();
-        let [request, hold, result, error] = ["request", "hold", "output", "error"].map(local);
+        let [request, active_lock, result, error] =
+            ["request", "active_lock", "output", "error"].map(local);
         let made = Expr::MethodCall(ExprMethodCall {
             attrs: Vec::new(),
             receiver: Box::new(manager.clone()),
@@ -66,8 +68,10 @@ impl Expansion<'_> {
             .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
         // With `on_lost = abort` one error type covers both causes: not acquired, or lost.
         let cause = match self.arguments.options.on_lost {
-            OnLost::KeepGoing => quote!(#error),
-            OnLost::Abort => quote!(<#private::RunError as ::core::convert::From<_>>::from(#error)),
+            OnLostArgument::KeepGoing => quote!(#error),
+            OnLostArgument::Abort => {
+                quote!(<#private::RunError as ::core::convert::From<_>>::from(#error))
+            }
         };
         let refusal = quote_spanned! {self.output_span()=>
             return ::core::result::Result::Err(#map(#cause))
@@ -79,12 +83,12 @@ impl Expansion<'_> {
                 let #request = #made;
                 #request
             };
-            let #hold = match #private::acquire(#request, #options).await {
-                ::core::result::Result::Ok(#hold) => #hold,
+            let #active_lock = match #private::acquire_for_function(#request, #options).await {
+                ::core::result::Result::Ok(#active_lock) => #active_lock,
                 ::core::result::Result::Err(#error) => #refusal,
             };
             let #result = #output;
-            #hold.release().await;
+            #active_lock.release().await;
             #result
         })
     }
@@ -106,6 +110,16 @@ impl Expansion<'_> {
             }
             Key::Template(template) => {
                 let Template { literal, values, captured } = template;
+                // If a value of the request makes the key a reserved one, the mistake is the client's.
+                let begins_with_constant = template
+                    .first_placeholder()
+                    .filter(|first| captured.contains(first))
+                    .map(|first| self.parameters.captured(&first, literal.span()))
+                    .is_some_and(|captured| matches!(captured, Ok(Captured::Constant(_))));
+                let key = Ident::new(
+                    if begins_with_constant { "key" } else { "key_with_parts" },
+                    mixed_span(),
+                );
                 let given = values.iter().map(|value| {
                     let name = value.name.as_ref().map(|name| quote!(#name =));
                     let part = self.part(&value.value);
@@ -129,7 +143,7 @@ impl Expansion<'_> {
                     .collect::<syn::Result<Vec<_>>>()?;
                 // The literal is passed on unchanged, so that the compiler can point into it.
                 quote_spanned! {mixed_span()=>
-                    #private::key(::std::format!(#literal #(#given)* #(#captured)*))
+                    #private::#key(::std::format!(#literal #(#given)* #(#captured)*))
                 }
             }
         })
@@ -156,11 +170,11 @@ impl Expansion<'_> {
     /// stopped.
     fn output(&self, refusal: &TokenStream) -> TokenStream {
         let call = self.call();
-        let [hold, output, error] = ["hold", "output", "error"].map(local);
+        let [active_lock, output, error] = ["active_lock", "output", "error"].map(local);
         match self.arguments.options.on_lost {
-            OnLost::KeepGoing => quote_spanned!(mixed_span()=> #call.await),
-            OnLost::Abort => quote_spanned! {mixed_span()=>
-                match #hold.until_lost(#call).await {
+            OnLostArgument::KeepGoing => quote_spanned!(mixed_span()=> #call.await),
+            OnLostArgument::Abort => quote_spanned! {mixed_span()=>
+                match #active_lock.until_lost(#call).await {
                     ::core::result::Result::Ok(#output) => #output,
                     ::core::result::Result::Err(#error) => #refusal,
                 }

@@ -77,9 +77,8 @@ fn check(arguments: &Arguments, function: &Function) -> syn::Result<()> {
     {
         return Err(syn::Error::new_spanned(
             &parameter.ty,
-            "with `manager = ..` this is not the lock that is taken here, but that of a layer or of \
-             nobody; leave out `manager`, or take the lock in the body: \
-             `locks.lock(..).acquire()`. A caller's lock is handed over by reference: `&HeldLock`",
+            "a function with `manager` cannot extract its own lock; remove `manager`, acquire the lock \
+             in the body: `locks.lock(..).acquire()`, or take the caller's lock as `&HeldLock`",
         ));
     }
     Ok(())

@@ -76,7 +76,7 @@ impl Function {
             if let Some(cfg) = attributes(parameter).iter().find(|attribute| is_cfg(attribute)) {
                 return Err(syn::Error::new_spanned(
                     cfg,
-                    "`#[redis_lock]` does not go with `#[cfg]` on a parameter; put it on the \
+                    "`#[redis_lock]` does not support `#[cfg]` on a parameter; put it on the \
                      whole function",
                 ));
             }

@@ -18,13 +18,13 @@ pub(crate) enum Key {
 /// A format string and its values, each of which is escaped.
 pub(crate) struct Template {
     pub(crate) literal: LitStr,
-    pub(crate) values: Vec<Value>,
+    pub(crate) values: Vec<TemplateValue>,
     /// The names in the literal that are not names of `values`. They are names of parameters or constants.
     pub(crate) captured: BTreeSet<String>,
 }
 
 /// One value after the literal of `key("..", ..)`.
-pub(crate) struct Value {
+pub(crate) struct TemplateValue {
     pub(crate) name: Option<Ident>,
     pub(crate) value: Expr,
 }
@@ -42,8 +42,8 @@ impl Key {
             )),
             Expr::Macro(concat) if is_concat(&concat.mac.path) => Err(syn::Error::new_spanned(
                 concat,
-                "`concat!` makes a text in which `{id}` stays as it is, one key for all; write the \
-                 template as one text: `key = \"order:{id}\"`",
+                "placeholders inside `concat!` are not filled in, so all values would share one key; \
+                 write the template as one literal: `key = \"order:{id}\"`",
             )),
             _ => Ok(Self::Expression(value)),
         }
@@ -71,14 +71,19 @@ impl Key {
             } else {
                 None
             };
-            values.push(Value { name, value: input.parse()? });
+            values.push(TemplateValue { name, value: input.parse()? });
         }
         Template::new(literal, Some(values)).map(Self::Template)
     }
 }
 
 impl Template {
-    fn new(literal: LitStr, values: Option<Vec<Value>>) -> syn::Result<Self> {
+    /// Returns the name or position of the first placeholder.
+    pub(crate) fn first_placeholder(&self) -> Option<String> {
+        placeholders(&self.literal.value()).first().map(|&name| name.to_owned())
+    }
+
+    fn new(literal: LitStr, values: Option<Vec<TemplateValue>>) -> syn::Result<Self> {
         let text = literal.value();
         let error = |message: String| Err(syn::Error::new(literal.span(), message));
         if text.is_empty() {
@@ -86,6 +91,9 @@ impl Template {
         }
         if text.contains(char::is_control) {
             return error("the lock key contains a control character".to_owned());
+        }
+        if text.starts_with("redlock:") {
+            return error("the lock key begins with `redlock:`, which is reserved".to_owned());
         }
         if let Some((first, second)) = unseparated(&text) {
             return error(format!(
@@ -363,6 +371,7 @@ mod tests {
         for (text, message) in [
             (r#""""#, "the lock key is empty"),
             (r#""a\n""#, "the lock key contains a control character"),
+            (r#""redlock:{id}""#, "the lock key begins with `redlock:`, which is reserved"),
             (r#""a:{id:?}""#, "`{id:?}`: a placeholder of a lock key has no format specification"),
             (
                 r#""a:{id:>5}""#,
@@ -374,8 +383,8 @@ mod tests {
             (r#""a:{order.sku}""#, "`{order.sku}` is not a placeholder's name"),
             ("42", "the lock key must be a text"),
             ("(42)", "the lock key must be a text"),
-            (r#"concat!("order:", "{id}")"#, "`concat!` makes a text in which `{id}` stays"),
-            (r#"&(std::concat!("order:{id}"))"#, "`concat!` makes a text in which `{id}` stays"),
+            (r#"concat!("order:", "{id}")"#, "placeholders inside `concat!` are not filled in"),
+            (r#"&(std::concat!("order:{id}"))"#, "placeholders inside `concat!` are not filled in"),
         ] {
             let error = template(text).err().unwrap().to_string();
             assert!(error.starts_with(message), "{text}: {error}");

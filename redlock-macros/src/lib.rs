@@ -100,7 +100,7 @@ use proc_macro::TokenStream;
 /// required. `key`, `expire`, `wait_time` and `time_unit` are the `key`, `expire`, `waitTime` and `timeUnit` of
 /// Spring's `@RedisLock`. This page has sections about [`key`](#the-key), [`keep`](#release-and-cancellation),
 /// [`fenced`](#the-lock-in-the-function), [`on_lost`](#when-the-lock-is-lost),
-/// [`reentrant`](#a-lock-within-itself), and [`manager` and `error`](#functions-and-methods).
+/// [`reentrant`](#acquiring-a-lock-that-the-request-already-holds), and [`manager` and `error`](#functions-and-methods).
 ///
 /// Times (`expire`, `wait_time`, `max_hold`, `min_hold`) are whole numbers, or strings with a
 /// unit: `"500ms"`, `"2s"`, `"1m"`, `"1h"`, `"1d"`. `renew`, `keep`, `reentrant` and
@@ -314,7 +314,7 @@ use proc_macro::TokenStream;
 /// The work done so far is not undone: the caller must expect partial effects. Tasks that the function has
 /// spawned continue, and a function that does not await is not stopped.
 ///
-/// # A lock within itself
+/// # Acquiring a lock that the request already holds
 ///
 /// A call that acquires a lock which its own request holds already would wait for itself. Examples are
 /// a handler with the attribute behind a layer with the same key, and a service's method with the attribute
@@ -365,7 +365,7 @@ use proc_macro::TokenStream;
 /// `manager`.
 ///
 /// A recursive call of the function acquires the lock like any other call: with the same key it is
-/// refused, or [shares the lock](#a-lock-within-itself).
+/// refused, or [shares the lock](#acquiring-a-lock-that-the-request-already-holds).
 ///
 /// # Pitfalls
 ///

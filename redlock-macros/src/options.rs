@@ -42,7 +42,7 @@ pub(crate) struct Options {
     setters: Vec<Setter>,
     /// The span of `fenced`, if holders get fencing tokens.
     pub(crate) fenced: Option<Span>,
-    pub(crate) on_lost: OnLost,
+    pub(crate) on_lost: OnLostArgument,
 }
 
 /// The setter of an option.
@@ -52,11 +52,11 @@ struct Setter {
     option: &'static str,
     /// The span at which an error is reported if the value breaks a rule.
     span: Span,
-    value: Value,
+    value: OptionValue,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Value {
+enum OptionValue {
     Milliseconds(u64),
     Forever,
     Switch(bool),
@@ -65,7 +65,7 @@ enum Value {
 
 /// The behaviour of the function when its lock is lost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum OnLost {
+pub(crate) enum OnLostArgument {
     #[default]
     KeepGoing,
     Abort,
@@ -80,12 +80,12 @@ impl Options {
         let calls = self.setters.iter().map(|Setter { option, value, .. }| {
             let option = Ident::new(option, Span::mixed_site());
             match *value {
-                Value::Milliseconds(time) => {
+                OptionValue::Milliseconds(time) => {
                     quote!(.#option(::core::time::Duration::from_millis(#time)))
                 }
-                Value::Forever => quote!(.wait_forever()),
-                Value::Switch(switch) => quote!(.#option(#switch)),
-                Value::Dialect(dialect) => {
+                OptionValue::Forever => quote!(.wait_forever()),
+                OptionValue::Switch(switch) => quote!(.#option(#switch)),
+                OptionValue::Dialect(dialect) => {
                     let dialect = Ident::new(dialect, Span::mixed_site());
                     quote!(.#option(#private::Dialect::#dialect))
                 }
@@ -111,14 +111,14 @@ pub(crate) struct ParsedOptions {
     lock: [Option<Written>; LOCK_OPTIONS.len()],
     time_unit: Option<(Span, TimeUnit)>,
     fenced: Option<(Span, bool)>,
-    on_lost: Option<OnLost>,
+    on_lost: Option<OnLostArgument>,
 }
 
 /// The value of an option as it was written.
 enum Written {
     /// A time, which may depend on `time_unit`.
     Time(DurationLiteral),
-    Other(Span, Value),
+    Other(Span, OptionValue),
 }
 
 impl ParsedOptions {
@@ -154,7 +154,7 @@ impl ParsedOptions {
             let (span, value) = match written {
                 None => continue,
                 Some(Written::Time(time)) => {
-                    (time.span(), Value::Milliseconds(time.milliseconds(unit)?))
+                    (time.span(), OptionValue::Milliseconds(time.milliseconds(unit)?))
                 }
                 Some(Written::Other(span, value)) => (span, value),
             };
@@ -202,7 +202,7 @@ fn expire(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
 fn wait_time(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
     let value = value(input, name)?;
     if is_forever(&value) {
-        return Ok(Written::Other(value.span(), Value::Forever));
+        return Ok(Written::Other(value.span(), OptionValue::Forever));
     }
     DurationLiteral::parse("wait_time", &value).map(Written::Time).map_err(|error| {
         syn::Error::new_spanned(
@@ -213,7 +213,7 @@ fn wait_time(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
 }
 
 fn switch(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
-    Ok(Written::Other(name.span(), Value::Switch(flag(input, name)?)))
+    Ok(Written::Other(name.span(), OptionValue::Switch(flag(input, name)?)))
 }
 
 fn is_forever(value: &Expr) -> bool {
@@ -245,13 +245,13 @@ fn dialect(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
             ));
         }
     };
-    Ok(Written::Other(value.span(), Value::Dialect(variant)))
+    Ok(Written::Other(value.span(), OptionValue::Dialect(variant)))
 }
 
-fn on_lost(value: &Expr) -> syn::Result<OnLost> {
+fn on_lost(value: &Expr) -> syn::Result<OnLostArgument> {
     match ungrouped(value) {
-        Expr::Path(path) if path.path.is_ident("abort") => Ok(OnLost::Abort),
-        Expr::Path(path) if path.path.is_ident("keep_going") => Ok(OnLost::KeepGoing),
+        Expr::Path(path) if path.path.is_ident("abort") => Ok(OnLostArgument::Abort),
+        Expr::Path(path) if path.path.is_ident("keep_going") => Ok(OnLostArgument::KeepGoing),
         other => Err(syn::Error::new_spanned(
             other,
             "`on_lost` is `abort` or `keep_going`, without quotation marks",
@@ -278,7 +278,7 @@ mod tests {
     }
 
     /// Returns the setters with their values.
-    fn setters(tokens: TokenStream) -> Vec<(&'static str, Value)> {
+    fn setters(tokens: TokenStream) -> Vec<(&'static str, OptionValue)> {
         options(tokens).setters.iter().map(|setter| (setter.option, setter.value)).collect()
     }
 
@@ -287,7 +287,7 @@ mod tests {
     fn an_omitted_option_has_no_setter() {
         assert_eq!(setters(quote!()), []);
         let options = options(quote!());
-        assert_eq!(options.on_lost, OnLost::KeepGoing);
+        assert_eq!(options.on_lost, OnLostArgument::KeepGoing);
         assert!(options.fenced.is_none());
     }
 
@@ -297,23 +297,23 @@ mod tests {
             expire = 9, wait_time = "2s", renew, max_hold = "1m", min_hold = 3, keep = false, reentrant,
             dialect = redisson,
         };
-        let times = [9_000, 2_000, 60_000, 3_000].map(Value::Milliseconds);
+        let times = [9_000, 2_000, 60_000, 3_000].map(OptionValue::Milliseconds);
         let [expire, wait_time, max_hold, min_hold] = times;
         assert_eq!(
             setters(written),
             [
                 ("expire", expire),
                 ("wait_time", wait_time),
-                ("renew", Value::Switch(true)),
+                ("renew", OptionValue::Switch(true)),
                 ("max_hold", max_hold),
                 ("min_hold", min_hold),
-                ("keep", Value::Switch(false)),
-                ("reentrant", Value::Switch(true)),
-                ("dialect", Value::Dialect("Redisson")),
+                ("keep", OptionValue::Switch(false)),
+                ("reentrant", OptionValue::Switch(true)),
+                ("dialect", OptionValue::Dialect("Redisson")),
             ]
         );
-        assert_eq!(setters(quote!(wait_time = "forever")), [("wait_time", Value::Forever)]);
-        assert_eq!(setters(quote!(dialect = plain)), [("dialect", Value::Dialect("Plain"))]);
+        assert_eq!(setters(quote!(wait_time = "forever")), [("wait_time", OptionValue::Forever)]);
+        assert_eq!(setters(quote!(dialect = plain)), [("dialect", OptionValue::Dialect("Plain"))]);
     }
 
     /// The compiler checks the rules of the options when it compiles the attribute, each rule at
@@ -340,7 +340,10 @@ mod tests {
             (quote!(renew = false, keep = false, reentrant = false), false),
         ] {
             let switches = ["renew", "keep", "reentrant"];
-            assert_eq!(setters(written), switches.map(|name| (name, Value::Switch(expected))));
+            assert_eq!(
+                setters(written),
+                switches.map(|name| (name, OptionValue::Switch(expected)))
+            );
         }
         for value in [quote!(1), quote!("true"), quote!(yes)] {
             assert!(message(quote!(renew = #value)).starts_with("`renew` is `true` or `false`"));
@@ -357,8 +360,8 @@ mod tests {
 
     #[test]
     fn on_lost_is_abort_or_keep_going() {
-        assert_eq!(options(quote!(on_lost = abort)).on_lost, OnLost::Abort);
-        assert_eq!(options(quote!(on_lost = keep_going)).on_lost, OnLost::KeepGoing);
+        assert_eq!(options(quote!(on_lost = abort)).on_lost, OnLostArgument::Abort);
+        assert_eq!(options(quote!(on_lost = keep_going)).on_lost, OnLostArgument::KeepGoing);
         for value in [quote!(panic), quote!("abort"), quote!(true)] {
             let message = message(quote!(on_lost = #value));
             assert!(message.starts_with("`on_lost` is `abort` or `keep_going`"), "{message}");
@@ -374,7 +377,7 @@ mod tests {
         assert_eq!(
             setters,
             [("expire", 1_500), ("wait_time", 2_000), ("max_hold", 90), ("min_hold", 700)]
-                .map(|(option, time)| (option, Value::Milliseconds(time)))
+                .map(|(option, time)| (option, OptionValue::Milliseconds(time)))
         );
     }
 

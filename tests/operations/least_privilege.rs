@@ -337,7 +337,7 @@ impl Restricted {
 
 /// With all rights every operation succeeds. Without one right, exactly the operations in its row fail, so
 /// no right in the table is superfluous.
-async fn without_a_right_exactly_its_abilities_are_missing(dialect: Dialect) {
+async fn removing_a_right_disables_only_what_needs_it(dialect: Dialect) {
     assert_eq!(Restricted::start(dialect, None).await.lacks().await, BTreeSet::new());
     for (rule, lacking) in rights(dialect) {
         let mut restricted = Restricted::start(dialect, Some(rule)).await;
@@ -360,12 +360,12 @@ fn the_production_page_lists_these_rights() {
 
 #[tokio::test]
 async fn each_right_is_needed_in_the_plain_dialect() {
-    without_a_right_exactly_its_abilities_are_missing(Dialect::Plain).await;
+    removing_a_right_disables_only_what_needs_it(Dialect::Plain).await;
 }
 
 #[tokio::test]
 async fn each_right_is_needed_in_the_redisson_dialect() {
-    without_a_right_exactly_its_abilities_are_missing(Dialect::Redisson).await;
+    removing_a_right_disables_only_what_needs_it(Dialect::Redisson).await;
 }
 
 /// A script's effects stay when it fails, and without `DEL` they could not be undone either (every lock has a

@@ -152,9 +152,9 @@ pub struct NotFenced(());
 impl std::fmt::Display for NotFenced {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(
-            "a handler asks for a `FencedLock`, but the request holds no lock, or its innermost one has \
-             no number; add `fenced` to the handler's `#[redis_lock(..)]`, even if it shares a numbered lock by \
-             `reentrant`, or `.fenced(true)` to the innermost lock layer or policy",
+            "a handler takes a `FencedLock`, but the request holds no lock, or the innermost lock of the \
+             request has no fencing token; add `fenced` to its `#[redis_lock(..)]`, or `.fenced(true)` to \
+             its layer or policy (a reentrant lock inside a fenced one needs it, too)",
         )
     }
 }

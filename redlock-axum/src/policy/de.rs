@@ -46,9 +46,9 @@ const FIELDS: [&str; OWN_FIELDS.len() + LockOptions::FIELDS.len()] = {
 ///
 /// An unknown name fails here, while the name is deserialised, so that the format's parser can report its
 /// line and column.
-struct FieldName(&'static str);
+struct PolicyFieldName(&'static str);
 
-impl<'de> Deserialize<'de> for FieldName {
+impl<'de> Deserialize<'de> for PolicyFieldName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
         let known = FIELDS.iter().find(|known| **known == name);
@@ -58,7 +58,7 @@ impl<'de> Deserialize<'de> for FieldName {
 
 /// The fields that have been read so far.
 #[derive(Default)]
-struct Fields {
+struct PolicyFields {
     route: Option<String>,
     key: Option<String>,
     methods: Option<MethodList>,
@@ -81,9 +81,9 @@ impl<'de> Deserialize<'de> for LockPolicy {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LockPolicy, A::Error> {
-                let mut fields = Fields::default();
+                let mut fields = PolicyFields::default();
                 let mut seen = Vec::new();
-                while let Some(FieldName(name)) = map.next_key()? {
+                while let Some(PolicyFieldName(name)) = map.next_key()? {
                     if seen.contains(&name) {
                         return Err(de::Error::duplicate_field(name));
                     }
@@ -99,7 +99,7 @@ impl<'de> Deserialize<'de> for LockPolicy {
     }
 }
 
-impl Fields {
+impl PolicyFields {
     fn read<'de, A: MapAccess<'de>>(
         &mut self,
         name: &'static str,

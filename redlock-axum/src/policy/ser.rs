@@ -9,7 +9,7 @@ use crate::options::{HoldUntil, OnLost, RouteOptions};
 
 /// The fields of a policy. Those with a default value are `None`.
 #[derive(serde::Serialize)]
-struct Fields<'a> {
+struct WrittenPolicy<'a> {
     route: &'a str,
     key: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ impl Serialize for LockPolicy {
         let Self { route, key, methods, options } = self;
         let RouteOptions { lock, fenced, on_lost, contended_status, hold_until } = options;
         let default = RouteOptions::default();
-        let fields = Fields {
+        let fields = WrittenPolicy {
             route,
             key,
             methods: methods.named().map(|methods| methods.iter().map(Method::as_str).collect()),

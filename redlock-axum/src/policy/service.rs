@@ -7,7 +7,7 @@ use tower_layer::Layer;
 use tower_service::Service;
 
 use super::policies::LockPolicies;
-use super::table::{Table, Treatment};
+use super::table::{PolicyDecision, Table};
 use crate::config::LayerConfig;
 use crate::rejection::LockRejection;
 use crate::serve;
@@ -99,17 +99,17 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.table.decide(&request) {
-            Treatment::Unlocked => ResponseFuture::unlocked(self.inner.call(request)),
-            Treatment::Refused(rejection) => {
+            PolicyDecision::Unlocked => ResponseFuture::unlocked(self.inner.call(request)),
+            PolicyDecision::Refused(rejection) => {
                 ResponseFuture::locked(std::future::ready(Ok(self.config.reject(rejection))))
             }
-            Treatment::RefusedUnlessFallback(rejection) => {
+            PolicyDecision::RefusedUnlessFallback(rejection) => {
                 let clone = self.inner.clone();
                 let ready = std::mem::replace(&mut self.inner, clone);
                 let config = Arc::clone(&self.config);
                 ResponseFuture::locked(serve_unmatched(ready, config, rejection, request))
             }
-            Treatment::Locked(route_lock) => {
+            PolicyDecision::Locked(route_lock) => {
                 serve::serve(route_lock, Arc::clone(&self.config), &mut self.inner, request)
             }
         }

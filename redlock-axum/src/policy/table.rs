@@ -35,7 +35,7 @@ struct PolicyEntry {
 }
 
 /// The way in which a request is served or refused.
-pub(super) enum Treatment {
+pub(super) enum PolicyDecision {
     /// The request has no policy.
     Unlocked,
     Locked(Arc<RouteLock>),
@@ -51,7 +51,7 @@ impl Table {
     pub(super) fn add(&mut self, policy: LockPolicy) -> Result<(), PolicyError> {
         let index = self.entries.len();
         let (shape, route_lock) =
-            self.examine(&policy).map_err(|reason| error(index, &policy, reason))?;
+            self.validate(&policy).map_err(|reason| error(index, &policy, reason))?;
         self.by_shape.entry(shape.clone()).or_default().push(index);
         self.entries.push(PolicyEntry {
             policy,
@@ -63,7 +63,7 @@ impl Table {
         Ok(())
     }
 
-    fn examine(&mut self, policy: &LockPolicy) -> Result<(String, RouteLock), SetupError> {
+    fn validate(&mut self, policy: &LockPolicy) -> Result<(String, RouteLock), SetupError> {
         let RoutePattern { shape, names } =
             RoutePattern::parse(&policy.route).map_err(SetupError::Route)?;
         let mut route_lock =
@@ -92,7 +92,7 @@ impl Table {
     }
 
     /// Decides whether a request is locked, served unlocked or refused.
-    pub(super) fn decide<B>(&self, request: &Request<B>) -> Treatment {
+    pub(super) fn decide<B>(&self, request: &Request<B>) -> PolicyDecision {
         let extensions = request.extensions();
         let route = extensions.get::<MatchedPath>().map(MatchedPath::as_str);
         let shape = route.map(pattern::shape);
@@ -102,9 +102,9 @@ impl Table {
             return match self.find(candidates, request.method()) {
                 Some(entry) => {
                     entry.matched.store(true, Ordering::Relaxed);
-                    Treatment::Locked(Arc::clone(&entry.route_lock))
+                    PolicyDecision::Locked(Arc::clone(&entry.route_lock))
                 }
-                None => Treatment::Unlocked,
+                None => PolicyDecision::Unlocked,
             };
         }
 
@@ -117,17 +117,17 @@ impl Table {
                 .then(|| LockRejection::route_not_matched(entry.policy.to_string()))
         };
         if let Some(rejection) = rejection_for(path) {
-            return Treatment::Refused(rejection);
+            return PolicyDecision::Refused(rejection);
         }
         if let Cow::Owned(path) = pattern::single_slashes(path)
             && let Some(rejection) = rejection_for(&path)
         {
-            return Treatment::RefusedUnlessFallback(rejection);
+            return PolicyDecision::RefusedUnlessFallback(rejection);
         }
         if let (Some(route), Some(shape)) = (route, &shape) {
             self.report_similar_routes(route, shape);
         }
-        Treatment::Unlocked
+        PolicyDecision::Unlocked
     }
 
     pub(super) fn check_routes<I>(&self, routes: I) -> Result<(), PolicyError>
@@ -186,9 +186,9 @@ impl Table {
             let slash = shape.trim_end_matches('/') == entry.shape.trim_end_matches('/');
             if (nested || slash) && !entry.reported.swap(true, Ordering::Relaxed) {
                 tracing::error!(
-                    "the lock policy for {} has matched no request yet, but one for the route \
-                     {route} was served unlocked; if that is the policy's route, write it in the \
-                     policy as it is matched",
+                    "no request has matched the lock policy for {} yet, but a request for the similar \
+                     route {route} was served without a lock; if the policy is meant for it, write \
+                     {route} in the policy",
                     entry.policy
                 );
             }

@@ -15,7 +15,7 @@ pub(crate) static LOG_LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::defaul
 /// The field `suppressed` is the number of similar events since the last one at the given level.
 macro_rules! log_limited {
     ($limit:expr, $kind:expr, $subject:expr, $level:ident, $($message:tt)+) => {
-        if let Some(suppressed) = $limit.pass($kind, $subject) {
+        if let Some(suppressed) = $limit.admit($kind, $subject) {
             tracing::$level!(suppressed, $($message)+);
         } else {
             tracing::debug!($($message)+);

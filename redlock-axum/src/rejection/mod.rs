@@ -28,9 +28,9 @@ use crate::error::SetupError;
 /// | [`Contended`](RejectionKind::Contended) | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | until the holder's lease runs out |
 /// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was shut down | 503 | 1 |
 /// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)) | 503 | 1 |
-/// | [`InvalidKey`](RejectionKind::InvalidKey) | a value in the key is empty, of the wrong type, or not UTF-8 | 400 | |
+/// | [`InvalidKey`](RejectionKind::InvalidKey) | a value in the key is empty, of the wrong type, not UTF-8, or makes the key begin with `redlock:` | 400 | |
 /// | [`AlreadyHeld`](RejectionKind::AlreadyHeld) | the request holds this lock already, from an outer layer, and would wait for itself | 500 | |
-/// | [`Misconfigured`](RejectionKind::Misconfigured) | no manager installed, a placeholder that the route lacks, an option out of range, a foreign key (not a lock) under the lock's name | 500 | |
+/// | [`Misconfigured`](RejectionKind::Misconfigured) | no manager installed, a placeholder that the route lacks, a key that begins with `redlock:`, an option out of range, a foreign key (not a lock) under the lock's name | 500 | |
 ///
 /// The response is an [RFC 9457] `application/problem+json` with the members `type`, `title`,
 /// `status`, `detail` and, if it has a `Retry-After` header, `retry_after` in seconds. It contains neither
@@ -139,7 +139,7 @@ impl LockRejection {
                 | LockError::TooManyWaiters { .. }
                 | LockError::ShutDown => RejectionKind::Unavailable,
                 LockError::AlreadyHeld { .. } => RejectionKind::AlreadyHeld,
-                LockError::InvalidKey(KeyError::UnknownPlaceholder { .. }) => {
+                LockError::InvalidKey(KeyError::UnknownPlaceholder { .. } | KeyError::Reserved) => {
                     RejectionKind::Misconfigured
                 }
                 LockError::InvalidKey(_) => RejectionKind::InvalidKey,
@@ -253,9 +253,8 @@ impl fmt::Display for LockRejection {
         match &self.cause {
             RejectionCause::Lock(error @ LockError::AlreadyHeld { .. }) => write!(
                 f,
-                "{error}, and must not wait for itself; share the lock with `reentrant` where it is \
-                 asked for within the other (if that one is `fenced`, the other has to be, too), or \
-                 lock by another key there"
+                "{error}; set `reentrant` on the inner lock (and `fenced`, if the outer lock is \
+                 fenced), or give it another key"
             ),
             RejectionCause::Lock(error) => fmt::Display::fmt(error, f),
             RejectionCause::Lost(error) => fmt::Display::fmt(error, f),

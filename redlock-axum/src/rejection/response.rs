@@ -93,6 +93,12 @@ fn key_detail(error: &KeyError) -> String {
         KeyError::WrongType { name, expected, .. } => {
             format!("the parameter {name} is not {expected}")
         }
+        KeyError::ReservedPart { name: Some(name), .. } => {
+            format!("the parameter {name} has a reserved value")
+        }
+        KeyError::ReservedPart { name: None, .. } => {
+            "a value that identifies the resource is reserved".to_owned()
+        }
         KeyError::ControlCharacter { .. } => {
             "a value that identifies the resource contains a control character".to_owned()
         }

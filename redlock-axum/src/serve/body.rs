@@ -9,7 +9,7 @@ use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
 
 use super::abort_on_loss::LossWatcher;
-use super::hold::Hold;
+use super::active_lock::ActiveLock;
 
 /// Holds the lock until the body has ended, has failed or is dropped. If there is a watcher, the body ends
 /// with an error when the lock is lost.
@@ -23,7 +23,7 @@ pub(crate) struct LockedBody {
 }
 
 enum Phase {
-    Held { hold: Hold, watch: Option<LossWatcher> },
+    Held { active_lock: ActiveLock, watch: Option<LossWatcher> },
     Releasing { release: Pin<Box<dyn Future<Output = ()> + Send>>, last: Option<BodyFrame> },
     Released,
 }
@@ -31,8 +31,8 @@ enum Phase {
 type BodyFrame = Result<Frame<Bytes>, axum::Error>;
 
 impl LockedBody {
-    pub(crate) fn new(body: Body, hold: Hold, watch: Option<LossWatcher>) -> Self {
-        Self { body, phase: Phase::Held { hold, watch } }
+    pub(crate) fn new(body: Body, active_lock: ActiveLock, watch: Option<LossWatcher>) -> Self {
+        Self { body, phase: Phase::Held { active_lock, watch } }
     }
 }
 
@@ -47,7 +47,7 @@ impl HttpBody for LockedBody {
         let this = self.get_mut();
         loop {
             match std::mem::replace(&mut this.phase, Phase::Released) {
-                Phase::Held { hold, mut watch } => {
+                Phase::Held { active_lock, mut watch } => {
                     if let Some(watch) = &mut watch
                         && let Poll::Ready(error) = watch.poll(cx)
                     {
@@ -55,16 +55,16 @@ impl HttpBody for LockedBody {
                         return Poll::Ready(Some(Err(axum::Error::new(error))));
                     }
                     let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
-                        this.phase = Phase::Held { hold, watch };
+                        this.phase = Phase::Held { active_lock, watch };
                         return Poll::Pending;
                     };
                     if matches!(frame, Some(Ok(_))) && !this.body.is_end_stream() {
-                        this.phase = Phase::Held { hold, watch };
+                        this.phase = Phase::Held { active_lock, watch };
                         return Poll::Ready(frame);
                     }
                     // Dropping the body may end its work, so it is dropped before the release.
                     this.body = Body::empty();
-                    let release = Box::pin(hold.release());
+                    let release = Box::pin(active_lock.release());
                     this.phase = Phase::Releasing { release, last: frame };
                 }
                 Phase::Releasing { mut release, last } => {

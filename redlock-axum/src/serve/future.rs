@@ -15,13 +15,13 @@ pin_project! {
     /// Dropping the future drops the inner service's future and releases the lock in the background.
     pub struct ResponseFuture<F, E> {
         #[pin]
-        kind: Kind<F, E>,
+        state: ResponseState<F, E>,
     }
 }
 
 pin_project! {
-    #[project = KindProjection]
-    enum Kind<F, E> {
+    #[project = ResponseStateProjection]
+    enum ResponseState<F, E> {
         Unlocked { #[pin] future: F },
         Locked { future: Pin<Box<dyn Future<Output = Result<Response, E>> + Send>> },
     }
@@ -29,13 +29,13 @@ pin_project! {
 
 impl<F, E> ResponseFuture<F, E> {
     pub(crate) fn unlocked(future: F) -> Self {
-        Self { kind: Kind::Unlocked { future } }
+        Self { state: ResponseState::Unlocked { future } }
     }
 
     pub(crate) fn locked(
         future: impl Future<Output = Result<Response, E>> + Send + 'static,
     ) -> Self {
-        Self { kind: Kind::Locked { future: Box::pin(future) } }
+        Self { state: ResponseState::Locked { future: Box::pin(future) } }
     }
 }
 
@@ -47,21 +47,21 @@ where
     type Output = Result<Response, E>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        match self.project().kind.project() {
-            KindProjection::Unlocked { future } => {
+        match self.project().state.project() {
+            ResponseStateProjection::Unlocked { future } => {
                 future.poll(cx).map(|result| result.map(IntoResponse::into_response))
             }
-            KindProjection::Locked { future } => future.as_mut().poll(cx),
+            ResponseStateProjection::Locked { future } => future.as_mut().poll(cx),
         }
     }
 }
 
 impl<F, E> fmt::Debug for ResponseFuture<F, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = match &self.kind {
-            Kind::Unlocked { .. } => "unlocked",
-            Kind::Locked { .. } => "locked",
+        let state = match &self.state {
+            ResponseState::Unlocked { .. } => "unlocked",
+            ResponseState::Locked { .. } => "locked",
         };
-        f.debug_struct("ResponseFuture").field("kind", &kind).finish()
+        f.debug_struct("ResponseFuture").field("state", &state).finish()
     }
 }

@@ -1,9 +1,9 @@
 //! Serves one request: makes the key, acquires the lock, calls the handler, releases the lock.
 
 mod abort_on_loss;
+pub(crate) mod active_lock;
 mod body;
 mod future;
-pub(crate) mod hold;
 pub(crate) mod route_key;
 
 use std::sync::Arc;
@@ -21,9 +21,9 @@ use crate::extract::lock_slot::LockSlot;
 use crate::options::{HoldUntil, OnLost};
 use crate::rejection::LockRejection;
 use abort_on_loss::AbortOnLoss;
+use active_lock::ActiveLock;
 use body::LockedBody;
 pub use future::ResponseFuture;
-use hold::Hold;
 
 /// Acquires the lock, and calls `inner` while the lock is held. Without the lock `inner` is not called.
 ///
@@ -65,10 +65,10 @@ where
         return Ok(response);
     }
 
-    let hold = match acquire(&route_lock, &config, &mut parts).await {
-        Ok(hold) => hold,
+    let active_lock = match acquire_for_request(&route_lock, &config, &mut parts).await {
+        Ok(active_lock) => active_lock,
         Err(rejection) => {
-            // `acquire` may have failed before it looked up the manager, whose limit applies to the log.
+            // The failure may have preceded the look-up of the manager, whose limit applies to the log.
             let rejection = match config.manager(&parts.extensions) {
                 Ok(manager) => rejection.with_log_limit(manager.log_limit()),
                 Err(_) => rejection,
@@ -76,52 +76,54 @@ where
             return Ok(config.reject(rejection));
         }
     };
-    parts.extensions.insert(LockSlot::Filled(hold.view()));
+    parts.extensions.insert(LockSlot::Filled(active_lock.view()));
     // The response to HEAD is sent without a body.
     let until_end_of_body =
         route_lock.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
     let watch = || match route_lock.options.on_lost {
         OnLost::KeepGoing => None,
-        OnLost::Abort => Some(hold.watch()),
+        OnLost::Abort => Some(active_lock.watch()),
     };
 
     let request = Request::from_parts(parts, body);
     let result = match AbortOnLoss::new(watch(), inner.call(request)).await {
         Ok(result) => result.map(IntoResponse::into_response),
         Err(error) => {
-            return Ok(config.reject(LockRejection::from(error).with_log_limit(hold.log_limit())));
+            return Ok(
+                config.reject(LockRejection::from(error).with_log_limit(active_lock.log_limit()))
+            );
         }
     };
     match result {
         Ok(response) if until_end_of_body && !response.body().is_end_stream() => {
             let watch = watch();
-            Ok(response.map(|body| Body::new(LockedBody::new(body, hold, watch))))
+            Ok(response.map(|body| Body::new(LockedBody::new(body, active_lock, watch))))
         }
         Ok(response) if until_end_of_body => {
             // Dropping the body may end its work, so it is dropped before the release.
             let response = response.map(|_| Body::empty());
-            hold.release().await;
+            active_lock.release().await;
             Ok(response)
         }
         result => {
-            hold.release().await;
+            active_lock.release().await;
             result
         }
     }
 }
 
-async fn acquire(
+async fn acquire_for_request(
     route_lock: &RouteLock,
     config: &LayerConfig,
     parts: &mut Parts,
-) -> Result<Hold, LockRejection> {
+) -> Result<ActiveLock, LockRejection> {
     // A mistake in the settings refuses every request (no work without the lock).
     let template = route_lock.check()?;
     let key = route_key::render(template, parts).await?;
     let manager = config.manager(&parts.extensions)?;
     let options = &route_lock.options;
     let request = manager.lock(key).options(options.resolved());
-    Hold::acquire(request, options.fenced)
+    ActiveLock::acquire(request, options.fenced)
         .await
         .map_err(|error| LockRejection::from(error).with_contended_status(options.contended_status))
 }

@@ -18,7 +18,7 @@ fn lock(expire: Duration) -> LockLayer {
 }
 
 #[tokio::test]
-async fn it_says_what_a_held_lock_says() {
+async fn a_fenced_lock_reports_the_state_of_its_held_lock() {
     async fn pay(lock: FencedLock) {
         assert_eq!(lock.key().as_str(), "order:42");
         assert!(lock.is_valid());
@@ -38,7 +38,7 @@ async fn it_says_what_a_held_lock_says() {
 }
 
 #[tokio::test]
-async fn it_says_that_the_lock_is_lost() {
+async fn a_fenced_lock_reports_its_loss() {
     async fn pay(lock: FencedLock) {
         timeout(PATIENCE, lock.lost()).await.unwrap();
         assert!(!lock.is_valid());

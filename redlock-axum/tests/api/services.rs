@@ -14,7 +14,7 @@ fn table() -> LockPolicies {
 }
 
 #[test]
-fn a_lock_service_gives_its_inner_service_away() {
+fn a_lock_service_gives_access_to_its_inner_service() {
     let mut service = LockService::new("inner".to_owned(), LockLayer::new("k"));
     assert_eq!(service.get_ref(), "inner");
     service.get_mut().push_str(" service");
@@ -22,7 +22,7 @@ fn a_lock_service_gives_its_inner_service_away() {
 }
 
 #[test]
-fn a_policy_service_gives_its_inner_service_away() {
+fn a_policy_service_gives_access_to_its_inner_service() {
     let mut service = PolicyService::new("inner".to_owned(), table());
     assert_eq!(service.get_ref(), "inner");
     service.get_mut().push_str(" service");

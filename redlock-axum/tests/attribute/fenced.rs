@@ -58,10 +58,14 @@ async fn a_handler_gets_the_number_of_its_innermost_lock() {
     assert_eq!(get(&app, "/another").await.body, "b true");
     for path in ["/shares-without", "/another-without"] {
         let logs = Logs::collect();
-        until_logged(&logs, "ERROR", "its innermost one has no number", async || {
+        until_logged(&logs, "ERROR", "has no fencing token", async || {
             assert_eq!(get(&app, path).await.status, 500, "{path}");
         })
         .await;
-        assert_eq!(logs.count("ERROR", "even if it shares a numbered lock"), 1, "{path}");
+        assert_eq!(
+            logs.count("ERROR", "a reentrant lock inside a fenced one needs it"),
+            1,
+            "{path}"
+        );
     }
 }

@@ -149,6 +149,43 @@ async fn an_expression_that_gives_an_invalid_key_is_an_error() {
     ));
 }
 
+/// Keys that begin with `redlock:` belong to the library.
+#[tokio::test]
+async fn a_reserved_key_is_the_mistake_of_the_client_or_of_the_constant_or_expression() {
+    const OWNER: &str = "redlock";
+
+    #[redis_lock(key = "{name}:{id}")]
+    async fn value(Path((name, id)): Path<(String, u64)>) -> String {
+        format!("{name} {id}")
+    }
+
+    #[redis_lock(key = "{OWNER}:{id}")]
+    async fn constant(Path((_, id)): Path<(String, u64)>) {
+        unreachable!("the body ran without the lock of {id}");
+    }
+
+    #[redis_lock(key = format!("{name}:{id}"))]
+    async fn expression(Path((name, id)): Path<(String, u64)>) {
+        unreachable!("the body ran without the lock of {name} {id}");
+    }
+
+    let (locks, node) = memory().await;
+    let router = Router::new()
+        .route("/value/{name}/{id}", on_get(value))
+        .route("/constant/{name}/{id}", on_get(constant))
+        .route("/expression/{name}/{id}", on_get(expression));
+    let app = app(router, &locks);
+    assert_eq!(get(&app, "/value/shop/7").await.body, "shop 7");
+    for (path, status) in [
+        ("/value/redlock/7", StatusCode::BAD_REQUEST),
+        ("/constant/shop/7", StatusCode::INTERNAL_SERVER_ERROR),
+        ("/expression/redlock/7", StatusCode::INTERNAL_SERVER_ERROR),
+    ] {
+        assert_eq!(get(&app, path).await.status, status, "{path}");
+    }
+    assert!(node.is_empty());
+}
+
 #[tokio::test]
 async fn the_key_is_made_once_and_before_the_body() {
     use std::sync::Arc;

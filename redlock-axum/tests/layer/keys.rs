@@ -78,7 +78,7 @@ async fn a_placeholder_that_the_route_lacks_is_a_server_error_with_the_names_in_
     assert_eq!(response.status(), 500);
     assert!(!text(response).await.contains("idd"));
     assert_eq!(logs.count("ERROR", "{idd}"), 1);
-    assert_eq!(logs.count("ERROR", "there is {id}"), 1);
+    assert_eq!(logs.count("ERROR", "available: {id}"), 1);
 }
 
 #[tokio::test]

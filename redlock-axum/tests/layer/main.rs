@@ -1,4 +1,4 @@
-//! `LockLayer`: which requests it locks, by which key, for how long.
+//! `LockLayer`: the requests that it locks, their keys, and how long the locks are held.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 #[path = "../support/mod.rs"]

@@ -72,7 +72,9 @@ async fn a_request_without_a_manager_is_refused_and_the_log_names_the_line_to_ad
 #[test]
 fn checked_returns_mistakes_as_errors() {
     let mistake = |layer: LockLayer| layer.checked().unwrap_err();
-    assert!(matches!(mistake(LockLayer::new("order:{id")), SetupError::Template(_)));
+    for template in ["order:{id", "redlock:{id}"] {
+        assert!(matches!(mistake(LockLayer::new(template)), SetupError::Template(_)), "{template}");
+    }
     assert_eq!(
         mistake(LockLayer::new("k").expire(Duration::ZERO)).to_string(),
         "expire is 0ns, but must be from 10 ms to 7 days"
@@ -95,8 +97,9 @@ fn checked_returns_mistakes_as_errors() {
 #[tokio::test]
 async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
     let (locks, node) = memory().await;
-    let mistakes: [fn() -> LockLayer; 4] = [
+    let mistakes: [fn() -> LockLayer; 5] = [
         || LockLayer::new("order:{id").renew(true),
+        || LockLayer::new("redlock:{id}").renew(true),
         || LockLayer::new("k").expire(Duration::ZERO).renew(true),
         || LockLayer::new("k").methods([]),
         || LockLayer::new("k").contended_status(StatusCode::OK),

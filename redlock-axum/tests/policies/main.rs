@@ -1,4 +1,4 @@
-//! `LockPolicies`: which policy applies to which request, and when mistakes are found.
+//! `LockPolicies`: the choice of the policy for a request, and the detection of mistakes.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 #[path = "../support/mod.rs"]

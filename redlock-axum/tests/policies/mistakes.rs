@@ -39,6 +39,10 @@ fn each_mistake_in_a_table_names_its_policy() {
          i64, uuid, lower"
     );
     assert_eq!(
+        message(LockPolicy::new("/stock/{sku}", "redlock:{sku}")),
+        "lock policy 2 (/stock/{sku}): the key template begins with `redlock:`, which is reserved"
+    );
+    assert_eq!(
         message(LockPolicy::new("/stock", "k").expire(Duration::ZERO)),
         "lock policy 2 (/stock): expire is 0ns, but must be from 10 ms to 7 days"
     );
@@ -203,7 +207,7 @@ async fn a_policy_without_the_prefix_of_its_route_is_logged_once() {
         assert_eq!(post(&app, path).await, 200);
         assert_eq!(post(&app, path).await, 200);
         assert_eq!(
-            logs.count("ERROR", "the lock policy for /orders/{id} has matched no request"),
+            logs.count("ERROR", "no request has matched the lock policy for /orders/{id} yet"),
             1
         );
     }

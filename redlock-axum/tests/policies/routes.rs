@@ -122,7 +122,7 @@ async fn the_names_of_parameters_matter_only_in_the_key() {
     let _held = hold(&locks, "orders").await;
     assert_eq!(post(&app("orders"), "/orders/7").await, 409);
     assert_eq!(post(&app("order:{id}"), "/orders/7").await, 500);
-    assert_eq!(logs.count("ERROR", "there is {order_id}"), 1);
+    assert_eq!(logs.count("ERROR", "available: {order_id}"), 1);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::round::Round;
 use super::tally::{Decision, Tally};
-use super::{AbandonedAttempt, Attempt, Ballot, InFlight};
+use super::{Attempt, BackgroundRelease, Ballot, InFlight};
 use crate::clock::Moment;
 use crate::error::{NodeError, Vote, Votes};
 use crate::fencing_token::FencingToken;
@@ -52,7 +52,7 @@ impl Ballot {
         let since = self.clock.now();
         let round = Round::new(&self.nodes).fenced(attempt.is_fenced());
         // Armed before the first byte is sent (an abandoned attempt leaves nothing behind).
-        let mut cleanup = CleanupGuard { ballot: self, attempt, expire, round, kept: false };
+        let mut cleanup = CleanupGuard { ballot: self, attempt, expire, round, disarmed: false };
         cleanup.round.send(&self.nodes, |index, node| {
             let reply = node.call(attempt.acquire_op(expire));
             let vote = reply.as_ready().map(|reply| &reply.vote);
@@ -65,7 +65,7 @@ impl Ballot {
         let limits = self.limits(validity::remaining(expire, Duration::ZERO));
         match cleanup.round.decide(&self.nodes, limits).await {
             Decision::Granted => {}
-            Decision::Denied => return Err(self.refusal(&cleanup.round)),
+            Decision::Denied => return Err(self.unavailable_or_refused(&cleanup.round)),
             Decision::OutOfTime => return Err(self.timed_out(since, &cleanup.round)),
         }
         // The number is fixed now: a greater number in a later reply is not confirmed.
@@ -112,7 +112,9 @@ impl Ballot {
         let confirmed = match round.decide(&self.nodes, self.limits(remaining)).await {
             Decision::Granted => Ok(()),
             Decision::OutOfTime => Err(self.timed_out(asked, &round)),
-            Decision::Denied if round.tally().is_refused() => Err(self.denial(&round)),
+            Decision::Denied if round.tally().is_refused() => {
+                Err(self.foreign_or_contended(&round))
+            }
             // Failed nodes, and not another holder, prevented the quorum.
             Decision::Denied => Err(Refusal::Unavailable(round.votes(&self.nodes))),
         };
@@ -125,17 +127,17 @@ impl Ballot {
         Refusal::TimedOut { elapsed, votes: round.votes(&self.nodes) }
     }
 
-    /// Returns why a round was denied.
-    fn refusal(&self, round: &Round) -> Refusal {
+    /// Returns why a round was denied: no quorum of nodes answered, or the nodes refused.
+    fn unavailable_or_refused(&self, round: &Round) -> Refusal {
         if round.tally().is_unavailable() {
             Refusal::Unavailable(round.votes(&self.nodes))
         } else {
-            self.denial(round)
+            self.foreign_or_contended(round)
         }
     }
 
-    /// Returns the refusal that the nodes' denials amount to: foreign keys, or another holder.
-    fn denial(&self, round: &Round) -> Refusal {
+    /// Returns why the nodes refused: foreign keys, or another holder.
+    fn foreign_or_contended(&self, round: &Round) -> Refusal {
         let (tally, votes) = (round.tally(), round.votes(&self.nodes));
         if tally.is_foreign() {
             Refusal::Foreign(votes)
@@ -151,12 +153,12 @@ struct CleanupGuard<'a> {
     attempt: &'a Arc<Attempt>,
     expire: Duration,
     round: Round,
-    kept: bool,
+    disarmed: bool,
 }
 
 impl CleanupGuard<'_> {
     fn disarm(mut self) {
-        self.kept = true;
+        self.disarmed = true;
         // Late grants are kept: the holder's release covers those nodes, too.
         self.ballot.await_pending(&mut self.round);
     }
@@ -164,7 +166,7 @@ impl CleanupGuard<'_> {
 
 impl Drop for CleanupGuard<'_> {
     fn drop(&mut self) {
-        if self.kept {
+        if self.disarmed {
             return;
         }
         self.attempt.abandon();
@@ -184,9 +186,9 @@ impl Drop for CleanupGuard<'_> {
         if !nodes.is_empty() {
             // A node's lease begins when the command arrives there. If the reply is still pending, the
             // command may arrive later than now.
-            let until = self.ballot.clock.now().after(self.expire);
+            let until = self.ballot.clock.now().plus(self.expire);
             let attempt = Arc::clone(self.attempt);
-            self.ballot.cleanup.release(AbandonedAttempt { attempt, until, nodes });
+            self.ballot.cleanup.release(BackgroundRelease { attempt, until, nodes });
         }
     }
 }

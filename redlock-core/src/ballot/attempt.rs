@@ -24,14 +24,14 @@ pub(crate) struct Attempt {
     abandoned: AtomicBool,
     /// The nodes that were asked to set the lock, one bit for each.
     asked: AtomicU64,
-    fence: Option<Fence>,
+    fencing: Option<FencingState>,
     /// Whether a node that refuses the lock also returns the remaining time to live of the present lock.
     ttl_lookup: bool,
 }
 
 /// The numbers of a fenced attempt.
 #[derive(Debug)]
-struct Fence {
+struct FencingState {
     holder: i64,
     /// The number of the present holder, or 0 before the first holder.
     number: AtomicI64,
@@ -56,7 +56,7 @@ enum Retention {
 impl Retention {
     fn lasts_until(&self, moment: Moment) -> bool {
         match self {
-            Self::Until(until, _) => until.until(moment).is_zero(),
+            Self::Until(until, _) => until.has_reached(moment),
             Self::UntilExpiry => true,
         }
     }
@@ -71,7 +71,7 @@ impl Attempt {
             retention: Mutex::default(),
             abandoned: AtomicBool::new(false),
             asked: AtomicU64::new(0),
-            fence: None,
+            fencing: None,
             ttl_lookup: true,
         }
     }
@@ -79,7 +79,7 @@ impl Attempt {
     /// Makes the attempt fenced: the nodes number its holder.
     pub(crate) fn fenced(self) -> Self {
         let holder = FencingToken::random_holder();
-        Self { fence: Some(Fence { holder, number: AtomicI64::new(0) }), ..self }
+        Self { fencing: Some(FencingState { holder, number: AtomicI64::new(0) }), ..self }
     }
 
     /// Makes a refusal skip the lookup of the present lock's remaining time to live.
@@ -140,7 +140,7 @@ impl Attempt {
     pub(crate) fn min_hold_remaining(&self) -> Option<Duration> {
         let retention = self.retention.lock();
         let Some(Retention::Until(until, clock)) = &*retention else { return None };
-        let left = clock.now().until(*until);
+        let left = clock.now().time_until(*until);
         (!left.is_zero()).then_some(left)
     }
 
@@ -152,30 +152,30 @@ impl Attempt {
 
     /// Returns whether the attempt is fenced: the nodes number its holder.
     pub(crate) fn is_fenced(&self) -> bool {
-        self.fence.is_some()
+        self.fencing.is_some()
     }
 
     /// Returns the fencing token of the first holder, with the number that the nodes gave; `None` if the
     /// attempt is not fenced.
     pub(crate) fn first_token(&self, number: Option<i64>) -> Option<FencingToken> {
-        let fence = self.fence.as_ref()?;
+        let fencing = self.fencing.as_ref()?;
         let number = number.unwrap_or_default();
-        fence.number.store(number, Ordering::SeqCst);
-        Some(FencingToken::new(number, fence.holder))
+        fencing.number.store(number, Ordering::SeqCst);
+        Some(FencingToken::new(number, fencing.holder))
     }
 
     /// Returns the fencing token of a holder that takes the lock over, with the next greater number; `None`
     /// if the attempt is not fenced.
     pub(crate) fn next_token(&self) -> Option<FencingToken> {
-        let fence = self.fence.as_ref()?;
-        let number = fence.number.fetch_add(1, Ordering::SeqCst) + 1;
-        Some(FencingToken::new(number, fence.holder))
+        let fencing = self.fencing.as_ref()?;
+        let number = fencing.number.fetch_add(1, Ordering::SeqCst) + 1;
+        Some(FencingToken::new(number, fencing.holder))
     }
 
     /// Returns the number of the present holder; `None` if the attempt is not fenced.
     pub(crate) fn number(&self) -> Option<i64> {
-        let fence = self.fence.as_ref()?;
-        Some(fence.number.load(Ordering::SeqCst))
+        let fencing = self.fencing.as_ref()?;
+        Some(fencing.number.load(Ordering::SeqCst))
     }
 
     /// Records that a node is asked to set the lock.

@@ -14,12 +14,12 @@ use crate::clock::fake::FakeClock;
 use crate::error::{NodeError, Vote};
 use crate::fencing_token::FencingToken;
 use crate::node::Node;
-use crate::node::fake::{Mode, Operation};
+use crate::node::fake::{FakeMode, Operation};
 
 const EXPIRE: Duration = Duration::from_secs(5);
-const UP: Mode = Mode::Up(Duration::ZERO);
-const DOWN: Mode = Mode::Down;
-const FROZEN: Mode = Mode::Frozen;
+const UP: FakeMode = FakeMode::Up(Duration::ZERO);
+const DOWN: FakeMode = FakeMode::Down;
+const FROZEN: FakeMode = FakeMode::Frozen;
 
 fn attempt() -> Arc<Attempt> {
     let attempt = new_attempt("order:42");
@@ -33,12 +33,12 @@ fn setup(counters: &[i64]) -> Setup {
 }
 
 /// Acquires on the nodes that are up, and releases on all nodes. Returns the fencing token.
-async fn turn(setup: &Setup, modes: &[Mode]) -> FencingToken {
+async fn turn(setup: &Setup, modes: &[FakeMode]) -> FencingToken {
     setup.set(modes);
     let attempt = attempt();
     let Grant { since, token, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.set(&vec![UP; modes.len()]);
-    setup.ballot.release(attempt, since.after(EXPIRE)).await;
+    setup.ballot.release(attempt, since.plus(EXPIRE)).await;
     assert!(setup.free().await);
     token.unwrap()
 }
@@ -93,7 +93,7 @@ async fn every_later_number_exceeds_a_confirmed_number() {
 /// Tries every pair of majorities, with counters that are far apart.
 #[tokio::test(start_paused = true)]
 async fn numbers_grow_over_all_majorities() {
-    let majorities: Vec<[Mode; 5]> = (0_u32..32)
+    let majorities: Vec<[FakeMode; 5]> = (0_u32..32)
         .filter(|bits| bits.count_ones() >= 3)
         .map(|bits| std::array::from_fn(|node| if bits & (1 << node) == 0 { DOWN } else { UP }))
         .collect();
@@ -137,7 +137,7 @@ async fn without_a_confirmed_number_no_lock_is_granted_or_left_behind() {
 /// Two of three nodes do not reply, one of them from the beginning. No other caller holds the lock.
 #[tokio::test(start_paused = true)]
 async fn a_node_that_did_not_grant_the_lock_neither_confirms_nor_denies_its_number() {
-    for third in [DOWN, Mode::Quarantined, FROZEN] {
+    for third in [DOWN, FakeMode::Quarantined, FROZEN] {
         let setup = Setup::new(3);
         setup.set(&[UP, UP, third]);
         let attempt = attempt();
@@ -188,7 +188,7 @@ async fn a_confirmation_that_comes_after_the_lease_grants_nothing() {
         while setup.nodes.iter().any(|node| !node.is_held()) {
             tokio::task::yield_now().await;
         }
-        setup.set(&[Mode::Up(Duration::from_millis(10)); 3]);
+        setup.set(&[FakeMode::Up(Duration::from_millis(10)); 3]);
         sleep(Duration::from_millis(5)).await;
         clock.suspend(EXPIRE + Duration::from_secs(1));
     };
@@ -200,7 +200,7 @@ async fn a_confirmation_that_comes_after_the_lease_grants_nothing() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_is_gone_is_not_confirmed() {
     let setup = Setup::new(3);
-    setup.nodes.iter().for_each(|node| node.set(Mode::Up(Duration::from_millis(10))));
+    setup.nodes.iter().for_each(|node| node.set(FakeMode::Up(Duration::from_millis(10))));
     let attempt = attempt();
     let forget = async {
         sleep(Duration::from_millis(15)).await;
@@ -221,7 +221,7 @@ async fn a_lock_that_is_gone_is_not_reported_as_unavailable() {
     let granted = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.nodes[..2].iter().for_each(|node| node.forget());
     // All four nodes reply before the ballot reads any reply.
-    setup.set(&[UP, UP, Mode::AnswerLost, Mode::AnswerLost]);
+    setup.set(&[UP, UP, FakeMode::AnswerLost, FakeMode::AnswerLost]);
     let denied = setup.ballot.confirm(&attempt, granted.token.unwrap(), EXPIRE, None).await;
     assert!(matches!(denied, Err(Refusal::Contended { .. })), "{denied:?}");
     let denied = setup.ballot.extend(&attempt, EXPIRE).await;
@@ -233,7 +233,7 @@ async fn a_lock_that_is_gone_is_not_reported_as_unavailable() {
 async fn a_fenced_acquisition_that_is_dropped_at_any_point_leaves_nothing_behind() {
     for polls in 0..20 {
         let setup = Setup::new(3);
-        setup.nodes.iter().for_each(|node| node.set(Mode::Up(Duration::from_millis(1))));
+        setup.nodes.iter().for_each(|node| node.set(FakeMode::Up(Duration::from_millis(1))));
         let attempt = attempt();
         let mut acquire = Box::pin(setup.ballot.acquire(&attempt, EXPIRE));
         for _ in 0..polls {

@@ -48,29 +48,29 @@ pub(crate) trait Cleanup: std::fmt::Debug + Send + Sync + 'static {
     fn await_replies(&self, replies: FanOut);
 
     /// Sets the lock again on nodes that have lost it, unless the attempt is abandoned.
-    fn restore(&self, missing: MissingOn);
+    fn restore(&self, request: RestoreRequest);
 
     /// Releases the attempt on the nodes that may hold its lock. Repeats the release until each node has
     /// confirmed it, or the lease has run out there.
-    fn release(&self, abandoned: AbandonedAttempt);
+    fn release(&self, release: BackgroundRelease);
 }
 
-/// An extension that a quorum has confirmed, although some nodes may not have the lock: they were restarted,
-/// or could not be reached when it was acquired.
+/// A request to set a lock again on nodes that may not have it: they were restarted, or could not be reached
+/// when the lock was acquired. A quorum has confirmed an extension of the lock.
 #[derive(Debug)]
-pub(crate) struct MissingOn {
+pub(crate) struct RestoreRequest {
     pub(crate) attempt: Arc<Attempt>,
     pub(crate) expire: Duration,
     pub(crate) nodes: Arc<[Arc<dyn Node>]>,
-    /// The indexes of the nodes that reported the lock as gone.
-    pub(crate) gone: Vec<usize>,
+    /// The indexes of the nodes that have reported that they do not hold the lock.
+    pub(crate) nodes_without_lock: Vec<usize>,
     /// The replies that are still pending.
     pub(crate) replies: FanOut,
 }
 
-/// An abandoned attempt whose lock some nodes may still hold.
+/// The release of an attempt whose lock some nodes may still hold.
 #[derive(Debug)]
-pub(crate) struct AbandonedAttempt {
+pub(crate) struct BackgroundRelease {
     pub(crate) attempt: Arc<Attempt>,
     /// The time at which the lease has run out on every node.
     pub(crate) until: Moment,
@@ -127,7 +127,7 @@ impl Ballot {
     /// extends the lease or leaves it unchanged.
     pub(crate) async fn extend(&self, attempt: &Arc<Attempt>, expire: Duration) -> Extension {
         let since = self.clock.now();
-        let mut extending = Extending { ballot: self, round: Round::new(&self.nodes) };
+        let mut extending = ExtensionGuard { ballot: self, round: Round::new(&self.nodes) };
         let round = &mut extending.round;
         round.send(&self.nodes, |_, node| node.call(attempt.extend_op(expire)));
         // After this time the new lease would be over.
@@ -166,9 +166,9 @@ impl Ballot {
                 ReplyFuture::ready(Vote::NotHeld)
             }
         });
-        let mut releasing = Releasing { ballot: self, attempt, until, round };
+        let mut releasing = ReleaseGuard { ballot: self, attempt, until, round };
         // After this time the lease has run out on every node.
-        let max_time = self.clock.now().until(until).max(self.node_timeout);
+        let max_time = self.clock.now().time_until(until).max(self.node_timeout);
         let decision = releasing.round.decide(&self.nodes, self.limits(max_time)).await;
         match decision {
             Decision::Granted => {
@@ -210,18 +210,24 @@ impl Ballot {
         }
         let asked = self.nodes.iter().enumerate().filter(|(index, _)| attempt.was_asked(*index));
         let nodes = asked.map(|(_, node)| (Arc::clone(node), InFlight::None)).collect();
-        self.cleanup.release(AbandonedAttempt { attempt, until, nodes });
+        self.cleanup.release(BackgroundRelease { attempt, until, nodes });
     }
 
     fn restore(&self, attempt: &Arc<Attempt>, expire: Duration, round: &mut Round) {
-        let gone: Vec<usize> = (0..self.nodes.len())
+        let nodes_without_lock: Vec<usize> = (0..self.nodes.len())
             .filter(|index| matches!(round.vote(*index), Some(Vote::NotHeld)))
             .collect();
         let replies = round.take_all_pending();
-        if !gone.is_empty() || replies.is_some() {
+        if !nodes_without_lock.is_empty() || replies.is_some() {
             let replies = replies.unwrap_or_default();
             let (attempt, nodes) = (Arc::clone(attempt), Arc::clone(&self.nodes));
-            self.cleanup.restore(MissingOn { attempt, expire, nodes, gone, replies });
+            self.cleanup.restore(RestoreRequest {
+                attempt,
+                expire,
+                nodes,
+                nodes_without_lock,
+                replies,
+            });
         }
     }
 
@@ -235,26 +241,26 @@ impl Ballot {
 /// Lets the clean-up await the pending replies when an extension is decided or dropped. A release may follow,
 /// and a node that does not keep the order of commands by itself must complete the extension before the
 /// release.
-struct Extending<'a> {
+struct ExtensionGuard<'a> {
     ballot: &'a Ballot,
     round: Round,
 }
 
-impl Drop for Extending<'_> {
+impl Drop for ExtensionGuard<'_> {
     fn drop(&mut self) {
         self.ballot.await_pending(&mut self.round);
     }
 }
 
 /// Hands the unconfirmed part of a release to the clean-up when the release is decided or dropped.
-struct Releasing<'a> {
+struct ReleaseGuard<'a> {
     ballot: &'a Ballot,
     attempt: Arc<Attempt>,
     until: Moment,
     round: Round,
 }
 
-impl Drop for Releasing<'_> {
+impl Drop for ReleaseGuard<'_> {
     fn drop(&mut self) {
         let mut nodes = Vec::new();
         for (index, node) in self.ballot.nodes.iter().enumerate() {
@@ -267,7 +273,7 @@ impl Drop for Releasing<'_> {
         }
         if !nodes.is_empty() {
             let attempt = Arc::clone(&self.attempt);
-            self.ballot.cleanup.release(AbandonedAttempt { attempt, until: self.until, nodes });
+            self.ballot.cleanup.release(BackgroundRelease { attempt, until: self.until, nodes });
         }
     }
 }

@@ -135,8 +135,8 @@ impl Round {
                 continue;
             }
             match node.silence(limit, waited) {
-                Silence::Lasts(time) => silent.push((index, time)),
-                Silence::Unknown(look_again) => pause = pause.min(look_again),
+                Silence::Silent(time) => silent.push((index, time)),
+                Silence::CheckAgainAfter(look_again) => pause = pause.min(look_again),
             }
         }
         (silent, pause)
@@ -146,7 +146,7 @@ impl Round {
         let Self { fan_out, tally, is_fenced, number, subscribers } = self;
         fan_out.poll_all(cx, |index, reply| {
             let is_numbered =
-                reply.number.is_some_and(|number| FencingToken::NUMBERS.contains(&number));
+                reply.number.is_some_and(|number| FencingToken::NUMBER_RANGE.contains(&number));
             if *is_fenced && reply.vote == Vote::Granted && !is_numbered {
                 tally.count(index, Vote::Failed(NodeError::UnexpectedReply));
                 return;

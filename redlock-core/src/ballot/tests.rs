@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep};
 use super::attempt::Attempt;
 use super::attempt::tests::attempt as new_attempt;
 use super::{
-    AbandonedAttempt, Ballot, Cleanup, Extension, FanOut, Grant, MissingOn, Refusal, Release,
+    BackgroundRelease, Ballot, Cleanup, Extension, FanOut, Grant, Refusal, Release, RestoreRequest,
     validity,
 };
 use crate::clock::Clock;
@@ -19,7 +19,7 @@ use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::error::{NodeError, Vote};
 use crate::lease::CleanupTasks;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Operation};
+use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::runtimes::Runtimes;
 
 const EXPIRE: Duration = Duration::from_secs(5);
@@ -46,7 +46,7 @@ impl Setup {
         Self { nodes, ballot, cleanup_tasks }
     }
 
-    pub(super) fn set(&self, modes: &[Mode]) {
+    pub(super) fn set(&self, modes: &[FakeMode]) {
         for (node, mode) in self.nodes.iter().zip(modes) {
             node.set(*mode);
         }
@@ -74,9 +74,9 @@ fn attempt() -> Arc<Attempt> {
     Arc::new(new_attempt("order:42"))
 }
 
-const UP: Mode = Mode::Up(Duration::ZERO);
-const FROZEN: Mode = Mode::Frozen;
-const DOWN: Mode = Mode::Down;
+const UP: FakeMode = FakeMode::Up(Duration::ZERO);
+const FROZEN: FakeMode = FakeMode::Frozen;
+const DOWN: FakeMode = FakeMode::Down;
 
 /// Decide at quorum. Another library waits for the slowest node: 502 ms if one of three hangs.
 #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ async fn late_grants_of_a_refused_attempt_are_released() {
 #[tokio::test(start_paused = true)]
 async fn a_lock_whose_reply_was_lost_is_cleaned_up() {
     let setup = Setup::new(1);
-    setup.set(&[Mode::AnswerLost]);
+    setup.set(&[FakeMode::AnswerLost]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(setup.nodes[0].is_held());
     setup.set(&[UP]);
@@ -182,7 +182,7 @@ async fn a_lock_whose_reply_was_lost_is_cleaned_up() {
 #[tokio::test(start_paused = true)]
 async fn a_grant_that_does_not_count_is_cleaned_up() {
     let setup = Setup::new(1);
-    setup.set(&[Mode::ClockStepped]);
+    setup.set(&[FakeMode::ClockStepped]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     assert!(setup.free().await);
     assert_eq!(setup.nodes[0].releases(), 1);
@@ -191,7 +191,7 @@ async fn a_grant_that_does_not_count_is_cleaned_up() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_was_sent_no_acquisition_is_sent_no_release() {
     let setup = Setup::new(1);
-    setup.set(&[Mode::Quarantined]);
+    setup.set(&[FakeMode::Quarantined]);
     setup.ballot.acquire(&attempt(), EXPIRE).await.unwrap_err();
     setup.cleanup_tasks.finish(Duration::from_secs(1)).await;
     assert_eq!(setup.nodes[0].log(), []);
@@ -211,7 +211,7 @@ async fn a_node_that_refused_is_sent_no_release() {
 /// nodes.
 #[tokio::test(start_paused = true)]
 async fn an_attempt_that_is_dropped_at_any_poll_leaves_nothing_behind() {
-    let slow = Mode::Up(Duration::from_millis(3));
+    let slow = FakeMode::Up(Duration::from_millis(3));
     for modes in [[UP, UP, UP], [slow, UP, slow], [FROZEN, UP, FROZEN], [FROZEN, FROZEN, FROZEN]] {
         for polls in 0.. {
             let setup = Setup::new(3);
@@ -247,7 +247,7 @@ async fn an_attempt_that_is_dropped_at_any_poll_leaves_nothing_behind() {
 async fn a_grant_that_comes_after_the_lease_is_released() {
     let clock = FakeClock::default();
     let setup = Setup::with_clock(3, Arc::new(clock.clone()));
-    setup.set(&[Mode::Up(Duration::from_millis(10)); 3]);
+    setup.set(&[FakeMode::Up(Duration::from_millis(10)); 3]);
     let attempt = attempt();
     let attempt = setup.ballot.acquire(&attempt, EXPIRE);
     let suspend = async {
@@ -266,7 +266,7 @@ async fn a_grant_that_comes_after_the_lease_is_released() {
 async fn a_lease_counts_from_before_the_operation_is_sent() {
     const LATENCY: Duration = Duration::from_millis(20);
     let setup = Setup::new(3);
-    setup.set(&[Mode::Up(LATENCY); 3]);
+    setup.set(&[FakeMode::Up(LATENCY); 3]);
     let attempt = attempt();
     let before = setup.ballot.clock.now();
     let Grant { since, decided, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
@@ -287,7 +287,7 @@ async fn a_release_never_removes_the_lock_of_the_next_holder() {
     let Grant { since, .. } = setup.ballot.acquire(&first, EXPIRE).await.unwrap();
     sleep(EXPIRE).await;
     setup.ballot.acquire(&second, EXPIRE).await.unwrap();
-    let release = setup.ballot.release(first, since.after(EXPIRE)).await;
+    let release = setup.ballot.release(first, since.plus(EXPIRE)).await;
     assert!(matches!(release, Release::Expired(_)), "{release:?}");
     assert!(setup.nodes.iter().filter(|node| node.is_held()).count() >= 2);
 }
@@ -299,7 +299,7 @@ async fn a_release_reaches_nodes_that_were_late_or_down() {
     let Grant { since, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     sleep(Duration::from_millis(1)).await;
     setup.set(&[UP, UP, UP, FROZEN, DOWN]);
-    let release = setup.ballot.release(attempt, since.after(EXPIRE)).await;
+    let release = setup.ballot.release(attempt, since.plus(EXPIRE)).await;
     assert!(matches!(release, Release::Released { .. }), "{release:?}");
     assert!(setup.nodes[3].is_held() && setup.nodes[4].is_held());
     sleep(Duration::from_millis(300)).await;
@@ -314,7 +314,7 @@ async fn a_release_is_repeated_until_the_lease_has_run_out() {
     let attempt = attempt();
     let Grant { since, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.set(&[DOWN]);
-    let release = setup.ballot.release(attempt, since.after(EXPIRE)).await;
+    let release = setup.ballot.release(attempt, since.plus(EXPIRE)).await;
     assert!(matches!(release, Release::Unavailable(_)), "{release:?}");
     let start = Instant::now();
     setup.cleanup_tasks.finish(Duration::from_secs(60)).await;
@@ -427,9 +427,9 @@ impl Cleanup for RecordedCleanup {
         self.awaited.lock().push(replies);
     }
 
-    fn restore(&self, _: MissingOn) {}
+    fn restore(&self, _: RestoreRequest) {}
 
-    fn release(&self, _: AbandonedAttempt) {
+    fn release(&self, _: BackgroundRelease) {
         self.released.fetch_add(1, Ordering::Relaxed);
     }
 }

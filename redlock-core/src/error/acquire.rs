@@ -23,7 +23,7 @@ use crate::key::{KeyError, LockKey};
 #[non_exhaustive]
 pub enum LockError {
     /// Another holder has the lock, and the waiting time, if any, is over.
-    #[error("the lock {key} is held by another holder{}; {votes}", for_another(*.remaining))]
+    #[error("the lock {key} is held by another holder{}; {votes}", for_remaining(*.remaining))]
     #[non_exhaustive]
     Contended {
         /// The key of the lock.
@@ -48,7 +48,7 @@ pub enum LockError {
     /// The lease, less the clock drift, was over before a quorum of nodes had granted the lock: a quorum
     /// granted it too late, or had not replied yet. Grants were released.
     #[error(
-        "the votes for the lock {key} took {elapsed:?}, too long for its lease of {expire:?}; {votes}"
+        "no quorum granted the lock {key} within its lease of {expire:?} (waited {elapsed:?}); {votes}"
     )]
     #[non_exhaustive]
     TimedOut {
@@ -181,6 +181,6 @@ impl LockError {
     }
 }
 
-fn for_another(remaining: Option<Duration>) -> String {
+fn for_remaining(remaining: Option<Duration>) -> String {
     remaining.map_or_else(String::new, |remaining| format!(" for {remaining:?}"))
 }

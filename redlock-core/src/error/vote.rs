@@ -106,7 +106,7 @@ pub enum NodeError {
     NotPermitted(Arc<str>),
     /// The server was started so recently that it may have forgotten locks that are still held. Nothing
     /// was sent to it. See [`restart_guard`](crate::LockManagerBuilder::restart_guard).
-    #[error("{}, votes {}in {}", restarted(*.ago), if ago.is_some() { "again " } else { "" }, rough(*.votes_in))]
+    #[error("{}, votes {}in {}", describe_uptime(*.ago), if ago.is_some() { "again " } else { "" }, rounded_up(*.votes_in))]
     #[non_exhaustive]
     Restarted {
         /// The least time since the start; `None` if the user has no right to ask for it (`INFO`).
@@ -119,7 +119,7 @@ pub enum NodeError {
     /// server may have ended leases of locks that are still held. Nothing was sent to it, or the step
     /// was noticed before its reply arrived. See
     /// [`restart_guard`](crate::LockManagerBuilder::restart_guard).
-    #[error("wall clock stepped forward by {}, votes again in {}", rough(*.by), rough(*.votes_in))]
+    #[error("wall clock stepped forward by {}, votes again in {}", rounded_up(*.by), rounded_up(*.votes_in))]
     #[non_exhaustive]
     ClockStepped {
         /// The least size of the step.
@@ -210,7 +210,7 @@ impl fmt::Display for Votes {
     }
 }
 
-fn restarted(ago: Option<Duration>) -> String {
+fn describe_uptime(ago: Option<Duration>) -> String {
     match ago {
         Some(ago) => format!("restarted {}s ago", ago.as_secs()),
         None => "uptime unknown (INFO denied)".to_owned(),
@@ -219,7 +219,7 @@ fn restarted(ago: Option<Duration>) -> String {
 
 /// Formats a duration, rounded up, in whole seconds if it is longer than a second, otherwise in
 /// milliseconds.
-fn rough(duration: Duration) -> String {
+fn rounded_up(duration: Duration) -> String {
     let millis = duration.as_nanos().div_ceil(1_000_000);
     if millis > 1000 { format!("{}s", millis.div_ceil(1000)) } else { format!("{millis}ms") }
 }

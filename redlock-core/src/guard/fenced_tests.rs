@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Operation};
+use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::{Dialect, LockError, LockManager, LockManagerBuilder, MemoryNode, scope};
 
 const WAIT: Duration = Duration::from_secs(60);
@@ -108,14 +108,14 @@ async fn a_hand_over_that_no_quorum_confirms_fails() {
     let next = async { locks.lock("a").wait_time(WAIT).fenced().acquire().await };
     let release = async {
         for node in &nodes {
-            node.set(Mode::Frozen);
+            node.set(FakeMode::Frozen);
         }
         first.release().await
     };
     let (next, _) = tokio::join!(next, release);
     assert!(matches!(next, Err(LockError::Unavailable { .. })), "{next:?}");
     for node in &nodes {
-        node.set(Mode::Up(Duration::ZERO));
+        node.set(FakeMode::Up(Duration::ZERO));
     }
     while nodes.iter().any(|node| node.is_held()) {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -126,7 +126,7 @@ async fn a_hand_over_that_no_quorum_confirms_fails() {
 /// Both waiters keep their places in the queue, because the outage is short.
 #[tokio::test(start_paused = true)]
 async fn a_hand_over_that_is_not_confirmed_in_a_short_outage_keeps_its_place() {
-    for mode in [Mode::Frozen, Mode::Down] {
+    for mode in [FakeMode::Frozen, FakeMode::Down] {
         let (locks, nodes) = over_fakes(3);
         let acquire = || locks.lock("a").wait_time(WAIT).fenced().acquire();
         let first = acquire().await.unwrap();
@@ -145,7 +145,7 @@ async fn a_hand_over_that_is_not_confirmed_in_a_short_outage_keeps_its_place() {
             first.release().await.unwrap();
             tokio::time::sleep(Duration::from_millis(1500)).await;
             for node in &nodes {
-                node.set(Mode::Up(Duration::ZERO));
+                node.set(FakeMode::Up(Duration::ZERO));
             }
         };
         tokio::join!(turn(2), turn(3), outage);

@@ -81,6 +81,17 @@ impl LockKey {
         if key.len() <= MAX_LEN { Ok(Self(key.into())) } else { Ok(Self(shortened(key).into())) }
     }
 
+    /// Creates a key from a template that does not begin with `redlock:`, and escaped values. `first` is the
+    /// name of the first value, if it is known.
+    ///
+    /// Such a key begins with `redlock:` only because of a value.
+    pub(crate) fn with_parts(key: impl AsRef<str>, first: Option<&str>) -> Result<Self, KeyError> {
+        Self::new(key).map_err(|error| match error {
+            KeyError::Reserved => KeyError::ReservedPart { name: first.map(str::to_owned) },
+            error => error,
+        })
+    }
+
     /// Returns the key as it is sent to the nodes, without the manager's prefix.
     pub fn as_str(&self) -> &str {
         &self.0
@@ -166,8 +177,15 @@ pub enum KeyError {
     /// The key begins with `redlock:`, as the names of the library's own keys do.
     #[error("the lock key begins with `redlock:`, which is reserved")]
     Reserved,
+    /// The key begins with `redlock:` because of the value of a part.
+    #[error("{} makes the lock key begin with `redlock:`, which is reserved", part_name(.name.as_deref()))]
+    #[non_exhaustive]
+    ReservedPart {
+        /// The name of the placeholder, if it is known.
+        name: Option<String>,
+    },
     /// A placeholder of a template has no value.
-    #[error("the placeholder {{{name}}} of the lock key has no value here, there is {}", list(.available))]
+    #[error("the placeholder {{{name}}} of the lock key is unknown; available: {}", list(.available))]
     #[non_exhaustive]
     UnknownPlaceholder {
         /// The name of the placeholder.
@@ -196,6 +214,15 @@ fn list(names: &[String]) -> String {
     } else {
         names.iter().map(|name| format!("{{{name}}}")).collect::<Vec<_>>().join(", ")
     }
+}
+
+/// Creates the key of an attribute's template, whose values are escaped.
+///
+/// # Errors
+///
+/// See [`LockKey::new`]. A key that begins with `redlock:` is a [`KeyError::ReservedPart`].
+pub fn key_with_parts(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
+    LockKey::with_parts(key, None)
 }
 
 fn shortened(key: &str) -> String {
@@ -277,7 +304,16 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            "the placeholder {idd} of the lock key has no value here, there is {id}, {sku}"
+            "the placeholder {idd} of the lock key is unknown; available: {id}, {sku}"
+        );
+        let error = KeyError::UnknownPlaceholder { name: "id".into(), available: vec![] };
+        assert_eq!(
+            error.to_string(),
+            "the placeholder {id} of the lock key is unknown; available: none"
+        );
+        assert_eq!(
+            KeyError::ReservedPart { name: Some("id".into()) }.to_string(),
+            "the part {id} makes the lock key begin with `redlock:`, which is reserved"
         );
         assert_eq!(
             KeyError::EmptyPart { name: Some("id".into()) }.to_string(),

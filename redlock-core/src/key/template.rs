@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use smallvec::SmallVec;
 
-use super::{KeyError, KeyPart, LockKey, part};
+use super::{KeyError, KeyPart, LockKey, RESERVED, part};
 
 /// A template of a key, with placeholders for values: `order:{id}`.
 ///
@@ -42,11 +42,11 @@ pub struct KeyTemplate {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Segment {
     Literal(String),
-    Placeholder { name: String, kind: Kind },
+    Placeholder { name: String, kind: PlaceholderKind },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum PlaceholderKind {
     Text,
     U64,
     I64,
@@ -62,6 +62,9 @@ impl KeyTemplate {
     /// Returns a [`TemplateError`] that names the mistake, its position, and the allowed form.
     pub fn new(template: &str) -> Result<Self, TemplateError> {
         let segments = parse(template)?;
+        if matches!(segments.first(), Some(Segment::Literal(text)) if text.starts_with(RESERVED)) {
+            return Err(TemplateError::Reserved);
+        }
         check_separated(&segments)?;
         Ok(Self { source: template.to_owned(), segments })
     }
@@ -90,6 +93,7 @@ impl KeyTemplate {
     /// * [`KeyError::UnknownPlaceholder`] if a placeholder has no value.
     /// * [`KeyError::EmptyPart`] if a value is empty.
     /// * [`KeyError::WrongType`] if a value does not have the type of its placeholder.
+    /// * [`KeyError::ReservedPart`] if the key begins with `redlock:` because of a value.
     pub fn render<'v, V>(&self, values: V) -> Result<LockKey, KeyError>
     where
         V: IntoIterator<Item = (&'v str, &'v str)>,
@@ -122,7 +126,8 @@ impl KeyTemplate {
                 expected: kind.expected(),
             })?;
         }
-        LockKey::new(key)
+        // An escaped value contains no `:`, so only the first one can make the key a reserved one.
+        LockKey::with_parts(key, self.placeholders().next())
     }
 }
 
@@ -140,7 +145,7 @@ impl fmt::Display for KeyTemplate {
     }
 }
 
-impl Kind {
+impl PlaceholderKind {
     const NAMES: &'static str = "u64, i64, uuid, lower";
 
     fn from_name(name: &str) -> Option<Self> {
@@ -231,7 +236,10 @@ pub enum TemplateError {
         name: String,
     },
     /// A placeholder has an unknown type.
-    #[error("`{kind}` is not a type for the placeholder {{{name}}}; there are {}", Kind::NAMES)]
+    #[error(
+        "`{kind}` is not a type for the placeholder {{{name}}}; there are {}",
+        PlaceholderKind::NAMES
+    )]
     #[non_exhaustive]
     UnknownType {
         /// The name of the placeholder.
@@ -258,6 +266,9 @@ pub enum TemplateError {
         /// The position of the control character, in bytes.
         index: usize,
     },
+    /// The template begins with `redlock:`, as the names of the library's own keys do.
+    #[error("the key template begins with `redlock:`, which is reserved")]
+    Reserved,
 }
 
 fn parse(template: &str) -> Result<Vec<Segment>, TemplateError> {
@@ -328,10 +339,9 @@ fn parse_placeholder(inner: &str) -> Result<Segment, TemplateError> {
         return Err(TemplateError::BadName { name: name.to_owned() });
     }
     let kind = match kind {
-        None => Kind::Text,
-        Some(kind) => Kind::from_name(kind).ok_or_else(|| TemplateError::UnknownType {
-            name: name.to_owned(),
-            kind: kind.to_owned(),
+        None => PlaceholderKind::Text,
+        Some(kind) => PlaceholderKind::from_name(kind).ok_or_else(|| {
+            TemplateError::UnknownType { name: name.to_owned(), kind: kind.to_owned() }
         })?,
     };
     Ok(Segment::Placeholder { name: name.to_owned(), kind })
@@ -446,6 +456,23 @@ mod tests {
             assert!(message.contains(&format!("from {{{second}}}")), "{message}");
         }
         assert_eq!(message("a\tb"), "the key template contains a control character at byte 1");
+        for template in ["redlock:", "redlock:orders:{id}"] {
+            assert_eq!(
+                message(template),
+                "the key template begins with `redlock:`, which is reserved"
+            );
+        }
+    }
+
+    #[test]
+    fn a_value_that_makes_the_key_reserved_is_refused_by_name() {
+        for (template, id) in [("{id}:orders", "redlock"), ("red{id}:{id}", "lock")] {
+            let error = render(template, &[("id", id)]).unwrap_err();
+            assert_eq!(error, KeyError::ReservedPart { name: Some("id".into()) });
+        }
+        for id in ["redlock:", "redlocks"] {
+            assert!(render("{id}:orders", &[("id", id)]).is_ok(), "{id}");
+        }
     }
 
     #[test]

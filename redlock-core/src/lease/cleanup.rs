@@ -14,11 +14,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use crate::ballot::{AbandonedAttempt, Attempt, Cleanup, FanOut, InFlight, MissingOn};
+use crate::ballot::{Attempt, BackgroundRelease, Cleanup, FanOut, InFlight, RestoreRequest};
 use crate::clock::{Clock, Moment};
 use crate::error::{NodeError, Vote};
 use crate::node::{Node, NodeStatus, Reply, ReplyFuture, poll_periodically};
-use crate::runtimes::{Runtimes, Service};
+use crate::runtimes::{BackgroundService, Runtimes};
 
 /// The pause before a release that failed on a node is repeated. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
@@ -134,7 +134,7 @@ impl CleanupTasks {
     }
 }
 
-impl Service for CleanupTasks {
+impl BackgroundService for CleanupTasks {
     fn start(&self, runtime: &Handle, stop: &CancellationToken) {
         let releases = self.releases.lock();
         let pending: Vec<_> =
@@ -154,28 +154,33 @@ impl Cleanup for CleanupTasks {
         }
     }
 
-    fn restore(&self, missing: MissingOn) {
+    fn restore(&self, request: RestoreRequest) {
         let Some((runtime, _)) = self.runtime() else { return };
-        let MissingOn { attempt, expire, nodes, mut gone, replies } = missing;
+        let RestoreRequest { attempt, expire, nodes, mut nodes_without_lock, replies } = request;
         runtime.spawn(async move {
             let forgot = |index, reply: Reply| {
                 if reply.vote == Vote::NotHeld {
-                    gone.push(index);
+                    nodes_without_lock.push(index);
                 }
             };
             let begun = Instant::now();
             replies.await_all(forgot).await;
-            for index in gone {
+            for index in nodes_without_lock {
                 // Skipped if the lease is over soon, or the holder has released the lock.
                 if attempt.is_abandoned() || begun.elapsed() > expire / 3 {
                     return;
                 }
                 attempt.record_asked(index);
                 let reply = poll_periodically(nodes[index].call(attempt.acquire_op(expire))).await;
-                tracing::debug!(
-                    key = %attempt.key(), node = %nodes[index].name(), vote = %reply.vote,
-                    "restored a lock that was missing on a node"
-                );
+                let (key, node) = (attempt.key(), nodes[index].name());
+                if reply.vote == Vote::Granted {
+                    tracing::debug!(%key, %node, "restored a lock that was missing on a node");
+                } else {
+                    tracing::debug!(
+                        %key, %node, vote = %reply.vote,
+                        "could not restore a lock that was missing on a node"
+                    );
+                }
                 if let Some(number) = attempt.number() {
                     let _ = poll_periodically(nodes[index].call(attempt.confirm_op(number))).await;
                 }
@@ -187,8 +192,8 @@ impl Cleanup for CleanupTasks {
         });
     }
 
-    fn release(&self, abandoned: AbandonedAttempt) {
-        let AbandonedAttempt { attempt, until, nodes } = abandoned;
+    fn release(&self, release: BackgroundRelease) {
+        let BackgroundRelease { attempt, until, nodes } = release;
         let mut nodes: Vec<NodeRelease> = nodes
             .into_iter()
             .map(|(node, in_flight)| {
@@ -229,7 +234,7 @@ impl Cleanup for CleanupTasks {
 impl PendingRelease {
     /// Waits until every node has confirmed the release, or the lease has run out there.
     async fn finish(&self, clock: &dyn Clock) {
-        let left = clock.now().until(self.until);
+        let left = clock.now().time_until(self.until);
         let nodes = self.nodes.iter().map(|node| node.finish(&self.attempt, self.until, clock));
         // A command that was sent by then takes effect even if the node receives it later.
         let _ = tokio::time::timeout(left, futures_util::future::join_all(nodes)).await;
@@ -271,7 +276,7 @@ impl NodeRelease {
         loop {
             let vote = poll_periodically(std::future::poll_fn(|cx| self.poll(cx))).await;
             let Vote::Failed(error) = vote else { return };
-            let left = clock.now().until(until);
+            let left = clock.now().time_until(until);
             if left.is_zero() {
                 return;
             }
@@ -324,10 +329,32 @@ mod tests {
         let failed = ReplyFuture::new(async {
             Vote::Failed(NodeError::ConnectionBroke("closed".into())).into()
         });
-        let until = cleanup_tasks.clock.now().after(Duration::from_secs(30));
+        let until = cleanup_tasks.clock.now().plus(Duration::from_secs(30));
         let nodes = vec![(node, InFlight::Releasing(failed))];
-        cleanup_tasks.release(AbandonedAttempt { attempt, until, nodes });
+        cleanup_tasks.release(BackgroundRelease { attempt, until, nodes });
         cleanup_tasks.finish(Duration::from_secs(5)).await;
         assert!(!fake.is_held());
+    }
+
+    /// The log says that a lock is restored only if the node has set it.
+    #[tokio::test(start_paused = true)]
+    async fn a_failed_restore_is_not_logged_as_a_restore() {
+        use super::super::tests::{SECOND, manager};
+        use crate::node::fake::FakeMode;
+
+        let logs = redlock_logs::Logs::collect();
+        let (restored, could_not) = ("restored a lock", "could not restore a lock");
+        let (locks, nodes) = manager(3);
+        let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
+        nodes[0].set(FakeMode::Quarantined);
+        nodes[0].forget();
+        tokio::time::sleep(SECOND * 3 / 2).await;
+        assert_eq!((logs.count("DEBUG", restored), logs.count("DEBUG", could_not)), (0, 1));
+
+        nodes[0].set(FakeMode::Up(Duration::ZERO));
+        tokio::time::sleep(SECOND).await;
+        assert_eq!((logs.count("DEBUG", restored), logs.count("DEBUG", could_not)), (1, 1));
+        assert!(nodes[0].is_held());
+        guard.release().await.unwrap();
     }
 }

@@ -13,11 +13,11 @@ use crate::ballot::attempt::tests::attempt;
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode};
+use crate::node::fake::{FakeMode, FakeNode};
 use crate::{ExtendError, LockManager, LockManagerBuilder, LockRequest};
 
 /// Slow enough that a hand-over takes place between an operation and its reply.
-const SLOW: Mode = Mode::Up(Duration::from_millis(10));
+const SLOW: FakeMode = FakeMode::Up(Duration::from_millis(10));
 
 fn request(locks: &LockManager) -> LockRequest {
     locks.lock("a").expire(30 * SECOND).wait_time(60 * SECOND)
@@ -83,7 +83,7 @@ async fn a_denied_renewal_of_the_previous_holder_ends_the_lock_of_the_current_ho
     sleep(Duration::from_millis(50)).await;
     first.extend(LEASE).await.unwrap();
     forget(&nodes);
-    set(&nodes, &[Mode::Up(Duration::from_millis(30)); 3]);
+    set(&nodes, &[FakeMode::Up(Duration::from_millis(30)); 3]);
     sleep(Duration::from_millis(31)).await;
     first.release().await.unwrap();
     let second = second.now_or_never().expect("handed over").unwrap();
@@ -151,6 +151,6 @@ fn a_denied_lock_is_not_handed_over() {
         if denied {
             held.lose_all();
         }
-        assert_eq!(held.hand_over().is_none(), denied);
+        assert_eq!(held.for_next_holder().is_none(), denied);
     }
 }

@@ -69,7 +69,7 @@ impl Held {
         expire: Duration,
     ) -> Self {
         // A node may have set the lock, and so started its lease, at any time until the decision.
-        let latest_expiry = decided.after(expire);
+        let latest_expiry = decided.plus(expire);
         let lease =
             Lease { state: HoldState::Held, since, expire, unconfirmed: false, latest_expiry };
         Self {
@@ -93,7 +93,7 @@ impl Held {
 
     /// Returns the same lease for the next holder in this process, without the former holder's fencing token.
     /// Returns `None` if the lock is lost. The former holder must have ended its own holding before.
-    pub(crate) fn hand_over(&self) -> Option<Arc<Self>> {
+    pub(crate) fn for_next_holder(&self) -> Option<Arc<Self>> {
         let mut next = self.next.lock();
         let lease = *self.lease.lock();
         // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
@@ -142,7 +142,7 @@ impl Held {
     /// earlier. Never shortens an earlier call's time.
     pub(crate) fn set_min_hold(&self, min_hold: MinHold, since: Moment) {
         match min_hold {
-            MinHold::For(time) => self.attempt.keep_until(since.after(time), &self.clock),
+            MinHold::For(time) => self.attempt.keep_until(since.plus(time), &self.clock),
             MinHold::UntilExpiry => self.attempt.keep_until_expiry(),
         }
     }
@@ -150,7 +150,7 @@ impl Held {
     /// Returns whether the lock stays on the nodes until this moment, even if it is released at once.
     pub(crate) fn is_kept_until(&self, moment: Moment) -> bool {
         let Lease { since, expire, .. } = *self.lease.lock();
-        self.attempt.is_kept_until(moment) && since.after(expire).until(moment).is_zero()
+        self.attempt.is_kept_until(moment) && since.plus(expire).has_reached(moment)
     }
 
     /// Returns whether the holder has released the lock and the lock stays on the nodes until its lease runs
@@ -204,7 +204,7 @@ impl Held {
 
     /// Returns whether the lease will have run out on every node after this time from now.
     pub(crate) fn expires_within(&self, time: Duration) -> bool {
-        self.clock.now().after(time).until(self.latest_expiry()).is_zero()
+        self.clock.now().plus(time).has_reached(self.latest_expiry())
     }
 
     /// Asks the nodes to extend the lease. They may grant the extension although their replies get lost.
@@ -214,18 +214,18 @@ impl Held {
 
         impl Drop for RecordExpiry<'_> {
             fn drop(&mut self) {
-                self.0.raise_latest_expiry(self.0.clock.now().after(self.1));
+                self.0.raise_latest_expiry(self.0.clock.now().plus(self.1));
             }
         }
 
-        self.raise_latest_expiry(self.clock.now().after(ballot.node_timeout).after(expire));
+        self.raise_latest_expiry(self.clock.now().plus(ballot.node_timeout).plus(expire));
         let _record_expiry = RecordExpiry(self, expire);
         ballot.extend(&self.attempt, expire).await
     }
 
     fn raise_latest_expiry(&self, latest_expiry: Moment) {
         let mut lease = self.lease.lock();
-        if lease.latest_expiry.until(latest_expiry) > Duration::ZERO {
+        if !lease.latest_expiry.has_reached(latest_expiry) {
             lease.latest_expiry = latest_expiry;
         }
     }
@@ -280,7 +280,7 @@ impl Held {
             // represents them.
             let key = self.attempt.key();
             let limit = self.log_limit.as_ref();
-            if let Some(suppressed) = limit.map_or(Some(0), |limit| limit.pass("lost", "")) {
+            if let Some(suppressed) = limit.map_or(Some(0), |limit| limit.admit("lost", "")) {
                 tracing::warn!(%key, reason, suppressed, "a lock was lost");
             } else {
                 tracing::debug!(%key, reason, "a lock was lost");

@@ -15,7 +15,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::held::{Due, Held, HoldState};
 use crate::ballot::{Ballot, Extension};
 use crate::jitter::jitter;
-use crate::runtimes::Service;
+use crate::runtimes::BackgroundService;
 
 /// A lease is renewed after a third of it has passed, as with Redisson's watchdog.
 const RENEWALS_PER_LEASE: u32 = 3;
@@ -91,7 +91,7 @@ impl LeaseKeeper {
     }
 }
 
-impl Service for LeaseKeeper {
+impl BackgroundService for LeaseKeeper {
     fn start(&self, runtime: &Handle, stop: &CancellationToken) {
         let wake = self.schedule.restart();
         let run = run(Arc::clone(&self.schedule), self.ballot.clone(), wake);

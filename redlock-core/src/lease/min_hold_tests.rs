@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use super::tests::{SECOND, manager};
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Operation};
+use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::{
     LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest, LockState, MemoryNode,
     scope,
@@ -91,9 +91,9 @@ async fn a_lock_stays_for_its_time_however_its_guard_ends() {
         let waiter = if is_here { &here } else { &there }.lock("a").expire(LEASE);
         let waiter = tokio::spawn(waiter.wait_time(LEASE * 2).acquire());
         sleep(BRIEFLY).await;
-        let lease = guard.handle();
+        let handle = guard.handle();
         way.end(guard, is_dropped).await;
-        assert_eq!(lease.state(), LockState::Released, "{case}");
+        assert_eq!(handle.state(), LockState::Released, "{case}");
         assert_eq!(node.time_to_live("a"), Some(way.hold_time().saturating_sub(BRIEFLY)), "{case}");
         let other = here.lock("a").try_acquire().await.unwrap_err();
         assert!(other.is_contended(), "{case}: {other}");
@@ -214,11 +214,11 @@ async fn a_lock_that_cannot_be_extended_for_a_request_is_not_shared_with_it() {
             let one = || locks.lock("a").expire(10 * SECOND).try_acquire();
             let two = || way.request(&locks).reentrant(true).try_acquire();
             let held = one().await.unwrap();
-            fake.set(Mode::Broken);
+            fake.set(FakeMode::Broken);
             let refused = two().await.unwrap_err();
             assert!(matches!(refused, LockError::Unavailable { .. }), "{way:?}: {refused:?}");
             assert!(held.is_valid());
-            fake.set(Mode::Up(Duration::ZERO));
+            fake.set(FakeMode::Up(Duration::ZERO));
             held.release().await.unwrap();
             assert!(memory.is_empty(), "{way:?}");
             let held = one().await.unwrap();
@@ -262,7 +262,7 @@ async fn a_kept_lock_is_set_again_on_a_node_only_while_it_is_held() {
             }
             // The node replies to the extension after the last guard was dropped.
             nodes[2].forget();
-            nodes[2].set(Mode::Up(Duration::from_millis(5)));
+            nodes[2].set(FakeMode::Up(Duration::from_millis(5)));
             held.extend(LEASE).await.unwrap();
             drop(held);
             nodes[0].forget();
@@ -306,7 +306,7 @@ async fn an_acquisition_that_completes_during_a_shutdown_does_not_stay() {
     for way in [MinHold, Keep] {
         let memory = MemoryNode::with_clock(Arc::new(RuntimeClock::new()));
         let slow = FakeNode::start("slow");
-        slow.set(Mode::Up(Duration::from_millis(20)));
+        slow.set(FakeMode::Up(Duration::from_millis(20)));
         let nodes = vec![Arc::new(memory.clone()) as Arc<dyn Node>, slow];
         let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()));
         let (acquired, ()) = tokio::join!(way.request(&locks).try_acquire(), locks.shutdown());

@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use super::tests::{SECOND, UP, manager, set};
 use crate::clock::fake::FakeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Operation};
+use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::{ExtendError, LockManagerBuilder};
 
 fn extensions(node: &FakeNode) -> usize {
@@ -23,7 +23,7 @@ fn extensions(node: &FakeNode) -> usize {
 async fn renewals_do_not_multiply_while_a_quorum_is_down() {
     let (locks, nodes) = manager(3);
     let guard = locks.lock("a").expire(60 * SECOND).renew(true).try_acquire().await.unwrap();
-    set(&nodes, &[UP, Mode::Down, Mode::Down]);
+    set(&nodes, &[UP, FakeMode::Down, FakeMode::Down]);
     sleep(55 * SECOND).await;
     // The first renewal is due after 18 to 20 s, and is repeated once a second.
     let attempts = extensions(&nodes[0]);
@@ -55,7 +55,7 @@ async fn a_node_that_gets_a_fenced_lock_again_continues_from_its_number() {
     }
     guard.release().await.unwrap();
 
-    set(&nodes, &[UP, UP, Mode::Down]);
+    set(&nodes, &[UP, UP, FakeMode::Down]);
     let guard = request().try_acquire().await.unwrap();
     let second = guard.fencing_token();
     assert!(second > first, "{second:?} after {first:?}");
@@ -66,7 +66,7 @@ async fn a_node_that_gets_a_fenced_lock_again_continues_from_its_number() {
 async fn a_release_that_failed_for_minutes_is_repeated_within_seconds_after_the_outage() {
     let (locks, nodes) = manager(1);
     let guard = locks.lock("a").expire(1000 * SECOND).try_acquire().await.unwrap();
-    set(&nodes, &[Mode::Broken]);
+    set(&nodes, &[FakeMode::Broken]);
     drop(guard);
     sleep(300 * SECOND).await;
     set(&nodes, &[UP]);
@@ -84,7 +84,7 @@ async fn a_release_that_failed_for_minutes_is_repeated_within_seconds_after_the_
 async fn a_release_that_a_shutdown_abandoned_is_not_repeated() {
     let (locks, nodes) = manager(1);
     let guard = locks.lock("a").expire(600 * SECOND).try_acquire().await.unwrap();
-    set(&nodes, &[Mode::Down]);
+    set(&nodes, &[FakeMode::Down]);
     drop(guard);
     locks.shutdown().await;
     set(&nodes, &[UP]);
@@ -100,12 +100,12 @@ async fn a_release_that_a_shutdown_abandoned_is_not_repeated() {
 async fn a_release_is_repeated_until_the_lease_of_a_slow_node_has_run_out() {
     let millis = Duration::from_millis;
     let (locks, nodes) = manager(1);
-    set(&nodes, &[Mode::Up(millis(40))]);
+    set(&nodes, &[FakeMode::Up(millis(40))]);
     let begun = Instant::now();
     let guard = locks.lock("a").expire(millis(100)).try_acquire().await.unwrap();
     assert_eq!(begun.elapsed(), millis(40));
     sleep(millis(50)).await;
-    set(&nodes, &[Mode::Broken]);
+    set(&nodes, &[FakeMode::Broken]);
     drop(guard);
     // The lease is over for the holder. On the node it lasts until 140 ms.
     sleep_until(begun + millis(101)).await;
@@ -124,9 +124,9 @@ async fn an_extension_that_is_confirmed_after_a_suspension_past_the_lease_is_los
     let nodes = vec![Arc::clone(&node) as Arc<dyn Node>];
     let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(clock.clone()));
     let guard = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
-    node.set(Mode::Up(Duration::from_millis(10)));
-    let lease = guard.handle();
-    let extension = tokio::spawn(async move { lease.extend(60 * SECOND).await });
+    node.set(FakeMode::Up(Duration::from_millis(10)));
+    let handle = guard.handle();
+    let extension = tokio::spawn(async move { handle.extend(60 * SECOND).await });
     while !node.is_busy() || extensions(&node) > 0 {
         yield_now().await;
     }

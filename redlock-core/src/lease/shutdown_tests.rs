@@ -8,14 +8,14 @@ use tokio::time::{Instant, sleep};
 
 use super::tests::{SECOND, UP, manager, set};
 use crate::LockError;
-use crate::node::fake::Mode;
+use crate::node::fake::FakeMode;
 
-const SLOW: Mode = Mode::Up(Duration::from_millis(20));
+const SLOW: FakeMode = FakeMode::Up(Duration::from_millis(20));
 
 #[tokio::test(start_paused = true)]
 async fn an_acquisition_that_completes_during_a_shutdown_is_released() {
     let (locks, nodes) = manager(3);
-    set(&nodes, &[Mode::Up(Duration::from_millis(10)); 3]);
+    set(&nodes, &[FakeMode::Up(Duration::from_millis(10)); 3]);
     let acquiring = locks.lock("a").try_acquire();
     let (acquired, ()) = tokio::join!(acquiring, locks.shutdown());
     assert!(matches!(acquired, Err(LockError::ShutDown)), "{acquired:?}");
@@ -41,7 +41,7 @@ async fn a_shutdown_releases_held_locks_and_refuses_new_requests() {
 async fn a_shutdown_does_not_wait_forever() {
     let (locks, nodes) = manager(3);
     let guard = locks.lock("a").try_acquire().await.unwrap();
-    set(&nodes, &[UP, Mode::Down, Mode::Frozen]);
+    set(&nodes, &[UP, FakeMode::Down, FakeMode::Frozen]);
     drop(guard);
     let start = Instant::now();
     locks.shutdown().await;
@@ -53,7 +53,7 @@ async fn a_shutdown_does_not_wait_forever() {
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_a_pending_release() {
     for (dropped, others) in
-        [(true, SLOW), (false, SLOW), (true, Mode::Broken), (false, Mode::Broken)]
+        [(true, SLOW), (false, SLOW), (true, FakeMode::Broken), (false, FakeMode::Broken)]
     {
         let (locks, nodes) = manager(3);
         let guard = locks.lock("a").try_acquire().await.unwrap();

@@ -8,11 +8,11 @@ use tokio::time::{Instant, sleep};
 
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Operation};
+use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::{ExtendError, LockManager, LockManagerBuilder, LockState, MemoryNode, ReleaseError};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
-pub(super) const UP: Mode = Mode::Up(Duration::ZERO);
+pub(super) const UP: FakeMode = FakeMode::Up(Duration::ZERO);
 
 pub(super) fn manager(nodes: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     let nodes: Vec<_> = (1..=nodes).map(|n| FakeNode::start(&format!("node-{n}"))).collect();
@@ -20,7 +20,7 @@ pub(super) fn manager(nodes: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
     (LockManagerBuilder::with_nodes(dynamic, Arc::new(RuntimeClock::new())), nodes)
 }
 
-pub(super) fn set(nodes: &[Arc<FakeNode>], modes: &[Mode]) {
+pub(super) fn set(nodes: &[Arc<FakeNode>], modes: &[FakeMode]) {
     nodes.iter().zip(modes).for_each(|(node, mode)| node.set(*mode));
 }
 
@@ -85,7 +85,7 @@ async fn a_lock_that_runs_out_is_lost_at_the_end_of_its_validity() {
 async fn a_renewal_that_fails_is_repeated_while_validity_is_left() {
     let (locks, nodes) = manager(3);
     let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
-    set(&nodes, &[UP, Mode::Frozen, Mode::Frozen]);
+    set(&nodes, &[UP, FakeMode::Frozen, FakeMode::Frozen]);
     sleep(Duration::from_millis(2500)).await;
     assert!(guard.is_valid());
     set(&nodes, &[UP; 3]);
@@ -98,7 +98,7 @@ async fn a_renewal_that_fails_is_repeated_while_validity_is_left() {
 async fn a_lock_that_cannot_be_renewed_in_time_is_lost() {
     let (locks, nodes) = manager(3);
     let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
-    set(&nodes, &[UP, Mode::Down, Mode::Frozen]);
+    set(&nodes, &[UP, FakeMode::Down, FakeMode::Frozen]);
     let start = Instant::now();
     guard.lost().await;
     assert!(start.elapsed() < 3 * SECOND, "{:?}", start.elapsed());
@@ -143,7 +143,7 @@ async fn an_extension_that_is_confirmed_too_late_does_not_restore_the_lock() {
     let guard = locks.lock("a").expire(3 * SECOND).try_acquire().await.unwrap();
     sleep(Duration::from_millis(2950)).await;
     // The validity ends after 2968 ms.
-    set(&nodes, &[Mode::Up(Duration::from_millis(30)); 3]);
+    set(&nodes, &[FakeMode::Up(Duration::from_millis(30)); 3]);
     let extended = guard.extend(5 * SECOND).await;
     assert!(matches!(extended, Err(ExtendError::Lost { .. })), "{extended:?}");
     assert!(!guard.is_valid());
@@ -154,24 +154,24 @@ async fn a_lock_is_suspect_while_a_quorum_does_not_confirm_it() {
     let (locks, nodes) = manager(3);
     let guard = locks.lock("a").expire(3 * SECOND).renew(true).try_acquire().await.unwrap();
     assert_eq!(guard.state(), LockState::Held);
-    set(&nodes, &[UP, Mode::Frozen, Mode::Frozen]);
+    set(&nodes, &[UP, FakeMode::Frozen, FakeMode::Frozen]);
     sleep(Duration::from_millis(1500)).await;
     assert_eq!(guard.state(), LockState::Suspect, "a renewal was not confirmed");
     set(&nodes, &[UP; 3]);
     sleep(Duration::from_millis(500)).await;
     assert_eq!(guard.state(), LockState::Held);
-    set(&nodes, &[UP, Mode::Down, Mode::Down]);
+    set(&nodes, &[UP, FakeMode::Down, FakeMode::Down]);
     assert_eq!(guard.state(), LockState::Suspect, "at once, before any renewal");
     guard.lost().await;
     assert_eq!(guard.state(), LockState::Lost);
     set(&nodes, &[UP; 3]);
-    let lease = guard.handle();
+    let handle = guard.handle();
     drop(guard);
-    assert_eq!(lease.state(), LockState::Lost);
+    assert_eq!(handle.state(), LockState::Lost);
     let guard = locks.lock("b").expire(SECOND).try_acquire().await.unwrap();
-    let lease = guard.handle();
+    let handle = guard.handle();
     guard.release().await.unwrap();
-    assert_eq!(lease.state(), LockState::Released);
+    assert_eq!(handle.state(), LockState::Released);
 }
 
 #[tokio::test(start_paused = true)]
@@ -199,7 +199,7 @@ async fn a_node_that_denies_an_extension_late_does_not_get_the_lock_again() {
         let (locks, nodes) = manager(3);
         let guard = locks.lock("a").expire(3 * SECOND).try_acquire().await.unwrap();
         nodes[2].forget();
-        nodes[2].set(Mode::Frozen);
+        nodes[2].set(FakeMode::Frozen);
         guard.extend(3 * SECOND).await.unwrap();
         sleep(late).await;
         nodes[2].set(UP);
@@ -226,7 +226,7 @@ async fn a_lock_that_is_released_is_not_set_again() {
     let (locks, nodes) = manager(3);
     let guard = locks.lock("a").expire(30 * SECOND).try_acquire().await.unwrap();
     nodes[2].forget();
-    nodes[2].set(Mode::Up(Duration::from_millis(5)));
+    nodes[2].set(FakeMode::Up(Duration::from_millis(5)));
     guard.extend(30 * SECOND).await.unwrap();
     // The node has denied the extension, and is setting the lock again.
     sleep(Duration::from_millis(7)).await;
@@ -281,18 +281,18 @@ async fn lost_checks_the_clock_periodically() {
 async fn a_lock_that_is_released_is_not_lost() {
     let (locks, _nodes) = manager(1);
     let guard = locks.lock("a").expire(SECOND).try_acquire().await.unwrap();
-    let (lease, lost) = (guard.handle(), guard.lost());
+    let (handle, lost) = (guard.handle(), guard.lost());
     guard.release().await.unwrap();
-    assert!(!lease.is_valid());
+    assert!(!handle.is_valid());
     assert!(tokio::time::timeout(60 * SECOND, lost).await.is_err());
-    assert!(matches!(lease.extend(SECOND).await, Err(ExtendError::Lost { .. })));
+    assert!(matches!(handle.extend(SECOND).await, Err(ExtendError::Lost { .. })));
 }
 
 /// Dropping is always safe.
 #[tokio::test(start_paused = true)]
 async fn a_dropped_release_continues_in_the_background() {
     let (locks, nodes) = manager(3);
-    set(&nodes, &[Mode::Up(Duration::from_millis(5)); 3]);
+    set(&nodes, &[FakeMode::Up(Duration::from_millis(5)); 3]);
     let guard = locks.lock("a").try_acquire().await.unwrap();
     let mut release = Box::pin(guard.release());
     assert!(release.as_mut().now_or_never().is_none());
@@ -307,7 +307,7 @@ async fn a_release_that_fails_at_once_is_repeated() {
     let (locks, nodes) = manager(3);
     let guard = locks.lock("a").try_acquire().await.unwrap();
     sleep(Duration::from_millis(1)).await;
-    set(&nodes, &[UP, Mode::Broken, Mode::Broken]);
+    set(&nodes, &[UP, FakeMode::Broken, FakeMode::Broken]);
     drop(guard);
     sleep(Duration::from_millis(1)).await;
     set(&nodes, &[UP; 3]);
@@ -370,7 +370,7 @@ fn a_lock_that_is_acquired_after_a_move_to_another_runtime_is_renewed() {
 #[tokio::test(start_paused = true)]
 async fn a_node_that_is_down_leaves_no_release_pending() {
     let (locks, nodes) = manager(3);
-    set(&nodes, &[UP, UP, Mode::Down]);
+    set(&nodes, &[UP, UP, FakeMode::Down]);
     for _ in 0..10 {
         for node in &nodes {
             node.forget();
@@ -414,7 +414,7 @@ async fn the_release_of_an_extended_lease_is_repeated() {
             guard.extend(30 * SECOND).await.unwrap();
             sleep(4 * SECOND).await;
         }
-        set(&nodes, &[Mode::Down]);
+        set(&nodes, &[FakeMode::Down]);
         drop(guard);
         sleep(Duration::from_millis(100)).await;
         set(&nodes, &[UP]);

@@ -31,7 +31,7 @@ use crate::telemetry;
 
 /// Once a quorum is up, `connect` waits for the other nodes for the connect timeout divided by this
 /// number, so that a hanging node does not delay the start.
-const LAGGARD_WAIT_DIVISOR: u32 = 4;
+const SLOW_NODE_WAIT_DIVISOR: u32 = 4;
 
 /// After so many connect timeouts, `connect` counts a node that is still connecting as failed. A Redis
 /// node fails after one connect timeout; other kinds of nodes have no limit of their own.
@@ -126,8 +126,8 @@ impl LockManagerBuilder {
         let cleanup: Arc<dyn Cleanup> = Arc::<CleanupTasks>::clone(&cleanup_tasks);
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let leases = LeaseRange::of(&nodes);
-        let cannot_fence = nodes.iter().find(|node| !node.capabilities().fencing);
-        let cannot_fence = cannot_fence.map(|node| Arc::clone(node.name()));
+        let node_without_fencing = nodes.iter().find(|node| !node.capabilities().fencing);
+        let node_without_fencing = node_without_fencing.map(|node| Arc::clone(node.name()));
         let ballot = Ballot::new(nodes, node_timeout, clock, cleanup);
         let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
         runtimes.add_service(&keeper);
@@ -142,7 +142,7 @@ impl LockManagerBuilder {
             expire,
             log_limit,
             leases,
-            cannot_fence,
+            node_without_fencing,
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),
@@ -161,7 +161,7 @@ async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(
         ballot.statuses.iter().map(|status| status.wait_for(is_decided)).collect();
     let longest_wait = connect_timeout * MAX_CONNECT_TIMEOUTS;
     let mut timer = pin!(sleep(longest_wait));
-    let (mut waits_for_laggards, mut is_over) = (false, false);
+    let (mut waits_for_slow_nodes, mut is_over) = (false, false);
     loop {
         let statuses: Vec<_> = ballot.statuses.iter().map(StatusReceiver::get).collect();
         for (node, status) in ballot.nodes.iter().zip(&statuses) {
@@ -180,9 +180,9 @@ async fn wait_for_quorum(ballot: &Ballot, connect_timeout: Duration) -> Result<(
                 Err(ConnectError::Unavailable { connected, quorum, votes })
             };
         }
-        if connected >= quorum && !waits_for_laggards {
-            waits_for_laggards = true;
-            timer.as_mut().reset(Instant::now() + connect_timeout / LAGGARD_WAIT_DIVISOR);
+        if connected >= quorum && !waits_for_slow_nodes {
+            waits_for_slow_nodes = true;
+            timer.as_mut().reset(Instant::now() + connect_timeout / SLOW_NODE_WAIT_DIVISOR);
         }
         tokio::select! {
             biased;

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode};
+use crate::node::fake::{FakeMode, FakeNode};
 use crate::{LockManager, LockManagerBuilder, MemoryNode};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -68,11 +68,11 @@ async fn failed_extensions_after_hand_overs_share_a_warning() {
         let first = request().expire(8 * SECOND).acquire().await.unwrap();
         let mut second = Box::pin(request().expire(10 * SECOND).acquire());
         assert!(second.as_mut().now_or_never().is_none());
-        node.set(Mode::Broken);
+        node.set(FakeMode::Broken);
         first.release().await.unwrap();
         let second = second.await.unwrap();
         sleep(Duration::from_millis(10)).await;
-        node.set(Mode::Up(Duration::ZERO));
+        node.set(FakeMode::Up(Duration::ZERO));
         second.release().await.unwrap();
     };
     for _ in 0..TURNS {

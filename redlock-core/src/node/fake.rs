@@ -20,13 +20,13 @@ use crate::lock::LockSpec;
 pub(crate) struct FakeNode {
     name: Arc<str>,
     operations: mpsc::UnboundedSender<(Operation, oneshot::Sender<(Vote, i64)>)>,
-    mode: watch::Sender<Mode>,
-    store: Arc<Mutex<Store>>,
+    mode: watch::Sender<FakeMode>,
+    store: Arc<Mutex<FakeStore>>,
     status: StatusSender,
     /// All callbacks that were ever subscribed.
     subscribers: Mutex<Vec<Notify>>,
     /// Whether `silence` reports the silence of a node that does not reply. Otherwise it reports
-    /// `Unknown`, like in a process that reads replies late.
+    /// `CheckAgainAfter`, like in a process that reads replies late.
     reports_silence: AtomicBool,
     /// Whether the silence counts from the first call of `silence`, as if the node did not know
     /// before that the store owes a reply.
@@ -35,7 +35,7 @@ pub(crate) struct FakeNode {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Mode {
+pub(crate) enum FakeMode {
     /// Replies after this delay.
     Up(Duration),
     /// Accepts operations, and executes them only when the mode changes.
@@ -68,7 +68,7 @@ pub(crate) enum Operation {
 }
 
 #[derive(Debug, Default)]
-struct Store {
+struct FakeStore {
     /// The token of the lock, and the end of its lease. The store has one lock only.
     holder: Option<(String, Instant)>,
     log: Vec<Operation>,
@@ -78,7 +78,7 @@ struct Store {
     busy: bool,
 }
 
-impl Store {
+impl FakeStore {
     fn execute(&mut self, operation: &Operation) -> Vote {
         self.log.push(operation.clone());
         let now = Instant::now();
@@ -117,15 +117,15 @@ impl FakeNode {
         redlock_logs::watch();
         let (operations, mut inbox) =
             mpsc::unbounded_channel::<(Operation, oneshot::Sender<(Vote, i64)>)>();
-        let (mode, mut changes) = watch::channel(Mode::Up(Duration::ZERO));
-        let store = Arc::new(Mutex::new(Store::default()));
+        let (mode, mut changes) = watch::channel(FakeMode::Up(Duration::ZERO));
+        let store = Arc::new(Mutex::new(FakeStore::default()));
         let executed = Arc::clone(&store);
         tokio::spawn(async move {
             while let Some((operation, answer)) = inbox.recv().await {
-                let not_frozen = |mode: &Mode| *mode != Mode::Frozen;
+                let not_frozen = |mode: &FakeMode| *mode != FakeMode::Frozen;
                 let Ok(mode) = changes.wait_for(not_frozen).await.map(|mode| *mode) else { return };
                 executed.lock().busy = true;
-                if let Mode::Up(delay) = mode
+                if let FakeMode::Up(delay) = mode
                     && !delay.is_zero()
                 {
                     sleep(delay).await;
@@ -135,12 +135,16 @@ impl FakeNode {
                     (store.execute(&operation), store.counter)
                 };
                 let vote = match mode {
-                    Mode::AnswerLost => Vote::Failed(NodeError::ConnectionBroke("reset".into())),
-                    Mode::TimedOut => Vote::Failed(NodeError::NoReply(Duration::from_millis(20))),
-                    Mode::UnexpectedReply if matches!(operation, Operation::Acquire(..)) => {
+                    FakeMode::AnswerLost => {
+                        Vote::Failed(NodeError::ConnectionBroke("reset".into()))
+                    }
+                    FakeMode::TimedOut => {
+                        Vote::Failed(NodeError::NoReply(Duration::from_millis(20)))
+                    }
+                    FakeMode::UnexpectedReply if matches!(operation, Operation::Acquire(..)) => {
                         Vote::Failed(NodeError::UnexpectedReply)
                     }
-                    Mode::ClockStepped if matches!(operation, Operation::Acquire(..)) => {
+                    FakeMode::ClockStepped if matches!(operation, Operation::Acquire(..)) => {
                         clock_stepped()
                     }
                     _ => vote,
@@ -161,10 +165,10 @@ impl FakeNode {
         })
     }
 
-    pub(crate) fn set(&self, mode: Mode) {
+    pub(crate) fn set(&self, mode: FakeMode) {
         self.mode.send_replace(mode);
         self.status.send(match mode {
-            Mode::Down => NodeStatus::Down(refused()),
+            FakeMode::Down => NodeStatus::Down(refused()),
             _ => NodeStatus::Up,
         });
     }
@@ -197,7 +201,7 @@ impl FakeNode {
     }
 
     /// Notifies all subscribers, as if the lock was released.
-    pub(crate) fn announce(&self) {
+    pub(crate) fn publish_release(&self) {
         for notify in &*self.subscribers.lock() {
             notify();
         }
@@ -232,13 +236,13 @@ impl FakeNode {
         let failed = |error| ReplyFuture::ready(Vote::Failed(error));
         let is_acquisition = matches!(operation, Operation::Acquire(..));
         match *self.mode.borrow() {
-            Mode::Down => return failed(refused()),
-            Mode::Broken => {
+            FakeMode::Down => return failed(refused()),
+            FakeMode::Broken => {
                 let broke = NodeError::ConnectionBroke("reset".into());
                 return ReplyFuture::new(async move { Vote::Failed(broke).into() });
             }
-            Mode::Forbidden => return failed(NodeError::NotPermitted("SET".into())),
-            Mode::Quarantined if is_acquisition => return ReplyFuture::ready(clock_stepped()),
+            FakeMode::Forbidden => return failed(NodeError::NotPermitted("SET".into())),
+            FakeMode::Quarantined if is_acquisition => return ReplyFuture::ready(clock_stepped()),
             _ => {}
         }
         let operations = self.operations.clone();
@@ -289,14 +293,14 @@ impl Node for FakeNode {
         })
     }
 
-    /// Publishes no release by itself, see `announce`. The subscription is ready as soon as the
+    /// Publishes no release by itself, see `publish_release`. The subscription is ready as soon as the
     /// node could reply.
     fn subscribe(&self, _: &Arc<LockSpec>, notify: Notify) -> Subscription {
         self.subscribers.lock().push(notify);
         let mut mode = self.mode.subscribe();
         Subscription::new(|| {}).ready_after(async move {
-            let mode = mode.wait_for(|mode| *mode != Mode::Frozen).await.map(|mode| *mode);
-            if let Ok(Mode::Up(delay)) = mode {
+            let mode = mode.wait_for(|mode| *mode != FakeMode::Frozen).await.map(|mode| *mode);
+            if let Ok(FakeMode::Up(delay)) = mode {
                 sleep(delay).await;
             }
         })
@@ -312,11 +316,11 @@ impl Node for FakeNode {
             silent_for = self.first_look.lock().get_or_insert_with(Instant::now).elapsed();
         }
         if silent_for < limit {
-            Silence::Unknown(limit.saturating_sub(silent_for))
+            Silence::CheckAgainAfter(limit.saturating_sub(silent_for))
         } else if self.reports_silence.load(Ordering::Relaxed) {
-            Silence::Lasts(waited)
+            Silence::Silent(waited)
         } else {
-            Silence::Unknown(limit)
+            Silence::CheckAgainAfter(limit)
         }
     }
 }

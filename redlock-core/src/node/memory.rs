@@ -88,7 +88,7 @@ impl MemoryNode {
     pub fn time_to_live(&self, name: &str) -> Option<Duration> {
         let now = self.store.clock.now();
         let locks = self.store.locks.lock();
-        let left = now.until(locks.by_name.get(name)?.deadline);
+        let left = now.time_until(locks.by_name.get(name)?.deadline);
         (!left.is_zero()).then_some(left)
     }
 
@@ -101,7 +101,7 @@ impl MemoryNode {
     pub fn len(&self) -> usize {
         let now = self.store.clock.now();
         let locks = self.store.locks.lock();
-        locks.by_name.values().filter(|entry| !now.until(entry.deadline).is_zero()).count()
+        locks.by_name.values().filter(|entry| !now.has_reached(entry.deadline)).count()
     }
 
     /// Returns whether no lock is held.
@@ -123,7 +123,7 @@ impl MemoryNode {
 #[cfg(test)]
 impl MemoryNode {
     /// Notifies the subscribers of a lock, as if it was released.
-    pub(crate) fn announce(&self, spec: &LockSpec) {
+    pub(crate) fn publish_release(&self, spec: &LockSpec) {
         let subscribers = self.store.locks.lock().subscribers(spec);
         for notify in subscribers {
             notify();
@@ -169,7 +169,7 @@ impl LockTable {
     fn sweep(&mut self, now: Moment) {
         const SMALLEST: usize = 64;
         if self.by_name.len() >= self.sweep_at.max(SMALLEST) {
-            self.by_name.retain(|_, entry| !now.until(entry.deadline).is_zero());
+            self.by_name.retain(|_, entry| !now.has_reached(entry.deadline));
             self.sweep_at = self.by_name.len() * 2;
         }
     }
@@ -190,7 +190,7 @@ const FOREIGN: Vote = Vote::Foreign { found: ForeignKind::WrongType };
 impl LockTable {
     fn holder(&self, op: &Op, now: Moment) -> Option<CurrentHolder> {
         let entry = self.by_name.get(op.spec.name())?;
-        let remaining = now.until(entry.deadline);
+        let remaining = now.time_until(entry.deadline);
         (!remaining.is_zero()).then_some(if entry.dialect != op.spec.dialect() {
             CurrentHolder::Foreign
         } else if entry.token == op.token {
@@ -200,7 +200,7 @@ impl LockTable {
         })
     }
 
-    fn acquire(&mut self, op: &Op, now: Moment, lease: Duration, fenced: bool) -> Reply {
+    fn set(&mut self, op: &Op, now: Moment, lease: Duration, fenced: bool) -> Reply {
         match self.holder(op, now) {
             Some(CurrentHolder::Own { remaining } | CurrentHolder::Other { remaining }) => {
                 Vote::Held { remaining: Some(remaining) }.into()
@@ -209,7 +209,7 @@ impl LockTable {
             None => {
                 self.sweep(now);
                 let (name, dialect) = (op.spec.name(), op.spec.dialect());
-                let entry = StoredLock { token: op.token, dialect, deadline: now.after(lease) };
+                let entry = StoredLock { token: op.token, dialect, deadline: now.plus(lease) };
                 self.by_name.insert(name.clone(), entry);
                 let granted = Reply::new(Vote::Granted);
                 if fenced { granted.with_number(self.next_number(name.prefix())) } else { granted }
@@ -253,10 +253,10 @@ impl Node for MemoryNode {
         let now = self.store.clock.now();
         let mut notified = Vec::new();
         let reply = match op.action {
-            Action::Acquire { lease, fenced, .. } => locks.acquire(&op, now, lease, fenced),
+            Action::Acquire { lease, fenced, .. } => locks.set(&op, now, lease, fenced),
             Action::Extend { lease } => locks.with_own_lock(&op, now, |locks, remaining| {
                 if remaining < lease {
-                    locks.set_deadline(&op, now.after(lease));
+                    locks.set_deadline(&op, now.plus(lease));
                 }
                 Vote::Granted.into()
             }),
@@ -268,7 +268,7 @@ impl Node for MemoryNode {
             }),
             Action::Release { min_hold } => locks.with_own_lock(&op, now, |locks, remaining| {
                 match min_hold {
-                    Some(min_hold) => locks.set_deadline(&op, now.after(min_hold.min(remaining))),
+                    Some(min_hold) => locks.set_deadline(&op, now.plus(min_hold.min(remaining))),
                     None => drop(locks.by_name.remove(op.spec.name())),
                 }
                 notified = locks.subscribers(&op.spec);

@@ -234,11 +234,11 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Only the node can distinguish a silent store from a process that sends commands or reads replies
     /// late. The provided method does not distinguish them: it returns that the node is silent once the
     /// caller has waited for `limit`. A caller calls this method for the first time before `limit` is over.
-    /// This leaves a node that does not know whether it owes a reply the time to find out.
+    /// A node that does not know yet whether it owes a reply then has time to find out.
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
         match limit.checked_sub(waited) {
-            None | Some(Duration::ZERO) => Silence::Lasts(waited),
-            Some(rest) => Silence::Unknown(rest),
+            None | Some(Duration::ZERO) => Silence::Silent(waited),
+            Some(rest) => Silence::CheckAgainAfter(rest),
         }
     }
 }
@@ -248,15 +248,15 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 #[non_exhaustive]
 pub enum Silence {
     /// The node has been silent for this time. If it had replied, this process would have read the reply.
-    Lasts(Duration),
+    Silent(Duration),
     /// The silence of the node is not certain: too little time has passed, or this process is late. The
     /// caller should check again after this time.
-    Unknown(Duration),
+    CheckAgainAfter(Duration),
 }
 
 #[cfg(feature = "redis")]
 impl Silence {
-    pub(crate) fn lasts(self) -> bool {
-        matches!(self, Self::Lasts(_))
+    pub(crate) fn is_silent(self) -> bool {
+        matches!(self, Self::Silent(_))
     }
 }

@@ -71,7 +71,7 @@ pub enum Action {
     Release {
         /// If set, the node does not remove the lock, but shortens its lease to this time. Never extends
         /// the lease. The node notifies the subscribers in this case too: the lock ends earlier than the
-        /// refusals have announced.
+        /// refusals have reported.
         min_hold: Option<Duration>,
     },
 }

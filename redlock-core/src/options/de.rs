@@ -23,7 +23,7 @@ impl<'de> Deserialize<'de> for LockOptions {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<LockOptions, A::Error> {
                 let mut options = LockOptions::new();
                 let mut seen = Vec::new();
-                while let Some(FieldName(name)) = map.next_key()? {
+                while let Some(OptionName(name)) = map.next_key()? {
                     if seen.contains(&name) {
                         return Err(de::Error::duplicate_field(name));
                     }
@@ -54,9 +54,9 @@ impl<'de> Deserialize<'de> for LockOptions {
 
 /// The name of an option. Any other name is an error, which a configuration's reader reports with the line
 /// and column of the name.
-struct FieldName(&'static str);
+struct OptionName(&'static str);
 
-impl<'de> Deserialize<'de> for FieldName {
+impl<'de> Deserialize<'de> for OptionName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let name = String::deserialize(deserializer)?;
         let known = LockOptions::FIELDS.iter().find(|known| **known == name);

@@ -89,7 +89,7 @@ pub use resolve::assert_valid;
 /// `policy/ser.rs` instead, its effect into `serve/mod.rs`, and into the attribute if a handler can have it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[non_exhaustive]
-#[must_use = "options do nothing until a request, a layer or a policy has them"]
+#[must_use = "options do nothing until they are passed to a request, a layer or a policy"]
 pub struct LockOptions {
     /// The lease. The servers free the lock by themselves after this time, so that a crashed holder does
     /// not block the lock for ever.

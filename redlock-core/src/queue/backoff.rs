@@ -10,25 +10,26 @@ const FIRST: Duration = Duration::from_millis(4);
 /// process has to be alone for the time of one attempt.
 const LONGEST: Duration = Duration::from_millis(400);
 /// Added to the rest of a lease: a server removes a key up to a millisecond after its time to live.
-const AFTER_EXPIRY: Duration = Duration::from_millis(2);
+pub(super) const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
-/// How long a waiter sleeps at most before it asks the nodes again, because some holders do not announce
-/// their release, and announcements may get lost.
+/// How long a waiter sleeps at most before it asks the nodes again, because some holders do not publish
+/// their release, and messages may get lost.
 const SHORTEST_POLL: Duration = Duration::from_millis(250);
 const LONGEST_POLL: Duration = Duration::from_millis(500);
 
-/// How long a waiter that was woken, but came too late, waits for the next announcement before it looks up
-/// the holder's remaining time to live.
+/// How long a waiter that was woken, but came too late, waits for the next published release before it looks
+/// up the holder's remaining time to live.
 const SHORTEST_WAKE_RETRY: Duration = Duration::from_millis(10);
 const LONGEST_WAKE_RETRY: Duration = Duration::from_millis(20);
 
-/// Returns how long to wait for an announcement after a refusal without the holder's remaining time to live.
+/// Returns how long to wait for a published release after a refusal without the holder's remaining time to
+/// live.
 pub(crate) fn wake_retry_delay() -> Duration {
     jitter(SHORTEST_WAKE_RETRY..LONGEST_WAKE_RETRY)
 }
 
-/// Returns how long to wait for an announcement while another caller holds the lock. The pause ends with the
-/// holder's lease, so that a crashed holder delays the waiter no longer than that.
+/// Returns how long to wait for a published release while another caller holds the lock. The pause ends with
+/// the holder's lease, so that a crashed holder delays the waiter no longer than that.
 pub(crate) fn poll_pause(remaining: Duration) -> Duration {
     jitter(SHORTEST_POLL..LONGEST_POLL).min(remaining + AFTER_EXPIRY)
 }

@@ -52,7 +52,7 @@ impl QueueEntry {
     }
 
     /// Hands a lock over to the waiter, and wakes it.
-    pub(super) fn hand_over(&self, held: Arc<Held>) {
+    pub(super) fn assign(&self, held: Arc<Held>) {
         *self.state.lock() = EntryState::HandedOver(held);
         self.changed.notify_one();
     }

@@ -8,7 +8,7 @@
 //! | [`MAX_HAND_OVERS`] | 15, so 16 holders in a row | Each hand-over saves the round trips of a release and an acquisition. A higher limit gains little, because one acquisition per 16 holders costs little, and it prolongs the wait of a process that is not known to wait. |
 //! | [`MAX_HAND_OVERS_WITH_REMOTE_WAITERS`] | 3, so 4 holders in a row | A higher limit prolongs the longest wait of the other processes. |
 //! | [`MAX_STREAK_TIME`] | 100 ms from the acquisition to the last hand-over | Limits the wait of the other processes if each holder keeps the lock for long. |
-//! | [`YIELD_TIME`] | 2 ms | The announcement of the release has to reach another process, and that process's command has to reach the nodes, before this process asks again. |
+//! | [`YIELD_TIME`] | 2 ms | The message about the release has to reach another process, and that process's command has to reach the nodes, before this process asks again. |
 //! | [`MIN_LEASE_LEFT`] | 3/4 of the lease that the waiter asks for | The waiter gets nearly the lease that it asks for. With less left, the waiter should acquire a lease of its own. |
 //! | [`EXTEND_BELOW`] | 9/10 of the lease that the new holder asked for | Until the extension is confirmed, the new holder has the rest of the old lease. An extension by less than a tenth is not worth its round trip. |
 //!
@@ -70,8 +70,8 @@ impl HandOverStreak {
         if !self.may_continue(fairness) || !meets_requirements(held, next, node_timeout) {
             return None;
         }
-        let held = held.hand_over()?;
-        next.hand_over(Arc::clone(&held));
+        let held = held.for_next_holder()?;
+        next.assign(Arc::clone(&held));
         waiting.pop_front();
         Some((held, Self { hand_overs: self.hand_overs + 1, ..self }))
     }

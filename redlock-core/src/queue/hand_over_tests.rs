@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::tests::{SECOND, acquisitions, one_node, settle, two_processes, wait};
 use crate::clock::fake::{FakeClock, RuntimeClock};
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode};
+use crate::node::fake::{FakeMode, FakeNode};
 use crate::{
     Dialect, FencedGuard, LockError, LockManager, LockManagerBuilder, LockRequest, MemoryNode,
     scope,
@@ -78,11 +78,11 @@ async fn a_lease_that_may_be_longer_than_the_requested_one_is_not_handed_over() 
         let first = request().acquire().await.unwrap();
         let second = tokio::spawn(request().acquire());
         settle().await;
-        node.set(if answered { Mode::Up(BRIEFLY / 2) } else { Mode::AnswerLost });
+        node.set(if answered { FakeMode::Up(BRIEFLY / 2) } else { FakeMode::AnswerLost });
         let view = first.handle();
         let extend = tokio::spawn(async move { view.extend(3600 * SECOND).await });
         settle().await;
-        node.set(Mode::Up(Duration::ZERO));
+        node.set(FakeMode::Up(Duration::ZERO));
         first.release().await.unwrap();
         second.await.unwrap().unwrap().keep_until_expiry();
         extend.await.unwrap().unwrap_err();
@@ -268,7 +268,7 @@ async fn a_waiter_that_is_dropped_at_any_point_leaves_the_lock_to_its_scope() {
         let request = || request(&here).reentrant(true);
         let first = request().fenced().acquire().await.unwrap();
         for node in &nodes {
-            node.set(Mode::Up(Duration::from_millis(1)));
+            node.set(FakeMode::Up(Duration::from_millis(1)));
         }
         scope(async {
             let dropped = async {

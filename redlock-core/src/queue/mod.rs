@@ -2,7 +2,7 @@
 //!
 //! Callers of one key queue in this process first, and only the first waiter talks to the nodes. If this
 //! process holds the lock itself, the first waiter gets it by a hand-over, without a command to the nodes. If
-//! another process holds it, the first waiter sleeps until a quorum of nodes has announced the release, or
+//! another process holds it, the first waiter sleeps until a quorum of nodes has published the release, or
 //! the holder's lease is over.
 
 mod backoff;

@@ -68,8 +68,8 @@ impl Process {
     }
 
     /// Returns for how long a caller that requests the lock in this mode would have to wait.
-    fn held_for(&self, mode: Mode) -> Option<Duration> {
-        self.queues.held_for(&self.spec(mode))
+    fn local_conflict_remaining(&self, mode: Mode) -> Option<Duration> {
+        self.queues.local_conflict_remaining(&self.spec(mode))
     }
 }
 
@@ -90,17 +90,20 @@ async fn compatible_holders_hold_the_lock_side_by_side() {
     for leases in [[5 * SECOND, LEASE], [LEASE, 5 * SECOND]] {
         let process = Process::new();
         let holders = leases.map(|lease| process.grant(TestShared, lease));
-        assert_eq!(process.held_for(TestShared), None);
-        assert!(process.held_for(Exclusive) > Some(5 * SECOND), "of two leases, the longer counts");
+        assert_eq!(process.local_conflict_remaining(TestShared), None);
+        assert!(
+            process.local_conflict_remaining(Exclusive) > Some(5 * SECOND),
+            "of two leases, the longer counts"
+        );
 
         let third = entered(process.wait(TestShared)).await;
         for holder in &holders {
-            assert!(process.held_for(Exclusive).is_some());
+            assert!(process.local_conflict_remaining(Exclusive).is_some());
             process.release(holder);
         }
-        assert!(process.held_for(Exclusive).is_some());
+        assert!(process.local_conflict_remaining(Exclusive).is_some());
         process.release(&third);
-        assert_eq!(process.held_for(Exclusive), None);
+        assert_eq!(process.local_conflict_remaining(Exclusive), None);
         assert!(process.queues.is_empty());
     }
 }

@@ -10,11 +10,11 @@ use tokio::time::{Instant, sleep, timeout};
 use super::tests::{SECOND, acquisitions, nodes, settle, wait};
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode};
+use crate::node::fake::{FakeMode, FakeNode};
 use crate::{LockError, LockGuard, LockManager};
 
 const MILLI: Duration = Duration::from_millis(1);
-const UP: Mode = Mode::Up(Duration::ZERO);
+const UP: FakeMode = FakeMode::Up(Duration::ZERO);
 
 fn occupy(nodes: &[Arc<FakeNode>]) {
     for node in nodes {
@@ -28,7 +28,7 @@ fn forget(nodes: &[Arc<FakeNode>]) {
     }
 }
 
-fn set(nodes: &[Arc<FakeNode>], mode: Mode) {
+fn set(nodes: &[Arc<FakeNode>], mode: FakeMode) {
     for node in nodes {
         node.set(mode);
     }
@@ -42,15 +42,15 @@ fn held_elsewhere(count: usize) -> (LockManager, Vec<Arc<FakeNode>>) {
 }
 
 /// The task of a waiter. It returns the result of the acquisition, and when it ended.
-type Waiter = JoinHandle<(Result<LockGuard, LockError>, Instant)>;
+type WaiterTask = JoinHandle<(Result<LockGuard, LockError>, Instant)>;
 
-fn waiter(locks: &LockManager) -> Waiter {
+fn waiter(locks: &LockManager) -> WaiterTask {
     let locks = locks.clone();
     tokio::spawn(async move { (wait(&locks, "a").await, Instant::now()) })
 }
 
 /// Starts a waiter that has been refused once. It asks the nodes again within half a second.
-async fn refused_waiter(locks: &LockManager) -> Waiter {
+async fn refused_waiter(locks: &LockManager) -> WaiterTask {
     let waiter = waiter(locks);
     sleep(SECOND).await;
     waiter
@@ -62,7 +62,7 @@ fn is_unavailable(result: &Result<LockGuard, LockError>) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_outlasts_a_short_outage() {
-    for mode in [Mode::Down, Mode::Broken, Mode::Frozen, Mode::AnswerLost] {
+    for mode in [FakeMode::Down, FakeMode::Broken, FakeMode::Frozen, FakeMode::AnswerLost] {
         for (count, affected) in [(1, 1), (3, 2), (3, 3)] {
             let (locks, nodes) = held_elsewhere(count);
             let waiter = refused_waiter(&locks).await;
@@ -91,7 +91,7 @@ async fn a_waiter_behind_a_holder_of_this_process_outlasts_a_short_outage() {
     let holder = locks.lock("a").expire(SECOND).try_acquire().await.unwrap();
     let waiter = waiter(&locks);
     settle().await;
-    set(&nodes, Mode::Down);
+    set(&nodes, FakeMode::Down);
     holder.release().await.unwrap_err();
     sleep(1500 * MILLI).await;
     assert!(!waiter.is_finished());
@@ -104,7 +104,7 @@ async fn a_waiter_asks_as_soon_as_a_quorum_is_up_again() {
     let (locks, nodes) = held_elsewhere(3);
     let waiter = refused_waiter(&locks).await;
     forget(&nodes);
-    set(&nodes, Mode::Down);
+    set(&nodes, FakeMode::Down);
     sleep(1500 * MILLI).await;
     nodes[0].set(UP);
     settle().await;
@@ -118,7 +118,7 @@ async fn a_waiter_asks_as_soon_as_a_quorum_is_up_again() {
 
 #[tokio::test(start_paused = true)]
 async fn a_longer_outage_ends_the_wait_after_the_grace() {
-    for mode in [Mode::Down, Mode::Broken, Mode::Frozen, Mode::AnswerLost] {
+    for mode in [FakeMode::Down, FakeMode::Broken, FakeMode::Frozen, FakeMode::AnswerLost] {
         let (locks, nodes) = held_elsewhere(1);
         let waiter = refused_waiter(&locks).await;
         set(&nodes, mode);
@@ -135,7 +135,7 @@ async fn a_longer_outage_ends_the_wait_after_the_grace() {
 /// The nodes may fail at once, or accept operations and never reply.
 #[tokio::test(start_paused = true)]
 async fn a_waiter_asks_the_nodes_seldom_during_an_outage() {
-    for mode in [Mode::AnswerLost, Mode::Frozen] {
+    for mode in [FakeMode::AnswerLost, FakeMode::Frozen] {
         let (locks, nodes) = held_elsewhere(1);
         let waiter = refused_waiter(&locks).await;
         let before = acquisitions(&nodes[0]);
@@ -162,7 +162,7 @@ async fn the_wait_time_also_ends_during_an_outage() {
         let [first, queued] = [request(), request()]
             .map(|request| tokio::spawn(async move { (request.await, Instant::now()) }));
         sleep(1500 * MILLI).await;
-        set(&nodes, Mode::Down);
+        set(&nodes, FakeMode::Down);
         for waiter in [first, queued] {
             let (result, at) = waiter.await.unwrap();
             assert!(is_unavailable(&result), "{result:?}");
@@ -174,7 +174,7 @@ async fn the_wait_time_also_ends_during_an_outage() {
 #[tokio::test(start_paused = true)]
 async fn a_new_request_fails_at_once_during_an_outage() {
     // A sleeping waiter notices the outage within half a second.
-    let cases = [(Mode::Down, 0), (Mode::Down, 600), (Mode::Broken, 600)];
+    let cases = [(FakeMode::Down, 0), (FakeMode::Down, 600), (FakeMode::Broken, 600)];
     for (mode, after) in cases {
         for others_wait in [false, true] {
             let (locks, nodes) = held_elsewhere(3);
@@ -200,7 +200,7 @@ async fn a_new_request_fails_at_once_during_an_outage() {
 #[tokio::test(start_paused = true)]
 async fn new_requests_that_queue_behind_each_other_fail_within_one_ballot_each() {
     let (locks, nodes) = held_elsewhere(1);
-    set(&nodes, Mode::Frozen);
+    set(&nodes, FakeMode::Frozen);
     let begun = Instant::now();
     let mut requests = Vec::new();
     for _ in 0..4 {
@@ -219,7 +219,7 @@ async fn new_requests_that_queue_behind_each_other_fail_within_one_ballot_each()
 async fn a_new_request_that_gets_a_reply_wakes_the_waiters_before_it() {
     let (locks, nodes) = held_elsewhere(1);
     let waiter = refused_waiter(&locks).await;
-    set(&nodes, Mode::Broken);
+    set(&nodes, FakeMode::Broken);
     sleep(1900 * MILLI).await;
     set(&nodes, UP);
     settle().await;
@@ -235,7 +235,7 @@ async fn a_new_request_that_gets_a_reply_wakes_the_waiters_before_it() {
         "{attempts} attempts, expected one of the new request and one of the waiter"
     );
     nodes[0].forget();
-    nodes[0].announce();
+    nodes[0].publish_release();
     settle().await;
     assert!(waiter.is_finished() && !new.is_finished(), "in the order of their arrival");
     drop(waiter.await.unwrap().0.unwrap());
@@ -248,7 +248,7 @@ async fn the_waiters_of_a_lock_share_the_grace() {
     let first = refused_waiter(&locks).await;
     let others: Vec<_> = (0..900).map(|_| waiter(&locks)).collect();
     settle().await;
-    set(&nodes, Mode::Down);
+    set(&nodes, FakeMode::Down);
     let down = Instant::now();
     for waiter in std::iter::once(first).chain(others) {
         let (result, at) = waiter.await.unwrap();
@@ -265,7 +265,7 @@ async fn the_next_waiter_has_the_rest_of_the_grace() {
     let first = refused_waiter(&locks).await;
     let second = waiter(&locks);
     settle().await;
-    set(&nodes, Mode::Down);
+    set(&nodes, FakeMode::Down);
     let down = Instant::now();
     sleep(1500 * MILLI).await;
     first.abort();
@@ -279,7 +279,7 @@ async fn each_outage_has_a_grace_of_its_own() {
     let (locks, nodes) = held_elsewhere(3);
     let waiter = refused_waiter(&locks).await;
     for _ in 0..3 {
-        set(&nodes, Mode::Down);
+        set(&nodes, FakeMode::Down);
         sleep(1500 * MILLI).await;
         set(&nodes, UP);
         sleep(SECOND).await;
@@ -297,13 +297,13 @@ async fn the_next_waiter_has_a_new_grace_when_the_first_one_got_the_lock() {
     let first = refused_waiter(&locks).await;
     let second = waiter(&locks);
     settle().await;
-    set(&nodes, Mode::Down);
+    set(&nodes, FakeMode::Down);
     sleep(1500 * MILLI).await;
     forget(&nodes);
     set(&nodes, UP);
     let holder = first.await.unwrap().0.unwrap();
     sleep(SECOND).await;
-    set(&nodes, Mode::Down);
+    set(&nodes, FakeMode::Down);
     holder.release().await.unwrap_err();
     sleep(1500 * MILLI).await;
     assert!(!second.is_finished());
@@ -319,7 +319,7 @@ async fn an_outage_is_forgotten_with_the_last_waiter() {
     sleep(SECOND).await;
     occupy(&nodes);
     let waiter = refused_waiter(&locks).await;
-    set(&nodes, Mode::Down);
+    set(&nodes, FakeMode::Down);
     sleep(SECOND).await;
     let has_outage = || locks.queues().by_key.lock().values().any(|queue| queue.outage.is_some());
     assert!(has_outage());
@@ -340,7 +340,7 @@ async fn without_a_grace_the_first_ballot_without_a_quorum_ends_the_wait() {
     nodes[0].occupy(3600 * SECOND);
     let waiters = [refused_waiter(&locks).await, waiter(&locks)];
     settle().await;
-    set(&nodes, Mode::Down);
+    set(&nodes, FakeMode::Down);
     let down = Instant::now();
     for waiter in waiters {
         let (result, at) = waiter.await.unwrap();
@@ -355,8 +355,8 @@ async fn a_missing_permission_is_no_outage() {
     for (forbidden, down, outlasts) in [(3, 0, false), (2, 0, false), (1, 1, true)] {
         let (locks, nodes) = held_elsewhere(3);
         let waiter = refused_waiter(&locks).await;
-        set(&nodes[..forbidden], Mode::Forbidden);
-        set(&nodes[forbidden..forbidden + down], Mode::Down);
+        set(&nodes[..forbidden], FakeMode::Forbidden);
+        set(&nodes[forbidden..forbidden + down], FakeMode::Down);
         sleep(510 * MILLI).await;
         assert_eq!(!waiter.is_finished(), outlasts, "{forbidden} forbid, {down} are down");
     }
@@ -364,7 +364,7 @@ async fn a_missing_permission_is_no_outage() {
 
 #[tokio::test(start_paused = true)]
 async fn a_waiter_that_is_dropped_in_an_outage_leaves_nothing_behind() {
-    for mode in [Mode::Down, Mode::Broken, Mode::Frozen] {
+    for mode in [FakeMode::Down, FakeMode::Broken, FakeMode::Frozen] {
         for after in [600, 1000, 1900] {
             let (locks, nodes) = held_elsewhere(3);
             let waiter = refused_waiter(&locks).await;
@@ -383,7 +383,7 @@ async fn a_waiter_that_is_dropped_in_an_outage_leaves_nothing_behind() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_all_waits_in_an_outage_at_once() {
-    for mode in [Mode::Down, Mode::Broken] {
+    for mode in [FakeMode::Down, FakeMode::Broken] {
         let (locks, nodes) = held_elsewhere(3);
         let waiters = [refused_waiter(&locks).await, waiter(&locks)];
         settle().await;
@@ -406,7 +406,7 @@ async fn a_waiter_subscribes_again_after_an_outage_and_asks_once_more() {
     let (locks, nodes) = held_elsewhere(1);
     let _waiter = refused_waiter(&locks).await;
     assert_eq!(nodes[0].subscriptions(), 1);
-    set(&nodes, Mode::Down);
+    set(&nodes, FakeMode::Down);
     sleep(1500 * MILLI).await;
     let before = acquisitions(&nodes[0]);
     set(&nodes, UP);
@@ -424,7 +424,7 @@ async fn a_waiter_with_a_short_lease_outlasts_a_short_outage() {
     let request = || locks.lock("a").expire(lease);
     let waiting = tokio::spawn(request().wait_time(60 * SECOND).acquire());
     settle().await;
-    set(&nodes, Mode::Frozen);
+    set(&nodes, FakeMode::Frozen);
     let refused = request().try_acquire().await.unwrap_err();
     assert!(matches!(refused, LockError::TimedOut { .. }), "{refused}");
     sleep(SECOND).await;

@@ -22,7 +22,7 @@ impl OutageWait {
     }
 
     /// Records that a quorum has refused the lock. Returns whether this ended an outage. In that case the
-    /// waiter has missed the releases that were announced during the outage.
+    /// waiter has missed the releases that were published during the outage.
     pub(crate) fn record_refusal(&mut self, waiter: &Waiter) -> bool {
         self.waiting_since.get_or_insert_with(Instant::now);
         waiter.record_quorum();

@@ -50,8 +50,8 @@ impl Queues {
 
     /// Returns the remaining validity of the lock that this process holds and that conflicts with `spec`;
     /// `None` if there is none.
-    pub(crate) fn held_for(&self, spec: &LockSpec) -> Option<Duration> {
-        self.by_key.lock().get(spec.queue_key())?.held_for(spec.mode())
+    pub(crate) fn local_conflict_remaining(&self, spec: &LockSpec) -> Option<Duration> {
+        self.by_key.lock().get(spec.queue_key())?.local_conflict_remaining(spec.mode())
     }
 
     /// Ends all waiting. Returns the locks that this process holds, including locks that were handed over and
@@ -83,7 +83,7 @@ impl Queues {
 
     /// Records that a waiter has taken the lock that was handed over to it. Its scope shares the lock only
     /// from now on, because a waiter may be dropped before it takes the lock.
-    pub(crate) fn take_over(&self, held: &Arc<Held>, scope: Option<u64>) {
+    pub(crate) fn record_take_over(&self, held: &Arc<Held>, scope: Option<u64>) {
         let mut by_key = self.by_key.lock();
         let Some(queue) = by_key.get_mut(held.attempt().spec().queue_key()) else { return };
         if let Some(holder) = queue.holder(held) {

@@ -10,16 +10,16 @@ use crate::lock::LockSpec;
 use crate::node::{Node, Notify, Ready, Subscription};
 use crate::quorum::quorum;
 
-/// Notifies a waiter when a quorum of nodes has announced the release of a lock.
+/// Notifies a waiter when a quorum of nodes has published the release of a lock.
 ///
-/// Fewer announcements prove nothing: another caller may be cleaning up after an attempt.
+/// A release on fewer nodes proves nothing: another caller may be cleaning up after an attempt.
 pub(crate) struct ReleaseSignal {
-    announcements: Arc<Announcements>,
+    published: Arc<PublishedReleases>,
     /// Unsubscribes when the signal is dropped.
     _subscriptions: Vec<Subscription>,
 }
 
-struct Announcements {
+struct PublishedReleases {
     by_node: Mutex<Vec<bool>>,
     quorum_reached: tokio::sync::Notify,
 }
@@ -28,7 +28,7 @@ impl ReleaseSignal {
     /// Subscribes on every node. The returned futures, one for each node, complete when the subscription is
     /// in effect, so that no later release is missed.
     pub(super) fn subscribe(nodes: &[Arc<dyn Node>], spec: &Arc<LockSpec>) -> (Self, Vec<Ready>) {
-        let announcements = Arc::new(Announcements {
+        let published = Arc::new(PublishedReleases {
             by_node: Mutex::new(vec![false; nodes.len()]),
             quorum_reached: tokio::sync::Notify::new(),
         });
@@ -37,31 +37,31 @@ impl ReleaseSignal {
             .iter()
             .enumerate()
             .map(|(index, node)| {
-                let announcements = Arc::clone(&announcements);
-                let notify: Notify = Arc::new(move || announcements.announce(index));
+                let published = Arc::clone(&published);
+                let notify: Notify = Arc::new(move || published.record_publication(index));
                 let mut subscription = node.subscribe(spec, notify);
                 let in_effect = || Box::pin(std::future::ready(())) as Ready;
                 ready.push(subscription.take_ready().unwrap_or_else(in_effect));
                 subscription
             })
             .collect();
-        (Self { announcements, _subscriptions: subscriptions }, ready)
+        (Self { published, _subscriptions: subscriptions }, ready)
     }
 
-    /// Forgets all announcements so far.
+    /// Forgets all published releases so far.
     pub(crate) fn reset(&self) {
-        self.announcements.by_node.lock().fill(false);
+        self.published.by_node.lock().fill(false);
     }
 
-    /// Waits until a quorum of nodes has announced a release since the last reset, at most for `timeout`.
+    /// Waits until a quorum of nodes has published a release since the last reset, at most for `timeout`.
     /// Returns whether a quorum has.
     pub(crate) async fn notified(&self, timeout: Duration) -> bool {
         let quorum_reached = async {
             loop {
-                let changed = self.announcements.quorum_reached.notified();
+                let changed = self.published.quorum_reached.notified();
                 tokio::pin!(changed);
                 changed.as_mut().enable();
-                if self.announcements.is_quorum() {
+                if self.published.is_quorum() {
                     return;
                 }
                 changed.await;
@@ -71,8 +71,8 @@ impl ReleaseSignal {
     }
 }
 
-impl Announcements {
-    fn announce(&self, index: usize) {
+impl PublishedReleases {
+    fn record_publication(&self, index: usize) {
         self.by_node.lock()[index] = true;
         if self.is_quorum() {
             self.quorum_reached.notify_waiters();
@@ -81,15 +81,15 @@ impl Announcements {
 
     fn is_quorum(&self) -> bool {
         let by_node = self.by_node.lock();
-        by_node.iter().filter(|announced| **announced).count() >= quorum(by_node.len())
+        by_node.iter().filter(|is_published| **is_published).count() >= quorum(by_node.len())
     }
 }
 
 /// Waits until a quorum of subscriptions is in effect, at most for `timeout`. The remaining nodes are not a
-/// quorum, so they alone cannot announce a release.
+/// quorum, so they alone cannot publish a release.
 pub(super) async fn quorum_ready(mut ready: Vec<Ready>, timeout: Duration) {
     let nodes = ready.len();
-    let all_but_enough = std::future::poll_fn(|cx| {
+    let quorum_subscribed = std::future::poll_fn(|cx| {
         ready.retain_mut(|ready| ready.as_mut().poll(cx).is_pending());
         if nodes - ready.len() >= quorum(nodes) {
             std::task::Poll::Ready(())
@@ -97,7 +97,7 @@ pub(super) async fn quorum_ready(mut ready: Vec<Ready>, timeout: Duration) {
             std::task::Poll::Pending
         }
     });
-    let _ = tokio::time::timeout(timeout, all_but_enough).await;
+    let _ = tokio::time::timeout(timeout, quorum_subscribed).await;
 }
 
 impl fmt::Debug for ReleaseSignal {

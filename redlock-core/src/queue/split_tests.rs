@@ -1,4 +1,4 @@
-//! Waiters that get only a part of the votes, in paused time.
+//! Waiters that get a minority of the votes, in paused time.
 
 use std::time::Duration;
 
@@ -8,10 +8,10 @@ use super::tests::{SECOND, acquisitions, nodes, wait};
 
 const MILLI: Duration = Duration::from_millis(1);
 
-/// The votes are split between several waiters. They release their parts at the same time, and each
-/// waiter is notified of the releases of the others.
+/// The votes are split between several waiters. All of them release their attempts at the same time, and
+/// each waiter is notified of the releases of the others.
 #[tokio::test(start_paused = true)]
-async fn released_parts_of_split_votes_do_not_hurry_a_waiter_with_a_part() {
+async fn releases_during_a_split_vote_do_not_shorten_the_back_off() {
     let (locks, nodes) = nodes(3);
     for node in &nodes[..2] {
         node.occupy(60 * SECOND);
@@ -19,7 +19,7 @@ async fn released_parts_of_split_votes_do_not_hurry_a_waiter_with_a_part() {
     let waiter = tokio::spawn(async move { wait(&locks, "a").await.map(drop) });
     for _ in 0..1000 {
         for node in &nodes {
-            node.announce();
+            node.publish_release();
         }
         sleep(MILLI).await;
     }
@@ -31,7 +31,7 @@ async fn released_parts_of_split_votes_do_not_hurry_a_waiter_with_a_part() {
 /// The holder has just a quorum, so the waiter is granted the lock by the remaining node in each
 /// attempt.
 #[tokio::test(start_paused = true)]
-async fn a_waiter_with_a_part_of_the_votes_polls_seldom_and_notices_the_release() {
+async fn a_waiter_with_a_minority_of_votes_polls_rarely_and_notices_the_release() {
     let (locks, nodes) = nodes(3);
     for node in &nodes[..2] {
         node.occupy(60 * SECOND);
@@ -42,7 +42,7 @@ async fn a_waiter_with_a_part_of_the_votes_polls_seldom_and_notices_the_release(
     assert!((15..=60).contains(&polls), "{polls} polls in 10 s");
     for node in &nodes[..2] {
         node.forget();
-        node.announce();
+        node.publish_release();
     }
     let released = Instant::now();
     let acquired = waiter.await.unwrap().unwrap();

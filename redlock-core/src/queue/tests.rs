@@ -11,7 +11,7 @@ use super::WaiterOptions;
 use crate::clock::fake::RuntimeClock;
 use crate::lock::{LockName, LockSpec, Mode as LockMode};
 use crate::node::Node;
-use crate::node::fake::{FakeNode, Mode, Operation};
+use crate::node::fake::{FakeMode, FakeNode, Operation};
 use crate::{Dialect, LockError, LockGuard, LockKey, LockManager, LockManagerBuilder, MemoryNode};
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
@@ -450,7 +450,7 @@ async fn releases_on_fewer_nodes_than_a_quorum_wake_no_waiter() {
     };
     for (published, expected) in [(1, 10), (2, 0), (3, 0)] {
         signal.reset();
-        nodes[..published].iter().for_each(|node| node.announce(&spec));
+        nodes[..published].iter().for_each(|node| node.publish_release(&spec));
         let start = Instant::now();
         signal.notified(10 * SECOND).await;
         assert_eq!(start.elapsed(), expected * SECOND, "{published} of 3");
@@ -461,11 +461,11 @@ async fn releases_on_fewer_nodes_than_a_quorum_wake_no_waiter() {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_asks_again_when_a_quorum_has_confirmed_its_subscription() {
     const LATE: Duration = Duration::from_millis(20);
-    let (quickly, late) = (Mode::Up(Duration::ZERO), Mode::Up(LATE));
+    let (quickly, late) = (FakeMode::Up(Duration::ZERO), FakeMode::Up(LATE));
     for (modes, ready_after) in [
-        ([quickly, quickly, Mode::Frozen], Duration::ZERO),
-        ([quickly, late, Mode::Frozen], LATE),
-        ([quickly, Mode::Frozen, Mode::Frozen], SECOND),
+        ([quickly, quickly, FakeMode::Frozen], Duration::ZERO),
+        ([quickly, late, FakeMode::Frozen], LATE),
+        ([quickly, FakeMode::Frozen, FakeMode::Frozen], SECOND),
     ] {
         let (locks, nodes) = nodes(3);
         for (node, mode) in nodes.iter().zip(modes) {
@@ -488,8 +488,8 @@ async fn a_release_that_is_published_during_an_attempt_is_not_missed() {
     const LATE: Duration = Duration::from_millis(20);
     let (locks, nodes) = nodes(3);
     let [at_once, late, never] = &nodes[..] else { unreachable!() };
-    never.set(Mode::Frozen);
-    late.set(Mode::Up(LATE));
+    never.set(FakeMode::Frozen);
+    late.set(FakeMode::Up(LATE));
     for node in [at_once, late] {
         node.occupy(60 * SECOND);
     }
@@ -500,13 +500,13 @@ async fn a_release_that_is_published_during_an_attempt_is_not_missed() {
         sleep(Duration::from_millis(1)).await;
     }
     at_once.forget();
-    at_once.announce();
+    at_once.publish_release();
     let before = acquisitions(late);
     while acquisitions(late) == before {
         sleep(Duration::from_millis(1)).await;
     }
     late.forget();
-    late.announce();
+    late.publish_release();
     let released = Instant::now();
     let acquired = waiter.await.unwrap().unwrap();
     assert!(acquired - released <= 2 * LATE, "{:?}", acquired - released);

@@ -62,7 +62,7 @@ impl WaitQueue {
     }
 
     /// Returns how long a lock of this mode has to wait for this process's own locks.
-    pub(super) fn held_for(&self, mode: Mode) -> Option<Duration> {
+    pub(super) fn local_conflict_remaining(&self, mode: Mode) -> Option<Duration> {
         self.conflicting(mode).map(|(_, remaining)| remaining)
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::backoff::AFTER_EXPIRY;
 use super::entry::{EntryState, QueueEntry, WaiterOptions};
 use super::outage::Outage;
 use super::queues::Queues;
@@ -15,9 +16,6 @@ use crate::error::{LockError, Votes};
 use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode, QueueKey};
-
-/// Added to the rest of a lease: a server removes a key up to a millisecond after its time to live.
-const AFTER_EXPIRY: Duration = Duration::from_millis(2);
 
 /// A caller that waits for a lock, with its place in the queue. A dropped waiter leaves the queue. If a lock
 /// was handed over to it and not taken, the lock goes on to the next waiter.
@@ -57,7 +55,7 @@ enum WaitStep {
     UntilNotified,
     For(Duration),
     /// Until another caller of this process releases the lock, loses it, or overruns its lease.
-    Behind(Arc<Held>),
+    UntilHolderEnds(Arc<Held>),
 }
 
 impl Queues {
@@ -83,7 +81,7 @@ impl Queues {
     }
 
     fn arrival(&self, queue: &WaitQueue, mode: Mode) -> Arrival {
-        if queue.held_for(mode).is_some() {
+        if queue.local_conflict_remaining(mode).is_some() {
             Arrival::Queued(Instant::now())
         } else if queue.waiting.is_empty() {
             Arrival::First
@@ -113,7 +111,7 @@ impl Waiter {
                         () = sleep(duration) => {}
                     }
                 }
-                WaitStep::Behind(held) => {
+                WaitStep::UntilHolderEnds(held) => {
                     let over = held.remaining() + AFTER_EXPIRY;
                     tokio::select! {
                         biased;
@@ -148,7 +146,7 @@ impl Waiter {
         }
         // The waiter watches a holder of this process, because the holder may overrun its lease.
         if let Some((held, _)) = queue.conflicting(self.spec.mode()) {
-            return Err(WaitStep::Behind(Arc::clone(held)));
+            return Err(WaitStep::UntilHolderEnds(Arc::clone(held)));
         }
         if let Some(left) = queue.fairness.yield_remaining() {
             return Err(WaitStep::For(left));

@@ -64,7 +64,7 @@ impl Acquisition<'_> {
             MinHold::For(time) => time,
             MinHold::UntilExpiry => self.options.expire,
         };
-        if !guard.held().is_kept_until(since.after(min_lease)) {
+        if !guard.held().is_kept_until(since.plus(min_lease)) {
             // Only a shared lock can have a shorter lease: it was acquired for another request. Boxed,
             // because this is rare and the future would enlarge the future of every acquisition.
             since = clock.now();
@@ -110,7 +110,7 @@ impl Acquisition<'_> {
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round
     /// trip.
     pub(super) async fn try_once(&self) -> Result<LockGuard, LockError> {
-        if let Some(remaining) = self.context.queues.held_for(&self.spec) {
+        if let Some(remaining) = self.context.queues.local_conflict_remaining(&self.spec) {
             return Err(self.contended(Some(remaining)));
         }
         match self.ask_nodes(false).await {

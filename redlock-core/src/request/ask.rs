@@ -17,7 +17,7 @@ impl Acquisition<'_> {
         let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
         loop {
             let moves = context.wait_after_move().await;
-            let result = self.attempt(skip_ttl_lookup).await;
+            let result = self.ask_once(skip_ttl_lookup).await;
             let is_unavailable = matches!(result, Err(LockError::Unavailable { .. }));
             if !is_unavailable || context.runtimes.moves() == moves {
                 return result;
@@ -26,7 +26,7 @@ impl Acquisition<'_> {
     }
 
     /// Makes one attempt, with a token of its own.
-    async fn attempt(&self, skip_ttl_lookup: bool) -> Result<LockGuard, LockError> {
+    async fn ask_once(&self, skip_ttl_lookup: bool) -> Result<LockGuard, LockError> {
         self.context.check_not_shut_down()?;
         let attempt = self.new_attempt(skip_ttl_lookup);
         match self.context.ballot.acquire(&attempt, self.options.expire).await {

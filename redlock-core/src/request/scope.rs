@@ -170,7 +170,7 @@ mod tests {
     use super::{SCOPE, scope};
     use crate::clock::fake::RuntimeClock;
     use crate::node::Node;
-    use crate::node::fake::{FakeNode, Mode};
+    use crate::node::fake::{FakeMode, FakeNode};
     use crate::{LockError, LockManager, LockManagerBuilder, MemoryNode};
 
     const WAIT: Duration = Duration::from_secs(60);
@@ -239,7 +239,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn joined_requests_of_one_scope_do_not_wait_for_each_other() {
         let node = FakeNode::start("node");
-        node.set(Mode::Up(Duration::from_millis(10)));
+        node.set(FakeMode::Up(Duration::from_millis(10)));
         let nodes = vec![Arc::clone(&node) as Arc<dyn Node>];
         let locks = LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()));
         let (request, begun) = (|| locks.lock("a"), Instant::now());

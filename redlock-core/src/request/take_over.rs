@@ -38,7 +38,7 @@ impl Acquisition<'_> {
             held.discard();
             return Ok(None);
         }
-        self.context.queues.take_over(&held, scope::current());
+        self.context.queues.record_take_over(&held, scope::current());
         scope::record(&self.context.queues, &held);
         self.extend_after_hand_over(&guard, held);
         Ok(Some(guard))
@@ -77,7 +77,7 @@ fn log_failed_extension(error: &ExtendError, log_limit: &LogLimit) {
         }
         ExtendError::InvalidOption(_) => "",
     };
-    if let Some(suppressed) = log_limit.pass("hand-over", node) {
+    if let Some(suppressed) = log_limit.admit("hand-over", node) {
         tracing::warn!(%error, suppressed, "{MESSAGE}");
     } else {
         tracing::debug!(%error, "{MESSAGE}");

@@ -96,7 +96,7 @@ impl Acquisition<'_> {
     fn timed_out(&self, waiter: &Waiter) -> LockError {
         match waiter.outage_votes() {
             Some(votes) => LockError::Unavailable { key: self.key.clone(), votes },
-            None => self.contended(self.context.queues.held_for(&self.spec)),
+            None => self.contended(self.context.queues.local_conflict_remaining(&self.spec)),
         }
     }
 

@@ -31,7 +31,7 @@ use heartbeat::heartbeat_task;
 use member::Member;
 
 /// Background work that can continue in another runtime.
-pub(crate) trait Service: Send + Sync {
+pub(crate) trait BackgroundService: Send + Sync {
     /// Starts the work in a runtime. The work runs until `stop` is cancelled, because it moves again. Work
     /// that was in progress in another runtime is started again.
     fn start(&self, runtime: &Handle, stop: &CancellationToken);
@@ -52,7 +52,7 @@ pub(crate) struct Runtimes {
 #[derive(Default)]
 struct Membership {
     members: Vec<Arc<Member>>,
-    services: Vec<Weak<dyn Service>>,
+    services: Vec<Weak<dyn BackgroundService>>,
     /// Stops the services in the home. Replaced whenever the home changes.
     stop: CancellationToken,
 }
@@ -69,7 +69,7 @@ impl Runtimes {
     }
 
     /// Adds a service. It starts in the home as soon as there is one.
-    pub(crate) fn add_service<S: Service + 'static>(&self, service: &Arc<S>) {
+    pub(crate) fn add_service<S: BackgroundService + 'static>(&self, service: &Arc<S>) {
         let _moving = self.moving.lock();
         let weak: Weak<S> = Arc::downgrade(service);
         self.state.lock().services.push(weak);
@@ -119,11 +119,11 @@ impl Runtimes {
         member
     }
 
-    /// Moves the work to `member` if there is no home, or if `is_left` returns true for the home.
-    fn move_home_if(&self, is_left: impl FnOnce(&Member) -> bool, member: &Arc<Member>) {
+    /// Moves the work to `member` if there is no home, or if `must_leave` returns true for the home.
+    fn move_home_if(&self, must_leave: impl FnOnce(&Member) -> bool, member: &Arc<Member>) {
         let _moving = self.moving.lock();
         let before = self.home.load_full();
-        if before.as_ref().is_some_and(|home| Arc::ptr_eq(home, member) || !is_left(home)) {
+        if before.as_ref().is_some_and(|home| Arc::ptr_eq(home, member) || !must_leave(home)) {
             return;
         }
         let mut state = self.state.lock();
@@ -136,8 +136,8 @@ impl Runtimes {
         if before.is_some() {
             self.moves.fetch_add(1, Ordering::Release);
             tracing::info!(
-                "the runtime of a lock manager's connections and renewals has ended or stalled; \
-                 they move to another runtime"
+                "the Tokio runtime that ran a manager's connections and renewals has ended or stalled; \
+                 moving them to another runtime"
             );
         }
         for service in services {

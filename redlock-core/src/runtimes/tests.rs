@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_secs(20);
 #[derive(Default)]
 struct Work(Mutex<Vec<(Id, CancellationToken)>>);
 
-impl Service for Work {
+impl BackgroundService for Work {
     fn start(&self, runtime: &Handle, stop: &CancellationToken) {
         self.0.lock().push((runtime.id(), stop.clone()));
     }
@@ -125,7 +125,7 @@ fn two_moves_run_one_after_the_other() {
         gate: Mutex<Option<std::sync::mpsc::Receiver<()>>>,
     }
 
-    impl Service for Slow {
+    impl BackgroundService for Slow {
         fn start(&self, runtime: &Handle, stop: &CancellationToken) {
             let gate = self.gate.lock().take();
             if let Some(gate) = gate {

@@ -80,7 +80,7 @@ impl Clock for TestClock {
     fn now(&self) -> Moment {
         // Outside of the runtime, tokio would read the clock of the system.
         let _entered = self.runtime.enter();
-        Moment::default().after(self.start.elapsed())
+        Moment::default().plus(self.start.elapsed())
     }
 }
 

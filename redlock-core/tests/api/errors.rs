@@ -103,7 +103,7 @@ fn errors_of_a_held_lock_are_built_from_their_values() {
 fn every_error_of_an_acquisition_can_be_built() {
     let timed_out = LockError::timed_out(key(), 2 * SECOND, SECOND, votes());
     assert!(matches!(timed_out, LockError::TimedOut { .. }), "{timed_out:?}");
-    assert!(timed_out.to_string().contains("took 2s, too long for its lease of 1s"));
+    assert!(timed_out.to_string().contains("within its lease of 1s (waited 2s)"));
     assert_eq!(timed_out.votes().map(Votes::len), Some(3));
     let foreign = LockError::foreign_key(key(), votes());
     assert!(matches!(foreign, LockError::ForeignKey { .. }), "{foreign:?}");

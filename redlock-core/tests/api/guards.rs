@@ -43,7 +43,7 @@ fn a_state_is_displayed_in_one_word() {
 }
 
 #[tokio::test]
-async fn a_fenced_guard_says_of_its_lock_what_a_guard_says() {
+async fn a_fenced_guard_has_the_methods_of_a_guard() {
     async fn fenced(locks: &LockManager, expire: Duration) -> FencedGuard {
         locks.lock("order:42").fenced().expire(expire).try_acquire().await.unwrap()
     }

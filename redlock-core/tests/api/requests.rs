@@ -21,7 +21,7 @@ fn in_every_order(locks: &LockManager) -> [LockRequest<FencedGuard>; 5] {
 }
 
 #[tokio::test]
-async fn options_count_before_and_after_fenced() {
+async fn options_take_effect_before_and_after_fenced() {
     let locks = LockManager::in_memory();
     let shown = format!("{:?}", in_every_order(&locks)[0]);
     assert!(shown.contains("Redisson") && shown.contains("fenced: true"), "{shown}");
@@ -38,7 +38,7 @@ async fn options_count_before_and_after_fenced() {
 }
 
 #[tokio::test]
-async fn a_waiting_time_counts_after_fenced() {
+async fn a_waiting_time_takes_effect_after_fenced() {
     let locks = LockManager::in_memory();
     let first = locks.lock("a").try_acquire().await.unwrap();
     let waiter = locks.lock("a").fenced().wait_forever().acquire();

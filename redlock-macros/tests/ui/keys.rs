@@ -7,6 +7,9 @@ async fn empty() {}
 #[redis_lock(key = "a\n")]
 async fn control_character() {}
 
+#[redis_lock(key = "redlock:{id}")]
+async fn reserved(Path(_id): Path<u64>) {}
+
 #[redis_lock(key = 42)]
 async fn number() {}
 

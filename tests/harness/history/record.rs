@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_ends_the_belief() {
+    fn a_panic_ends_the_recorded_hold() {
         let (_dir, history) = history();
         let held = history.clone();
         let thread = std::thread::spawn(move || {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `circles` | no modules import each other, directly or through others |
 //! | `globs` | no `pub use ..::*`: a crate names each item that it exports |
+//! | `duplicates` | each name of a type is defined once in the product crates |
 //! | `variants` | public enums can get more variants, and variants more fields |
 //! | `options` | only a few files name an option of a lock |
 //! | `limits` | only one file contains the shortest and the longest lease |
@@ -23,6 +24,7 @@
 mod cfg;
 mod circles;
 mod docs_rs;
+mod duplicates;
 mod examples;
 mod globs;
 mod limits;
@@ -74,7 +76,7 @@ fn check() -> Result<String, Vec<String>> {
         files.extend(tree.files);
         findings.extend(docs_rs::check(name));
     }
-    for rule in [globs::check, variants::check, options::check, limits::check] {
+    for rule in [globs::check, duplicates::check, variants::check, options::check, limits::check] {
         findings.extend(rule(&files));
     }
     findings.extend(examples::check());

@@ -52,7 +52,7 @@ fn a_reexport_leads_to_the_defining_module() {
 }
 
 #[test]
-fn a_reexporting_module_is_not_imported_for_what_others_define() {
+fn an_import_through_a_reexport_counts_for_the_defining_module() {
     let found = circles(&[
         ("lib.rs", "mod a; mod b;"),
         ("a/mod.rs", "mod inner; pub use inner::*; use crate::b::B;"),
@@ -93,7 +93,7 @@ fn super_can_stand_more_than_once() {
 }
 
 #[test]
-fn code_that_is_left_out_of_tests_counts() {
+fn code_under_cfg_not_test_is_checked() {
     let found = circles(&[
         ("lib.rs", "mod a; mod b;"),
         ("a.rs", "#[cfg(not(test))] use crate::b::B; pub struct A;"),

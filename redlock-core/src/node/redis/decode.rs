@@ -29,7 +29,7 @@ pub(super) fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
         Ok(Value::BulkString(text)) if fenced => {
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             match number {
-                Some(number) if FencingToken::NUMBERS.contains(&number) => {
+                Some(number) if FencingToken::NUMBER_RANGE.contains(&number) => {
                     Reply::new(Vote::Granted).with_number(number)
                 }
                 _ => unexpected().into(),

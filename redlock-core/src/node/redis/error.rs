@@ -1,4 +1,4 @@
-//! Converts the errors of a server, and keeps the words of the server.
+//! Converts the errors of a server, and keeps their messages.
 
 use std::sync::Arc;
 
@@ -9,66 +9,68 @@ use crate::error::NodeError;
 /// Converts an error on an established connection.
 pub(super) fn node_error(error: &RedisError) -> NodeError {
     if let ErrorKind::Server(kind) = error.kind() {
-        let words: Arc<str> = words(error).into();
-        return if kind == ServerErrorKind::NoPerm || is_denied_in_script(&words) {
-            NodeError::NotPermitted(words)
+        let message: Arc<str> = server_message(error).into();
+        return if kind == ServerErrorKind::NoPerm || is_denied_in_script(&message) {
+            NodeError::NotPermitted(message)
         } else {
-            NodeError::Server(words)
+            NodeError::Server(message)
         };
     }
-    let words = words(error).into();
+    let message = server_message(error).into();
     if error.is_io_error() || error.is_unrecoverable_error() {
-        NodeError::ConnectionBroke(words)
+        NodeError::ConnectionBroke(message)
     } else {
-        NodeError::Server(words)
+        NodeError::Server(message)
     }
 }
 
 /// Returns whether the user lacks a permission inside a script. The server reports that by another kind of
 /// error than outside of scripts, with different words in Redis 6.2, in 7.0, and since 7.2.
-fn is_denied_in_script(words: &str) -> bool {
-    words.contains("ACL failure in script") || words.contains("user executing the script can't")
+fn is_denied_in_script(message: &str) -> bool {
+    message.contains("ACL failure in script") || message.contains("user executing the script can't")
 }
 
 /// Adds the names of the script's commands to an error about a missing permission. Up to Redis 7.0, the
 /// server does not name the denied command.
 pub(super) fn name_commands(commands: &[String], error: RedisError) -> RedisError {
     const DENIED: &str = "The user executing the script can't";
-    let words = words(&error);
-    let Some(at) = words.find(DENIED) else { return error };
-    let denied = words[at..].split(" script: ").next().unwrap_or(DENIED);
-    let words = format!("{denied}; it calls {}", commands.join(", "));
-    (ErrorKind::Server(ServerErrorKind::NoPerm), "not permitted", words).into()
+    let message = server_message(&error);
+    let Some(at) = message.find(DENIED) else { return error };
+    let denied = message[at..].split(" script: ").next().unwrap_or(DENIED);
+    let message = format!("{denied}; it calls {}", commands.join(", "));
+    (ErrorKind::Server(ServerErrorKind::NoPerm), "not permitted", message).into()
 }
 
 /// Converts the error of an attempt to connect: the server refused the client, or was not reached.
 pub(super) fn not_connected(error: &RedisError) -> NodeError {
-    let words: Arc<str> = words(error).into();
+    let message: Arc<str> = server_message(error).into();
     // The last text recognizes a denied SELECT, whose error arrives without its code.
     let refusals = ["WRONGPASS", "NOAUTH", "NOPERM", "has no permissions"];
-    let refused = refusals.iter().any(|refusal| words.contains(refusal));
+    let refused = refusals.iter().any(|refusal| message.contains(refusal));
     if refused {
-        NodeError::NotPermitted(words)
+        NodeError::NotPermitted(message)
     } else if matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::AuthenticationFailed) {
-        NodeError::Server(words)
+        NodeError::Server(message)
     } else {
-        NodeError::NotConnected(words)
+        NodeError::NotConnected(message)
     }
 }
 
 /// Returns the text of an error: the server's own words if it sent an error, such as `OOM command not
 /// allowed ..`.
-pub(super) fn words(error: &RedisError) -> String {
-    let words = all_words(error);
+pub(super) fn server_message(error: &RedisError) -> String {
+    let message = raw_message(error);
     // A server repeats the arguments of an unknown command, with tokens and passwords (secrets stay in).
-    escaped(words.split_once(", with args").map_or(words.as_str(), |(before, _)| before))
+    escape_control_characters(
+        message.split_once(", with args").map_or(message.as_str(), |(before, _)| before),
+    )
 }
 
 /// Escapes control characters and other unprintable characters, so that the text of a server cannot forge
 /// lines of a log. Escaping twice changes nothing.
-pub(super) fn escaped(words: &str) -> String {
-    let mut escaped = String::with_capacity(words.len());
-    for character in words.chars() {
+pub(super) fn escape_control_characters(message: &str) -> String {
+    let mut escaped = String::with_capacity(message.len());
+    for character in message.chars() {
         match character {
             '\\' | '"' | '\'' => escaped.push(character),
             _ => escaped.extend(character.escape_debug()),
@@ -77,7 +79,7 @@ pub(super) fn escaped(words: &str) -> String {
     escaped
 }
 
-fn all_words(error: &RedisError) -> String {
+fn raw_message(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),
@@ -93,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_denied_permission_is_recognized_in_the_words_of_every_version() {
-        for (words, denied) in [
+        for (message, denied) in [
             ("NOPERM this user has no permissions to run the 'set' command", true),
             (
                 "ERR Error running script (call to f_1): @user_script:1: @user_script: 1: The user \
@@ -108,7 +110,7 @@ mod tests {
             ),
             ("ERR unknown command 'SET'", false),
         ] {
-            let reply = bb8_redis::redis::parse_redis_value(format!("-{words}\r\n").as_bytes());
+            let reply = bb8_redis::redis::parse_redis_value(format!("-{message}\r\n").as_bytes());
             let error = reply.unwrap().extract_error().unwrap_err();
             let error = node_error(&error);
             assert_eq!(matches!(error, NodeError::NotPermitted(_)), denied, "{error:?}");
@@ -125,7 +127,7 @@ mod tests {
             "ERR it's \"full\"\n2026 WARN a lock\twas \u{1b}[31mlost\u{7f}\u{85}\u{2028}\u{202e}.";
         let escaped =
             r#"ERR it's "full"\n2026 WARN a lock\twas \u{1b}[31mlost\u{7f}\u{85}\u{2028}\u{202e}."#;
-        assert_eq!(words(&error(said)), escaped);
+        assert_eq!(server_message(&error(said)), escaped);
         assert_eq!(node_error(&error(said)), NodeError::Server(escaped.into()));
         assert_eq!(not_connected(&error(said)), NodeError::Server(escaped.into()));
         let vote = Vote::Failed(node_error(&error(said)));
@@ -134,7 +136,8 @@ mod tests {
         assert_eq!(node_error(&broke), NodeError::ConnectionBroke(r"a\nb".into()));
         // The message of a script error is read, completed, and becomes an error again.
         let denied = "ERR The user executing the script can't\nrun this command";
-        let named = words(&name_commands(&["get".to_owned(), "del".to_owned()], error(denied)));
+        let named =
+            server_message(&name_commands(&["get".to_owned(), "del".to_owned()], error(denied)));
         assert!(named.contains(r"can't\nrun this command; it calls get, del"), "{named}");
     }
 }

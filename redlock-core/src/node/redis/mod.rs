@@ -33,7 +33,7 @@ use crate::clock::Clock;
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
 use crate::log_limit::LogLimit;
-use crate::runtimes::Service;
+use crate::runtimes::BackgroundService;
 use crate::{telemetry, validity};
 
 pub(crate) use connection::endpoint::Endpoint;
@@ -169,11 +169,11 @@ impl RedisNode {
     }
 }
 
-impl Service for RedisNode {
+impl BackgroundService for RedisNode {
     /// Keeps the node connected. Replaces a connection that another runtime has driven.
     fn start(&self, runtime: &Handle, _: &CancellationToken) {
         if self.is_started.swap(true, Ordering::SeqCst) {
-            self.end_connection("its runtime has ended or stalled");
+            self.end_connection("the connection's Tokio runtime has ended or stalled");
         }
         let stop = self.stop.lock().clone();
         let (node, ends) = (Weak::clone(&self.weak_self), stop.clone());
@@ -229,7 +229,7 @@ impl Node for RedisNode {
                 let look_up_until = lookup.then(|| Instant::now() + round * 4 / 5);
                 let acquisition = AcquireParams { lease, fenced, look_up_until };
                 ReplyFuture::new(
-                    async move { dialect::acquire(&connection, &op, acquisition).await },
+                    async move { dialect::set_lock(&connection, &op, acquisition).await },
                 )
             }
             Action::Extend { lease } => {
@@ -258,7 +258,7 @@ impl Node for RedisNode {
         match self.connection() {
             Ok(connection) => connection.silence(limit),
             // Commands that were sent over the ended connection fail at their next poll.
-            Err(_) => Silence::Lasts(waited),
+            Err(_) => Silence::Silent(waited),
         }
     }
 }

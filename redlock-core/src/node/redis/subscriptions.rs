@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout_at};
 
 use super::connection::Connection;
-use super::error::{node_error, words};
+use super::error::{node_error, server_message};
 use crate::error::NodeError;
 use crate::log_limit::LogLimit;
 use crate::node::{Notify as Notification, Subscription};
@@ -166,9 +166,9 @@ impl Subscriptions {
             if !wanted.is_empty()
                 && let Err(error) = self.subscribe_to(connection, wanted).await
             {
-                if let Some(suppressed) = log_limit.pass("subscriptions", node) {
+                if let Some(suppressed) = log_limit.admit("subscriptions", node) {
                     tracing::warn!(
-                        node, error = %words(&error), suppressed,
+                        node, error = %server_message(&error), suppressed,
                         "cannot subscribe to releases; falling back to polling"
                     );
                 }

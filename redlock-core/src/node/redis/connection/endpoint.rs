@@ -48,7 +48,7 @@ impl Endpoint {
         match scheme.as_str() {
             "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" => {}
             #[cfg(feature = "tls")]
-            "rediss" | "valkeys" => super::tls::provide_crypto(),
+            "rediss" | "valkeys" => super::tls::ensure_crypto_provider(),
             #[cfg(not(feature = "tls"))]
             "rediss" | "valkeys" => {
                 return Err("TLS needs the feature `tls` of redlock-core (or redlock-axum)".into());

@@ -55,7 +55,7 @@ impl Health {
     pub(crate) fn record_error(&self, error: &RedisError) {
         // After a failover, the name of the server may resolve to the new master: connect again.
         if is_read_only(error) || error.is_unrecoverable_error() || error.is_io_error() {
-            self.mark_broken(&crate::node::redis::error::words(error));
+            self.mark_broken(&crate::node::redis::error::server_message(error));
         }
     }
 

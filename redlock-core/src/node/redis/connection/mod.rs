@@ -34,7 +34,7 @@ use crate::error::NodeError;
 use crate::node::Silence;
 use health::Health;
 use pending_acquisitions::PendingAcquisitions;
-use traffic::Traffic;
+use traffic::{ReplyProgress, Traffic};
 
 /// The pause between two checks whether a server is silent.
 const SILENCE_CHECK_INTERVAL: Duration = Duration::from_millis(500);
@@ -121,8 +121,8 @@ impl Connection {
         let time = encode::time();
         // The connection's own command, so that the server owes a reply. A denial (ACL) is a reply too.
         let mut probe = pin!(OptionFuture::from(None));
-        let mut before = (false, 0);
-        while !self.traffic.silence(limit).lasts() {
+        let mut before = ReplyProgress::default();
+        while !self.traffic.silence(limit).is_silent() {
             let is_unknown = tokio::select! {
                 biased;
                 Some(_) = probe.as_mut() => {
@@ -132,8 +132,8 @@ impl Connection {
                 () = self.traffic.reply_unknown() => true,
                 () = sleep(SILENCE_CHECK_INTERVAL) => {
                     // Callers wait for replies, and none has arrived since the last check.
-                    let awaited = self.traffic.awaited();
-                    awaited.0 && awaited == std::mem::replace(&mut before, awaited)
+                    let progress = self.traffic.reply_progress();
+                    progress.is_awaited && progress == std::mem::replace(&mut before, progress)
                 }
             };
             if is_unknown && !self.traffic.is_owed() {
@@ -274,8 +274,8 @@ impl Connection {
     /// Returns how long the server has been silent, or `None` if it has not been silent for `limit`.
     pub(crate) fn silent_for(&self, limit: Duration) -> Option<Duration> {
         match self.traffic.silence(limit) {
-            Silence::Lasts(time) => Some(time),
-            Silence::Unknown(_) => None,
+            Silence::Silent(time) => Some(time),
+            Silence::CheckAgainAfter(_) => None,
         }
     }
 
@@ -368,7 +368,7 @@ mod tests {
             for _ in 0..2 {
                 server.write_all(b"+PONG\r\n").await.unwrap();
                 tokio::task::yield_now().await;
-                while !connection.silence(NODE_TIMEOUT).lasts() {
+                while !connection.silence(NODE_TIMEOUT).is_silent() {
                     tokio::time::sleep(NODE_TIMEOUT).await;
                 }
             }

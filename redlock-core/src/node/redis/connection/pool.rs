@@ -83,7 +83,7 @@ impl bb8::ManageConnection for Connector {
         let connect = async {
             let (mut handle, traffic) = self.endpoint.open(&config).await?;
             let mut time_handle = handle.clone();
-            let time = async { unless_refused(time(&mut time_handle, &*self.clock).await) };
+            let time = async { none_if_refused(time(&mut time_handle, &*self.clock).await) };
             let (scripts, time) = try_join(load_scripts(&handle), time).await?;
             let identity = Identity { time, ..identify(&mut handle).await? };
             Ok(Arc::new(Connection::new(handle, health, traffic, scripts, identity)))
@@ -142,7 +142,7 @@ async fn identify(handle: &mut MultiplexedConnection) -> Result<Identity, RedisE
     for section in ["server", "memory"] {
         let mut info = Cmd::new();
         info.arg("INFO").arg(section);
-        if let Some(text) = unless_refused(text(handle, &info).await)? {
+        if let Some(text) = none_if_refused(text(handle, &info).await)? {
             identity.read(&text);
         }
     }
@@ -160,7 +160,7 @@ async fn time(
 
 /// Returns `None` if the server refuses the command or its reply is not understood. The caller then skips
 /// the checks that need the reply.
-fn unless_refused<T>(reply: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+fn none_if_refused<T>(reply: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
     use ErrorKind::{Server, UnexpectedReturnType};
     match reply {
         Ok(reply) => Ok(Some(reply)),
@@ -200,12 +200,12 @@ mod tests {
 
     #[test]
     fn a_check_is_skipped_if_the_server_refuses_the_command() {
-        let checked = |kind: ErrorKind| unless_refused::<()>(Err((kind, "no").into()));
+        let checked = |kind: ErrorKind| none_if_refused::<()>(Err((kind, "no").into()));
         let no_permission = ErrorKind::Server(bb8_redis::redis::ServerErrorKind::NoPerm);
         assert_eq!(checked(no_permission), Ok(None));
         assert_eq!(checked(ErrorKind::UnexpectedReturnType), Ok(None));
         assert!(checked(ErrorKind::Io).is_err(), "the connection broke");
-        assert_eq!(unless_refused(Ok(())), Ok(Some(())));
+        assert_eq!(none_if_refused(Ok(())), Ok(Some(())));
     }
 
     #[test]

@@ -43,7 +43,7 @@ async fn read(stream: impl AsyncRead) -> Option<String> {
     let text = String::from_utf8_lossy(&bytes);
     let error = text.strip_prefix('-')?.trim_end();
     let sentence = error.split_once(". ").map_or(error, |(first, _)| first);
-    Some(crate::node::redis::error::escaped(sentence))
+    Some(crate::node::redis::error::escape_control_characters(sentence))
 }
 
 #[cfg(test)]

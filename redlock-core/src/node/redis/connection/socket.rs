@@ -44,7 +44,7 @@ impl Socket {
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, port, .. } => {
                 let stream = connect_tcp(host, *port, server.tcp_settings()).await?;
-                Ok(Self::Tls(Box::new(tls::shake_hands(stream, host).await?)))
+                Ok(Self::Tls(Box::new(tls::handshake(stream, host).await?)))
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => UnixStream::connect(path).await.map(Self::Unix),

@@ -103,7 +103,7 @@ impl Supervisor {
             Some(error) = self.errors.recv() => return Err(error),
         };
         let Some(node) = self.node.upgrade() else {
-            return Err(NodeError::NotConnected("the manager is gone".into()));
+            return Err(NodeError::NotConnected("the manager was dropped".into()));
         };
         if self.stop.is_cancelled() {
             let reason = "the work has moved to another runtime";
@@ -128,7 +128,7 @@ impl Supervisor {
             if let Some(other) = node.servers.register(node, run_id) {
                 return Err(NodeError::SameServer(other));
             }
-        } else if let Some(suppressed) = node.log_limit.pass("run_id", &self.name) {
+        } else if let Some(suppressed) = node.log_limit.admit("run_id", &self.name) {
             tracing::warn!(
                 node = %self.name, suppressed,
                 "the run_id of the server is unknown (INFO denied), so two nodes may be the same server"
@@ -136,7 +136,7 @@ impl Supervisor {
         }
         if let Some(policy) = identity.maxmemory_policy.as_deref()
             && policy != "noeviction"
-            && let Some(suppressed) = node.log_limit.pass("eviction", &self.name)
+            && let Some(suppressed) = node.log_limit.admit("eviction", &self.name)
         {
             tracing::warn!(
                 node = %self.name, policy, suppressed,
@@ -161,7 +161,7 @@ impl Supervisor {
             quarantine = quarantine.not_before(ended);
         }
         if let Err(reason) = quarantine.check()
-            && let Some(suppressed) = node.log_limit.pass("quarantine", &self.name)
+            && let Some(suppressed) = node.log_limit.admit("quarantine", &self.name)
         {
             tracing::warn!(
                 node = %self.name, %reason, suppressed,

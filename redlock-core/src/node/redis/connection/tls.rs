@@ -12,7 +12,7 @@ pub(crate) type TlsStream = tokio_rustls::client::TlsStream<TcpStream>;
 
 /// Makes sure that rustls has a crypto provider. If the application has installed a provider, rustls uses
 /// that one.
-pub(crate) fn provide_crypto() {
+pub(crate) fn ensure_crypto_provider() {
     use rustls::crypto::{CryptoProvider, ring};
 
     if CryptoProvider::get_default().is_none() {
@@ -22,7 +22,7 @@ pub(crate) fn provide_crypto() {
 }
 
 /// Makes a TLS connection to a server whose certificate is valid for `host`.
-pub(crate) async fn shake_hands(stream: TcpStream, host: &str) -> io::Result<TlsStream> {
+pub(crate) async fn handshake(stream: TcpStream, host: &str) -> io::Result<TlsStream> {
     let name = ServerName::try_from(host.to_owned())
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     TlsConnector::from(Arc::new(configuration()?)).connect(name, stream).await

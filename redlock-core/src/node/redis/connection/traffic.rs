@@ -54,6 +54,15 @@ pub(crate) struct Traffic {
 
 const NEVER: u64 = u64::MAX;
 
+/// The progress of the commands of one connection.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReplyProgress {
+    /// Whether the reply to any command is awaited.
+    pub(crate) is_awaited: bool,
+    /// The number of commands that were answered so far.
+    pub(crate) answered: usize,
+}
+
 impl Traffic {
     fn new() -> Self {
         Self {
@@ -75,9 +84,11 @@ impl Traffic {
     }
 
     /// Returns whether replies are awaited, and how many have arrived so far.
-    pub(crate) fn awaited(&self) -> (bool, usize) {
-        let awaited = self.awaited.load(Ordering::Relaxed) > 0;
-        (awaited, self.answered.load(Ordering::Relaxed))
+    pub(crate) fn reply_progress(&self) -> ReplyProgress {
+        ReplyProgress {
+            is_awaited: self.awaited.load(Ordering::Relaxed) > 0,
+            answered: self.answered.load(Ordering::Relaxed),
+        }
     }
 
     /// Returns whether the server is known to owe a reply.
@@ -94,21 +105,21 @@ impl Traffic {
     pub(crate) fn silence(&self, limit: Duration) -> Silence {
         let since = self.owed_since.load(Ordering::Acquire);
         if since == NEVER {
-            return Silence::Unknown(limit);
+            return Silence::CheckAgainAfter(limit);
         }
         let now = self.begun.elapsed();
         let lasts = now.saturating_sub(Duration::from_nanos(since));
         if lasts < limit {
-            return Silence::Unknown(limit.saturating_sub(lasts));
+            return Silence::CheckAgainAfter(limit.saturating_sub(lasts));
         }
         let is_late = !self.drained.load(Ordering::Acquire)
             || self.has_unread()
             // Bytes were read during this check.
             || self.owed_since.load(Ordering::Acquire) != since;
         if is_late {
-            Silence::Unknown(UNREAD_CHECK_PAUSE.max(limit / 4))
+            Silence::CheckAgainAfter(UNREAD_CHECK_PAUSE.max(limit / 4))
         } else {
-            Silence::Lasts(lasts)
+            Silence::Silent(lasts)
         }
     }
 
@@ -285,15 +296,15 @@ mod tests {
     async fn a_server_is_silent_when_it_owes_a_reply_for_too_long() {
         let (mut socket, traffic, mut server) = connection().await;
         wait().await;
-        assert!(!traffic.silence(LIMIT).lasts(), "no command was sent");
+        assert!(!traffic.silence(LIMIT).is_silent(), "no command was sent");
         socket.write_all(b"PING").await.unwrap();
-        assert!(!traffic.silence(Duration::from_secs(60)).lasts(), "the limit is not over");
+        assert!(!traffic.silence(Duration::from_secs(60)).is_silent(), "the limit is not over");
         wait().await;
-        assert!(traffic.silence(LIMIT).lasts());
+        assert!(traffic.silence(LIMIT).is_silent());
         reply(&mut server).await;
         socket.read_exact(&mut [0; 7]).await.unwrap();
         wait().await;
-        assert!(!traffic.silence(LIMIT).lasts(), "the server has replied");
+        assert!(!traffic.silence(LIMIT).is_silent(), "the server has replied");
     }
 
     /// The reply lies in the buffer of the kernel.
@@ -303,12 +314,12 @@ mod tests {
         socket.write_all(b"PING").await.unwrap();
         reply(&mut server).await;
         wait().await;
-        assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD_CHECK_PAUSE));
+        assert_eq!(traffic.silence(LIMIT), Silence::CheckAgainAfter(UNREAD_CHECK_PAUSE));
         drop(server);
         wait().await;
         assert_eq!(
             traffic.silence(LIMIT),
-            Silence::Unknown(UNREAD_CHECK_PAUSE),
+            Silence::CheckAgainAfter(UNREAD_CHECK_PAUSE),
             "followed by the end of the connection"
         );
     }
@@ -323,7 +334,7 @@ mod tests {
         // The socket has not been polled for further bytes.
         socket.write_all(b"PING").await.unwrap();
         wait().await;
-        assert_eq!(traffic.silence(LIMIT), Silence::Unknown(UNREAD_CHECK_PAUSE));
+        assert_eq!(traffic.silence(LIMIT), Silence::CheckAgainAfter(UNREAD_CHECK_PAUSE));
     }
 
     /// If a dropped socket stayed open, the server would not notice the end of the connection.

@@ -102,15 +102,15 @@ impl ClockWatch {
         };
         match step {
             None => {}
-            Some(Step::Back(by)) => self.record_step("back", by, "leases last longer there"),
+            Some(Step::Back(by)) => self.record_step("back", by, "leases on it last longer"),
             Some(Step::Forward(by)) => {
                 let mut effect =
-                    "leases end early there, as if it had forgotten locks that are held";
+                    "leases on it end early, so a second caller may get a lock that is held";
                 if let Some(longest_lease) = self.restart_guard {
                     let quarantine = Quarantine::after_clock_step(longest_lease, by);
                     connection.start(quarantine);
                     self.history.lock().quarantine = Some(quarantine);
-                    effect = "leases end early there, so it grants no locks for the longest lease";
+                    effect = "leases on it end early, so it grants no locks for the longest lease";
                 }
                 self.record_step("forward", by, effect);
             }
@@ -119,7 +119,7 @@ impl ClockWatch {
 
     fn record_step(&self, direction: &'static str, by: Duration, effect: &str) {
         telemetry::clock_stepped(&self.node, direction);
-        if let Some(suppressed) = self.log_limit.pass(direction, &self.node) {
+        if let Some(suppressed) = self.log_limit.admit(direction, &self.node) {
             tracing::warn!(
                 node = %self.node, ?by, suppressed,
                 "a node's wall clock was stepped {direction}, or does not keep time; {effect}"
@@ -128,7 +128,7 @@ impl ClockWatch {
     }
 
     fn warn_time_unavailable(&self) {
-        if let Some(suppressed) = self.log_limit.pass("clock", &self.node) {
+        if let Some(suppressed) = self.log_limit.admit("clock", &self.node) {
             tracing::warn!(
                 node = %self.node, suppressed,
                 "the time of the server is unknown (TIME denied), so steps of its wall clock go unnoticed"
@@ -152,7 +152,7 @@ mod tests {
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
     use crate::node::redis::connection::played_server::{played_connection, serve};
-    use crate::node::redis::dialect::{AcquireParams, acquire};
+    use crate::node::redis::dialect::{AcquireParams, set_lock};
     use crate::node::{Action, Op};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -289,7 +289,7 @@ mod tests {
             let action = Action::Acquire { lease: LEASE, fenced: false, lookup: false };
             let op = Op::new(&Arc::new(spec), Token::random(Dialect::Plain), action);
             let acquisition = AcquireParams { lease: LEASE, fenced: false, look_up_until: None };
-            let acquire = acquire(&connection, &op, acquisition);
+            let acquire = set_lock(&connection, &op, acquisition);
             let step = || {
                 if stepped {
                     connection.start(Quarantine::after_clock_step(LEASE, SECOND));

@@ -94,7 +94,7 @@ impl Reading {
     /// Returns the local time at which the server read its clock, with an error of at most
     /// [`uncertainty`](Self::uncertainty).
     fn middle(&self) -> Moment {
-        self.sent.after(self.uncertainty())
+        self.sent.plus(self.uncertainty())
     }
 
     /// Returns half of the round trip.
@@ -125,7 +125,7 @@ mod tests {
     /// way. All in milliseconds.
     fn look(at: u64, there: u64, back: u64, ahead: i64) -> Reading {
         let begun = FakeClock::default().now();
-        let after = |millis| begun.after(Duration::from_millis(millis));
+        let after = |millis| begun.plus(Duration::from_millis(millis));
         let server_time = (at + there).checked_add_signed(1_790_000_000_000 + ahead).unwrap();
         let server_time = Duration::from_millis(server_time);
         Reading { server_time, sent: after(at), received: after(at + there + back) }

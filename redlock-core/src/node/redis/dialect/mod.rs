@@ -41,12 +41,16 @@ pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
 
 /// Sets the lock. A grant does not count if the server is quarantined before the reply arrives: its wall
 /// clock may have been stepped before it received the command.
-pub(crate) async fn acquire(connection: &Connection, op: &Op, acquisition: AcquireParams) -> Reply {
+pub(crate) async fn set_lock(
+    connection: &Connection,
+    op: &Op,
+    acquisition: AcquireParams,
+) -> Reply {
     let reply = match op.spec.dialect() {
         Dialect::Plain if !acquisition.fenced => {
-            plain::set_lock(connection, op, acquisition).await.into()
+            plain::set_by_command(connection, op, acquisition).await.into()
         }
-        _ => acquire_by_script(connection, op, acquisition).await,
+        _ => set_by_script(connection, op, acquisition).await,
     };
     match connection.may_grant() {
         Err(reason) if reply.vote == Vote::Granted => Vote::Failed(reason).into(),
@@ -54,7 +58,7 @@ pub(crate) async fn acquire(connection: &Connection, op: &Op, acquisition: Acqui
     }
 }
 
-async fn acquire_by_script(connection: &Connection, op: &Op, acquisition: AcquireParams) -> Reply {
+async fn set_by_script(connection: &Connection, op: &Op, acquisition: AcquireParams) -> Reply {
     let AcquireParams { lease, fenced, .. } = acquisition;
     let (name, millis) = (op.spec.name(), millis(lease));
     let scripts = Scripts::of(op.spec.dialect());
@@ -158,7 +162,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            reply = acquire(&connection, &op, ACQUISITION) => {
+            reply = set_lock(&connection, &op, ACQUISITION) => {
                 assert!(matches!(reply.vote, Vote::Failed(_)), "{reply:?}");
             }
             () = server => unreachable!(),
@@ -178,7 +182,7 @@ mod tests {
             serve(&mut server, "redisson/acquire", "+OK\r\n", release).await;
             serve(&mut server, "redisson/release", ":1\r\n", || {}).await;
         };
-        let both = async { tokio::join!(acquire(&connection, &op, ACQUISITION), server) };
+        let both = async { tokio::join!(set_lock(&connection, &op, ACQUISITION), server) };
         tokio::time::timeout(LEASE, both).await.expect("the lock is released again");
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn channel(name: &LockName) -> Arc<str> {
 ///
 /// After a refusal, asks for the remaining time to live, but only until `look_up_until`, so that the vote
 /// is not late.
-pub(super) async fn set_lock(
+pub(super) async fn set_by_command(
     connection: &Connection,
     op: &Op,
     AcquireParams { lease, look_up_until, .. }: AcquireParams,
@@ -94,7 +94,7 @@ mod tests {
             |look_up_until| AcquireParams { lease: LEASE, fenced: false, look_up_until };
         let op = op("");
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
-        let (vote, ()) = tokio::join!(set_lock(&connection, &op, acquisition(None)), refuse);
+        let (vote, ()) = tokio::join!(set_by_command(&connection, &op, acquisition(None)), refuse);
         assert_eq!(vote, Vote::Held { remaining: None });
 
         let look_up = async {
@@ -102,7 +102,8 @@ mod tests {
             serve(&mut server, "plain/inspect", ":1500\r\n", || {}).await;
         };
         let until = Some(Instant::now() + LEASE);
-        let (vote, ()) = tokio::join!(set_lock(&connection, &op, acquisition(until)), look_up);
+        let (vote, ()) =
+            tokio::join!(set_by_command(&connection, &op, acquisition(until)), look_up);
         assert_eq!(vote, Vote::Held { remaining: Some(Duration::from_millis(1500)) });
     }
 }

@@ -14,13 +14,13 @@ use crate::rejection::{LockRejection, log_limited};
 
 /// A lock that is held while work runs under it.
 #[derive(Debug)]
-pub struct Hold {
+pub struct ActiveLock {
     handle: LockHandle,
     token: Option<FencingToken>,
     guard: LockGuard,
 }
 
-impl Hold {
+impl ActiveLock {
     /// Acquires the lock, with a fencing token if `fenced`.
     pub(crate) async fn acquire(request: LockRequest, fenced: bool) -> Result<Self, LockError> {
         if fenced {
@@ -36,9 +36,9 @@ impl Hold {
 
     fn fenced(guard: FencedGuard) -> Self {
         let token = guard.fencing_token();
-        let mut hold = Self::new(guard.into_guard());
-        hold.token = Some(token);
-        hold
+        let mut active_lock = Self::new(guard.into_guard());
+        active_lock.token = Some(token);
+        active_lock
     }
 
     /// Returns the parts of the lock that extractors use.
@@ -94,7 +94,7 @@ impl Hold {
                 "not released",
                 LogLimit::failed_node(error.votes()),
                 warn,
-                "the work has ended, but its lock was not released: {error}"
+                "the release of a lock failed after its work: {error}"
             );
         }
     }
