@@ -182,7 +182,7 @@ fn a_mistake_in_toml_has_its_line_and_column() {
 fn a_mistake_in_json_and_in_ron_has_its_line_and_column() {
     for (fields, column, expected) in [
         (r#""expires": "30s""#, 9, "unknown field `expires` (did you mean `expire`?)"),
-        (r#""expire": "5ms" "#, 16, "expire is 5ms, but must be from 10 ms to 7 days"),
+        (r#""expire": "5ms""#, 16, "expire is 5ms, but must be from 10 ms to 7 days"),
         (r#""tls": true"#, 5, "unknown field `tls`, expected one of `urls`"),
         (r#""expire": 5, "expire": 6"#, 21, "duplicate field `expire`"),
         (r#""urls": 5"#, 9, "urls must be a list of URLs, or a text"),
