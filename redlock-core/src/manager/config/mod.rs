@@ -12,6 +12,8 @@ mod serde_tests;
 mod suggestion;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod url_tests;
 mod urls;
 
 use std::fmt;
@@ -89,11 +91,7 @@ pub(super) use urls::NO_REDIS;
 #[non_exhaustive]
 #[must_use = "a configuration does nothing until a manager is connected"]
 pub struct LockManagerConfig {
-    /// The URLs of the nodes, see [`LockManagerBuilder::url`].
-    #[cfg_attr(
-        not(feature = "redis"),
-        doc = "\n\n[`LockManagerBuilder::url`]: https://docs.rs/redlock-core/latest/redlock_core/struct.LockManagerBuilder.html#method.url"
-    )]
+    /// The URLs of the nodes, as `LockManagerBuilder::url` takes them.
     ///
     /// Defaults to none. Then [`connect`](Self::connect) fails with [`ConnectError::NoNodes`], unless
     /// [nodes are added](Self::builder) to the builder. `memory:` alone is a node in the memory of this
