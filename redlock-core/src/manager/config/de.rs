@@ -1,18 +1,14 @@
 //! Deserializes the settings from the configuration of a service.
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use serde::de::{
-    self, Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Unexpected,
-    Visitor,
+    self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
 };
 
 use super::LockManagerConfig;
-use super::fields::Setting;
 use super::suggestion::suggestion;
 use super::urls::split;
-use crate::error::InvalidOption;
 
 const URLS: &str = "urls";
 
@@ -102,97 +98,6 @@ impl<'de> Deserialize<'de> for FieldName {
             None | Some(URLS) => Ok(Self::Unknown(name)),
             Some(_) => Err(unknown(&name)),
         }
-    }
-}
-
-/// Reads an optional value and checks its range, so that the reader reports the line and the column of the
-/// value.
-pub(super) struct Checked<T, F> {
-    name: &'static str,
-    check: F,
-    value: PhantomData<T>,
-}
-
-impl<T, F: FnOnce(&T) -> Result<(), InvalidOption>> Checked<T, F> {
-    pub(super) fn new(name: &'static str, check: F) -> Self {
-        Self { name, check, value: PhantomData }
-    }
-}
-
-impl<'de, T, F> DeserializeSeed<'de> for Checked<T, F>
-where
-    T: Setting,
-    F: FnOnce(&T) -> Result<(), InvalidOption>,
-{
-    type Value = Option<T>;
-
-    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
-        deserializer.deserialize_option(self)
-    }
-}
-
-impl<'de, T, F> Visitor<'de> for Checked<T, F>
-where
-    T: Setting,
-    F: FnOnce(&T) -> Result<(), InvalidOption>,
-{
-    type Value = Option<T>;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} for {}", T::FORM, self.name)
-    }
-
-    fn visit_none<E: de::Error>(self) -> Result<Option<T>, E> {
-        Ok(None)
-    }
-
-    fn visit_unit<E: de::Error>(self) -> Result<Option<T>, E> {
-        Ok(None)
-    }
-
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Option<T>, D::Error> {
-        let value = T::read(self.name, deserializer)?;
-        (self.check)(&value).map_err(de::Error::custom)?;
-        Ok(Some(value))
-    }
-}
-
-/// Reads a value that is a number or a text.
-pub(super) fn read<'de, T: Setting, D: Deserializer<'de>>(
-    name: &'static str,
-    deserializer: D,
-) -> Result<T, D::Error> {
-    deserializer.deserialize_any(SettingVisitor { name, value: PhantomData })
-}
-
-struct SettingVisitor<T> {
-    name: &'static str,
-    value: PhantomData<T>,
-}
-
-impl<T: Setting> Visitor<'_> for SettingVisitor<T> {
-    type Value = T;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} for {}", T::FORM, self.name)
-    }
-
-    fn visit_u64<E: de::Error>(self, number: u64) -> Result<T, E> {
-        T::from_number(number)
-            .ok_or_else(|| E::custom(InvalidOption::new(self.name, number, T::FORM)))
-    }
-
-    fn visit_i64<E: de::Error>(self, number: i64) -> Result<T, E> {
-        match u64::try_from(number) {
-            Ok(number) => self.visit_u64(number),
-            Err(_) => Err(E::custom(InvalidOption::new(self.name, number, T::FORM))),
-        }
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
-        T::from_text(text).ok_or_else(|| {
-            E::custom(InvalidOption::new(self.name, format_args!("{text:?}"), T::FORM))
-        })
     }
 }
 

@@ -3,115 +3,12 @@
 use std::time::Duration;
 
 use super::LockManagerConfig;
+use super::setting::Setting;
 use crate::context::check_expire;
 use crate::error::InvalidOption;
 use crate::lock::Dialect;
 use crate::manager::builder::LockManagerBuilder;
 use crate::manager::check::{check_max_waiters, check_outage_grace, check_prefix, check_timeout};
-use crate::options::{TIME_FORM, parse_time};
-
-/// A value of a setting, also as a text.
-pub(super) trait Setting: Clone {
-    /// The allowed values, for error messages.
-    const FORM: &str;
-
-    /// Returns the value of a text.
-    fn from_text(text: &str) -> Option<Self>;
-
-    /// Returns the value of a number.
-    #[cfg(feature = "serde")]
-    fn from_number(number: u64) -> Option<Self>;
-
-    /// Deserializes the value of the setting `name`.
-    #[cfg(feature = "serde")]
-    fn read<'de, D: serde::Deserializer<'de>>(
-        name: &'static str,
-        deserializer: D,
-    ) -> Result<Self, D::Error> {
-        super::de::read(name, deserializer)
-    }
-
-    /// The type by which serde writes the value.
-    #[cfg(feature = "serde")]
-    type Written: serde::Serialize + From<Self>;
-}
-
-impl Setting for String {
-    const FORM: &str = "a text";
-
-    fn from_text(text: &str) -> Option<Self> {
-        Some(text.to_owned())
-    }
-
-    #[cfg(feature = "serde")]
-    fn from_number(_: u64) -> Option<Self> {
-        None
-    }
-
-    #[cfg(feature = "serde")]
-    type Written = Self;
-}
-
-impl Setting for Dialect {
-    const FORM: &str = "plain or redisson";
-
-    fn from_text(text: &str) -> Option<Self> {
-        match text.trim() {
-            "plain" => Some(Self::Plain),
-            "redisson" => Some(Self::Redisson),
-            _ => None,
-        }
-    }
-
-    #[cfg(feature = "serde")]
-    fn from_number(_: u64) -> Option<Self> {
-        None
-    }
-
-    /// RON does not write it as a text.
-    #[cfg(feature = "serde")]
-    fn read<'de, D: serde::Deserializer<'de>>(
-        _: &'static str,
-        deserializer: D,
-    ) -> Result<Self, D::Error> {
-        serde::Deserialize::deserialize(deserializer)
-    }
-
-    #[cfg(feature = "serde")]
-    type Written = Self;
-}
-
-impl Setting for Duration {
-    const FORM: &str = TIME_FORM;
-
-    fn from_text(text: &str) -> Option<Self> {
-        parse_time(text.trim())
-    }
-
-    #[cfg(feature = "serde")]
-    fn from_number(seconds: u64) -> Option<Self> {
-        Some(Self::from_secs(seconds))
-    }
-
-    #[cfg(feature = "serde")]
-    type Written = crate::options::Time;
-}
-
-impl Setting for usize {
-    const FORM: &str = "a whole number";
-
-    fn from_text(text: &str) -> Option<Self> {
-        text.trim().parse().ok()
-    }
-
-    #[cfg(feature = "serde")]
-    fn from_number(number: u64) -> Option<Self> {
-        number.try_into().ok()
-    }
-
-    #[cfg(feature = "serde")]
-    type Written = Self;
-}
 
 macro_rules! fields {
     ($($name:ident: $value:ty, $check:expr;)*) => {
@@ -151,7 +48,7 @@ macro_rules! fields {
                 match field {
                     $(stringify!($name) => {
                         let check = |value: &$value| checked(value, $check);
-                        let value = super::de::Checked::new(stringify!($name), check);
+                        let value = super::checked::Checked::new(stringify!($name), check);
                         self.$name = map.next_value_seed(value)?;
                     })*
                     _ => {}

@@ -1,6 +1,8 @@
 //! The settings of a manager in the configuration of a service.
 
 #[cfg(feature = "serde")]
+mod checked;
+#[cfg(feature = "serde")]
 mod de;
 mod env;
 mod fields;
@@ -9,6 +11,7 @@ mod ser;
 #[cfg(test)]
 #[cfg(feature = "serde")]
 mod serde_tests;
+mod setting;
 mod suggestion;
 #[cfg(test)]
 mod tests;
