@@ -185,7 +185,7 @@ fn a_mistake_in_json_and_in_ron_has_its_line() {
         (r#""expire": "5ms""#, 16, "expire is 5ms, but must be from 10 ms to 7 days"),
         (r#""tls": true"#, 5, "unknown field `tls`, expected one of `urls`"),
         (r#""expire": 5, "expire": 6"#, 21, "duplicate field `expire`"),
-        (r#""urls": 5"#, 9, "urls must be a list of URLs, or a text"),
+        (r#""urls": 5"#, 10, "urls must be a list of URLs, or a text"),
     ] {
         let json = format!("{{\"locks\": {{\n{fields}}}}}");
         let error = serde_json::from_str::<Service>(&json).unwrap_err();
