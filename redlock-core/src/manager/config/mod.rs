@@ -84,7 +84,7 @@ pub(super) use urls::NO_REDIS;
 ///
 /// The format must describe its values, as TOML, JSON and RON do. A number may be a text, and `null` is the
 /// default. The settings are written in the same form, without those that have no value. The URLs are written
-/// **with their passwords**, because what is written must be read back unchanged. `Debug` shows only host and
+/// **with their passwords**, so that a copy that is read back equals the original. `Debug` shows only host and
 /// port of each URL.
 ///
 /// # From environment variables
@@ -209,7 +209,7 @@ impl LockManagerConfig {
         urls::split(text)
     }
 
-    /// Returns a builder with these settings, for those that are not in a configuration, such as
+    /// Returns a builder with these settings, to which the service can add others, such as
     /// [nodes in memory](LockManagerBuilder::memory_node) and [custom nodes](LockManagerBuilder::node).
     pub fn builder(&self) -> LockManagerBuilder {
         let mut builder = LockManager::builder();
