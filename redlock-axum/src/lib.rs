@@ -110,6 +110,22 @@
 //!     .wait_time(Duration::from_millis(500));
 //! ```
 //!
+//! # Configuration
+//!
+//! [`LockManagerConfig`] is the part of a service's configuration that describes the nodes. It is read from
+//! environment variables or, with the feature `serde`, from TOML, JSON and other formats:
+//!
+//! ```no_run
+//! use redlock_axum::LockManagerConfig;
+//!
+//! # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+//! // LOCKS_URLS=redis://10.0.0.1,redis://10.0.0.2,redis://10.0.0.3 LOCKS_EXPIRE=30s
+//! let locks = LockManagerConfig::from_env("LOCKS")?.connect().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! `LOCKS_URLS=memory:` runs the service without a server in development.
+//!
 //! # How long the lock is held
 //!
 //! A layer acquires the lock before it calls the handler; the attribute acquires it after the arguments
@@ -158,7 +174,7 @@
 //! |---|---|---|
 //! | `metrics` | no | counters and histograms through the facade crate `metrics`; the documentation of `redlock-core` lists their names |
 //! | `redis` | yes | nodes that are Redis or Valkey servers, configured by their URLs |
-//! | `serde` | no | [`LockPolicies`], [`LockPolicy`] and [`LockOptions`] can be read from TOML, JSON and other formats, and written |
+//! | `serde` | no | [`LockManagerConfig`], [`LockPolicies`], [`LockPolicy`] and [`LockOptions`] can be read from TOML, JSON and other formats, and written |
 //! | `test-util` | no | [`test_util`](test_util/index.html), for tests of applications: a clock that the test advances, and nodes that fail, freeze or forget their locks |
 //! | `tls` | no | `rediss://` URLs |
 
@@ -190,11 +206,11 @@ pub use policy::{LockPolicies, LockPolicy, PolicyService};
 pub use redlock_core;
 #[doc(inline)]
 pub use redlock_core::{
-    ConnectError, Dialect, ExtendError, FencedGuard, FencingToken, ForeignKind, IntoLockKey,
-    InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle, LockKey,
-    LockManager, LockManagerBuilder, LockOptions, LockRequest, LockState, Lost, LostError,
-    MemoryNode, NodeError, ReleaseError, RunError, Scoped, TemplateError, Vote, Votes, WaitTime,
-    scope,
+    ConfigError, ConnectError, Dialect, ExtendError, FencedGuard, FencingToken, ForeignKind,
+    IntoLockKey, InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle,
+    LockKey, LockManager, LockManagerBuilder, LockManagerConfig, LockOptions, LockRequest,
+    LockState, Lost, LostError, MemoryNode, NodeError, ReleaseError, RunError, Scoped,
+    TemplateError, Vote, Votes, WaitTime, scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;

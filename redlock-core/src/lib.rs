@@ -26,7 +26,8 @@
 //!
 //! # Overview
 //!
-//! * [`LockManager`] knows the nodes. A service has one manager, configured by a [`LockManagerBuilder`].
+//! * [`LockManager`] knows the nodes. A service has one manager, configured by a [`LockManagerBuilder`],
+//!   or by a [`LockManagerConfig`] from the configuration of the service or its environment variables.
 //! * [`LockRequest`] has the options of one acquisition. [`acquire`](LockRequest::acquire) and
 //!   [`try_acquire`](LockRequest::try_acquire) run it.
 //! * [`scope()`] makes a future one holder, so that the acquisitions inside do not wait for each other.
@@ -74,7 +75,7 @@
 //! |---|---|---|
 //! | `metrics` | no | records [metrics](#metrics) through the facade of the crate [`metrics`](https://docs.rs/metrics) |
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs. Without it there are only nodes in memory and [custom nodes](node) |
-//! | `serde` | no | reads and writes [`LockOptions`] and [`LockKey`] in TOML, JSON and other formats |
+//! | `serde` | no | reads and writes [`LockManagerConfig`], [`LockOptions`] and [`LockKey`] in TOML, JSON and other formats |
 //! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
 //! | `tls` | no | `rediss://` URLs, by rustls with the system's root certificates |
 //!
@@ -129,14 +130,14 @@ pub mod test_util;
 mod validity;
 
 pub use error::{
-    ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, LostError, NodeError,
-    ReleaseError, RunError, Vote, Votes,
+    ConfigError, ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, LostError,
+    NodeError, ReleaseError, RunError, Vote, Votes,
 };
 pub use fencing_token::FencingToken;
 pub use guard::{FencedGuard, LockGuard, LockHandle, LockState, Lost};
 pub use key::{IntoLockKey, KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::Dialect;
-pub use manager::{LockManager, LockManagerBuilder};
+pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig};
 pub use node::memory::MemoryNode;
 pub use options::{LockOptions, WaitTime};
 pub use request::LockRequest;

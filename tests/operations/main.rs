@@ -1,5 +1,6 @@
-//! Properties that operators rely on: few permissions, no leaked secrets, encrypted connections.
+//! Properties that operators rely on: configuration, few permissions, no leaked secrets, encrypted connections.
 
+mod configuration;
 mod least_privilege;
 mod secrets;
 mod tls;

@@ -1,12 +1,14 @@
 //! The error types, one file per stage.
 
 mod acquire;
+mod config;
 mod connect;
 mod hold;
 mod invalid_option;
 mod vote;
 
 pub use acquire::LockError;
+pub use config::ConfigError;
 pub use connect::ConnectError;
 pub use hold::{ExtendError, LostError, ReleaseError, RunError};
 pub use invalid_option::InvalidOption;

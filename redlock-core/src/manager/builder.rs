@@ -75,7 +75,6 @@ pub struct LockManagerBuilder {
 }
 
 pub(super) enum NodeConfig {
-    #[cfg(feature = "redis")]
     Url(String),
     Memory(MemoryNode),
     Node(Arc<dyn Node>),

@@ -33,13 +33,8 @@ impl LockManagerBuilder {
             let allowed = format!("at most {MAX_NODES}");
             return Err(InvalidOption::new("nodes", self.nodes.len().to_string(), allowed).into());
         }
-        if self.outage_grace > LONGEST_TIMEOUT {
-            let value = format!("{:?}", self.outage_grace);
-            return Err(InvalidOption::new("outage_grace", value, "from 0 to 60 s").into());
-        }
-        if self.max_waiters == 0 {
-            return Err(InvalidOption::new("max_waiters", "0", "at least 1").into());
-        }
+        check_outage_grace(self.outage_grace)?;
+        check_max_waiters(self.max_waiters)?;
         if validity::remaining(self.expire, node_timeout).is_zero() {
             return Err(InvalidOption::new(
                 "node_timeout",
@@ -48,15 +43,33 @@ impl LockManagerBuilder {
             )
             .into());
         }
-        if self.prefix.len() > LONGEST_PREFIX || self.prefix.contains(char::is_control) {
-            let allowed = format!("at most {LONGEST_PREFIX} bytes without control characters");
-            return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed).into());
-        }
-        Ok(())
+        Ok(check_prefix(&self.prefix)?)
     }
 }
 
-fn check_timeout(option: &'static str, timeout: Duration) -> Result<(), InvalidOption> {
+pub(super) fn check_prefix(prefix: &str) -> Result<(), InvalidOption> {
+    if prefix.len() > LONGEST_PREFIX || prefix.contains(char::is_control) {
+        let allowed = format!("at most {LONGEST_PREFIX} bytes without control characters");
+        return Err(InvalidOption::new("prefix", format!("{prefix:?}"), allowed));
+    }
+    Ok(())
+}
+
+pub(super) fn check_max_waiters(max_waiters: usize) -> Result<(), InvalidOption> {
+    if max_waiters == 0 {
+        return Err(InvalidOption::new("max_waiters", "0", "at least 1"));
+    }
+    Ok(())
+}
+
+pub(super) fn check_outage_grace(grace: Duration) -> Result<(), InvalidOption> {
+    if grace > LONGEST_TIMEOUT {
+        return Err(InvalidOption::new("outage_grace", format!("{grace:?}"), "from 0 to 60 s"));
+    }
+    Ok(())
+}
+
+pub(super) fn check_timeout(option: &'static str, timeout: Duration) -> Result<(), InvalidOption> {
     if (Duration::from_millis(1)..=LONGEST_TIMEOUT).contains(&timeout) {
         Ok(())
     } else {

@@ -69,13 +69,17 @@ impl LockManagerBuilder {
         clock: Arc<dyn Clock>,
     ) -> Result<LockManager, ConnectError> {
         self.check()?;
-        let node = |config: &NodeConfig| -> Arc<dyn Node> {
-            match config {
+        let node = |(index, config): (usize, &NodeConfig)| -> Result<Arc<dyn Node>, ConnectError> {
+            Ok(match config {
                 NodeConfig::Memory(node) => Arc::new(node.clone()),
                 NodeConfig::Node(node) => Arc::clone(node),
-            }
+                // From a `LockManagerConfig`.
+                NodeConfig::Url(url) => self
+                    .memory_url_node(url, index + 1, &clock)?
+                    .ok_or_else(|| ConnectError::invalid_url(index + 1, super::config::NO_REDIS))?,
+            })
         };
-        let nodes = self.nodes.iter().map(node).collect();
+        let nodes = self.nodes.iter().enumerate().map(node).collect::<Result<_, _>>()?;
         self.start(nodes, |_| {}, clock).await
     }
 

@@ -2,11 +2,13 @@
 
 mod builder;
 mod check;
+mod config;
 mod connect;
 #[cfg(test)]
 mod flood_tests;
 #[cfg(test)]
 mod log_tests;
+mod memory_url;
 #[cfg(test)]
 mod node_tests;
 #[cfg(feature = "redis")]
@@ -26,6 +28,7 @@ use crate::request::LockRequest;
 pub use builder::LockManagerBuilder;
 #[cfg(feature = "test-util")]
 pub(crate) use check::MAX_NODES;
+pub use config::LockManagerConfig;
 
 /// A factory of locks on one node, or on a majority of several nodes.
 ///

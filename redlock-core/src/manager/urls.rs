@@ -36,12 +36,17 @@ impl LockManagerBuilder {
     /// The URL is `redis://[user][:password@]host[:port][/database]`, `rediss://...` for TLS (feature
     /// `tls`), or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
     /// replicate each other.
+    ///
+    /// The URL `memory:` is a new [`MemoryNode`](crate::MemoryNode), for a service that runs without a server
+    /// in development. It must be the only node. `connect` logs a warning about it, because its locks exclude
+    /// no other process.
     pub fn url(mut self, url: impl AsRef<str>) -> Self {
         self.nodes.push(NodeConfig::Url(url.as_ref().to_owned()));
         self
     }
 
     /// Adds a node for each URL, see [`url`](Self::url).
+    /// [`LockManagerConfig::split_urls`](crate::LockManagerConfig::split_urls) splits a text with several URLs.
     pub fn urls<I>(self, urls: I) -> Self
     where
         I: IntoIterator,
@@ -65,13 +70,16 @@ impl LockManagerBuilder {
                 NodeConfig::Memory(node) => Arc::new(node.clone()),
                 NodeConfig::Node(node) => Arc::clone(node),
                 NodeConfig::Url(url) => {
-                    let endpoint = endpoint(url).map_err(|reason| ConnectError::InvalidUrl {
-                        position: index + 1,
-                        reason,
-                    })?;
-                    let node = self.redis_node(endpoint, &clock, &servers);
-                    redis_nodes.push(Arc::clone(&node));
-                    node
+                    let position = index + 1;
+                    if let Some(node) = self.memory_url_node(url, position, &clock)? {
+                        node
+                    } else {
+                        let endpoint = endpoint(url)
+                            .map_err(|reason| ConnectError::InvalidUrl { position, reason })?;
+                        let node = self.redis_node(endpoint, &clock, &servers);
+                        redis_nodes.push(Arc::clone(&node));
+                        node
+                    }
                 }
             });
         }

@@ -7,6 +7,7 @@ use serde::de::{
     self, Deserialize, Deserializer, IgnoredAny, MapAccess, SeqAccess, Unexpected, Visitor,
 };
 
+use super::time::{TIME_FORM, parse_time};
 use super::{LockOptions, WaitTime};
 
 impl<'de> Deserialize<'de> for LockOptions {
@@ -110,7 +111,7 @@ impl<'de> Deserialize<'de> for Switch {
 }
 
 /// A duration: `"500ms"`, `"1m 30s"`, or a whole number of seconds, also as text.
-pub(super) struct Time(pub(super) Duration);
+pub(crate) struct Time(pub(super) Duration);
 
 impl From<Time> for Duration {
     fn from(time: Time) -> Self {
@@ -171,7 +172,7 @@ impl Visitor<'_> for TimeVisitor {
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { or } = self;
-        write!(f, "a time such as \"500ms\" or \"5s\", or a whole number of seconds{or}")
+        write!(f, "{TIME_FORM}{or}")
     }
 
     fn visit_u64<E: de::Error>(self, seconds: u64) -> Result<Duration, E> {
@@ -186,10 +187,6 @@ impl Visitor<'_> for TimeVisitor {
     }
 
     fn visit_str<E: de::Error>(self, text: &str) -> Result<Duration, E> {
-        // Every other time has a unit, so a number alone has one meaning.
-        if let Ok(seconds) = text.parse() {
-            return self.visit_u64(seconds);
-        }
-        humantime::parse_duration(text).map_err(|_| E::invalid_value(Unexpected::Str(text), &self))
+        parse_time(text).ok_or_else(|| E::invalid_value(Unexpected::Str(text), &self))
     }
 }

@@ -12,6 +12,7 @@ mod ser;
 mod serde_tests;
 #[cfg(test)]
 mod tests;
+mod time;
 
 use std::time::Duration;
 
@@ -19,8 +20,11 @@ use crate::lock::Dialect;
 
 #[cfg(feature = "serde")]
 pub use de::Switch;
+#[cfg(feature = "serde")]
+pub(crate) use de::Time;
 pub(crate) use resolve::ResolvedOptions;
 pub use resolve::assert_valid;
+pub(crate) use time::{TIME_FORM, parse_time};
 
 /// The options of an acquisition: the lease, the waiting time, and how the lock is kept, renewed and
 /// shared.

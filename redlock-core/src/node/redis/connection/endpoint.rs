@@ -25,8 +25,7 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest time for which sent data may stay unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
-const ALLOWED: &str =
-    "allowed are redis://[user][:password@]host[:port][/database], rediss://... and unix:///path";
+const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/database], rediss://... and unix:///path, or memory: alone";
 
 /// The address of a server, with the credentials. `Debug` shows only the name.
 #[derive(Clone)]
@@ -41,35 +40,10 @@ pub(crate) struct Endpoint {
 impl Endpoint {
     /// Parses a URL. The error explains the mistake without repeating the URL, which may contain a password.
     pub(crate) fn parse(url: &str) -> Result<Self, String> {
-        let Some((scheme, rest)) = url.split_once(':') else {
-            return Err(format!("it has no scheme; {ALLOWED}"));
-        };
-        let scheme = scheme.to_ascii_lowercase();
-        match scheme.as_str() {
-            "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" => {}
-            #[cfg(feature = "tls")]
-            "rediss" | "valkeys" => super::tls::ensure_crypto_provider(),
-            #[cfg(not(feature = "tls"))]
-            "rediss" | "valkeys" => {
-                return Err("TLS needs the feature `tls` of redlock-core (or redlock-axum)".into());
-            }
-            _ => return Err(format!("its scheme is unknown; {ALLOWED}")),
-        }
-        if rest.ends_with("#insecure") {
-            return Err(
-                "#insecure is refused: the certificate of a lock server must be verified".into()
-            );
-        }
-        if rest.contains('#') {
-            return Err(format!(
-                "it contains a #; write %23 where it belongs to a password; {ALLOWED}"
-            ));
-        }
-        let info = url.into_connection_info().map_err(|error| {
-            format!("{}; {ALLOWED}", error.detail().unwrap_or("it cannot be read"))
-        })?;
-        if info.redis_settings().db() < 0 {
-            return Err("its database is negative".into());
+        let info = read(url)?;
+        #[cfg(feature = "tls")]
+        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+            super::tls::ensure_crypto_provider();
         }
         let name = name(&info).into();
         let client = Client::open(with_settings(info)).map_err(|error| error.to_string())?;
@@ -79,6 +53,12 @@ impl Endpoint {
             #[cfg(feature = "unstable-simulation")]
             dial: None,
         })
+    }
+
+    /// Returns the [name](Self::name) of the server with this URL, or the mistake in the URL. Unlike
+    /// [`parse`](Self::parse), changes nothing in the process.
+    pub(crate) fn name_of(url: &str) -> Result<String, String> {
+        read(url).map(|info| name(&info))
     }
 
     /// Replaces the operating system's network on the way to this server.
@@ -125,6 +105,46 @@ impl Endpoint {
         }
         rejection_reason::reason(self.connection_info().addr()).await
     }
+}
+
+/// Reads a URL. The error explains the mistake without repeating the URL.
+fn read(url: &str) -> Result<ConnectionInfo, String> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(format!("it has no scheme; {ALLOWED}"));
+    };
+    let scheme = scheme.to_ascii_lowercase();
+    match scheme.as_str() {
+        "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" => {}
+        #[cfg(feature = "tls")]
+        "rediss" | "valkeys" => {}
+        #[cfg(not(feature = "tls"))]
+        "rediss" | "valkeys" => {
+            return Err("TLS needs the feature `tls` of redlock-core (or redlock-axum)".into());
+        }
+        _ => return Err(format!("its scheme is unknown; {ALLOWED}")),
+    }
+    if rest.ends_with("#insecure") {
+        return Err(
+            "#insecure is refused: the certificate of a lock server must be verified".into()
+        );
+    }
+    if rest.contains('#') {
+        return Err(format!(
+            "it contains a #; write %23 where it belongs to a password; {ALLOWED}"
+        ));
+    }
+    let info = url
+        .into_connection_info()
+        .map_err(|error| format!("{}; {ALLOWED}", error.detail().unwrap_or("it cannot be read")))?;
+    if info.redis_settings().db() < 0 {
+        return Err("its database is negative".into());
+    }
+    if let ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } = info.addr()
+        && host.contains(',')
+    {
+        return Err("its host contains a comma; each server has a URL of its own".into());
+    }
+    Ok(info)
 }
 
 fn name(info: &ConnectionInfo) -> String {
@@ -184,6 +204,8 @@ mod tests {
             ("redis://:s3cret@0.0.0.0", "allowed are"),
             ("redis://:s3cret@host/-1", "negative"),
             ("redis://app:12#s3cret@host", "%23"),
+            ("redis://:s3cret@a,b", "comma"),
+            ("redis://:s3cret@a,10.0.0.2:6380/1", "comma"),
         ] {
             let reason = Endpoint::parse(url).unwrap_err();
             assert!(!reason.contains("s3cret"), "{reason}");

@@ -1,0 +1,244 @@
+//! Settings from environment variables, `Debug`, and the manager that they make.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use super::LockManagerConfig;
+use super::env::from_variables;
+use crate::error::{ConfigError, ConnectError};
+use crate::{Dialect, LockManager, MemoryNode};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+pub(super) fn from_env(variables: &[(&str, &str)]) -> Result<LockManagerConfig, ConfigError> {
+    let variables = variables.iter().map(|(name, value)| (name.into(), value.into()));
+    from_variables("LOCKS", variables)
+}
+
+pub(super) fn from_variable(name: &str, value: &str) -> Result<LockManagerConfig, ConfigError> {
+    from_env(&[(name, value)])
+}
+
+fn message(name: &str, value: &str) -> String {
+    from_variable(name, value).expect_err(value).to_string()
+}
+
+#[test]
+fn every_setting_is_read_from_its_variable() {
+    let config = from_env(&[
+        ("LOCKS_URLS", "memory:"),
+        ("LOCKS_PREFIX", "shop:"),
+        ("LOCKS_DIALECT", "redisson"),
+        ("LOCKS_EXPIRE", "30s"),
+        ("LOCKS_NODE_TIMEOUT", "50ms"),
+        ("LOCKS_CONNECT_TIMEOUT", "2"),
+        ("LOCKS_MAX_WAITERS", "17"),
+        ("LOCKS_OUTAGE_GRACE", "0"),
+        ("LOCKS_RESTART_GUARD", "1m 30s"),
+        ("PATH", "/bin"),
+        ("LOCKSMITH_EXPIRE", "soon"),
+        ("LOCKS", "soon"),
+    ]);
+    let expected = LockManagerConfig {
+        urls: vec!["memory:".to_owned()],
+        prefix: Some("shop:".to_owned()),
+        dialect: Some(Dialect::Redisson),
+        expire: Some(30 * SECOND),
+        node_timeout: Some(Duration::from_millis(50)),
+        connect_timeout: Some(2 * SECOND),
+        max_waiters: Some(17),
+        outage_grace: Some(Duration::ZERO),
+        restart_guard: Some(90 * SECOND),
+    };
+    assert_eq!(config, Ok(expected));
+    assert_eq!(from_env(&[]), Ok(LockManagerConfig::new()));
+    assert_eq!(from_variable("LOCKS_DIALECT", "plain").unwrap().dialect, Some(Dialect::Plain));
+}
+
+/// `docker compose` sets a variable that has no value on the host to an empty text.
+#[test]
+fn an_empty_or_blank_variable_counts_as_unset() {
+    for field in LockManagerConfig::FIELDS {
+        for value in ["", "  ", "\n"] {
+            let variable = format!("LOCKS_{}", field.to_ascii_uppercase());
+            assert_eq!(from_variable(&variable, value), Ok(LockManagerConfig::new()), "{variable}");
+        }
+    }
+}
+
+#[test]
+fn white_space_around_a_value_is_ignored_except_in_the_prefix() {
+    assert_eq!(from_variable("LOCKS_EXPIRE", " 30 \n").unwrap().expire, Some(30 * SECOND));
+    assert_eq!(from_variable("LOCKS_MAX_WAITERS", " 3 ").unwrap().max_waiters, Some(3));
+    assert_eq!(from_variable("LOCKS_DIALECT", "plain ").unwrap().dialect, Some(Dialect::Plain));
+    assert_eq!(from_variable("LOCKS_URLS", " memory: ").unwrap().urls, ["memory:"]);
+    assert_eq!(from_variable("LOCKS_PREFIX", " a ").unwrap().prefix.as_deref(), Some(" a "));
+}
+
+#[test]
+fn an_unknown_variable_is_an_error_with_the_known_ones_and_a_suggestion() {
+    assert_eq!(
+        message("LOCKS_EXPIRES", "s3cret"),
+        "the environment variable LOCKS_EXPIRES is unknown (did you mean LOCKS_EXPIRE?); known are \
+         LOCKS_URLS, LOCKS_PREFIX, LOCKS_DIALECT, LOCKS_EXPIRE, LOCKS_NODE_TIMEOUT, \
+         LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD"
+    );
+    let unknown = message("LOCKS_TTL", "");
+    assert!(
+        unknown.starts_with("the environment variable LOCKS_TTL is unknown; known are LOCKS_URLS")
+    );
+    for name in ["LOCKS_", "LOCKS_expire", "LOCKS_EXPIRE_", "LOCKS__EXPIRE"] {
+        let error = from_variable(name, "5").unwrap_err();
+        assert!(matches!(error, ConfigError::UnknownVariable { .. }), "{name}: {error}");
+    }
+}
+
+/// A container could not start beside a service called `locks` or `locks-redis`.
+#[test]
+fn variables_that_kubernetes_sets_for_a_service_are_ignored() {
+    let link = "tcp://10.0.0.11:6379";
+    for service in ["LOCKS", "LOCKS_REDIS"] {
+        for (name, value) in [
+            ("SERVICE_HOST", "10.0.0.11"),
+            ("SERVICE_PORT", "6379"),
+            ("SERVICE_PORT_CLIENT", "6379"),
+            ("PORT", link),
+            ("PORT_6379_TCP", link),
+            ("PORT_6379_TCP_PROTO", "tcp"),
+            ("PORT_6379_TCP_PORT", "6379"),
+            ("PORT_6379_TCP_ADDR", "10.0.0.11"),
+            ("PORT_53_UDP", "udp://10.0.0.11:53"),
+        ] {
+            let name = format!("{service}_{name}");
+            assert_eq!(from_variable(&name, value), Ok(LockManagerConfig::new()), "{name}");
+        }
+    }
+    for (name, value) in [
+        ("LOCKS_PORT", "6379"),
+        ("LOCKS_PORT_TCP", link),
+        ("LOCKS_PORT_6379", link),
+        ("LOCKS_PORT_6379_HTTP", link),
+        ("LOCKS_PORT_6379_TCP_X", link),
+        ("LOCKS_PORT_6379_TCP_PORT_X", link),
+        ("LOCKS_SERVICE", "a"),
+    ] {
+        let error = from_variable(name, value).unwrap_err();
+        assert!(matches!(error, ConfigError::UnknownVariable { .. }), "{name}: {error}");
+    }
+}
+
+#[test]
+fn a_wrong_value_is_an_error_with_the_variable_the_value_and_the_allowed_values() {
+    let time = "a time such as \"500ms\" or \"5s\", or a whole number of seconds";
+    for (name, value, expected) in [
+        ("EXPIRE", "soon", format!("expire is \"soon\", but must be {time}")),
+        ("EXPIRE", "-5", format!("expire is \"-5\", but must be {time}")),
+        ("EXPIRE", "5ms", "expire is 5ms, but must be from 10 ms to 7 days".to_owned()),
+        ("NODE_TIMEOUT", "2m", "node_timeout is 120s, but must be from 1 ms to 60 s".to_owned()),
+        (
+            "CONNECT_TIMEOUT",
+            "0",
+            "connect_timeout is 0ns, but must be from 1 ms to 60 s".to_owned(),
+        ),
+        ("OUTAGE_GRACE", "61", "outage_grace is 61s, but must be from 0 to 60 s".to_owned()),
+        (
+            "RESTART_GUARD",
+            "8d",
+            "restart_guard is 691200s, but must be from 10 ms to 7 days".to_owned(),
+        ),
+        ("MAX_WAITERS", "0", "max_waiters is 0, but must be at least 1".to_owned()),
+        ("MAX_WAITERS", "many", "max_waiters is \"many\", but must be a whole number".to_owned()),
+        ("DIALECT", "redison", "dialect is \"redison\", but must be plain or redisson".to_owned()),
+        (
+            "PREFIX",
+            "a\nb",
+            "prefix is \"a\\nb\", but must be at most 100 bytes without control characters"
+                .to_owned(),
+        ),
+    ] {
+        let name = format!("LOCKS_{name}");
+        let expected = format!("the environment variable {name} is invalid: {expected}");
+        assert_eq!(message(&name, value), expected);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn a_variable_that_is_not_unicode_is_an_error() {
+    use std::os::unix::ffi::OsStringExt;
+
+    let wrong = |text: &[u8]| OsString::from_vec(text.to_vec());
+    let error = |name: &[u8], value: &[u8]| {
+        from_variables("LOCKS", [(wrong(name), wrong(value))]).unwrap_err()
+    };
+    let text = error(b"LOCKS_EXPIRE", b"5\xff").to_string();
+    assert_eq!(text, "the value of the environment variable LOCKS_EXPIRE is not Unicode");
+    let unknown = error(b"LOCKS_EXPIRE\xff", b"5");
+    assert!(matches!(unknown, ConfigError::UnknownVariable { .. }), "{unknown}");
+    let others = [(wrong(b"\xff"), wrong(b"\xff"))];
+    assert_eq!(from_variables("LOCKS", others), Ok(LockManagerConfig::new()));
+}
+
+#[test]
+fn an_empty_prefix_is_an_error() {
+    assert_eq!(from_variables("", []), Err(ConfigError::EmptyPrefix));
+    assert_eq!(LockManagerConfig::from_env(""), Err(ConfigError::EmptyPrefix));
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn debug_shows_the_names_of_the_nodes_without_passwords() {
+    let mut config = from_env(&[
+        ("LOCKS_URLS", "redis://app:s3cret@10.0.0.1:7000/2,unix:///run/redis.sock?pass=s3cret"),
+        ("LOCKS_EXPIRE", "30s"),
+    ])
+    .unwrap();
+    config.urls.extend(["memory:", "redis://:s3cret@h/x", "s3cret"].map(str::to_owned));
+    assert_eq!(
+        format!("{config:?}"),
+        "LockManagerConfig { urls: [\"10.0.0.1:7000/2\", \"/run/redis.sock\", \"memory:\", \
+         \"(invalid)\", \"(invalid)\"], prefix: None, dialect: None, expire: Some(30s), \
+         node_timeout: None, connect_timeout: None, max_waiters: None, outage_grace: None, \
+         restart_guard: None }"
+    );
+    assert!(!format!("{config:#?}").contains("s3cret"));
+}
+
+#[test]
+fn the_builder_has_every_setting() {
+    let defaults = format!("{:?}", LockManager::builder());
+    assert_eq!(format!("{:?}", LockManagerConfig::new().builder()), defaults);
+    let config = LockManagerConfig {
+        urls: vec!["memory:".to_owned(), "redis://a".to_owned()],
+        prefix: Some("shop:".to_owned()),
+        dialect: Some(Dialect::Redisson),
+        expire: Some(11 * SECOND),
+        node_timeout: Some(12 * SECOND),
+        connect_timeout: Some(13 * SECOND),
+        max_waiters: Some(14),
+        outage_grace: Some(15 * SECOND),
+        restart_guard: Some(16 * SECOND),
+    };
+    assert_eq!(
+        format!("{:?}", config.builder()),
+        "LockManagerBuilder { nodes: 2, prefix: \"shop:\", dialect: Redisson, expire: 11s, \
+         node_timeout: Some(12s), connect_timeout: 13s, max_waiters: 14, outage_grace: 15s, \
+         restart_guard: Some(16s), clock: SystemClock }"
+    );
+}
+
+#[tokio::test]
+async fn settings_are_checked_by_connect() {
+    let mut config = LockManagerConfig::new();
+    let error = config.connect().await.unwrap_err();
+    assert!(matches!(error, ConnectError::NoNodes), "{error}");
+    config.builder().memory_node(&MemoryNode::new()).connect().await.unwrap();
+
+    config.urls.push("memory:".to_owned());
+    config.restart_guard = Some(SECOND);
+    let error = config.connect().await.unwrap_err().to_string();
+    assert_eq!(
+        error,
+        "expire is 30s, but must be at most 1s, the longest lease of the restart_guard"
+    );
+}
