@@ -178,7 +178,7 @@ pub mod test_util;
 pub use error::{PolicyError, SetupError};
 pub use extract::{FencedLock, HeldLock, Locks, NotFenced, NotLocked};
 pub use layer::{LockLayer, LockService};
-pub use options::{HoldUntil, OnLost};
+pub use options::HoldUntil;
 pub use policy::{LockPolicies, LockPolicy, PolicyService};
 /// Re-exports the crate that implements the locks, for items that this crate does not re-export by name.
 pub use redlock_core;
@@ -187,7 +187,8 @@ pub use redlock_core::{
     ConnectError, Dialect, ExtendError, FencedGuard, FencingToken, ForeignKind, IntoLockKey,
     InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle, LockKey,
     LockManager, LockManagerBuilder, LockOptions, LockRequest, LockState, Lost, LostError,
-    MemoryNode, NodeError, ReleaseError, RunError, TemplateError, Vote, Votes, WaitTime, scope,
+    MemoryNode, NodeError, OnLost, ReleaseError, RunError, TemplateError, Vote, Votes, WaitTime,
+    scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;

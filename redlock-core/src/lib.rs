@@ -138,13 +138,14 @@ pub use key::{IntoLockKey, KeyError, KeyPart, KeyTemplate, LockKey, TemplateErro
 pub use lock::Dialect;
 pub use manager::{LockManager, LockManagerBuilder};
 pub use node::memory::MemoryNode;
-pub use options::{LockOptions, WaitTime};
+pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;
 pub use request::scope::scope;
 
 /// Items for the other crates of this workspace. No public API.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::guard::{AbortOnLoss, LossWatcher};
     pub use crate::log_limit::LogLimit;
     #[cfg(feature = "serde")]
     pub use crate::options::Switch;

@@ -4,6 +4,7 @@
 mod de;
 #[cfg(feature = "serde")]
 mod fields;
+mod on_lost;
 mod resolve;
 #[cfg(feature = "serde")]
 mod ser;
@@ -19,6 +20,7 @@ use crate::lock::Dialect;
 
 #[cfg(feature = "serde")]
 pub use de::Switch;
+pub use on_lost::OnLost;
 pub(crate) use resolve::ResolvedOptions;
 pub use resolve::assert_valid;
 
