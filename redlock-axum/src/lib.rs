@@ -64,6 +64,22 @@
 //! }
 //! ```
 //!
+//! A part of a handler, by hand:
+//!
+//! ```
+//! use axum::extract::Path;
+//! use redlock_axum::{LockRejection, Locks};
+//!
+//! async fn pay(locks: Locks, Path(id): Path<u64>) -> Result<String, LockRejection> {
+//!     let receipt = locks.lock(format!("order:{id}")).run(async |_lock| format!("order {id} is paid"));
+//!     Ok(receipt.await?)
+//! }
+//! # let _: axum::routing::MethodRouter<()> = axum::routing::post(pay);
+//! ```
+//!
+//! [`LockRequest::run`] acquires the lock, runs the closure and releases the lock. With
+//! [`LockRequest::acquire`] the handler has the lock as a [`LockGuard`].
+//!
 //! All of them can be combined. The same key is the same lock, however it is acquired and in every
 //! service that uses the same servers and prefix. A handler that must not run unlocked can demand its
 //! lock with the extractor [`HeldLock`], which refuses a request without a lock.

@@ -21,6 +21,10 @@
 //!     .await?;
 //! // ... work that must not run twice at the same time ...
 //! guard.release().await?;
+//!
+//! // The same, with the work as a closure.
+//! let request = locks.lock("order:42").expire(Duration::from_secs(5));
+//! request.run(async |lock| { /* ... */ }).await?;
 //! # Ok(()) }
 //! ```
 //!
@@ -28,7 +32,9 @@
 //!
 //! * [`LockManager`] knows the nodes. A service has one manager, configured by a [`LockManagerBuilder`].
 //! * [`LockRequest`] has the options of one acquisition. [`acquire`](LockRequest::acquire) and
-//!   [`try_acquire`](LockRequest::try_acquire) run it.
+//!   [`try_acquire`](LockRequest::try_acquire) run it. [`run`](LockRequest::run) acquires the lock, runs
+//!   a closure, and releases the lock; [`OnLost`] selects whether the closure is stopped when its lock
+//!   is lost.
 //! * [`scope()`] makes a future one holder, so that the acquisitions inside do not wait for each other.
 //! * [`LockGuard`] is a held lock. It reports how long the lock is valid and when it is lost, extends
 //!   the lease, and releases the lock when it is dropped. [`LockHandle`] is a view of a held lock that
@@ -37,8 +43,8 @@
 //! * [`node`] is the protocol between a manager and its nodes, for stores other than Redis.
 //! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] build keys in which different values give different
 //!   keys.
-//! * [`LockError`], [`ReleaseError`], [`ExtendError`] and [`ConnectError`] report the cause of a
-//!   failure, with the [`Vote`] of each node.
+//! * [`LockError`], [`RunError`], [`ReleaseError`], [`ExtendError`] and [`ConnectError`] report the cause
+//!   of a failure, with the [`Vote`] of each node.
 //!
 //! # Guarantees
 //!

@@ -54,8 +54,9 @@ pub use resolve::assert_valid;
 /// Each field is an `Option`: `None` is the default of the front end. Servers measure leases in whole
 /// milliseconds, so a fraction of a millisecond is rounded up.
 ///
-/// [`fenced`](crate::LockRequest::fenced) and the HTTP options of `redlock-axum` are not part of
-/// `LockOptions`, because they change the types that a caller gets.
+/// [`fenced`](crate::LockRequest::fenced), [`on_lost`](crate::LockRequest::on_lost) and the HTTP options of
+/// `redlock-axum` are not part of `LockOptions`, because they change what the caller gets, and not how the
+/// lock is acquired.
 ///
 /// # Examples
 ///
