@@ -128,7 +128,12 @@ async fn fenced_work_gets_the_number_of_its_holder() {
     let before = locks.lock("a").fenced().acquire().await.unwrap();
     let token = before.fencing_token();
     before.release().await.unwrap();
-    let run = || locks.lock("a").fenced().run(async |_, token| token);
+    let work = async |_, token| {
+        let shared = locks.lock("a").reentrant(true).fenced().try_acquire().await.unwrap();
+        assert_eq!(shared.fencing_token(), token);
+        token
+    };
+    let run = || locks.lock("a").fenced().run(work);
     let (first, second) = (run().await.unwrap(), run().await.unwrap());
     assert!(token < first && first < second, "{token:?} {first:?} {second:?}");
 }
