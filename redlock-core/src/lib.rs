@@ -43,8 +43,8 @@
 //! * [`node`] is the protocol between a manager and its nodes, for stores other than Redis.
 //! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] build keys in which different values give different
 //!   keys.
-//! * [`LockError`], [`RunError`], [`ReleaseError`], [`ExtendError`] and [`ConnectError`] report the cause
-//!   of a failure, with the [`Vote`] of each node.
+//! * [`LockError`], [`ReleaseError`], [`ExtendError`] and [`ConnectError`] report the cause of a
+//!   failure, with the [`Vote`] of each node. [`RunError`] is a `LockError`, or the loss of the lock.
 //!
 //! # Guarantees
 //!
