@@ -68,6 +68,22 @@
 //! }
 //! ```
 //!
+//! A part of a handler, by hand:
+//!
+//! ```
+//! use axum::extract::Path;
+//! use redlock_axum::{LockRejection, Locks};
+//!
+//! async fn pay(locks: Locks, Path(id): Path<u64>) -> Result<String, LockRejection> {
+//!     let receipt = locks.lock(format!("order:{id}")).run(async |_lock| format!("order {id} is paid"));
+//!     Ok(receipt.await?)
+//! }
+//! # let _: axum::routing::MethodRouter<()> = axum::routing::post(pay);
+//! ```
+//!
+//! [`LockRequest::run`] acquires the lock, runs the closure and releases the lock. With
+//! [`LockRequest::acquire`] the handler has the lock as a [`LockGuard`].
+//!
 //! All of them can be combined. The same key is the same lock, however it is acquired and in every
 //! service that uses the same servers and prefix. A handler that must not run unlocked can demand its
 //! lock with the extractor [`HeldLock`], which refuses a request without a lock.
@@ -200,7 +216,7 @@ pub use error::{PolicyError, SetupError};
 pub use extract::{FencedLock, HeldLock, InstalledLocks, Locks, NotFenced, NotLocked};
 pub use layer::{LockLayer, LockService};
 pub use locks_layer::{LocksLayer, LocksService};
-pub use options::{HoldUntil, OnLost};
+pub use options::HoldUntil;
 pub use policy::{LockPolicies, LockPolicy, PolicyService};
 /// Re-exports the crate that implements the locks, for items that this crate does not re-export by name.
 pub use redlock_core;
@@ -209,7 +225,7 @@ pub use redlock_core::{
     ConfigError, ConnectError, Dialect, ExtendError, FencedGuard, FencingToken, ForeignKind,
     IntoLockKey, InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle,
     LockKey, LockManager, LockManagerBuilder, LockManagerConfig, LockOptions, LockRequest,
-    LockState, Lost, LostError, MemoryNode, NodeError, ReleaseError, RunError, Scoped,
+    LockState, Lost, LostError, MemoryNode, NodeError, OnLost, ReleaseError, RunError, Scoped,
     TemplateError, Vote, Votes, WaitTime, scope,
 };
 #[doc(inline)]

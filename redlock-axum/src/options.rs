@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use redlock_core::LockOptions;
+use redlock_core::{LockOptions, OnLost};
 
 use crate::error::SetupError;
 
@@ -30,31 +30,6 @@ pub enum HoldUntil {
     /// request's [`scope`](crate::scope): a body that tries to acquire the request's own lock is treated as
     /// any other caller, not as its holder.
     EndOfBody,
-}
-
-/// Selects what happens to a handler whose lock is lost while it runs.
-///
-/// A lock is lost when its lease has run out or could not be renewed, or when the lock is gone from a quorum
-/// of nodes. In each case a warning is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-#[non_exhaustive]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Deserialize, serde::Serialize),
-    serde(rename_all = "snake_case")
-)]
-pub enum OnLost {
-    /// The handler goes on, and its response is sent. For handlers that check their
-    /// [`HeldLock`](crate::HeldLock) themselves, or whose work may safely be done twice.
-    #[default]
-    KeepGoing,
-    /// The handler is dropped at its current `await`, and the request is answered with 503, a
-    /// [`RejectionKind::Lost`](crate::RejectionKind::Lost). With [`HoldUntil::EndOfBody`], a body that is
-    /// still being sent ends with an error.
-    ///
-    /// The work done so far is not undone, and tasks that the handler has spawned continue. A handler
-    /// that does not await is not stopped.
-    Abort,
 }
 
 /// The options of a layer or a policy: the options of the lock and the HTTP options.

@@ -21,6 +21,10 @@
 //!     .await?;
 //! // ... work that must not run twice at the same time ...
 //! guard.release().await?;
+//!
+//! // The same, with the work as a closure.
+//! let request = locks.lock("order:42").expire(Duration::from_secs(5));
+//! request.run(async |lock| { /* ... */ }).await?;
 //! # Ok(()) }
 //! ```
 //!
@@ -29,7 +33,9 @@
 //! * [`LockManager`] knows the nodes. A service has one manager, configured by a [`LockManagerBuilder`],
 //!   or by a [`LockManagerConfig`] from the configuration of the service or its environment variables.
 //! * [`LockRequest`] has the options of one acquisition. [`acquire`](LockRequest::acquire) and
-//!   [`try_acquire`](LockRequest::try_acquire) run it.
+//!   [`try_acquire`](LockRequest::try_acquire) run it. [`run`](LockRequest::run) acquires the lock, runs
+//!   a closure, and releases the lock; [`OnLost`] selects whether the closure is stopped when its lock
+//!   is lost.
 //! * [`scope()`] makes a future one holder, so that the acquisitions inside do not wait for each other.
 //! * [`LockGuard`] is a held lock. It reports how long the lock is valid and when it is lost, extends
 //!   the lease, and releases the lock when it is dropped. [`LockHandle`] is a view of a held lock that
@@ -39,7 +45,7 @@
 //! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] build keys in which different values give different
 //!   keys.
 //! * [`LockError`], [`ReleaseError`], [`ExtendError`] and [`ConnectError`] report the cause of a
-//!   failure, with the [`Vote`] of each node.
+//!   failure, with the [`Vote`] of each node. [`RunError`] is a `LockError`, or the loss of the lock.
 //!
 //! # Guarantees
 //!
@@ -139,13 +145,14 @@ pub use key::{IntoLockKey, KeyError, KeyPart, KeyTemplate, LockKey, TemplateErro
 pub use lock::Dialect;
 pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig};
 pub use node::memory::MemoryNode;
-pub use options::{LockOptions, WaitTime};
+pub use options::{LockOptions, OnLost, WaitTime};
 pub use request::LockRequest;
 pub use request::scope::{Scoped, scope};
 
 /// Items for the other crates of this workspace. No public API.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::guard::{AbortOnLoss, LossWatcher};
     pub use crate::key::key_with_parts;
     pub use crate::log_limit::LogLimit;
     #[cfg(feature = "serde")]

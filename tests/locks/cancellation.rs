@@ -8,7 +8,10 @@ use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use redlock_axum::redis_lock;
-use redlock_core::{FencedGuard, LockError, LockGuard, LockManager, LockRequest, RunError, scope};
+use redlock_core::{
+    FencedGuard, LockError, LockGuard, LockHandle, LockManager, LockRequest, OnLost, RunError,
+    scope,
+};
 use redlock_tests::{Moment, Nodes, Traces, drop_after, on_each_kind_of_nodes};
 
 /// A lease longer than any test: a lock that is gone earlier was released.
@@ -45,6 +48,8 @@ on_each_kind_of_nodes! {
         lost,
         shutdown,
         a_scope_with_several_locks,
+        run,
+        run_fenced_behind_another_process,
         a_locked_function,
         a_locked_function_that_aborts_on_loss,
     ]
@@ -196,10 +201,10 @@ fn acquire_in_a_scope(scene: &Scene, cut: Cut) -> Done<'_> {
 /// Waits behind `holder`, which releases the lock once the wait has begun. With [`Moment::WhenWoken`] the
 /// release falls between two polls, so that a dropped waiter never sees its wake-up. With
 /// [`Moment::AtOnce`] it comes right before the next poll.
-async fn behind<T>(
+async fn behind<T, E>(
     holder: LockGuard,
     cut: Cut,
-    acquire: impl Future<Output = Result<T, LockError>>,
+    acquire: impl Future<Output = Result<T, E>>,
 ) -> bool {
     if cut.moment == Moment::WhenWoken {
         let release_task = tokio::spawn(async { drop(holder) });
@@ -361,6 +366,26 @@ fn a_scope_with_several_locks(scene: &Scene, cut: Cut) -> Done<'_> {
             shared.release().await.unwrap();
         });
         cut.off(work).await.is_some()
+    })
+}
+
+fn run(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let request = request(&scene.locks, cut.variant).on_lost(OnLost::Abort);
+        let work = async |lock: LockHandle| {
+            tokio::task::yield_now().await;
+            lock.extend(LONG).await
+        };
+        cut.off(request.run(work)).await.is_some_and(|ran| ran.unwrap().is_ok())
+    })
+}
+
+fn run_fenced_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.other, 0).await;
+        let request = request(&scene.locks, cut.variant).fenced();
+        let work = async |_, _| tokio::task::yield_now().await;
+        Box::pin(behind(holder, cut, request.run(work))).await
     })
 }
 

@@ -27,10 +27,11 @@ use crate::rejection::LockRejection;
 /// use redlock_axum::{LockManager, LockRejection, Locks, LocksLayer};
 ///
 /// async fn settle(locks: Locks) -> Result<&'static str, LockRejection> {
-///     let guard = locks.lock("settlement").try_acquire().await?;
-///     // ...
-///     let _ = guard.release().await;
-///     Ok("settled")
+///     let work = async |_lock| {
+///         // ...
+///         "settled"
+///     };
+///     Ok(locks.lock("settlement").run(work).await?)
 /// }
 ///
 /// let locks = LockManager::in_memory();

@@ -4,11 +4,11 @@ use std::fmt;
 
 use http::{Method, StatusCode};
 use redlock_core::__private::Switch;
-use redlock_core::LockOptions;
+use redlock_core::{LockOptions, OnLost};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 
 use super::{LockPolicies, LockPolicy};
-use crate::options::{HoldUntil, OnLost};
+use crate::options::HoldUntil;
 
 /// The HTTP methods that axum can route.
 const METHODS: [Method; 9] = [

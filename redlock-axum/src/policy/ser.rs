@@ -1,11 +1,11 @@
 //! Serializes policies as an application's configuration, in the form that [`de`](super::de) reads.
 
 use http::Method;
-use redlock_core::LockOptions;
+use redlock_core::{LockOptions, OnLost};
 use serde::ser::{Serialize, Serializer};
 
 use super::{LockPolicies, LockPolicy};
-use crate::options::{HoldUntil, OnLost, RouteOptions};
+use crate::options::{HoldUntil, RouteOptions};
 
 /// The fields of a policy. Those with a default value are `None`.
 #[derive(serde::Serialize)]

@@ -3,7 +3,6 @@
 mod log;
 mod response;
 
-pub(crate) use log::log_limited;
 pub(crate) use response::misconfigured;
 
 use std::convert::Infallible;

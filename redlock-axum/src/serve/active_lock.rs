@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
-use redlock_core::__private::LogLimit;
+use redlock_core::__private::{AbortOnLoss, LogLimit, LossWatcher};
 use redlock_core::{
-    FencedGuard, FencingToken, LockError, LockGuard, LockHandle, LockRequest, LostError,
+    FencedGuard, FencingToken, LockError, LockGuard, LockHandle, LockRequest, LostError, OnLost,
 };
 
-use super::abort_on_loss::{AbortOnLoss, LossWatcher};
 use crate::extract::lock_slot::LockView;
-use crate::rejection::{LockRejection, log_limited};
+use crate::rejection::LockRejection;
 
 /// A lock that is held while work runs under it.
 #[derive(Debug)]
@@ -51,9 +50,9 @@ impl ActiveLock {
         self.handle.log_limit()
     }
 
-    /// Returns a watcher that reports the loss of the lock.
-    pub(crate) fn watch(&self) -> LossWatcher {
-        LossWatcher::new(self.handle.clone())
+    /// Returns a watcher that reports the loss of the lock, if the loss stops the work.
+    pub(crate) fn watch(&self, on_lost: OnLost) -> Option<LossWatcher> {
+        LossWatcher::new(&self.handle, on_lost)
     }
 
     /// Runs the work while the lock is held, and drops the work when the lock is lost.
@@ -69,7 +68,7 @@ impl ActiveLock {
         &self,
         work: F,
     ) -> impl Future<Output = Result<F::Output, LostError>> + use<F> {
-        AbortOnLoss::new(Some(self.watch()), work)
+        AbortOnLoss::new(self.watch(OnLost::Abort), work)
     }
 
     /// The answer of a handler that was stopped because its lock was lost. It is logged within the limit of
@@ -87,15 +86,6 @@ impl ActiveLock {
     ///
     /// If the future is dropped, the lock is released in the background.
     pub async fn release(self) {
-        let Self { handle, guard, .. } = self;
-        if let Err(error) = guard.release().await {
-            log_limited!(
-                handle.log_limit(),
-                "not released",
-                LogLimit::failed_node(error.votes()),
-                warn,
-                "the release of a lock failed after its work: {error}"
-            );
-        }
+        self.guard.release_or_log().await;
     }
 }

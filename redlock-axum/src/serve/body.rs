@@ -7,8 +7,8 @@ use std::task::{Context, Poll};
 use axum::body::{Body, HttpBody};
 use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
+use redlock_core::__private::LossWatcher;
 
-use super::abort_on_loss::LossWatcher;
 use super::active_lock::ActiveLock;
 
 /// Holds the lock until the body has ended, has failed or is dropped. If there is a watcher, the body ends

@@ -1,6 +1,5 @@
 //! Serves one request: makes the key, acquires the lock, calls the handler, releases the lock.
 
-mod abort_on_loss;
 pub(crate) mod active_lock;
 mod body;
 mod future;
@@ -12,15 +11,15 @@ use axum::body::{Body, HttpBody};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{Method, Request};
+use redlock_core::__private::AbortOnLoss;
 use redlock_core::scope;
 use tower_service::Service;
 
 use crate::config::LayerConfig;
 use crate::config::RouteLock;
 use crate::extract::lock_slot::LockSlot;
-use crate::options::{HoldUntil, OnLost};
+use crate::options::HoldUntil;
 use crate::rejection::LockRejection;
-use abort_on_loss::AbortOnLoss;
 use active_lock::ActiveLock;
 use body::LockedBody;
 pub use future::ResponseFuture;
@@ -80,10 +79,7 @@ where
     // The response to HEAD is sent without a body.
     let until_end_of_body =
         route_lock.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
-    let watch = || match route_lock.options.on_lost {
-        OnLost::KeepGoing => None,
-        OnLost::Abort => Some(active_lock.watch()),
-    };
+    let watch = || active_lock.watch(route_lock.options.on_lost);
 
     let request = Request::from_parts(parts, body);
     let result = match AbortOnLoss::new(watch(), inner.call(request)).await {

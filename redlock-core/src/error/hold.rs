@@ -102,7 +102,8 @@ impl ExtendError {
 /// may be done.
 ///
 /// No acquisition returns this error. It is for code that runs work under a lock, such as
-/// `#[redis_lock(on_lost = abort)]` and `OnLost::Abort` of `redlock-axum`.
+/// [`LockRequest::run`](crate::LockRequest::run) with [`OnLost::Abort`](crate::OnLost::Abort), and
+/// `#[redis_lock(on_lost = abort)]` of `redlock-axum`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the lock {key} was lost, and the work under it was stopped")]
 pub struct LostError {
@@ -121,8 +122,8 @@ impl LostError {
     }
 }
 
-/// The error of work under a lock: the work was not begun, or was stopped. These are the only two cases,
-/// so the enum is exhaustive.
+/// The error of work under a lock, such as that of [`LockRequest::run`](crate::LockRequest::run): the work was
+/// not begun, or was stopped. These are the only two cases, so the enum is exhaustive.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum RunError {
     /// The lock was not acquired, and the work was not begun.

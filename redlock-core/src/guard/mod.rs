@@ -1,12 +1,15 @@
 //! The guards of held locks, and the views of them.
 
+mod abort_on_loss;
 mod fenced;
 #[cfg(test)]
 mod fenced_tests;
 mod handle;
 mod lock_guard;
 mod lost;
+mod release_or_log;
 
+pub use abort_on_loss::{AbortOnLoss, LossWatcher};
 pub use fenced::FencedGuard;
 pub use handle::{LockHandle, LockState};
 pub use lock_guard::LockGuard;

@@ -4,6 +4,7 @@
 mod de;
 #[cfg(feature = "serde")]
 mod fields;
+mod on_lost;
 mod resolve;
 #[cfg(feature = "serde")]
 mod ser;
@@ -22,6 +23,7 @@ use crate::lock::Dialect;
 pub use de::Switch;
 #[cfg(feature = "serde")]
 pub(crate) use de::Time;
+pub use on_lost::OnLost;
 pub(crate) use resolve::ResolvedOptions;
 pub use resolve::assert_valid;
 pub(crate) use time::{TIME_FORM, parse_time};
@@ -48,8 +50,9 @@ pub(crate) use time::{TIME_FORM, parse_time};
 /// renewed. The lease of the attribute, a layer or a policy is 5 s, and not renewed. Servers measure leases in whole
 /// milliseconds, so a fraction of a millisecond is rounded up.
 ///
-/// [`fenced`](crate::LockRequest::fenced) and the HTTP options of `redlock-axum` are not part of
-/// `LockOptions`, because they change the types that a caller gets.
+/// [`fenced`](crate::LockRequest::fenced), [`on_lost`](crate::LockRequest::on_lost) and the HTTP options of
+/// `redlock-axum` are not part of `LockOptions`, because they change what the caller gets, and not how the
+/// lock is acquired.
 ///
 /// [Options]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/options/index.html
 ///

@@ -39,7 +39,7 @@ pub(super) struct Acquisition<'a> {
 impl<'a> Acquisition<'a> {
     /// Checks the options and the key of a request.
     pub(super) fn new(request: &'a LockRequest) -> Result<Self, LockError> {
-        let LockRequest { context, key, options, fenced, guard: _ } = request;
+        let LockRequest { context, key, options, fenced, on_lost: _, guard: _ } = request;
         let options = options.resolve(context)?;
         if *fenced {
             context.check_fenced()?;

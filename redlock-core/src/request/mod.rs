@@ -3,6 +3,9 @@
 mod acquisition;
 mod ask;
 mod fenced;
+mod run;
+#[cfg(test)]
+mod run_tests;
 pub(crate) mod scope;
 mod take_over;
 mod wait;
@@ -15,12 +18,13 @@ use crate::context::Context;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::key::{KeyError, LockKey};
-use crate::options::LockOptions;
+use crate::options::{LockOptions, OnLost};
 use crate::telemetry::AcquisitionTimer;
 use acquisition::Acquisition;
 
 /// A request for a lock. Returned by [`LockManager::lock`](crate::LockManager::lock), configured by
-/// [options](LockOptions), and run by [`try_acquire`](Self::try_acquire) or [`acquire`](Self::acquire).
+/// [options](LockOptions), and used by [`try_acquire`](Self::try_acquire), [`acquire`](Self::acquire) or
+/// [`run`](Self::run).
 ///
 /// `G` is the type of the guard that the acquisition returns: a [`LockGuard`], or, after
 /// [`fenced`](Self::fenced), a [`FencedGuard`](crate::FencedGuard).
@@ -47,19 +51,28 @@ use acquisition::Acquisition;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "a request does nothing until `acquire` or `try_acquire` is awaited"]
+#[must_use = "a request does nothing until `acquire`, `try_acquire` or `run` is awaited"]
 pub struct LockRequest<G = LockGuard> {
     context: Arc<Context>,
     key: Result<LockKey, KeyError>,
     options: LockOptions,
     /// Whether the holder gets a fencing token.
     fenced: bool,
+    /// What `run` does if the lock is lost.
+    on_lost: OnLost,
     guard: PhantomData<fn() -> G>,
 }
 
 impl LockRequest {
     pub(crate) fn new(context: Arc<Context>, key: Result<LockKey, KeyError>) -> Self {
-        Self { context, key, options: LockOptions::new(), fenced: false, guard: PhantomData }
+        Self {
+            context,
+            key,
+            options: LockOptions::new(),
+            fenced: false,
+            on_lost: OnLost::default(),
+            guard: PhantomData,
+        }
     }
 }
 
@@ -74,8 +87,8 @@ impl<G> LockRequest<G> {
 
     /// Returns the same request for another type of guard.
     fn with_guard<T>(self, fenced: bool) -> LockRequest<T> {
-        let Self { context, key, options, fenced: _, guard: _ } = self;
-        LockRequest { context, key, options, fenced, guard: PhantomData }
+        let Self { context, key, options, fenced: _, on_lost, guard: _ } = self;
+        LockRequest { context, key, options, fenced, on_lost, guard: PhantomData }
     }
 }
 
@@ -158,6 +171,7 @@ impl<G> Clone for LockRequest<G> {
             key,
             options: self.options.clone(),
             fenced: self.fenced,
+            on_lost: self.on_lost,
             guard: PhantomData,
         }
     }
@@ -169,6 +183,7 @@ impl<G> fmt::Debug for LockRequest<G> {
             .field("key", &self.key)
             .field("options", &self.options)
             .field("fenced", &self.fenced)
+            .field("on_lost", &self.on_lost)
             .finish_non_exhaustive()
     }
 }

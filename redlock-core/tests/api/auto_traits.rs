@@ -7,7 +7,7 @@ use std::time::Duration;
 use redlock_core::{
     ConnectError, ExtendError, FencedGuard, InvalidOption, KeyError, LockError, LockGuard,
     LockHandle, LockManager, LockManagerBuilder, LockOptions, LockRequest, Lost, LostError,
-    MemoryNode, NodeError, ReleaseError, RunError, TemplateError, Votes, scope,
+    MemoryNode, NodeError, OnLost, ReleaseError, RunError, TemplateError, Votes, scope,
 };
 
 const fn is_error<E: Error + Send + Sync + 'static>() {}
@@ -38,6 +38,7 @@ const _: () = {
     is_shared::<LockRequest>();
     is_shared::<LockRequest<FencedGuard>>();
     is_shared::<MemoryNode>();
+    is_shared::<OnLost>();
     is_shared::<Votes>();
     is_sent::<Lost>();
 };
@@ -51,6 +52,8 @@ const _: fn(&LockManager, LockGuard, FencedGuard) = |locks, guard, fenced| {
     is_send(locks.lock("a").try_acquire());
     is_send(locks.lock("a").fenced().acquire());
     is_send(locks.lock("a").fenced().try_acquire());
+    is_send(locks.lock("a").run(async |lock| lock.lost().await));
+    is_send(locks.lock("a").fenced().run(async |lock, _| lock.lost().await));
     is_send(scope(locks.lock("a").acquire()));
     is_send(locks.wait_available());
     is_send(locks.shutdown());

@@ -7,3 +7,4 @@ mod errors;
 mod guards;
 mod keys;
 mod requests;
+mod runs;

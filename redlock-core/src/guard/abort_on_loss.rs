@@ -5,11 +5,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use pin_project_lite::pin_project;
-use redlock_core::{LockHandle, Lost, LostError};
+
+use super::handle::LockHandle;
+use super::lost::Lost;
+use crate::error::LostError;
+use crate::options::OnLost;
 
 pin_project! {
     /// Runs work to its end or, if there is a watcher, until the watcher reports that the lock is lost.
-    pub(crate) struct AbortOnLoss<F> {
+    #[derive(Debug)]
+    pub struct AbortOnLoss<F> {
         watch: Option<LossWatcher>,
         #[pin]
         work: F,
@@ -17,7 +22,8 @@ pin_project! {
 }
 
 impl<F> AbortOnLoss<F> {
-    pub(crate) fn new(watch: Option<LossWatcher>, work: F) -> Self {
+    /// Returns the future of the work, with the watcher of its lock.
+    pub fn new(watch: Option<LossWatcher>, work: F) -> Self {
         Self { watch, work }
     }
 }
@@ -38,19 +44,22 @@ impl<F: Future> Future for AbortOnLoss<F> {
 }
 
 /// Watches a lock and reports its loss.
-pub(crate) struct LossWatcher {
+pub struct LossWatcher {
     handle: LockHandle,
     lost: Lost,
 }
 
 impl LossWatcher {
-    pub(crate) fn new(handle: LockHandle) -> Self {
-        let lost = handle.lost();
-        Self { handle, lost }
+    /// Returns the watcher of a lock, if its loss stops the work.
+    pub fn new(handle: &LockHandle, on_lost: OnLost) -> Option<Self> {
+        match on_lost {
+            OnLost::KeepGoing => None,
+            OnLost::Abort => Some(Self { handle: handle.clone(), lost: handle.lost() }),
+        }
     }
 
     /// Returns a [`LostError`] if the lock is lost, and otherwise wakes the task when it is.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LostError> {
+    pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<LostError> {
         // Every poll compares the validity with the clock (every lock has a deadline), because the
         // runtime's timers stand still while the machine is suspended.
         if self.handle.is_valid() && Pin::new(&mut self.lost).poll(cx).is_pending() {
@@ -73,9 +82,8 @@ mod tests {
     use std::task::Waker;
     use std::time::Duration;
 
-    use redlock_core::LockManager;
-
     use super::*;
+    use crate::LockManager;
 
     /// The lock is lost while the work waits. The next poll comes because the work is ready.
     #[tokio::test]
@@ -88,7 +96,8 @@ mod tests {
             if polls == 1 { Poll::Pending } else { Poll::Ready(()) }
         });
         {
-            let mut work = pin!(AbortOnLoss::new(Some(LossWatcher::new(guard.handle())), work));
+            let watch = LossWatcher::new(&guard.handle(), OnLost::Abort);
+            let mut work = pin!(AbortOnLoss::new(watch, work));
             let mut context = Context::from_waker(Waker::noop());
             assert!(work.as_mut().poll(&mut context).is_pending());
             while guard.is_valid() {
