@@ -78,7 +78,7 @@
 //!     let receipt = locks.lock(format!("order:{id}")).run(async |_lock| format!("order {id} is paid"));
 //!     Ok(receipt.await?)
 //! }
-//! # let _: axum::routing::MethodRouter<()> = axum::routing::post(pay);
+//! # let _: axum::routing::MethodRouter<redlock_axum::LockManager> = axum::routing::post(pay);
 //! ```
 //!
 //! [`LockRequest::run`] acquires the lock, runs the closure and releases the lock. With

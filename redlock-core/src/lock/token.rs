@@ -146,4 +146,13 @@ mod tests {
             assert_ne!(Token::random(dialect).as_str(), Token::random(dialect).as_str());
         }
     }
+
+    /// Secrets stay in.
+    #[test]
+    fn the_debug_output_does_not_contain_the_token() {
+        for dialect in [Dialect::Plain, Dialect::Redisson] {
+            let token = Token::random(dialect);
+            assert!(!format!("{token:?}").contains(token.as_str()), "{dialect:?}");
+        }
+    }
 }
