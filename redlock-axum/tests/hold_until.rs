@@ -159,7 +159,7 @@ async fn with_on_lost_abort_the_body_ends_with_an_error_when_the_lock_is_lost() 
 
     // No more data comes: the loss of the lock wakes the body.
     let error = body.frame().await.unwrap().unwrap_err();
-    assert!(error.to_string().contains("the lock k was lost"), "{error}");
+    assert!(error.to_string().contains("the lock was lost"), "{error}");
     assert!(frames.is_closed(), "the handler's body is dropped");
     assert!(body.frame().await.is_none());
     eventually("the lease runs out", || node.is_empty()).await;

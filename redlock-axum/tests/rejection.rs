@@ -156,7 +156,7 @@ async fn a_misconfiguration_is_logged_and_hidden_from_the_client() {
         let logs = Logs::collect();
         assert_eq!(rejection.kind(), RejectionKind::Misconfigured);
         assert_eq!(rejection.retry_after(), None);
-        let reason = rejection.to_string();
+        let reason = rejection.diagnostics().to_string();
         assert_eq!(
             problem(rejection).await,
             json!({
@@ -170,11 +170,11 @@ async fn a_misconfiguration_is_logged_and_hidden_from_the_client() {
     }
 }
 
-/// Secrets stay in: the error names the key and the nodes, the response does not.
+/// The diagnostics of the error name the key and the nodes. The response does not.
 #[tokio::test]
 async fn neither_key_nor_nodes_are_in_a_response() {
     for error in [contended(Some(Duration::from_secs(1))), unavailable()] {
-        assert!(error.to_string().contains("order:4711"));
+        assert!(error.diagnostics().to_string().contains("order:4711"));
         let response = LockRejection::from(error).into_response();
         let headers = format!("{:?}", response.headers());
         let body = text(response).await;
@@ -189,7 +189,7 @@ fn a_rejection_gives_access_to_its_error() {
     let rejection = LockRejection::from(unavailable());
     let error = rejection.lock_error().unwrap();
     assert_eq!(error.votes().unwrap().len(), 1);
-    assert_eq!(rejection.to_string(), error.to_string());
+    assert_eq!(rejection.to_string(), rejection.detail());
     assert_eq!(rejection.source().unwrap().to_string(), error.to_string());
     assert!(LockRejection::missing_manager().lock_error().is_none());
 }
@@ -215,7 +215,7 @@ async fn a_second_acquisition_by_the_same_request_is_a_500_and_the_log_says_what
             "detail": "the server is not set up correctly",
         })
     );
-    let line = "order:4711 is already held by the same request; set `reentrant` on the inner lock";
+    let line = "the lock is already held by the same request; lock order:4711; set `reentrant` on the inner";
     assert_eq!(logs.count("ERROR", line), 1);
 }
 

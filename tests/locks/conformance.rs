@@ -258,7 +258,7 @@ async fn a_refusal_reports_the_remaining_lease_and_each_vote(nodes: Nodes) {
     assert_eq!(votes.len(), nodes.count());
     let held = votes.iter().filter(|(_, vote)| matches!(vote, Some(Vote::Held { .. }))).count();
     assert!(held > nodes.count() / 2, "{votes}");
-    let text = error.to_string();
+    let text = error.diagnostics().to_string();
     for node in other.nodes() {
         assert!(text.contains(node), "{text}");
     }

@@ -233,7 +233,7 @@ async fn an_unusable_counter_is_an_error_and_leaves_no_lock() {
             let Err(refused @ LockError::Unavailable { .. }) = refused else {
                 panic!("{count}: {refused:?}")
             };
-            let message = refused.to_string();
+            let message = refused.diagnostics().to_string();
             assert!(
                 message.contains("the fencing counter is not a number below 2^53"),
                 "{message}"
@@ -244,7 +244,8 @@ async fn an_unusable_counter_is_an_error_and_leaves_no_lock() {
         let _: i64 = probe.command(["DEL", COUNTER]).await;
         let _: i64 = probe.command(["HSET", COUNTER, "a", "1"]).await;
         let refused = locks.lock(KEY).dialect(dialect).fenced().try_acquire().await.unwrap_err();
-        assert!(refused.to_string().contains("WRONGTYPE"), "{refused}");
+        let diagnostics = refused.diagnostics().to_string();
+        assert!(diagnostics.contains("WRONGTYPE"), "{diagnostics}");
         assert_eq!(probe.keys().await, [COUNTER]);
     }
 }

@@ -416,7 +416,8 @@ async fn other_prefixes_are_out_of_reach() {
             let error = locks.lock(KEY).try_acquire().await.unwrap_err();
             let LockError::Unavailable { votes, .. } = &error else { panic!("{error}") };
             restricted.assert_not_permitted(votes);
-            assert!(error.to_string().contains("key"), "{error}");
+            let diagnostics = error.diagnostics().to_string();
+            assert!(diagnostics.contains("key"), "{diagnostics}");
         }
     }
 }

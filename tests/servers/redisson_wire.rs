@@ -130,7 +130,8 @@ async fn a_lock_of_the_other_dialect_is_foreign() {
     let guard = redisson(&locks, KEY).try_acquire().await.unwrap();
     let error = tokio::time::timeout(SOON, plain().acquire()).await.unwrap().unwrap_err();
     assert_eq!(foreign_kind(&error), Some(ForeignKind::WrongType), "{error}");
-    assert!(error.to_string().contains("a lock of another dialect"), "{error}");
+    let diagnostics = error.diagnostics().to_string();
+    assert!(diagnostics.contains("perhaps a lock in another dialect"), "{diagnostics}");
     assert!(guard.is_valid());
     guard.release().await.unwrap();
 

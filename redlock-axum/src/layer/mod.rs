@@ -121,11 +121,24 @@ impl LockLayer {
     ///
     /// # Examples
     ///
-    /// ```
-    /// use redlock_axum::{LockLayer, LockRejection};
+    /// A body in the form of the application's other errors. [`detail`](LockRejection::detail) contains neither
+    /// the key nor the nodes, so it may be sent to clients.
     ///
-    /// let lock = LockLayer::new("order:{id:u64}")
-    ///     .on_reject(|rejection: LockRejection| (rejection.status(), "please wait"));
+    /// ```
+    /// use axum::Json;
+    /// use redlock_axum::{LockLayer, LockRejection};
+    /// use serde::Serialize;
+    ///
+    /// #[derive(Serialize)]
+    /// struct ApiError {
+    ///     message: String,
+    /// }
+    ///
+    /// fn api_error(rejection: LockRejection) -> (axum::http::StatusCode, Json<ApiError>) {
+    ///     (rejection.status(), Json(ApiError { message: rejection.detail() }))
+    /// }
+    ///
+    /// let lock = LockLayer::new("order:{id:u64}").on_reject(api_error);
     /// ```
     pub fn on_reject<F, R>(mut self, on_reject: F) -> Self
     where

@@ -32,6 +32,7 @@ impl LockRejection {
             return;
         }
         let limit = self.log_limit.as_deref().unwrap_or(&LOG_LIMIT);
+        let diagnostics = self.diagnostics();
         match self.kind() {
             RejectionKind::AlreadyHeld | RejectionKind::Misconfigured => {
                 let (kind, subject) = self.mistake_subject();
@@ -40,18 +41,18 @@ impl LockRejection {
                     kind,
                     &subject,
                     error,
-                    "a request was refused instead of being served unlocked: {self}"
+                    "a request was refused instead of being served unlocked: {diagnostics}"
                 );
             }
             RejectionKind::Unavailable => {
                 let (kind, node) = self.unavailable_subject();
-                log_limited!(limit, kind, node, warn, "a request was rejected: {self}");
+                log_limited!(limit, kind, node, warn, "a request was rejected: {diagnostics}");
             }
             RejectionKind::Lost => {
-                log_limited!(limit, "stopped", "", warn, "a request was stopped: {self}");
+                log_limited!(limit, "stopped", "", warn, "a request was stopped: {diagnostics}");
             }
             RejectionKind::Contended | RejectionKind::InvalidKey => {
-                tracing::debug!("a request was rejected: {self}");
+                tracing::debug!("a request was rejected: {diagnostics}");
             }
         }
     }
@@ -66,7 +67,7 @@ impl LockRejection {
             RejectionCause::Lock(LockError::ForeignKey { votes, .. }) => {
                 ("foreign key", LogLimit::failed_node(votes).to_owned())
             }
-            _ => ("mistake", self.to_string()),
+            _ => ("mistake", self.diagnostics().to_string()),
         }
     }
 

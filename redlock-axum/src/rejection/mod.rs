@@ -1,5 +1,6 @@
 //! The rejection of a request whose lock was not acquired, or was lost.
 
+mod diagnostics;
 mod log;
 mod response;
 
@@ -33,7 +34,8 @@ use crate::error::SetupError;
 ///
 /// The response is an [RFC 9457] `application/problem+json` with the members `type`, `title`,
 /// `status`, `detail` and, if it has a `Retry-After` header, `retry_after` in seconds. It contains neither
-/// the key nor the nodes. Both are in the log: `Misconfigured` and `AlreadyHeld` are logged at
+/// the key nor the nodes, and neither do `Display` and every [`source`](Error::source). Both are in
+/// [`diagnostics`](Self::diagnostics) and in the log: `Misconfigured` and `AlreadyHeld` are logged at
 /// error, `Unavailable` and `Lost` at warn, the others at debug. Of rejections of the same kind and with
 /// the same node, one per second is logged at this level and the others at debug; the field `suppressed` of
 /// the next line has their number.
@@ -186,7 +188,8 @@ impl LockRejection {
     /// Returns the error of the lock, with the key and each node's vote. `None` if the lock was lost, or if
     /// the rejection has another cause than the lock.
     ///
-    /// The error is for the application. Do not send it to clients.
+    /// The message of the error contains neither the key nor a node, and may be sent to a client. Its fields
+    /// and its [`diagnostics`](LockError::diagnostics) are for the application.
     pub fn lock_error(&self) -> Option<&LockError> {
         match &self.cause {
             RejectionCause::Lock(error) => Some(error),
@@ -249,32 +252,7 @@ impl From<SetupError> for LockRejection {
 
 impl fmt::Display for LockRejection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.cause {
-            RejectionCause::Lock(error @ LockError::AlreadyHeld { .. }) => write!(
-                f,
-                "{error}; set `reentrant` on the inner lock (and `fenced`, if the outer lock is \
-                 fenced), or give it another key"
-            ),
-            RejectionCause::Lock(error) => fmt::Display::fmt(error, f),
-            RejectionCause::Lost(error) => fmt::Display::fmt(error, f),
-            RejectionCause::NotUtf8(error) => write!(f, "a path parameter cannot be used: {error}"),
-            RejectionCause::AmbiguousPlaceholder { name } => write!(
-                f,
-                "the placeholder {{{name}}} of the lock key could be one of several path parameters \
-                 of this route; give them different names"
-            ),
-            RejectionCause::MissingManager => f.write_str(
-                "no LockManager is installed; add `.layer(LocksLayer::new(&locks))`, with \
-                 `locks: LockManager`, as the last layer of the router",
-            ),
-            RejectionCause::Setup(error) => fmt::Display::fmt(error, f),
-            RejectionCause::RouteNotMatched { policy } => write!(
-                f,
-                "the lock policy for {policy} fits the path of a request, but axum did not match \
-                 that route; either the router has no such route, or the policies are not installed \
-                 with `Router::layer` or `Router::route_layer` on the router that has it"
-            ),
-        }
+        f.write_str(&self.detail())
     }
 }
 
@@ -283,7 +261,6 @@ impl Error for LockRejection {
         match &self.cause {
             RejectionCause::Lock(error) => Some(error),
             RejectionCause::Lost(error) => Some(error),
-            RejectionCause::Setup(error) => Some(error),
             _ => None,
         }
     }
@@ -291,6 +268,8 @@ impl Error for LockRejection {
 
 #[cfg(test)]
 mod tests {
+    use redlock_core::{InvalidOption, KeyTemplate, LockKey, Vote, Votes};
+
     use super::*;
 
     /// `tower_governor` rounds down to 0, so the client retries at once.
@@ -301,6 +280,66 @@ mod tests {
             assert_eq!(rounded, Duration::from_secs(expected), "{remaining} ms");
         }
         assert_eq!(whole_seconds(Duration::MAX), Duration::from_secs(u64::MAX));
+    }
+
+    /// Returns a rejection for each cause and each error of a lock. Each contains a secret, if it can.
+    fn rejections() -> Vec<LockRejection> {
+        let key = LockKey::new("order:4711").unwrap();
+        let votes: Votes = [("10.0.0.1:6379".into(), Some(Vote::Granted))].into_iter().collect();
+        let second = Duration::from_secs(1);
+        let unknown = KeyTemplate::new("order:4711:{id}").unwrap().render([]);
+        let mut causes: Vec<_> = [
+            LockError::contended(key.clone(), Some(second), votes.clone()),
+            LockError::unavailable(key.clone(), votes.clone()),
+            LockError::timed_out(key.clone(), second, second, votes.clone()),
+            LockError::foreign_key(key.clone(), votes),
+            LockError::already_held(key.clone()),
+            LockError::too_many_waiters(key.clone(), 9),
+            LockError::ShutDown,
+            unknown.unwrap_err().into(),
+            KeyError::Empty.into(),
+            KeyError::Reserved.into(),
+            LockKey::new("order:4711\n").unwrap_err().into(),
+            InvalidOption::new("expire", "1ms", "longer").into(),
+        ]
+        .map(RejectionCause::Lock)
+        .into();
+        causes.extend([
+            RejectionCause::Lost(LostError::new(key)),
+            RejectionCause::NotUtf8("order:4711".to_owned()),
+            RejectionCause::AmbiguousPlaceholder { name: "order:4711".to_owned() },
+            RejectionCause::MissingManager,
+            RejectionCause::Setup(KeyTemplate::new("order:4711:{").unwrap_err().into()),
+            RejectionCause::Setup(SetupError::Route("order:4711".to_owned())),
+            RejectionCause::RouteNotMatched { policy: "order:4711".to_owned() },
+        ]);
+        causes.into_iter().map(LockRejection::new).collect()
+    }
+
+    /// A handler of `on_reject` may send `Display`, and an application that wraps errors sends the chain.
+    #[test]
+    fn the_messages_of_a_rejection_and_of_its_sources_name_no_key_and_no_node() {
+        for rejection in rejections() {
+            assert_eq!(rejection.to_string(), rejection.detail());
+            let mut chain: Option<&dyn Error> = Some(&rejection);
+            while let Some(error) = chain {
+                let text = error.to_string();
+                for secret in ["order", "4711", "10.0.0", "6379", "LocksLayer"] {
+                    assert!(!text.contains(secret), "{text:?} contains {secret}");
+                }
+                chain = error.source();
+            }
+        }
+    }
+
+    #[test]
+    fn the_diagnostics_of_a_rejection_say_more_than_its_message() {
+        for rejection in rejections() {
+            let (detail, diagnostics) = (rejection.detail(), rejection.diagnostics().to_string());
+            assert_ne!(detail, diagnostics);
+            let names_the_key = rejection.lock_error().is_some_and(|error| error.key().is_some());
+            assert!(!names_the_key || diagnostics.contains("lock order:4711"), "{diagnostics}");
+        }
     }
 
     #[test]

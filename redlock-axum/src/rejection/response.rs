@@ -51,9 +51,13 @@ pub(crate) fn misconfigured(mistake: &dyn std::error::Error) -> Response {
 }
 
 impl LockRejection {
-    /// Returns the `detail` for the client, which reveals neither the key, nor the nodes, nor the
-    /// configuration (secrets stay in).
-    fn detail(&self) -> String {
+    /// Returns the text for the client, which is also the member `detail` of the response, and the message
+    /// (`Display`).
+    ///
+    /// It contains neither the key of the lock, nor the names of nodes, nor anything of the application's
+    /// configuration. It may contain the name of a placeholder, such as `id`, because the client can correct
+    /// its value.
+    pub fn detail(&self) -> String {
         match self.kind() {
             RejectionKind::Contended => {
                 "another request is being processed for this resource; try again later".to_owned()

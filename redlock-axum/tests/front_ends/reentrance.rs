@@ -39,7 +39,7 @@ async fn a_second_lock_of_the_same_key_fails_at_once_and_the_log_names_the_remed
         let answer = app.post().await;
         assert_eq!(answer.status, 500);
         assert!(!answer.body.contains("reentrant"), "{}", answer.body);
-        let held = format!("the lock {KEY} is already held by the same request");
+        let held = format!("the lock is already held by the same request; lock {KEY}");
         for text in [&*held, "`reentrant`", "another key"] {
             assert_eq!(logs.count("ERROR", text), 1, "{text}");
         }

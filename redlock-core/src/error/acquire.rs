@@ -8,6 +8,9 @@ use crate::key::{KeyError, LockKey};
 /// The error of an acquisition. The caller does not hold the lock, and the attempt leaves nothing on the
 /// nodes, except for a clean-up that may still be in progress.
 ///
+/// The message contains neither the key nor the names of nodes, so that it may be sent to a client. For logs,
+/// [`diagnostics`](Self::diagnostics) adds both.
+///
 /// | variant | cause | retry |
 /// |---|---|---|
 /// | [`Contended`](Self::Contended) | another holder has the lock | yes, later |
@@ -23,7 +26,7 @@ use crate::key::{KeyError, LockKey};
 #[non_exhaustive]
 pub enum LockError {
     /// Another holder has the lock, and the waiting time, if any, is over.
-    #[error("the lock {key} is held by another holder{}; {votes}", for_remaining(*.remaining))]
+    #[error("the lock is held by another holder{}", for_remaining(*.remaining))]
     #[non_exhaustive]
     Contended {
         /// The key of the lock.
@@ -37,7 +40,7 @@ pub enum LockError {
         votes: Votes,
     },
     /// No quorum of nodes replied in time. Another caller may or may not hold the lock.
-    #[error("no quorum of nodes answered for the lock {key}; {votes}")]
+    #[error("no quorum of nodes answered")]
     #[non_exhaustive]
     Unavailable {
         /// The key of the lock.
@@ -47,9 +50,7 @@ pub enum LockError {
     },
     /// The lease, less the clock drift, was over before a quorum of nodes had granted the lock: a quorum
     /// granted it too late, or had not replied yet. Grants were released.
-    #[error(
-        "no quorum granted the lock {key} within its lease of {expire:?} (waited {elapsed:?}); {votes}"
-    )]
+    #[error("no quorum granted the lock within its lease of {expire:?} (waited {elapsed:?})")]
     #[non_exhaustive]
     TimedOut {
         /// The key of the lock.
@@ -64,7 +65,7 @@ pub enum LockError {
     /// The value at the key is not a lock of this [`Dialect`](crate::Dialect), on at least one node that
     /// the quorum depends on: it has no time to live, has another type, or lives longer than any lease.
     /// Waiting does not help, because such a value would look like a lock that is held for ever.
-    #[error("the value at the key of the lock {key} is not a lock of this dialect; {votes}")]
+    #[error("the value at the key of the lock is not a lock of this dialect")]
     #[non_exhaustive]
     ForeignKey {
         /// The key of the lock.
@@ -81,7 +82,7 @@ pub enum LockError {
     /// The same [scope](crate::scope()), such as the same web request, holds the lock, and would wait
     /// for itself. A [reentrant](crate::LockRequest::reentrant) request shares the lock instead. No node
     /// was asked.
-    #[error("the lock {key} is already held by the same request")]
+    #[error("the lock is already held by the same request")]
     #[non_exhaustive]
     AlreadyHeld {
         /// The key of the lock.
@@ -89,7 +90,7 @@ pub enum LockError {
     },
     /// The queue for the lock is full: [`max_waiters`](crate::LockManagerBuilder::max_waiters) callers
     /// of this process wait for the lock. No node was asked.
-    #[error("{limit} callers already wait for the lock {key}")]
+    #[error("{limit} callers already wait for the lock")]
     #[non_exhaustive]
     TooManyWaiters {
         /// The key of the lock.
@@ -157,6 +158,19 @@ impl LockError {
     /// a `LockError`.
     pub fn too_many_waiters(key: LockKey, limit: usize) -> Self {
         Self::TooManyWaiters { key, limit }
+    }
+
+    /// Returns the key of the lock; `None` if the key or an option was invalid, or the manager was shut down.
+    pub fn key(&self) -> Option<&LockKey> {
+        match self {
+            Self::Contended { key, .. }
+            | Self::Unavailable { key, .. }
+            | Self::TimedOut { key, .. }
+            | Self::ForeignKey { key, .. }
+            | Self::AlreadyHeld { key }
+            | Self::TooManyWaiters { key, .. } => Some(key),
+            Self::InvalidKey(_) | Self::InvalidOption(_) | Self::ShutDown => None,
+        }
     }
 
     /// Returns the vote of each node; `None` for errors that occur before any node is asked.

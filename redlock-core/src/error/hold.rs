@@ -10,7 +10,7 @@ use crate::key::LockKey;
 pub enum ReleaseError {
     /// The lock was no longer held when the release arrived: its lease had run out, or a quorum of nodes
     /// had lost it. Another holder may have had the lock since.
-    #[error("the lock {key} had already expired when it was released; {votes}")]
+    #[error("the lock had already expired when it was released")]
     #[non_exhaustive]
     Expired {
         /// The key of the lock.
@@ -20,7 +20,7 @@ pub enum ReleaseError {
     },
     /// No quorum of nodes confirmed the release in time. The release continues in the background. At the
     /// latest, the lock is free when its lease runs out.
-    #[error("no quorum of nodes has confirmed the release of the lock {key} yet; {votes}")]
+    #[error("no quorum of nodes has confirmed the release of the lock yet")]
     #[non_exhaustive]
     Unavailable {
         /// The key of the lock.
@@ -41,6 +41,13 @@ impl ReleaseError {
         Self::Unavailable { key, votes }
     }
 
+    /// Returns the key of the lock.
+    pub fn key(&self) -> &LockKey {
+        match self {
+            Self::Expired { key, .. } | Self::Unavailable { key, .. } => key,
+        }
+    }
+
     /// Returns the vote of each node.
     pub fn votes(&self) -> &Votes {
         match self {
@@ -55,7 +62,7 @@ impl ReleaseError {
 pub enum ExtendError {
     /// The lock is lost: its lease has run out, or a quorum of nodes reports that another holder has the
     /// lock or that it is free. The guarded work must stop.
-    #[error("the lock {key} is lost; {votes}")]
+    #[error("the lock is lost")]
     #[non_exhaustive]
     Lost {
         /// The key of the lock.
@@ -65,7 +72,7 @@ pub enum ExtendError {
     },
     /// No quorum of nodes confirmed the extension. The lock stays valid for the time that
     /// [`LockGuard::remaining`](crate::LockGuard::remaining) returns, so a retry can succeed.
-    #[error("no quorum of nodes confirmed the extension of the lock {key}; {votes}")]
+    #[error("no quorum of nodes confirmed the extension of the lock")]
     #[non_exhaustive]
     Unavailable {
         /// The key of the lock.
@@ -79,6 +86,14 @@ pub enum ExtendError {
 }
 
 impl ExtendError {
+    /// Returns the key of the lock, or `None` if the option was invalid.
+    pub fn key(&self) -> Option<&LockKey> {
+        match self {
+            Self::Lost { key, .. } | Self::Unavailable { key, .. } => Some(key),
+            Self::InvalidOption(_) => None,
+        }
+    }
+
     /// Returns the vote of each node, or `None` if no node was asked because of the option.
     pub fn votes(&self) -> Option<&Votes> {
         match self {
@@ -105,7 +120,7 @@ impl ExtendError {
 /// [`LockRequest::run`](crate::LockRequest::run) with [`OnLost::Abort`](crate::OnLost::Abort), and
 /// `#[redis_lock(on_lost = abort)]` of `redlock-axum`.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the lock {key} was lost, and the work under it was stopped")]
+#[error("the lock was lost, and the work under it was stopped")]
 pub struct LostError {
     key: LockKey,
 }
@@ -132,4 +147,22 @@ pub enum RunError {
     /// The lock was lost, and the work was stopped. A part of the work may be done.
     #[error(transparent)]
     Lost(#[from] LostError),
+}
+
+impl RunError {
+    /// Returns the key of the lock; `None` in the cases in which [`LockError::key`] returns `None`.
+    pub fn key(&self) -> Option<&LockKey> {
+        match self {
+            Self::Acquire(error) => error.key(),
+            Self::Lost(error) => Some(error.key()),
+        }
+    }
+
+    /// Returns the vote of each node; `None` if no node was asked, or if the lock was lost.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::Acquire(error) => error.votes(),
+            Self::Lost(_) => None,
+        }
+    }
 }

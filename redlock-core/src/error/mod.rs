@@ -3,6 +3,7 @@
 mod acquire;
 mod config;
 mod connect;
+mod diagnostics;
 mod hold;
 mod invalid_option;
 mod vote;

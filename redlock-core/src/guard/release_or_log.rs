@@ -17,6 +17,7 @@ impl LockGuard {
         let handle = self.handle();
         let Err(error) = self.release().await else { return };
         let node = LogLimit::failed_node(error.votes());
+        let error = error.diagnostics();
         if let Some(suppressed) = handle.log_limit().admit("not released", node) {
             tracing::warn!(suppressed, "{MESSAGE}: {error}");
         } else {

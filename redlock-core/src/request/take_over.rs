@@ -71,12 +71,8 @@ impl Acquisition<'_> {
 /// Logs that a lock keeps only the rest of its old lease after a hand-over.
 fn log_failed_extension(error: &ExtendError, log_limit: &LogLimit) {
     const MESSAGE: &str = "the lease of a lock that was handed over was not extended";
-    let node = match error {
-        ExtendError::Lost { votes, .. } | ExtendError::Unavailable { votes, .. } => {
-            LogLimit::failed_node(votes)
-        }
-        ExtendError::InvalidOption(_) => "",
-    };
+    let node = error.votes().map_or("", LogLimit::failed_node);
+    let error = error.diagnostics();
     if let Some(suppressed) = log_limit.admit("hand-over", node) {
         tracing::warn!(%error, suppressed, "{MESSAGE}");
     } else {

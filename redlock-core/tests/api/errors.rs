@@ -1,11 +1,12 @@
 //! Values that an application or the author of a node builds, although their variants may get more fields.
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redlock_core::{
-    ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, LockKey, NodeError,
-    ReleaseError, Vote, Votes,
+    ConnectError, ExtendError, ForeignKind, InvalidOption, KeyError, LockError, LockKey, LostError,
+    NodeError, ReleaseError, RunError, Vote, Votes,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -70,27 +71,27 @@ fn votes_and_failures_are_built_from_their_values() {
 fn errors_of_an_acquisition_are_built_from_their_values() {
     let error = LockError::contended(key(), Some(SECOND), votes());
     assert!(error.is_contended());
-    assert!(
-        error
-            .to_string()
-            .starts_with("the lock order:42 is held by another holder for 1s; 10.0.0.1")
-    );
+    assert_eq!(error.to_string(), "the lock is held by another holder for 1s");
+    let diagnostics = error.diagnostics().to_string();
+    let expected =
+        "the lock is held by another holder for 1s; lock order:42; 10.0.0.1:6379 granted, ";
+    assert!(diagnostics.starts_with(expected), "{diagnostics}");
+    assert_eq!(error.key(), Some(&key()));
     assert_eq!(error.votes().unwrap().len(), 3);
     let error = LockError::unavailable(key(), votes());
     assert!(matches!(error, LockError::Unavailable { .. }));
-    assert!(error.to_string().contains("for the lock order:42; 10.0.0.1:6379 granted"), "{error}");
+    assert_eq!(error.to_string(), "no quorum of nodes answered");
 }
 
 #[test]
 fn errors_of_a_held_lock_are_built_from_their_values() {
     let lost = ExtendError::lost(key(), votes());
     assert!(matches!(&lost, ExtendError::Lost { key: of, .. } if *of == key()), "{lost:?}");
-    assert!(lost.to_string().starts_with("the lock order:42 is lost; 10.0.0.1"), "{lost}");
+    assert_eq!(lost.to_string(), "the lock is lost");
     assert_eq!(lost.votes().map(Votes::len), Some(3));
     let unavailable = ExtendError::unavailable(key(), votes());
     assert_eq!(unavailable.votes().map(Votes::len), Some(3));
     assert!(matches!(unavailable, ExtendError::Unavailable { .. }), "{unavailable:?}");
-    assert!(unavailable.to_string().contains("order:42; 10.0.0.1"), "{unavailable}");
     let expired = ReleaseError::expired(key(), votes());
     assert!(matches!(expired, ReleaseError::Expired { .. }), "{expired:?}");
     assert_eq!(expired.votes().len(), 3);
@@ -109,8 +110,8 @@ fn every_error_of_an_acquisition_can_be_built() {
     assert!(matches!(foreign, LockError::ForeignKey { .. }), "{foreign:?}");
     assert_eq!(foreign.votes().map(Votes::len), Some(3));
     for (error, text) in [
-        (LockError::already_held(key()), "the lock order:42 is already held by the same request"),
-        (LockError::too_many_waiters(key(), 9), "9 callers already wait for the lock order:42"),
+        (LockError::already_held(key()), "the lock is already held by the same request"),
+        (LockError::too_many_waiters(key(), 9), "9 callers already wait for the lock"),
         (InvalidOption::new("expire", "1ms", "longer").into(), "expire is 1ms, but must be longer"),
         (LockKey::new("").unwrap_err().into(), "invalid lock key: the lock key is empty"),
         (LockError::ShutDown, "the lock manager was shut down"),
@@ -118,6 +119,71 @@ fn every_error_of_an_acquisition_can_be_built() {
         assert!(error.votes().is_none(), "{error:?}");
         assert_eq!(error.to_string(), text);
     }
+}
+
+/// Returns every error about one lock, with its diagnostics.
+fn errors_of_one_lock() -> Vec<(Box<dyn Error>, String)> {
+    macro_rules! with_diagnostics {
+        ($($error:expr),+ $(,)?) => {
+            vec![$({
+                let error = $error;
+                let diagnostics = error.diagnostics().to_string();
+                (Box::new(error) as Box<dyn Error>, diagnostics)
+            }),+]
+        };
+    }
+    with_diagnostics![
+        LockError::contended(key(), Some(SECOND), votes()),
+        LockError::contended(key(), None, votes()),
+        LockError::unavailable(key(), votes()),
+        LockError::timed_out(key(), 2 * SECOND, SECOND, votes()),
+        LockError::foreign_key(key(), votes()),
+        LockError::already_held(key()),
+        LockError::too_many_waiters(key(), 9),
+        ExtendError::lost(key(), votes()),
+        ExtendError::unavailable(key(), votes()),
+        ReleaseError::expired(key(), votes()),
+        ReleaseError::unavailable(key(), votes()),
+        LostError::new(key()),
+        RunError::from(LostError::new(key())),
+        RunError::from(LockError::contended(key(), None, votes())),
+        RunError::from(LockError::unavailable(key(), votes())),
+    ]
+}
+
+/// An application may send the message of an error, or the whole chain of its sources, to a client.
+#[test]
+fn the_messages_of_an_error_and_of_its_sources_name_no_key_and_no_node() {
+    for (error, diagnostics) in errors_of_one_lock() {
+        let mut chain = Some(&*error);
+        while let Some(error) = chain {
+            for text in [error.to_string(), format!("{error:#}")] {
+                assert!(!text.is_empty());
+                for secret in ["order:42", "order", "42", "10.0.0", "6379"] {
+                    assert!(!text.contains(secret), "{text:?} contains {secret}");
+                }
+            }
+            chain = error.source();
+        }
+        assert!(diagnostics.starts_with(&error.to_string()), "{diagnostics}");
+        assert!(diagnostics.contains("; lock order:42"), "{diagnostics}");
+    }
+}
+
+#[test]
+fn diagnostics_name_the_votes_of_every_node() {
+    let of_nodes: Vec<_> = errors_of_one_lock()
+        .into_iter()
+        .map(|(_, diagnostics)| diagnostics)
+        .filter(|diagnostics| diagnostics.contains("10.0.0"))
+        .collect();
+    assert_eq!(of_nodes.len(), 11, "{of_nodes:#?}");
+    for diagnostics in of_nodes {
+        assert!(diagnostics.ends_with("10.0.0.3:6379 no vote yet"), "{diagnostics}");
+    }
+    let no_key = LockError::from(KeyError::Empty);
+    assert_eq!(no_key.diagnostics().to_string(), no_key.to_string());
+    assert_eq!(no_key.key(), None);
 }
 
 #[test]

@@ -19,15 +19,15 @@ impl Locker for Ours {
 
     async fn lock(&self, key: &str) -> Result<LockGuard, String> {
         let request = self.0.lock(key).expire(LEASE);
-        request.acquire().await.map_err(|error| error.to_string())
+        request.acquire().await.map_err(|error| error.diagnostics().to_string())
     }
 
     async fn wait(&self, key: &str) -> Result<LockGuard, String> {
         let request = self.0.lock(key).expire(LEASE).wait_forever();
-        request.acquire().await.map_err(|error| error.to_string())
+        request.acquire().await.map_err(|error| error.diagnostics().to_string())
     }
 
     async fn unlock(&self, _: &str, guard: LockGuard) -> Result<(), String> {
-        guard.release().await.map_err(|error| error.to_string())
+        guard.release().await.map_err(|error| error.diagnostics().to_string())
     }
 }

@@ -25,7 +25,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     match guard.release().await {
         Ok(()) => println!("released"),
         Err(ReleaseError::Expired { .. }) => println!("expired"),
-        Err(error) => println!("{error}"),
+        Err(error) => println!("{}", error.diagnostics()),
     }
     locks.shutdown().await;
     Ok(())
