@@ -236,7 +236,7 @@ async fn a_lost_lock_is_a_503_that_says_that_the_handler_was_stopped() {
             "retry_after": 1,
         })
     );
-    assert_eq!(logs.count("WARN", "a request was stopped: the lock order:4711"), 1);
+    assert_eq!(logs.count("WARN", "a request was stopped: the lock was lost, and the work under it was stopped; lock order:4711"), 1);
 }
 
 #[test]
