@@ -62,7 +62,7 @@ async fn a_table_has_its_own_manager_and_responses() {
     let _guard = hold(&locks, "k").await;
     let response = send(&app, Method::POST, "/").await;
     assert_eq!(response.status(), 418);
-    assert!(text(response).await.contains("is held by another"));
+    assert!(text(response).await.contains("another request is being processed"));
 }
 
 #[tokio::test]
