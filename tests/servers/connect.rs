@@ -215,7 +215,7 @@ async fn is_tried_rarely_after(commands: &[&[&str]]) {
     }
     eventually("the attempt is refused", SOON, async || {
         let error = locks.lock(KEY).try_acquire().await.err()?;
-        error.to_string().contains("WRONGPASS").then_some(())
+        error.diagnostics().to_string().contains("WRONGPASS").then_some(())
     })
     .await;
     eventually("the manager connects again", SOON * 2, async || {

@@ -240,16 +240,17 @@ async fn neither_password_nor_token_is_shown_anywhere() {
     let token = servers[0].probe().await.get(KEY).await.unwrap();
     let token = String::from_utf8(token).unwrap();
     let contended = locks.lock(KEY).try_acquire().await.unwrap_err();
-    shown.push(format!("{contended} {contended:?}"));
+    shown.push(format!("{contended} {} {contended:?}", contended.diagnostics()));
     servers[0].kill();
     let unavailable = eventually("the node is down", SOON, async || {
         let error = locks.lock("other").try_acquire().await.unwrap_err();
         matches!(error, LockError::Unavailable { .. }).then_some(error)
     });
     let unavailable = unavailable.await;
-    shown.push(format!("{unavailable} {unavailable:?}"));
+    let diagnostics = unavailable.diagnostics().to_string();
+    shown.push(format!("{unavailable} {diagnostics} {unavailable:?}"));
     let release = guard.release().await.unwrap_err();
-    shown.push(format!("{release} {release:?}"));
+    shown.push(format!("{release} {} {release:?}", release.diagnostics()));
     let connect = LockManager::connect(servers.urls()).await.unwrap_err();
     shown.push(format!("{connect} {connect:?}"));
     for url in
@@ -261,7 +262,7 @@ async fn neither_password_nor_token_is_shown_anywhere() {
     locks.shutdown().await;
     shown.extend(logs.lines().into_iter().filter(|line| line.contains("redlock")));
 
-    assert!(unavailable.to_string().contains(&format!("127.0.0.1:{}", servers[0].port())));
+    assert!(diagnostics.contains(&format!("127.0.0.1:{}", servers[0].port())), "{diagnostics}");
     for text in &shown {
         assert!(!text.contains(password), "{text}");
         assert!(!text.contains(&token), "{text}");
