@@ -99,7 +99,8 @@
 //! | no manager installed, a placeholder that the route lacks, an option out of range, a foreign key (not a lock) under the lock's name | 500 | an error in the log |
 //! | the lock was lost while the handler ran: its lease ran out, or the lock is gone from a quorum of nodes | the handler's own; with [`OnLost::Abort`] the handler is stopped, and the status is 503 | a warning in the log |
 //!
-//! `Retry-After` is in whole seconds, rounded up, at least 1. The bodies are RFC 9457
+//! `Retry-After` is the rest of the holder's lease in whole seconds, rounded up, at least 1, and at most 5 or
+//! the option `retry_after_max`. The bodies are RFC 9457
 //! `application/problem+json` and contain neither the key nor the nodes. [`LockRejection`] shows how to
 //! replace them.
 //!

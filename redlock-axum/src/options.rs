@@ -3,12 +3,18 @@
 use std::time::Duration;
 
 use http::StatusCode;
-use redlock_core::{LockOptions, OnLost};
+use redlock_core::{InvalidOption, LockOptions, OnLost};
 
 use crate::error::SetupError;
 
 /// The default lease of layers, policies and attributes.
 pub(crate) const DEFAULT_EXPIRE: Duration = Duration::from_secs(5);
+
+/// The default of `retry_after_max`.
+pub(crate) const DEFAULT_RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
+
+/// The least `retry_after_max`: the header is in whole seconds.
+const MIN_RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 
 /// Selects how long a layer or a policy holds its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -39,6 +45,7 @@ pub(crate) struct RouteOptions {
     pub(crate) fenced: bool,
     pub(crate) on_lost: OnLost,
     pub(crate) contended_status: StatusCode,
+    pub(crate) retry_after_max: Duration,
     pub(crate) hold_until: HoldUntil,
 }
 
@@ -49,6 +56,7 @@ impl Default for RouteOptions {
             fenced: false,
             on_lost: OnLost::default(),
             contended_status: StatusCode::CONFLICT,
+            retry_after_max: DEFAULT_RETRY_AFTER_MAX,
             hold_until: HoldUntil::default(),
         }
     }
@@ -70,11 +78,14 @@ impl RouteOptions {
     pub(crate) fn check_independent(&self) -> Result<(), SetupError> {
         self.lock.check_ranges()?;
         let status = self.contended_status;
-        if status.is_client_error() || status.is_server_error() {
-            Ok(())
-        } else {
-            Err(SetupError::ContendedStatus(status))
+        if !status.is_client_error() && !status.is_server_error() {
+            return Err(SetupError::ContendedStatus(status));
         }
+        if self.retry_after_max < MIN_RETRY_AFTER_MAX {
+            let value = format!("{:?}", self.retry_after_max);
+            return Err(InvalidOption::new("retry_after_max", value, "at least 1 s").into());
+        }
+        Ok(())
     }
 }
 
@@ -115,6 +126,15 @@ macro_rules! route_option_setters {
         /// error. Defaults to 409 Conflict; the usual alternative is 423 Locked.
         pub fn contended_status(mut $self, status: http::StatusCode) -> Self {
             $options.contended_status = status;
+            $end
+        }
+
+        /// Sets the longest time in the `Retry-After` header of the response when another holder has the lock.
+        ///
+        /// The header is the rest of the holder's lease, but at most this time, because most holders release
+        /// their lock long before its lease ends. At least 1 s. Defaults to 5 s.
+        pub fn retry_after_max(mut $self, retry_after_max: std::time::Duration) -> Self {
+            $options.retry_after_max = retry_after_max;
             $end
         }
 

@@ -156,7 +156,7 @@ pub mod __private {
     pub use crate::key::key_with_parts;
     pub use crate::log_limit::LogLimit;
     #[cfg(feature = "serde")]
-    pub use crate::options::Switch;
+    pub use crate::options::{Switch, Time};
     pub use crate::options::assert_valid;
     pub use crate::request::scope::is_in_scope;
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use http::{Method, StatusCode};
-use redlock_core::__private::Switch;
+use redlock_core::__private::{Switch, Time};
 use redlock_core::{LockOptions, OnLost};
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Unexpected, Visitor};
 
@@ -24,8 +24,16 @@ const METHODS: [Method; 9] = [
 ];
 
 /// The fields of a policy that are not [options of its lock](LockOptions::FIELDS).
-const OWN_FIELDS: [&str; 7] =
-    ["route", "key", "methods", "fenced", "on_lost", "contended_status", "hold_until"];
+const OWN_FIELDS: [&str; 8] = [
+    "route",
+    "key",
+    "methods",
+    "fenced",
+    "on_lost",
+    "contended_status",
+    "retry_after_max",
+    "hold_until",
+];
 
 /// All fields of a policy, for error messages.
 const FIELDS: [&str; OWN_FIELDS.len() + LockOptions::FIELDS.len()] = {
@@ -66,6 +74,7 @@ struct PolicyFields {
     fenced: Option<Switch>,
     on_lost: Option<OnLost>,
     contended_status: Option<Status>,
+    retry_after_max: Option<Time>,
     hold_until: Option<HoldUntil>,
 }
 
@@ -112,6 +121,7 @@ impl PolicyFields {
             "fenced" => self.fenced = map.next_value()?,
             "on_lost" => self.on_lost = map.next_value()?,
             "contended_status" => self.contended_status = map.next_value()?,
+            "retry_after_max" => self.retry_after_max = map.next_value()?,
             "hold_until" => self.hold_until = map.next_value()?,
             _ => {
                 self.lock.read_field(name, map)?;
@@ -121,8 +131,17 @@ impl PolicyFields {
     }
 
     fn policy<E: de::Error>(self) -> Result<LockPolicy, E> {
-        let Self { route, key, methods, lock, fenced, on_lost, contended_status, hold_until } =
-            self;
+        let Self {
+            route,
+            key,
+            methods,
+            lock,
+            fenced,
+            on_lost,
+            contended_status,
+            retry_after_max,
+            hold_until,
+        } = self;
         let route = route.ok_or_else(|| E::missing_field("route"))?;
         let key = key.ok_or_else(|| E::missing_field("key"))?;
         let mut policy = LockPolicy::new(route, key).options(lock);
@@ -137,6 +156,9 @@ impl PolicyFields {
         }
         if let Some(Status(status)) = contended_status {
             policy = policy.contended_status(status);
+        }
+        if let Some(Time(retry_after_max)) = retry_after_max {
+            policy = policy.retry_after_max(retry_after_max);
         }
         if let Some(hold_until) = hold_until {
             policy = policy.hold_until(hold_until);

@@ -1,6 +1,7 @@
 //! Serializes policies as an application's configuration, in the form that [`de`](super::de) reads.
 
 use http::Method;
+use redlock_core::__private::Time;
 use redlock_core::{LockOptions, OnLost};
 use serde::ser::{Serialize, Serializer};
 
@@ -23,13 +24,16 @@ struct WrittenPolicy<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     contended_status: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    retry_after_max: Option<Time>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     hold_until: Option<HoldUntil>,
 }
 
 impl Serialize for LockPolicy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { route, key, methods, options } = self;
-        let RouteOptions { lock, fenced, on_lost, contended_status, hold_until } = options;
+        let RouteOptions { lock, fenced, on_lost, contended_status, retry_after_max, hold_until } =
+            options;
         let default = RouteOptions::default();
         let fields = WrittenPolicy {
             route,
@@ -39,6 +43,7 @@ impl Serialize for LockPolicy {
             fenced: set(*fenced, default.fenced),
             on_lost: set(*on_lost, default.on_lost),
             contended_status: set(contended_status.as_u16(), default.contended_status.as_u16()),
+            retry_after_max: set(*retry_after_max, default.retry_after_max).map(Time),
             hold_until: set(*hold_until, default.hold_until),
         };
         fields.serialize(serializer)

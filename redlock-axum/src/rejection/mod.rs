@@ -17,6 +17,7 @@ use redlock_core::__private::LogLimit;
 use redlock_core::{KeyError, LockError, LostError, RunError};
 
 use crate::error::SetupError;
+use crate::options::DEFAULT_RETRY_AFTER_MAX;
 
 /// Answers a request whose lock was not acquired.
 ///
@@ -25,7 +26,7 @@ use crate::error::SetupError;
 ///
 /// | [`kind`](Self::kind) | when | status | `Retry-After` |
 /// |---|---|---|---|
-/// | [`Contended`](RejectionKind::Contended) | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | until the holder's lease runs out |
+/// | [`Contended`](RejectionKind::Contended) | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | the rest of the holder's lease, at most 5 s or [another maximum](Self::with_retry_after_max) |
 /// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was shut down | 503 | 1 |
 /// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)) | 503 | 1 |
 /// | [`InvalidKey`](RejectionKind::InvalidKey) | a value in the key is empty, of the wrong type, not UTF-8, or makes the key begin with `redlock:` | 400 | |
@@ -63,6 +64,7 @@ use crate::error::SetupError;
 pub struct LockRejection {
     cause: RejectionCause,
     contended_status: StatusCode,
+    retry_after_max: Duration,
     logged: bool,
     /// The limit of the manager, if the manager is known.
     log_limit: Option<Arc<LogLimit>>,
@@ -120,13 +122,29 @@ impl LockRejection {
     }
 
     fn new(cause: RejectionCause) -> Self {
-        Self { cause, contended_status: StatusCode::CONFLICT, logged: false, log_limit: None }
+        Self {
+            cause,
+            contended_status: StatusCode::CONFLICT,
+            retry_after_max: DEFAULT_RETRY_AFTER_MAX,
+            logged: false,
+            log_limit: None,
+        }
     }
 
     /// Sets the status for [`RejectionKind::Contended`]. Defaults to 409 Conflict.
     #[must_use]
     pub fn with_contended_status(mut self, status: StatusCode) -> Self {
         self.contended_status = status;
+        self
+    }
+
+    /// Sets the longest time that [`retry_after`](Self::retry_after) returns. Defaults to 5 s.
+    ///
+    /// A lease is longer than the work under it, and a renewed one is much longer, so the rest of the lease
+    /// says when the lock is free at the latest. Most holders release it long before.
+    #[must_use]
+    pub fn with_retry_after_max(mut self, max: Duration) -> Self {
+        self.retry_after_max = max;
         self
     }
 
@@ -168,7 +186,8 @@ impl LockRejection {
         }
     }
 
-    /// Returns the time after which the client may try again: whole seconds, rounded up, at least one.
+    /// Returns the time after which the client may try again: the rest of the holder's lease, but at most
+    /// [`retry_after_max`](Self::with_retry_after_max). In whole seconds, rounded up, at least one.
     /// `None` if another try cannot succeed.
     pub fn retry_after(&self) -> Option<Duration> {
         let remaining = match self.kind() {
@@ -182,7 +201,7 @@ impl LockRejection {
             | RejectionKind::AlreadyHeld
             | RejectionKind::Misconfigured => return None,
         };
-        Some(whole_seconds(remaining.unwrap_or_default()))
+        Some(whole_seconds(remaining.unwrap_or_default().min(self.retry_after_max)))
     }
 
     /// Returns the error of the lock, with the key and each node's vote. `None` if the lock was lost, or if
@@ -280,6 +299,21 @@ mod tests {
             assert_eq!(rounded, Duration::from_secs(expected), "{remaining} ms");
         }
         assert_eq!(whole_seconds(Duration::MAX), Duration::from_secs(u64::MAX));
+    }
+
+    #[test]
+    fn retry_after_is_at_most_its_maximum() {
+        let key = LockKey::new("order:4711").unwrap();
+        let remaining = Some(Duration::from_millis(29_500));
+        let error = LockError::contended(key, remaining, Votes::default());
+        let rejection = LockRejection::from(error);
+        let seconds = |rejection: LockRejection| rejection.retry_after().map(|time| time.as_secs());
+        assert_eq!(seconds(rejection.clone()), Some(5));
+        let max = |millis| Duration::from_millis(millis);
+        for (maximum, expected) in [(60_000, 30), (29_500, 30), (29_000, 29), (1500, 2), (0, 1)] {
+            let rejection = rejection.clone().with_retry_after_max(max(maximum));
+            assert_eq!(seconds(rejection), Some(expected), "{maximum} ms");
+        }
     }
 
     /// Returns a rejection for each cause and each error of a lock. Each contains a secret, if it can.

@@ -121,7 +121,11 @@ async fn acquire_for_request(
     let request = manager.lock(key).options(options.resolved());
     ActiveLock::acquire(request, options.fenced)
         .await
-        .map_err(|error| LockRejection::from(error).with_contended_status(options.contended_status))
+        .map_err(|error| {
+            LockRejection::from(error)
+                .with_contended_status(options.contended_status)
+                .with_retry_after_max(options.retry_after_max)
+        })
 }
 
 #[cfg(test)]

@@ -26,6 +26,20 @@ async fn a_contended_request_is_answered_with_the_chosen_status() {
     assert!(text(response).await.contains(r#""title":"Locked","status":423"#));
 }
 
+/// A renewed lock has a lease of 30 s, but most holders release it after milliseconds.
+#[tokio::test]
+async fn retry_after_is_at_most_5_seconds_or_the_chosen_time() {
+    let (locks, node) = memory().await;
+    let layer = LockLayer::new("order:{id}");
+    let _guard = hold(&locks, "order:42").await;
+    for (layer, seconds) in
+        [(layer.clone(), "5"), (layer.retry_after_max(Duration::from_secs(9)), "9")]
+    {
+        let response = send(&app(layer, &locks, &node), Method::POST, "/orders/42/pay").await;
+        assert_eq!(response.headers()["retry-after"], seconds);
+    }
+}
+
 #[tokio::test]
 async fn the_application_can_build_the_response_to_a_refusal() {
     let (locks, node) = memory().await;

@@ -177,6 +177,8 @@ fn each_mistake_in_a_file_has_a_clear_message() {
         ("on_lost = 'panic'", "unknown variant `panic`, expected `keep_going` or `abort`"),
         ("contended_status = 42", "expected an HTTP status such as 409 or 423"),
         ("contended_status = 200", "contended_status is 200 OK"),
+        ("retry_after_max = 'soon'", "expected a time such as"),
+        ("retry_after_max = 0", "retry_after_max is 0ns, but must be at least 1 s"),
         ("hold_until = 'body'", "unknown variant `body`, expected `response` or `end_of_body`"),
         ("[[locks]]\nroute = '/a/{x}'\nkey = 'b'", "lock policy 2 (/a/{x}): policy 1 is for"),
         ("[[locks]]\nroute = '/b'", "missing field `key`"),

@@ -52,6 +52,10 @@ fn each_mistake_in_a_table_names_its_policy() {
          such as 409 or 423"
     );
     assert_eq!(
+        message(LockPolicy::new("/stock", "k").retry_after_max(Duration::from_millis(999))),
+        "lock policy 2 (/stock): retry_after_max is 999ms, but must be at least 1 s"
+    );
+    assert_eq!(
         message(LockPolicy::new("/stock", "k").methods([])),
         "lock policy 2 (/stock): methods is an empty list; leave it out to lock every method"
     );

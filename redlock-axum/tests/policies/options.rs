@@ -25,11 +25,13 @@ async fn a_policy_applies_its_options() {
             }),
         )
         .route("/status", on_post(ok))
+        .route("/retry", on_post(ok))
         .route("/wait", on_post(ok))
         .route("/body", on_post(|| async { Body::new(Full::new(Bytes::from("body"))) }))
         .layer(policies([
             LockPolicy::new("/lease", "lease").expire(Duration::from_secs(90)),
             LockPolicy::new("/status", "status").contended_status(StatusCode::LOCKED),
+            LockPolicy::new("/retry", "retry").retry_after_max(Duration::from_secs(20)),
             LockPolicy::new("/wait", "wait").wait_time(Duration::from_secs(30)),
             LockPolicy::new("/body", "body").hold_until(HoldUntil::EndOfBody),
         ]))
@@ -39,6 +41,10 @@ async fn a_policy_applies_its_options() {
 
     let _status = hold(&locks, "status").await;
     assert_eq!(post(&app, "/status").await, 423);
+
+    let _retry = hold(&locks, "retry").await;
+    let response = send(&app, Method::POST, "/retry").await;
+    assert_eq!(response.headers()["retry-after"], "20");
 
     let wait = hold(&locks, "wait").await;
     let (waited, released) = tokio::join!(post(&app, "/wait"), wait.release());

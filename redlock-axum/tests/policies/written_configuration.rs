@@ -28,6 +28,7 @@ fn every_field() -> LockPolicy {
         .fenced(true)
         .on_lost(OnLost::Abort)
         .contended_status(StatusCode::LOCKED)
+        .retry_after_max(Duration::from_secs(30))
         .hold_until(HoldUntil::EndOfBody)
 }
 
@@ -55,6 +56,7 @@ dialect = "redisson"
 fenced = true
 on_lost = "abort"
 contended_status = 423
+retry_after_max = "30s"
 hold_until = "end_of_body"
 "#
     );

@@ -110,8 +110,9 @@ impl<'de> Deserialize<'de> for Switch {
     }
 }
 
-/// A duration: `"500ms"`, `"1m 30s"`, or a whole number of seconds, also as text.
-pub(crate) struct Time(pub(super) Duration);
+/// A duration: `"500ms"`, `"1m 30s"`, or a whole number of seconds, also as text. No public API.
+#[derive(Debug)]
+pub struct Time(pub Duration);
 
 impl From<Time> for Duration {
     fn from(time: Time) -> Self {

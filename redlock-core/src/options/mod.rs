@@ -20,9 +20,7 @@ use std::time::Duration;
 use crate::lock::Dialect;
 
 #[cfg(feature = "serde")]
-pub use de::Switch;
-#[cfg(feature = "serde")]
-pub(crate) use de::Time;
+pub use de::{Switch, Time};
 pub use on_lost::OnLost;
 pub(crate) use resolve::ResolvedOptions;
 pub use resolve::assert_valid;
