@@ -155,9 +155,9 @@ pub mod __private {
     pub use crate::guard::{AbortOnLoss, LossWatcher};
     pub use crate::key::key_with_parts;
     pub use crate::log_limit::LogLimit;
+    pub use crate::options::assert_valid;
     #[cfg(feature = "serde")]
     pub use crate::options::{Switch, Time};
-    pub use crate::options::assert_valid;
     pub use crate::request::scope::is_in_scope;
 }
 

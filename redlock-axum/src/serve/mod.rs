@@ -119,13 +119,11 @@ async fn acquire_for_request(
     let manager = config.manager(&parts.extensions)?;
     let options = &route_lock.options;
     let request = manager.lock(key).options(options.resolved());
-    ActiveLock::acquire(request, options.fenced)
-        .await
-        .map_err(|error| {
-            LockRejection::from(error)
-                .with_contended_status(options.contended_status)
-                .with_retry_after_max(options.retry_after_max)
-        })
+    ActiveLock::acquire(request, options.fenced).await.map_err(|error| {
+        LockRejection::from(error)
+            .with_contended_status(options.contended_status)
+            .with_retry_after_max(options.retry_after_max)
+    })
 }
 
 #[cfg(test)]

@@ -39,7 +39,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
             for _ in 0..turns {
                 let begun = Instant::now();
                 let request = locks.lock(&key).expire(Duration::from_secs(10));
-                let guard = request.wait_forever().acquire().await.map_err(|e| e.diagnostics().to_string())?;
+                let guard = request
+                    .wait_forever()
+                    .acquire()
+                    .await
+                    .map_err(|e| e.diagnostics().to_string())?;
                 waits.push(begun.elapsed());
                 let belief = history.enter(&key).map_err(|e| e.to_string())?;
                 if work.is_zero() {
