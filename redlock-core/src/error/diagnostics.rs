@@ -6,13 +6,13 @@ use super::{ExtendError, LockError, LostError, ReleaseError, RunError, Votes};
 use crate::key::LockKey;
 
 /// An error, followed by the key of the lock and the votes of the nodes, where the error has them.
-struct Diagnostics<'a> {
+struct WithKeyAndVotes<'a> {
     error: &'a dyn fmt::Display,
     key: Option<&'a LockKey>,
     votes: Option<&'a Votes>,
 }
 
-impl fmt::Display for Diagnostics<'_> {
+impl fmt::Display for WithKeyAndVotes<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)?;
         if let Some(key) = self.key {
@@ -37,7 +37,7 @@ macro_rules! diagnostics {
             pub fn diagnostics(&self) -> impl fmt::Display {
                 let key: fn(&Self) -> Option<&LockKey> = $key;
                 let votes: fn(&Self) -> Option<&Votes> = $votes;
-                Diagnostics { error: self, key: key(self), votes: votes(self) }
+                WithKeyAndVotes { error: self, key: key(self), votes: votes(self) }
             }
         }
     )+};
