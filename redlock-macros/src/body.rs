@@ -163,7 +163,7 @@ impl Expansion<'_> {
 
     /// Returns an expression for the options of the lock.
     fn options(&self) -> TokenStream {
-        self.arguments.options.expression(&self.private)
+        self.arguments.options.expression(&self.private, &self.function.signature)
     }
 
     /// Returns an expression for the result of the inner function. It runs `refusal` if the function is

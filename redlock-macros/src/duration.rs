@@ -1,8 +1,13 @@
-//! Parses the durations in the attribute: whole numbers in `time_unit`, or texts such as `"500ms"`.
+//! Parses the durations in the attribute: whole numbers in `time_unit`, texts such as `"500ms"`, or constants.
 
-use proc_macro2::Span;
-use syn::{Expr, ExprLit, Lit, LitInt, LitStr};
+use std::time::Duration;
 
+use proc_macro2::{Span, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Expr, ExprLit, Lit, LitStr};
+
+use crate::hygiene::span_at;
 use crate::key::ungrouped;
 
 const SECOND: u64 = 1_000;
@@ -10,12 +15,15 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// Describes the two forms of a duration, for error messages.
-const ALLOWED: &str = "a whole number, such as `5`, or a text with its unit, such as `\"500ms\"`, \
-                       `\"2s\"`, `\"1m\"`, `\"1h\"` or `\"1d\"`";
+/// The most digits in a text with units. `humantime` panics for some times close to 2^64 s, which have more digits.
+const MAX_DIGITS: usize = 12;
+
+/// Describes the forms of a duration, for error messages.
+const ALLOWED: &str = "a whole number, such as `5`, a text with its unit, such as `\"500ms\"`, `\"2s\"`, \
+                       `\"1m 30s\"`, `\"1h\"` or `\"1d\"`, or a constant";
 
 /// The unit of whole numbers, named as in Java's `TimeUnit`. Units below a millisecond are errors.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct TimeUnit {
     milliseconds: u64,
 }
@@ -49,79 +57,100 @@ impl TimeUnit {
 }
 
 /// A duration as it was written.
-#[derive(Debug)]
-pub(crate) enum DurationLiteral {
+pub(crate) enum WrittenDuration {
     /// A whole number, whose unit is `time_unit`.
     Number { value: u64, span: Span },
-    /// A text with a unit.
-    Text { milliseconds: u64, span: Span },
+    /// A text with units.
+    Text { value: Duration, span: Span },
+    /// An expression for a `Duration`, or for a whole number whose unit is `time_unit`.
+    Constant(Expr),
 }
 
-impl DurationLiteral {
+/// A duration whose unit is known.
+pub(crate) enum Time {
+    Literal(Duration),
+    Constant { expression: Expr, unit: TimeUnit },
+}
+
+impl WrittenDuration {
     pub(crate) fn parse(argument: &str, value: &Expr) -> syn::Result<Self> {
         match ungrouped(value) {
             Expr::Lit(ExprLit { lit: Lit::Int(number), .. }) if number.suffix().is_empty() => {
-                Self::number(number)
+                Self::number(number.base10_digits(), number.span())
             }
             Expr::Lit(ExprLit { lit: Lit::Str(text), .. }) => Self::text(text),
+            Expr::Path(path) if path.path.is_ident("forever") => {
+                Err(syn::Error::new_spanned(path, format!("`{argument}` must be {ALLOWED}")))
+            }
+            constant @ (Expr::Path(_) | Expr::Call(_) | Expr::MethodCall(_)) => {
+                Ok(Self::Constant(constant.clone()))
+            }
             other => Err(syn::Error::new_spanned(other, format!("`{argument}` must be {ALLOWED}"))),
         }
     }
 
-    fn number(number: &LitInt) -> syn::Result<Self> {
-        let value = number.base10_parse().map_err(|_| too_large(number.span()))?;
-        Ok(Self::Number { value, span: number.span() })
+    fn number(digits: &str, span: Span) -> syn::Result<Self> {
+        let value = digits.parse().map_err(|_| too_long(span))?;
+        Ok(Self::Number { value, span })
     }
 
+    /// Parses a text by the rules of `redlock-core` for configurations.
     fn text(text: &LitStr) -> syn::Result<Self> {
-        let value = text.value();
-        let digits = value.len() - value.trim_start_matches(|c: char| c.is_ascii_digit()).len();
-        let (number, unit) = value.split_at(digits);
-        let milliseconds = match unit {
-            "ms" => 1,
-            "s" => SECOND,
-            "m" => MINUTE,
-            "h" => HOUR,
-            "d" => DAY,
-            _ => return Err(not_a_duration(text)),
-        };
-        if number.is_empty() {
-            return Err(not_a_duration(text));
+        let (value, span) = (text.value(), text.span());
+        if !value.is_empty() && value.chars().all(|c| c.is_ascii_digit()) {
+            return Self::number(&value, span);
         }
-        let milliseconds = number
-            .parse::<u64>()
-            .ok()
-            .and_then(|number| number.checked_mul(milliseconds))
-            .ok_or_else(|| too_large(text.span()))?;
-        Ok(Self::Text { milliseconds, span: text.span() })
+        if value.chars().filter(char::is_ascii_digit).count() > MAX_DIGITS {
+            return Err(too_long(span));
+        }
+        match humantime::parse_duration(&value) {
+            Ok(value) => Ok(Self::Text { value, span }),
+            Err(_) => Err(syn::Error::new(span, format!("invalid duration; write {ALLOWED}"))),
+        }
     }
 
-    pub(crate) fn is_number(&self) -> bool {
-        matches!(self, Self::Number { .. })
+    /// Returns whether `time_unit` may be the unit of the duration.
+    pub(crate) fn has_time_unit(&self) -> bool {
+        !matches!(self, Self::Text { .. })
     }
 
     pub(crate) fn span(&self) -> Span {
         match self {
             Self::Number { span, .. } | Self::Text { span, .. } => *span,
+            Self::Constant(expression) => expression.span(),
         }
     }
 
-    /// Returns the duration in milliseconds.
-    pub(crate) fn milliseconds(&self, unit: TimeUnit) -> syn::Result<u64> {
-        match self {
+    pub(crate) fn in_unit(self, unit: TimeUnit) -> syn::Result<Time> {
+        Ok(match self {
             Self::Number { value, span } => {
-                value.checked_mul(unit.milliseconds).ok_or_else(|| too_large(*span))
+                let value = value.checked_mul(unit.milliseconds).ok_or_else(|| too_long(span))?;
+                Time::Literal(Duration::from_millis(value))
             }
-            Self::Text { milliseconds, .. } => Ok(*milliseconds),
+            Self::Text { value, .. } => Time::Literal(value),
+            Self::Constant(expression) => Time::Constant { expression, unit },
+        })
+    }
+}
+
+impl Time {
+    /// Returns a constant expression for the `Duration`, where `private` is `redlock_axum::__private`.
+    pub(crate) fn expression(&self, private: &TokenStream) -> TokenStream {
+        match self {
+            Self::Literal(time) => {
+                let (seconds, nanos) = (time.as_secs(), time.subsec_nanos());
+                quote!(::core::time::Duration::new(#seconds, #nanos))
+            }
+            Self::Constant { expression, unit: TimeUnit { milliseconds } } => {
+                quote_spanned! {span_at(expression)=>
+                    #private::TimeConstant(#expression).in_unit(#milliseconds)
+                }
+            }
         }
     }
 }
 
-fn not_a_duration(text: &LitStr) -> syn::Error {
-    syn::Error::new(text.span(), format!("invalid duration; write {ALLOWED}"))
-}
-
-fn too_large(span: Span) -> syn::Error {
+fn too_long(span: Span) -> syn::Error {
     syn::Error::new(span, "this duration is too long")
 }
 
@@ -129,16 +158,25 @@ fn too_large(span: Span) -> syn::Error {
 mod tests {
     use super::*;
 
-    fn milliseconds(text: &str, unit: TimeUnit) -> Result<u64, String> {
+    fn time(text: &str, unit: TimeUnit) -> Result<Duration, String> {
         let value = syn::parse_str(text).unwrap();
-        DurationLiteral::parse("expire", &value)
-            .and_then(|written| written.milliseconds(unit))
-            .map_err(|error| error.to_string())
+        let time = WrittenDuration::parse("expire", &value)
+            .and_then(|written| written.in_unit(unit))
+            .map_err(|error| error.to_string())?;
+        match time {
+            Time::Literal(time) => Ok(time),
+            Time::Constant { .. } => panic!("{text} is a constant"),
+        }
+    }
+
+    fn millis(value: u64) -> Duration {
+        Duration::from_millis(value)
     }
 
     #[test]
     fn a_number_has_the_given_unit() {
-        assert_eq!(milliseconds("5", TimeUnit::SECONDS), Ok(5_000));
+        assert_eq!(time("5", TimeUnit::SECONDS), Ok(millis(5_000)));
+        assert_eq!(time("\"5\"", TimeUnit::SECONDS), Ok(millis(5_000)));
         for (unit, expected) in [
             ("milliseconds", 2),
             ("SECONDS", 2_000),
@@ -147,43 +185,62 @@ mod tests {
             ("days", 172_800_000),
         ] {
             let unit = TimeUnit::parse(&LitStr::new(unit, Span::call_site())).unwrap();
-            assert_eq!(milliseconds("2", unit), Ok(expected));
+            assert_eq!(time("2", unit), Ok(millis(expected)));
         }
     }
 
     #[test]
-    fn a_text_has_its_own_unit() {
+    fn a_text_has_its_own_units() {
         let hours = TimeUnit { milliseconds: HOUR };
         for (text, expected) in [
             ("\"500ms\"", 500),
             ("\"2s\"", 2_000),
+            ("\"2 s\"", 2_000),
             ("\"1m\"", 60_000),
             ("\"1h\"", 3_600_000),
             ("\"1d\"", 86_400_000),
+            ("\"5m 30s\"", 330_000),
+            ("\"1min30sec\"", 90_000),
         ] {
-            assert_eq!(milliseconds(text, hours), Ok(expected));
+            assert_eq!(time(text, hours), Ok(millis(expected)), "{text}");
         }
     }
 
     #[test]
     fn the_message_for_an_invalid_duration_shows_a_valid_one() {
-        for text in ["\"\"", "\"ms\"", "\"5\"", "\"5 s\"", "\"-5s\"", "\"0.5s\"", "\"5sec\""] {
-            let message = milliseconds(text, TimeUnit::SECONDS).unwrap_err();
+        for text in ["\"\"", "\"ms\"", "\"-5s\"", "\"5 parsecs\"", "\"1m s\""] {
+            let message = time(text, TimeUnit::SECONDS).unwrap_err();
             assert!(message.starts_with("invalid duration; write a whole number"), "{text}");
         }
-        for text in ["-5", "0.5", "5u64", "Duration::from_secs(5)"] {
-            let message = milliseconds(text, TimeUnit::SECONDS).unwrap_err();
+        for text in ["-5", "0.5", "5u64", "true", "2 * 3"] {
+            let message = time(text, TimeUnit::SECONDS).unwrap_err();
             assert!(message.starts_with("`expire` must be a whole number"), "{text}");
         }
     }
 
     #[test]
     fn an_overflow_is_an_error() {
-        for text in ["99999999999999999999", "18446744073709551615", "\"18446744073709551615d\""] {
-            assert_eq!(
-                milliseconds(text, TimeUnit::SECONDS),
-                Err("this duration is too long".to_owned())
-            );
+        for text in [
+            "99999999999999999999",
+            "18446744073709551615",
+            "\"18446744073709551615d\"",
+            "\"18446744073709551615s 1000ms\"",
+        ] {
+            assert_eq!(time(text, TimeUnit::SECONDS), Err("this duration is too long".to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_constant_is_converted_by_the_compiler() {
+        let minutes = TimeUnit { milliseconds: MINUTE };
+        for text in ["LEASE", "Self::LEASE", "Duration::from_secs(5)", "LEASE.saturating_mul(2)"] {
+            let value = syn::parse_str(text).unwrap();
+            let written = WrittenDuration::parse("expire", &value).unwrap();
+            let time = written.in_unit(minutes).unwrap();
+            let expected: TokenStream =
+                format!("private :: TimeConstant ({text}) . in_unit (60000u64)").parse().unwrap();
+            let expression = time.expression(&quote!(private));
+            assert_eq!(expression.to_string(), expected.to_string());
         }
     }
 }

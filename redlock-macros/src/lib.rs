@@ -102,8 +102,9 @@ use proc_macro::TokenStream;
 /// [`fenced`](#the-lock-in-the-function), [`on_lost`](#when-the-lock-is-lost),
 /// [`reentrant`](#acquiring-a-lock-that-the-request-already-holds), and [`manager` and `error`](#functions-and-methods).
 ///
-/// Times (`expire`, `wait_time`, `max_hold`, `min_hold`) are whole numbers, or strings with a
-/// unit: `"500ms"`, `"2s"`, `"1m"`, `"1h"`, `"1d"`. `renew`, `keep`, `reentrant` and
+/// Times (`expire`, `wait_time`, `max_hold`, `min_hold`) are whole numbers, strings with a
+/// unit (`"500ms"`, `"2s"`, `"1m 30s"`, `"1h"`, `"1d"`), or constants: a `Duration`, or a whole number in
+/// `time_unit`, such as `expire = LEASE` or `expire = Self::LEASE`. `renew`, `keep`, `reentrant` and
 /// `fenced` are written alone, which means `true`, or with `= true` or `= false`. All of these values are
 /// constants: a wrong value does not compile.
 ///

@@ -1,14 +1,17 @@
 //! Parses the arguments that are options of the lock.
 
+use std::collections::BTreeSet;
+
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::{ToTokens, quote, quote_spanned};
+use syn::ext::IdentExt;
 use syn::parse::ParseStream;
 use syn::spanned::Spanned;
-use syn::{Expr, ExprLit, Lit};
+use syn::{Expr, ExprLit, GenericParam, Lit, Signature};
 
-use crate::duration::{DurationLiteral, TimeUnit};
+use crate::duration::{Time, TimeUnit, WrittenDuration};
 use crate::hygiene::with_span;
-use crate::key::ungrouped;
+use crate::key::{collect_names, ungrouped};
 use crate::value::{flag, set_once, value};
 
 /// Parses the value of an option.
@@ -36,7 +39,6 @@ pub(crate) fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// The options of the lock.
-#[derive(Debug)]
 pub(crate) struct Options {
     /// The options that were written, as setters of `LockOptions`.
     setters: Vec<Setter>,
@@ -46,7 +48,6 @@ pub(crate) struct Options {
 }
 
 /// The setter of an option.
-#[derive(Debug)]
 struct Setter {
     /// The name of the option.
     option: &'static str,
@@ -55,9 +56,8 @@ struct Setter {
     value: OptionValue,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OptionValue {
-    Milliseconds(u64),
+    Time(Time),
     Forever,
     Switch(bool),
     Dialect(&'static str),
@@ -72,16 +72,18 @@ pub(crate) enum OnLostArgument {
 }
 
 impl Options {
-    /// Returns an expression for the `LockOptions`, where `private` is `redlock_axum::__private`.
+    /// Returns an expression for the `LockOptions` of the function with this signature, where `private` is
+    /// `redlock_axum::__private`.
     ///
-    /// The expression contains a constant for each option, in which the compiler checks the rules that
-    /// `redlock-core` has for the option.
-    pub(crate) fn expression(&self, private: &TokenStream) -> TokenStream {
+    /// The compiler evaluates the options when it compiles the attribute, and checks the rules that
+    /// `redlock-core` has for each option.
+    pub(crate) fn expression(&self, private: &TokenStream, signature: &Signature) -> TokenStream {
         let calls = self.setters.iter().map(|Setter { option, value, .. }| {
             let option = Ident::new(option, Span::mixed_site());
-            match *value {
-                OptionValue::Milliseconds(time) => {
-                    quote!(.#option(::core::time::Duration::from_millis(#time)))
+            match value {
+                OptionValue::Time(time) => {
+                    let time = time.expression(private);
+                    quote!(.#option(#time))
                 }
                 OptionValue::Forever => quote!(.wait_forever()),
                 OptionValue::Switch(switch) => quote!(.#option(#switch)),
@@ -91,17 +93,56 @@ impl Options {
                 }
             }
         });
+        let options = quote!(#private::attribute_options(#private::LockOptions::new() #(#calls)*));
+        let constants: Vec<_> = self.setters.iter().filter_map(Setter::constant).collect();
+        let types = constants
+            .iter()
+            .map(|constant| quote_spanned!(constant.span()=> #private::expect_time(&#constant);));
+        let types = (!constants.is_empty()).then(|| quote!(let _ = || { #(#types)* };));
         let checks = self.setters.iter().map(|Setter { option, span, .. }| {
-            let assert_valid = with_span(*span, quote!(#private::assert_valid));
-            quote_spanned!(*span=> const _: () = #assert_valid(&OPTIONS, #option);)
+            (*span, option, with_span(*span, quote!(#private::assert_valid)))
+        });
+        if constants.iter().any(|constant| is_generic(constant, signature)) {
+            let checks = checks.map(|(span, option, assert_valid)| {
+                quote_spanned!(span=> const { #assert_valid(&#options, #option) };)
+            });
+            return quote!({ #types #(#checks)* const { #options } });
+        }
+        let checks = checks.map(|(span, option, assert_valid)| {
+            quote_spanned!(span=> const _: () = #assert_valid(&__REDIS_LOCK_OPTIONS, #option);)
         });
         quote! {{
-            const OPTIONS: #private::LockOptions =
-                #private::attribute_options(#private::LockOptions::new() #(#calls)*);
+            const __REDIS_LOCK_OPTIONS: #private::LockOptions = #options;
             #(#checks)*
-            OPTIONS
+            #types
+            __REDIS_LOCK_OPTIONS
         }}
     }
+}
+
+impl Setter {
+    /// Returns the value if it is a constant of the user.
+    fn constant(&self) -> Option<&Expr> {
+        match &self.value {
+            OptionValue::Time(Time::Constant { expression, .. }) => Some(expression),
+            _ => None,
+        }
+    }
+}
+
+/// Returns whether a constant names `Self` or a generic parameter of the function.
+///
+/// An item could not refer to them, but a `const` block can. The compiler evaluates a block only when it builds
+/// the program, not when it checks it, and in a generic function only if the function is used.
+fn is_generic(constant: &Expr, signature: &Signature) -> bool {
+    let mut names = BTreeSet::new();
+    collect_names(constant.to_token_stream(), &mut names);
+    let mut generics = signature.generics.params.iter().filter_map(|parameter| match parameter {
+        GenericParam::Type(parameter) => Some(&parameter.ident),
+        GenericParam::Const(parameter) => Some(&parameter.ident),
+        GenericParam::Lifetime(_) => None,
+    });
+    names.contains("Self") || generics.any(|generic| names.contains(&generic.unraw().to_string()))
 }
 
 /// The options as they were written.
@@ -117,7 +158,7 @@ pub(crate) struct ParsedOptions {
 /// The value of an option as it was written.
 enum Written {
     /// A time, which may depend on `time_unit`.
-    Time(DurationLiteral),
+    Time(WrittenDuration),
     Other(Span, OptionValue),
 }
 
@@ -153,9 +194,7 @@ impl ParsedOptions {
         for ((option, _), written) in LOCK_OPTIONS.into_iter().zip(lock) {
             let (span, value) = match written {
                 None => continue,
-                Some(Written::Time(time)) => {
-                    (time.span(), OptionValue::Milliseconds(time.milliseconds(unit)?))
-                }
+                Some(Written::Time(time)) => (time.span(), OptionValue::Time(time.in_unit(unit)?)),
                 Some(Written::Other(span, value)) => (span, value),
             };
             setters.push(Setter { option, span, value });
@@ -171,7 +210,7 @@ impl ParsedOptions {
     fn unit(&self) -> syn::Result<TimeUnit> {
         let Some((span, unit)) = self.time_unit else { return Ok(TimeUnit::SECONDS) };
         let is_number =
-            |written: &Written| matches!(written, Written::Time(time) if time.is_number());
+            |written: &Written| matches!(written, Written::Time(time) if time.has_time_unit());
         if self.lock.iter().flatten().any(is_number) {
             return Ok(unit);
         }
@@ -184,7 +223,7 @@ impl ParsedOptions {
 }
 
 fn time(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
-    DurationLiteral::parse(&name.to_string(), &value(input, name)?).map(Written::Time)
+    WrittenDuration::parse(&name.to_string(), &value(input, name)?).map(Written::Time)
 }
 
 fn expire(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
@@ -196,7 +235,7 @@ fn expire(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
              long as the function runs",
         ));
     }
-    DurationLiteral::parse("expire", &value).map(Written::Time)
+    WrittenDuration::parse("expire", &value).map(Written::Time)
 }
 
 fn wait_time(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
@@ -204,7 +243,7 @@ fn wait_time(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
     if is_forever(&value) {
         return Ok(Written::Other(value.span(), OptionValue::Forever));
     }
-    DurationLiteral::parse("wait_time", &value).map(Written::Time).map_err(|error| {
+    WrittenDuration::parse("wait_time", &value).map(Written::Time).map_err(|error| {
         syn::Error::new_spanned(
             &value,
             format!("{error}; `\"forever\"` waits for as long as it takes"),
@@ -278,14 +317,22 @@ mod tests {
     }
 
     /// Returns the setters with their values.
-    fn setters(tokens: TokenStream) -> Vec<(&'static str, OptionValue)> {
-        options(tokens).setters.iter().map(|setter| (setter.option, setter.value)).collect()
+    fn setters(tokens: TokenStream) -> Vec<String> {
+        let value = |value: &OptionValue| match value {
+            OptionValue::Time(Time::Literal(time)) => format!("{time:?}"),
+            OptionValue::Time(Time::Constant { expression, .. }) => quote!(#expression).to_string(),
+            OptionValue::Forever => "forever".to_owned(),
+            OptionValue::Switch(switch) => switch.to_string(),
+            OptionValue::Dialect(dialect) => (*dialect).to_owned(),
+        };
+        let setters = options(tokens).setters;
+        setters.iter().map(|setter| format!("{} {}", setter.option, value(&setter.value))).collect()
     }
 
     /// The defaults of `redlock-axum` apply.
     #[test]
     fn an_omitted_option_has_no_setter() {
-        assert_eq!(setters(quote!()), []);
+        assert!(setters(quote!()).is_empty());
         let options = options(quote!());
         assert_eq!(options.on_lost, OnLostArgument::KeepGoing);
         assert!(options.fenced.is_none());
@@ -297,37 +344,36 @@ mod tests {
             expire = 9, wait_time = "2s", renew, max_hold = "1m", min_hold = 3, keep = false, reentrant,
             dialect = redisson,
         };
-        let times = [9_000, 2_000, 60_000, 3_000].map(OptionValue::Milliseconds);
-        let [expire, wait_time, max_hold, min_hold] = times;
         assert_eq!(
             setters(written),
             [
-                ("expire", expire),
-                ("wait_time", wait_time),
-                ("renew", OptionValue::Switch(true)),
-                ("max_hold", max_hold),
-                ("min_hold", min_hold),
-                ("keep", OptionValue::Switch(false)),
-                ("reentrant", OptionValue::Switch(true)),
-                ("dialect", OptionValue::Dialect("Redisson")),
+                "expire 9s",
+                "wait_time 2s",
+                "renew true",
+                "max_hold 60s",
+                "min_hold 3s",
+                "keep false",
+                "reentrant true",
+                "dialect Redisson",
             ]
         );
-        assert_eq!(setters(quote!(wait_time = "forever")), [("wait_time", OptionValue::Forever)]);
-        assert_eq!(setters(quote!(dialect = plain)), [("dialect", OptionValue::Dialect("Plain"))]);
+        assert_eq!(setters(quote!(wait_time = "forever")), ["wait_time forever"]);
+        assert_eq!(setters(quote!(dialect = plain)), ["dialect Plain"]);
+        assert_eq!(setters(quote!(expire = Self::LEASE)), ["expire Self :: LEASE"]);
     }
 
     /// The compiler checks the rules of the options when it compiles the attribute, each rule at
     /// its option.
     #[test]
     fn each_setter_is_checked() {
+        let pay: Signature = syn::parse_quote!(async fn pay());
         let expression =
-            options(quote!(expire = 9, renew)).expression(&quote!(private)).to_string();
-        assert!(
-            expression.contains(". expire (:: core :: time :: Duration :: from_millis (9000u64))")
-        );
+            options(quote!(expire = 9, renew)).expression(&quote!(private), &pay).to_string();
+        let expire = ". expire (:: core :: time :: Duration :: new (9u64 , 0u32))";
+        assert!(expression.contains(expire), "{expression}");
         assert!(expression.contains(". renew (true)"), "{expression}");
         for option in ["expire", "renew"] {
-            let check = format!("private :: assert_valid (& OPTIONS , {option:?})");
+            let check = format!("private :: assert_valid (& __REDIS_LOCK_OPTIONS , {option:?})");
             assert_eq!(expression.matches(&check).count(), 1, "{expression}");
         }
     }
@@ -340,10 +386,7 @@ mod tests {
             (quote!(renew = false, keep = false, reentrant = false), false),
         ] {
             let switches = ["renew", "keep", "reentrant"];
-            assert_eq!(
-                setters(written),
-                switches.map(|name| (name, OptionValue::Switch(expected)))
-            );
+            assert_eq!(setters(written), switches.map(|name| format!("{name} {expected}")));
         }
         for value in [quote!(1), quote!("true"), quote!(yes)] {
             assert!(message(quote!(renew = #value)).starts_with("`renew` is `true` or `false`"));
@@ -374,11 +417,7 @@ mod tests {
             time_unit = "milliseconds", expire = 1500, wait_time = "2s", min_hold = 700,
             max_hold = 90,
         });
-        assert_eq!(
-            setters,
-            [("expire", 1_500), ("wait_time", 2_000), ("max_hold", 90), ("min_hold", 700)]
-                .map(|(option, time)| (option, OptionValue::Milliseconds(time)))
-        );
+        assert_eq!(setters, ["expire 1.5s", "wait_time 2s", "max_hold 90ms", "min_hold 700ms"]);
     }
 
     #[test]

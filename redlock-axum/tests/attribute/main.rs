@@ -3,6 +3,7 @@
 // Generated code must not cause warnings in the code of the user.
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
+mod constants;
 mod fenced;
 mod function_locks;
 mod functions;

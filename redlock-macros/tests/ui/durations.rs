@@ -9,10 +9,10 @@ async fn negative() {}
 #[redis_lock(key = "a", expire = 0.5)]
 async fn fraction() {}
 
-#[redis_lock(key = "a", expire = "5 seconds")]
+#[redis_lock(key = "a", expire = "5 parsecs")]
 async fn words() {}
 
-#[redis_lock(key = "a", wait_time = Duration::from_secs(5))]
+#[redis_lock(key = "a", wait_time = 2 * 3)]
 async fn expression() {}
 
 fn main() {}

@@ -1,0 +1,91 @@
+//! Times that are constants of the application.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get as on_get;
+use redlock_axum::{HeldLock, LockError, LockManager, MemoryNode, redis_lock};
+
+use crate::support::{get, memory};
+
+const LEASE: Duration = Duration::from_millis(30_500);
+const MINUTES: u8 = 2;
+/// The name that the generated code could have, too.
+const OPTIONS: i64 = 40;
+
+#[redis_lock(key = "k", expire = LEASE)]
+async fn duration(lock: HeldLock) -> String {
+    remaining(&lock)
+}
+
+#[redis_lock(key = "k", expire = MINUTES, time_unit = "minutes")]
+async fn number(lock: HeldLock) -> String {
+    remaining(&lock)
+}
+
+#[redis_lock(key = "k", expire = OPTIONS, min_hold = Duration::from_secs(0))]
+async fn seconds(lock: HeldLock) -> String {
+    remaining(&lock)
+}
+
+#[redis_lock(key = "k", expire = LEASE.saturating_mul(2), wait_time = "1m 30s", renew)]
+async fn product(lock: HeldLock) -> String {
+    remaining(&lock)
+}
+
+#[redis_lock(key = "k", expire = "1m 30s", wait_time = "5")]
+async fn compound(lock: HeldLock) -> String {
+    remaining(&lock)
+}
+
+/// Returns the rest of the lease in seconds, rounded up.
+fn remaining(lock: &HeldLock) -> String {
+    lock.remaining().as_secs_f64().ceil().to_string()
+}
+
+#[tokio::test]
+async fn a_time_may_be_a_constant() {
+    let (locks, node) = memory().await;
+    let app = Router::new()
+        .route("/duration", on_get(duration))
+        .route("/number", on_get(number))
+        .route("/seconds", on_get(seconds))
+        .route("/product", on_get(product))
+        .route("/compound", on_get(compound))
+        .with_state(locks);
+    // 1 % and 2 ms of the lease are the margin for clock drift.
+    for (path, seconds) in [
+        ("/duration", "31"),
+        ("/number", "119"),
+        ("/seconds", "40"),
+        ("/product", "61"),
+        ("/compound", "90"),
+    ] {
+        assert_eq!(get(&app, path).await.body, seconds, "{path}");
+    }
+    assert!(node.is_empty());
+}
+
+struct Shop<const SECONDS: u64> {
+    locks: LockManager,
+    node: MemoryNode,
+}
+
+impl<const SECONDS: u64> Shop<SECONDS> {
+    const LEASE: Duration = Duration::from_secs(SECONDS);
+
+    #[redis_lock(key = "k", expire = Self::LEASE, manager = self.locks)]
+    async fn lease(&self) -> Result<Duration, LockError> {
+        Ok(self.node.time_to_live("k").unwrap_or_default())
+    }
+}
+
+#[tokio::test]
+async fn a_time_may_be_a_constant_of_the_type() {
+    let (locks, node) = memory().await;
+    let (short, long) =
+        (Shop::<20> { locks: locks.clone(), node: node.clone() }, Shop::<3000> { locks, node });
+    let (short, long) = (short.lease().await.unwrap(), long.lease().await.unwrap());
+    assert!(short <= Duration::from_secs(20) && short > Duration::from_secs(10), "{short:?}");
+    assert!(long <= Duration::from_secs(3000) && long > Duration::from_secs(2990), "{long:?}");
+}
