@@ -67,7 +67,7 @@ pub(crate) enum WrittenDuration {
 }
 
 /// A duration whose unit is known.
-pub(crate) enum Time {
+pub(crate) enum AttributeTime {
     Literal(Duration),
     Constant { expression: Expr, unit: TimeUnit },
 }
@@ -121,19 +121,19 @@ impl WrittenDuration {
         }
     }
 
-    pub(crate) fn in_unit(self, unit: TimeUnit) -> syn::Result<Time> {
+    pub(crate) fn in_unit(self, unit: TimeUnit) -> syn::Result<AttributeTime> {
         Ok(match self {
             Self::Number { value, span } => {
                 let value = value.checked_mul(unit.milliseconds).ok_or_else(|| too_long(span))?;
-                Time::Literal(Duration::from_millis(value))
+                AttributeTime::Literal(Duration::from_millis(value))
             }
-            Self::Text { value, .. } => Time::Literal(value),
-            Self::Constant(expression) => Time::Constant { expression, unit },
+            Self::Text { value, .. } => AttributeTime::Literal(value),
+            Self::Constant(expression) => AttributeTime::Constant { expression, unit },
         })
     }
 }
 
-impl Time {
+impl AttributeTime {
     /// Returns a constant expression for the `Duration`, where `private` is `redlock_axum::__private`.
     pub(crate) fn expression(&self, private: &TokenStream) -> TokenStream {
         match self {
@@ -164,8 +164,8 @@ mod tests {
             .and_then(|written| written.in_unit(unit))
             .map_err(|error| error.to_string())?;
         match time {
-            Time::Literal(time) => Ok(time),
-            Time::Constant { .. } => panic!("{text} is a constant"),
+            AttributeTime::Literal(time) => Ok(time),
+            AttributeTime::Constant { .. } => panic!("{text} is a constant"),
         }
     }
 

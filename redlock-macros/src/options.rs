@@ -9,7 +9,7 @@ use syn::parse::ParseStream;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, GenericParam, Lit, Signature};
 
-use crate::duration::{Time, TimeUnit, WrittenDuration};
+use crate::duration::{AttributeTime, TimeUnit, WrittenDuration};
 use crate::hygiene::with_span;
 use crate::key::{collect_names, ungrouped};
 use crate::value::{flag, set_once, value};
@@ -57,7 +57,7 @@ struct Setter {
 }
 
 enum OptionValue {
-    Time(Time),
+    Time(AttributeTime),
     Forever,
     Switch(bool),
     Dialect(&'static str),
@@ -124,7 +124,7 @@ impl Setter {
     /// Returns the value if it is a constant of the user.
     fn constant(&self) -> Option<&Expr> {
         match &self.value {
-            OptionValue::Time(Time::Constant { expression, .. }) => Some(expression),
+            OptionValue::Time(AttributeTime::Constant { expression, .. }) => Some(expression),
             _ => None,
         }
     }
@@ -319,8 +319,10 @@ mod tests {
     /// Returns the setters with their values.
     fn setters(tokens: TokenStream) -> Vec<String> {
         let value = |value: &OptionValue| match value {
-            OptionValue::Time(Time::Literal(time)) => format!("{time:?}"),
-            OptionValue::Time(Time::Constant { expression, .. }) => quote!(#expression).to_string(),
+            OptionValue::Time(AttributeTime::Literal(time)) => format!("{time:?}"),
+            OptionValue::Time(AttributeTime::Constant { expression, .. }) => {
+                quote!(#expression).to_string()
+            }
             OptionValue::Forever => "forever".to_owned(),
             OptionValue::Switch(switch) => switch.to_string(),
             OptionValue::Dialect(dialect) => (*dialect).to_owned(),
