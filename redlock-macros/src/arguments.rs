@@ -13,7 +13,7 @@ use crate::value::{equals, flag, set_once, value};
 fn known_arguments() -> String {
     let options: Vec<_> = options::names().map(|name| format!("`{name}`")).collect();
     format!(
-        "the arguments are `key`, {}, `manager`, `installed`, `error` and `crate`",
+        "the arguments are `key`, {}, `manager`, `installed`, `error`, `skip` and `crate`",
         options.join(", ")
     )
 }
@@ -26,7 +26,16 @@ pub(crate) struct Arguments {
     /// The span of `installed`, if a handler uses the manager that a layer has installed.
     pub(crate) installed: Option<Span>,
     pub(crate) error: Option<ExprPath>,
+    pub(crate) skip: Option<Skip>,
     pub(crate) crate_path: Option<Path>,
+}
+
+/// The value that a function returns, as `Ok`, while another holder has the lock.
+pub(crate) enum Skip {
+    /// `skip`: `None`.
+    None,
+    /// `skip = <expression>`.
+    Value(Expr),
 }
 
 impl Parse for Arguments {
@@ -50,6 +59,7 @@ struct ParsedArguments {
     manager: Option<Expr>,
     installed: Option<(Span, bool)>,
     error: Option<(Span, Expr)>,
+    skip: Option<(Span, Skip)>,
     crate_path: Option<Path>,
 }
 
@@ -77,6 +87,14 @@ impl ParsedArguments {
                 set_once(&mut self.installed, &name, (name.span(), flag))
             }
             "error" => set_once(&mut self.error, &name, (name.span(), value(input, &name)?)),
+            "skip" => {
+                let skip = if input.peek(Token![=]) {
+                    Skip::Value(value(input, &name)?)
+                } else {
+                    Skip::None
+                };
+                set_once(&mut self.skip, &name, (name.span(), skip))
+            }
             "crate" => {
                 equals(input, &name)?;
                 set_once(&mut self.crate_path, &name, input.call(Path::parse_mod_style)?)
@@ -92,7 +110,7 @@ impl ParsedArguments {
     }
 
     fn check(self) -> syn::Result<Arguments> {
-        let Self { key, options, manager, installed, error, crate_path } = self;
+        let Self { key, options, manager, installed, error, skip, crate_path } = self;
         let installed = installed.and_then(|(span, installed)| installed.then_some(span));
         let key = key.ok_or_else(|| {
             syn::Error::new(
@@ -107,6 +125,14 @@ impl ParsedArguments {
                  refusal with a `LockRejection`",
             ));
         }
+        if let (Some((span, _)), None) = (&skip, &manager) {
+            return Err(syn::Error::new(
+                *span,
+                "`skip` needs `manager`: without it the function is a handler, which answers 409 while \
+                 another holder has the lock",
+            ));
+        }
+        let skip = skip.map(|(_, skip)| skip);
         let options = options.check()?;
         if let (Some(span), Some(_)) = (options.fenced, &manager) {
             return Err(syn::Error::new(
@@ -122,7 +148,7 @@ impl ParsedArguments {
             ));
         }
         let error = error.map(|(_, path)| error_path(path, options.on_lost)).transpose()?;
-        Ok(Arguments { key, options, manager, installed, error, crate_path })
+        Ok(Arguments { key, options, manager, installed, error, skip, crate_path })
     }
 }
 
@@ -164,6 +190,7 @@ fn suggestion(name: &str) -> Option<&'static str> {
         "onLost" | "lost" => "on_lost",
         "locks" | "lock" => "manager",
         "err" | "map_err" => "error",
+        "skip_if_locked" | "skip_if_held" | "skipIfLocked" => "skip",
         _ => return None,
     })
 }
@@ -196,6 +223,7 @@ mod tests {
             ("on_lost", quote!(abort)),
             ("manager", quote!(locks)),
             ("error", quote!(locks)),
+            ("skip", quote!(0)),
         ] {
             let ident = Ident::new(name, Span::call_site());
             assert_eq!(
@@ -242,6 +270,8 @@ mod tests {
         assert!(message(quote!()).starts_with("the lock needs a key"));
         assert!(message(quote!(expire = 5)).starts_with("the lock needs a key"));
         assert!(message(quote!(key = "a", error = E::from)).starts_with("`error` needs `manager`"));
+        assert!(message(quote!(key = "a", skip)).starts_with("`skip` needs `manager`"));
+        assert!(message(quote!(key = "a", skip = 0)).starts_with("`skip` needs `manager`"));
         assert!(
             message(quote!(key = "a", manager = m, error = |e| e)).starts_with("`error` must be")
         );

@@ -7,6 +7,7 @@ use syn::{
     Expr, ExprMethodCall, ExprReference, GenericParam, ReturnType, Token, parse_quote, token,
 };
 
+use crate::arguments::Skip;
 use crate::bindings::Captured;
 use crate::expand::Expansion;
 use crate::hygiene::{local, mixed_span, span_at};
@@ -77,6 +78,7 @@ impl Expansion<'_> {
             return ::core::result::Result::Err(#map(#cause))
         };
         let output = self.output(&refusal);
+        let skip = self.skip();
         Ok(quote_spanned! {mixed_span()=>
             let #request = {
                 #references
@@ -85,11 +87,29 @@ impl Expansion<'_> {
             };
             let #active_lock = match #private::acquire_for_function(#request, #options).await {
                 ::core::result::Result::Ok(#active_lock) => #active_lock,
+                #skip
                 ::core::result::Result::Err(#error) => #refusal,
             };
             let #result = #output;
             #active_lock.release().await;
             #result
+        })
+    }
+
+    /// Returns the match arm of a function with `skip`, for a lock that another holder has.
+    fn skip(&self) -> Option<TokenStream> {
+        let skip = self.arguments.skip.as_ref()?;
+        let error = local("error");
+        let references = self.parameters.references();
+        let (value, span) = match skip {
+            Skip::None => (quote!(::core::option::Option::None), self.output_span()),
+            Skip::Value(value) => (value.to_token_stream(), span_at(value)),
+        };
+        let skipped = quote_spanned! {span=>
+            return ::core::result::Result::Ok({ #references #value })
+        };
+        Some(quote_spanned! {mixed_span()=>
+            ::core::result::Result::Err(#error) if #error.is_contended() => #skipped,
         })
     }
 

@@ -16,7 +16,7 @@ use syn::{
     parse_quote_spanned,
 };
 
-use crate::arguments::Arguments;
+use crate::arguments::{Arguments, Skip};
 use crate::bindings::{Parameter, Parameters, warns_if_unused};
 use crate::forwarding;
 use crate::function::Function;
@@ -224,6 +224,9 @@ fn names_in(arguments: &Arguments) -> BTreeSet<String> {
     }
     if let Some(manager) = &arguments.manager {
         collect_names(manager.to_token_stream(), &mut names);
+    }
+    if let Some(Skip::Value(value)) = &arguments.skip {
+        collect_names(value.to_token_stream(), &mut names);
     }
     names
 }

@@ -10,5 +10,6 @@ mod functions;
 mod handlers;
 mod hygiene;
 mod keys;
+mod skip;
 #[path = "../support/mod.rs"]
 mod support;
