@@ -228,6 +228,24 @@ use proc_macro::TokenStream;
 /// # shop.reserve("a").await.unwrap(); shop.count().await.unwrap(); }
 /// ```
 ///
+/// With `skip`, the function returns `Ok(None)` while another holder has the lock, and with `skip = value` it
+/// returns `Ok(value)`. The value may use the parameters. This is for jobs that every copy of the service starts
+/// at the same time, but only one copy runs. Any other failure, such as an unavailable Redis, stays an error.
+///
+/// ```
+/// # use redlock_axum::{LockError, LockManager, redis_lock};
+/// /// Sends the reports once a night, and returns their number; `None` if another copy sends them.
+/// #[redis_lock(key = "nightly", expire = "10m", keep, manager = locks, skip)]
+/// async fn nightly(locks: &LockManager) -> Result<Option<u32>, LockError> {
+///     Ok(Some(3))
+/// }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+/// # let locks = LockManager::in_memory();
+/// assert_eq!(nightly(&locks).await?, Some(3));
+/// assert_eq!(nightly(&locks).await?, None);
+/// # Ok(()) }
+/// ```
+///
 /// A handler can have a `manager` too. If its lock is refused, it then responds with its own error:
 ///
 /// ```
