@@ -6,7 +6,8 @@
 //!
 //! * The server owes a reply from the moment at which bytes are written to the socket. A command that still
 //!   waits in this process does not count.
-//! * Any received bytes show that the server works.
+//! * Received bytes show that the server works, unless they are only messages of channels. Those show that
+//!   other clients reach the server, but this process may not (a partition in one direction).
 //! * A reply counts as soon as it lies in the kernel's buffer. If no task has read it yet, this process is
 //!   late, not the server.
 
@@ -166,14 +167,43 @@ impl Traffic {
         }
     }
 
-    fn record_read(&self) {
+    fn record_read(&self, bytes: &[u8]) {
         self.drained.store(false, Ordering::Release);
-        self.owed_since.store(NEVER, Ordering::Release);
+        if !are_messages(bytes) {
+            self.owed_since.store(NEVER, Ordering::Release);
+        }
     }
 
     fn record_drained(&self) {
         self.drained.store(true, Ordering::Release);
     }
+}
+
+/// Returns whether the bytes are whole messages of channels, and nothing else. Bytes that begin or end within
+/// a message count as a reply.
+fn are_messages(bytes: &[u8]) -> bool {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let Some(next) = skip_message(rest) else { return false };
+        rest = next;
+    }
+    true
+}
+
+/// Returns the bytes after a message, as RESP3 encodes it: a push of the text `message`, the name of the
+/// channel, and the payload.
+fn skip_message(bytes: &[u8]) -> Option<&[u8]> {
+    let channel = bytes.strip_prefix(b">3\r\n$7\r\nmessage\r\n")?;
+    skip_bulk_string(skip_bulk_string(channel)?)
+}
+
+/// Returns the bytes after a bulk string: `$`, its length in bytes, the bytes, each with a line end.
+fn skip_bulk_string(bytes: &[u8]) -> Option<&[u8]> {
+    const LINE_END: usize = 2;
+    let bytes = bytes.strip_prefix(b"$")?;
+    let digits = bytes.iter().position(|byte| *byte == b'\r')?;
+    let length: usize = std::str::from_utf8(&bytes[..digits]).ok()?.parse().ok()?;
+    bytes.get(length.checked_add(digits + 2 * LINE_END)?..)
 }
 
 /// A command whose reply is awaited.
@@ -229,7 +259,9 @@ impl AsyncRead for MeteredSocket {
         let read = Pin::new(&mut self.socket).poll_read(cx, buffer);
         match &read {
             Poll::Pending => self.traffic.record_drained(),
-            Poll::Ready(Ok(())) if buffer.filled().len() > before => self.traffic.record_read(),
+            Poll::Ready(Ok(())) if buffer.filled().len() > before => {
+                self.traffic.record_read(&buffer.filled()[before..]);
+            }
             Poll::Ready(_) => {}
         }
         read
@@ -260,6 +292,8 @@ impl AsyncWrite for MeteredSocket {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -305,6 +339,45 @@ mod tests {
         socket.read_exact(&mut [0; 7]).await.unwrap();
         wait().await;
         assert!(!traffic.silence(LIMIT).is_silent(), "the server has replied");
+    }
+
+    const MESSAGE: &[u8] = b">3\r\n$7\r\nmessage\r\n$6\r\nl:{42}\r\n$1\r\n0\r\n";
+
+    /// A partition in one direction: the server receives no commands, but its messages arrive.
+    #[tokio::test]
+    async fn messages_do_not_end_the_silence_of_a_server() {
+        let (mut socket, traffic, mut server) = connection().await;
+        socket.write_all(b"PING").await.unwrap();
+        for replied in [false, true] {
+            let mut sent = MESSAGE.repeat(3);
+            if replied {
+                sent.extend(b"+PONG\r\n");
+            }
+            wait().await;
+            server.write_all(&sent).await.unwrap();
+            socket.read_exact(&mut vec![0; sent.len()]).await.unwrap();
+            // The reader finds no more bytes.
+            assert!(futures_util::poll!(pin!(socket.read_u8())).is_pending());
+            assert_eq!(traffic.silence(LIMIT).is_silent(), !replied);
+        }
+    }
+
+    #[test]
+    fn only_whole_messages_are_no_reply() {
+        assert!(are_messages(MESSAGE));
+        assert!(are_messages(&MESSAGE.repeat(2)));
+        for length in 1..MESSAGE.len() {
+            assert!(!are_messages(&MESSAGE[..length]), "{length}");
+            assert!(!are_messages(&MESSAGE[length..]), "{length}");
+        }
+        for other in [
+            &b">3\r\n$9\r\nsubscribe\r\n$1\r\na\r\n:1\r\n"[..],
+            b"+OK\r\n",
+            b">3\r\n$7\r\nmessage\r\n$1\r\na\r\n$18446744073709551615\r\n0\r\n",
+        ] {
+            assert!(!are_messages(other));
+            assert!(!are_messages(&[MESSAGE, other].concat()));
+        }
     }
 
     /// The reply lies in the buffer of the kernel.
