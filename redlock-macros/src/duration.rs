@@ -15,9 +15,6 @@ const MINUTE: u64 = 60 * SECOND;
 const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
-/// The most digits in a text with units. `humantime` panics for some times close to 2^64 s, which have more digits.
-const MAX_DIGITS: usize = 12;
-
 /// Describes the forms of a duration, for error messages.
 const ALLOWED: &str = "a whole number, such as `5`, a text with its unit, such as `\"500ms\"`, `\"2s\"`, \
                        `\"1m 30s\"`, `\"1h\"` or `\"1d\"`, or a constant";
@@ -100,11 +97,9 @@ impl WrittenDuration {
         if !value.is_empty() && value.chars().all(|c| c.is_ascii_digit()) {
             return Self::number(&value, span);
         }
-        if value.chars().filter(char::is_ascii_digit).count() > MAX_DIGITS {
-            return Err(too_long(span));
-        }
-        match humantime::parse_duration(&value) {
-            Ok(value) => Ok(Self::Text { value, span }),
+        match sum(&value) {
+            Ok(Some(value)) => Ok(Self::Text { value, span }),
+            Ok(None) => Err(too_long(span)),
             Err(_) => Err(syn::Error::new(span, format!("invalid duration; write {ALLOWED}"))),
         }
     }
@@ -146,6 +141,27 @@ impl AttributeTime {
                     #private::TimeConstant(#expression).in_unit(#milliseconds)
                 }
             }
+        }
+    }
+}
+
+/// Parses each number with its unit, and returns their sum, or `None` if it is too long. `humantime` panics for
+/// some sums close to 2^64 s.
+fn sum(text: &str) -> Result<Option<Duration>, humantime::DurationError> {
+    let mut total = Some(Duration::ZERO);
+    let mut rest = text;
+    loop {
+        let unit = rest.find(char::is_alphabetic).unwrap_or(rest.len());
+        let next = rest[unit..].find(|c: char| c.is_ascii_digit());
+        let (time, others) = rest.split_at(next.map_or(rest.len(), |next| unit + next));
+        let time = match humantime::parse_duration(time) {
+            Err(humantime::DurationError::NumberOverflow) => None,
+            time => Some(time?),
+        };
+        total = total.zip(time).and_then(|(total, time)| total.checked_add(time));
+        rest = others;
+        if rest.is_empty() {
+            return Ok(total);
         }
     }
 }
@@ -225,6 +241,7 @@ mod tests {
             "18446744073709551615",
             "\"18446744073709551615d\"",
             "\"18446744073709551615s 1000ms\"",
+            "\"18446744 073709551 615s 1000ms\"",
         ] {
             assert_eq!(time(text, TimeUnit::SECONDS), Err("this duration is too long".to_owned()));
         }
