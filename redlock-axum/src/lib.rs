@@ -199,6 +199,7 @@
 
 #[doc(hidden)]
 pub mod __private;
+mod attribute;
 mod config;
 mod error;
 mod extract;

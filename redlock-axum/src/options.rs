@@ -10,11 +10,14 @@ use crate::error::SetupError;
 /// The default lease of layers, policies and attributes.
 pub(crate) const DEFAULT_EXPIRE: Duration = Duration::from_secs(5);
 
+/// The default of `contended_status`.
+pub(crate) const DEFAULT_CONTENDED_STATUS: StatusCode = StatusCode::CONFLICT;
+
 /// The default of `retry_after_max`.
 pub(crate) const DEFAULT_RETRY_AFTER_MAX: Duration = Duration::from_secs(5);
 
 /// The least `retry_after_max`: the header is in whole seconds.
-const MIN_RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
+pub(crate) const MIN_RETRY_AFTER_MAX: Duration = Duration::from_secs(1);
 
 /// Selects how long a layer or a policy holds its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -55,7 +58,7 @@ impl Default for RouteOptions {
             lock: LockOptions::new(),
             fenced: false,
             on_lost: OnLost::default(),
-            contended_status: StatusCode::CONFLICT,
+            contended_status: DEFAULT_CONTENDED_STATUS,
             retry_after_max: DEFAULT_RETRY_AFTER_MAX,
             hold_until: HoldUntil::default(),
         }

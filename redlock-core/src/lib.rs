@@ -153,7 +153,7 @@ pub use request::scope::{Scoped, scope};
 #[doc(hidden)]
 pub mod __private {
     pub use crate::guard::{AbortOnLoss, LossWatcher};
-    pub use crate::key::key_with_parts;
+    pub use crate::key::{PlaceholderKind, key_with_parts};
     pub use crate::log_limit::LogLimit;
     pub use crate::options::assert_valid;
     #[cfg(feature = "serde")]

@@ -5,13 +5,15 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, ExprPath, Path, Token, parenthesized, token};
 
+use crate::http::{self, HttpOptions, ParsedHttpOptions};
 use crate::key::Key;
 use crate::options::{self, OnLostArgument, Options};
 use crate::value::{equals, flag, set_once, value};
 
 /// Lists all arguments, for error messages.
 fn known_arguments() -> String {
-    let options: Vec<_> = options::names().map(|name| format!("`{name}`")).collect();
+    let options = options::names().chain(http::NAMES);
+    let options: Vec<_> = options.map(|name| format!("`{name}`")).collect();
     format!(
         "the arguments are `key`, {}, `manager`, `installed`, `error`, `skip` and `crate`",
         options.join(", ")
@@ -22,6 +24,7 @@ fn known_arguments() -> String {
 pub(crate) struct Arguments {
     pub(crate) key: Key,
     pub(crate) options: Options,
+    pub(crate) http: HttpOptions,
     pub(crate) manager: Option<Expr>,
     /// The span of `installed`, if a handler uses the manager that a layer has installed.
     pub(crate) installed: Option<Span>,
@@ -56,6 +59,7 @@ impl Parse for Arguments {
 struct ParsedArguments {
     key: Option<Key>,
     options: options::ParsedOptions,
+    http: ParsedHttpOptions,
     manager: Option<Expr>,
     installed: Option<(Span, bool)>,
     error: Option<(Span, Expr)>,
@@ -72,6 +76,9 @@ impl ParsedArguments {
         }
         let name = input.call(Ident::parse_any)?;
         if let Some(read) = self.options.argument(&name, input) {
+            return read;
+        }
+        if let Some(read) = self.http.argument(&name, input) {
             return read;
         }
         match name.to_string().as_str() {
@@ -110,7 +117,7 @@ impl ParsedArguments {
     }
 
     fn check(self) -> syn::Result<Arguments> {
-        let Self { key, options, manager, installed, error, skip, crate_path } = self;
+        let Self { key, options, http, manager, installed, error, skip, crate_path } = self;
         let installed = installed.and_then(|(span, installed)| installed.then_some(span));
         let key = key.ok_or_else(|| {
             syn::Error::new(
@@ -118,11 +125,20 @@ impl ParsedArguments {
                 "the lock needs a key: `#[redis_lock(key = \"order:{id}\")]`",
             )
         })?;
-        if let (Some((span, _)), None) = (&error, &manager) {
+        if let (Some(name), Some(_)) = (http.first_name(), &manager) {
             return Err(syn::Error::new(
-                *span,
-                "`error` needs `manager`: without it the function is a handler, which answers a \
-                 refusal with a `LockRejection`",
+                name.span(),
+                format!(
+                    "`{name}` is for handlers, which respond to a refused request; a function with \
+                     `manager` returns an error"
+                ),
+            ));
+        }
+        if let (Some((name, _)), Some(_)) = (&http.on_reject, &error) {
+            return Err(syn::Error::new(
+                name.span(),
+                "`error` and `on_reject` both make the response to a refused request; leave out one of \
+                 them",
             ));
         }
         if let (Some((span, _)), None) = (&skip, &manager) {
@@ -133,7 +149,8 @@ impl ParsedArguments {
             ));
         }
         let skip = skip.map(|(_, skip)| skip);
-        let options = options.check()?;
+        let unit = options.unit(&http)?;
+        let (options, http) = (options.check(unit)?, http.check(unit)?);
         if let (Some(span), Some(_)) = (options.fenced, &manager) {
             return Err(syn::Error::new(
                 span,
@@ -148,7 +165,7 @@ impl ParsedArguments {
             ));
         }
         let error = error.map(|(_, path)| error_path(path, options.on_lost)).transpose()?;
-        Ok(Arguments { key, options, manager, installed, error, skip, crate_path })
+        Ok(Arguments { key, options, http, manager, installed, error, skip, crate_path })
     }
 }
 
@@ -190,6 +207,9 @@ fn suggestion(name: &str) -> Option<&'static str> {
         "onLost" | "lost" => "on_lost",
         "locks" | "lock" => "manager",
         "err" | "map_err" => "error",
+        "on_refuse" | "on_error" | "reject" => "on_reject",
+        "status" | "status_code" => "contended_status",
+        "retry_after" => "retry_after_max",
         "skip_if_locked" | "skip_if_held" | "skipIfLocked" => "skip",
         _ => return None,
     })

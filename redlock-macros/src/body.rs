@@ -3,15 +3,11 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{
-    Expr, ExprMethodCall, ExprReference, GenericParam, ReturnType, Token, parse_quote, token,
-};
+use syn::{Expr, ExprMethodCall, GenericParam, ReturnType, Token, token};
 
 use crate::arguments::Skip;
-use crate::bindings::Captured;
 use crate::expand::Expansion;
 use crate::hygiene::{local, mixed_span, span_at};
-use crate::key::{Key, Template};
 use crate::options::OnLostArgument;
 
 impl Expansion<'_> {
@@ -19,32 +15,77 @@ impl Expansion<'_> {
         let Self { private, .. } = self;
         let (references, made) = (self.parameters.references(), self.key()?);
         let options = self.options();
+        let http = self.arguments.http.expression(private, &self.function.signature);
         let [lock, key] = ["lock", "key"].map(local);
         let [active_lock, response, error] = ["active_lock", "response", "error"].map(local);
-        let refusal = quote_spanned!(mixed_span()=> return #private::refuse(#error));
-        // The loss is logged within the limit of the lock's manager, as other front ends do.
-        let output =
-            self.output(&quote_spanned!(mixed_span()=> return #active_lock.refuse(#error)));
+        let conversion = self.conversion();
+        let refusal = self.refuse(&quote!(#error));
+        let stopped = self.refuse(&quote_spanned!(mixed_span()=> #active_lock.lost(#error)));
+        let output = self.output(&quote_spanned!(mixed_span()=> return #stopped));
         let answer = quote_spanned! {self.output_span()=>
             #private::IntoResponse::into_response(#output)
         };
+        let aborts = self.arguments.options.on_lost == OnLostArgument::Abort;
         Ok(quote_spanned! {mixed_span()=>
             #private::scope(async move {
+                #conversion
                 let #key = {
                     #references
                     let #key = #made;
                     #key
                 };
-                let #active_lock = match #lock.acquire(#key, #options).await {
+                let #active_lock = match #lock.acquire(#key, #options, #http).await {
                     ::core::result::Result::Ok(#active_lock) => #active_lock,
-                    ::core::result::Result::Err(#error) => #refusal,
+                    ::core::result::Result::Err(#error) => return #refusal,
                 };
                 let #response = #answer;
-                #active_lock.release().await;
-                #response
+                #active_lock.finish(#response, #aborts).await
             })
             .await
         })
+    }
+
+    /// Returns statements that tell the compiler the type of the handler's output, if the response to a refused
+    /// request depends on it.
+    fn conversion(&self) -> Option<TokenStream> {
+        let Self { private, arguments, .. } = self;
+        if arguments.error.is_some() || arguments.http.on_reject.is_some() {
+            return None;
+        }
+        let output_type = local("output_type");
+        let ty = match arguments.options.on_lost {
+            OnLostArgument::KeepGoing => quote!(HandlerOutput),
+            OnLostArgument::Abort => quote!(AbortableOutput),
+        };
+        let call = self.call();
+        Some(quote_spanned! {mixed_span()=>
+            let #output_type = #private::#ty::new();
+            // The call infers the type, and never runs.
+            if false {
+                #output_type.of(&#call);
+                ::core::unreachable!();
+            }
+        })
+    }
+
+    /// Returns an expression for the response to a request that was refused or stopped with this `LockRejection`.
+    fn refuse(&self, rejection: &TokenStream) -> TokenStream {
+        let Self { private, arguments, .. } = self;
+        let aborts = arguments.options.on_lost == OnLostArgument::Abort;
+        if let Some(error) = &arguments.error {
+            let refuse = if aborts { "refuse_by_run_error" } else { "refuse_by_lock_error" };
+            let refuse = Ident::new(refuse, span_at(error));
+            quote_spanned!(span_at(error)=> #private::#refuse(#rejection, #error))
+        } else if let Some(on_reject) = &arguments.http.on_reject {
+            quote_spanned!(span_at(on_reject)=> #private::refuse_by(#rejection, #on_reject))
+        } else {
+            let output_type = local("output_type");
+            let by_error = if aborts { quote!(ByRunError) } else { quote!(ByLockError) };
+            quote_spanned! {mixed_span()=> {
+                use #private::{ByLockRejection as _, #by_error as _, WithoutConversion as _};
+                (&&&#output_type).refuse(#rejection)
+            }}
+        }
     }
 
     pub(crate) fn function_body(&self, manager: &Expr) -> syn::Result<TokenStream> {
@@ -119,66 +160,6 @@ impl Expansion<'_> {
             ReturnType::Type(_, ty) => span_at(ty),
             ReturnType::Default => mixed_span(),
         }
-    }
-
-    /// Returns an expression of type `Result<LockKey, KeyError>`.
-    fn key(&self) -> syn::Result<TokenStream> {
-        let Self { private, .. } = self;
-        Ok(match &self.arguments.key {
-            Key::Expression(expression) => {
-                quote_spanned!(span_at(expression)=> #private::key(#expression))
-            }
-            Key::Template(template) => {
-                let Template { literal, values, captured } = template;
-                // If a value of the request makes the key a reserved one, the mistake is the client's.
-                let begins_with_constant = template
-                    .first_placeholder()
-                    .filter(|first| captured.contains(first))
-                    .map(|first| self.parameters.captured(&first, literal.span()))
-                    .is_some_and(|captured| matches!(captured, Ok(Captured::Constant(_))));
-                let key = Ident::new(
-                    if begins_with_constant { "key" } else { "key_with_parts" },
-                    mixed_span(),
-                );
-                let given = values.iter().map(|value| {
-                    let name = value.name.as_ref().map(|name| quote!(#name =));
-                    let part = self.part(&value.value);
-                    quote!(, #name #part)
-                });
-                let captured = captured
-                    .iter()
-                    .map(|name| self.parameters.captured(name, literal.span()))
-                    .map(|captured| {
-                        Ok(match captured? {
-                            Captured::Parameter(name) => {
-                                let part = self.part(&parse_quote!(#name));
-                                quote!(, #name = #part)
-                            }
-                            // In a `const` block only a constant compiles, never a value of the request.
-                            Captured::Constant(name) => {
-                                quote_spanned!(span_at(literal)=> , #name = const { &#name })
-                            }
-                        })
-                    })
-                    .collect::<syn::Result<Vec<_>>>()?;
-                // The literal is passed on unchanged, so that the compiler can point into it.
-                quote_spanned! {mixed_span()=>
-                    #private::#key(::std::format!(#literal #(#given)* #(#captured)*))
-                }
-            }
-        })
-    }
-
-    /// Returns an expression that escapes the value.
-    fn part(&self, value: &Expr) -> TokenStream {
-        let Self { private, .. } = self;
-        let reference = ExprReference {
-            attrs: Vec::new(),
-            and_token: Token![&](span_at(value)),
-            mutability: None,
-            expr: Box::new(value.clone()),
-        };
-        quote_spanned!(span_at(value)=> #private::KeyPart(#reference))
     }
 
     /// Returns an expression for the options of the lock.

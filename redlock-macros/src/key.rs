@@ -21,7 +21,30 @@ pub(crate) struct Template {
     pub(crate) values: Vec<TemplateValue>,
     /// The names in the literal that are not names of `values`. They are names of parameters or constants.
     pub(crate) captured: BTreeSet<String>,
+    /// The placeholders, in order.
+    pub(crate) placeholders: Vec<Placeholder>,
 }
+
+/// A placeholder of a template.
+pub(crate) struct Placeholder {
+    /// The name or the position, for error messages.
+    pub(crate) name: String,
+    pub(crate) source: Source,
+    /// The type: a variant of `PlaceholderKind` in `redlock-core`.
+    pub(crate) kind: Option<&'static str>,
+}
+
+/// The origin of a placeholder's value.
+pub(crate) enum Source {
+    /// The position of a value after the literal.
+    Value(usize),
+    /// The name of a parameter or a constant.
+    Captured,
+}
+
+/// The types of placeholders, as in `KeyTemplate`, with their variants of `PlaceholderKind`.
+const KINDS: [(&str, &str); 4] =
+    [("u64", "U64"), ("i64", "I64"), ("uuid", "Uuid"), ("lower", "Lower")];
 
 /// One value after the literal of `key("..", ..)`.
 pub(crate) struct TemplateValue {
@@ -79,8 +102,27 @@ impl Key {
 
 impl Template {
     /// Returns the name or position of the first placeholder.
-    pub(crate) fn first_placeholder(&self) -> Option<String> {
-        placeholders(&self.literal.value()).first().map(|&name| name.to_owned())
+    pub(crate) fn first_placeholder(&self) -> Option<&str> {
+        self.placeholders.first().map(|placeholder| &*placeholder.name)
+    }
+
+    /// Returns whether a placeholder has a type.
+    pub(crate) fn is_typed(&self) -> bool {
+        self.placeholders.iter().any(|placeholder| placeholder.kind.is_some())
+    }
+
+    /// Returns the literal with `{}` for each placeholder.
+    pub(crate) fn positional_literal(&self) -> LitStr {
+        let text = self.literal.value();
+        let mut positional = String::with_capacity(text.len());
+        let mut rest = 0;
+        for placeholder in placeholders(&text) {
+            let start = offset(&text, placeholder);
+            positional.push_str(&text[rest..start]);
+            rest = start + placeholder.len();
+        }
+        positional.push_str(&text[rest..]);
+        LitStr::new(&positional, self.literal.span())
     }
 
     fn new(literal: LitStr, values: Option<Vec<TemplateValue>>) -> syn::Result<Self> {
@@ -105,16 +147,22 @@ impl Template {
         let takes_values = values.is_some();
         let values = values.unwrap_or_default();
         let mut captured = BTreeSet::new();
+        let mut parsed = Vec::new();
+        let mut next_position = 0;
         for placeholder in placeholders(&text) {
-            let (name, specification) = placeholder
+            let (name, kind) = placeholder
                 .split_once(':')
-                .map_or((placeholder, None), |(name, spec)| (name, Some(spec)));
-            if specification.is_some() {
+                .map_or((placeholder, None), |(name, kind)| (name, Some(kind)));
+            let Ok(kind) = kind.map(placeholder_kind).transpose() else {
                 return error(format!(
-                    "`{{{placeholder}}}`: a placeholder of a lock key has no format specification; \
-                     for a formatted key write `key = format!(..)`, which escapes nothing"
+                    "`{{{placeholder}}}`: the types of a placeholder are `u64`, `i64`, `uuid` and `lower`, \
+                     and it has no format specification; for a formatted key write \
+                     `key = format!(..)`, which escapes nothing"
                 ));
-            }
+            };
+            let mut add = |name: &str, source| {
+                parsed.push(Placeholder { name: name.to_owned(), source, kind });
+            };
             if name == "self" {
                 return error(
                     "`{self}` cannot stand in a lock key; name what identifies it: \
@@ -124,6 +172,11 @@ impl Template {
             }
             if is_position(name) {
                 if takes_values {
+                    let position = name.parse().unwrap_or_else(|_| {
+                        next_position += 1;
+                        next_position - 1
+                    });
+                    add(&position.to_string(), Source::Value(position));
                     continue;
                 }
                 return error(format!(
@@ -138,15 +191,64 @@ impl Template {
                      after the text: `key(\"stock:{{}}\", order.sku)`"
                 ));
             }
-            let is_given = values
-                .iter()
-                .any(|value| value.name.as_ref().is_some_and(|given| given.unraw() == name));
-            if !is_given {
-                captured.insert(name.to_owned());
+            let is_given = |value: &TemplateValue| {
+                value.name.as_ref().is_some_and(|given| given.unraw() == name)
+            };
+            match values.iter().position(is_given) {
+                Some(position) => add(name, Source::Value(position)),
+                None => {
+                    captured.insert(name.to_owned());
+                    add(name, Source::Captured);
+                }
             }
         }
-        Ok(Self { literal, values, captured })
+        let template = Self { literal, values, captured, placeholders: parsed };
+        if template.is_typed() {
+            template.check_positions()?;
+        }
+        Ok(template)
     }
+
+    /// Checks that each value has a placeholder, and each position a value, as `format!` does. `format!` sees a
+    /// template without types only.
+    fn check_positions(&self) -> syn::Result<()> {
+        let positions: BTreeSet<_> = self
+            .placeholders
+            .iter()
+            .filter_map(|placeholder| match placeholder.source {
+                Source::Value(position) => Some(position),
+                Source::Captured => None,
+            })
+            .collect();
+        let count = self.values.len();
+        if let Some(missing) = positions.iter().find(|position| **position >= count) {
+            return Err(syn::Error::new(
+                self.literal.span(),
+                format!(
+                    "the placeholder at position {missing} has no value; there are {count} values"
+                ),
+            ));
+        }
+        for (position, TemplateValue { value, .. }) in self.values.iter().enumerate() {
+            if !positions.contains(&position) {
+                return Err(syn::Error::new_spanned(
+                    value,
+                    "this value has no placeholder in the key",
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Returns the variant of `PlaceholderKind` for the name of a type.
+fn placeholder_kind(name: &str) -> Result<&'static str, ()> {
+    KINDS.into_iter().find(|(known, _)| *known == name).map(|(_, variant)| variant).ok_or(())
+}
+
+/// Returns the position of a slice of the text in the text, in bytes.
+fn offset(text: &str, slice: &str) -> usize {
+    slice.as_ptr().addr() - text.as_ptr().addr()
 }
 
 fn is_position(name: &str) -> bool {
@@ -184,9 +286,7 @@ fn unseparated(text: &str) -> Option<(&str, &str)> {
         |c: char| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | '~' | '%'));
     let all = placeholders(text);
     all.windows(2).map(|pair| (pair[0], pair[1])).find(|(first, second)| {
-        // Both placeholders are slices of `text`, so their addresses give their positions.
-        let end = first.as_ptr().addr() + first.len() - text.as_ptr().addr();
-        let start = second.as_ptr().addr() - text.as_ptr().addr();
+        let (end, start) = (offset(text, first) + first.len(), offset(text, second));
         let between = text[end..start].trim_start_matches('}').trim_end_matches('{');
         let escaped_braces = text[end..start].len() - between.len() > 2;
         !(escaped_braces || between.contains(is_separator))

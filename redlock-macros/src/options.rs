@@ -1,17 +1,15 @@
 //! Parses the arguments that are options of the lock.
 
-use std::collections::BTreeSet;
-
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{ToTokens, quote, quote_spanned};
-use syn::ext::IdentExt;
+use quote::quote;
 use syn::parse::ParseStream;
 use syn::spanned::Spanned;
-use syn::{Expr, ExprLit, GenericParam, Lit, Signature};
+use syn::{Expr, ExprLit, Lit, Signature};
 
 use crate::duration::{AttributeTime, TimeUnit, WrittenDuration};
-use crate::hygiene::with_span;
-use crate::key::{collect_names, ungrouped};
+use crate::evaluated::{Check, Evaluated};
+use crate::http::ParsedHttpOptions;
+use crate::key::ungrouped;
 use crate::value::{flag, set_once, value};
 
 /// Parses the value of an option.
@@ -93,30 +91,20 @@ impl Options {
                 }
             }
         });
-        let options = quote!(#private::attribute_options(#private::LockOptions::new() #(#calls)*));
-        let constants: Vec<_> = self.setters.iter().filter_map(Setter::constant).collect();
-        let types = constants
-            .iter()
-            .map(|constant| quote_spanned!(constant.span()=> #private::expect_time(&#constant);));
-        let types = (!constants.is_empty()).then(|| quote!(let _ = || { #(#types)* };));
-        let checks = self.setters.iter().map(|Setter { option, span, .. }| {
-            (*span, option, with_span(*span, quote!(#private::assert_valid)))
+        let constants = self.setters.iter().filter_map(Setter::constant);
+        let checks = self.setters.iter().map(|Setter { option, span, .. }| Check {
+            span: *span,
+            assertion: quote!(#private::assert_valid),
+            arguments: quote!(, #option),
         });
-        if constants.iter().any(|constant| is_generic(constant, signature)) {
-            let checks = checks.map(|(span, option, assert_valid)| {
-                quote_spanned!(span=> const { #assert_valid(&#options, #option) };)
-            });
-            return quote!({ #types #(#checks)* const { #options } });
-        }
-        let checks = checks.map(|(span, option, assert_valid)| {
-            quote_spanned!(span=> const _: () = #assert_valid(&__REDIS_LOCK_OPTIONS, #option);)
-        });
-        quote! {{
-            const __REDIS_LOCK_OPTIONS: #private::LockOptions = #options;
-            #(#checks)*
-            #types
-            __REDIS_LOCK_OPTIONS
-        }}
+        let options = Evaluated {
+            name: Ident::new("__REDIS_LOCK_OPTIONS", Span::call_site()),
+            ty: quote!(#private::LockOptions),
+            value: quote!(#private::attribute_options(#private::LockOptions::new() #(#calls)*)),
+            checks: checks.collect(),
+            constants: constants.map(|time| (time, quote!(#private::expect_time))).collect(),
+        };
+        options.expression(signature)
     }
 }
 
@@ -128,21 +116,6 @@ impl Setter {
             _ => None,
         }
     }
-}
-
-/// Returns whether a constant names `Self` or a generic parameter of the function.
-///
-/// An item could not refer to them, but a `const` block can. The compiler evaluates a block only when it builds
-/// the program, not when it checks it, and in a generic function only if the function is used.
-fn is_generic(constant: &Expr, signature: &Signature) -> bool {
-    let mut names = BTreeSet::new();
-    collect_names(constant.to_token_stream(), &mut names);
-    let mut generics = signature.generics.params.iter().filter_map(|parameter| match parameter {
-        GenericParam::Type(parameter) => Some(&parameter.ident),
-        GenericParam::Const(parameter) => Some(&parameter.ident),
-        GenericParam::Lifetime(_) => None,
-    });
-    names.contains("Self") || generics.any(|generic| names.contains(&generic.unraw().to_string()))
 }
 
 /// The options as they were written.
@@ -187,8 +160,7 @@ impl ParsedOptions {
         })
     }
 
-    pub(crate) fn check(self) -> syn::Result<Options> {
-        let unit = self.unit()?;
+    pub(crate) fn check(self, unit: TimeUnit) -> syn::Result<Options> {
         let Self { lock, time_unit: _, fenced, on_lost } = self;
         let mut setters = Vec::new();
         for ((option, _), written) in LOCK_OPTIONS.into_iter().zip(lock) {
@@ -207,17 +179,17 @@ impl ParsedOptions {
     }
 
     /// Returns the unit of whole numbers. A `time_unit` without any whole number is an error.
-    fn unit(&self) -> syn::Result<TimeUnit> {
+    pub(crate) fn unit(&self, http: &ParsedHttpOptions) -> syn::Result<TimeUnit> {
         let Some((span, unit)) = self.time_unit else { return Ok(TimeUnit::SECONDS) };
         let is_number =
             |written: &Written| matches!(written, Written::Time(time) if time.has_time_unit());
-        if self.lock.iter().flatten().any(is_number) {
+        if self.lock.iter().flatten().any(is_number) || http.has_time_unit() {
             return Ok(unit);
         }
         Err(syn::Error::new(
             span,
-            "`time_unit` is the unit of whole numbers in `expire`, `wait_time`, `max_hold` and \
-             `min_hold`, and there is none",
+            "`time_unit` is the unit of whole numbers in `expire`, `wait_time`, `max_hold`, \
+             `min_hold` and `retry_after_max`, and there is none",
         ))
     }
 }

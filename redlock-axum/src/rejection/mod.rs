@@ -17,7 +17,7 @@ use redlock_core::__private::LogLimit;
 use redlock_core::{KeyError, LockError, LostError, RunError};
 
 use crate::error::SetupError;
-use crate::options::DEFAULT_RETRY_AFTER_MAX;
+use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX};
 
 /// Answers a request whose lock was not acquired.
 ///
@@ -124,7 +124,7 @@ impl LockRejection {
     fn new(cause: RejectionCause) -> Self {
         Self {
             cause,
-            contended_status: StatusCode::CONFLICT,
+            contended_status: DEFAULT_CONTENDED_STATUS,
             retry_after_max: DEFAULT_RETRY_AFTER_MAX,
             logged: false,
             log_limit: None,
@@ -213,6 +213,15 @@ impl LockRejection {
         match &self.cause {
             RejectionCause::Lock(error) => Some(error),
             _ => None,
+        }
+    }
+
+    /// Returns the error that refused or stopped the work, or the rejection itself if it has another cause.
+    pub(crate) fn into_run_error(self) -> Result<RunError, Self> {
+        match self.cause {
+            RejectionCause::Lock(error) => Ok(RunError::Acquire(error)),
+            RejectionCause::Lost(error) => Ok(RunError::Lost(error)),
+            cause => Err(Self { cause, ..self }),
         }
     }
 

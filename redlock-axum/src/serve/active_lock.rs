@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use axum::response::{IntoResponse, Response};
+use axum::body::{Body, HttpBody};
+use axum::response::Response;
 use redlock_core::__private::{AbortOnLoss, LogLimit, LossWatcher};
 use redlock_core::{
     FencedGuard, FencingToken, LockError, LockGuard, LockHandle, LockRequest, LostError, OnLost,
 };
 
+use super::body::LockedBody;
 use crate::extract::lock_slot::LockView;
-use crate::rejection::LockRejection;
 
 /// A lock that is held while work runs under it.
 #[derive(Debug)]
@@ -71,12 +72,6 @@ impl ActiveLock {
         AbortOnLoss::new(self.watch(OnLost::Abort), work)
     }
 
-    /// The answer of a handler that was stopped because its lock was lost. It is logged within the limit of
-    /// the lock's manager.
-    pub fn refuse(&self, error: LostError) -> Response {
-        LockRejection::from(error).with_log_limit(self.log_limit()).into_response()
-    }
-
     /// Releases the lock. Await it before the result of the work is returned, so that the caller's next
     /// request does not meet its own lock.
     ///
@@ -87,5 +82,23 @@ impl ActiveLock {
     /// If the future is dropped, the lock is released in the background.
     pub async fn release(self) {
         self.guard.release_or_log().await;
+    }
+
+    /// Releases the lock before the response is returned or, if `until_end_of_body`, when its body has ended.
+    /// If `on_lost` stops the work, a loss of the lock ends the body with an error.
+    pub(crate) async fn finish(
+        self,
+        response: Response,
+        until_end_of_body: bool,
+        on_lost: OnLost,
+    ) -> Response {
+        if until_end_of_body && !response.body().is_end_stream() {
+            let watch = self.watch(on_lost);
+            return response.map(|body| Body::new(LockedBody::new(body, self, watch)));
+        }
+        // Dropping the body may end its work, so it is dropped before the release.
+        let response = if until_end_of_body { response.map(|_| Body::empty()) } else { response };
+        self.release().await;
+        response
     }
 }

@@ -7,7 +7,6 @@ pub(crate) mod route_key;
 
 use std::sync::Arc;
 
-use axum::body::{Body, HttpBody};
 use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{Method, Request};
@@ -21,7 +20,6 @@ use crate::extract::lock_slot::LockSlot;
 use crate::options::HoldUntil;
 use crate::rejection::LockRejection;
 use active_lock::ActiveLock;
-use body::LockedBody;
 pub use future::ResponseFuture;
 
 /// Acquires the lock, and calls `inner` while the lock is held. Without the lock `inner` is not called.
@@ -79,10 +77,9 @@ where
     // The response to HEAD is sent without a body.
     let until_end_of_body =
         route_lock.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
-    let watch = || active_lock.watch(route_lock.options.on_lost);
-
+    let watch = active_lock.watch(route_lock.options.on_lost);
     let request = Request::from_parts(parts, body);
-    let result = match AbortOnLoss::new(watch(), inner.call(request)).await {
+    let result = match AbortOnLoss::new(watch, inner.call(request)).await {
         Ok(result) => result.map(IntoResponse::into_response),
         Err(error) => {
             return Ok(
@@ -91,19 +88,13 @@ where
         }
     };
     match result {
-        Ok(response) if until_end_of_body && !response.body().is_end_stream() => {
-            let watch = watch();
-            Ok(response.map(|body| Body::new(LockedBody::new(body, active_lock, watch))))
+        Ok(response) => {
+            let on_lost = route_lock.options.on_lost;
+            Ok(active_lock.finish(response, until_end_of_body, on_lost).await)
         }
-        Ok(response) if until_end_of_body => {
-            // Dropping the body may end its work, so it is dropped before the release.
-            let response = response.map(|_| Body::empty());
+        Err(error) => {
             active_lock.release().await;
-            Ok(response)
-        }
-        result => {
-            active_lock.release().await;
-            result
+            Err(error)
         }
     }
 }

@@ -211,3 +211,76 @@ async fn the_key_is_made_once_and_before_the_body() {
     let router = Router::new().route("/", on_get(handler)).with_state(Arc::default());
     assert_eq!(get(&installed(router, &locks), "/").await.body, "made:0 1");
 }
+
+mod typed {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[redis_lock(
+        key("{TENANT}/{:lower}/{number:u64}/{0}/{number}/{id:uuid}", next(calls), number = " 7".trim()),
+        manager = locks
+    )]
+    async fn all_forms(
+        locks: &LockManager,
+        calls: &Cell<u32>,
+        id: &str,
+    ) -> Result<bool, LockError> {
+        // A second acquisition of the key finds the lock.
+        let _ = id;
+        let taken = format!("{TENANT}/x-1/7/X-1/7/67e55044-10b1-426f-9247-bb680e5fe0c8");
+        let error = locks.lock(&taken).try_acquire().await.err();
+        Ok(error.is_some_and(|error| error.is_contended()))
+    }
+
+    fn next(calls: &Cell<u32>) -> String {
+        calls.set(calls.get() + 1);
+        format!("X-{}", calls.get())
+    }
+
+    #[tokio::test]
+    async fn placeholders_of_all_forms_may_have_a_type() {
+        let (locks, _) = memory().await;
+        let calls = Cell::new(0);
+        let id = "67E5504410B1426F9247BB680E5FE0C8";
+        assert!(all_forms(&locks, &calls, id).await.unwrap());
+        assert_eq!(calls.get(), 1, "a value is evaluated once");
+    }
+
+    #[redis_lock(key = "order:{id:i64}", manager = locks)]
+    async fn pay(locks: &LockManager, id: &str) -> Result<(), LockError> {
+        let _ = id;
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_value_of_another_type_is_an_invalid_key() {
+        let (locks, node) = memory().await;
+        for id in ["-7", "+7", "007"] {
+            pay(&locks, id).await.unwrap();
+        }
+        for id in ["x", "7.0", "9223372036854775808", "7 "] {
+            let error = pay(&locks, id).await.unwrap_err();
+            let LockError::InvalidKey(KeyError::WrongType { name, .. }) = error else {
+                panic!("{id}: {error}");
+            };
+            assert_eq!(name, "id");
+        }
+        let empty = pay(&locks, "").await.unwrap_err();
+        assert!(matches!(empty, LockError::InvalidKey(KeyError::EmptyPart { .. })), "{empty}");
+        assert!(node.is_empty());
+    }
+
+    /// The text of a typed value is its `Display`.
+    #[redis_lock(key = "order:{id:u64}")]
+    async fn typed_value(Path(id): Path<u64>, lock: HeldLock) -> String {
+        format!("{id} {}", lock.key())
+    }
+
+    #[tokio::test]
+    async fn a_typed_parameter_may_have_a_type_in_the_template() {
+        let (locks, _) = memory().await;
+        let app = app(Router::new().route("/{id}", on_get(typed_value)), &locks);
+        assert_eq!(get(&app, "/042").await.body, "42 order:42");
+    }
+}

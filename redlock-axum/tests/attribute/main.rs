@@ -4,12 +4,14 @@
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
 mod constants;
+mod end_of_body;
 mod fenced;
 mod function_locks;
 mod functions;
 mod handlers;
 mod hygiene;
 mod keys;
+mod refusals;
 mod skip;
 #[path = "../support/mod.rs"]
 mod support;

@@ -45,6 +45,89 @@ async fn both(Path((front, id)): Path<(String, String)>, lock: HeldLock) -> Stri
     answer(&lock, &format!("{{order}}/{}/{}", encoded(&front), encoded(&id)))
 }
 
+/// Handlers whose parameters are texts: the template has the type.
+mod of_text {
+    use super::*;
+
+    #[redis_lock(key = "order:{id:u64}")]
+    pub(super) async fn number(Path((_, id)): Path<(String, String)>, lock: HeldLock) -> String {
+        let _ = id;
+        behind(lock).await
+    }
+
+    #[redis_lock(key("order:{:i64}", id.as_str()))]
+    pub(super) async fn signed(Path((_, id)): Path<(String, String)>, lock: HeldLock) -> String {
+        let _ = id;
+        behind(lock).await
+    }
+
+    #[redis_lock(key("order:{value:uuid}", value = id))]
+    pub(super) async fn uuid(Path((_, id)): Path<(String, String)>, lock: HeldLock) -> String {
+        let _ = id;
+        behind(lock).await
+    }
+
+    #[redis_lock(key = "order:{id:lower}")]
+    pub(super) async fn lower(Path((_, id)): Path<(String, String)>, lock: HeldLock) -> String {
+        let _ = id;
+        behind(lock).await
+    }
+
+    #[redis_lock(key = "{{order}}/{front:lower}/{id}")]
+    pub(super) async fn mixed(Path((front, id)): Path<(String, String)>, lock: HeldLock) -> String {
+        let _ = (front, id);
+        behind(lock).await
+    }
+}
+
+/// The handlers whose templates are those of layers.
+const OF_TEXT: [Kind; 5] = [
+    ("u64", || post(of_text::number), "order:{id:u64}"),
+    ("i64", || post(of_text::signed), "order:{id:i64}"),
+    ("uuid", || post(of_text::uuid), "order:{id:uuid}"),
+    ("lower", || post(of_text::lower), "order:{id:lower}"),
+    ("mixed", || post(of_text::mixed), "{{order}}/{front:lower}/{id}"),
+];
+
+/// The same template makes the same key, or refuses the same request, wherever it stands.
+#[test]
+fn a_typed_template_is_the_same_in_the_attribute_and_in_the_layer() {
+    let runtime = Runtime::new().unwrap();
+    let (locks, node) = runtime.block_on(memory());
+    let app = OF_TEXT.iter().fold(Router::new(), |router, (kind, attribute, template)| {
+        let layer = post(behind).route_layer(LockLayer::new(template));
+        router
+            .route(&format!("/attribute/{kind}/{{front}}/{{id}}"), attribute())
+            .route(&format!("/layer/{kind}/{{front}}/{{id}}"), layer)
+    });
+    let app = app.layer(LocksLayer::new(&locks)).with_state(locks.clone());
+    let same = |front: &str, id: &str| {
+        for (kind, ..) in OF_TEXT {
+            let ask = |by: &str| runtime.block_on(ask(&app, &format!("/{by}/{kind}/{front}/{id}")));
+            let (attribute, layer) = (ask("attribute"), ask("layer"));
+            let Some(((status, key), (by_layer, layers_key))) = attribute.zip(layer) else {
+                continue;
+            };
+            // The layer decodes only the values in its key. The attribute decodes all of them.
+            let other_value = by_layer.is_success() && !status.is_success() && front.contains('%');
+            if !other_value {
+                prop_assert_eq!(status, by_layer, "{} {}/{}", kind, front, id);
+            }
+            if status.is_success() && by_layer.is_success() {
+                prop_assert_eq!(key, layers_key, "{} {}/{}", kind, front, id);
+            }
+        }
+        Ok(())
+    };
+    for id in PIECES {
+        same("x", id).unwrap();
+        same(id, "X").unwrap();
+    }
+    let pairs = (segment(), segment());
+    TestRunner::new(config(150)).run(&pairs, |(front, id)| same(&front, &id)).unwrap();
+    assert!(node.is_empty());
+}
+
 /// Responds with its key.
 async fn behind(lock: HeldLock) -> String {
     assert!(lock.is_valid());

@@ -15,7 +15,7 @@ use sha2::{Digest, Sha256};
 
 pub use into_lock_key::IntoLockKey;
 pub use part::KeyPart;
-pub use template::{KeyTemplate, TemplateError};
+pub use template::{KeyTemplate, PlaceholderKind, TemplateError};
 
 /// Begins the names of the library's own keys, such as the fencing counters (see `wire.md`).
 const RESERVED: &str = "redlock:";

@@ -45,12 +45,19 @@ enum Segment {
     Placeholder { name: String, kind: PlaceholderKind },
 }
 
+/// The type of a placeholder. The attribute uses it for its typed placeholders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PlaceholderKind {
+#[non_exhaustive]
+pub enum PlaceholderKind {
+    /// Any text, percent-encoded.
     Text,
+    /// A whole number from 0.
     U64,
+    /// A whole number.
     I64,
+    /// A UUID.
     Uuid,
+    /// A text in lower case, percent-encoded.
     Lower,
 }
 
@@ -118,13 +125,7 @@ impl KeyTemplate {
                     available: read.iter().map(|(name, _)| (*name).to_owned()).collect(),
                 });
             };
-            if value.is_empty() {
-                return Err(KeyError::EmptyPart { name: Some(name.clone()) });
-            }
-            kind.write(value, &mut key).ok_or_else(|| KeyError::WrongType {
-                name: name.clone(),
-                expected: kind.expected(),
-            })?;
+            kind.push(name, value, &mut key)?;
         }
         // An escaped value contains no `:`, so only the first one can make the key a reserved one.
         LockKey::with_parts(key, self.placeholders().next())
@@ -165,6 +166,30 @@ impl PlaceholderKind {
             Self::I64 => "a whole number from -9223372036854775808 to 9223372036854775807",
             Self::Uuid => "a UUID",
         }
+    }
+
+    /// Returns the part of a key for the value, whose text is its `Display`.
+    ///
+    /// # Errors
+    ///
+    /// [`KeyError::EmptyPart`] and [`KeyError::WrongType`], with the name.
+    pub fn part(
+        self,
+        name: &str,
+        value: &(impl fmt::Display + ?Sized),
+    ) -> Result<String, KeyError> {
+        let mut part = String::new();
+        self.push(name, &value.to_string(), &mut part)?;
+        Ok(part)
+    }
+
+    /// Adds the part of a key for the value.
+    fn push(self, name: &str, value: &str, key: &mut String) -> Result<(), KeyError> {
+        if value.is_empty() {
+            return Err(KeyError::EmptyPart { name: Some(name.to_owned()) });
+        }
+        self.write(value, key)
+            .ok_or_else(|| KeyError::WrongType { name: name.to_owned(), expected: self.expected() })
     }
 
     /// Writes the canonical form of the value. Returns `None` if the value does not have this type.

@@ -1,0 +1,6 @@
+//! The parts of the attribute that ordinary code can do. The generated code reaches them by `__private`.
+
+pub(crate) mod constants;
+pub(crate) mod handler;
+pub(crate) mod http_options;
+pub(crate) mod refusal;
