@@ -244,6 +244,10 @@ mod tests {
             ("manager", quote!(locks)),
             ("error", quote!(locks)),
             ("skip", quote!(0)),
+            ("contended_status", quote!(423)),
+            ("retry_after_max", quote!(1)),
+            ("hold_until", quote!(response)),
+            ("on_reject", quote!(respond)),
         ] {
             let ident = Ident::new(name, Span::call_site());
             assert_eq!(
@@ -289,7 +293,6 @@ mod tests {
     fn conflicting_arguments_are_refused() {
         assert!(message(quote!()).starts_with("the lock needs a key"));
         assert!(message(quote!(expire = 5)).starts_with("the lock needs a key"));
-        assert!(message(quote!(key = "a", error = E::from)).starts_with("`error` needs `manager`"));
         assert!(message(quote!(key = "a", skip)).starts_with("`skip` needs `manager`"));
         assert!(message(quote!(key = "a", skip = 0)).starts_with("`skip` needs `manager`"));
         assert!(

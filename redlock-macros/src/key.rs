@@ -225,7 +225,7 @@ impl Template {
             return Err(syn::Error::new(
                 self.literal.span(),
                 format!(
-                    "the placeholder at position {missing} has no value; there are {count} values"
+                    "the placeholder at position {missing} has no value; the number of values is {count}"
                 ),
             ));
         }
@@ -472,11 +472,10 @@ mod tests {
             (r#""""#, "the lock key is empty"),
             (r#""a\n""#, "the lock key contains a control character"),
             (r#""redlock:{id}""#, "the lock key begins with `redlock:`, which is reserved"),
-            (r#""a:{id:?}""#, "`{id:?}`: a placeholder of a lock key has no format specification"),
-            (
-                r#""a:{id:>5}""#,
-                "`{id:>5}`: a placeholder of a lock key has no format specification",
-            ),
+            (r#""a:{id:?}""#, "`{id:?}`: the types of a placeholder are `u64`, `i64`, `uuid` and"),
+            (r#""a:{id:>5}""#, "`{id:>5}`: the types of a placeholder are"),
+            (r#""a:{id:}""#, "`{id:}`: the types of a placeholder are"),
+            (r#""a:{id:u32}""#, "`{id:u32}`: the types of a placeholder are"),
             (r#""a:{}""#, "`{}` names no parameter"),
             (r#""a:{0}""#, "`{0}` names no parameter"),
             (r#""a:{self}""#, "`{self}` cannot stand in a lock key"),
@@ -491,6 +490,35 @@ mod tests {
         }
         let error = with_values(quote!(id)).err().unwrap().to_string();
         assert!(error.starts_with("`key(..)` begins with a text"), "{error}");
+    }
+
+    #[test]
+    fn a_typed_template_needs_a_value_for_each_position_and_a_position_for_each_value() {
+        let message = |tokens| with_values(tokens).err().unwrap().to_string();
+        let missing = "the placeholder at position 1 has no value; the number of values is 1";
+        for tokens in [quote!("{:u64}:{}", a), quote!("{0:u64}:{1}", a)] {
+            assert_eq!(message(tokens), missing);
+        }
+        for tokens in [quote!("{:u64}", a, b), quote!("{0:lower}", a, n = b)] {
+            assert_eq!(message(tokens), "this value has no placeholder in the key");
+        }
+        let template = with_values(quote!("{{x}}:{:u64}/{n:lower}:{0}#{id}", a, n = b)).unwrap();
+        assert_eq!(template.positional_literal().value(), "{{x}}:{}/{}:{}#{}");
+        assert_eq!(captured(&template), ["id"]);
+    }
+
+    /// The attribute's types are those of the layers' templates.
+    #[test]
+    fn the_attribute_and_the_key_template_have_the_same_types() {
+        use redlock_axum::{KeyTemplate, TemplateError};
+
+        for (name, _) in KINDS {
+            assert!(KeyTemplate::new(&format!("{{a:{name}}}")).is_ok(), "{name}");
+        }
+        let error = KeyTemplate::new("{a:?}").unwrap_err();
+        assert!(matches!(error, TemplateError::UnknownType { .. }));
+        let names = KINDS.map(|(name, _)| name).join(", ");
+        assert!(error.to_string().ends_with(&format!("there are {names}")), "{error}");
     }
 
     #[test]

@@ -34,9 +34,6 @@ async fn unknown_unit() {}
 #[redis_lock(key = "a", expire = 5, time_unit = "microseconds")]
 async fn too_fine() {}
 
-#[redis_lock(key = "a", error = String::from)]
-async fn error_without_manager() {}
-
 #[redis_lock(key = "a", manager = _locks, error = |e| e)]
 async fn error_without_path(_locks: &LockManager) -> Result<(), LockError> {
     Ok(())
@@ -51,7 +48,7 @@ async fn error_without_path_of_stopped_work(_locks: &LockManager) -> Result<(), 
 fn main() {
     let _ = (no_arguments(), no_key(), bare_text(), no_value(), the_name_in_java(), unknown());
     let _ = (twice(), no_comma(), unit_without_number(), unknown_unit(), too_fine());
-    let _ = (error_without_manager(), Path(1));
+    let _ = (Path(1));
     let locks = LockManager::in_memory();
     let _ = (error_without_path(&locks), error_without_path_of_stopped_work(&locks));
 }
