@@ -48,7 +48,6 @@ async fn error_without_path_of_stopped_work(_locks: &LockManager) -> Result<(), 
 fn main() {
     let _ = (no_arguments(), no_key(), bare_text(), no_value(), the_name_in_java(), unknown());
     let _ = (twice(), no_comma(), unit_without_number(), unknown_unit(), too_fine());
-    let _ = (Path(1));
     let locks = LockManager::in_memory();
     let _ = (error_without_path(&locks), error_without_path_of_stopped_work(&locks));
 }
