@@ -5,7 +5,7 @@ use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::{Expr, ExprPath, Path, Token, parenthesized, token};
 
-use crate::http::{self, HttpOptions, ParsedHttpOptions};
+use crate::http::{self, HttpArguments, ParsedHttpArguments};
 use crate::key::Key;
 use crate::options::{self, OnLostArgument, Options};
 use crate::value::{equals, flag, set_once, value};
@@ -24,7 +24,7 @@ fn known_arguments() -> String {
 pub(crate) struct Arguments {
     pub(crate) key: Key,
     pub(crate) options: Options,
-    pub(crate) http: HttpOptions,
+    pub(crate) http: HttpArguments,
     pub(crate) manager: Option<Expr>,
     /// The span of `installed`, if a handler uses the manager that a layer has installed.
     pub(crate) installed: Option<Span>,
@@ -59,7 +59,7 @@ impl Parse for Arguments {
 struct ParsedArguments {
     key: Option<Key>,
     options: options::ParsedOptions,
-    http: ParsedHttpOptions,
+    http: ParsedHttpArguments,
     manager: Option<Expr>,
     installed: Option<(Span, bool)>,
     error: Option<(Span, Expr)>,

@@ -16,7 +16,7 @@ pub(crate) const NAMES: [&str; 4] =
     ["contended_status", "retry_after_max", "hold_until", "on_reject"];
 
 /// The HTTP options of a handler.
-pub(crate) struct HttpOptions {
+pub(crate) struct HttpArguments {
     contended_status: Option<Expr>,
     retry_after_max: Option<(Span, AttributeTime)>,
     until_end_of_body: bool,
@@ -26,14 +26,14 @@ pub(crate) struct HttpOptions {
 
 /// The options as they were written, each with its name.
 #[derive(Default)]
-pub(crate) struct ParsedHttpOptions {
+pub(crate) struct ParsedHttpArguments {
     contended_status: Option<(Ident, Expr)>,
     retry_after_max: Option<(Ident, WrittenDuration)>,
     until_end_of_body: Option<(Ident, bool)>,
     pub(crate) on_reject: Option<(Ident, Expr)>,
 }
 
-impl ParsedHttpOptions {
+impl ParsedHttpArguments {
     /// Parses the argument with this name. Returns `None` if the argument is not an HTTP option.
     pub(crate) fn argument(
         &mut self,
@@ -74,12 +74,12 @@ impl ParsedHttpOptions {
         self.retry_after_max.as_ref().is_some_and(|(_, time)| time.has_time_unit())
     }
 
-    pub(crate) fn check(self, unit: TimeUnit) -> syn::Result<HttpOptions> {
+    pub(crate) fn check(self, unit: TimeUnit) -> syn::Result<HttpArguments> {
         let retry_after_max = self
             .retry_after_max
             .map(|(_, time)| Ok::<_, syn::Error>((time.span(), time.in_unit(unit)?)))
             .transpose()?;
-        Ok(HttpOptions {
+        Ok(HttpArguments {
             contended_status: self.contended_status.map(|(_, status)| status),
             retry_after_max,
             until_end_of_body: self.until_end_of_body.is_some_and(|(_, until)| until),
@@ -88,7 +88,7 @@ impl ParsedHttpOptions {
     }
 }
 
-impl HttpOptions {
+impl HttpArguments {
     /// Returns an expression for the options of the handler with this signature, where `private` is
     /// `redlock_axum::__private`.
     pub(crate) fn expression(&self, private: &TokenStream, signature: &Signature) -> TokenStream {

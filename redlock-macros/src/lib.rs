@@ -102,10 +102,11 @@ use proc_macro::TokenStream;
 /// The page [Options] lists every argument with its meaning, its range and its default. Only `key` is
 /// required. `key`, `expire`, `wait_time` and `time_unit` are the `key`, `expire`, `waitTime` and `timeUnit` of
 /// Spring's `@RedisLock`. This page has sections about [`key`](#the-key), [`keep`](#release-and-cancellation),
-/// [`fenced`](#the-lock-in-the-function), [`on_lost`](#when-the-lock-is-lost),
-/// [`reentrant`](#acquiring-a-lock-that-the-request-already-holds), and [`manager` and `error`](#functions-and-methods).
+/// [`hold_until`](#streams), [`fenced`](#the-lock-in-the-function), [`on_lost`](#when-the-lock-is-lost),
+/// [`reentrant`](#acquiring-a-lock-that-the-request-already-holds),
+/// [`error` and `on_reject`](#your-own-response), and [`manager`](#functions-and-methods).
 ///
-/// Times (`expire`, `wait_time`, `max_hold`, `min_hold`) are whole numbers, strings with a
+/// Times (`expire`, `wait_time`, `max_hold`, `min_hold`, `retry_after_max`) are whole numbers, strings with a
 /// unit (`"500ms"`, `"2s"`, `"1m 30s"`, `"1h"`, `"1d"`), or constants: a `Duration`, or a whole number in
 /// `time_unit`, such as `expire = LEASE` or `expire = Self::LEASE`. `renew`, `keep`, `reentrant` and
 /// `fenced` are written alone, which means `true`, or with `= true` or `= false`. All of these values are
@@ -149,6 +150,18 @@ use proc_macro::TokenStream;
 /// }
 /// ```
 ///
+/// A placeholder may have a type, as in the templates of layers and policies: `{id:u64}`, `{id:i64}`, `{id:uuid}` and
+/// `{code:lower}` take a value of that type in its canonical form. The text of the value is its `Display`. A value
+/// that does not fit is refused, with 400 in a handler and [`LockError::InvalidKey`] elsewhere. The same template
+/// makes the same key in the attribute, a layer and a policy.
+///
+/// ```
+/// # use axum::extract::Path;
+/// # use redlock_axum::redis_lock;
+/// #[redis_lock(key = "coupon:{code:lower}")] // `SUMMER` and `summer` are one coupon
+/// async fn redeem(Path(code): Path<String>) {}
+/// ```
+///
 /// **A template with values**, `key("stock:{}", order.sku)`. The values are given as in `format!`: by
 /// position, by name or captured. Each value is percent-encoded and must not be empty.
 ///
@@ -189,7 +202,61 @@ use proc_macro::TokenStream;
 /// | the request holds this lock already, and the attribute is not `reentrant` | 500 | an error in the log with the remedy |
 /// | the handler has `installed` and the router has no `.layer(LocksLayer::new(&locks))`, or the key exists on the nodes but is not a lock | 500 | an error in the log with the remedy |
 ///
-/// For other responses, set `manager` and use your own error type, as the next section shows.
+/// `contended_status` sets another status than 409, and `retry_after_max` bounds `Retry-After`, which is 5 seconds
+/// at most without it.
+///
+/// # Your own response
+///
+/// The first of these that exists makes the response to a request whose lock was refused or lost:
+///
+/// 1. `error = <path>`: a function from [`LockError`] (with `on_lost = abort`, from [`RunError`]) to any
+///    `IntoResponse`;
+/// 2. `on_reject = <path or closure>`: a function from [`LockRejection`] to any `IntoResponse`;
+/// 3. the error `E` of the handler's `Result`, if `E: From<LockRejection>`;
+/// 4. the same with `E: From<LockError>` (with `on_lost = abort`, `E: From<RunError>`);
+/// 5. the [`LockRejection`].
+///
+/// So a service with an error type of its own writes one conversion:
+///
+/// ```
+/// use axum::extract::Path;
+/// use axum::http::StatusCode;
+/// use axum::response::{IntoResponse, Response};
+/// use redlock_axum::{LockRejection, redis_lock};
+///
+/// enum ShopError {
+///     SoldOut,
+///     Locked(LockRejection),
+/// }
+///
+/// impl From<LockRejection> for ShopError {
+///     fn from(rejection: LockRejection) -> Self {
+///         Self::Locked(rejection)
+///     }
+/// }
+///
+/// impl IntoResponse for ShopError {
+///     fn into_response(self) -> Response {
+///         match self {
+///             Self::SoldOut => (StatusCode::GONE, "sold out").into_response(),
+///             Self::Locked(rejection) => (rejection.status(), rejection.detail()).into_response(),
+///         }
+///     }
+/// }
+///
+/// #[redis_lock(key = "stock:{sku}")]
+/// async fn reserve(Path(sku): Path<String>) -> Result<String, ShopError> {
+///     if sku == "shoe" { Ok("reserved".to_owned()) } else { Err(ShopError::SoldOut) }
+/// }
+/// # let _: axum::Router<redlock_axum::LockManager> =
+/// #     axum::Router::new().route("/{sku}", axum::routing::post(reserve));
+/// ```
+///
+/// The compiler looks at the type that the handler returns. It sees through an alias of `Result`, but not through
+/// `impl IntoResponse`. `error` pins the choice: `error = ShopError::from` takes the conversion from `LockError`, and
+/// `error = LockRejection::from` responds with the [`LockRejection`] although `E` has a conversion. A custom response
+/// does not keep the refusal out of the log. A manager that is not installed is always answered with 500, because
+/// the extractor fails before the handler's types are known.
 ///
 /// # Functions and methods
 ///
@@ -249,24 +316,7 @@ use proc_macro::TokenStream;
 /// # Ok(()) }
 /// ```
 ///
-/// A handler can have a `manager` too. If its lock is refused, it then responds with its own error:
-///
-/// ```
-/// # use axum::extract::{Path, State};
-/// # use axum::http::StatusCode;
-/// # use redlock_axum::{LockError, LockManager, redis_lock};
-/// # #[derive(Clone)] struct App { locks: LockManager }
-/// fn busy(_: LockError) -> StatusCode {
-///     StatusCode::LOCKED
-/// }
-///
-/// #[redis_lock(key = "order:{id}", manager = app.locks, error = busy)]
-/// async fn pay(State(app): State<App>, Path(id): Path<u64>) -> Result<String, StatusCode> {
-/// #   let _ = app;
-///     Ok(format!("order {id} is paid"))
-/// }
-/// # let _: axum::Router<App> = axum::Router::new().route("/{id}", axum::routing::post(pay));
-/// ```
+/// A handler can have a `manager` too, and then returns its error as any other function.
 ///
 /// # Release and cancellation
 ///
@@ -284,6 +334,24 @@ use proc_macro::TokenStream;
 /// Dropping the future is safe at any point, also while it waits for the lock. axum drops it
 /// when the client disconnects, and a timeout layer when the timeout fires. The lock is then released in the
 /// background. Tasks that the function has spawned continue without the lock.
+///
+/// # Streams
+///
+/// The lock of a handler ends when the handler returns its response. A body that is produced later, such as a stream,
+/// is sent without the lock. With `hold_until = end_of_body` the lock is held until the body has been sent, has
+/// failed, or was dropped because the client disconnected. The lease must last that long, so consider `renew`. With
+/// `on_lost = abort` a loss of the lock ends the body with an error. Data after an upgrade, such as the messages of a
+/// WebSocket, is not part of the body.
+///
+/// ```
+/// # use axum::body::Body;
+/// # use redlock_axum::redis_lock;
+/// # fn rows() -> Body { Body::empty() }
+/// #[redis_lock(key = "export", renew, hold_until = end_of_body)]
+/// async fn export() -> Body {
+///     rows()
+/// }
+/// ```
 ///
 /// # The lock in the function
 ///

@@ -8,7 +8,7 @@ use syn::{Expr, ExprLit, Lit, Signature};
 
 use crate::duration::{AttributeTime, TimeUnit, WrittenDuration};
 use crate::evaluated::{Check, Evaluated};
-use crate::http::ParsedHttpOptions;
+use crate::http::ParsedHttpArguments;
 use crate::key::ungrouped;
 use crate::value::{flag, set_once, value};
 
@@ -179,7 +179,7 @@ impl ParsedOptions {
     }
 
     /// Returns the unit of whole numbers. A `time_unit` without any whole number is an error.
-    pub(crate) fn unit(&self, http: &ParsedHttpOptions) -> syn::Result<TimeUnit> {
+    pub(crate) fn unit(&self, http: &ParsedHttpArguments) -> syn::Result<TimeUnit> {
         let Some((span, unit)) = self.time_unit else { return Ok(TimeUnit::SECONDS) };
         let is_number =
             |written: &Written| matches!(written, Written::Time(time) if time.has_time_unit());

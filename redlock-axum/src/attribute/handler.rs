@@ -13,6 +13,7 @@ use crate::extract::lock_slot::LockSlot;
 use crate::options::HoldUntil;
 use crate::rejection::LockRejection;
 use crate::serve::active_lock::ActiveLock;
+use crate::serve::body;
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
 ///
@@ -93,6 +94,6 @@ impl HandlerGuard {
     /// the lock ends the body with an error.
     pub async fn finish(self, response: Response, aborts: bool) -> Response {
         let on_lost = if aborts { OnLost::Abort } else { OnLost::KeepGoing };
-        self.active_lock.finish(response, self.until_end_of_body, on_lost).await
+        body::respond(response, self.active_lock, self.until_end_of_body, on_lost).await
     }
 }

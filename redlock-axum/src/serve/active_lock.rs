@@ -2,14 +2,11 @@
 
 use std::sync::Arc;
 
-use axum::body::{Body, HttpBody};
-use axum::response::Response;
 use redlock_core::__private::{AbortOnLoss, LogLimit, LossWatcher};
 use redlock_core::{
     FencedGuard, FencingToken, LockError, LockGuard, LockHandle, LockRequest, LostError, OnLost,
 };
 
-use super::body::LockedBody;
 use crate::extract::lock_slot::LockView;
 
 /// A lock that is held while work runs under it.
@@ -82,23 +79,5 @@ impl ActiveLock {
     /// If the future is dropped, the lock is released in the background.
     pub async fn release(self) {
         self.guard.release_or_log().await;
-    }
-
-    /// Releases the lock before the response is returned or, if `until_end_of_body`, when its body has ended.
-    /// If `on_lost` stops the work, a loss of the lock ends the body with an error.
-    pub(crate) async fn finish(
-        self,
-        response: Response,
-        until_end_of_body: bool,
-        on_lost: OnLost,
-    ) -> Response {
-        if until_end_of_body && !response.body().is_end_stream() {
-            let watch = self.watch(on_lost);
-            return response.map(|body| Body::new(LockedBody::new(body, self, watch)));
-        }
-        // Dropping the body may end its work, so it is dropped before the release.
-        let response = if until_end_of_body { response.map(|_| Body::empty()) } else { response };
-        self.release().await;
-        response
     }
 }

@@ -5,9 +5,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, HttpBody};
+use axum::response::Response;
 use bytes::{Buf, Bytes};
 use http_body::{Frame, SizeHint};
 use redlock_core::__private::LossWatcher;
+use redlock_core::OnLost;
 
 use super::active_lock::ActiveLock;
 
@@ -16,7 +18,7 @@ use super::active_lock::ActiveLock;
 ///
 /// The last frame is sent after the release. With that frame the client has its whole response, and
 /// its next request must not meet its own lock.
-pub(crate) struct LockedBody {
+struct LockedBody {
     /// Declared before the lock, so that the body is dropped first.
     body: Body,
     phase: Phase,
@@ -30,8 +32,26 @@ enum Phase {
 
 type BodyFrame = Result<Frame<Bytes>, axum::Error>;
 
+/// Releases the lock before the response is returned or, if `until_end_of_body`, when its body has ended. If
+/// `on_lost` stops the work, a loss of the lock ends the body with an error.
+pub(crate) async fn respond(
+    response: Response,
+    active_lock: ActiveLock,
+    until_end_of_body: bool,
+    on_lost: OnLost,
+) -> Response {
+    if until_end_of_body && !response.body().is_end_stream() {
+        let watch = active_lock.watch(on_lost);
+        return response.map(|body| Body::new(LockedBody::new(body, active_lock, watch)));
+    }
+    // Dropping the body may end its work, so it is dropped before the release.
+    let response = if until_end_of_body { response.map(|_| Body::empty()) } else { response };
+    active_lock.release().await;
+    response
+}
+
 impl LockedBody {
-    pub(crate) fn new(body: Body, active_lock: ActiveLock, watch: Option<LossWatcher>) -> Self {
+    fn new(body: Body, active_lock: ActiveLock, watch: Option<LossWatcher>) -> Self {
         Self { body, phase: Phase::Held { active_lock, watch } }
     }
 }

@@ -1,7 +1,7 @@
 //! Serves one request: makes the key, acquires the lock, calls the handler, releases the lock.
 
 pub(crate) mod active_lock;
-mod body;
+pub(crate) mod body;
 mod future;
 pub(crate) mod route_key;
 
@@ -90,7 +90,7 @@ where
     match result {
         Ok(response) => {
             let on_lost = route_lock.options.on_lost;
-            Ok(active_lock.finish(response, until_end_of_body, on_lost).await)
+            Ok(body::respond(response, active_lock, until_end_of_body, on_lost).await)
         }
         Err(error) => {
             active_lock.release().await;

@@ -1,4 +1,3 @@
-use axum::extract::Path;
 use redlock_axum::{LockError, LockManager, RunError, redis_lock};
 
 #[redis_lock]

@@ -13,9 +13,10 @@ const ARGUMENTS: (&str, &str) = ("README.md", "## The attribute");
 /// Where the code lists names of options: a file, and the name of a constant, a function or a called macro.
 const OF_LOCK: Source = ("redlock-core/src/options/fields.rs", "fields");
 const OF_POLICY: Source = ("redlock-axum/src/policy/de.rs", "OWN_FIELDS");
-const OF_ATTRIBUTE: [Source; 3] = [
+const OF_ATTRIBUTE: [Source; 4] = [
     ("redlock-macros/src/options.rs", "LOCK_OPTIONS"),
     ("redlock-macros/src/options.rs", "OTHER_OPTIONS"),
+    ("redlock-macros/src/http.rs", "NAMES"),
     ("redlock-macros/src/arguments.rs", "known_arguments"),
 ];
 
