@@ -194,12 +194,11 @@ impl Template {
             let is_given = |value: &TemplateValue| {
                 value.name.as_ref().is_some_and(|given| given.unraw() == name)
             };
-            match values.iter().position(is_given) {
-                Some(position) => add(name, Source::Value(position)),
-                None => {
-                    captured.insert(name.to_owned());
-                    add(name, Source::Captured);
-                }
+            if let Some(position) = values.iter().position(is_given) {
+                add(name, Source::Value(position));
+            } else {
+                captured.insert(name.to_owned());
+                add(name, Source::Captured);
             }
         }
         let template = Self { literal, values, captured, placeholders: parsed };

@@ -115,12 +115,11 @@ impl Expansion<'_> {
                 }
             },
         };
-        Ok(match kind {
-            Some(kind) => {
-                let kind = Ident::new(kind, mixed_span());
-                quote_spanned!(span=> #private::PlaceholderKind::#kind.part(#name, &#value)?)
-            }
-            None => quote_spanned!(span=> #private::KeyPart(&#value)),
+        Ok(if let Some(kind) = kind {
+            let kind = Ident::new(kind, mixed_span());
+            quote_spanned!(span=> #private::PlaceholderKind::#kind.part(#name, &#value)?)
+        } else {
+            quote_spanned!(span=> #private::KeyPart(&#value))
         })
     }
 
