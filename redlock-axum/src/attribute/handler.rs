@@ -46,6 +46,10 @@ where
 
 impl<M, const FENCED: bool> HandlerLock<M, FENCED> {
     /// Acquires the handler's lock, with a fencing token if `FENCED`, and fills the slot.
+    ///
+    /// # Errors
+    ///
+    /// The rejection of the request, with the HTTP options.
     pub async fn acquire(
         self,
         key: Result<LockKey, KeyError>,
