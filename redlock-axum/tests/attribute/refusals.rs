@@ -1,4 +1,8 @@
 //! The response of a handler to a request whose lock was refused, or lost.
+#![allow(
+    clippy::needless_pass_by_value,
+    reason = "functions for `on_reject` take the rejection by value"
+)]
 
 use std::time::Duration;
 
