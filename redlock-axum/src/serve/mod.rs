@@ -122,6 +122,7 @@ mod tests {
     use std::convert::Infallible;
     use std::future::ready;
 
+    use axum::body::Body;
     use redlock_core::{KeyTemplate, LockManager};
 
     use super::*;

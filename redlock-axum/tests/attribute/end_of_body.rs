@@ -3,17 +3,20 @@
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::State;
+use axum::handler::Handler;
 use axum::http::{Method, StatusCode};
 use axum::routing::get as on_get;
 use http_body::Frame;
 use http_body_util::BodyExt;
 use redlock_axum::{HeldLock, LockManager, LocksLayer, MemoryNode, redis_lock};
+use tokio::time::timeout;
 
-use crate::support::{eventually, get, memory, send};
+use crate::support::{eventually, get, memory, request, send};
 
 /// A body with the pieces that are left, in reverse order. It ends, or waits for ever.
 struct Pieces {
@@ -107,11 +110,27 @@ async fn a_response_without_a_body_has_no_lock() {
     }
 }
 
+/// A router drops the body of a response to HEAD, which would release the lock in the background.
+#[tokio::test]
+async fn the_lock_of_a_response_to_head_is_released_before_the_response() {
+    #[redis_lock(key = "export", hold_until = end_of_body)]
+    async fn stream() -> Body {
+        pieces()
+    }
+
+    let (locks, node) = memory().await;
+    for (method, keys) in [(Method::HEAD, 0), (Method::GET, 1)] {
+        let response = Handler::call(stream, request(method, "/"), locks.clone()).await;
+        assert_eq!(node.len(), keys);
+        drop(response);
+    }
+}
+
 #[tokio::test]
 async fn a_body_whose_lock_is_lost_ends_with_an_error() {
     let (locks, node) = memory().await;
     let app = routes(&locks, node);
     let body = send(&app, Method::GET, "/lost").await.into_body();
-    let error = body.collect().await.unwrap_err();
+    let error = timeout(Duration::from_secs(10), body.collect()).await.unwrap().unwrap_err();
     assert!(error.to_string().contains("the lock was lost"), "{error}");
 }
