@@ -106,6 +106,12 @@ impl Template {
         let values = values.unwrap_or_default();
         let mut captured = BTreeSet::new();
         for placeholder in placeholders(&text) {
+            if ["header(", "query(", "ext("].iter().any(|source| placeholder.starts_with(source)) {
+                return error(format!(
+                    "`{{{placeholder}}}` is a placeholder of a layer or a policy; a handler takes the value \
+                     by an extractor, and the key names that parameter: `key(\"user:{{}}\", user.id)`"
+                ));
+            }
             let (name, specification) = placeholder
                 .split_once(':')
                 .map_or((placeholder, None), |(name, spec)| (name, Some(spec)));
@@ -310,6 +316,8 @@ mod tests {
                 Err(TemplateError::NotSeparated { first, second, .. }) => {
                     prop_assert_eq!(unseparated(&text), Some((&*first, &*second)));
                 }
+                // Only a text without placeholders, such as `:#x`.
+                Err(TemplateError::Spring { .. }) => prop_assert_eq!(unseparated(&text), None),
                 Err(error) => prop_assert!(false, "{}: {}", text, error),
             }
         });
