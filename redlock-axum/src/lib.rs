@@ -212,6 +212,7 @@ mod rejection;
 mod serve;
 #[cfg(feature = "test-util")]
 pub mod test_util;
+mod value_source;
 
 pub use error::{PolicyError, SetupError};
 pub use extract::{FencedLock, HeldLock, InstalledLocks, Locks, NotFenced, NotLocked};
