@@ -22,12 +22,6 @@ async fn no_name(Path(_id): Path<u64>) {}
 #[redis_lock(key = "order:{order.id}")]
 async fn field(Path(_order): Path<u64>) {}
 
-#[redis_lock(key = "user:{header(x-user):lower}")]
-async fn header() {}
-
-#[redis_lock(key("{}:{query(tenant)}", 1))]
-async fn query() {}
-
 #[redis_lock(key = "pair:{a }:{b }")]
 async fn blanks(Path((_a, _b)): Path<(u64, u64)>) {}
 
