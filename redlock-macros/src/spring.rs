@@ -101,18 +101,18 @@ mod tests {
             let text = pieces.concat();
             let by_signs = rust_form(&text, |_| false);
             let by_any_name = rust_form(&text, |_| true);
-            match KeyTemplate::new(&text) {
-                Err(TemplateError::Spring { rust, .. }) => {
-                    prop_assert!(by_any_name.is_some(), "{}", text);
-                    // The key template writes `#item.sku` as `{sku}`, and does not translate `#4`.
-                    if let Some(form) = by_signs
-                        && form.starts_with("key = ")
-                        && rust != "order:{id}"
-                    {
-                        prop_assert_eq!(form, format!("key = \"{}\"", rust), "{}", text);
-                    }
-                }
-                _ => prop_assert_eq!(by_signs, None, "{}", text),
+            let by_template = match KeyTemplate::new(&text) {
+                Err(TemplateError::Spring { rust, .. }) => Some(rust),
+                _ => None,
+            };
+            prop_assert!(by_signs.is_none() || by_template.is_some(), "{}", text);
+            prop_assert!(by_template.is_none() || by_any_name.is_some(), "{}", text);
+            // The key template writes `#item.sku` as `{sku}`, and does not translate `#4`.
+            if let (Some(form), Some(template)) = (by_signs, by_template)
+                && form.starts_with("key = ")
+                && template != "order:{id}"
+            {
+                prop_assert_eq!(form, format!("key = \"{}\"", template), "{}", text);
             }
         });
     }

@@ -1,7 +1,5 @@
 //! The names of placeholders: `id`, or a source of values with an argument, as `header(x-user)`.
 
-use super::TemplateError;
-
 /// A source of values that a placeholder can name.
 struct PlaceholderSource {
     name: &'static str,
@@ -44,20 +42,29 @@ pub(super) fn split(inner: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// The mistake in the name of a placeholder.
+#[derive(Debug, PartialEq)]
+pub(super) enum NameMistake {
+    NoName,
+    UnknownSource,
+    /// The argument has another form than the `expected` one.
+    BadArgument {
+        expected: &'static str,
+    },
+}
+
 /// Checks the text before the type: a name, or a source with an argument.
-pub(super) fn check_name(name: &str) -> Result<(), TemplateError> {
+pub(super) fn check_name(name: &str) -> Result<(), NameMistake> {
     if is_name(name) {
         return Ok(());
     }
-    let bad_name = || TemplateError::BadName { name: name.to_owned() };
     let call = name.strip_suffix(')').and_then(|call| call.split_once('('));
-    let (source, argument) = call.filter(|(source, _)| is_name(source)).ok_or_else(bad_name)?;
+    let call = call.filter(|(source, _)| is_name(source));
+    let (source, argument) = call.ok_or(NameMistake::NoName)?;
     match SOURCES.iter().find(|known| known.name == source) {
-        None => Err(TemplateError::UnknownSource { name: name.to_owned() }),
+        None => Err(NameMistake::UnknownSource),
         Some(source) if (source.accepts)(argument) => Ok(()),
-        Some(PlaceholderSource { expected, .. }) => {
-            Err(TemplateError::BadArgument { name: name.to_owned(), expected })
-        }
+        Some(PlaceholderSource { expected, .. }) => Err(NameMistake::BadArgument { expected }),
     }
 }
 
@@ -124,16 +131,14 @@ mod tests {
             "ext(a-b)",
             "ext(a.b)",
         ] {
-            let error = check_name(name).unwrap_err();
-            assert!(matches!(error, TemplateError::BadArgument { .. }), "{name}: {error}");
+            let mistake = check_name(name).unwrap_err();
+            assert!(matches!(mistake, NameMistake::BadArgument { .. }), "{name}: {mistake:?}");
         }
         for name in ["cookie(a)", "Header(a)", "id()"] {
-            let error = check_name(name).unwrap_err();
-            assert!(matches!(error, TemplateError::UnknownSource { .. }), "{name}: {error}");
+            assert_eq!(check_name(name), Err(NameMistake::UnknownSource), "{name}");
         }
         for name in ["header(a", "header a)", "(a)", " header(a)", "header(a)b", "header (a)"] {
-            let error = check_name(name).unwrap_err();
-            assert!(matches!(error, TemplateError::BadName { .. }), "{name}: {error}");
+            assert_eq!(check_name(name), Err(NameMistake::NoName), "{name}");
         }
     }
 

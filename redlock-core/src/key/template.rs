@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use smallvec::SmallVec;
 
-use super::{KeyError, KeyPart, LockKey, RESERVED, part, placeholder, spring};
+use super::placeholder::{self, NameMistake};
+use super::{KeyError, KeyPart, LockKey, RESERVED, part, spring};
 
 /// A template of a key, with placeholders for values: `order:{id}`.
 ///
@@ -377,7 +378,14 @@ fn check_separated(segments: &[Segment]) -> Result<(), TemplateError> {
 
 fn parse_placeholder(inner: &str) -> Result<Segment, TemplateError> {
     let (name, kind) = placeholder::split(inner);
-    placeholder::check_name(name)?;
+    placeholder::check_name(name).map_err(|mistake| {
+        let name = name.to_owned();
+        match mistake {
+            NameMistake::NoName => TemplateError::BadName { name },
+            NameMistake::UnknownSource => TemplateError::UnknownSource { name },
+            NameMistake::BadArgument { expected } => TemplateError::BadArgument { name, expected },
+        }
+    })?;
     let kind = match kind {
         None => PlaceholderKind::Text,
         Some(kind) => PlaceholderKind::from_name(kind).ok_or_else(|| {
