@@ -43,8 +43,8 @@ use crate::rejection::LockRejection;
 /// locks. An empty value is answered with 400. All values are escaped, so no value can pretend to be another
 /// key.
 ///
-/// A client can send any header and any query. Lock by a header only if a proxy or an authentication layer sets or checks
-/// it: otherwise, a client with another value gets another lock for the same resource.
+/// A client can send any header and any query. Lock by a header only if a proxy or an authentication layer
+/// sets or checks it: otherwise, a client with another value gets another lock for the same resource.
 ///
 /// ```
 /// use redlock_axum::LockLayer;
