@@ -44,7 +44,8 @@ use crate::rejection::LockRejection;
 /// key.
 ///
 /// A client can send any header and any query. Lock by a header only if a proxy or an authentication layer
-/// sets or checks it: otherwise, a client with another value gets another lock for the same resource.
+/// sets or checks it: otherwise, a client with another value gets another lock for the same resource. Keys
+/// are written to the servers and to the log, so do not make them from passwords and tokens.
 ///
 /// ```
 /// use redlock_axum::LockLayer;

@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
+use http::HeaderMap;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
 use percent_encoding::percent_decode_str;
 
 use crate::config::ExtensionValues;
@@ -39,8 +39,7 @@ pub(super) fn value<'r>(
 /// section 5.5). HTTP/2 does not remove them.
 fn header<'r>(headers: &'r HeaderMap, name: &str) -> Result<Cow<'r, str>, ValueFault> {
     let value = only(headers.get_all(name).iter())?;
-    let text = std::str::from_utf8(HeaderValue::as_bytes(value));
-    let text = text.map_err(|_| ValueFault::NotUtf8)?;
+    let text = std::str::from_utf8(value.as_bytes()).map_err(|_| ValueFault::NotUtf8)?;
     Ok(Cow::Borrowed(text.trim_matches([' ', '\t'])))
 }
 

@@ -185,13 +185,13 @@ async fn sources_can_be_combined_with_path_parameters_in_a_nested_router() {
 #[tokio::test]
 async fn a_path_parameter_with_the_name_of_a_header_does_not_replace_the_header() {
     let (locks, _node) = memory().await;
-    let layer = LockLayer::new("user:{header(x-user)}");
+    let layer = LockLayer::new("user:{header(x-user)}:{id}");
     let key = async |lock: HeldLock| lock.key().to_string();
     let app = Router::new()
         .route("/{header(x-user)}/{id}", any(key).layer(layer))
         .layer(LocksLayer::new(&locks));
     let request = Request::post("/eve/1").header("x-user", "ann");
-    assert_eq!(answer(&app, request.body(Body::empty()).unwrap()).await.body, "user:ann");
+    assert_eq!(answer(&app, request.body(Body::empty()).unwrap()).await.body, "user:ann:1");
 }
 
 #[tokio::test]
