@@ -32,6 +32,17 @@ pub enum SetupError {
         /// The names of the route's parameters.
         available: Vec<String>,
     },
+    /// The key template has the placeholder `{ext(name)}`, but the layer or the table has no function with
+    /// this name.
+    #[error(
+        "the key has the placeholder {{ext({name})}}, but no function is registered for it; add \
+         `.ext(\"{name}\", |extension: &MyExtension| ..)` to the layer or the table of policies"
+    )]
+    #[non_exhaustive]
+    UnregisteredExtension {
+        /// The name of the function.
+        name: String,
+    },
     /// Another policy exists for the same route and method.
     #[error("policy {other} is for the same route{}", for_method(.method.as_ref()))]
     #[non_exhaustive]

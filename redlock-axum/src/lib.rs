@@ -45,8 +45,8 @@
 //! | | use it for | the key is made from |
 //! |---|---|---|
 //! | [`redis_lock`], an attribute | a handler or any other async function; the lock is declared beside the code | the function's arguments, as typed values |
-//! | [`LockLayer`], a tower layer | a route, a group of routes, a service; the handler is not changed | the path parameters of the matched route |
-//! | [`LockPolicies`], a table | many routes in one place, also read from the application's configuration | the path parameters of the matched route |
+//! | [`LockLayer`], a tower layer | a route, a group of routes, a service; the handler is not changed | path parameters, headers, the query and extensions of the request, or [a function](LockLayer::from_fn) |
+//! | [`LockPolicies`], a table | many routes in one place, also read from the application's configuration | path parameters, headers, the query and extensions of the request |
 //! | [`Locks`], an extractor | a handler that locks only a part of its work, or several resources | any string |
 //!
 //! The attribute and `Locks` take the [`LockManager`] from the router's state (`LockManager: FromRef<State>`). The
@@ -94,9 +94,9 @@
 //! |---|---|---|
 //! | another holder has the lock, and `wait_time`, if any, is over | 409, or by option another status such as 423 | `Retry-After` |
 //! | no quorum of nodes answered in time, too many requests wait already, or the manager was shut down | 503 | `Retry-After` |
-//! | a value for the key is empty, of the wrong type, or not UTF-8 | 400 | |
+//! | a value for the key is missing, repeated, empty, of the wrong type, or not UTF-8 | 400 | |
 //! | the request holds this lock already, from an outer layer, and would wait for itself | 500 | an error in the log |
-//! | no manager installed, a placeholder that the route lacks, an option out of range, a foreign key (not a lock) under the lock's name | 500 | an error in the log |
+//! | no manager installed, a placeholder that the route lacks, an extension that the request lacks, an option out of range, a foreign key (not a lock) under the lock's name | 500 | an error in the log |
 //! | the lock was lost while the handler ran: its lease ran out, or the lock is gone from a quorum of nodes | the handler's own; with [`OnLost::Abort`] the handler is stopped, and the status is 503 | a warning in the log |
 //!
 //! `Retry-After` is the rest of the holder's lease in whole seconds, rounded up, at least 1, and at most 5 or
@@ -213,6 +213,7 @@ mod rejection;
 mod serve;
 #[cfg(feature = "test-util")]
 pub mod test_util;
+mod value_source;
 
 pub use error::{PolicyError, SetupError};
 pub use extract::{FencedLock, HeldLock, InstalledLocks, Locks, NotFenced, NotLocked};

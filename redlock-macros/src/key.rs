@@ -150,6 +150,12 @@ impl Template {
         let mut parsed = Vec::new();
         let mut next_position = 0;
         for placeholder in placeholders(&text) {
+            if ["header(", "query(", "ext("].iter().any(|source| placeholder.starts_with(source)) {
+                return error(format!(
+                    "`{{{placeholder}}}` is a placeholder of a layer or a policy; a handler takes the value \
+                     by an extractor, and the key names that parameter: `key(\"user:{{}}\", user.id)`"
+                ));
+            }
             let (name, kind) = placeholder
                 .split_once(':')
                 .map_or((placeholder, None), |(name, kind)| (name, Some(kind)));
@@ -409,6 +415,8 @@ mod tests {
                 Err(TemplateError::NotSeparated { first, second, .. }) => {
                     prop_assert_eq!(unseparated(&text), Some((&*first, &*second)));
                 }
+                // Only a text without placeholders, such as `:#x`.
+                Err(TemplateError::Spring { .. }) => prop_assert_eq!(unseparated(&text), None),
                 Err(error) => prop_assert!(false, "{}: {}", text, error),
             }
         });

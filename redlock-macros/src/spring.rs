@@ -4,7 +4,10 @@
 /// Returns the Rust form of a template that is an expression of Spring, or `None` if the template is not one.
 /// `is_parameter` returns whether the function has a parameter with this name.
 pub(crate) fn rust_form(text: &str, is_parameter: impl Fn(&str) -> bool) -> Option<String> {
-    let is_quoted = text.starts_with('\'') || text.ends_with('\'') || text.contains("' +");
+    let is_quoted = text.starts_with('\'')
+        || text.ends_with('\'')
+        || text.contains("' +")
+        || text.contains("+ '");
     if is_quoted {
         return Some(translate(text).unwrap_or_else(|| "key = \"order:{id}\"".to_owned()));
     }
@@ -69,6 +72,7 @@ mod tests {
             ("'{a}' + #user", "key = \"{{a}}{user}\""),
             ("'stock:' + #order.sku", "key(\"stock:{}\", order.sku)"),
             ("'x:' + #order.sku + ':' + #id", "key(\"x:{}:{}\", order.sku, id)"),
+            ("#shop+ ':'+#id", "key = \"{shop}:{id}\""),
             ("#id", "key = \"{id}\""),
             ("order:#id", "key = \"order:{id}\""),
             ("order:#id:paid", "key = \"order:{id}:paid\""),
@@ -78,6 +82,39 @@ mod tests {
         for text in ["'order:' + T(java.util.UUID).randomUUID()", "'a' + #id?.b", "'a' + #"] {
             assert_eq!(of(text).as_deref(), Some("key = \"order:{id}\""), "{text}");
         }
+    }
+
+    /// The attribute knows the parameters, so it recognizes more references than `KeyTemplate`, and fewer if
+    /// they name no parameter.
+    #[test]
+    fn the_attribute_and_the_key_template_refuse_the_same_expressions_of_spring() {
+        use proptest::prelude::*;
+        use redlock_axum::{KeyTemplate, TemplateError};
+
+        const PIECES: [&str; 14] = [
+            "'", "#", "a", "id", ".", "+", " ", ":", "'a' + ", " + #id", " + '", "{id}", "{{", "4",
+        ];
+        let pieces = proptest::collection::vec(proptest::sample::select(&PIECES[..]), 1..7);
+        let config =
+            ProptestConfig { cases: 2000, failure_persistence: None, ..ProptestConfig::default() };
+        proptest!(config, |(pieces in pieces)| {
+            let text = pieces.concat();
+            let by_signs = rust_form(&text, |_| false);
+            let by_any_name = rust_form(&text, |_| true);
+            let by_template = match KeyTemplate::new(&text) {
+                Err(TemplateError::Spring { rust, .. }) => Some(rust),
+                _ => None,
+            };
+            prop_assert!(by_signs.is_none() || by_template.is_some(), "{}", text);
+            prop_assert!(by_template.is_none() || by_any_name.is_some(), "{}", text);
+            // The key template writes `#item.sku` as `{sku}`, and does not translate `#4`.
+            if let (Some(form), Some(template)) = (by_signs, by_template)
+                && form.starts_with("key = ")
+                && template != "order:{id}"
+            {
+                prop_assert_eq!(form, format!("key = \"{}\"", template), "{}", text);
+            }
+        });
     }
 
     #[test]

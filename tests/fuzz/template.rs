@@ -50,14 +50,12 @@ fn placeholders(source: &str) -> Option<Vec<(&str, Option<&str>)>> {
             '{' => {
                 let (inner, after) = rest.split_once('}')?;
                 rest = after;
-                let (name, kind) = match inner.split_once(':') {
-                    Some((name, kind)) => (name, Some(kind)),
-                    None => (inner, None),
-                };
-                let mut letters = name.chars();
-                let first = letters.next()?;
-                let is_letter = |c: char| c.is_alphanumeric() || c == '_';
-                if !(is_letter(first) && !first.is_numeric() && letters.all(is_letter))
+                // The last `)` ends an argument, because no type contains one.
+                let (argument, typed) = inner.rsplit_once(')').unwrap_or(("", inner));
+                let (_, kind) = typed.split_once(':').map_or((typed, None), |(a, b)| (a, Some(b)));
+                let name = &inner[..inner.len() - kind.map_or(0, |kind| kind.len() + 1)];
+                let is_source = !argument.is_empty() && is_source(name);
+                if !(is_source || is_identifier(name))
                     || kind.is_some_and(|kind| !TYPES.contains(&kind))
                     || !separated
                 {
@@ -72,7 +70,40 @@ fn placeholders(source: &str) -> Option<Vec<(&str, Option<&str>)>> {
             _ => separated = true,
         }
     }
-    (!source.is_empty()).then_some(all)
+    (!source.is_empty() && !is_for_spring(source)).then_some(all)
+}
+
+fn is_identifier(name: &str) -> bool {
+    let is_letter = |c: char| c.is_alphanumeric() || c == '_';
+    name.chars().all(is_letter) && name.chars().next().is_some_and(|first| !first.is_numeric())
+}
+
+/// Returns whether the name is `header(..)`, `query(..)` or `ext(..)` with a valid argument.
+fn is_source(name: &str) -> bool {
+    let Some((source, argument)) = name.split_once('(') else { return false };
+    let Some(argument) = argument.strip_suffix(')') else { return false };
+    let all =
+        |is_valid: &dyn Fn(char) -> bool| !argument.is_empty() && argument.chars().all(is_valid);
+    match source {
+        "header" => all(&|c| c.is_ascii_graphic() && !"\"(),/:;<=>?@[\\]{}".contains(c)),
+        "query" => all(&|c| !c.is_control() && !"(){}".contains(c)),
+        "ext" => is_identifier(argument),
+        _ => false,
+    }
+}
+
+/// Returns whether the text is written for Spring.
+fn is_for_spring(source: &str) -> bool {
+    let is_reference = |at: usize| {
+        let name = source[at + 1..].chars().next();
+        let before = source[..at].chars().next_back().unwrap_or(' ');
+        name.is_some_and(|c| c.is_alphabetic() || c == '_')
+            && (before.is_ascii_graphic() && !before.is_ascii_alphanumeric() || before == ' ')
+    };
+    source.starts_with('\'')
+        || source.ends_with('\'')
+        || ["' +", "+ '"].iter().any(|sign| source.contains(sign))
+        || !source.contains('{') && source.match_indices('#').any(|(at, _)| is_reference(at))
 }
 
 /// Moves the first character of the second value to the end of the first.

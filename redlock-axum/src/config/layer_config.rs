@@ -1,5 +1,5 @@
-//! The configuration of a layer or a table of policies as a whole: its manager and its response to
-//! refused requests.
+//! The configuration of a layer or a table of policies as a whole: its manager, its functions for extensions,
+//! and its response to refused requests.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use http::Extensions;
 use redlock_core::__private::LogLimit;
 use redlock_core::LockManager;
 
+use super::ExtensionValues;
 use crate::locks_layer::Installed;
 use crate::rejection::LockRejection;
 
@@ -18,6 +19,7 @@ type OnReject = Arc<dyn Fn(LockRejection) -> Response + Send + Sync>;
 pub(crate) struct LayerConfig {
     manager: Option<LockManager>,
     on_reject: Option<OnReject>,
+    pub(crate) extension_values: ExtensionValues,
     /// Limits the log of rejections if the manager, which has its own limit, is not known.
     log_limit: Arc<LogLimit>,
 }
@@ -65,6 +67,7 @@ impl fmt::Debug for LayerConfig {
         f.debug_struct("LayerConfig")
             .field("manager", &self.manager)
             .field("on_reject", &self.on_reject.is_some())
+            .field("extension_values", &self.extension_values)
             .finish_non_exhaustive()
     }
 }

@@ -1,4 +1,4 @@
-//! The lock of a route: key template, methods and options.
+//! The lock of a route: key, methods and options.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,7 +7,7 @@ use axum::response::Response;
 use http::{Method, StatusCode};
 use redlock_core::KeyTemplate;
 
-use super::Methods;
+use super::{KeySource, Methods};
 use crate::error::SetupError;
 use crate::options::RouteOptions;
 
@@ -16,7 +16,7 @@ use crate::options::RouteOptions;
 /// Building a layer never fails, so invalid settings are stored here, and `check` returns them as errors.
 #[derive(Debug, Clone)]
 pub(crate) struct RouteLock {
-    pub(crate) template: Result<KeyTemplate, SetupError>,
+    pub(crate) key: Result<KeySource, SetupError>,
     pub(crate) methods: Methods,
     pub(crate) options: RouteOptions,
     pub(crate) lock_fallback: bool,
@@ -25,8 +25,12 @@ pub(crate) struct RouteLock {
 
 impl RouteLock {
     pub(crate) fn new(template: Result<KeyTemplate, SetupError>) -> Self {
+        Self::with_key(template.map(KeySource::Template))
+    }
+
+    pub(crate) fn with_key(key: Result<KeySource, SetupError>) -> Self {
         Self {
-            template,
+            key,
             methods: Methods::default(),
             options: RouteOptions::default(),
             lock_fallback: false,
@@ -34,21 +38,21 @@ impl RouteLock {
         }
     }
 
-    /// Returns the key template, or the first mistake in the settings.
-    pub(crate) fn check(&self) -> Result<&KeyTemplate, SetupError> {
-        let template = self.check_independent()?;
+    /// Returns the source of the key, or the first mistake in the settings.
+    pub(crate) fn check(&self) -> Result<&KeySource, SetupError> {
+        let key = self.check_independent()?;
         self.options.check()?;
-        Ok(template)
+        Ok(key)
     }
 
-    /// Returns the key template, or the first mistake that setting more options cannot correct.
-    pub(crate) fn check_independent(&self) -> Result<&KeyTemplate, SetupError> {
-        let template = self.template.as_ref().map_err(Clone::clone)?;
+    /// Returns the source of the key, or the first mistake that setting more options cannot correct.
+    pub(crate) fn check_independent(&self) -> Result<&KeySource, SetupError> {
+        let key = self.key.as_ref().map_err(Clone::clone)?;
         self.options.check_independent()?;
         if self.methods.is_empty() {
             return Err(SetupError::NoMethods);
         }
-        Ok(template)
+        Ok(key)
     }
 
     /// Returns whether `serve` handles requests with this method.

@@ -2,33 +2,63 @@
 
 mod service;
 
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::response::IntoResponse;
 use http::Method;
-use redlock_core::{KeyTemplate, LockManager};
+use http::request::Parts;
+use redlock_core::{IntoLockKey, KeyTemplate, LockManager};
 use tower_layer::Layer;
 
 pub use service::LockService;
 
-use crate::config::LayerConfig;
-use crate::config::Methods;
-use crate::config::RouteLock;
+use crate::config::{KeySource, LayerConfig, Methods, RouteLock};
 use crate::error::SetupError;
 use crate::options::route_option_setters;
 use crate::rejection::LockRejection;
 
-/// Locks each request with a key that is made from the request's path.
-///
-/// The key is a [`KeyTemplate`]. Its placeholders are path parameters of the matched route,
-/// percent-decoded: `{id}` takes any text; `{id:u64}`, `{id:i64}`, `{id:uuid}` and `{code:lower}` take a
-/// value of that type and write it in its canonical form. Prefer the typed placeholders: `42` and `042`
-/// are one order and must not have two locks. The placeholder `{rest}` is the part of the path that a
-/// wildcard `/{*rest}` matches.
+/// Locks each request with a key that is made from the request: its path, its headers, its query and its
+/// extensions.
 ///
 /// A request whose lock is not acquired is answered with a [`LockRejection`], and the inner service
 /// is not called. Handlers behind the layer can inspect their lock with the extractor
 /// [`HeldLock`](crate::HeldLock).
+///
+/// # Keys
+///
+/// The key is a [`KeyTemplate`], or the result of a function, see [`from_fn`](Self::from_fn). A placeholder of
+/// the template takes its value from one of four sources:
+///
+/// | placeholder | value | 400 | 500 |
+/// |---|---|---|---|
+/// | `{id}` | the path parameter of the matched route, percent-decoded. For a wildcard `/{*rest}`, `{rest}` is the rest of the path | not UTF-8 | the route lacks it |
+/// | `{header(x-user)}` | the header's text without blanks around it. The case of the name does not matter | missing, repeated, or not UTF-8 | |
+/// | `{query(tenant)}` | the query parameter, decoded as a form: `%20` and `+` are a blank | missing, repeated, or not UTF-8 | |
+/// | `{ext(claims)}` | the result of the function that [`ext`](Self::ext) has registered, for an extension of the request | | no function is registered, or the request lacks the extension |
+///
+/// Each of them may have a type: `{id:u64}`, `{query(item):i64}`, `{header(x-request):uuid}` and
+/// `{ext(code):lower}` take a value of that type and write it in its canonical form; another value is
+/// answered with 400. Prefer the typed placeholders: `42` and `042` are one order and must not have two
+/// locks. An empty value is answered with 400. All values are escaped, so no value can pretend to be another
+/// key.
+///
+/// A client can send any header and any query. Lock by a header only if a proxy or an authentication layer
+/// sets or checks it: otherwise, a client with another value gets another lock for the same resource. Keys
+/// are written to the servers and to the log, so do not make them from passwords and tokens.
+///
+/// ```
+/// use redlock_axum::LockLayer;
+///
+/// #[derive(Clone)]
+/// struct Claims {
+///     tenant: String,
+/// }
+///
+/// let lock = LockLayer::new("export:{ext(tenant)}:{query(month):u64}")
+///     .ext("tenant", |claims: &Claims| claims.tenant.clone());
+/// # assert!(lock.checked().is_ok());
+/// ```
 ///
 /// # Where it goes
 ///
@@ -53,8 +83,8 @@ use crate::rejection::LockRejection;
 /// A literal template should not need an `unwrap`, and a layer must not panic. The builder therefore
 /// accepts every value. A wrong template or option is logged at once, at error, and each request is refused
 /// with 500, because serving it unlocked would be worse. Options that conflict, such as
-/// [`max_hold`](Self::max_hold) without [`renew`](Self::renew), can only be detected when the
-/// layer is complete, and are logged when requests arrive. Call [`checked`](Self::checked) if the
+/// [`max_hold`](Self::max_hold) without [`renew`](Self::renew), and a placeholder `{ext(name)}` without
+/// its function can only be detected when the layer is complete, and are logged when requests arrive. Call [`checked`](Self::checked) if the
 /// template comes from a configuration, or in a test, to get the mistake as an error.
 ///
 /// # Cancel safety
@@ -92,9 +122,60 @@ impl LockLayer {
     ///
     /// A wrong template does not fail here; see [mistakes](#mistakes).
     pub fn new(template: &str) -> Self {
-        let route_lock = RouteLock::new(KeyTemplate::new(template).map_err(SetupError::from));
+        Self::with_route_lock(RouteLock::new(KeyTemplate::new(template).map_err(SetupError::from)))
+    }
+
+    /// Creates a layer that locks each request with the key that the function returns.
+    ///
+    /// For keys that no template describes. The function gets the request without its body. The layer passes
+    /// the result on as it is: wrap each value that a client writes in a [`KeyPart`](crate::KeyPart), which
+    /// escapes it. A result that is no key is a [`KeyError`](crate::KeyError) and refuses the request: an empty
+    /// part with 400, a key that begins with `redlock:` with 500.
+    ///
+    /// The path parameters are not among the [`Parts`]; take them with a placeholder of a template.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use http::request::Parts;
+    /// use redlock_axum::{KeyPart, LockLayer};
+    ///
+    /// /// Returns the key of a user. Without the header, the part is empty, which is answered with 400.
+    /// fn user_key(parts: &Parts) -> String {
+    ///     let user = parts.headers.get("x-user").and_then(|user| user.to_str().ok());
+    ///     format!("user:{}", KeyPart(user.unwrap_or_default()))
+    /// }
+    ///
+    /// let lock = LockLayer::from_fn(user_key);
+    /// let by_method = LockLayer::from_fn(|parts: &Parts| format!("import:{}", parts.method));
+    /// ```
+    pub fn from_fn<F, K>(key: F) -> Self
+    where
+        F: Fn(&Parts) -> K + Send + Sync + 'static,
+        K: IntoLockKey,
+    {
+        Self::with_route_lock(RouteLock::with_key(Ok(KeySource::from_fn(key))))
+    }
+
+    fn with_route_lock(route_lock: RouteLock) -> Self {
         Self { route_lock: Arc::new(route_lock), config: Arc::default(), reported: None }
             .report_mistake()
+    }
+
+    /// Registers the function that returns the value of the placeholder `{ext(name)}`.
+    ///
+    /// The type of the function's argument selects the extension of the request, such as the claims that an
+    /// authentication layer has inserted. That layer must be outside of this one, so it is added to the
+    /// router later; a request without the extension is answered with 500, and an error is logged. The result is
+    /// escaped, and an empty one is answered with 400. A second function with the same name replaces the first.
+    pub fn ext<T, V, F>(mut self, name: &str, value: F) -> Self
+    where
+        F: Fn(&T) -> V + Send + Sync + 'static,
+        T: Send + Sync + 'static,
+        V: Display,
+    {
+        Arc::make_mut(&mut self.config).extension_values.register(name, value);
+        self
     }
 
     route_option_setters!(self => Arc::make_mut(&mut self.route_lock).options; self.report_mistake());
@@ -160,10 +241,12 @@ impl LockLayer {
     ///
     /// # Errors
     ///
-    /// A [`SetupError`] for a template that cannot be parsed, a time out of range, options that
+    /// A [`SetupError`] for a template that cannot be parsed, a placeholder `{ext(name)}` without
+    /// a function, a time out of range, options that
     /// conflict, a `contended_status` that is not an error status, or an empty list of methods.
     pub fn checked(self) -> Result<Self, SetupError> {
-        self.route_lock.check()?;
+        let key = self.route_lock.check()?;
+        self.config.extension_values.check(key)?;
         Ok(self)
     }
 

@@ -51,7 +51,9 @@ impl LockPolicy {
     ///
     /// Write the route as for axum's [`Router::route`](axum::Router::route), including the prefixes of
     /// the routers in which it is nested: `/api/orders/{id}`. The table finds the route whatever the names of
-    /// its parameters are, but the placeholders of the key must be among these names.
+    /// its parameters are, but the placeholders of the key for path parameters must be among these names. A key
+    /// may also take values from headers, the query and extensions, as for
+    /// [`LockLayer`](crate::LockLayer#keys).
     pub fn new(route: impl Into<String>, key: impl Into<String>) -> Self {
         Self {
             route: route.into(),

@@ -1,3 +1,4 @@
+use std::fmt::Display;
 use std::sync::Arc;
 
 use axum::response::IntoResponse;
@@ -68,7 +69,7 @@ impl LockPolicies {
     /// # Errors
     ///
     /// A [`PolicyError`] that names the policy, for a route or a key template that cannot be parsed,
-    /// a placeholder that the route lacks, an option out of range, or two policies for the
+    /// a path parameter that the route lacks, an option out of range, or two policies for the
     /// same method of the same route.
     pub fn new(policies: impl IntoIterator<Item = LockPolicy>) -> Result<Self, PolicyError> {
         let mut table = Table::default();
@@ -94,6 +95,49 @@ impl LockPolicies {
     pub fn manager(mut self, manager: LockManager) -> Self {
         Arc::make_mut(&mut self.config).set_manager(manager);
         self
+    }
+
+    /// Registers the function that returns the value of the placeholder `{ext(name)}` in the keys of all
+    /// policies, as [`LockLayer::ext`](crate::LockLayer::ext) does. [`checked`](Self::checked) finds
+    /// placeholders without a function.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_axum::{LockPolicies, LockPolicy};
+    ///
+    /// #[derive(Clone)]
+    /// struct Claims {
+    ///     tenant: u64,
+    /// }
+    ///
+    /// // The policies may come from a configuration.
+    /// let policies = LockPolicies::new([LockPolicy::new("/export", "export:{ext(tenant)}")])?
+    ///     .ext("tenant", |claims: &Claims| claims.tenant)
+    ///     .checked()?;
+    /// # Ok::<(), redlock_axum::PolicyError>(())
+    /// ```
+    pub fn ext<T, V, F>(mut self, name: &str, value: F) -> Self
+    where
+        F: Fn(&T) -> V + Send + Sync + 'static,
+        T: Send + Sync + 'static,
+        V: Display,
+    {
+        Arc::make_mut(&mut self.config).extension_values.register(name, value);
+        self
+    }
+
+    /// Returns the table, or the first policy whose key has a placeholder `{ext(name)}` without a function.
+    ///
+    /// Without this check, each request of such a policy is refused with 500, and an error is logged.
+    ///
+    /// # Errors
+    ///
+    /// A [`PolicyError`] with the reason
+    /// [`SetupError::UnregisteredExtension`](crate::SetupError::UnregisteredExtension).
+    pub fn checked(self) -> Result<Self, PolicyError> {
+        self.table.check_extensions(&self.config.extension_values)?;
+        Ok(self)
     }
 
     /// Checks that the application has the route of every policy. Write each route as in

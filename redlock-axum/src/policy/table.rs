@@ -11,9 +11,10 @@ use redlock_core::KeyTemplate;
 
 use super::LockPolicy;
 use super::pattern::{self, RoutePattern};
-use crate::config::RouteLock;
+use crate::config::{ExtensionValues, KeySource, RouteLock};
 use crate::error::{PolicyError, SetupError};
 use crate::rejection::LockRejection;
+use crate::value_source::ValueSource;
 
 /// The policies, with indexes by route and by path.
 #[derive(Debug, Default)]
@@ -72,8 +73,8 @@ impl Table {
         route_lock.options = policy.options.clone();
         // The table finds policies by the matched route, so `serve` needs no check for fallbacks.
         route_lock.lock_fallback = true;
-        let template = route_lock.check()?;
-        if let Some(missing) = missing_name(template, &names) {
+        let key = route_lock.check()?;
+        if let Some(missing) = missing_name(key, &names) {
             return Err(missing);
         }
         match self.by_shape.get(&shape) {
@@ -144,12 +145,21 @@ impl Table {
             let reason = match known.get(&entry.shape) {
                 None => Some(SetupError::NoSuchRoute),
                 Some(names) => {
-                    entry.route_lock.check().ok().and_then(|template| missing_name(template, names))
+                    entry.route_lock.check().ok().and_then(|key| missing_name(key, names))
                 }
             };
             if let Some(reason) = reason {
                 return Err(error(index, &entry.policy, reason));
             }
+        }
+        Ok(())
+    }
+
+    /// Checks that each placeholder `{ext(name)}` has a function.
+    pub(super) fn check_extensions(&self, values: &ExtensionValues) -> Result<(), PolicyError> {
+        for (index, entry) in self.entries.iter().enumerate() {
+            let checked = entry.route_lock.check().and_then(|key| values.check(key));
+            checked.map_err(|reason| error(index, &entry.policy, reason))?;
         }
         Ok(())
     }
@@ -211,8 +221,9 @@ impl PolicyEntry {
     }
 }
 
-fn missing_name(template: &KeyTemplate, names: &[String]) -> Option<SetupError> {
-    let missing = template.placeholders().find(|name| !names.iter().any(|known| known == name))?;
+fn missing_name(key: &KeySource, names: &[String]) -> Option<SetupError> {
+    let mut path_names = key.placeholders().filter(|name| ValueSource::is_path(name));
+    let missing = path_names.find(|name| !names.iter().any(|known| known == name))?;
     Some(SetupError::UnknownPlaceholder { name: missing.to_owned(), available: names.to_vec() })
 }
 

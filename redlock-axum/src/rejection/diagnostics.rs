@@ -5,6 +5,7 @@ use std::fmt;
 use redlock_core::LockError;
 
 use super::{LockRejection, RejectionCause};
+use crate::value_source::ValueSource;
 
 impl LockRejection {
     /// Returns the cause and its remedy for logs and operators, with the key of the lock and the vote of each
@@ -28,6 +29,17 @@ impl fmt::Display for Diagnostics<'_> {
             RejectionCause::Lock(error) => error.diagnostics().fmt(f),
             RejectionCause::Lost(error) => error.diagnostics().fmt(f),
             RejectionCause::NotUtf8(error) => write!(f, "a path parameter cannot be used: {error}"),
+            RejectionCause::UnusableValue { placeholder, fault } => write!(
+                f,
+                "the placeholder {{{placeholder}}} of the lock key has no value: {} {fault}",
+                ValueSource::of(placeholder)
+            ),
+            RejectionCause::MissingExtension { placeholder, type_name } => write!(
+                f,
+                "the placeholder {{{placeholder}}} of the lock key needs the extension {type_name}, which \
+                 the request lacks; the layer that inserts it must be outside of the lock: add it to the \
+                 router after the lock layer or the lock policies"
+            ),
             RejectionCause::AmbiguousPlaceholder { name } => write!(
                 f,
                 "the placeholder {{{name}}} of the lock key could be one of several path parameters \

@@ -18,6 +18,7 @@ use redlock_core::{KeyError, LockError, LostError, RunError};
 
 use crate::error::SetupError;
 use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX};
+use crate::value_source::ValueFault;
 
 /// Answers a request whose lock was not acquired.
 ///
@@ -29,9 +30,9 @@ use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX};
 /// | [`Contended`](RejectionKind::Contended) | another holder has the lock, and `wait_time`, if any, is over | 409, or [another status](Self::with_contended_status) | the rest of the holder's lease, at most 5 s or [another maximum](Self::with_retry_after_max) |
 /// | [`Unavailable`](RejectionKind::Unavailable) | no quorum of nodes answered in time, too many requests wait for the lock already, or the manager was shut down | 503 | 1 |
 /// | [`Lost`](RejectionKind::Lost) | the lock was lost while the handler ran, and the handler was stopped ([`OnLost::Abort`](crate::OnLost::Abort)) | 503 | 1 |
-/// | [`InvalidKey`](RejectionKind::InvalidKey) | a value in the key is empty, of the wrong type, not UTF-8, or makes the key begin with `redlock:` | 400 | |
+/// | [`InvalidKey`](RejectionKind::InvalidKey) | a value in the key is missing, repeated, empty, of the wrong type, not UTF-8, or makes the key begin with `redlock:` | 400 | |
 /// | [`AlreadyHeld`](RejectionKind::AlreadyHeld) | the request holds this lock already, from an outer layer, and would wait for itself | 500 | |
-/// | [`Misconfigured`](RejectionKind::Misconfigured) | no manager installed, a placeholder that the route lacks, a key that begins with `redlock:`, an option out of range, a foreign key (not a lock) under the lock's name | 500 | |
+/// | [`Misconfigured`](RejectionKind::Misconfigured) | no manager installed, a placeholder that the route lacks, an extension that the request lacks, a key that begins with `redlock:`, an option out of range, a foreign key (not a lock) under the lock's name | 500 | |
 ///
 /// The response is an [RFC 9457] `application/problem+json` with the members `type`, `title`,
 /// `status`, `detail` and, if it has a `Retry-After` header, `retry_after` in seconds. It contains neither
@@ -97,6 +98,8 @@ enum RejectionCause {
     Lock(LockError),
     Lost(LostError),
     NotUtf8(String),
+    UnusableValue { placeholder: String, fault: ValueFault },
+    MissingExtension { placeholder: String, type_name: &'static str },
     AmbiguousPlaceholder { name: String },
     MissingManager,
     Setup(SetupError),
@@ -111,6 +114,17 @@ impl LockRejection {
 
     pub(crate) fn not_utf8(error: &impl fmt::Display) -> Self {
         Self::new(RejectionCause::NotUtf8(error.to_string()))
+    }
+
+    pub(crate) fn unusable_value(placeholder: impl Into<String>, fault: ValueFault) -> Self {
+        Self::new(RejectionCause::UnusableValue { placeholder: placeholder.into(), fault })
+    }
+
+    pub(crate) fn missing_extension(
+        placeholder: impl Into<String>,
+        type_name: &'static str,
+    ) -> Self {
+        Self::new(RejectionCause::MissingExtension { placeholder: placeholder.into(), type_name })
     }
 
     pub(crate) fn ambiguous_placeholder(name: impl Into<String>) -> Self {
@@ -166,8 +180,11 @@ impl LockRejection {
                 _ => RejectionKind::Misconfigured,
             },
             RejectionCause::Lost(_) => RejectionKind::Lost,
-            RejectionCause::NotUtf8(_) => RejectionKind::InvalidKey,
-            RejectionCause::AmbiguousPlaceholder { .. }
+            RejectionCause::NotUtf8(_) | RejectionCause::UnusableValue { .. } => {
+                RejectionKind::InvalidKey
+            }
+            RejectionCause::MissingExtension { .. }
+            | RejectionCause::AmbiguousPlaceholder { .. }
             | RejectionCause::MissingManager
             | RejectionCause::Setup(_)
             | RejectionCause::RouteNotMatched { .. } => RejectionKind::Misconfigured,
@@ -351,6 +368,19 @@ mod tests {
             RejectionCause::Lost(LostError::new(key)),
             RejectionCause::NotUtf8("order:4711".to_owned()),
             RejectionCause::AmbiguousPlaceholder { name: "order:4711".to_owned() },
+            RejectionCause::UnusableValue {
+                placeholder: "header(x-user)".to_owned(),
+                fault: ValueFault::Repeated,
+            },
+            RejectionCause::UnusableValue {
+                placeholder: "ext(order)".to_owned(),
+                fault: ValueFault::NotUtf8,
+            },
+            RejectionCause::MissingExtension {
+                placeholder: "ext(order)".to_owned(),
+                type_name: "order::Claims4711",
+            },
+            RejectionCause::Setup(SetupError::UnregisteredExtension { name: "order".to_owned() }),
             RejectionCause::MissingManager,
             RejectionCause::Setup(KeyTemplate::new("order:4711:{").unwrap_err().into()),
             RejectionCause::Setup(SetupError::Route("order:4711".to_owned())),

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::log::{LOG_LIMIT, log_limited};
 use super::{LockRejection, RejectionCause, RejectionKind};
+use crate::value_source::ValueSource;
 
 impl IntoResponse for LockRejection {
     fn into_response(mut self) -> Response {
@@ -55,8 +56,8 @@ impl LockRejection {
     /// (`Display`).
     ///
     /// It contains neither the key of the lock, nor the names of nodes, nor anything of the application's
-    /// configuration. It may contain the name of a placeholder, such as `id`, because the client can correct
-    /// its value.
+    /// configuration. It may contain the name of a path parameter, a header or a query parameter, because the
+    /// client can correct its value.
     pub fn detail(&self) -> String {
         match self.kind() {
             RejectionKind::Contended => {
@@ -81,6 +82,9 @@ impl LockRejection {
             }
             RejectionKind::InvalidKey => match &self.cause {
                 RejectionCause::NotUtf8(_) => "a path parameter is not valid UTF-8".to_owned(),
+                RejectionCause::UnusableValue { placeholder, fault } => {
+                    format!("{} {fault}", ValueSource::of(placeholder))
+                }
                 RejectionCause::Lock(LockError::InvalidKey(error)) => key_detail(error),
                 _ => "the resource cannot be identified".to_owned(),
             },
@@ -90,15 +94,17 @@ impl LockRejection {
 
 fn key_detail(error: &KeyError) -> String {
     match error {
-        KeyError::EmptyPart { name: Some(name), .. } => format!("the parameter {name} is empty"),
+        KeyError::EmptyPart { name: Some(name), .. } => {
+            format!("{} is empty", ValueSource::of(name))
+        }
         KeyError::EmptyPart { name: None, .. } | KeyError::Empty => {
             "a value that identifies the resource is empty".to_owned()
         }
         KeyError::WrongType { name, expected, .. } => {
-            format!("the parameter {name} is not {expected}")
+            format!("{} is not {expected}", ValueSource::of(name))
         }
         KeyError::ReservedPart { name: Some(name), .. } => {
-            format!("the parameter {name} has a reserved value")
+            format!("{} has a reserved value", ValueSource::of(name))
         }
         KeyError::ReservedPart { name: None, .. } => {
             "a value that identifies the resource is reserved".to_owned()

@@ -3,6 +3,7 @@
 pub(crate) mod active_lock;
 pub(crate) mod body;
 mod future;
+mod request_values;
 pub(crate) mod route_key;
 
 use std::sync::Arc;
@@ -105,8 +106,8 @@ async fn acquire_for_request(
     parts: &mut Parts,
 ) -> Result<ActiveLock, LockRejection> {
     // A mistake in the settings refuses every request (no work without the lock).
-    let template = route_lock.check()?;
-    let key = route_key::render(template, parts).await?;
+    let key = route_lock.check()?;
+    let key = route_key::of_request(key, config, parts).await?;
     let manager = config.manager(&parts.extensions)?;
     let options = &route_lock.options;
     let request = manager.lock(key).options(options.resolved());

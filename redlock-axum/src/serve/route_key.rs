@@ -1,4 +1,4 @@
-//! Makes the key of a request from the parameters of the matched route.
+//! Makes the key of a request from the parameters of the matched route and other parts of the request.
 
 use std::sync::LazyLock;
 
@@ -12,30 +12,58 @@ use http::{Request, StatusCode};
 use redlock_core::{KeyTemplate, LockKey};
 use tower_service::Service;
 
+use super::request_values;
+use crate::config::{ExtensionValues, KeySource, LayerConfig};
 use crate::rejection::LockRejection;
+use crate::value_source::ValueSource;
 
-/// Renders the template with the request's path parameters, percent-decoded as in axum's `Path`.
-pub(crate) async fn render(
-    template: &KeyTemplate,
+/// Returns the key of a request.
+pub(crate) async fn of_request(
+    key: &KeySource,
+    config: &LayerConfig,
     parts: &mut Parts,
 ) -> Result<LockKey, LockRejection> {
-    if template.placeholders().next().is_none() {
-        return Ok(template.render([])?);
+    match key {
+        KeySource::Template(template) => render(template, &config.extension_values, parts).await,
+        KeySource::Function(key) => Ok(key(parts)?),
     }
-    let params = match RawPathParams::from_request_parts(parts, &()).await {
-        Ok(params) => params,
-        Err(RawPathParamsRejection::InvalidUtf8InPathParam(error)) => {
-            return Err(LockRejection::not_utf8(&error));
-        }
-        // Without path parameters, rendering fails with an error that names the first placeholder.
-        Err(_) => return Ok(template.render([])?),
-    };
+}
+
+/// Renders the template with the request's path parameters, percent-decoded as in axum's `Path`, and the
+/// values of its other sources.
+async fn render(
+    template: &KeyTemplate,
+    extension_values: &ExtensionValues,
+    parts: &mut Parts,
+) -> Result<LockKey, LockRejection> {
+    let has_path_names = template.placeholders().any(ValueSource::is_path);
+    let params = if has_path_names { path_params(parts).await? } else { None };
+    let params = || params.iter().flatten();
+    let mut values = Vec::new();
     for name in template.placeholders() {
-        if params.iter().filter(|(known, _)| *known == name).count() > 1 {
-            return Err(LockRejection::ambiguous_placeholder(name));
+        match request_values::value(name, parts, extension_values)? {
+            Some(value) => values.push((name, value)),
+            None if params().filter(|(known, _)| *known == name).count() > 1 => {
+                return Err(LockRejection::ambiguous_placeholder(name));
+            }
+            None => {}
         }
     }
-    Ok(template.render(&params)?)
+    // The first pair with a name counts, and a route could have a parameter with the name of a header.
+    let values = values.iter().map(|(name, value)| (*name, &**value));
+    Ok(template.render(values.chain(params()))?)
+}
+
+/// Returns the path parameters, or `None` if there are none: rendering then fails with an error that names the
+/// first placeholder for one.
+async fn path_params(parts: &mut Parts) -> Result<Option<RawPathParams>, LockRejection> {
+    match RawPathParams::from_request_parts(parts, &()).await {
+        Ok(params) => Ok(Some(params)),
+        Err(RawPathParamsRejection::InvalidUtf8InPathParam(error)) => {
+            Err(LockRejection::not_utf8(&error))
+        }
+        Err(_) => Ok(None),
+    }
 }
 
 /// Returns whether the request went through a router that has no route for it, so that the router's

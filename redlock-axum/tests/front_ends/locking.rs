@@ -6,13 +6,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use axum::Extension;
-use axum::http::Method;
 use redlock_axum::{Dialect, HeldLock, LockManager, LockOptions, MemoryNode};
 use redlock_logs::Logs;
 use tokio::time::timeout;
 
-use crate::support::{answer, held_by_another, hold, request, until_logged};
-use crate::{FrontEnd, KEY, MINUTE, SHORT};
+use crate::support::{answer, held_by_another, hold, until_logged};
+use crate::{FrontEnd, KEY, MINUTE, SHORT, pay};
 
 on_each_front_end![
     the_lock_is_held_while_the_handler_runs_and_free_when_the_response_leaves,
@@ -147,9 +146,7 @@ async fn without_a_manager_requests_are_refused_and_the_log_names_the_line_to_ad
     let app = app!(front_end, [installed], [], async fn handler() {});
     let logs = Logs::collect();
     until_logged(&logs, "ERROR", ".layer(LocksLayer::new(&locks))", async || {
-        let answer =
-            answer(&app.router.clone().with_state(app.locks.clone()), request(Method::POST, "/"))
-                .await;
+        let answer = answer(&app.router.clone().with_state(app.locks.clone()), pay()).await;
         assert_eq!(answer.status, 500);
         assert!(!answer.body.contains("LocksLayer"), "{}", answer.body);
     })

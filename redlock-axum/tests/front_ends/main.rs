@@ -1,5 +1,5 @@
-//! The behaviours that the three front ends have in common: the attribute on a handler, `LockLayer`
-//! and `LockPolicies`. Each behaviour is written once. The path of a test names the front end, as
+//! The behaviours that all front ends have in common: the attribute on a handler, `LockLayer`, whose key
+//! is made from a template or by a function, and `LockPolicies`. Each behaviour is written once. The path of a test names the front end, as
 //! in `lost::layer::a_handler_that_keeps_going_after_a_loss_sends_its_own_response`.
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
@@ -12,6 +12,7 @@ macro_rules! on_each_front_end {
     ($($behaviour:ident,)+) => {
         on_each_front_end! { @one attribute: Attribute, $($behaviour)+ }
         on_each_front_end! { @one layer: Layer, $($behaviour)+ }
+        on_each_front_end! { @one layer_from_fn: LayerFromFn, $($behaviour)+ }
         on_each_front_end! { @one policies: Policies, $($behaviour)+ }
     };
     (@one $module:ident: $front_end:ident, $($behaviour:ident)+) => {
@@ -36,7 +37,11 @@ macro_rules! app {
 
         async fn plain($($parameters)*) $(-> $returned)? $body
 
-        let layer = redlock_axum::LockLayer::new(crate::KEY)$($calls)*;
+        let layer = match $front_end {
+            crate::FrontEnd::LayerFromFn => redlock_axum::LockLayer::from_fn(crate::key),
+            _ => redlock_axum::LockLayer::new(crate::KEY),
+        };
+        let layer = layer$($calls)*;
         let policy = redlock_axum::LockPolicy::new("/", crate::KEY)$($calls)*;
         let [attribute, plain] = [axum::routing::post(attribute), axum::routing::post(plain)];
         crate::App::new($front_end, attribute, plain, layer, policy).await
@@ -53,14 +58,27 @@ mod renewal;
 
 use std::time::Duration;
 
+use axum::body::Body;
 use axum::routing::MethodRouter;
 use axum::{Extension, Router};
-use http::Method;
+use http::request::Parts;
+use http::{HeaderValue, Method, Request};
 use redlock_axum::{LockLayer, LockManager, LockPolicies, LockPolicy, LocksLayer, MemoryNode};
 use support::{Answer, answer, memory, request};
 
 /// The key that the macro `app` locks.
 const KEY: &str = "order:4711";
+
+/// Returns `POST /` with the header from which [`key`] makes [`KEY`].
+fn pay() -> Request<Body> {
+    let mut request = request(Method::POST, "/");
+    request.headers_mut().insert("x-order", HeaderValue::from_static("4711"));
+    request
+}
+
+fn key(parts: &Parts) -> String {
+    format!("order:{}", parts.headers["x-order"].to_str().unwrap())
+}
 
 const SHORT: Duration = Duration::from_millis(100);
 const MINUTE: Duration = Duration::from_secs(60);
@@ -70,6 +88,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 enum FrontEnd {
     Attribute,
     Layer,
+    LayerFromFn,
     Policies,
 }
 
@@ -92,7 +111,7 @@ impl App {
         let (locks, node) = memory().await;
         let router = match front_end {
             FrontEnd::Attribute => Router::new().route("/", attribute),
-            FrontEnd::Layer => Router::new().route("/", plain).layer(layer),
+            FrontEnd::Layer | FrontEnd::LayerFromFn => Router::new().route("/", plain).layer(layer),
             FrontEnd::Policies => {
                 Router::new().route("/", plain).layer(LockPolicies::new([policy]).unwrap())
             }
@@ -114,7 +133,7 @@ impl App {
     async fn post(&self) -> Answer {
         let router = self.router.clone().layer(Extension(self.node.clone()));
         let router = router.layer(LocksLayer::new(&self.locks)).with_state(self.locks.clone());
-        answer(&router, request(Method::POST, "/")).await
+        answer(&router, pay()).await
     }
 
     /// Returns the rest of the lease, on the node.

@@ -9,5 +9,6 @@
 mod support;
 
 mod paths;
+mod request_values;
 mod requests;
 mod same_key;

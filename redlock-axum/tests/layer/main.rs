@@ -4,11 +4,13 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod from_fn;
 mod keys;
 mod locking;
 mod nesting;
 mod places;
 mod refusals;
+mod request_values;
 
 use axum::Router;
 use axum::routing::post as on_post;

@@ -86,7 +86,7 @@ async fn a_request_without_a_manager_is_refused_and_the_log_names_the_line_to_ad
 #[test]
 fn checked_returns_mistakes_as_errors() {
     let mistake = |layer: LockLayer| layer.checked().unwrap_err();
-    for template in ["order:{id", "redlock:{id}"] {
+    for template in ["order:{id", "redlock:{id}", "{cookie(id)}", "'order:' + #id", "order:#id"] {
         assert!(matches!(mistake(LockLayer::new(template)), SetupError::Template(_)), "{template}");
     }
     assert_eq!(
@@ -111,7 +111,8 @@ fn checked_returns_mistakes_as_errors() {
 #[tokio::test]
 async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
     let (locks, node) = memory().await;
-    let mistakes: [fn() -> LockLayer; 5] = [
+    let mistakes: [fn() -> LockLayer; 6] = [
+        || LockLayer::new("'order:' + #id").renew(true),
         || LockLayer::new("order:{id").renew(true),
         || LockLayer::new("redlock:{id}").renew(true),
         || LockLayer::new("k").expire(Duration::ZERO).renew(true),

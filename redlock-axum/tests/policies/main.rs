@@ -8,6 +8,7 @@ mod support;
 mod configuration;
 mod mistakes;
 mod options;
+mod request_values;
 mod routes;
 #[cfg(feature = "serde")]
 mod written_configuration;

@@ -2,8 +2,10 @@
 
 mod into_lock_key;
 mod part;
+mod placeholder;
 #[cfg(feature = "serde")]
 mod serde;
+mod spring;
 mod template;
 
 use std::borrow::Borrow;

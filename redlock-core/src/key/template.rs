@@ -5,7 +5,8 @@ use std::str::FromStr;
 
 use smallvec::SmallVec;
 
-use super::{KeyError, KeyPart, LockKey, RESERVED, part};
+use super::placeholder::{self, NameMistake};
+use super::{KeyError, KeyPart, LockKey, RESERVED, part, spring};
 
 /// A template of a key, with placeholders for values: `order:{id}`.
 ///
@@ -17,11 +18,27 @@ use super::{KeyError, KeyPart, LockKey, RESERVED, part};
 /// | `{name:uuid}` | a UUID, with or without hyphens, in any case | the UUID in lower case with hyphens (RFC 9562) |
 /// | `{name:lower}` | any text that is not empty | the text in lower case, percent-encoded |
 ///
+/// In place of a name, a placeholder may have a source of values with an argument, and a type as well:
+///
+/// | placeholder | the argument |
+/// |---|---|
+/// | `{header(x-user)}` | the name of a header: a token of RFC 9110 |
+/// | `{query(tenant)}`, `{query(item):u64}` | the name of a query parameter: any text without braces, parentheses and control characters |
+/// | `{ext(claims)}` | the name of a function that the application registers: letters, digits and `_` |
+///
+/// A layer and a table of policies take the value of such a placeholder from the request. [`render`](Self::render)
+/// expects a value whose name is the whole text: `header(x-user)`.
+///
 /// Two placeholders must be separated by at least one character that no encoded value contains, such as
 /// `:`.
 ///
 /// Prefer typed placeholders for values that a client writes: `42`, `042` and `+42` are one number but
 /// three texts, and a resource with three keys is not locked. `{{` and `}}` are literal braces.
+///
+/// A template in the expression language of Spring, such as `'order:' + #id`, is an error: it would be one
+/// constant key. A template therefore neither begins nor ends with `'`, contains neither `' +` nor `+ '`, and a
+/// template without braces has no `#` before a name at the start or after punctuation. `issue#{n}` is a
+/// template.
 ///
 /// # Examples
 ///
@@ -68,6 +85,9 @@ impl KeyTemplate {
     ///
     /// Returns a [`TemplateError`] that names the mistake, its position, and the allowed form.
     pub fn new(template: &str) -> Result<Self, TemplateError> {
+        if let Some(rust) = spring::template_for(template) {
+            return Err(TemplateError::Spring { rust });
+        }
         let segments = parse(template)?;
         if matches!(segments.first(), Some(Segment::Literal(text)) if text.starts_with(RESERVED)) {
             return Err(TemplateError::Reserved);
@@ -82,7 +102,7 @@ impl KeyTemplate {
     }
 
     /// Returns the names of the placeholders, in order. A placeholder that occurs twice is returned
-    /// twice.
+    /// twice. The name of `{header(x-user):lower}` is `header(x-user)`.
     pub fn placeholders(&self) -> impl Iterator<Item = &str> {
         self.segments.iter().filter_map(|segment| match segment {
             Segment::Literal(_) => None,
@@ -260,6 +280,25 @@ pub enum TemplateError {
         /// The name in the template.
         name: String,
     },
+    /// The name of a placeholder has an argument, but is not a known source of values.
+    #[error(
+        "{{{name}}} has no known source of values; the sources are {}",
+        placeholder::SOURCE_NAMES
+    )]
+    #[non_exhaustive]
+    UnknownSource {
+        /// The name in the template, with its argument.
+        name: String,
+    },
+    /// The argument of a source has the wrong form.
+    #[error("the argument of {{{name}}} cannot be used; write {expected}")]
+    #[non_exhaustive]
+    BadArgument {
+        /// The name in the template, with its argument.
+        name: String,
+        /// A description of the arguments that the source accepts.
+        expected: &'static str,
+    },
     /// A placeholder has an unknown type.
     #[error(
         "`{kind}` is not a type for the placeholder {{{name}}}; there are {}",
@@ -294,6 +333,15 @@ pub enum TemplateError {
     /// The template begins with `redlock:`, as the names of the library's own keys do.
     #[error("the key template begins with `redlock:`, which is reserved")]
     Reserved,
+    /// The template is written in the expression language of Spring, such as `'order:' + #id`.
+    #[error(
+        "the key template is written for Spring, and would be one key for all requests; write `{rust}`"
+    )]
+    #[non_exhaustive]
+    Spring {
+        /// The template in the form of this library, or `order:{id}` if the expression cannot be translated.
+        rust: String,
+    },
 }
 
 fn parse(template: &str) -> Result<Vec<Segment>, TemplateError> {
@@ -354,15 +402,15 @@ fn check_separated(segments: &[Segment]) -> Result<(), TemplateError> {
 }
 
 fn parse_placeholder(inner: &str) -> Result<Segment, TemplateError> {
-    let (name, kind) = match inner.split_once(':') {
-        None => (inner, None),
-        Some((name, kind)) => (name, Some(kind)),
-    };
-    let is_name = name.starts_with(|c: char| c.is_alphabetic() || c == '_')
-        && name.chars().all(|c| c.is_alphanumeric() || c == '_');
-    if !is_name {
-        return Err(TemplateError::BadName { name: name.to_owned() });
-    }
+    let (name, kind) = placeholder::split(inner);
+    placeholder::check_name(name).map_err(|mistake| {
+        let name = name.to_owned();
+        match mistake {
+            NameMistake::NoName => TemplateError::BadName { name },
+            NameMistake::UnknownSource => TemplateError::UnknownSource { name },
+            NameMistake::BadArgument { expected } => TemplateError::BadArgument { name, expected },
+        }
+    })?;
     let kind = match kind {
         None => PlaceholderKind::Text,
         Some(kind) => PlaceholderKind::from_name(kind).ok_or_else(|| {
@@ -476,6 +524,18 @@ mod tests {
             message("{id:u46}"),
             "`u46` is not a type for the placeholder {id}; there are u64, i64, uuid, lower"
         );
+        assert_eq!(
+            message("{cookie(id)}"),
+            "{cookie(id)} has no known source of values; the sources are header, query, ext"
+        );
+        assert_eq!(
+            message("{header(x user):u64}"),
+            "the argument of {header(x user)} cannot be used; write the name of a header, such as x-user"
+        );
+        assert_eq!(
+            message("'order:' + #id"),
+            "the key template is written for Spring, and would be one key for all requests; write `order:{id}`"
+        );
         for (template, second) in [("{a}{b}", "b"), ("{a}-{b}", "b"), ("{a}:{b}x.%9~_{c}", "c")] {
             let message = message(template);
             assert!(message.contains(&format!("from {{{second}}}")), "{message}");
@@ -498,6 +558,17 @@ mod tests {
         for id in ["redlock:", "redlocks"] {
             assert!(render("{id}:orders", &[("id", id)]).is_ok(), "{id}");
         }
+    }
+
+    #[test]
+    fn a_placeholder_with_a_source_takes_the_value_with_its_whole_name() {
+        let values = [("x-user", "no"), ("header(x-user)", "A:b"), ("query(n:1)", "042")];
+        assert_eq!(render("{header(x-user):lower}", &values).unwrap(), "a%3Ab");
+        assert_eq!(render("{header(x-user)}:{query(n:1):u64}", &values).unwrap(), "A%3Ab:42");
+        let error = render("{ext(claims)}", &values).unwrap_err().to_string();
+        assert!(error.starts_with("the placeholder {ext(claims)} of"), "{error}");
+        let template = KeyTemplate::new("{header(x-user):lower}").unwrap();
+        assert_eq!(template.placeholders().collect::<Vec<_>>(), ["header(x-user)"]);
     }
 
     #[test]

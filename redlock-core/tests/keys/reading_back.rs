@@ -195,7 +195,12 @@ fn values_can_be_read_back_out_of_a_rendered_template() {
         let template = match KeyTemplate::new(&source) {
             Ok(template) => template,
             Err(error) => {
-                let expected = matches!(error, TemplateError::NotSeparated { .. });
+                let expected = match error {
+                    TemplateError::NotSeparated { .. } => true,
+                    // The text has no placeholder, and a `#` before a letter: `:#x`.
+                    TemplateError::Spring { .. } => !source.contains('{') && source.contains('#'),
+                    _ => false,
+                };
                 prop_assert!(expected, "{}", error);
                 refused.set(refused.get() + 1);
                 return Ok(());

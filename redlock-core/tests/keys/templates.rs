@@ -47,11 +47,37 @@ const WRONG_PIECES: [&str; 20] = [
     "\u{9b}",
 ];
 
+/// Placeholders with a source of values, and near misses.
+const SOURCES: [&str; 18] = [
+    "{header(x-user)}",
+    "{header(X-User):lower}",
+    "{header(x'y)}",
+    "{query(a)}",
+    "{query(a:b)}",
+    "{query(a b):u64}",
+    "{query(#é[])}",
+    "{ext(a)}",
+    "{ext(a):uuid}",
+    "{header()}",
+    "{header(x user)}",
+    "{header(é)}",
+    "{header(a}",
+    "{header(a)b}",
+    "{query(a(b)}",
+    "{ext(a-b)}",
+    "{cookie(a)}",
+    "{query(a):u65}",
+];
+
+const SIGNS_OF_SPRING: [&str; 9] = ["'", "' +", "+ '", "#a", ":#a", "x#a", "#_", "#4", "+"];
+
 /// Generates templates and near misses.
 fn source() -> impl Strategy<Value = String> {
     let piece = prop_oneof![
         16 => select(&PIECES_OF_TEMPLATES[..]).prop_map(String::from),
         2 => select(&["{é_1}", "{名}", "{_}", "{a1}", "日", "🦀", "-._~"][..]).prop_map(String::from),
+        2 => select(&SOURCES[..]).prop_map(String::from),
+        1 => select(&SIGNS_OF_SPRING[..]).prop_map(String::from),
         1 => select(&WRONG_PIECES[..]).prop_map(String::from),
         1 => any::<char>().prop_map(String::from),
     ];
