@@ -11,6 +11,7 @@ pub use crate::extract::{InstalledLocks, Locks};
 pub use axum::response::{IntoResponse, Response};
 pub use redlock_core::__private::{assert_valid, key_with_parts};
 pub use redlock_core::{Dialect, KeyPart, LockKey, LockOptions, RunError, scope};
+pub use redlock_macros::redis_lock_last;
 
 use crate::extract::lock_slot::LockSlot;
 use crate::options::with_default_expire;

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::quote_spanned;
+use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::{FieldPat, Pat, PatType};
+use syn::{FieldPat, Pat, PatType, parse_quote};
 
 use crate::hygiene::local;
 
@@ -14,6 +14,9 @@ pub(crate) struct Parameters<'a> {
     all: Vec<Parameter<'a>>,
     /// The names that the attribute's arguments refer to.
     referenced: BTreeSet<String>,
+    /// Whether the outer function has the user's patterns, so that the attribute that is expanded next finds the
+    /// names. Otherwise it has one name for each parameter.
+    kept: bool,
 }
 
 /// The meaning of a name in the key's template.
@@ -35,10 +38,11 @@ impl<'a> Parameters<'a> {
     pub(crate) fn new(
         written: impl Iterator<Item = &'a PatType>,
         referenced: BTreeSet<String>,
+        kept: bool,
     ) -> Self {
         let all =
             written.enumerate().map(|(index, written)| Parameter::new(index, written)).collect();
-        Self { all, referenced }
+        Self { all, referenced, kept }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter<'a>> {
@@ -85,7 +89,7 @@ impl<'a> Parameters<'a> {
     }
 
     /// Returns the bound names to which the attribute's arguments refer, without duplicates.
-    pub(crate) fn used(&self) -> Vec<&Ident> {
+    fn used(&self) -> Vec<&Ident> {
         let mut seen = BTreeSet::new();
         self.all
             .iter()
@@ -94,8 +98,54 @@ impl<'a> Parameters<'a> {
             .collect()
     }
 
+    /// Returns the pattern of a parameter in the outer function.
+    pub(crate) fn outer_pattern(
+        &self,
+        Parameter { written, outer_name, .. }: &Parameter<'_>,
+    ) -> Pat {
+        if self.kept { (*written.pat).clone() } else { parse_quote!(#outer_name) }
+    }
+
+    /// Returns statements that move the parameters into the block around them and bind the user's patterns, as the
+    /// beginning of an `async fn` does.
+    pub(crate) fn bound(&self) -> Option<TokenStream> {
+        if self.kept {
+            return None;
+        }
+        let (plain, others): (Vec<_>, Vec<_>) =
+            self.all.iter().partition(|parameter| matches!(*parameter.written.pat, Pat::Ident(_)));
+        let names = plain.iter().map(|parameter| &parameter.outer_name);
+        let patterns = plain.iter().map(|parameter| &parameter.written.pat);
+        // One tuple for all, because Clippy reports `let id = id;` and `let _id = arg;`.
+        let plain = (!plain.is_empty())
+            .then(|| quote_spanned!(Span::mixed_site()=> let (#(#patterns,)*) = (#(#names,)*);));
+        let others = others.iter().map(|Parameter { written, outer_name, .. }| {
+            let pattern = &written.pat;
+            quote_spanned! {Span::mixed_site()=>
+                let #outer_name = #outer_name;
+                let #pattern = #outer_name;
+            }
+        });
+        Some(quote!(#(#others)* #plain))
+    }
+
+    /// Returns a statement that uses the names to which the attribute's arguments refer, so that the compiler does
+    /// not warn. It never warns about a name that begins with an underscore.
+    pub(crate) fn use_names(&self) -> Option<TokenStream> {
+        let mut used = self.used();
+        used.retain(|name| warns_if_unused(name));
+        (!used.is_empty()).then(|| quote_spanned!(Span::mixed_site()=> let _ = (#(&#used,)*);))
+    }
+
     /// Returns statements that bind references to the parameters, under the parameters' names.
     pub(crate) fn references(&self) -> TokenStream {
+        if self.kept {
+            let (names, use_names) = (self.used(), self.use_names());
+            return quote_spanned! {Span::mixed_site()=>
+                #(let #names = &#names;)*
+                #use_names
+            };
+        }
         let is_used =
             |parameter: &&Parameter<'_>| self.referenced.iter().any(|name| parameter.binds(name));
         self.all
@@ -135,7 +185,7 @@ fn text(name: &Ident) -> String {
 }
 
 /// Returns whether the compiler warns if the name is unused.
-pub(crate) fn warns_if_unused(name: &Ident) -> bool {
+fn warns_if_unused(name: &Ident) -> bool {
     !text(name).starts_with('_')
 }
 

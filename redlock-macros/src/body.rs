@@ -115,9 +115,10 @@ impl Expansion<'_> {
 
     /// Returns the span for code that fails to compile if the function's return type is wrong.
     fn output_span(&self) -> Span {
-        match &self.function.signature.output {
-            ReturnType::Type(_, ty) => span_at(ty),
-            ReturnType::Default => mixed_span(),
+        match (&self.function.returned_future, &self.function.signature.output) {
+            (Some(returned), _) => span_at(&returned.output),
+            (None, ReturnType::Type(_, ty)) => span_at(ty),
+            (None, ReturnType::Default) => mixed_span(),
         }
     }
 
@@ -202,10 +203,12 @@ impl Expansion<'_> {
         }
     }
 
-    /// Returns the call of the inner function.
+    /// Returns the future of the user's code: a call of the inner function, or a block.
     fn call(&self) -> TokenStream {
+        if !self.nested {
+            return self.block();
+        }
         let signature = &self.function.signature;
-        let scope = (!self.nested).then(|| quote!(Self::));
         let name = &self.inner_name;
         let generics: Vec<_> = signature
             .generics
@@ -218,11 +221,7 @@ impl Expansion<'_> {
             })
             .collect();
         let turbofish = (!generics.is_empty()).then(|| quote!(::<#(#generics),*>));
-        let receiver = signature.receiver().map(|receiver| {
-            let this = receiver.self_token;
-            quote!(#this,)
-        });
         let arguments = self.parameters.iter().map(|parameter| &parameter.outer_name);
-        quote_spanned!(mixed_span()=> #scope #name #turbofish(#receiver #(#arguments),*))
+        quote_spanned!(mixed_span()=> #name #turbofish(#(#arguments),*))
     }
 }

@@ -13,11 +13,14 @@ mod expand;
 mod forwarding;
 mod function;
 mod hygiene;
+mod in_place;
 mod key;
 mod options;
+mod returned_future;
 mod spring;
 mod value;
 
+use expand::Position;
 use proc_macro::TokenStream;
 
 /// Runs an async function under a lock: at any time at most one call with the same key runs, across all
@@ -414,7 +417,15 @@ use proc_macro::TokenStream;
 /// [`LockRejection`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.LockRejection.html
 #[proc_macro_attribute]
 pub fn redis_lock(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    expand::expand(arguments.into(), &item.into()).into()
+    expand::expand(&arguments.into(), &item.into(), Position::Written).into()
+}
+
+/// [`redis_lock`](macro@redis_lock), which has moved itself below the other attributes of its function. Not a
+/// public API.
+#[doc(hidden)]
+#[proc_macro_attribute]
+pub fn redis_lock_last(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    expand::expand(&arguments.into(), &item.into(), Position::Last).into()
 }
 
 /// The example of the README compiles.

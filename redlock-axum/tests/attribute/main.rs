@@ -10,6 +10,9 @@ mod functions;
 mod handlers;
 mod hygiene;
 mod keys;
+mod methods;
+mod returned_futures;
 mod skip;
+mod stacked;
 #[path = "../support/mod.rs"]
 mod support;

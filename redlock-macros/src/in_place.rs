@@ -1,0 +1,126 @@
+//! Generates the code of functions whose code stays in the function itself, in an `async` block.
+//!
+//! An inner function would be a second method, which an `impl Trait for ..` cannot have, and a nested function
+//! has no `self` and no `Self`. In a block, both mean the same as before.
+
+use proc_macro2::TokenStream;
+use quote::{quote, quote_spanned};
+use syn::{GenericArgument, PathArguments, Type, parse_quote};
+
+use crate::expand::{Expansion, braced};
+use crate::hygiene::{local, mixed_span, span_at};
+use crate::returned_future::ReturnedFuture;
+
+impl Expansion<'_> {
+    /// Returns an `async` block that contains the user's code.
+    ///
+    /// All parameters move into the block, so that they are dropped at its end, before the release.
+    pub(crate) fn block(&self) -> TokenStream {
+        let function = self.function;
+        let this = function.signature.receiver().map(|receiver| {
+            let this = receiver.self_token;
+            quote_spanned!(mixed_span()=> let _ = &#this;)
+        });
+        let (bound, use_names, body) =
+            (self.parameters.bound(), self.parameters.use_names(), &function.body);
+        let code = match &function.returned_future {
+            None => {
+                let typed = self.typed_block();
+                quote!(#typed #this #bound #use_names #body)
+            }
+            // The code returns a future. In a closure it can also return from its middle.
+            Some(returned) => {
+                let closure = braced(function.brace.join(), quote!(#bound #use_names #body));
+                let output = match &returned.boxed {
+                    Some(ty) => {
+                        let ty = without_impl(ty);
+                        quote!(-> #ty)
+                    }
+                    None => quote!(),
+                };
+                quote_spanned!(mixed_span()=> #this (move || #output #closure)().await)
+            }
+        };
+        let block = braced(function.brace.join(), code);
+        quote_spanned!(mixed_span()=> async move #block)
+    }
+
+    /// Returns the body of a function that is not `async`: a future that runs `body`.
+    pub(crate) fn future(&self, body: &TokenStream, returned: &ReturnedFuture) -> TokenStream {
+        let typed = self.typed_block();
+        let future = quote_spanned!(mixed_span()=> async move { #typed #body });
+        match returned.boxed {
+            Some(_) => quote_spanned!(mixed_span()=> ::std::boxed::Box::pin(#future)),
+            None => future,
+        }
+    }
+
+    /// Returns a statement that never returns, but gives the `async` block around it the function's return type.
+    /// Otherwise the compiler would have to infer the type, and could not always do so.
+    fn typed_block(&self) -> Option<TokenStream> {
+        let ty = self.function.output();
+        let ty = without_impl(&ty);
+        if matches!(ty, Type::Infer(_)) {
+            return None;
+        }
+        let output = local("output");
+        Some(quote_spanned! {span_at(&ty)=>
+            if let ::core::option::Option::Some(#output) = ::core::option::Option::None::<#ty> {
+                return #output;
+            }
+        })
+    }
+}
+
+/// Replaces each `impl Trait` by `_`, because only a signature can contain it.
+fn without_impl(ty: &Type) -> Type {
+    let mut ty = ty.clone();
+    replace_impl(&mut ty);
+    ty
+}
+
+fn replace_impl(ty: &mut Type) {
+    match ty {
+        Type::ImplTrait(_) => *ty = parse_quote!(_),
+        Type::Array(array) => replace_impl(&mut array.elem),
+        Type::Group(group) => replace_impl(&mut group.elem),
+        Type::Paren(inner) => replace_impl(&mut inner.elem),
+        Type::Reference(reference) => replace_impl(&mut reference.elem),
+        Type::Slice(slice) => replace_impl(&mut slice.elem),
+        Type::Tuple(tuple) => tuple.elems.iter_mut().for_each(replace_impl),
+        Type::Path(path) => path.path.segments.iter_mut().for_each(|segment| {
+            if let PathArguments::AngleBracketed(of) = &mut segment.arguments {
+                for argument in &mut of.args {
+                    match argument {
+                        GenericArgument::Type(ty) => replace_impl(ty),
+                        GenericArgument::AssocType(associated) => replace_impl(&mut associated.ty),
+                        _ => {}
+                    }
+                }
+            }
+        }),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use quote::ToTokens;
+
+    use super::*;
+
+    #[test]
+    fn an_impl_in_a_type_is_inferred() {
+        for (written, expected) in [
+            ("Result<impl Into<u8>, Error>", "Result<_,Error>"),
+            ("(u8, &[impl Copy])", "(u8,&[_])"),
+            ("Result<Box<dyn Fn() -> u8>, Error>", "Result<Box<dyn Fn()->u8>,Error>"),
+        ] {
+            let ty = without_impl(&syn::parse_str(written).unwrap());
+            assert_eq!(
+                ty.to_token_stream().to_string().replace(' ', ""),
+                expected.replace(' ', "")
+            );
+        }
+    }
+}
