@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use redlock_core::{KeyError, LockError, LockManager, LockRequest};
+use redlock_core::{KeyError, LockManager};
 
 pub use crate::extract::{InstalledLocks, Locks};
 pub use axum::response::{IntoResponse, Response};
 pub use redlock_core::__private::{assert_valid, key_with_parts};
 pub use redlock_core::{Dialect, KeyPart, LockKey, LockOptions, RunError, scope};
 pub use redlock_macros::redis_lock_last;
+
+pub use crate::serve::function::{LockedResult, acquire_for_function, request};
 
 use crate::extract::lock_slot::LockSlot;
 use crate::options::with_default_expire;
@@ -105,14 +107,6 @@ pub const fn expect_time<T: IsTime>(_: &T) {}
 /// Makes a lock key from the attribute's `key`, if it is an expression, or a template that begins with a constant.
 pub fn key(key: impl AsRef<str>) -> Result<LockKey, KeyError> {
     LockKey::new(key)
-}
-
-/// Acquires the lock of a function with `manager = ..`.
-pub async fn acquire_for_function(
-    request: LockRequest,
-    options: LockOptions,
-) -> Result<ActiveLock, LockError> {
-    ActiveLock::acquire(request.options(options), false).await
 }
 
 /// Adds the default lease to the options of an attribute.

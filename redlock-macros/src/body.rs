@@ -3,14 +3,12 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{
-    Expr, ExprMethodCall, ExprReference, GenericParam, ReturnType, Token, parse_quote, token,
-};
+use syn::{Expr, ExprReference, GenericParam, ReturnType, Token, parse_quote};
 
 use crate::arguments::Skip;
 use crate::bindings::Captured;
 use crate::expand::Expansion;
-use crate::hygiene::{local, mixed_span, span_at};
+use crate::hygiene::{local, mixed_span, span_at, with_span};
 use crate::key::{Key, Template};
 use crate::options::OnLostArgument;
 
@@ -53,29 +51,24 @@ impl Expansion<'_> {
         let options = self.options();
         let [request, active_lock, result, error] =
             ["request", "active_lock", "output", "error"].map(local);
-        let made = Expr::MethodCall(ExprMethodCall {
-            attrs: Vec::new(),
-            receiver: Box::new(manager.clone()),
-            dot_token: Token![.](span_at(manager)),
-            method: Ident::new("lock", span_at(manager)),
-            turbofish: None,
-            paren_token: token::Paren(span_at(manager)),
-            args: [Expr::Verbatim(key)].into_iter().collect(),
-        });
-        let map = self
-            .arguments
-            .error
-            .as_ref()
-            .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
+        let manager = reference(manager);
+        let made = quote_spanned!(mixed_span()=> #private::request(#manager, #key));
+        let map = self.arguments.error.as_ref().map_or_else(
+            || quote_spanned!(self.output_span()=> ::core::convert::From::from),
+            ToTokens::to_token_stream,
+        );
+        let mut reported = error.clone();
+        reported.set_span(self.output_span());
         // With `on_lost = abort` one error type covers both causes: not acquired, or lost.
         let cause = match self.arguments.options.on_lost {
-            OnLostArgument::KeepGoing => quote!(#error),
+            OnLostArgument::KeepGoing => quote!(#reported),
             OnLostArgument::Abort => {
-                quote!(<#private::RunError as ::core::convert::From<_>>::from(#error))
+                quote!(<#private::RunError as ::core::convert::From<_>>::from(#reported))
             }
         };
+        let result_type = with_span(self.output_span(), quote!(#private::LockedResult));
         let refusal = quote_spanned! {self.output_span()=>
-            return ::core::result::Result::Err(#map(#cause))
+            return #result_type::refused(#map(#cause))
         };
         let output = self.output(&refusal);
         let skip = self.skip();
@@ -98,6 +91,7 @@ impl Expansion<'_> {
 
     /// Returns the match arm of a function with `skip`, for a lock that another holder has.
     fn skip(&self) -> Option<TokenStream> {
+        let Self { private, .. } = self;
         let skip = self.arguments.skip.as_ref()?;
         let error = local("error");
         let references = self.parameters.references();
@@ -105,8 +99,9 @@ impl Expansion<'_> {
             Skip::None => (quote!(::core::option::Option::None), self.output_span()),
             Skip::Value(value) => (value.to_token_stream(), span_at(value)),
         };
+        let result_type = with_span(span, quote!(#private::LockedResult));
         let skipped = quote_spanned! {span=>
-            return ::core::result::Result::Ok({ #references #value })
+            return #result_type::skipped({ #references #value })
         };
         Some(quote_spanned! {mixed_span()=>
             ::core::result::Result::Err(#error) if #error.is_contended() => #skipped,
@@ -127,7 +122,8 @@ impl Expansion<'_> {
         let Self { private, .. } = self;
         Ok(match &self.arguments.key {
             Key::Expression(expression) => {
-                quote_spanned!(span_at(expression)=> #private::key(#expression))
+                let key = reference(expression);
+                quote_spanned!(span_at(expression)=> #private::key(#key))
             }
             Key::Template(template) => {
                 let Template { literal, values, captured } = template;
@@ -173,12 +169,7 @@ impl Expansion<'_> {
     /// Returns an expression that escapes the value.
     fn part(&self, value: &Expr) -> TokenStream {
         let Self { private, .. } = self;
-        let reference = ExprReference {
-            attrs: Vec::new(),
-            and_token: Token![&](span_at(value)),
-            mutability: None,
-            expr: Box::new(value.clone()),
-        };
+        let reference = reference(value);
         quote_spanned!(span_at(value)=> #private::KeyPart(#reference))
     }
 
@@ -223,5 +214,15 @@ impl Expansion<'_> {
         let turbofish = (!generics.is_empty()).then(|| quote!(::<#(#generics),*>));
         let arguments = self.parameters.iter().map(|parameter| &parameter.outer_name);
         quote_spanned!(mixed_span()=> #name #turbofish(#(#arguments),*))
+    }
+}
+
+/// Returns a reference to the value, so that an expression such as `order.sku` moves nothing.
+fn reference(value: &Expr) -> ExprReference {
+    ExprReference {
+        attrs: Vec::new(),
+        and_token: Token![&](span_at(value)),
+        mutability: None,
+        expr: Box::new(value.clone()),
     }
 }

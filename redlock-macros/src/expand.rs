@@ -11,10 +11,7 @@ use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
 use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{
-    FnArg, GenericArgument, PathArguments, ReturnType, Signature, Type, parse_quote,
-    parse_quote_spanned,
-};
+use syn::{FnArg, Signature, parse_quote, parse_quote_spanned};
 
 use crate::arguments::{Arguments, Skip};
 use crate::bindings::Parameters;
@@ -22,7 +19,7 @@ use crate::forwarding;
 use crate::function::Function;
 use crate::hygiene::local;
 use crate::key::{Key, Template, collect_names};
-use crate::spring;
+use crate::{rules, spring};
 
 /// The position of an attribute among the other attributes of its function.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +53,7 @@ fn try_expand(
 ) -> syn::Result<TokenStream> {
     let arguments: Arguments = syn::parse2(written.clone())?;
     let function: Function = syn::parse2(item)?;
-    check(&arguments, &function)?;
+    rules::check(&arguments, &function)?;
     let expansion = Expansion::new(&arguments, &function);
     expansion.check_key()?;
     if position == Position::Written
@@ -66,53 +63,6 @@ fn try_expand(
         return Ok(later);
     }
     expansion.tokens()
-}
-
-/// Checks the rules that concern both the arguments and the function.
-fn check(arguments: &Arguments, function: &Function) -> syn::Result<()> {
-    if let Some(second) = forwarding::second_handler_lock(&function.attributes) {
-        return Err(syn::Error::new_spanned(
-            second,
-            "the second `#[redis_lock]` of a function needs `manager = ..`",
-        ));
-    }
-    let signature = &function.signature;
-    if arguments.manager.is_none() {
-        if let Some(receiver) = signature.receiver() {
-            return Err(syn::Error::new_spanned(
-                receiver,
-                "a method cannot be a handler; add `manager = ..`, such as \
-                 `manager = self.locks`",
-            ));
-        }
-        if function.returned_future.is_some() {
-            return Err(syn::Error::new_spanned(
-                signature.fn_token,
-                "a locked handler must be an `async fn`; a function that returns a future needs \
-                 `manager = ..`",
-            ));
-        }
-        return Ok(());
-    }
-    if matches!(signature.output, ReturnType::Default) {
-        return Err(syn::Error::new_spanned(
-            &signature.ident,
-            "with `manager = ..` the function must return a `Result`, whose error says that the \
-             lock was refused",
-        ));
-    }
-    // Under another `#[redis_lock]`, the parameter is that attribute's lock.
-    let is_inner = is_inner_name(&signature.ident) || forwarding::is_reversed(&function.attributes);
-    if !is_inner
-        && let Some(parameter) = function.parameters().find(|written| is_held_lock(&written.ty))
-    {
-        return Err(syn::Error::new_spanned(
-            &parameter.ty,
-            "a function with `manager` cannot extract its own lock; remove `manager`, acquire the lock \
-             in the body: `locks.lock(..).acquire()`, or take the caller's lock as `&HeldLock`",
-        ));
-    }
-    Ok(())
 }
 
 /// One use of the attribute.
@@ -196,7 +146,11 @@ impl<'a> Expansion<'a> {
             Some(returned) => self.future(&body, returned),
             None => body,
         };
-        Ok(quote!(#(#attributes)* #visibility #signature { #(#inner_attributes)* #body }))
+        // The compiler does not see that a block drops a captured `mut self`, and so reads its last value.
+        let dropped =
+            matches!(signature.receiver(), Some(receiver) if receiver.mutability.is_some())
+                .then(|| quote!(#[allow(unused_assignments)]));
+        Ok(quote!(#(#attributes)* #dropped #visibility #signature { #(#inner_attributes)* #body }))
     }
 
     /// Returns the inner function, which contains the user's code.
@@ -289,30 +243,6 @@ fn inner_name(name: &Ident) -> Ident {
     // not snake case.
     let underscores = &text[..text.len() - bare.len()];
     format_ident!("__redis_lock_{bare}{underscores}", span = name.span())
-}
-
-fn is_inner_name(name: &Ident) -> bool {
-    name.to_string().starts_with("__redis_lock_")
-}
-
-/// Returns whether the type is an extractor for the handler's lock, judged by its name.
-fn is_held_lock(ty: &Type) -> bool {
-    match ty {
-        Type::Group(group) => is_held_lock(&group.elem),
-        Type::Paren(inner) => is_held_lock(&inner.elem),
-        Type::Path(path) => path.path.segments.last().is_some_and(|last| {
-            last.ident == "HeldLock"
-                || last.ident == "FencedLock"
-                || matches!(
-                    &last.arguments,
-                    PathArguments::AngleBracketed(of) if last.ident == "Option"
-                        && of.args.iter().any(|argument| {
-                            matches!(argument, GenericArgument::Type(ty) if is_held_lock(ty))
-                        })
-                )
-        }),
-        _ => false,
-    }
 }
 
 #[cfg(test)]

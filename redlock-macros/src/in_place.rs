@@ -63,8 +63,10 @@ impl Expansion<'_> {
         if matches!(ty, Type::Infer(_)) {
             return None;
         }
-        let output = local("output");
-        Some(quote_spanned! {span_at(&ty)=>
+        let span = span_at(&ty);
+        let mut output = local("output");
+        output.set_span(span);
+        Some(quote_spanned! {span=>
             if let ::core::option::Option::Some(#output) = ::core::option::Option::None::<#ty> {
                 return #output;
             }

@@ -145,8 +145,31 @@ impl Template {
                 captured.insert(name.to_owned());
             }
         }
+        if let Some(unused) = unused_value(&text, &values) {
+            return Err(syn::Error::new_spanned(
+                &unused.value,
+                "the text of the key has no placeholder for this value; add a placeholder, or remove the \
+                 value",
+            ));
+        }
         Ok(Self { literal, values, captured })
     }
+}
+
+/// Returns the first value that no placeholder uses, neither by name nor by position.
+fn unused_value<'a>(text: &str, values: &'a [TemplateValue]) -> Option<&'a TemplateValue> {
+    let placeholders = placeholders(text);
+    let without_name = placeholders.iter().filter(|placeholder| placeholder.is_empty()).count();
+    let is_used = |index: usize, value: &TemplateValue| {
+        let position = index.to_string();
+        index < without_name
+            || placeholders.contains(&position.as_str())
+            || value
+                .name
+                .as_ref()
+                .is_some_and(|name| placeholders.contains(&&*name.unraw().to_string()))
+    };
+    values.iter().enumerate().find(|(index, value)| !is_used(*index, value)).map(|(_, value)| value)
 }
 
 fn is_position(name: &str) -> bool {

@@ -2,6 +2,7 @@
 
 pub(crate) mod active_lock;
 mod body;
+pub(crate) mod function;
 mod future;
 pub(crate) mod route_key;
 
