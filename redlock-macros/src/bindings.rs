@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use proc_macro2::{Ident, Span, TokenStream};
-use quote::{quote, quote_spanned};
+use quote::quote_spanned;
 use syn::ext::IdentExt;
 use syn::{FieldPat, Pat, PatType, parse_quote};
 
@@ -16,7 +16,7 @@ pub(crate) struct Parameters<'a> {
     referenced: BTreeSet<String>,
     /// Whether the outer function has the user's patterns, so that the attribute that is expanded next finds the
     /// names. Otherwise it has one name for each parameter.
-    kept: bool,
+    pub(crate) kept: bool,
 }
 
 /// The meaning of a name in the key's template.
@@ -71,6 +71,8 @@ impl<'a> Parameters<'a> {
         };
         let unseen = if self.all.iter().any(|parameter| has_macro(&parameter.written.pat)) {
             " (names bound by a macro in a pattern are not visible to the attribute)"
+        } else if bound.contains("`__arg") {
+            " (`#[async_trait]` hides the names of a pattern; write a plain name as the parameter)"
         } else {
             ""
         };
@@ -104,29 +106,6 @@ impl<'a> Parameters<'a> {
         Parameter { written, outer_name, .. }: &Parameter<'_>,
     ) -> Pat {
         if self.kept { (*written.pat).clone() } else { parse_quote!(#outer_name) }
-    }
-
-    /// Returns statements that move the parameters into the block around them and bind the user's patterns, as the
-    /// beginning of an `async fn` does.
-    pub(crate) fn bound(&self) -> Option<TokenStream> {
-        if self.kept {
-            return None;
-        }
-        let (plain, others): (Vec<_>, Vec<_>) =
-            self.all.iter().partition(|parameter| matches!(*parameter.written.pat, Pat::Ident(_)));
-        let names = plain.iter().map(|parameter| &parameter.outer_name);
-        let patterns = plain.iter().map(|parameter| &parameter.written.pat);
-        // One tuple for all, because Clippy reports `let id = id;` and `let _id = arg;`.
-        let plain = (!plain.is_empty())
-            .then(|| quote_spanned!(Span::mixed_site()=> let (#(#patterns,)*) = (#(#names,)*);));
-        let others = others.iter().map(|Parameter { written, outer_name, .. }| {
-            let pattern = &written.pat;
-            quote_spanned! {Span::mixed_site()=>
-                let #outer_name = #outer_name;
-                let #pattern = #outer_name;
-            }
-        });
-        Some(quote!(#(#others)* #plain))
     }
 
     /// Returns a statement that uses the names to which the attribute's arguments refer, so that the compiler does
@@ -304,5 +283,14 @@ mod tests {
         let names = names(&pattern("Json(Pay { amount, to: (name, mut city), .. }, all)"));
         let names: Vec<_> = names.iter().map(ToString::to_string).collect();
         assert_eq!(names, ["amount", "name", "city", "all"]);
+    }
+
+    /// `#[async_trait]` replaces the pattern `Path(id)` by a name.
+    #[test]
+    fn the_message_explains_a_pattern_that_async_trait_has_replaced() {
+        let written: [PatType; 1] = [parse_quote!(__arg1: Path<u64>)];
+        let parameters = Parameters::new(written.iter(), BTreeSet::new(), false);
+        let error = parameters.captured("id", Span::call_site()).err().unwrap().to_string();
+        assert!(error.contains("`#[async_trait]` hides the names of a pattern"), "{error}");
     }
 }

@@ -5,8 +5,9 @@
 
 use proc_macro2::TokenStream;
 use quote::{quote, quote_spanned};
-use syn::{GenericArgument, PathArguments, Type, parse_quote};
+use syn::{GenericArgument, Pat, PathArguments, Type, parse_quote};
 
+use crate::bindings::{Parameter, Parameters};
 use crate::expand::{Expansion, braced};
 use crate::hygiene::{local, mixed_span, span_at};
 use crate::returned_future::ReturnedFuture;
@@ -22,7 +23,7 @@ impl Expansion<'_> {
             quote_spanned!(mixed_span()=> let _ = &#this;)
         });
         let (bound, use_names, body) =
-            (self.parameters.bound(), self.parameters.use_names(), &function.body);
+            (bound(&self.parameters), self.parameters.use_names(), &function.body);
         let code = match &function.returned_future {
             None => {
                 let typed = self.typed_block();
@@ -72,6 +73,29 @@ impl Expansion<'_> {
             }
         })
     }
+}
+
+/// Returns statements that move the parameters into the block around them and bind the user's patterns, as the
+/// beginning of an `async fn` does.
+fn bound(parameters: &Parameters<'_>) -> Option<TokenStream> {
+    if parameters.kept {
+        return None;
+    }
+    let (plain, others): (Vec<_>, Vec<_>) =
+        parameters.iter().partition(|parameter| matches!(*parameter.written.pat, Pat::Ident(_)));
+    let names = plain.iter().map(|parameter| &parameter.outer_name);
+    let patterns = plain.iter().map(|parameter| &parameter.written.pat);
+    // One tuple for all, because Clippy reports `let id = id;` and `let _id = arg;`.
+    let plain = (!plain.is_empty())
+        .then(|| quote_spanned!(mixed_span()=> let (#(#patterns,)*) = (#(#names,)*);));
+    let others = others.iter().map(|Parameter { written, outer_name, .. }| {
+        let pattern = &written.pat;
+        quote_spanned! {mixed_span()=>
+            let #outer_name = #outer_name;
+            let #pattern = #outer_name;
+        }
+    });
+    Some(quote!(#(#others)* #plain))
 }
 
 /// Replaces each `impl Trait` by `_`, because only a signature can contain it.

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::Router;
 use axum::extract::{Path, State};
@@ -147,25 +148,32 @@ async fn a_method_of_a_trait_implementation_stops_when_its_lock_is_lost() {
 /// Dropping a parameter may end work, such as a transaction.
 #[tokio::test]
 async fn the_parameters_of_a_method_are_dropped_under_the_lock() {
-    struct Work<'a>(&'a MemoryNode, &'a mut Vec<usize>);
+    struct Work<'a>(&'a MemoryNode, &'a AtomicUsize);
 
     impl Drop for Work<'_> {
         fn drop(&mut self) {
-            self.1.push(self.0.len());
+            self.1.fetch_add(self.0.len(), Ordering::Relaxed);
         }
     }
 
-    impl Work<'_> {
+    impl<'a> Work<'a> {
         #[redis_lock(key = "work", manager = locks)]
-        async fn run(self, _unused: Work<'_>, locks: &LockManager) -> Result<(), LockError> {
+        async fn run(
+            self,
+            _unused: Work<'a>,
+            _: Work<'a>,
+            (_one, _): (Work<'a>, Work<'a>),
+            locks: &LockManager,
+        ) -> Result<(), LockError> {
             Ok(())
         }
     }
 
     let (locks, node) = memory().await;
-    let (mut held, mut held_by_unused) = (Vec::new(), Vec::new());
-    Work(&node, &mut held).run(Work(&node, &mut held_by_unused), &locks).await.unwrap();
-    assert_eq!((held, held_by_unused), (vec![1], vec![1]));
+    let dropped_under_the_lock = AtomicUsize::new(0);
+    let work = || Work(&node, &dropped_under_the_lock);
+    work().run(work(), work(), (work(), work()), &locks).await.unwrap();
+    assert_eq!(dropped_under_the_lock.into_inner(), 5);
 }
 
 /// Without the return type of the function, the compiler could not infer the types in these bodies.
