@@ -454,6 +454,9 @@ use proc_macro::TokenStream;
 /// # Pitfalls
 ///
 /// * `.layer(LocksLayer::new(&locks))` reaches only the routes that were added before it. Make it the last layer.
+/// * Under `#[async_trait]`, the compiler warns about a parameter that only the key uses, and a pattern such as
+///   `Path(id)` binds no names for the key. Write the parameter as a plain name, and begin it with an underscore
+///   if only the key uses it: `key = "order:{_id}"`.
 /// * An associated function without `self` that uses the type parameters of its `impl` must name
 ///   `Self` somewhere, so that its code stays in the `impl`.
 /// * The lock protects this function and all other code that locks the same key. Two functions

@@ -224,33 +224,6 @@ async fn a_handler_with_a_manager_answers_with_its_own_error() {
     assert_eq!((answer.status, answer.body.as_str()), (StatusCode::LOCKED, "busy"));
 }
 
-/// The attribute does not change the signature of a handler with `manager`.
-#[tokio::test]
-async fn a_test_may_call_a_handler_with_a_manager_as_a_function() {
-    #[redis_lock(key = "order:{id}", manager = locks)]
-    async fn pay(locks: Locks, Path(id): Path<u64>) -> Result<String, ShopError> {
-        assert!(locks.lock("order:7").try_acquire().await.is_err());
-        Ok(format!("{id} is paid"))
-    }
-
-    #[redis_lock(key = "order:{id}", manager = shop.locks)]
-    async fn sell(State(shop): State<Arc<Shop>>, Path(id): Path<u64>) -> Result<usize, ShopError> {
-        let _ = id;
-        Ok(shop.node.len())
-    }
-
-    let shop = Arc::new(Shop::open(0).await);
-    let locks = Locks(shop.locks.clone());
-    assert_eq!(pay(locks.clone(), Path(7)).await.unwrap(), "7 is paid");
-    assert_eq!(sell(State(Arc::clone(&shop)), Path(7)).await.unwrap(), 1);
-
-    let _other = held_by_another(&shop.node, "order:7").await;
-    let refused = pay(locks, Path(7)).await.unwrap_err();
-    assert!(matches!(refused, ShopError::Busy(LockError::Contended { .. })), "{refused:?}");
-    let refused = sell(State(shop), Path(7)).await.unwrap_err();
-    assert!(matches!(refused, ShopError::Busy(LockError::Contended { .. })), "{refused:?}");
-}
-
 #[tokio::test]
 async fn a_type_in_the_body_may_use_self() {
     #[redis_lock(key = "a", manager = locks)]

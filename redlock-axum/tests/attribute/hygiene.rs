@@ -232,8 +232,21 @@ async fn the_crate_may_be_reexported() {
         Ok(())
     }
 
+    struct Till(LockManager);
+
+    impl Till {
+        #[redis_lock(key = "a", manager = self.0, crate = platform::locking)]
+        #[redis_lock(key = "b", manager = self.0, crate = platform::locking)]
+        async fn through(&self) -> Result<(), LockError> {
+            assert!(self.0.lock("a").try_acquire().await.unwrap_err().is_contended());
+            assert!(self.0.lock("b").try_acquire().await.unwrap_err().is_contended());
+            Ok(())
+        }
+    }
+
     let (locks, _) = memory().await;
     through(&locks).await.unwrap();
+    Till(locks).through().await.unwrap();
 }
 
 /// Under `#[forbid]`, an `#[allow]` in generated code is an error.

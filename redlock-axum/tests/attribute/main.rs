@@ -4,6 +4,7 @@
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
 mod constants;
+mod direct_calls;
 mod fenced;
 mod function_locks;
 mod functions;

@@ -36,9 +36,9 @@ trait Reserve {
 
     fn locks(&self) -> &LockManager;
 
-    #[redis_lock(key = "provided", manager = self.locks())]
-    async fn provided(&self) -> Result<bool, LockError> {
-        Ok(self.locks().lock("provided").try_acquire().await.is_err())
+    #[redis_lock(key = "provided:{_id}", manager = self.locks())]
+    async fn provided(&self, _id: u64) -> Result<bool, LockError> {
+        Ok(self.locks().lock("provided:7").try_acquire().await.is_err())
     }
 }
 
@@ -78,7 +78,7 @@ async fn methods_under_async_trait_are_locked() {
     let mut shop = Shop::open().await;
     assert_eq!(is_send(shop.reserve(7, "shoe")).await.unwrap(), 5);
     assert_eq!(shop.reserve(0, "shoe").await.unwrap(), 0);
-    assert!(shop.provided().await.unwrap());
+    assert!(shop.provided(7).await.unwrap());
     assert_eq!(*shop.refill(2).await.unwrap(), 9);
     assert!(shop.node.is_empty());
     let _other = held_by_another(&shop.node, "order:7:shoe").await;

@@ -89,6 +89,33 @@ async fn the_span_of_a_method_contains_what_is_below_it() {
     assert!(in_span("counting held=2"), "{text}");
 }
 
+#[tokio::test]
+async fn the_attributes_of_a_method_under_async_trait_have_the_same_order() {
+    #[async_trait::async_trait]
+    trait Audit {
+        async fn audit(&self, id: u8) -> Result<usize, LockError>;
+    }
+
+    #[async_trait::async_trait]
+    impl Audit for Shop {
+        #[redis_lock(key = logged(&self.node, "first audit"), manager = self.locks)]
+        #[tracing::instrument(skip(self))]
+        #[redis_lock(key("second audit:{id}"), manager = self.locks)]
+        async fn audit(&self, id: u8) -> Result<usize, LockError> {
+            tracing::info!(id, held = self.node.len(), "auditing");
+            Ok(self.node.len())
+        }
+    }
+
+    let logs = Logs::collect();
+    let (locks, node) = memory().await;
+    assert_eq!(Shop { locks, node }.audit(7).await.unwrap(), 2);
+    let lines = logs.lines();
+    let line = |text: &str| lines.iter().find(|line| line.contains(text)).unwrap();
+    assert!(!line(r#"acquiring key="first audit" held=0"#).contains("audit{"), "{lines:?}");
+    assert!(line("auditing id=7 held=2").contains("audit{id=7}: "), "{lines:?}");
+}
+
 /// A handler that names `Self`: the first lock is the handler's, and its code stays in place.
 #[tokio::test]
 async fn a_handler_in_an_impl_may_take_two_locks() {
