@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::quote_spanned;
 use syn::ext::IdentExt;
-use syn::{FieldPat, Pat, PatType};
+use syn::{FieldPat, Pat, PatType, parse_quote};
 
 use crate::hygiene::local;
 
@@ -14,6 +14,9 @@ pub(crate) struct Parameters<'a> {
     all: Vec<Parameter<'a>>,
     /// The names that the attribute's arguments refer to.
     referenced: BTreeSet<String>,
+    /// Whether the outer function has the user's patterns, so that the attribute that is expanded next finds the
+    /// names. Otherwise it has one name for each parameter.
+    pub(crate) kept: bool,
 }
 
 /// The meaning of a name in the key's template.
@@ -35,10 +38,11 @@ impl<'a> Parameters<'a> {
     pub(crate) fn new(
         written: impl Iterator<Item = &'a PatType>,
         referenced: BTreeSet<String>,
+        kept: bool,
     ) -> Self {
         let all =
             written.enumerate().map(|(index, written)| Parameter::new(index, written)).collect();
-        Self { all, referenced }
+        Self { all, referenced, kept }
     }
 
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Parameter<'a>> {
@@ -67,6 +71,8 @@ impl<'a> Parameters<'a> {
         };
         let unseen = if self.all.iter().any(|parameter| has_macro(&parameter.written.pat)) {
             " (names bound by a macro in a pattern are not visible to the attribute)"
+        } else if bound.contains("`__arg") {
+            " (`#[async_trait]` hides the names of a pattern; write a plain name as the parameter)"
         } else {
             ""
         };
@@ -85,7 +91,7 @@ impl<'a> Parameters<'a> {
     }
 
     /// Returns the bound names to which the attribute's arguments refer, without duplicates.
-    pub(crate) fn used(&self) -> Vec<&Ident> {
+    fn used(&self) -> Vec<&Ident> {
         let mut seen = BTreeSet::new();
         self.all
             .iter()
@@ -94,8 +100,31 @@ impl<'a> Parameters<'a> {
             .collect()
     }
 
+    /// Returns the pattern of a parameter in the outer function.
+    pub(crate) fn outer_pattern(
+        &self,
+        Parameter { written, outer_name, .. }: &Parameter<'_>,
+    ) -> Pat {
+        if self.kept { (*written.pat).clone() } else { parse_quote!(#outer_name) }
+    }
+
+    /// Returns a statement that uses the names to which the attribute's arguments refer, so that the compiler does
+    /// not warn. It never warns about a name that begins with an underscore.
+    pub(crate) fn use_names(&self) -> Option<TokenStream> {
+        let mut used = self.used();
+        used.retain(|name| warns_if_unused(name));
+        (!used.is_empty()).then(|| quote_spanned!(Span::mixed_site()=> let _ = (#(&#used,)*);))
+    }
+
     /// Returns statements that bind references to the parameters, under the parameters' names.
     pub(crate) fn references(&self) -> TokenStream {
+        if self.kept {
+            let (names, use_names) = (self.used(), self.use_names());
+            return quote_spanned! {Span::mixed_site()=>
+                #(let #names = &#names;)*
+                #use_names
+            };
+        }
         let is_used =
             |parameter: &&Parameter<'_>| self.referenced.iter().any(|name| parameter.binds(name));
         self.all
@@ -135,7 +164,7 @@ fn text(name: &Ident) -> String {
 }
 
 /// Returns whether the compiler warns if the name is unused.
-pub(crate) fn warns_if_unused(name: &Ident) -> bool {
+fn warns_if_unused(name: &Ident) -> bool {
     !text(name).starts_with('_')
 }
 
@@ -254,5 +283,14 @@ mod tests {
         let names = names(&pattern("Json(Pay { amount, to: (name, mut city), .. }, all)"));
         let names: Vec<_> = names.iter().map(ToString::to_string).collect();
         assert_eq!(names, ["amount", "name", "city", "all"]);
+    }
+
+    /// `#[async_trait]` replaces the pattern `Path(id)` by a name.
+    #[test]
+    fn the_message_explains_a_pattern_that_async_trait_has_replaced() {
+        let written: [PatType; 1] = [parse_quote!(__arg1: Path<u64>)];
+        let parameters = Parameters::new(written.iter(), BTreeSet::new(), false);
+        let error = parameters.captured("id", Span::call_site()).err().unwrap().to_string();
+        assert!(error.contains("`#[async_trait]` hides the names of a pattern"), "{error}");
     }
 }

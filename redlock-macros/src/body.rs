@@ -3,11 +3,13 @@
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
-use syn::{Expr, ExprMethodCall, GenericParam, ReturnType, Token, token};
+use syn::{Expr, GenericParam, ReturnType, parse_quote};
 
 use crate::arguments::Skip;
 use crate::expand::Expansion;
-use crate::hygiene::{local, mixed_span, span_at};
+use crate::hygiene::{local, mixed_span, span_at, with_span};
+use crate::in_place::without_impl;
+use crate::key_code::reference;
 use crate::options::OnLostArgument;
 
 impl Expansion<'_> {
@@ -57,6 +59,13 @@ impl Expansion<'_> {
             OnLostArgument::KeepGoing => quote!(HandlerOutput),
             OnLostArgument::Abort => quote!(AbortableOutput),
         };
+        if !self.nested {
+            // A call would repeat the user's code. An `impl Trait` has no conversion.
+            let output = without_impl(&self.function.output(), &parse_quote!(()));
+            return Some(quote_spanned! {mixed_span()=>
+                let #output_type = #private::#ty::<#output>::new();
+            });
+        }
         let call = self.call();
         Some(quote_spanned! {mixed_span()=>
             let #output_type = #private::#ty::new();
@@ -94,29 +103,24 @@ impl Expansion<'_> {
         let options = self.options();
         let [request, active_lock, result, error] =
             ["request", "active_lock", "output", "error"].map(local);
-        let made = Expr::MethodCall(ExprMethodCall {
-            attrs: Vec::new(),
-            receiver: Box::new(manager.clone()),
-            dot_token: Token![.](span_at(manager)),
-            method: Ident::new("lock", span_at(manager)),
-            turbofish: None,
-            paren_token: token::Paren(span_at(manager)),
-            args: [Expr::Verbatim(key)].into_iter().collect(),
-        });
-        let map = self
-            .arguments
-            .error
-            .as_ref()
-            .map_or_else(|| quote!(::core::convert::From::from), ToTokens::to_token_stream);
+        let manager = reference(manager);
+        let made = quote_spanned!(mixed_span()=> #private::request(#manager, #key));
+        let map = self.arguments.error.as_ref().map_or_else(
+            || quote_spanned!(self.output_span()=> ::core::convert::From::from),
+            ToTokens::to_token_stream,
+        );
+        let mut reported = error.clone();
+        reported.set_span(self.output_span());
         // With `on_lost = abort` one error type covers both causes: not acquired, or lost.
         let cause = match self.arguments.options.on_lost {
-            OnLostArgument::KeepGoing => quote!(#error),
+            OnLostArgument::KeepGoing => quote!(#reported),
             OnLostArgument::Abort => {
-                quote!(<#private::RunError as ::core::convert::From<_>>::from(#error))
+                quote!(<#private::RunError as ::core::convert::From<_>>::from(#reported))
             }
         };
+        let result_type = with_span(self.output_span(), quote!(#private::LockedResult));
         let refusal = quote_spanned! {self.output_span()=>
-            return ::core::result::Result::Err(#map(#cause))
+            return #result_type::refused(#map(#cause))
         };
         let output = self.output(&refusal);
         let skip = self.skip();
@@ -139,6 +143,7 @@ impl Expansion<'_> {
 
     /// Returns the match arm of a function with `skip`, for a lock that another holder has.
     fn skip(&self) -> Option<TokenStream> {
+        let Self { private, .. } = self;
         let skip = self.arguments.skip.as_ref()?;
         let error = local("error");
         let references = self.parameters.references();
@@ -146,8 +151,9 @@ impl Expansion<'_> {
             Skip::None => (quote!(::core::option::Option::None), self.output_span()),
             Skip::Value(value) => (value.to_token_stream(), span_at(value)),
         };
+        let result_type = with_span(span, quote!(#private::LockedResult));
         let skipped = quote_spanned! {span=>
-            return ::core::result::Result::Ok({ #references #value })
+            return #result_type::skipped({ #references #value })
         };
         Some(quote_spanned! {mixed_span()=>
             ::core::result::Result::Err(#error) if #error.is_contended() => #skipped,
@@ -156,9 +162,10 @@ impl Expansion<'_> {
 
     /// Returns the span for code that fails to compile if the function's return type is wrong.
     fn output_span(&self) -> Span {
-        match &self.function.signature.output {
-            ReturnType::Type(_, ty) => span_at(ty),
-            ReturnType::Default => mixed_span(),
+        match (&self.function.returned_future, &self.function.signature.output) {
+            (Some(returned), _) => span_at(&returned.output),
+            (None, ReturnType::Type(_, ty)) => span_at(ty),
+            (None, ReturnType::Default) => mixed_span(),
         }
     }
 
@@ -183,10 +190,12 @@ impl Expansion<'_> {
         }
     }
 
-    /// Returns the call of the inner function.
+    /// Returns the future of the user's code: a call of the inner function, or a block.
     fn call(&self) -> TokenStream {
+        if !self.nested {
+            return self.block();
+        }
         let signature = &self.function.signature;
-        let scope = (!self.nested).then(|| quote!(Self::));
         let name = &self.inner_name;
         let generics: Vec<_> = signature
             .generics
@@ -199,11 +208,7 @@ impl Expansion<'_> {
             })
             .collect();
         let turbofish = (!generics.is_empty()).then(|| quote!(::<#(#generics),*>));
-        let receiver = signature.receiver().map(|receiver| {
-            let this = receiver.self_token;
-            quote!(#this,)
-        });
         let arguments = self.parameters.iter().map(|parameter| &parameter.outer_name);
-        quote_spanned!(mixed_span()=> #scope #name #turbofish(#receiver #(#arguments),*))
+        quote_spanned!(mixed_span()=> #name #turbofish(#(#arguments),*))
     }
 }

@@ -2,31 +2,41 @@
 //!
 //! The outer function has the user's name and parameters. The inner function has the user's
 //! parameters, body and return type unchanged, so that the compiler's messages about them are the same
-//! as without the attribute. The generated code is short: everything that an ordinary function can do is
-//! in `redlock_axum::__private`.
+//! as without the attribute. A method has no inner function: its code stays in place (`in_place.rs`). The
+//! generated code is short: everything that an ordinary function can do is in `redlock_axum::__private`.
 
 use std::collections::BTreeSet;
 
-use proc_macro2::{Delimiter, Group, Ident, TokenStream};
-use quote::{ToTokens, format_ident, quote, quote_spanned};
+use proc_macro2::{Delimiter, Group, Ident, Span, TokenStream};
+use quote::{ToTokens, format_ident, quote};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
-use syn::{
-    FnArg, GenericArgument, PathArguments, ReturnType, Signature, Type, parse_quote,
-    parse_quote_spanned,
-};
+use syn::{FnArg, Signature, parse_quote, parse_quote_spanned};
 
 use crate::arguments::{Arguments, Skip};
-use crate::bindings::{Parameter, Parameters, warns_if_unused};
+use crate::bindings::Parameters;
 use crate::forwarding;
 use crate::function::Function;
-use crate::hygiene::{local, mixed_span};
+use crate::hygiene::local;
 use crate::key::{Key, Template, collect_names};
-use crate::spring;
+use crate::{rules, spring};
+
+/// The position of an attribute among the other attributes of its function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Position {
+    /// As the user wrote it.
+    Written,
+    /// The compiler has expanded all other attributes of the function.
+    Last,
+}
 
 /// Expands the attribute on an item.
-pub(crate) fn expand(arguments: TokenStream, item: &TokenStream) -> TokenStream {
-    match try_expand(arguments, item.clone()) {
+pub(crate) fn expand(
+    arguments: &TokenStream,
+    item: &TokenStream,
+    position: Position,
+) -> TokenStream {
+    match try_expand(arguments, item.clone(), position) {
         Ok(expanded) => expanded,
         // The item is kept, so that code which uses it causes no further errors.
         Err(error) => {
@@ -36,52 +46,23 @@ pub(crate) fn expand(arguments: TokenStream, item: &TokenStream) -> TokenStream 
     }
 }
 
-fn try_expand(arguments: TokenStream, item: TokenStream) -> syn::Result<TokenStream> {
-    let arguments: Arguments = syn::parse2(arguments)?;
+fn try_expand(
+    written: &TokenStream,
+    item: TokenStream,
+    position: Position,
+) -> syn::Result<TokenStream> {
+    let arguments: Arguments = syn::parse2(written.clone())?;
     let function: Function = syn::parse2(item)?;
-    check(&arguments, &function)?;
+    rules::check(&arguments, &function)?;
     let expansion = Expansion::new(&arguments, &function);
     expansion.check_key()?;
-    expansion.tokens()
-}
-
-/// Checks the rules that concern both the arguments and the function.
-fn check(arguments: &Arguments, function: &Function) -> syn::Result<()> {
-    if let Some(second) = forwarding::second_handler_lock(&function.attributes) {
-        return Err(syn::Error::new_spanned(
-            second,
-            "the second `#[redis_lock]` of a function needs `manager = ..`",
-        ));
-    }
-    let signature = &function.signature;
-    if arguments.manager.is_none() {
-        if let Some(receiver) = signature.receiver() {
-            return Err(syn::Error::new_spanned(
-                receiver,
-                "a method cannot be a handler; add `manager = ..`, such as \
-                 `manager = self.locks`",
-            ));
-        }
-        return Ok(());
-    }
-    if matches!(signature.output, ReturnType::Default) {
-        return Err(syn::Error::new_spanned(
-            &signature.ident,
-            "with `manager = ..` the function must return a `Result`, whose error says that the \
-             lock was refused",
-        ));
-    }
-    // In the inner function of another `#[redis_lock]`, the parameter is that attribute's lock.
-    if !is_inner_name(&signature.ident)
-        && let Some(parameter) = function.parameters().find(|written| is_held_lock(&written.ty))
+    if position == Position::Written
+        && !expansion.nested
+        && let Some(later) = expansion.after_the_other_attributes(written)
     {
-        return Err(syn::Error::new_spanned(
-            &parameter.ty,
-            "a function with `manager` cannot extract its own lock; remove `manager`, acquire the lock \
-             in the body: `locks.lock(..).acquire()`, or take the caller's lock as `&HeldLock`",
-        ));
+        return Ok(later);
     }
-    Ok(())
+    expansion.tokens()
 }
 
 /// One use of the attribute.
@@ -89,7 +70,7 @@ pub(crate) struct Expansion<'a> {
     pub(crate) arguments: &'a Arguments,
     pub(crate) function: &'a Function,
     pub(crate) parameters: Parameters<'a>,
-    /// Whether the inner function is inside the outer one, rather than beside it in the `impl`.
+    /// Whether the user's code is in an inner function. Otherwise it stays in place.
     pub(crate) nested: bool,
     pub(crate) inner_name: Ident,
     /// `redlock_axum::__private`.
@@ -103,9 +84,15 @@ impl<'a> Expansion<'a> {
             .crate_path
             .as_ref()
             .map_or_else(|| quote!(::redlock_axum), ToTokens::to_token_stream);
-        let nested = function.signature.receiver().is_none() && !function.names_self_type();
+        let nested = function.signature.receiver().is_none()
+            && function.returned_future.is_none()
+            && !function.names_self_type();
         Self {
-            parameters: Parameters::new(function.parameters(), names_in(arguments)),
+            parameters: Parameters::new(
+                function.parameters(),
+                names_in(arguments),
+                forwarding::is_reversed(&function.attributes),
+            ),
             arguments,
             function,
             nested,
@@ -129,42 +116,52 @@ impl<'a> Expansion<'a> {
         }
     }
 
+    /// Returns the function as it is, but with this attribute below all others, in the reverse order. The compiler
+    /// then expands the innermost attribute first and this one last, so that each contains the ones that
+    /// were written below it, as the inner function does.
+    ///
+    /// Returns `None` if there is nothing to reverse.
+    fn after_the_other_attributes(&self, written: &TokenStream) -> Option<TokenStream> {
+        let Self { private, function, .. } = self;
+        let last = parse_quote!(#[#private::redis_lock_last(#written)]);
+        let attributes = forwarding::reversed(&function.attributes, last)?;
+        let Function { visibility, signature, inner_attributes, body, brace, .. } = function;
+        let block = braced(brace.join(), quote!(#(#inner_attributes)* #body));
+        Some(quote!(#(#attributes)* #visibility #signature #block))
+    }
+
     fn tokens(&self) -> syn::Result<TokenStream> {
-        let Function { attributes, visibility, .. } = self.function;
-        let attributes = forwarding::of_outer(attributes, self.nested);
+        let Function { attributes, inner_attributes, visibility, returned_future, .. } =
+            self.function;
         let signature = self.outer_signature();
-        let inner = self.inner();
-        let (inside, beside) = if self.nested { (Some(inner), None) } else { (None, Some(inner)) };
         let body = match &self.arguments.manager {
             None => self.handler_body()?,
             Some(manager) => self.function_body(manager)?,
         };
-        Ok(quote! {
-            #(#attributes)*
-            #visibility #signature {
-                #inside
-                #body
-            }
-            #beside
-        })
+        if self.nested {
+            let (attributes, inner) = (forwarding::of_outer(attributes), self.inner());
+            return Ok(quote!(#(#attributes)* #visibility #signature { #inner #body }));
+        }
+        let body = match returned_future {
+            Some(returned) => self.future(&body, returned),
+            None => body,
+        };
+        // The compiler does not see that a block drops a captured `mut self`, and so reads its last value.
+        let dropped =
+            matches!(signature.receiver(), Some(receiver) if receiver.mutability.is_some())
+                .then(|| quote!(#[allow(unused_assignments)]));
+        Ok(quote!(#(#attributes)* #dropped #visibility #signature { #(#inner_attributes)* #body }))
     }
 
     /// Returns the inner function, which contains the user's code.
     fn inner(&self) -> TokenStream {
         let Function { attributes, inner_attributes, body, brace, signature, .. } = self.function;
-        let attributes = forwarding::of_inner(attributes, self.nested, &signature.ident);
-        let hidden = (!self.nested).then(|| quote!(#[doc(hidden)]));
+        let attributes = forwarding::of_inner(attributes, &signature.ident);
         let signature = Signature { ident: self.inner_name.clone(), ..signature.clone() };
-        // Uses the parameters that only the key uses, so that the compiler does not warn. It never warns
-        // about a name that begins with an underscore.
-        let mut used = self.parameters.used();
-        used.retain(|name| warns_if_unused(name));
-        let used =
-            (!used.is_empty()).then(|| quote_spanned!(mixed_span()=> let _ = (#(&#used,)*);));
-        let mut block = Group::new(Delimiter::Brace, quote!(#(#inner_attributes)* #used #body));
-        block.set_span(brace.join());
+        let use_names = self.parameters.use_names();
+        let block = braced(brace.join(), quote!(#(#inner_attributes)* #use_names #body));
         // The inner function must be `async`, even if it awaits nothing.
-        quote!(#[allow(clippy::unused_async)] #(#attributes)* #hidden #signature #block)
+        quote!(#[allow(clippy::unused_async)] #(#attributes)* #signature #block)
     }
 
     /// Returns the signature of the outer function, with the same types. In a handler, the first parameter
@@ -175,9 +172,10 @@ impl<'a> Expansion<'a> {
         let mut inputs: Vec<FnArg> = self
             .parameters
             .iter()
-            .map(|Parameter { written, outer_name, .. }| {
-                let ty = &written.ty;
-                parse_quote!(#outer_name: #ty)
+            .map(|parameter| {
+                let (pattern, ty) =
+                    (self.parameters.outer_pattern(parameter), &parameter.written.ty);
+                parse_quote!(#pattern: #ty)
             })
             .collect();
         if self.arguments.manager.is_none() {
@@ -190,9 +188,9 @@ impl<'a> Expansion<'a> {
             };
             let extractor = quote!(#private::HandlerLock<#private::#locks, #fenced>);
             let fused = match self.parameters.iter().next() {
-                Some(Parameter { written, outer_name, .. }) => {
-                    let ty = &written.ty;
-                    parse_quote!((#lock, #outer_name): (#extractor, #ty))
+                Some(first) => {
+                    let (pattern, ty) = (self.parameters.outer_pattern(first), &first.written.ty);
+                    parse_quote!((#lock, #pattern): (#extractor, #ty))
                 }
                 None => parse_quote!(#lock: #extractor),
             };
@@ -201,13 +199,18 @@ impl<'a> Expansion<'a> {
             signature.output = parse_quote_spanned!(span=> -> #private::Response);
         }
         if let Some(receiver) = signature.receiver() {
-            let mut receiver = receiver.clone();
-            receiver.mutability = None;
-            inputs.insert(0, FnArg::Receiver(receiver));
+            inputs.insert(0, FnArg::Receiver(receiver.clone()));
         }
         signature.inputs = inputs.into_iter().collect();
         signature
     }
+}
+
+/// Returns code in braces, with the span of the user's braces, to which some messages point.
+pub(crate) fn braced(span: Span, code: TokenStream) -> TokenStream {
+    let mut group = Group::new(Delimiter::Brace, code);
+    group.set_span(span);
+    group.into_token_stream()
 }
 
 /// Returns the names to which the arguments refer.
@@ -242,30 +245,6 @@ fn inner_name(name: &Ident) -> Ident {
     format_ident!("__redis_lock_{bare}{underscores}", span = name.span())
 }
 
-fn is_inner_name(name: &Ident) -> bool {
-    name.to_string().starts_with("__redis_lock_")
-}
-
-/// Returns whether the type is an extractor for the handler's lock, judged by its name.
-fn is_held_lock(ty: &Type) -> bool {
-    match ty {
-        Type::Group(group) => is_held_lock(&group.elem),
-        Type::Paren(inner) => is_held_lock(&inner.elem),
-        Type::Path(path) => path.path.segments.last().is_some_and(|last| {
-            last.ident == "HeldLock"
-                || last.ident == "FencedLock"
-                || matches!(
-                    &last.arguments,
-                    PathArguments::AngleBracketed(of) if last.ident == "Option"
-                        && of.args.iter().any(|argument| {
-                            matches!(argument, GenericArgument::Type(ty) if is_held_lock(ty))
-                        })
-                )
-        }),
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -288,7 +267,7 @@ mod tests {
         let item = quote!(
             async fn pay() {}
         );
-        let expanded = expand(quote!(key = ""), &item).to_string();
+        let expanded = expand(&quote!(key = ""), &item, Position::Written).to_string();
         assert!(expanded.starts_with(&item.to_string()), "{expanded}");
         assert_eq!(expanded.matches("compile_error").count(), 1);
     }

@@ -4,29 +4,42 @@ use proc_macro2::{Ident, TokenStream, TokenTree};
 use quote::quote;
 use syn::ext::IdentExt;
 use syn::punctuated::Punctuated;
-use syn::spanned::Spanned;
 use syn::{Attribute, Meta, Token, parse_quote};
 
-/// Returns the attributes of the outer function, which callers see. If `nested`, the inner function is
-/// inside of it, so the lints of the outer function apply to both.
-pub(crate) fn of_outer(attributes: &[Attribute], nested: bool) -> Vec<Attribute> {
-    attributes
-        .iter()
-        .filter_map(|attribute| match Target::of(attribute, nested) {
-            Target::Outer | Target::Both => Some(attribute.clone()),
-            Target::Inner => None,
-            Target::Expected => Some(allowed(attribute)),
-        })
-        .collect()
+/// Returns the attributes of the outer function, which callers see. The inner function is inside of it, so the
+/// lints of the outer function apply to both.
+pub(crate) fn of_outer(attributes: &[Attribute]) -> Vec<&Attribute> {
+    attributes.iter().filter(|attribute| describes(attribute)).collect()
 }
 
 /// Returns the attributes of the inner function, which contains the user's code.
-pub(crate) fn of_inner(attributes: &[Attribute], nested: bool, name: &Ident) -> Vec<Attribute> {
+pub(crate) fn of_inner(attributes: &[Attribute], name: &Ident) -> Vec<Attribute> {
     attributes
         .iter()
-        .filter(|attribute| Target::of(attribute, nested) != Target::Outer)
+        .filter(|attribute| !describes(attribute))
         .map(|attribute| named_span(attribute, name))
         .collect()
+}
+
+/// Returns the attributes in the order in which the compiler must expand them, so that each contains the ones
+/// below it. `None` if there are no attributes that change the function, or if they have that order already.
+///
+/// The compiler expands the first attribute first. In a function whose code stays in place, the attribute that is
+/// expanded last surrounds the others.
+pub(crate) fn reversed(attributes: &[Attribute], last: Attribute) -> Option<Vec<Attribute>> {
+    let (mut reversed, changing): (Vec<_>, Vec<_>) =
+        attributes.iter().cloned().partition(describes);
+    if changing.is_empty() || is_reversed(attributes) {
+        return None;
+    }
+    reversed.extend(changing.into_iter().rev());
+    reversed.push(last);
+    Some(reversed)
+}
+
+/// Returns whether another `#[redis_lock]` has reversed the attributes.
+pub(crate) fn is_reversed(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| is_last_segment(attribute, "redis_lock_last"))
 }
 
 /// Returns a second `#[redis_lock]` without `manager`. It would make the inner function a handler, too,
@@ -37,41 +50,13 @@ pub(crate) fn second_handler_lock(attributes: &[Attribute]) -> Option<&Attribute
     })
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Target {
-    /// On the outer function: documentation and deprecation.
-    Outer,
-    /// On the inner function: `#[instrument]`, `#[debug_handler]` and every attribute that is unknown here.
-    Inner,
-    /// On both functions: conditional compilation and lint levels.
-    Both,
-    /// `#[expect]` on the inner function and `#[allow]` on the outer one, in which the lint may not occur.
-    Expected,
-}
-
-impl Target {
-    fn of(attribute: &Attribute, nested: bool) -> Self {
-        let path = attribute.path();
-        let is = |names: &[&str]| names.iter().any(|name| path.is_ident(name));
-        if is(&["doc", "deprecated", "must_use"]) || documents_by_cfg(attribute) {
-            Self::Outer
-        } else if is(&["cfg", "allow", "warn", "deny", "forbid"]) {
-            if nested { Self::Outer } else { Self::Both }
-        } else if is(&["expect"]) {
-            if nested { Self::Outer } else { Self::Expected }
-        } else {
-            Self::Inner
-        }
-    }
-}
-
-/// Turns `#[expect(..)]` into `#[allow(..)]`.
-fn allowed(expected: &Attribute) -> Attribute {
-    let mut allowed = expected.clone();
-    if let Meta::List(list) = &mut allowed.meta {
-        list.path = Ident::new("allow", list.path.span()).into();
-    }
-    allowed
+/// Returns whether the attribute does not change the code of the function: documentation, deprecation,
+/// conditional compilation and lint levels. `#[instrument]`, `#[debug_handler]` and every attribute that is
+/// unknown here change it.
+fn describes(attribute: &Attribute) -> bool {
+    const DESCRIBING: [&str; 9] =
+        ["doc", "deprecated", "must_use", "cfg", "allow", "warn", "deny", "forbid", "expect"];
+    DESCRIBING.iter().any(|name| attribute.path().is_ident(name)) || documents_by_cfg(attribute)
 }
 
 /// Returns whether the attribute adds only documentation or a deprecation, as
@@ -139,40 +124,40 @@ mod tests {
 
     use super::*;
 
-    fn places(attribute: &Attribute) -> (Target, Target) {
-        (Target::of(attribute, true), Target::of(attribute, false))
-    }
-
     #[test]
     fn each_attribute_goes_to_the_right_function() {
-        use Target::{Both, Expected, Inner, Outer};
-
-        let cases: [(Attribute, (Target, Target)); 9] = [
-            (parse_quote!(#[doc = "Pays."]), (Outer, Outer)),
-            (parse_quote!(#[deprecated]), (Outer, Outer)),
-            (parse_quote!(#[cfg_attr(docsrs, doc(cfg(feature = "x")))]), (Outer, Outer)),
-            (parse_quote!(#[cfg(unix)]), (Outer, Both)),
-            (parse_quote!(#[allow(dead_code)]), (Outer, Both)),
-            (parse_quote!(#[expect(dead_code)]), (Outer, Expected)),
-            (parse_quote!(#[tracing::instrument]), (Inner, Inner)),
-            (parse_quote!(#[cfg_attr(debug_assertions, axum::debug_handler)]), (Inner, Inner)),
-            (parse_quote!(#[inline]), (Inner, Inner)),
+        let name = Ident::new("pay", proc_macro2::Span::call_site());
+        let outer: [Attribute; 6] = [
+            parse_quote!(#[doc = "Pays."]),
+            parse_quote!(#[deprecated]),
+            parse_quote!(#[cfg_attr(docsrs, doc(cfg(feature = "x")))]),
+            parse_quote!(#[cfg(unix)]),
+            parse_quote!(#[allow(dead_code)]),
+            parse_quote!(#[expect(dead_code)]),
         ];
-        for (attribute, expected) in cases {
-            assert_eq!(places(&attribute), expected, "{}", attribute.to_token_stream());
-        }
+        let inner: [Attribute; 3] = [
+            parse_quote!(#[tracing::instrument(name = "p")]),
+            parse_quote!(#[cfg_attr(debug_assertions, axum::debug_handler)]),
+            parse_quote!(#[inline]),
+        ];
+        let all = [&outer[..], &inner].concat();
+        assert_eq!(of_outer(&all), outer.iter().collect::<Vec<_>>());
+        assert_eq!(of_inner(&all, &name), inner);
     }
 
     #[test]
-    fn an_expect_for_one_function_becomes_an_allow_on_the_other() {
-        let written: Attribute = parse_quote!(#[expect(deprecated, reason = "old")]);
-        let outer: Attribute = parse_quote!(#[allow(deprecated, reason = "old")]);
-        let name = Ident::new("pay", proc_macro2::Span::call_site());
-        let written = [written];
-        assert_eq!(of_outer(&written, false), [outer]);
-        assert_eq!(of_inner(&written, false, &name), written);
-        assert_eq!(of_outer(&written, true), written);
-        assert!(of_inner(&written, true, &name).is_empty());
+    fn attributes_that_change_the_function_are_reversed_once() {
+        let [doc, instrument, lock]: [Attribute; 3] = [
+            parse_quote!(#[doc = "Pays."]),
+            parse_quote!(#[instrument]),
+            parse_quote!(#[redis_lock(key = "b", manager = m)]),
+        ];
+        let last: Attribute = parse_quote!(#[x::redis_lock_last(key = "a", manager = m)]);
+        assert_eq!(reversed(std::slice::from_ref(&doc), last.clone()), None);
+        let written = [instrument.clone(), doc.clone(), lock.clone()];
+        let expected = vec![doc, lock, instrument, last.clone()];
+        assert_eq!(reversed(&written, last.clone()).as_ref(), Some(&expected));
+        assert_eq!(reversed(&expected, last), None);
     }
 
     #[test]

@@ -4,7 +4,12 @@ use proc_macro2::extra::DelimSpan;
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::parse::{Parse, ParseStream};
-use syn::{Attribute, FnArg, PatType, Safety, Signature, Token, Visibility, braced};
+use syn::{
+    Attribute, FnArg, PatType, ReturnType, Safety, Signature, Token, Type, Visibility, braced,
+    parse_quote,
+};
+
+use crate::returned_future::ReturnedFuture;
 
 /// A function that can be locked.
 pub(crate) struct Function {
@@ -15,6 +20,8 @@ pub(crate) struct Function {
     pub(crate) inner_attributes: Vec<Attribute>,
     pub(crate) body: TokenStream,
     pub(crate) brace: DelimSpan,
+    /// The future that the function returns, if it is not `async`.
+    pub(crate) returned_future: Option<ReturnedFuture>,
 }
 
 impl Parse for Function {
@@ -34,6 +41,10 @@ impl Parse for Function {
         }
         let content;
         let brace = braced!(content in input).span;
+        let returned_future = match &signature.output {
+            ReturnType::Type(_, ty) if signature.asyncness.is_none() => ReturnedFuture::of(ty),
+            _ => None,
+        };
         let function = Self {
             attributes,
             visibility,
@@ -41,6 +52,7 @@ impl Parse for Function {
             inner_attributes: content.call(Attribute::parse_inner)?,
             body: content.parse()?,
             brace,
+            returned_future,
         };
         function.check()?;
         Ok(function)
@@ -56,11 +68,11 @@ impl Function {
                 "a `const fn` cannot wait for a lock; it must be an `async fn`",
             ));
         }
-        if signature.asyncness.is_none() {
+        if signature.asyncness.is_none() && self.returned_future.is_none() {
             return Err(syn::Error::new_spanned(
                 signature.fn_token,
-                "a lock is awaited, so the function must be an `async fn` (under `#[async_trait]`, \
-                 lock a function of your own and call it from here)",
+                "a lock is awaited, so the function must be an `async fn`, or return an \
+                 `impl Future<Output = ..>` or a `Pin<Box<dyn Future<Output = ..>>>`",
             ));
         }
         if !matches!(signature.safety, Safety::Default) {
@@ -82,6 +94,15 @@ impl Function {
             }
         }
         Ok(())
+    }
+
+    /// Returns the type of the value that the function returns when it is awaited.
+    pub(crate) fn output(&self) -> Type {
+        match (&self.returned_future, &self.signature.output) {
+            (Some(returned), _) => returned.output.clone(),
+            (None, ReturnType::Type(_, ty)) => (**ty).clone(),
+            (None, ReturnType::Default) => parse_quote!(()),
+        }
     }
 
     /// Returns whether the function names `Self`. Its body then cannot move into a nested function, in which

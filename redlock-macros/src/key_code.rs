@@ -15,7 +15,8 @@ impl Expansion<'_> {
         let Self { private, .. } = self;
         Ok(match &self.arguments.key {
             Key::Expression(expression) => {
-                quote_spanned!(span_at(expression)=> #private::key(#expression))
+                let key = reference(expression);
+                quote_spanned!(span_at(expression)=> #private::key(#key))
             }
             Key::Template(template) => {
                 let Template { literal, values, captured, .. } = template;
@@ -126,12 +127,17 @@ impl Expansion<'_> {
     /// Returns an expression that escapes the value.
     fn part(&self, value: &Expr) -> TokenStream {
         let Self { private, .. } = self;
-        let reference = ExprReference {
-            attrs: Vec::new(),
-            and_token: Token![&](span_at(value)),
-            mutability: None,
-            expr: Box::new(value.clone()),
-        };
+        let reference = reference(value);
         quote_spanned!(span_at(value)=> #private::KeyPart(#reference))
+    }
+}
+
+/// Returns a reference to the value, so that an expression such as `order.sku` moves nothing.
+pub(crate) fn reference(value: &Expr) -> ExprReference {
+    ExprReference {
+        attrs: Vec::new(),
+        and_token: Token![&](span_at(value)),
+        mutability: None,
+        expr: Box::new(value.clone()),
     }
 }

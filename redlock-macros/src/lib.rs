@@ -15,12 +15,16 @@ mod forwarding;
 mod function;
 mod http;
 mod hygiene;
+mod in_place;
 mod key;
 mod key_code;
 mod options;
+mod returned_future;
+mod rules;
 mod spring;
 mod value;
 
+use expand::Position;
 use proc_macro::TokenStream;
 
 /// Runs an async function under a lock: at any time at most one call with the same key runs, across all
@@ -298,6 +302,37 @@ use proc_macro::TokenStream;
 /// # shop.reserve("a").await.unwrap(); shop.count().await.unwrap(); }
 /// ```
 ///
+/// A method of an `impl Trait for ..` is locked in the same way, also under `#[async_trait]`. Instead of being `async`,
+/// a function or method with `manager` may return an `impl Future<Output = Result<..>>`, a
+/// `Pin<Box<dyn Future<Output = Result<..>>>>` or a `BoxFuture`. Its whole code then runs when the future is awaited,
+/// under the lock, also the code before the future:
+///
+/// ```
+/// # use redlock_axum::{LockError, LockManager, redis_lock};
+/// # struct Shop { locks: LockManager }
+/// trait Stock {
+///     async fn reserve(&self, sku: &str) -> Result<u32, LockError>;
+///     fn refill(&self, sku: String) -> impl Future<Output = Result<u32, LockError>> + Send;
+/// }
+///
+/// impl Stock for Shop {
+///     #[redis_lock(key = "stock:{sku}", manager = self.locks)]
+///     async fn reserve(&self, sku: &str) -> Result<u32, LockError> {
+///         Ok(1)
+///     }
+///
+///     #[redis_lock(key = "stock:{sku}", manager = self.locks)]
+///     fn refill(&self, sku: String) -> impl Future<Output = Result<u32, LockError>> + Send {
+///         let length = sku.len(); // under the lock, too
+///         async move { Ok(u32::try_from(length).unwrap_or(u32::MAX)) }
+///     }
+/// }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+/// # let shop = Shop { locks: LockManager::in_memory() };
+/// # assert_eq!((shop.reserve("a").await?, shop.refill("a".to_owned()).await?), (1, 1));
+/// # Ok(()) }
+/// ```
+///
 /// With `skip`, the function returns `Ok(None)` while another holder has the lock, and with `skip = value` it
 /// returns `Ok(value)`. The value may use the parameters. This is for jobs that every copy of the service starts
 /// at the same time, but only one copy runs. Any other failure, such as an unavailable Redis, stays an error.
@@ -317,6 +352,36 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// A handler can have a `manager` too, and then returns its error as any other function.
+///
+/// # Testing
+///
+/// A function with `manager` keeps its signature. A test can call it without a router, also if it is a handler, and
+/// with a manager on a node in memory:
+///
+/// ```
+/// # use axum::extract::{Path, State};
+/// # use axum::http::StatusCode;
+/// # use redlock_axum::{LockError, LockManager, redis_lock};
+/// # #[derive(Clone)] struct App { locks: LockManager }
+/// # fn busy(_: LockError) -> StatusCode { StatusCode::LOCKED }
+/// #[redis_lock(key = "order:{id}", manager = app.locks, error = busy)]
+/// async fn pay(State(app): State<App>, Path(id): Path<u64>) -> Result<String, StatusCode> {
+/// #   let _ = app;
+///     Ok(format!("order {id} is paid"))
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+/// let app = App { locks: LockManager::in_memory() };
+/// assert_eq!(pay(State(app.clone()), Path(7)).await.as_deref(), Ok("order 7 is paid"));
+///
+/// let other = app.locks.lock("order:7").try_acquire().await?;
+/// assert_eq!(pay(State(app), Path(7)).await, Err(StatusCode::LOCKED));
+/// # other.release().await.ok();
+/// # Ok(()) }
+/// ```
+///
+/// With `manager = locks`, the parameter `locks: Locks` works in the same way; a test passes `Locks(manager)`. A handler
+/// without `manager` has a hidden extractor, so a test sends its requests to a router.
 ///
 /// # Release and cancellation
 ///
@@ -441,18 +506,18 @@ use proc_macro::TokenStream;
 ///
 /// # The generated code
 ///
-/// The attribute generates two functions. The outer function has the name, the documentation and the
-/// parameters' types, and acquires the lock. The inner function, `__redis_lock_<name>`, has the code
-/// unchanged, so that the compiler's messages about it stay the same. It is nested in the outer function or,
-/// for a method, a hidden method beside it. In a handler, the first parameter's type becomes a pair with
-/// a hidden extractor in front (a handler without parameters gets the extractor alone), and the return type
-/// becomes `Response`.
+/// The function keeps its name, its documentation and the types of its parameters. In a handler, the first
+/// parameter's type becomes a pair with a hidden extractor in front (a handler without parameters gets the extractor
+/// alone), and the return type becomes `Response`.
 ///
-/// Documentation, `#[deprecated]`, `#[must_use]` and lints go to the outer function. Every other
-/// attribute below `#[redis_lock]` goes to the inner function: `#[instrument]` opens its span when the lock
-/// is held, with the function's own name. `#[debug_handler]` may be above or below `#[redis_lock]`; if the
-/// handler has no parameters, only below. A second `#[redis_lock]` below acquires a second lock, and needs
-/// `manager`.
+/// The code of a function without `self` moves unchanged into an inner function, `__redis_lock_<name>`, so that the
+/// compiler's messages about it stay the same. The code of a method, or of a function that names `Self` or returns a
+/// future, stays in the function, in an `async` block.
+///
+/// Every attribute below `#[redis_lock]` that changes the code is inside of the lock: `#[instrument]` opens its span when
+/// the lock is held, with the function's own name. `#[debug_handler]` may be above or below `#[redis_lock]`; if the
+/// handler has no parameters, only below. A second `#[redis_lock]` below acquires a second lock after the first
+/// one, and needs `manager`.
 ///
 /// A recursive call of the function acquires the lock like any other call: with the same key it is
 /// refused, or [shares the lock](#acquiring-a-lock-that-the-request-already-holds).
@@ -460,10 +525,9 @@ use proc_macro::TokenStream;
 /// # Pitfalls
 ///
 /// * `.layer(LocksLayer::new(&locks))` reaches only the routes that were added before it. Make it the last layer.
-/// * In an `impl Trait for ..` the attribute does not compile (``method `__redis_lock_..` is not a
-///   member of trait``), because a trait's implementation cannot have the hidden method. Under
-///   `#[async_trait]` it does not compile because no `async fn` is left. Lock a function or an inherent
-///   method, and call it from the trait's method.
+/// * Under `#[async_trait]`, the compiler warns about a parameter that only the key uses, and a pattern such as
+///   `Path(id)` binds no names for the key. Write the parameter as a plain name, and begin it with an underscore
+///   if only the key uses it: `key = "order:{_id}"`.
 /// * An associated function without `self` that uses the type parameters of its `impl` must name
 ///   `Self` somewhere, so that its code stays in the `impl`.
 /// * The lock protects this function and all other code that locks the same key. Two functions
@@ -485,7 +549,15 @@ use proc_macro::TokenStream;
 /// [`LockRejection`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.LockRejection.html
 #[proc_macro_attribute]
 pub fn redis_lock(arguments: TokenStream, item: TokenStream) -> TokenStream {
-    expand::expand(arguments.into(), &item.into()).into()
+    expand::expand(&arguments.into(), &item.into(), Position::Written).into()
+}
+
+/// [`redis_lock`](macro@redis_lock), which has moved itself below the other attributes of its function. Not a
+/// public API.
+#[doc(hidden)]
+#[proc_macro_attribute]
+pub fn redis_lock_last(arguments: TokenStream, item: TokenStream) -> TokenStream {
+    expand::expand(&arguments.into(), &item.into(), Position::Last).into()
 }
 
 /// The example of the README compiles.

@@ -2,6 +2,7 @@
 
 pub(crate) mod active_lock;
 pub(crate) mod body;
+pub(crate) mod function;
 mod future;
 mod request_values;
 pub(crate) mod route_key;

@@ -59,11 +59,21 @@ async fn lower_case_structs_may_be_in_scope() {
         ) -> Result<u64, RunError> {
             Ok(number)
         }
+
+        pub(super) struct Till(pub(super) LockManager);
+
+        impl Till {
+            #[redis_lock(key = "request:{number}", on_lost = abort, manager = self.0)]
+            pub(super) async fn method(&self, (number, _): (u64, u64)) -> Result<u64, RunError> {
+                Ok(number)
+            }
+        }
     }
 
     let (locks, _) = memory().await;
     let _: axum::routing::MethodRouter<LockManager> = axum::routing::get(odd::handler);
     assert_eq!(odd::function(&locks, (7, 8)).await.unwrap(), 7);
+    assert_eq!(odd::Till(locks).method((7, 8)).await.unwrap(), 7);
 }
 
 /// The user may name a function like a local variable of the generated code.
@@ -186,13 +196,26 @@ async fn a_macro_may_write_the_function() {
                 assert!(refused.is_contended());
                 Ok($result)
             }
+
+            impl Till {
+                #[redis_lock(key = $key, expire = $expire, manager = self.0)]
+                #[redis_lock(key("twice:{}", *$id), manager = self.0)]
+                async fn $name(&self, $id: u64) -> Result<String, LockError> {
+                    let refused = self.0.lock("order:7").try_acquire().await.unwrap_err();
+                    assert!(refused.is_contended());
+                    Ok($result)
+                }
+            }
         };
     }
+
+    struct Till(LockManager);
 
     locked!(pay, "order:{id}", 5, id, id.to_string());
 
     let (locks, _) = memory().await;
     assert_eq!(pay(&locks, 7).await.unwrap(), "7");
+    assert_eq!(Till(locks).pay(7).await.unwrap(), "7");
 }
 
 #[tokio::test]
@@ -209,8 +232,21 @@ async fn the_crate_may_be_reexported() {
         Ok(())
     }
 
+    struct Till(LockManager);
+
+    impl Till {
+        #[redis_lock(key = "a", manager = self.0, crate = platform::locking)]
+        #[redis_lock(key = "b", manager = self.0, crate = platform::locking)]
+        async fn through(&self) -> Result<(), LockError> {
+            assert!(self.0.lock("a").try_acquire().await.unwrap_err().is_contended());
+            assert!(self.0.lock("b").try_acquire().await.unwrap_err().is_contended());
+            Ok(())
+        }
+    }
+
     let (locks, _) = memory().await;
     through(&locks).await.unwrap();
+    Till(locks).through().await.unwrap();
 }
 
 /// Under `#[forbid]`, an `#[allow]` in generated code is an error.
@@ -235,11 +271,30 @@ async fn lints_may_be_forbidden() {
         ) -> Result<u8, LockError> {
             Ok(name)
         }
+
+        pub(super) struct Till(pub(super) LockManager);
+
+        impl Till {
+            #[redis_lock(key = "a:{id}", manager = self.0)]
+            #[redis_lock(key = "b:{id}", manager = self.0)]
+            pub(super) async fn method(
+                mut self,
+                (id, mut name): (u8, u8),
+                mut one: u8,
+                _unused: u8,
+            ) -> Result<u8, LockError> {
+                self.0 = self.0.clone();
+                name += 1;
+                one += 1;
+                Ok(name + one)
+            }
+        }
     }
 
     let (locks, _) = memory().await;
     let _: axum::routing::MethodRouter<LockManager> = axum::routing::get(strict::handler);
     assert_eq!(strict::function(&locks, (7, 8)).await.unwrap(), 8);
+    assert_eq!(strict::Till(locks).method((7, 8), 1, 0).await.unwrap(), 11);
 }
 
 /// Documentation, deprecation and lints belong to the function that callers see. Lints that concern

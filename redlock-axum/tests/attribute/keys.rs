@@ -52,6 +52,11 @@ async fn formatted(
     lock.key().to_string()
 }
 
+#[redis_lock(key = item.sku)]
+async fn field(Query(item): Query<Item>, lock: HeldLock) -> String {
+    lock.key().to_string()
+}
+
 #[redis_lock(key = TENANT)]
 async fn constant(lock: HeldLock) -> String {
     lock.key().to_string()
@@ -74,6 +79,7 @@ fn router() -> Router<LockManager> {
         .route("/named/{id}", on_get(named))
         .route("/expression", on_get(expression))
         .route("/formatted/{size}", on_get(formatted))
+        .route("/field", on_get(field))
         .route("/constant", on_get(constant))
         .route("/prefixed/{id}", on_get(prefixed))
         .route("/raw/{id}", on_get(raw))
@@ -89,6 +95,7 @@ async fn each_form_of_key_gives_the_expected_key() {
         ("/named/7?sku=shoe&size=42", "shoe/7"),
         ("/expression?sku=SHOE&size=42", "north:1/shoe:042"),
         ("/formatted/1.5?width=6&precision=2", "bin:001.50"),
+        ("/field?sku=shoe&size=42", "shoe"),
         ("/constant", "north:1"),
         ("/prefixed/7", "north:1:7"),
         ("/raw/7", r#"raw:"7""#),

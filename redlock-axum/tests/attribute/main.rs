@@ -4,6 +4,7 @@
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
 mod constants;
+mod direct_calls;
 mod end_of_body;
 mod fenced;
 mod function_locks;
@@ -11,7 +12,10 @@ mod functions;
 mod handlers;
 mod hygiene;
 mod keys;
+mod methods;
 mod refusals;
+mod returned_futures;
 mod skip;
+mod stacked;
 #[path = "../support/mod.rs"]
 mod support;

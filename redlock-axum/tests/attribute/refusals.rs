@@ -362,3 +362,56 @@ async fn the_status_and_the_longest_retry_after_are_arguments() {
     let answer = get(&app, "/response").await;
     assert_eq!((answer.status, &*answer.body), (StatusCode::CONFLICT, "Some(9s)"));
 }
+
+/// Handlers whose code stays in place, because it names `Self`.
+mod in_place {
+    use super::*;
+
+    struct Shop;
+
+    impl Shop {
+        const BODY: &str = "done";
+
+        #[redis_lock(key = "held")]
+        async fn by_rejection() -> Result<&'static str, Both> {
+            if Self::BODY.is_empty() {
+                return Err(Both::Failed(LockError::ShutDown));
+            }
+            Ok(Self::BODY)
+        }
+
+        #[redis_lock(key = "held")]
+        async fn with_opaque_part() -> Result<impl IntoResponse, OfLock> {
+            Ok(Self::BODY)
+        }
+
+        #[redis_lock(key = "held")]
+        async fn opaque() -> impl IntoResponse {
+            Self::BODY
+        }
+    }
+
+    #[tokio::test]
+    async fn a_handler_that_names_its_type_has_the_same_conversions() {
+        let (locks, _) = memory().await;
+        let routes = Router::new()
+            .route("/rejection", on_get(Shop::by_rejection))
+            .route("/part", on_get(Shop::with_opaque_part))
+            .route("/opaque", on_get(Shop::opaque));
+        let app = app(routes, &locks);
+        let guard = hold(&locks, "held").await;
+        for (path, status, body) in [
+            ("/rejection", 409, "rejected: another"),
+            ("/part", 418, "failed: the lock is held"),
+            ("/opaque", 409, r#"{"type""#),
+        ] {
+            let answer = get(&app, path).await;
+            assert_eq!(answer.status, status, "{path}");
+            assert!(answer.body.starts_with(body), "{path}: {}", answer.body);
+        }
+        guard.release().await.unwrap();
+        for path in ["/rejection", "/part", "/opaque"] {
+            assert_eq!(get(&app, path).await.body, "done", "{path}");
+        }
+    }
+}

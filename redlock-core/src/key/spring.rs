@@ -59,8 +59,9 @@ fn translate_references(text: &str) -> Option<String> {
 
 /// Returns the placeholder for a reference. A property such as `order.sku` becomes `{sku}`.
 fn placeholder(reference: &str) -> Option<String> {
-    let is_path = reference.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.');
-    let name = reference.rsplit('.').next().filter(|name| begins_as_name(name))?;
+    let is_path = reference.chars().all(|c| c.is_alphanumeric() || c == '_' || c == '.')
+        && reference.split('.').all(begins_as_name);
+    let name = reference.rsplit('.').next()?;
     is_path.then(|| format!("{{{name}}}"))
 }
 
@@ -91,9 +92,14 @@ mod tests {
         ] {
             assert_eq!(template_for(text).as_deref(), Some(template), "{text}");
         }
-        for text in
-            ["'order:' + T(java.util.UUID).randomUUID()", "'a' + #id?.b", "'a' + #", "'", "#id:#4"]
-        {
+        for text in [
+            "'order:' + T(java.util.UUID).randomUUID()",
+            "'a' + #id?.b",
+            "'a' + #",
+            "'",
+            "#id:#4",
+            "'a' + #.b",
+        ] {
             assert_eq!(template_for(text).as_deref(), Some("order:{id}"), "{text}");
         }
     }

@@ -1,3 +1,4 @@
+use axum::extract::Path;
 use redlock_axum::{HeldLock, LockError, LockManager, redis_lock};
 
 #[redis_lock(key = "a")]
@@ -37,6 +38,14 @@ async fn two_handlers() {}
 
 #[redis_lock(key = "a")]
 async fn parameter_under_cfg(#[cfg(unix)] _id: u8) {}
+
+#[redis_lock(key = "order:{_id}")]
+async fn body_first(_order: Option<axum::Json<String>>, Path(_id): Path<u64>) {}
+
+#[redis_lock(key = "a")]
+fn handler_that_returns_a_future() -> impl Future<Output = ()> {
+    async {}
+}
 
 struct Shop {
     locks: LockManager,

@@ -46,4 +46,9 @@ async fn put_together(Path(_id): Path<u64>) {}
 #[redis_lock(key(id))]
 async fn no_text(Path(_id): Path<u64>) {}
 
+#[redis_lock(key("order:{}", id, sku))]
+async fn value_without_placeholder(Path((id, sku)): Path<(u64, String)>) -> String {
+    format!("{id} {sku}")
+}
+
 fn main() {}

@@ -24,6 +24,16 @@ impl Shop {
         missing();
         Ok(())
     }
+
+    #[redis_lock(key = "a", manager = self.locks)]
+    async fn wrong_result(&self) -> Result<(), redlock_axum::LockError> {
+        5
+    }
+
+    #[redis_lock(key = "a", manager = self.locks)]
+    async fn no_value(&self) -> Result<(), redlock_axum::LockError> {
+        let _ = 1;
+    }
 }
 
 fn main() {}

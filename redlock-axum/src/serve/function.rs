@@ -1,0 +1,47 @@
+//! The parts of a function with `#[redis_lock(manager = ..)]` that need no generated code.
+
+use redlock_core::{KeyError, LockError, LockKey, LockManager, LockOptions, LockRequest};
+
+use crate::serve::active_lock::ActiveLock;
+
+/// Returns a request for the lock. The types of the parameters say what the arguments of the attribute must be.
+pub fn request(manager: &LockManager, key: Result<LockKey, KeyError>) -> LockRequest {
+    manager.lock(key)
+}
+
+/// Acquires the lock of a function with `manager = ..`.
+///
+/// # Errors
+///
+/// The errors of [`LockRequest::acquire`].
+pub async fn acquire_for_function(
+    request: LockRequest,
+    options: LockOptions,
+) -> Result<ActiveLock, LockError> {
+    ActiveLock::acquire(request.options(options), false).await
+}
+
+/// The return type of a function with `manager = ..`.
+#[diagnostic::on_unimplemented(
+    message = "a function with `#[redis_lock(manager = ..)]` must return a `Result`, not `{Self}`",
+    label = "this type cannot say that the lock was refused",
+    note = "return a `Result` whose error type implements `From<LockError>`, or add `error = ..`"
+)]
+pub trait LockedResult<T, E> {
+    /// Returns the result of a function whose lock was not acquired, or was lost.
+    fn refused(error: E) -> Self;
+
+    /// Returns the result of a function with `skip`, while another holder has the lock.
+    fn skipped(value: T) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E> LockedResult<T, E> for Result<T, E> {
+    fn refused(error: E) -> Self {
+        Err(error)
+    }
+
+    fn skipped(value: T) -> Self {
+        Ok(value)
+    }
+}
