@@ -120,7 +120,7 @@ fn replace_impl(ty: &mut Type, other: &Type) {
                     match argument {
                         GenericArgument::Type(ty) => replace_impl(ty, other),
                         GenericArgument::AssocType(associated) => {
-                            replace_impl(&mut associated.ty, other)
+                            replace_impl(&mut associated.ty, other);
                         }
                         _ => {}
                     }
