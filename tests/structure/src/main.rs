@@ -10,6 +10,8 @@
 //! | `limits` | only one file contains the shortest and the longest lease |
 //! | `examples` | each example has a section in examples/README.md, and a test that starts it |
 //! | `docs_rs` | docs.rs documents all stable features of a crate |
+//! | `features` | the tables of features in the documents have a row for each feature, with its default |
+//! | `hidden_pages` | a page of documentation is visible whatever the features are |
 //! | `option_tables` | the tables of options in the documents have a row for each option |
 //! | `papers` | ARCHITECTURE.md names files and tests that exist |
 //!
@@ -26,7 +28,9 @@ mod circles;
 mod docs_rs;
 mod duplicates;
 mod examples;
+mod features;
 mod globs;
+mod hidden_pages;
 mod limits;
 mod names;
 mod option_tables;
@@ -76,10 +80,18 @@ fn check() -> Result<String, Vec<String>> {
         files.extend(tree.files);
         findings.extend(docs_rs::check(name));
     }
-    for rule in [globs::check, duplicates::check, variants::check, options::check, limits::check] {
+    for rule in [
+        globs::check,
+        duplicates::check,
+        variants::check,
+        options::check,
+        limits::check,
+        hidden_pages::check,
+    ] {
         findings.extend(rule(&files));
     }
     findings.extend(examples::check());
+    findings.extend(features::check());
     findings.extend(option_tables::check());
     findings.extend(papers::check());
     if !findings.is_empty() {
