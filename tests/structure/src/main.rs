@@ -13,6 +13,7 @@
 //! | `features` | the tables of features in the documents have a row for each feature, with its default |
 //! | `hidden_pages` | a page of documentation is visible whatever the features are |
 //! | `option_tables` | the tables of options in the documents have a row for each option |
+//! | `printed_errors` | the programs in the READMEs print an error by `Display` |
 //! | `papers` | ARCHITECTURE.md names files and tests that exist |
 //!
 //! Run it in the folder of the workspace. Comments, and code that only tests or rustdoc compile, are not
@@ -36,6 +37,7 @@ mod names;
 mod option_tables;
 mod options;
 mod papers;
+mod printed_errors;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -94,6 +96,7 @@ fn check() -> Result<String, Vec<String>> {
     findings.extend(features::check());
     findings.extend(option_tables::check());
     findings.extend(papers::check());
+    findings.extend(printed_errors::check());
     if !findings.is_empty() {
         return Err(findings);
     }
