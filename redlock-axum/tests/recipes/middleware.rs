@@ -23,11 +23,11 @@ async fn one_at_a_time(
     Ok(lock.run(async |_lock| next.run(request).await).await?)
 }
 
-fn app(locks: LockManager) -> Router {
+fn app(locks: &LockManager) -> Router {
     Router::new()
         .route("/orders", post(|| async { "ordered" }))
         .layer(from_fn_with_state(locks.clone(), one_at_a_time))
-        .layer(LocksLayer::new(&locks))
+        .layer(LocksLayer::new(locks))
 }
 
 #[cfg(test)]
@@ -50,7 +50,7 @@ mod tests {
     #[tokio::test]
     async fn requests_with_the_same_header_run_one_after_another() {
         let test = TestLocks::new(1);
-        let app = app(test.manager());
+        let app = app(&test.manager());
         let held = test.manager().lock("idempotency:a%3Ab").acquire().await.unwrap();
         assert_eq!(send(&app, None).await, 200);
         assert_eq!(send(&app, Some("a")).await, 200);
