@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`guarantees`] | What does a lock promise, and under which conditions? What happens when a server, the network, a clock or this process fails? |
 //! | [`options`] | Which options does a lock have, with which ranges and defaults, and how are they written? |
+//! | [`recipes`] | How does a handler acquire several locks? How does a middleware lock, or a task that outlives its handler? What is not supported? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
 //! | [`interoperability`] | Which services in other languages share these locks? |
@@ -50,6 +51,9 @@ pub mod performance {}
 #[cfg(any(feature = "redis", not(doctest)))]
 #[doc = page!("production.md")]
 pub mod production {}
+
+#[doc = page!("recipes.md")]
+pub mod recipes {}
 
 #[cfg(feature = "test-util")]
 #[doc = page!("testing.md")]

@@ -185,16 +185,7 @@
 //!   outside of the lock. Name the [methods](LockLayer::methods).
 //! * Browsers and proxies often repeat a GET request on their own. Lock the methods that change something.
 //!
-//! # Features
-//!
-//! | feature | default | adds |
-//! |---|---|---|
-//! | `metrics` | no | counters and histograms through the facade crate `metrics`; the documentation of `redlock-core` lists their names |
-//! | `redis` | yes | nodes that are Redis or Valkey servers, configured by their URLs |
-//! | `serde` | no | [`LockManagerConfig`], [`LockPolicies`], [`LockPolicy`] and [`LockOptions`] can be read from TOML, JSON and other formats, and written |
-//! | `test-util` | no | [`test_util`](test_util/index.html), for tests of applications: a clock that the test advances, and nodes that fail, freeze or forget their locks |
-//! | `tls` | no | `rediss://` URLs |
-
+#![doc = include_str!("../docs/features.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[doc(hidden)]

@@ -115,6 +115,16 @@ async fn without_a_quorum_the_error_has_the_reason_of_each_node() {
     assert!(text.to_lowercase().contains("refused"), "{text}");
 }
 
+/// The first mistake of a newcomer.
+#[tokio::test]
+async fn without_a_server_the_error_asks_whether_redis_is_running_there() {
+    let mut servers = Servers::start(1).await;
+    servers[0].kill();
+    let error = LockManager::connect(servers.urls()).await.unwrap_err();
+    let question = format!("; is Redis running at 127.0.0.1:{}?", servers[0].port());
+    assert!(error.to_string().ends_with(&question), "{error}");
+}
+
 #[tokio::test]
 async fn connect_succeeds_without_a_minority_that_votes_when_it_is_up() {
     let mut servers = Servers::start(5).await;

@@ -55,7 +55,7 @@ use crate::rejection::LockRejection;
 ///     .layer(LocksLayer::new(&LockManager::in_memory()));
 /// # Ok::<(), redlock_axum::PolicyError>(())
 /// ```
-#[cfg_attr(feature = "serde", doc = include_str!("config.md"))]
+#[doc = include_str!("config.md")]
 #[derive(Debug, Clone)]
 #[must_use]
 pub struct LockPolicies {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{InvalidOption, Votes};
+use super::{InvalidOption, NodeError, Vote, Votes};
 
 /// The error of creating a [`LockManager`](crate::LockManager).
 #[derive(Debug, Clone, thiserror::Error)]
@@ -33,8 +33,9 @@ pub enum ConnectError {
         /// The name of the later node.
         second: Arc<str>,
     },
-    /// Fewer nodes than a quorum could be connected to.
-    #[error("connected to only {connected} of {} nodes, {quorum} are needed; {votes}", .votes.len())]
+    /// Fewer nodes than a quorum could be connected to. The message has the reason of each node, and asks
+    /// whether Redis runs at the nodes that were not reached.
+    #[error("connected to only {connected} of {} nodes, {quorum} are needed; {votes}{}", .votes.len(), question(.votes))]
     #[non_exhaustive]
     Unavailable {
         /// The number of nodes with a connection.
@@ -64,4 +65,18 @@ impl ConnectError {
     pub fn unavailable(connected: usize, quorum: usize, votes: Votes) -> Self {
         Self::Unavailable { connected, quorum, votes }
     }
+}
+
+/// Returns the end of the message about nodes that were not reached. A server that has refused the client,
+/// because of a wrong password for instance, was reached.
+fn question(votes: &Votes) -> String {
+    let is_unreached =
+        |vote: Option<&Vote>| matches!(vote, Some(Vote::Failed(NodeError::NotConnected(_))));
+    let unreached = votes.iter().filter(|(_, vote)| is_unreached(*vote));
+    let names: Vec<_> = unreached.map(|(name, _)| name).collect();
+    // Without the feature there are custom nodes only.
+    if names.is_empty() || cfg!(not(feature = "redis")) {
+        return String::new();
+    }
+    format!("; is Redis running at {}?", names.join(", "))
 }

@@ -259,3 +259,20 @@ async fn managers_over_the_same_nodes_exclude_each_other() {
     guard.release().await.unwrap();
     test.manager().lock("a").acquire().await.unwrap().release().await.unwrap();
 }
+
+/// The guide says so. Waits follow tokio's time in any case.
+#[tokio::test(start_paused = true)]
+async fn paused_time_alone_does_not_move_the_leases_of_a_memory_node() {
+    let second = Duration::from_secs(1);
+    for (locks, ends) in
+        [(crate::LockManager::in_memory(), false), (TestLocks::new(1).manager(), true)]
+    {
+        let request = || locks.lock("order:42").expire(second * 60);
+        request().acquire().await.unwrap().keep_until_expiry();
+        tokio::time::advance(second * 61).await;
+        let begun = Instant::now();
+        let acquired = request().wait_time(second * 5).acquire().await;
+        assert_eq!(acquired.is_ok(), ends, "{acquired:?}");
+        assert_eq!(begun.elapsed() >= second * 5, !ends, "{:?}", begun.elapsed());
+    }
+}

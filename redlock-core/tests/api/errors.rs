@@ -206,3 +206,23 @@ fn every_error_of_connecting_can_be_built() {
         assert!(error.to_string().starts_with(text), "{error}");
     }
 }
+
+/// The message is the first that a newcomer reads who has not started Redis.
+#[test]
+fn a_failed_connect_asks_whether_redis_runs_at_the_nodes_that_were_not_reached() {
+    let refused = || Some(Vote::Failed(NodeError::NotConnected("Connection refused".into())));
+    let no_password = Some(Vote::Failed(NodeError::NotPermitted("NOAUTH".into())));
+    let unavailable = |votes: &[(&str, Option<Vote>)]| {
+        let votes = votes.iter().map(|(node, vote)| ((*node).into(), vote.clone()));
+        ConnectError::unavailable(0, 2, votes.collect()).to_string()
+    };
+    let (one, two, three) = ("10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379");
+    let text = unavailable(&[(one, refused()), (two, no_password.clone()), (three, refused())]);
+    let question = "; is Redis running at 10.0.0.1:6379, 10.0.0.3:6379?";
+    assert_eq!(text.ends_with(question), cfg!(feature = "redis"), "{text}");
+    let text = unavailable(&[(one, no_password), (two, Some(Vote::Granted))]);
+    assert!(
+        text.ends_with("10.0.0.1:6379 failed: not permitted: NOAUTH, 10.0.0.2:6379 granted"),
+        "{text}"
+    );
+}

@@ -10,7 +10,10 @@
 //! | `limits` | only one file contains the shortest and the longest lease |
 //! | `examples` | each example has a section in examples/README.md, and a test that starts it |
 //! | `docs_rs` | docs.rs documents all stable features of a crate |
+//! | `features` | the tables of features in the documents have a row for each feature, with its default |
+//! | `hidden_pages` | a page of documentation is visible whatever the features are |
 //! | `option_tables` | the tables of options in the documents have a row for each option |
+//! | `printed_errors` | the programs in the READMEs print an error by `Display` |
 //! | `papers` | ARCHITECTURE.md names files and tests that exist |
 //!
 //! Run it in the folder of the workspace. Comments, and code that only tests or rustdoc compile, are not
@@ -26,12 +29,15 @@ mod circles;
 mod docs_rs;
 mod duplicates;
 mod examples;
+mod features;
 mod globs;
+mod hidden_pages;
 mod limits;
 mod names;
 mod option_tables;
 mod options;
 mod papers;
+mod printed_errors;
 mod resolve;
 #[cfg(test)]
 mod tests;
@@ -76,12 +82,21 @@ fn check() -> Result<String, Vec<String>> {
         files.extend(tree.files);
         findings.extend(docs_rs::check(name));
     }
-    for rule in [globs::check, duplicates::check, variants::check, options::check, limits::check] {
+    for rule in [
+        globs::check,
+        duplicates::check,
+        variants::check,
+        options::check,
+        limits::check,
+        hidden_pages::check,
+    ] {
         findings.extend(rule(&files));
     }
     findings.extend(examples::check());
+    findings.extend(features::check());
     findings.extend(option_tables::check());
     findings.extend(papers::check());
+    findings.extend(printed_errors::check());
     if !findings.is_empty() {
         return Err(findings);
     }

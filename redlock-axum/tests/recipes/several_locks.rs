@@ -1,0 +1,62 @@
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use axum::Json;
+use redlock_axum::{KeyPart, LockRejection, Locks};
+
+/// Reserves all articles of a cart, or none.
+async fn reserve(
+    locks: Locks,
+    Json(skus): Json<BTreeSet<String>>,
+) -> Result<String, LockRejection> {
+    let mut guards = Vec::new();
+    // The set is sorted, and has each article once.
+    for sku in &skus {
+        let request = locks.lock(format!("stock:{}", KeyPart(sku)));
+        // If a lock is refused, the guards of the others are dropped, which releases their locks.
+        guards.push(request.wait_time(Duration::from_secs(1)).acquire().await?);
+    }
+
+    // ... the work ...
+
+    for guard in guards {
+        if let Err(error) = guard.release().await {
+            tracing::warn!("{}", error.diagnostics());
+        }
+    }
+    Ok(format!("{} articles are reserved", skus.len()))
+}
+
+#[cfg(test)]
+mod tests {
+    use redlock_axum::test_util::TestLocks;
+
+    use super::*;
+
+    /// Both carts acquire their first lock before one of them asks for its second lock.
+    #[tokio::test]
+    async fn carts_in_opposite_orders_do_not_wait_for_each_other_forever() {
+        let test = TestLocks::new(1);
+        test.nodes()[0].delay(Duration::from_millis(10));
+        let cart = |skus: [&str; 2]| {
+            let skus = serde_json::from_value(serde_json::json!(skus)).unwrap();
+            reserve(Locks(test.manager()), Json(skus))
+        };
+        let (one, two) = tokio::join!(cart(["shoe", "boot"]), cart(["boot", "shoe"]));
+        assert_eq!(one.unwrap(), "2 articles are reserved");
+        assert_eq!(two.unwrap(), "2 articles are reserved");
+        assert_eq!(cart(["hat", "hat"]).await.unwrap(), "1 articles are reserved");
+        assert!(test.nodes()[0].is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_refused_article_releases_the_others() {
+        let test = TestLocks::new(1);
+        let _held = test.manager().lock("stock:shoe").acquire().await.unwrap();
+        let cart = Json(["boot", "shoe"].map(ToOwned::to_owned).into());
+        let refused = reserve(Locks(test.manager()), cart).await.unwrap_err();
+        assert_eq!(refused.status(), 409);
+        let boot = test.manager().lock("stock:boot").wait_time(Duration::from_secs(1));
+        boot.acquire().await.unwrap().release().await.unwrap();
+    }
+}
