@@ -78,8 +78,7 @@ pub(super) use urls::NO_REDIS;
 /// let locks = config.locks.connect().await?;
 /// # Ok(()) }
 /// # }
-/// # #[cfg(feature = "serde")]
-/// # Ok::<(), toml::de::Error>(())
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
 /// The format must describe its values, as TOML, JSON and RON do. A number may be a text, and `null` is the
