@@ -155,9 +155,10 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// A placeholder may have a type, as in the templates of layers and policies: `{id:u64}`, `{id:i64}`, `{id:uuid}` and
-/// `{code:lower}` take a value of that type in its canonical form. The text of the value is its `Display`. A value
-/// that does not fit is refused, with 400 in a handler and [`LockError::InvalidKey`] elsewhere. The same template
-/// makes the same key in the attribute, a layer and a policy.
+/// `{code:lower}` take a value of that type in its canonical form. The text of the value is its `Display`. The type
+/// concerns the key alone: the function gets the value as it was sent. A value that does not fit is refused, with 400
+/// in a handler and `LockError::InvalidKey` elsewhere. The same template makes the same key in the attribute, a layer
+/// and a policy.
 ///
 /// ```
 /// # use axum::extract::Path;
@@ -243,7 +244,10 @@ use proc_macro::TokenStream;
 ///     fn into_response(self) -> Response {
 ///         match self {
 ///             Self::SoldOut => (StatusCode::GONE, "sold out").into_response(),
-///             Self::Locked(rejection) => (rejection.status(), rejection.detail()).into_response(),
+///             Self::Locked(rejection) => {
+///                 // The headers contain `Retry-After`.
+///                 (rejection.status(), rejection.headers(), rejection.detail()).into_response()
+///             }
 ///         }
 ///     }
 /// }
@@ -404,15 +408,16 @@ use proc_macro::TokenStream;
 ///
 /// The lock of a handler ends when the handler returns its response. A body that is produced later, such as a stream,
 /// is sent without the lock. With `hold_until = end_of_body` the lock is held until the body has been sent, has
-/// failed, or was dropped because the client disconnected. The lease must last that long, so consider `renew`. With
-/// `on_lost = abort` a loss of the lock ends the body with an error. Data after an upgrade, such as the messages of a
+/// failed, or was dropped because the client disconnected. The lease must last that long, so consider `renew`. A client
+/// that reads slowly, or not at all, keeps the lock as long: bound it by `max_hold` with `on_lost = abort`, which ends
+/// the body with an error when the lock is lost. Data after an upgrade, such as the messages of a
 /// WebSocket, is not part of the body.
 ///
 /// ```
 /// # use axum::body::Body;
 /// # use redlock_axum::redis_lock;
 /// # fn rows() -> Body { Body::empty() }
-/// #[redis_lock(key = "export", renew, hold_until = end_of_body)]
+/// #[redis_lock(key = "export", renew, max_hold = "10m", on_lost = abort, hold_until = end_of_body)]
 /// async fn export() -> Body {
 ///     rows()
 /// }

@@ -43,9 +43,8 @@ macro_rules! outputs {
             E: From<LockRejection>,
             Result<T, E>: IntoResponse,
         {
-            fn refuse(&self, mut rejection: LockRejection) -> Response {
-                rejection.log();
-                Result::<T, E>::Err(rejection.into()).into_response()
+            fn refuse(&self, rejection: LockRejection) -> Response {
+                rejection.respond_by(|rejection| Result::<T, E>::Err(rejection.into()))
             }
         }
 
@@ -104,35 +103,30 @@ where
 
 /// Returns the response that `respond` makes.
 pub fn refuse_by<R: IntoResponse>(
-    mut rejection: LockRejection,
+    rejection: LockRejection,
     respond: impl FnOnce(LockRejection) -> R,
 ) -> Response {
-    // A custom response must not keep a misconfiguration out of the log.
-    rejection.log();
-    respond(rejection).into_response()
+    rejection.respond_by(respond)
 }
 
 /// Returns the response of the error that `convert` makes.
 pub fn refuse_by_lock_error<R: IntoResponse>(
-    mut rejection: LockRejection,
+    rejection: LockRejection,
     convert: impl FnOnce(LockError) -> R,
 ) -> Response {
-    rejection.log();
-    match rejection.into_run_error() {
-        Ok(RunError::Acquire(error)) => convert(error).into_response(),
-        Ok(RunError::Lost(error)) => LockRejection::from(error).into_response(),
-        Err(rejection) => rejection.into_response(),
+    match rejection.run_error() {
+        Some(RunError::Acquire(error)) => rejection.respond_by(|_| convert(error)),
+        _ => rejection.into_response(),
     }
 }
 
 /// Returns the response of the error that `convert` makes.
 pub fn refuse_by_run_error<R: IntoResponse>(
-    mut rejection: LockRejection,
+    rejection: LockRejection,
     convert: impl FnOnce(RunError) -> R,
 ) -> Response {
-    rejection.log();
-    match rejection.into_run_error() {
-        Ok(error) => convert(error).into_response(),
-        Err(rejection) => rejection.into_response(),
+    match rejection.run_error() {
+        Some(error) => rejection.respond_by(|_| convert(error)),
+        None => rejection.into_response(),
     }
 }

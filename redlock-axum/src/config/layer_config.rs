@@ -39,25 +39,15 @@ impl LayerConfig {
 
     /// Returns the configured manager or, without one, the manager that the application installed with
     /// [`LocksLayer`](crate::LocksLayer).
-    pub(crate) fn manager<'a>(
-        &'a self,
-        extensions: &'a Extensions,
-    ) -> Result<&'a LockManager, LockRejection> {
-        self.manager
-            .as_ref()
-            .or_else(|| Installed::manager(extensions))
-            .ok_or_else(LockRejection::missing_manager)
+    pub(crate) fn manager<'a>(&'a self, extensions: &'a Extensions) -> Option<&'a LockManager> {
+        self.manager.as_ref().or_else(|| Installed::manager(extensions))
     }
 
     pub(crate) fn reject(&self, rejection: LockRejection) -> Response {
-        let mut rejection = rejection.with_log_limit(&self.log_limit);
+        let rejection = rejection.with_log_limit(&self.log_limit);
         match &self.on_reject {
             None => rejection.into_response(),
-            Some(on_reject) => {
-                // A custom response must not keep a misconfiguration out of the log.
-                rejection.log();
-                on_reject(rejection)
-            }
+            Some(on_reject) => rejection.respond_by(|rejection| on_reject(rejection)),
         }
     }
 }

@@ -215,8 +215,9 @@ impl LockLayer {
     ///     message: String,
     /// }
     ///
-    /// fn api_error(rejection: LockRejection) -> (axum::http::StatusCode, Json<ApiError>) {
-    ///     (rejection.status(), Json(ApiError { message: rejection.detail() }))
+    /// fn api_error(rejection: LockRejection) -> impl axum::response::IntoResponse {
+    ///     let body = Json(ApiError { message: rejection.detail() });
+    ///     (rejection.status(), rejection.headers(), body) // the headers: Retry-After
     /// }
     ///
     /// let lock = LockLayer::new("order:{id:u64}").on_reject(api_error);

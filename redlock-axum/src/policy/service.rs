@@ -100,14 +100,15 @@ where
     fn call(&mut self, request: Request<B>) -> Self::Future {
         match self.table.decide(&request) {
             PolicyDecision::Unlocked => ResponseFuture::unlocked(self.inner.call(request)),
-            PolicyDecision::Refused(rejection) => {
+            PolicyDecision::Refused { policy } => {
+                let rejection = LockRejection::route_not_matched(policy);
                 ResponseFuture::locked(std::future::ready(Ok(self.config.reject(rejection))))
             }
-            PolicyDecision::RefusedUnlessFallback(rejection) => {
+            PolicyDecision::RefusedUnlessFallback { policy } => {
                 let clone = self.inner.clone();
                 let ready = std::mem::replace(&mut self.inner, clone);
                 let config = Arc::clone(&self.config);
-                ResponseFuture::locked(serve_unmatched(ready, config, rejection, request))
+                ResponseFuture::locked(serve_unmatched(ready, config, policy, request))
             }
             PolicyDecision::Locked(route_lock) => {
                 serve::serve(route_lock, Arc::clone(&self.config), &mut self.inner, request)
@@ -120,7 +121,7 @@ where
 async fn serve_unmatched<S, B>(
     mut inner: S,
     config: Arc<LayerConfig>,
-    rejection: LockRejection,
+    policy: String,
     request: Request<B>,
 ) -> Result<Response, S::Error>
 where
@@ -128,7 +129,7 @@ where
 {
     let (mut parts, body) = request.into_parts();
     if !route_key::is_unmatched(&mut parts).await {
-        return Ok(config.reject(rejection));
+        return Ok(config.reject(LockRejection::route_not_matched(policy)));
     }
     let response = inner.call(Request::from_parts(parts, body)).await?;
     Ok(response.into_response())

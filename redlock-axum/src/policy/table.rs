@@ -13,7 +13,6 @@ use super::LockPolicy;
 use super::pattern::{self, RoutePattern};
 use crate::config::{ExtensionValues, KeySource, RouteLock};
 use crate::error::{PolicyError, SetupError};
-use crate::rejection::LockRejection;
 use crate::value_source::ValueSource;
 
 /// The policies, with indexes by route and by path.
@@ -40,12 +39,16 @@ pub(super) enum PolicyDecision {
     /// The request has no policy.
     Unlocked,
     Locked(Arc<RouteLock>),
-    Refused(LockRejection),
+    Refused {
+        policy: String,
+    },
     /// The path fits a policy, except for doubled slashes. The request is refused if a route matched it.
     ///
     /// A router treats paths with single and with doubled slashes as different, but a nested service may
     /// not: axum's `nest_service` itself removes a slash.
-    RefusedUnlessFallback(LockRejection),
+    RefusedUnlessFallback {
+        policy: String,
+    },
 }
 
 impl Table {
@@ -111,19 +114,19 @@ impl Table {
 
         // In a nested router the URI lacks the prefix; `OriginalUri` still has it.
         let path = extensions.get::<OriginalUri>().map_or(request.uri(), |uri| &uri.0).path();
-        let rejection_for = |path: &str| {
+        let skipped_policy = |path: &str| {
             let entry = self.find_by_path(path, request.method())?;
             route
                 .is_none_or(|route| pattern::is_preferred(&entry.policy.route, route, path))
-                .then(|| LockRejection::route_not_matched(entry.policy.to_string()))
+                .then(|| entry.policy.to_string())
         };
-        if let Some(rejection) = rejection_for(path) {
-            return PolicyDecision::Refused(rejection);
+        if let Some(policy) = skipped_policy(path) {
+            return PolicyDecision::Refused { policy };
         }
         if let Cow::Owned(path) = pattern::single_slashes(path)
-            && let Some(rejection) = rejection_for(&path)
+            && let Some(policy) = skipped_policy(&path)
         {
-            return PolicyDecision::RefusedUnlessFallback(rejection);
+            return PolicyDecision::RefusedUnlessFallback { policy };
         }
         if let (Some(route), Some(shape)) = (route, &shape) {
             self.report_similar_routes(route, shape);

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::StatusCode;
+use http::{HeaderMap, HeaderValue, StatusCode, header};
 use redlock_core::__private::LogLimit;
 use redlock_core::{KeyError, LockError, LostError, RunError};
 
@@ -42,8 +42,12 @@ use crate::value_source::ValueFault;
 /// the same node, one per second is logged at this level and the others at debug; the field `suppressed` of
 /// the next line has their number.
 ///
-/// The rejection is also an extension of its response. A middleware around the whole router
-/// can use it to replace the responses of all layers, policies and attributes:
+/// A rejection that an application turns into a response of its own is logged too, at the latest when it is
+/// dropped. An error type that is made from a `LockError` directly logs nothing by itself.
+///
+/// The rejection is also an extension of the response, whichever function has made it. A middleware around the
+/// whole router can use it to count refused requests, or to replace the responses of all layers, policies and
+/// attributes:
 ///
 /// ```
 /// use axum::response::{IntoResponse, Response};
@@ -51,7 +55,7 @@ use crate::value_source::ValueFault;
 ///
 /// async fn in_our_words(response: Response) -> Response {
 ///     match response.extensions().get::<LockRejection>() {
-///         Some(rejection) => (rejection.status(), "please wait").into_response(),
+///         Some(refused) => (refused.status(), refused.headers(), "please wait").into_response(),
 ///         None => response,
 ///     }
 /// }
@@ -61,11 +65,12 @@ use crate::value_source::ValueFault;
 /// ```
 ///
 /// [RFC 9457]: https://www.rfc-editor.org/rfc/rfc9457
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct LockRejection {
     cause: RejectionCause,
     contended_status: StatusCode,
     retry_after_max: Duration,
+    /// Whether the rejection needs no log line any more: it was logged, or it is a copy.
     logged: bool,
     /// The limit of the manager, if the manager is known.
     log_limit: Option<Arc<LogLimit>>,
@@ -233,12 +238,19 @@ impl LockRejection {
         }
     }
 
-    /// Returns the error that refused or stopped the work, or the rejection itself if it has another cause.
-    pub(crate) fn into_run_error(self) -> Result<RunError, Self> {
-        match self.cause {
-            RejectionCause::Lock(error) => Ok(RunError::Acquire(error)),
-            RejectionCause::Lost(error) => Ok(RunError::Lost(error)),
-            cause => Err(Self { cause, ..self }),
+    /// Returns the headers of the response: `Retry-After`, if there is a [`retry_after`](Self::retry_after). For a
+    /// response of the application: `(rejection.status(), rejection.headers(), body)`.
+    pub fn headers(&self) -> HeaderMap {
+        let retry_after = self.retry_after().map(|time| HeaderValue::from(time.as_secs()));
+        retry_after.map(|value| (header::RETRY_AFTER, value)).into_iter().collect()
+    }
+
+    /// Returns the error that refused or stopped the work, or `None` if the rejection has another cause.
+    pub(crate) fn run_error(&self) -> Option<RunError> {
+        match &self.cause {
+            RejectionCause::Lock(error) => Some(RunError::Acquire(error.clone())),
+            RejectionCause::Lost(error) => Some(RunError::Lost(error.clone())),
+            _ => None,
         }
     }
 
@@ -247,6 +259,25 @@ impl LockRejection {
     pub(crate) fn with_log_limit(mut self, log_limit: &Arc<LogLimit>) -> Self {
         self.log_limit.get_or_insert_with(|| Arc::clone(log_limit));
         self
+    }
+}
+
+impl Clone for LockRejection {
+    fn clone(&self) -> Self {
+        Self {
+            cause: self.cause.clone(),
+            contended_status: self.contended_status,
+            retry_after_max: self.retry_after_max,
+            logged: true,
+            log_limit: self.log_limit.clone(),
+        }
+    }
+}
+
+/// A rejection that the application has turned into a response of its own is logged here.
+impl Drop for LockRejection {
+    fn drop(&mut self) {
+        self.log();
     }
 }
 

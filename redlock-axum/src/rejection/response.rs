@@ -32,12 +32,26 @@ impl IntoResponse for LockRejection {
 
         let mut response = Response::new(Body::from(body));
         *response.status_mut() = status;
-        let headers = response.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
-        if let Some(seconds) = retry_after {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
-        }
+        *response.headers_mut() = self.headers();
+        let content_type = HeaderValue::from_static("application/problem+json");
+        response.headers_mut().insert(header::CONTENT_TYPE, content_type);
         response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl LockRejection {
+    /// Logs the rejection, and returns the response that the application makes from it. The rejection is an
+    /// extension of the response.
+    pub(crate) fn respond_by<R: IntoResponse>(
+        mut self,
+        respond: impl FnOnce(Self) -> R,
+    ) -> Response {
+        // A custom response must not keep a misconfiguration out of the log.
+        self.log();
+        let rejection = self.clone();
+        let mut response = respond(self).into_response();
+        response.extensions_mut().insert(rejection);
         response
     }
 }

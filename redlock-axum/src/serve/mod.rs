@@ -69,8 +69,8 @@ where
         Err(rejection) => {
             // The failure may have preceded the look-up of the manager, whose limit applies to the log.
             let rejection = match config.manager(&parts.extensions) {
-                Ok(manager) => rejection.with_log_limit(manager.log_limit()),
-                Err(_) => rejection,
+                Some(manager) => rejection.with_log_limit(manager.log_limit()),
+                None => rejection,
             };
             return Ok(config.reject(rejection));
         }
@@ -109,7 +109,7 @@ async fn acquire_for_request(
     // A mistake in the settings refuses every request (no work without the lock).
     let key = route_lock.check()?;
     let key = route_key::of_request(key, config, parts).await?;
-    let manager = config.manager(&parts.extensions)?;
+    let manager = config.manager(&parts.extensions).ok_or_else(LockRejection::missing_manager)?;
     let options = &route_lock.options;
     let request = manager.lock(key).options(options.resolved());
     ActiveLock::acquire(request, options.fenced).await.map_err(|error| {

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Path;
-use axum::http::StatusCode;
 use axum::http::header::RETRY_AFTER;
+use axum::http::{Method, StatusCode};
 use axum::response::{ErrorResponse, IntoResponse, Response};
 use axum::routing::get as on_get;
-use redlock_axum::{LockError, LockRejection, RejectionKind, RunError, redis_lock};
+use redlock_axum::{LockError, LockRejection, Locks, RejectionKind, RunError, redis_lock};
 use redlock_logs::Logs;
 use tokio::time::sleep;
 
-use crate::support::{Answer, app, get, hold, memory, until_logged};
+use crate::support::{Answer, app, get, hold, memory, send, until_logged};
 
 /// An error with a conversion from `LockRejection`, and one from `LockError`.
 enum Both {
@@ -413,5 +413,59 @@ mod in_place {
         for path in ["/rejection", "/part", "/opaque"] {
             assert_eq!(get(&app, path).await.body, "done", "{path}");
         }
+    }
+}
+
+/// The error type of a handler with `manager`, which responds without the rejection's own response.
+struct Hidden;
+
+impl From<LockError> for Hidden {
+    fn from(error: LockError) -> Self {
+        let _ = LockRejection::from(error);
+        Self
+    }
+}
+
+impl IntoResponse for Hidden {
+    fn into_response(self) -> Response {
+        StatusCode::INTERNAL_SERVER_ERROR.into_response()
+    }
+}
+
+#[redis_lock(key = "held", manager = locks)]
+async fn hidden(locks: Locks) -> Result<(), Hidden> {
+    let _ = locks;
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_rejection_that_an_own_error_replaces_is_logged() {
+    let (locks, _) = memory().await;
+    let app = app(Router::new().route("/hidden", on_get(hidden)), &locks);
+    locks.shutdown().await;
+    let logs = Logs::collect();
+    until_logged(&logs, "WARN", "a request was rejected", async || {
+        assert_eq!(get(&app, "/hidden").await.status, StatusCode::INTERNAL_SERVER_ERROR);
+    })
+    .await;
+}
+
+/// A middleware can count the refused requests.
+#[tokio::test]
+async fn a_response_of_the_application_has_the_rejection_as_an_extension() {
+    let (locks, _) = memory().await;
+    let routes = Router::new()
+        .route("/none", on_get(without_conversion))
+        .route("/rejection", on_get(by_rejection))
+        .route("/lock-error", on_get(by_lock_error))
+        .route("/argument", on_get(by_argument))
+        .route("/function", on_get(by_function));
+    let app = app(routes, &locks);
+    let _guard = hold(&locks, "held").await;
+    for path in ["/none", "/rejection", "/lock-error", "/argument", "/function"] {
+        let response = send(&app, Method::GET, path).await;
+        let rejection = response.extensions().get::<LockRejection>();
+        assert_eq!(rejection.map(LockRejection::kind), Some(RejectionKind::Contended), "{path}");
+        assert_eq!(rejection.unwrap().headers()[RETRY_AFTER], "5", "{path}");
     }
 }
