@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod renewal;
+mod shop;
 mod walkthrough;
 
 use std::process::{Command, Output};
