@@ -13,7 +13,7 @@ use serde::Serialize;
 pub(crate) enum ShopError {
     UnknownArticle,
     SoldOut,
-    /// The lock was not acquired.
+    /// The lock was not acquired, or was lost.
     Lock(LockRejection),
 }
 
@@ -63,7 +63,8 @@ impl IntoResponse for ShopError {
             Self::Lock(rejection) => {
                 let code = match rejection.kind() {
                     RejectionKind::Contended => "busy",
-                    RejectionKind::Unavailable | RejectionKind::Lost => "unavailable",
+                    RejectionKind::Unavailable => "unavailable",
+                    RejectionKind::Lost => "stopped",
                     RejectionKind::InvalidKey => "invalid",
                     _ => "internal",
                 };

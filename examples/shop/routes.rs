@@ -47,7 +47,10 @@ async fn show(
 /// Sells an article, to one customer at a time in all copies of the service. The others wait for
 /// up to half a second, and are then refused with `ShopError::Lock`, because of its
 /// `From<LockRejection>`.
-#[redis_lock(key = "stock:{sku:lower}", wait_time = "500ms")]
+///
+/// A payment may take longer than the lease of five seconds, so the lease is renewed. If the lock
+/// is lost nevertheless, another customer may be buying, so the handler is stopped before it writes.
+#[redis_lock(key = "stock:{sku:lower}", wait_time = "500ms", renew, on_lost = abort)]
 async fn order(
     State(stock): State<Stock>,
     Path(sku): Path<String>,

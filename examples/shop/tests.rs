@@ -100,6 +100,43 @@ async fn a_refused_request_has_the_body_of_the_service() {
 }
 
 #[tokio::test]
+async fn an_article_has_one_stock_in_upper_and_lower_case() {
+    let stock = Stock::new();
+    let app = app(LockManager::in_memory(), &stock);
+    assert_eq!(send(&app, "POST", "/articles/SHOE/orders").await.status(), 200);
+    assert_eq!(stock.read("shoe"), Some(FULL - 1));
+}
+
+#[tokio::test]
+async fn an_order_that_takes_longer_than_its_lease_keeps_its_lock() {
+    let (test, stock) = (TestLocks::new(1), Stock::new());
+    let first_copy = app(test.manager(), &stock);
+    let second_copy = app(test.builder().connect().await.unwrap(), &stock);
+
+    let path = "/articles/shoe/orders?hold_ms=8000";
+    let order = tokio::spawn(async move { send(&first_copy, "POST", path).await });
+    test.clock().advance(Duration::from_secs(7)).await;
+    assert_eq!(send(&second_copy, "POST", path).await.status(), 409);
+    assert_eq!(order.await.unwrap().status(), 200);
+    assert_eq!(stock.read("shoe"), Some(FULL - 1));
+}
+
+#[tokio::test]
+async fn an_order_that_loses_its_lock_is_stopped_and_sells_nothing() {
+    let (test, stock) = (TestLocks::new(1), Stock::new());
+    let app = app(test.manager(), &stock);
+
+    let path = "/articles/shoe/orders?hold_ms=8000";
+    let order = tokio::spawn(async move { send(&app, "POST", path).await });
+    test.clock().advance(Duration::from_secs(1)).await;
+    test.nodes()[0].forget(); // as a Redis that is restarted without its data
+    let response = order.await.unwrap();
+    assert_eq!(response.status(), 503);
+    assert!(text(response).await.contains(r#""code":"stopped""#));
+    assert_eq!(stock.read("shoe"), Some(FULL));
+}
+
+#[tokio::test]
 async fn an_unavailable_lock_is_answered_with_503() {
     let test = TestLocks::new(3);
     let app = app(test.manager(), &Stock::new());
