@@ -31,7 +31,6 @@ async fn the_example_shop_answers_as_its_readme_says() {
     assert!(export.starts_with("hat,") && export.ends_with("\nshoe,9\n"), "{export}");
     walkthrough.stop(FIRST).await;
 
-    // The restart of a server that is gone takes longer than the shop waits for it.
     walkthrough.redis.kill();
     let url = walkthrough.service_at(OTHER).url("/articles/shoe/orders");
     let response = post(url).await;
@@ -62,8 +61,18 @@ async fn an_order_of_a_process_that_was_killed_is_free_when_its_lease_is_over() 
     .await;
 }
 
+#[tokio::test]
+async fn the_example_shop_starts_without_redis_and_ends_at_sigterm() {
+    let mut shop = Service::start(SHOP, &[("POLICIES", POLICIES.to_owned())]).await;
+    assert!(shop.log().contains("in the memory of this process"), "{}", shop.log());
+    assert_eq!(post(shop.url("/articles/shoe/orders")).await.status(), 200);
+    assert!(shop.terminate().await.success(), "{}", shop.log());
+}
+
 #[test]
 fn the_example_shop_prints_the_mistake_in_its_settings() {
+    // Another process may have the port, so that the program ends even if it accepts the settings.
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     for (name, value, message) in [
         (
             "LOCKS_EXPIRES",
@@ -73,8 +82,12 @@ fn the_example_shop_prints_the_mistake_in_its_settings() {
         ("LOCKS_URLS", "127.0.0.1", "URL 1 in the environment variable LOCKS_URLS is invalid: "),
         ("POLICIES", "no-such-file.toml", "no-such-file.toml: No such file"),
     ] {
-        let output =
-            Command::new(SHOP).env("POLICIES", POLICIES).env(name, value).output().unwrap();
+        let output = Command::new(SHOP)
+            .env("LISTEN", taken.local_addr().unwrap().to_string())
+            .env("POLICIES", POLICIES)
+            .env(name, value)
+            .output()
+            .unwrap();
         assert!(!output.status.success(), "{name}");
         let error = String::from_utf8(output.stderr).unwrap();
         assert!(error.starts_with(message), "{error}");
