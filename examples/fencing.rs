@@ -22,7 +22,7 @@ use axum::extract::{FromRef, Path, Query, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use redlock_axum::{FencedLock, FencingToken, LockManager, redis_lock};
+use redlock_axum::{FencedLock, FencingToken, LockManager, LockManagerConfig, redis_lock};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_postgres::{Client, GenericClient, NoTls};
@@ -140,7 +140,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     let database = Database { url };
     database.connect().await?.batch_execute(TABLES).await?;
     let locks = match std::env::var("REDIS_URLS") {
-        Ok(urls) => LockManager::connect(urls.split(',')).await?,
+        Ok(urls) => LockManager::connect(LockManagerConfig::split_urls(&urls)).await?,
         Err(_) => LockManager::in_memory(),
     };
     let app = Router::new()

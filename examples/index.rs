@@ -20,8 +20,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use redlock_axum::{
-    ConnectError, LockError, LockLayer, LockManager, LockPolicies, LockPolicy, LockRejection,
-    LocksLayer, PolicyError, redis_lock,
+    ConnectError, LockError, LockLayer, LockManager, LockManagerConfig, LockPolicies, LockPolicy,
+    LockRejection, LocksLayer, PolicyError, redis_lock,
 };
 use serde::{Deserialize, Serialize};
 use tokio::net::TcpListener;
@@ -119,7 +119,9 @@ fn app(locks: LockManager) -> Result<Router, PolicyError> {
 
 async fn connect() -> Result<LockManager, ConnectError> {
     match std::env::var("REDIS_URLS") {
-        Ok(urls) if !urls.is_empty() => LockManager::connect(urls.split(',').map(str::trim)).await,
+        Ok(urls) if !urls.is_empty() => {
+            LockManager::connect(LockManagerConfig::split_urls(&urls)).await
+        }
         _ => {
             info!("REDIS_URLS is not set: using the in-memory node, which locks this process only");
             Ok(LockManager::in_memory())

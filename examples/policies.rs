@@ -15,7 +15,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{Path, Query};
 use axum::routing::{get, post};
-use redlock_axum::{LockManager, LockPolicies, LocksLayer};
+use redlock_axum::{LockManager, LockManagerConfig, LockPolicies, LocksLayer};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tracing::info;
@@ -73,7 +73,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     let path = std::env::var("POLICIES").unwrap_or_else(|_| "examples/policies.toml".to_owned());
     let config = Config::read(&path)?;
     let locks = match std::env::var("REDIS_URLS") {
-        Ok(urls) => LockManager::connect(urls.split(',')).await?,
+        Ok(urls) => LockManager::connect(LockManagerConfig::split_urls(&urls)).await?,
         Err(_) => LockManager::in_memory(),
     };
     let app = app(&locks, config.locks);

@@ -28,7 +28,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{Path, Query};
 use axum::routing::post;
-use redlock_axum::{LockManager, redis_lock};
+use redlock_axum::{LockManager, LockManagerConfig, redis_lock};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tracing::info;
@@ -56,7 +56,7 @@ async fn serve() -> Result<(), Box<dyn Error>> {
     let urls = std::env::var("REDIS_URLS").map_err(|_| {
         "REDIS_URLS is not set; set it to the Redis of the Java service, such as redis://127.0.0.1"
     })?;
-    let locks = LockManager::connect(urls.split(',')).await?;
+    let locks = LockManager::connect(LockManagerConfig::split_urls(&urls)).await?;
     let app =
         Router::new().route("/accounts/{id}/withdraw", post(withdraw)).with_state(locks.clone());
 

@@ -21,7 +21,7 @@ use axum::Router;
 use axum::extract::{FromRef, Query, State};
 use axum::http::StatusCode;
 use axum::routing::post;
-use redlock_axum::{LockGuard, LockManager, LockRejection, Locks, LocksLayer};
+use redlock_axum::{LockGuard, LockManager, LockManagerConfig, LockRejection, Locks, LocksLayer};
 use serde::Deserialize;
 use tokio::net::TcpListener;
 use tokio_util::task::TaskTracker;
@@ -77,7 +77,7 @@ struct Settlement {
 
 async fn serve() -> Result<(), Box<dyn Error>> {
     let locks = match std::env::var("REDIS_URLS") {
-        Ok(urls) => LockManager::connect(urls.split(',')).await?,
+        Ok(urls) => LockManager::connect(LockManagerConfig::split_urls(&urls)).await?,
         Err(_) => LockManager::in_memory(),
     };
     let jobs = TaskTracker::new();

@@ -5,14 +5,16 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod renewal;
+mod shop;
 mod walkthrough;
 
 use std::process::{Command, Output};
 
-use redlock_tests::{Peer, find_secret};
+use redlock_tests::{Peer, RedisServer, Service, find_secret};
 use walkthrough::Walkthrough;
 
 const FIRST: &str = "127.0.0.1:3000";
+const OTHER: &str = "127.0.0.1:3001";
 
 #[tokio::test]
 async fn the_example_index_answers_as_its_readme_says() {
@@ -108,6 +110,25 @@ fn the_examples_print_which_server_they_need() {
         // Without the quotes that `Debug` adds.
         assert!(error.starts_with(variable), "{error}");
         assert!(find_secret(&error).is_none(), "{error}");
+    }
+}
+
+/// `fencing` reads its URLs in the same way, but needs a database.
+#[tokio::test]
+async fn the_examples_accept_a_password_with_a_comma() {
+    let redis = RedisServer::options().password("half,other-half").start().await;
+    let environment = [
+        ("REDIS_URLS", format!("redis://:half,other-half@127.0.0.1:{}", redis.port())),
+        ("POLICIES", concat!(env!("CARGO_MANIFEST_DIR"), "/../examples/policies.toml").to_owned()),
+    ];
+    for program in [
+        env!("CARGO_BIN_EXE_index"),
+        env!("CARGO_BIN_EXE_policies"),
+        env!("CARGO_BIN_EXE_renewal"),
+        env!("CARGO_BIN_EXE_redisson"),
+    ] {
+        // Ends with a panic if the program does not connect.
+        Service::start(program, &environment).await;
     }
 }
 

@@ -5,9 +5,8 @@ use std::time::Duration;
 use redlock_tests::{RedisServer, Service, eventually};
 
 use crate::walkthrough::Walkthrough;
+use crate::{FIRST, OTHER};
 
-const FIRST: &str = "127.0.0.1:3000";
-const OTHER: &str = "127.0.0.1:3001";
 const SOON: Duration = Duration::from_secs(30);
 const STOPPED: &str = "settlement: stopped, because its lock is lost";
 

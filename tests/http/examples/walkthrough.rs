@@ -125,8 +125,8 @@ impl Walkthrough {
         for variable in variables {
             match variable.split_once('=').expect("a variable with a value") {
                 ("LISTEN", value) => value.clone_into(&mut address),
-                ("REDIS_URLS", "redis://127.0.0.1:7001") => {
-                    environment.push(("REDIS_URLS", self.redis.url()));
+                (name @ ("REDIS_URLS" | "LOCKS_URLS"), "redis://127.0.0.1:7001") => {
+                    environment.push((name, self.redis.url()));
                 }
                 ("DATABASE_URL", _) => {
                     let postgres = self.postgres.as_ref().expect("a database");

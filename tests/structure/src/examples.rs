@@ -9,13 +9,20 @@ const FOLDER: &str = "examples";
 /// Finds examples that the manifest, the README or the tests lack.
 pub(crate) fn check() -> Vec<String> {
     let read = |name: &str| fs::read_to_string(Path::new(FOLDER).join(name)).unwrap_or_default();
-    let entries = fs::read_dir(FOLDER).into_iter().flatten().flatten();
-    let files: Vec<_> = entries.map(|entry| entry.path()).collect();
-    let programs = files.iter().filter(|file| file.extension().is_some_and(|end| end == "rs"));
-    let names = programs.filter_map(|file| file.file_stem()?.to_str()).collect();
+    let names = programs(Path::new(FOLDER));
+    let names = names.iter().map(String::as_str).collect();
     let mut tests = String::new();
     collect_code(Path::new("tests"), &mut tests);
     missing(&names, &read("Cargo.toml"), &read("README.md"), &tests)
+}
+
+/// Returns the names of the examples in a folder. An example is a file, or a folder with a `main.rs`.
+fn programs(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let programs = entries.map(|entry| entry.path()).filter(|path| {
+        path.extension().is_some_and(|end| end == "rs") || path.join("main.rs").is_file()
+    });
+    programs.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect()
 }
 
 /// Returns a finding for each example, in a file or in the manifest, and each place that lacks it.
@@ -35,14 +42,14 @@ fn missing(files: &BTreeSet<&str>, manifest: &str, readme: &str, tests: &str) ->
         let command = format!("cargo run --example {name}");
         let started = readme.lines().any(|line| line.starts_with("$ ") && line.ends_with(&command));
         for (found, problem) in [
-            (files.contains(name), "the file is missing"),
+            (files.contains(name), "its code is missing"),
             (in_manifest.contains(name), "Cargo.toml does not list it"),
             (line(&format!("## {name}")), "README.md has no section about it"),
             (started, "README.md has no command that starts it"),
             (tests.contains(&format!("\"CARGO_BIN_EXE_{name}\"")), "no test starts it"),
         ] {
             if !found {
-                findings.push(format!("{FOLDER}/{name}.rs: {problem}"));
+                findings.push(format!("{FOLDER}/{name}: {problem}"));
             }
         }
     }
@@ -79,17 +86,27 @@ mod tests {
         assert_eq!(missing(&[].into(), "", README, TESTS), ["examples has no examples"]);
         assert_eq!(
             missing(&[].into(), MANIFEST, README, TESTS),
-            ["examples/index.rs: the file is missing"]
+            ["examples/index: its code is missing"]
         );
         assert_eq!(
             missing(&["index"].into(), "", "", ""),
             [
-                "examples/index.rs: Cargo.toml does not list it",
-                "examples/index.rs: README.md has no section about it",
-                "examples/index.rs: README.md has no command that starts it",
-                "examples/index.rs: no test starts it",
+                "examples/index: Cargo.toml does not list it",
+                "examples/index: README.md has no section about it",
+                "examples/index: README.md has no command that starts it",
+                "examples/index: no test starts it",
             ]
         );
+    }
+
+    #[test]
+    fn an_example_is_a_file_or_a_folder() {
+        let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
+        let names = programs(&examples);
+        assert!(names.contains("index") && names.contains("shop"), "{names:?}");
+        // Neither a folder without `main.rs` nor a file of another kind is an example.
+        assert!(!names.contains("README") && !names.contains("policies.toml"), "{names:?}");
+        assert!(programs(&examples.join("..")).is_empty());
     }
 
     /// A name that another one contains.

@@ -1,0 +1,77 @@
+//! The error of the service, and the response to it.
+
+use std::fmt;
+
+use axum::Json;
+use axum::http::StatusCode;
+use axum::http::header::RETRY_AFTER;
+use axum::response::{IntoResponse, Response};
+use redlock_axum::{LockError, LockRejection, RejectionKind};
+use serde::Serialize;
+
+#[derive(Debug)]
+pub(crate) enum ShopError {
+    UnknownArticle,
+    SoldOut,
+    /// The lock was not acquired, or was lost.
+    Lock(LockRejection),
+}
+
+impl fmt::Display for ShopError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UnknownArticle => f.write_str("there is no such article"),
+            Self::SoldOut => f.write_str("this article is sold out"),
+            // Contains neither the key nor a server.
+            Self::Lock(rejection) => rejection.fmt(f),
+        }
+    }
+}
+
+/// The attribute and the policies refuse requests with a `LockRejection`.
+impl From<LockRejection> for ShopError {
+    fn from(rejection: LockRejection) -> Self {
+        Self::Lock(rejection)
+    }
+}
+
+/// Functions with `manager` fail with a `LockError`.
+impl From<LockError> for ShopError {
+    fn from(error: LockError) -> Self {
+        Self::Lock(error.into())
+    }
+}
+
+/// `{"error": {"code": "sold_out", "message": "this article is sold out"}}`
+#[derive(Serialize)]
+struct Body {
+    error: Details,
+}
+
+#[derive(Serialize)]
+struct Details {
+    code: &'static str,
+    message: String,
+}
+
+impl IntoResponse for ShopError {
+    fn into_response(self) -> Response {
+        let message = self.to_string();
+        let (status, code, retry_after) = match self {
+            Self::UnknownArticle => (StatusCode::NOT_FOUND, "unknown_article", None),
+            Self::SoldOut => (StatusCode::CONFLICT, "sold_out", None),
+            Self::Lock(rejection) => {
+                let code = match rejection.kind() {
+                    RejectionKind::Contended => "busy",
+                    RejectionKind::Unavailable => "unavailable",
+                    RejectionKind::Lost => "stopped",
+                    RejectionKind::InvalidKey => "invalid",
+                    _ => "internal",
+                };
+                (rejection.status(), code, rejection.retry_after())
+            }
+        };
+        let retry_after = retry_after.map(|time| [(RETRY_AFTER, time.as_secs())]);
+        (status, retry_after, Json(Body { error: Details { code, message } })).into_response()
+    }
+}

@@ -1,0 +1,128 @@
+//! The routes of the service.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::{Path, Query, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use futures_util::{StreamExt, stream};
+use redlock_axum::{HeldLock, LockPolicies, LocksLayer, PolicyError, redis_lock};
+use serde::{Deserialize, Serialize};
+use tracing::info;
+
+use crate::error::ShopError;
+use crate::shop::Shop;
+use crate::stock::Stock;
+
+const ARTICLE: &str = "/articles/{sku}";
+const ORDERS: &str = "/articles/{sku}/orders";
+const REFILL: &str = "/articles/{sku}/refill";
+const EXPORT: &str = "/export";
+
+pub(crate) fn app(shop: Shop, policies: LockPolicies) -> Result<Router, PolicyError> {
+    // A policy for a route that does not exist would lock nothing.
+    policies.check_routes([ARTICLE, ORDERS, REFILL, EXPORT])?;
+    Ok(Router::new()
+        .route(ARTICLE, get(show).put(change))
+        .route(ORDERS, post(order))
+        .route(REFILL, post(refill))
+        .route(EXPORT, get(export))
+        .layer(policies.on_reject(ShopError::from))
+        // The last layer, so that it reaches all routes. It gives the policies their manager.
+        .layer(LocksLayer::new(&shop.locks))
+        .with_state(shop))
+}
+
+/// Shows an article. Reading needs no lock.
+async fn show(
+    State(stock): State<Stock>,
+    Path(sku): Path<String>,
+) -> Result<Json<Article>, ShopError> {
+    let left = stock.read(&sku).ok_or(ShopError::UnknownArticle)?;
+    Ok(Json(Article { sku, left }))
+}
+
+/// Sells an article, to one customer at a time in all copies of the service. The others wait for
+/// up to half a second, and are then refused with `ShopError::Lock`, because of its
+/// `From<LockRejection>`.
+///
+/// A payment may take longer than the lease of five seconds, so the lease is renewed. If the lock
+/// is lost nevertheless, another customer may be buying, so the handler is stopped before it writes.
+#[redis_lock(key = "stock:{sku:lower}", wait_time = "500ms", renew, on_lost = abort)]
+async fn order(
+    State(stock): State<Stock>,
+    Path(sku): Path<String>,
+    Query(work): Query<Work>,
+) -> Result<Json<Article>, ShopError> {
+    let left = stock.read(&sku).ok_or(ShopError::UnknownArticle)?;
+    let left = left.checked_sub(1).ok_or(ShopError::SoldOut)?;
+    info!("order: {sku}");
+    work.run().await; // the payment
+    stock.write(&sku, left);
+    Ok(Json(Article { sku, left }))
+}
+
+/// Fills up an article. The method takes the lock, and its error is the error of this handler.
+async fn refill(
+    State(shop): State<Shop>,
+    Path(sku): Path<String>,
+) -> Result<Json<Article>, ShopError> {
+    let left = shop.refill(&sku).await?;
+    Ok(Json(Article { sku, left }))
+}
+
+/// Changes the stock, after a count of it by hand. `policies.toml` locks this route. Without its
+/// policy the parameter `HeldLock` refuses every request.
+pub(crate) async fn change(
+    _lock: HeldLock,
+    State(stock): State<Stock>,
+    Path(sku): Path<String>,
+    Query(Count { left }): Query<Count>,
+) -> Result<Json<Article>, ShopError> {
+    stock.read(&sku).ok_or(ShopError::UnknownArticle)?;
+    stock.write(&sku, left);
+    Ok(Json(Article { sku, left }))
+}
+
+/// Sends a line for each article. The lock is held until the last line is sent, because one export
+/// at a time is enough for the database.
+#[redis_lock(key = "export", renew, hold_until = end_of_body)]
+async fn export(State(stock): State<Stock>, Query(work): Query<Work>) -> Result<Body, ShopError> {
+    info!("export");
+    let lines = stream::iter(stock.articles()).then(move |sku| {
+        let stock = stock.clone();
+        async move {
+            work.run().await;
+            let left = stock.read(sku).unwrap_or_default();
+            Ok::<_, Infallible>(format!("{sku},{left}\n"))
+        }
+    });
+    Ok(Body::from_stream(lines))
+}
+
+#[derive(Debug, Serialize)]
+pub(crate) struct Article {
+    pub(crate) sku: String,
+    pub(crate) left: u32,
+}
+
+/// `?left=`
+#[derive(Deserialize)]
+pub(crate) struct Count {
+    pub(crate) left: u32,
+}
+
+/// `?hold_ms=`, the time that a payment or a line of the export takes.
+#[derive(Clone, Copy, Deserialize)]
+struct Work {
+    #[serde(default)]
+    hold_ms: u64,
+}
+
+impl Work {
+    async fn run(self) {
+        tokio::time::sleep(Duration::from_millis(self.hold_ms)).await;
+    }
+}
