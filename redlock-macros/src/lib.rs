@@ -82,6 +82,10 @@ use proc_macro::TokenStream;
 /// A router whose state has no manager does not compile: the compiler reports that the handler does not
 /// implement `Handler`, or that two types of routers do not match.
 ///
+/// The state may not be an `Arc<App>` itself, because Rust allows no `impl FromRef<Arc<App>> for LockManager` outside of
+/// the crates that define these types. Put the `Arc` into the state, `struct App { locks: LockManager, shop: Arc<Shop> }`,
+/// or use `installed`.
+///
 /// With the argument `installed`, the handler takes the manager that a [`LocksLayer`] has installed: for an
 /// application without a state, and for handlers whose state is another type. There, a missing layer is answered
 /// with 500, and the log contains the line to add.
@@ -261,7 +265,7 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// The compiler looks at the type that the handler returns. It sees through an alias of `Result`, but not through
-/// `impl IntoResponse`. `error` pins the choice: `error = ShopError::from` takes the conversion from `LockError`, and
+/// `impl IntoResponse`: name the `Result`. `error` pins the choice: `error = ShopError::from` takes the conversion from `LockError`, and
 /// `error = LockRejection::from` responds with the [`LockRejection`] although `E` has a conversion. A custom response
 /// does not keep the refusal out of the log. A manager that is not installed is always answered with 500, because
 /// the extractor fails before the handler's types are known.
@@ -339,7 +343,8 @@ use proc_macro::TokenStream;
 ///
 /// With `skip`, the function returns `Ok(None)` while another holder has the lock, and with `skip = value` it
 /// returns `Ok(value)`. The value may use the parameters. This is for jobs that every copy of the service starts
-/// at the same time, but only one copy runs. Any other failure, such as an unavailable Redis, stays an error.
+/// at the same time, but only one copy runs. Any other failure, such as an unavailable Redis, stays an error. With `keep`
+/// the lock stays after a failed run too, so the next try is that of the next period.
 ///
 /// ```
 /// # use redlock_axum::{LockError, LockManager, redis_lock};

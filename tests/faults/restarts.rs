@@ -148,6 +148,23 @@ async fn connect_succeeds_on_freshly_started_servers_that_grant_no_lock_yet() {
     assert!(started.elapsed() > LEASE, "{:?}", started.elapsed());
 }
 
+/// The server may have forgotten the locks that it granted, and nothing else would tell.
+#[tokio::test]
+async fn a_restart_without_a_guard_is_logged_as_a_warning() {
+    let logs = Logs::collect();
+    let mut servers = Servers::start(1).await;
+    let locks = builder(&servers).connect().await.unwrap();
+    granted(&locks).await.release().await.unwrap();
+    let warned = || logs.count("WARN", "was restarted and may have forgotten held locks");
+    assert_eq!(warned(), 0);
+    servers[0].restart().await;
+    eventually("the restart is logged", SOON, async || (warned() == 1).then_some(())).await;
+    // A new connection to the same incarnation is no restart.
+    servers[0].probe().await.disconnect_others().await;
+    granted(&locks).await.release().await.unwrap();
+    assert_eq!(warned(), 1);
+}
+
 /// During its quarantine, a server that kept its data may still extend and release the locks that it has.
 #[tokio::test]
 async fn locks_that_a_restarted_server_kept_are_extended_and_released() {

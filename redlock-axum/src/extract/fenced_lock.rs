@@ -12,7 +12,7 @@ use super::held_lock::HeldLock;
 use super::lock_slot::LockSlot;
 #[cfg(feature = "test-util")]
 use super::lock_slot::LockView;
-use crate::rejection::misconfigured;
+use crate::rejection::LockRejection;
 
 /// Extracts the lock that the request holds, with its [fencing token](Self::fencing_token).
 ///
@@ -161,8 +161,14 @@ impl std::fmt::Display for NotFenced {
 
 impl std::error::Error for NotFenced {}
 
+impl From<NotFenced> for LockRejection {
+    fn from(error: NotFenced) -> Self {
+        Self::extractor(&error)
+    }
+}
+
 impl IntoResponse for NotFenced {
     fn into_response(self) -> Response {
-        misconfigured(&self)
+        LockRejection::from(self).into_response()
     }
 }

@@ -12,7 +12,7 @@ use redlock_core::{ExtendError, LockHandle, LockKey, Lost, Votes};
 use super::lock_slot::LockSlot;
 #[cfg(feature = "test-util")]
 use super::lock_slot::LockView;
-use crate::rejection::misconfigured;
+use crate::rejection::LockRejection;
 
 /// Extracts the lock that the request holds, in a handler behind a lock layer or policy, or with
 /// `#[redis_lock]`.
@@ -162,7 +162,7 @@ impl<S: Sync> OptionalFromRequestParts<S> for HeldLock {
 }
 
 /// Rejects a request without a lock whose handler has a [`HeldLock`] parameter: status 500, and an error in
-/// the log.
+/// the log. The response is that of a [`LockRejection`], into which it converts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NotLocked(());
 
@@ -177,9 +177,15 @@ impl std::fmt::Display for NotLocked {
 
 impl std::error::Error for NotLocked {}
 
+impl From<NotLocked> for LockRejection {
+    fn from(error: NotLocked) -> Self {
+        Self::extractor(&error)
+    }
+}
+
 impl IntoResponse for NotLocked {
     fn into_response(self) -> Response {
-        misconfigured(&self)
+        LockRejection::from(self).into_response()
     }
 }
 

@@ -49,6 +49,7 @@ impl fmt::Display for Diagnostics<'_> {
                 "no LockManager is installed; add `.layer(LocksLayer::new(&locks))`, with \
                  `locks: LockManager`, as the last layer of the router",
             ),
+            RejectionCause::Extractor { mistake } => f.write_str(mistake),
             RejectionCause::Setup(error) => error.fmt(f),
             RejectionCause::RouteNotMatched { policy } => write!(
                 f,

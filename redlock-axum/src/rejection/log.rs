@@ -8,7 +8,7 @@ use redlock_core::LockError;
 use super::{LockRejection, RejectionCause, RejectionKind};
 
 /// The limit for events for which no manager is known.
-pub(crate) static LOG_LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
+static LOG_LIMIT: LazyLock<LogLimit> = LazyLock::new(LogLimit::default);
 
 /// Logs an event at the given level if the limit allows it, and at debug otherwise.
 ///
@@ -22,8 +22,6 @@ macro_rules! log_limited {
         }
     };
 }
-
-pub(crate) use log_limited;
 
 impl LockRejection {
     /// Logs the rejection, unless it has been logged before.

@@ -4,8 +4,6 @@ mod diagnostics;
 mod log;
 mod response;
 
-pub(crate) use response::misconfigured;
-
 use std::convert::Infallible;
 use std::error::Error;
 use std::fmt;
@@ -103,18 +101,37 @@ enum RejectionCause {
     Lock(LockError),
     Lost(LostError),
     NotUtf8(String),
-    UnusableValue { placeholder: String, fault: ValueFault },
-    MissingExtension { placeholder: String, type_name: &'static str },
-    AmbiguousPlaceholder { name: String },
+    UnusableValue {
+        placeholder: String,
+        fault: ValueFault,
+    },
+    MissingExtension {
+        placeholder: String,
+        type_name: &'static str,
+    },
+    AmbiguousPlaceholder {
+        name: String,
+    },
     MissingManager,
+    /// An extractor needs a lock that the request does not have.
+    Extractor {
+        mistake: String,
+    },
     Setup(SetupError),
-    RouteNotMatched { policy: String },
+    RouteNotMatched {
+        policy: String,
+    },
 }
 
 impl LockRejection {
     /// Creates the rejection for an application that has not installed a [`LockManager`](crate::LockManager).
     pub fn missing_manager() -> Self {
         Self::new(RejectionCause::MissingManager)
+    }
+
+    /// Creates the rejection for an extractor that needs a lock which the request does not have.
+    pub(crate) fn extractor(mistake: &impl fmt::Display) -> Self {
+        Self::new(RejectionCause::Extractor { mistake: mistake.to_string() })
     }
 
     pub(crate) fn not_utf8(error: &impl fmt::Display) -> Self {
@@ -191,6 +208,7 @@ impl LockRejection {
             RejectionCause::MissingExtension { .. }
             | RejectionCause::AmbiguousPlaceholder { .. }
             | RejectionCause::MissingManager
+            | RejectionCause::Extractor { .. }
             | RejectionCause::Setup(_)
             | RejectionCause::RouteNotMatched { .. } => RejectionKind::Misconfigured,
         }
@@ -413,6 +431,7 @@ mod tests {
             },
             RejectionCause::Setup(SetupError::UnregisteredExtension { name: "order".to_owned() }),
             RejectionCause::MissingManager,
+            RejectionCause::Extractor { mistake: "order:4711".to_owned() },
             RejectionCause::Setup(KeyTemplate::new("order:4711:{").unwrap_err().into()),
             RejectionCause::Setup(SetupError::Route("order:4711".to_owned())),
             RejectionCause::RouteNotMatched { policy: "order:4711".to_owned() },

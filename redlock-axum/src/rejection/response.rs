@@ -2,11 +2,10 @@
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, header};
 use redlock_core::{KeyError, LockError};
 use serde_json::Value;
 
-use super::log::{LOG_LIMIT, log_limited};
 use super::{LockRejection, RejectionCause, RejectionKind};
 use crate::value_source::ValueSource;
 
@@ -54,15 +53,6 @@ impl LockRejection {
         response.extensions_mut().insert(rejection);
         response
     }
-}
-
-/// Logs a mistake in the application's code, and returns the response for a request that cannot be served
-/// because of it.
-pub(crate) fn misconfigured(mistake: &dyn std::error::Error) -> Response {
-    log_limited!(LOG_LIMIT, "mistake", &mistake.to_string(), error, "{mistake}");
-    let body = r#"{"type":"about:blank","title":"Internal Server Error","status":500,"detail":"the server is not set up correctly"}"#;
-    let content_type = [(header::CONTENT_TYPE, "application/problem+json")];
-    (StatusCode::INTERNAL_SERVER_ERROR, content_type, body).into_response()
 }
 
 impl LockRejection {

@@ -2,29 +2,30 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::Json;
-use redlock_axum::{KeyPart, LockRejection, Locks};
+use redlock_axum::{KeyTemplate, LockRejection, Locks, SetupError};
 
 /// Reserves all articles of a cart, or none.
-async fn reserve(
-    locks: Locks,
-    Json(skus): Json<BTreeSet<String>>,
-) -> Result<String, LockRejection> {
+async fn reserve(locks: Locks, Json(skus): Json<Vec<String>>) -> Result<String, LockRejection> {
+    // The template that all other locks of articles have: one article must have one key.
+    let template = KeyTemplate::new("stock:{sku:lower}").map_err(SetupError::from)?;
+    let keys = skus.iter().map(|sku| template.render([("sku", sku.as_str())]));
+    // The set is sorted, and has each key once.
+    let keys: BTreeSet<_> = keys.collect::<Result<_, _>>()?;
     let mut guards = Vec::new();
-    // The set is sorted, and has each article once.
-    for sku in &skus {
-        let request = locks.lock(format!("stock:{}", KeyPart(sku)));
+    for key in keys {
         // If a lock is refused, the guards of the others are dropped, which releases their locks.
-        guards.push(request.wait_time(Duration::from_secs(1)).acquire().await?);
+        guards.push(locks.lock(key).wait_time(Duration::from_secs(1)).acquire().await?);
     }
 
     // ... the work ...
 
+    let count = guards.len();
     for guard in guards {
         if let Err(error) = guard.release().await {
             tracing::warn!("{}", error.diagnostics());
         }
     }
-    Ok(format!("{} articles are reserved", skus.len()))
+    Ok(format!("{count} articles are reserved"))
 }
 
 #[cfg(test)]
@@ -45,7 +46,7 @@ mod tests {
         let (one, two) = tokio::join!(cart(["shoe", "boot"]), cart(["boot", "shoe"]));
         assert_eq!(one.unwrap(), "2 articles are reserved");
         assert_eq!(two.unwrap(), "2 articles are reserved");
-        assert_eq!(cart(["hat", "hat"]).await.unwrap(), "1 articles are reserved");
+        assert_eq!(cart(["hat", "HAT"]).await.unwrap(), "1 articles are reserved");
         assert!(test.nodes()[0].is_empty());
     }
 

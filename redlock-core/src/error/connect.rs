@@ -11,7 +11,9 @@ pub enum ConnectError {
     /// No node was configured.
     #[cfg_attr(
         feature = "redis",
-        error("no node is configured; give at least one URL, such as redis://127.0.0.1:6379")
+        error(
+            "no node is configured; give at least one URL, such as redis://127.0.0.1:6379 (in environment variables: as .._URLS)"
+        )
     )]
     #[cfg_attr(not(feature = "redis"), error("no node is configured"))]
     NoNodes,

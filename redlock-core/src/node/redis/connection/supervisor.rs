@@ -112,8 +112,9 @@ impl Supervisor {
         }
         // A refused connection must end. Otherwise the pool would return it again at the next attempt.
         self.check(&node, &connection).inspect_err(|error| connection.end(&error.to_string()))?;
-        if let Some(longest_lease) = node.restart_guard {
-            self.quarantine_if_restarted(&node, &connection, longest_lease);
+        match node.restart_guard {
+            Some(longest_lease) => self.quarantine_if_restarted(&node, &connection, longest_lease),
+            None => self.warn_if_restarted(&node, &connection),
         }
         node.clock_watch.begin(&connection);
         if !node.set_unless_stopped(&self.stop, ConnectionState::Up(Arc::clone(&connection))) {
@@ -144,6 +145,20 @@ impl Supervisor {
             );
         }
         Ok(())
+    }
+
+    /// Warns about a server that may have forgotten locks, and votes at once without a `restart_guard`.
+    fn warn_if_restarted(&self, node: &RedisNode, connection: &Connection) {
+        let run_id = connection.identity.run_id.as_deref();
+        if node.incarnations.lock().is_restart(run_id)
+            && let Some(suppressed) = node.log_limit.admit("restart", &self.name)
+        {
+            tracing::warn!(
+                node = %self.name, suppressed,
+                "a node was restarted and may have forgotten held locks; set restart_guard, or let the server \
+                 write its data before it replies (appendonly yes, appendfsync always)"
+            );
+        }
     }
 
     /// Quarantines a server that may have forgotten locks.

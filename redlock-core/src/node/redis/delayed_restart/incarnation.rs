@@ -16,6 +16,11 @@ pub(crate) struct Incarnations {
 }
 
 impl Incarnations {
+    /// Returns whether the last connection showed another incarnation.
+    pub(crate) fn is_restart(&self, run_id: Option<&str>) -> bool {
+        self.last.as_ref().zip(run_id).is_some_and(|((last, _), run_id)| last != run_id)
+    }
+
     /// Records a connection to an incarnation. Returns the earliest time at which this incarnation can have
     /// started, which is the same for all of its connections. Returns `None` if the connections have shown
     /// no earlier incarnation.
