@@ -473,8 +473,8 @@ use proc_macro::TokenStream;
 ///
 /// A call that acquires a lock which its own request holds already would wait for itself. Examples are
 /// a handler with the attribute behind a layer with the same key, and a service's method with the attribute
-/// that the handler calls. A handler is therefore a [`scope`]: the inner call is refused at once, whatever
-/// its `wait_time` is, with [`LockError::AlreadyHeld`]. With `reentrant` the inner call shares the lock, and
+/// that the handler calls. Each call of a function with the attribute is therefore one holder, in a [`scope`]:
+/// the inner call is refused at once, whatever its `wait_time` is, with [`LockError::AlreadyHeld`]. With `reentrant` the inner call shares the lock, and
 /// the last holder to end releases it. A `fenced` call shares only a lock that is `fenced` too, because a
 /// lock cannot get a fencing token later.
 ///
@@ -501,8 +501,8 @@ use proc_macro::TokenStream;
 ///
 /// A task that is spawned with `tokio::spawn` is outside of the scope: it waits for the lock as any other
 /// caller does, `reentrant` or not. Futures that are joined in one task are one holder: if two of them lock
-/// the same key, the second is refused or shares the lock. A function with `manager` does not open a scope;
-/// outside of a request, wrap the outermost call in [`scope`].
+/// the same key, the second is refused or shares the lock. Two calls outside of any scope are two holders, also if
+/// they are joined.
 ///
 /// # The generated code
 ///

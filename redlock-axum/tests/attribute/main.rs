@@ -13,6 +13,7 @@ mod handlers;
 mod hygiene;
 mod keys;
 mod methods;
+mod one_holder;
 mod refusals;
 mod returned_futures;
 mod skip;
