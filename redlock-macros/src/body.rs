@@ -156,7 +156,7 @@ impl Expansion<'_> {
             Skip::None => (quote!(::core::option::Option::None), self.output_span()),
             Skip::Value(value) => (value.to_token_stream(), span_at(value)),
         };
-        let result_type = with_span(span, quote!(#private::LockedResult));
+        let result_type = with_span(span, quote!(#private::SkippedResult));
         let skipped = quote_spanned! {span=>
             return #result_type::skipped({ #references #value })
         };
