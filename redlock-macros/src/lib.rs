@@ -262,6 +262,11 @@ use proc_macro::TokenStream;
 /// does not keep the refusal out of the log. A manager that is not installed is always answered with 500, because
 /// the extractor fails before the handler's types are known.
 ///
+/// An error type that takes every error, such as the wrapper of `anyhow::Error` with
+/// `impl<E: Into<anyhow::Error>> From<E>`, takes the rejection too: a refused request is answered as any other
+/// error of the handler, often with 500 and without `Retry-After`. Let its `IntoResponse` look for the rejection
+/// (`error.downcast::<LockRejection>()`), or write `error = LockRejection::from`.
+///
 /// # Functions and methods
 ///
 /// With `manager = <expression>` the function may be any async function or method that returns
