@@ -339,8 +339,9 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// With `skip`, the function returns `Ok(None)` while another holder has the lock, and with `skip = value` it
-/// returns `Ok(value)`. The value may use the parameters. This is for jobs that every copy of the service starts
-/// at the same time, but only one copy runs. Any other failure, such as an unavailable Redis, stays an error.
+/// returns `Ok(value)`. The value may use the parameters, which are references: `skip = *count`. This is for jobs
+/// that every copy of the service starts at the same time, but only one copy runs. Any other failure, such as an
+/// unavailable Redis, stays an error.
 ///
 /// ```
 /// # use redlock_axum::{LockError, LockManager, redis_lock};
