@@ -257,15 +257,16 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// The compiler looks at the type that the handler returns. It sees through an alias of `Result`, but not through
-/// `impl IntoResponse`. `error` pins the choice: `error = ShopError::from` takes the conversion from `LockError`, and
-/// `error = LockRejection::from` responds with the [`LockRejection`] although `E` has a conversion. A custom response
-/// does not keep the refusal out of the log. A manager that is not installed is always answered with 500, because
-/// the extractor fails before the handler's types are known.
+/// `impl IntoResponse`. `error` and `on_reject` pin the choice: `error = ShopError::from` takes the conversion from
+/// `LockError`, and `on_reject = LockRejection::from` responds with the [`LockRejection`] although `E` has a conversion.
+/// `contended_status` and `retry_after_max` are a part of the [`LockRejection`], so a [`LockError`] lacks them. A custom
+/// response does not keep the refusal out of the log. A manager that is not installed is always answered with 500,
+/// because the extractor fails before the handler's types are known.
 ///
 /// An error type that takes every error, such as the wrapper of `anyhow::Error` with
 /// `impl<E: Into<anyhow::Error>> From<E>`, takes the rejection too: a refused request is answered as any other
 /// error of the handler, often with 500 and without `Retry-After`. Let its `IntoResponse` look for the rejection
-/// (`error.downcast::<LockRejection>()`), or write `error = LockRejection::from`.
+/// (`error.downcast::<LockRejection>()`), or write `on_reject = LockRejection::from`.
 ///
 /// # Functions and methods
 ///

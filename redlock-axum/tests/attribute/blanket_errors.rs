@@ -51,7 +51,7 @@ async fn plain() -> Result<(), PlainError> {
     Ok(())
 }
 
-#[redis_lock(key = "held", error = LockRejection::from)]
+#[redis_lock(key = "held", contended_status = 423, on_reject = LockRejection::from)]
 async fn pinned() -> Result<(), PlainError> {
     Ok(())
 }
@@ -70,9 +70,9 @@ async fn an_error_that_takes_every_error_takes_the_rejection_too() {
     let answer = get(&app, "/plain").await;
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(!answer.body.contains("held"), "{}", answer.body);
-    for path in ["/downcast", "/pinned"] {
+    for (path, status) in [("/downcast", StatusCode::CONFLICT), ("/pinned", StatusCode::LOCKED)] {
         let answer = get(&app, path).await;
-        assert_eq!(answer.status, StatusCode::CONFLICT, "{path}");
+        assert_eq!(answer.status, status, "{path}");
         assert!(answer.headers.contains_key(RETRY_AFTER), "{path}");
     }
 }
