@@ -18,7 +18,7 @@ pub use redlock_core::__private::{PlaceholderKind, assert_valid, key_with_parts}
 pub use redlock_core::{Dialect, KeyPart, LockKey, LockOptions, RunError, scope};
 pub use redlock_macros::redis_lock_last;
 
-pub use crate::serve::function::{LockedResult, acquire_for_function, request};
+pub use crate::serve::function::{LockedResult, SkippedResult, acquire_for_function, request};
 
 use crate::options::with_default_expire;
 

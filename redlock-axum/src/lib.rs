@@ -174,10 +174,10 @@
 //!   500, and the log contains the line to add.
 //! * Two locks with the same key in one request would wait for each other: a layer on the route and the
 //!   attribute on its handler, or the attribute on a service that the handler calls. Each request behind a
-//!   [`LocksLayer`], and each locked handler, is therefore a [`scope`], in which the inner lock fails at once,
-//!   with 500 and an error in the log. Make
-//!   the inner lock `reentrant`, so that it shares the outer one, or give it another key. A task that the
-//!   handler spawns is outside of the scope and waits for the lock as any other caller does.
+//!   [`LocksLayer`], and each call of a function with the attribute, is therefore a [`scope`], in which the
+//!   inner lock fails at once, with 500 and an error in the log. Make the inner lock `reentrant`, so that it
+//!   shares the outer one, or give it another key. A task that is spawned inside is outside of the scope, and
+//!   waits for the lock as any other caller does.
 //! * `{id}` takes the text of the path, so `42` and `042` are two keys. Write `{id:u64}` if they are
 //!   one order. The attribute uses the extracted value: there, `Path<u64>` has the same effect.
 //! * [`Router::route_layer`](axum::Router::route_layer) and `layer` also lock requests that are answered

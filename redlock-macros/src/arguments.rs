@@ -141,6 +141,15 @@ impl ParsedArguments {
                  them",
             ));
         }
+        if let (Some(name), Some(_)) = (http.first_without_effect_on_errors(), &error) {
+            return Err(syn::Error::new(
+                name.span(),
+                format!(
+                    "`{name}` has no effect with `error`, whose function gets only the `LockError`; with \
+                     `on_reject` the function gets a `LockRejection`, which has the `{name}`"
+                ),
+            ));
+        }
         if let (Some((span, _)), None) = (&skip, &manager) {
             return Err(syn::Error::new(
                 *span,
@@ -306,5 +315,9 @@ mod tests {
             assert!(message.contains("`error` must be the path of a function from `RunError`"));
         }
         assert!(message(quote!(key = "a", manager = m, fenced)).starts_with("`fenced` is for"));
+        for option in [quote!(contended_status = 423), quote!(retry_after_max = 9)] {
+            let message = message(quote!(key = "a", error = convert, #option));
+            assert!(message.contains("has no effect with `error`"), "{message}");
+        }
     }
 }

@@ -124,20 +124,25 @@ impl Expansion<'_> {
         };
         let output = self.output(&refusal);
         let skip = self.skip();
+        let typed = self.typed_block();
         Ok(quote_spanned! {mixed_span()=>
-            let #request = {
-                #references
-                let #request = #made;
-                #request
-            };
-            let #active_lock = match #private::acquire_for_function(#request, #options).await {
-                ::core::result::Result::Ok(#active_lock) => #active_lock,
-                #skip
-                ::core::result::Result::Err(#error) => #refusal,
-            };
-            let #result = #output;
-            #active_lock.release().await;
-            #result
+            #private::scope(async move {
+                #typed
+                let #request = {
+                    #references
+                    let #request = #made;
+                    #request
+                };
+                let #active_lock = match #private::acquire_for_function(#request, #options).await {
+                    ::core::result::Result::Ok(#active_lock) => #active_lock,
+                    #skip
+                    ::core::result::Result::Err(#error) => #refusal,
+                };
+                let #result = #output;
+                #active_lock.release().await;
+                #result
+            })
+            .await
         })
     }
 
@@ -151,7 +156,7 @@ impl Expansion<'_> {
             Skip::None => (quote!(::core::option::Option::None), self.output_span()),
             Skip::Value(value) => (value.to_token_stream(), span_at(value)),
         };
-        let result_type = with_span(span, quote!(#private::LockedResult));
+        let result_type = with_span(span, quote!(#private::SkippedResult));
         let skipped = quote_spanned! {span=>
             return #result_type::skipped({ #references #value })
         };

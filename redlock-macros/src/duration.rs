@@ -94,8 +94,9 @@ impl WrittenDuration {
     /// Parses a text by the rules of `redlock-core` for configurations.
     fn text(text: &LitStr) -> syn::Result<Self> {
         let (value, span) = (text.value(), text.span());
-        if !value.is_empty() && value.chars().all(|c| c.is_ascii_digit()) {
-            return Self::number(&value, span);
+        let digits = value.strip_prefix('+').unwrap_or(&value);
+        if !digits.is_empty() && digits.chars().all(|c| c.is_ascii_digit()) {
+            return Self::number(digits, span);
         }
         match sum(&value) {
             Ok(Some(value)) => Ok(Self::Text { value, span }),
@@ -151,7 +152,7 @@ fn sum(text: &str) -> Result<Option<Duration>, humantime::DurationError> {
     let mut total = Some(Duration::ZERO);
     let mut rest = text;
     loop {
-        let unit = rest.find(char::is_alphabetic).unwrap_or(rest.len());
+        let unit = rest.find(char::is_alphabetic).ok_or(humantime::DurationError::Empty)?;
         let next = rest[unit..].find(|c: char| c.is_ascii_digit());
         let (time, others) = rest.split_at(next.map_or(rest.len(), |next| unit + next));
         let time = match humantime::parse_duration(time) {
@@ -259,5 +260,27 @@ mod tests {
             let expression = time.expression(&quote!(private));
             assert_eq!(expression.to_string(), expected.to_string());
         }
+    }
+
+    #[test]
+    fn the_attribute_and_a_configuration_accept_the_same_texts() {
+        use proptest::prelude::*;
+        use redlock_axum::WaitTime;
+        use serde::Deserialize;
+        use serde::de::IntoDeserializer;
+        use serde::de::value::{Error, StrDeserializer};
+
+        const PIECES: [&str; 14] =
+            ["0", "5", "30", " ", "+", "-", ".", "_", "ms", "s", "m", "h", "sec", "us"];
+        let pieces = proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..6);
+        let config =
+            ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() };
+        proptest!(config, |(pieces in pieces)| {
+            let text = pieces.concat();
+            let deserializer: StrDeserializer<'_, Error> = text.as_str().into_deserializer();
+            let configured = WaitTime::deserialize(deserializer).ok();
+            let written = time(&format!("{text:?}"), TimeUnit::SECONDS).ok();
+            prop_assert_eq!(written.map(WaitTime::UpTo), configured, "{}", text);
+        });
     }
 }

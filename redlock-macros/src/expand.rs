@@ -143,7 +143,7 @@ impl<'a> Expansion<'a> {
             return Ok(quote!(#(#attributes)* #visibility #signature { #inner #body }));
         }
         let body = match returned_future {
-            Some(returned) => self.future(&body, returned),
+            Some(returned) => returned.future(&body),
             None => body,
         };
         // The compiler does not see that a block drops a captured `mut self`, and so reads its last value.

@@ -69,6 +69,12 @@ impl ParsedHttpArguments {
         names.into_iter().flatten().next()
     }
 
+    /// Returns the name of an option that changes only a `LockRejection`, and not an error that is made from it.
+    pub(crate) fn first_without_effect_on_errors(&self) -> Option<&Ident> {
+        let status = self.contended_status.as_ref().map(|(name, _)| name);
+        status.or(self.retry_after_max.as_ref().map(|(name, _)| name))
+    }
+
     /// Returns whether `time_unit` may be the unit of a time.
     pub(crate) fn has_time_unit(&self) -> bool {
         self.retry_after_max.as_ref().is_some_and(|(_, time)| time.has_time_unit())

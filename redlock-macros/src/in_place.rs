@@ -10,7 +10,6 @@ use syn::{GenericArgument, Pat, PathArguments, Type, parse_quote};
 use crate::bindings::{Parameter, Parameters};
 use crate::expand::{Expansion, braced};
 use crate::hygiene::{local, mixed_span, span_at};
-use crate::returned_future::ReturnedFuture;
 
 impl Expansion<'_> {
     /// Returns an `async` block that contains the user's code.
@@ -46,19 +45,9 @@ impl Expansion<'_> {
         quote_spanned!(mixed_span()=> async move #block)
     }
 
-    /// Returns the body of a function that is not `async`: a future that runs `body`.
-    pub(crate) fn future(&self, body: &TokenStream, returned: &ReturnedFuture) -> TokenStream {
-        let typed = self.typed_block();
-        let future = quote_spanned!(mixed_span()=> async move { #typed #body });
-        match returned.boxed {
-            Some(_) => quote_spanned!(mixed_span()=> ::std::boxed::Box::pin(#future)),
-            None => future,
-        }
-    }
-
     /// Returns a statement that never returns, but gives the `async` block around it the function's return type.
     /// Otherwise the compiler would have to infer the type, and could not always do so.
-    fn typed_block(&self) -> Option<TokenStream> {
+    pub(crate) fn typed_block(&self) -> Option<TokenStream> {
         let ty = self.function.output();
         let ty = without_impl(&ty, &parse_quote!(_));
         if matches!(ty, Type::Infer(_)) {

@@ -265,10 +265,16 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// The compiler looks at the type that the handler returns. It sees through an alias of `Result`, but not through
-/// `impl IntoResponse`: name the `Result`. `error` pins the choice: `error = ShopError::from` takes the conversion from `LockError`, and
-/// `error = LockRejection::from` responds with the [`LockRejection`] although `E` has a conversion. A custom response
-/// does not keep the refusal out of the log. A manager that is not installed is always answered with 500, because
-/// the extractor fails before the handler's types are known.
+/// `impl IntoResponse`: name the `Result`. `error` and `on_reject` pin the choice: `error = ShopError::from` takes the
+/// conversion from `LockError`, and `on_reject = LockRejection::from` responds with the [`LockRejection`] although `E` has a conversion.
+/// `contended_status` and `retry_after_max` are a part of the [`LockRejection`], so a [`LockError`] lacks them. A custom
+/// response does not keep the refusal out of the log. A manager that is not installed is always answered with 500,
+/// because the extractor fails before the handler's types are known.
+///
+/// An error type that takes every error, such as the wrapper of `anyhow::Error` with
+/// `impl<E: Into<anyhow::Error>> From<E>`, takes the rejection too: a refused request is answered as any other
+/// error of the handler, often with 500 and without `Retry-After`. Let its `IntoResponse` look for the rejection
+/// (`error.downcast::<LockRejection>()`), or write `on_reject = LockRejection::from`.
 ///
 /// # Functions and methods
 ///
@@ -342,9 +348,10 @@ use proc_macro::TokenStream;
 /// ```
 ///
 /// With `skip`, the function returns `Ok(None)` while another holder has the lock, and with `skip = value` it
-/// returns `Ok(value)`. The value may use the parameters. This is for jobs that every copy of the service starts
-/// at the same time, but only one copy runs. Any other failure, such as an unavailable Redis, stays an error. With `keep`
-/// the lock stays after a failed run too, so the next try is that of the next period.
+/// returns `Ok(value)`. The value may use the parameters, which are references: `skip = *count`. This is for jobs
+/// that every copy of the service starts at the same time, but only one copy runs. Any other failure, such as an
+/// unavailable Redis, stays an error. With `keep` the lock stays after a failed run too, so the next try is that of the
+/// next period.
 ///
 /// ```
 /// # use redlock_axum::{LockError, LockManager, redis_lock};
@@ -483,8 +490,8 @@ use proc_macro::TokenStream;
 ///
 /// A call that acquires a lock which its own request holds already would wait for itself. Examples are
 /// a handler with the attribute behind a layer with the same key, and a service's method with the attribute
-/// that the handler calls. A handler is therefore a [`scope`]: the inner call is refused at once, whatever
-/// its `wait_time` is, with [`LockError::AlreadyHeld`]. With `reentrant` the inner call shares the lock, and
+/// that the handler calls. Each call of a function with the attribute is therefore one holder, in a [`scope`]:
+/// the inner call is refused at once, whatever its `wait_time` is, with [`LockError::AlreadyHeld`]. With `reentrant` the inner call shares the lock, and
 /// the last holder to end releases it. A `fenced` call shares only a lock that is `fenced` too, because a
 /// lock cannot get a fencing token later.
 ///
@@ -511,8 +518,8 @@ use proc_macro::TokenStream;
 ///
 /// A task that is spawned with `tokio::spawn` is outside of the scope: it waits for the lock as any other
 /// caller does, `reentrant` or not. Futures that are joined in one task are one holder: if two of them lock
-/// the same key, the second is refused or shares the lock. A function with `manager` does not open a scope;
-/// outside of a request, wrap the outermost call in [`scope`].
+/// the same key, the second is refused or shares the lock. Two calls outside of any scope are two holders, also if
+/// they are joined.
 ///
 /// # The generated code
 ///

@@ -1,7 +1,11 @@
 //! Recognizes the return type of a function that returns a future instead of being `async`.
 
+use proc_macro2::TokenStream;
+use quote::quote_spanned;
 use syn::punctuated::Punctuated;
 use syn::{GenericArgument, PathArguments, PathSegment, Token, Type, TypeParamBound};
+
+use crate::hygiene::mixed_span;
 
 /// The future that a function returns.
 pub(crate) struct ReturnedFuture {
@@ -31,6 +35,15 @@ impl ReturnedFuture {
                 Some(Self { output, boxed: Some(ty.clone()) })
             }
             _ => None,
+        }
+    }
+
+    /// Returns the body of a function that returns such a future: one that runs `body`.
+    pub(crate) fn future(&self, body: &TokenStream) -> TokenStream {
+        let future = quote_spanned!(mixed_span()=> async move { #body });
+        match self.boxed {
+            Some(_) => quote_spanned!(mixed_span()=> ::std::boxed::Box::pin(#future)),
+            None => future,
         }
     }
 }

@@ -27,21 +27,34 @@ pub async fn acquire_for_function(
     label = "this type cannot say that the lock was refused",
     note = "return a `Result` whose error type implements `From<LockError>`, or add `error = ..`"
 )]
-pub trait LockedResult<T, E> {
+pub trait LockedResult<E> {
     /// Returns the result of a function whose lock was not acquired, or was lost.
     fn refused(error: E) -> Self;
-
-    /// Returns the result of a function with `skip`, while another holder has the lock.
-    fn skipped(value: T) -> Self;
 }
 
 #[diagnostic::do_not_recommend]
-impl<T, E> LockedResult<T, E> for Result<T, E> {
+impl<T, E> LockedResult<E> for Result<T, E> {
     fn refused(error: E) -> Self {
         Err(error)
     }
+}
 
-    fn skipped(value: T) -> Self {
+/// The return type of a function with `skip`, where `V` is the type of the value.
+#[diagnostic::on_unimplemented(
+    message = "while another holder has the lock, `skip` returns `Ok` with a value of type `{V}`, but the \
+               function returns `{Self}`",
+    label = "`skip` returns a value of another type",
+    note = "`skip` alone returns `Ok(None)`, so the function must return a `Result<Option<..>, ..>`; \
+            `skip = value` returns `Ok(value)`"
+)]
+pub trait SkippedResult<V> {
+    /// Returns the result of the function while another holder has the lock.
+    fn skipped(value: V) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<V, E> SkippedResult<V> for Result<V, E> {
+    fn skipped(value: V) -> Self {
         Ok(value)
     }
 }

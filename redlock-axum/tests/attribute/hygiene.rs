@@ -2,7 +2,7 @@
 
 use redlock_axum::{LockError, LockManager, RunError, redis_lock};
 
-use crate::support::memory;
+use crate::support::{is_held_by_caller, memory};
 
 #[tokio::test]
 async fn parameters_may_have_any_name() {
@@ -16,8 +16,7 @@ async fn parameters_may_have_any_name() {
         r#type: u8,
         locks: &LockManager,
     ) -> Result<String, LockError> {
-        let refused = locks.lock("1:2:3:4:5:6:7").try_acquire().await.unwrap_err();
-        assert!(refused.is_contended());
+        assert!(is_held_by_caller(locks, "1:2:3:4:5:6:7").await);
         Ok(format!("{key}{request}{guard}{lock}{error}{arg0}{type}"))
     }
 
@@ -81,13 +80,13 @@ async fn lower_case_structs_may_be_in_scope() {
 async fn a_function_may_have_any_name() {
     #[redis_lock(key = "a", manager = locks, on_lost = abort)]
     async fn hold(locks: &LockManager) -> Result<u8, RunError> {
-        assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
+        assert!(is_held_by_caller(locks, "a").await);
         Ok(1)
     }
 
     #[redis_lock(key = "a", manager = locks)]
     async fn request(locks: &LockManager) -> Result<u8, LockError> {
-        assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
+        assert!(is_held_by_caller(locks, "a").await);
         Ok(2)
     }
 
@@ -192,8 +191,7 @@ async fn a_macro_may_write_the_function() {
         ($name:ident, $key:literal, $expire:expr, $id:ident, $result:expr) => {
             #[redis_lock(key = $key, expire = $expire, manager = locks)]
             async fn $name(locks: &LockManager, $id: u64) -> Result<String, LockError> {
-                let refused = locks.lock("order:7").try_acquire().await.unwrap_err();
-                assert!(refused.is_contended());
+                assert!(is_held_by_caller(locks, "order:7").await);
                 Ok($result)
             }
 
@@ -201,8 +199,7 @@ async fn a_macro_may_write_the_function() {
                 #[redis_lock(key = $key, expire = $expire, manager = self.0)]
                 #[redis_lock(key("twice:{}", *$id), manager = self.0)]
                 async fn $name(&self, $id: u64) -> Result<String, LockError> {
-                    let refused = self.0.lock("order:7").try_acquire().await.unwrap_err();
-                    assert!(refused.is_contended());
+                    assert!(is_held_by_caller(&self.0, "order:7").await);
                     Ok($result)
                 }
             }
@@ -228,7 +225,7 @@ async fn the_crate_may_be_reexported() {
 
     #[redis_lock(key = "a", manager = locks, crate = platform::locking)]
     async fn through(locks: &LockManager) -> Result<(), LockError> {
-        assert!(locks.lock("a").try_acquire().await.unwrap_err().is_contended());
+        assert!(is_held_by_caller(locks, "a").await);
         Ok(())
     }
 
@@ -238,8 +235,8 @@ async fn the_crate_may_be_reexported() {
         #[redis_lock(key = "a", manager = self.0, crate = platform::locking)]
         #[redis_lock(key = "b", manager = self.0, crate = platform::locking)]
         async fn through(&self) -> Result<(), LockError> {
-            assert!(self.0.lock("a").try_acquire().await.unwrap_err().is_contended());
-            assert!(self.0.lock("b").try_acquire().await.unwrap_err().is_contended());
+            assert!(is_held_by_caller(&self.0, "a").await);
+            assert!(is_held_by_caller(&self.0, "b").await);
             Ok(())
         }
     }

@@ -3,6 +3,7 @@
 // Generated code must not cause warnings in the code of the user.
 #![deny(warnings, clippy::all, clippy::pedantic)]
 
+mod blanket_errors;
 mod constants;
 mod direct_calls;
 mod end_of_body;
@@ -13,6 +14,7 @@ mod handlers;
 mod hygiene;
 mod keys;
 mod methods;
+mod one_holder;
 mod refusals;
 mod returned_futures;
 mod skip;

@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::response::Response;
 use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::BodyExt;
-use redlock_axum::{LockGuard, LockManager, LocksLayer, MemoryNode};
+use redlock_axum::{LockError, LockGuard, LockManager, LocksLayer, MemoryNode};
 use redlock_logs::Logs;
 use tokio::time::timeout;
 use tower::{Service, ServiceExt};
@@ -46,6 +46,12 @@ pub(crate) async fn hold(locks: &LockManager, key: &str) -> LockGuard {
 pub(crate) async fn held_by_another(node: &MemoryNode, key: &str) -> LockGuard {
     let other = LockManager::builder().memory_node(node).connect().await.unwrap();
     hold(&other, key).await
+}
+
+/// Returns whether the request or the function that calls this holds the lock.
+pub(crate) async fn is_held_by_caller(locks: &LockManager, key: &str) -> bool {
+    let again = locks.lock(key).try_acquire().await;
+    matches!(again, Err(LockError::AlreadyHeld { .. }))
 }
 
 pub(crate) fn request(method: Method, path: &str) -> Request<Body> {

@@ -22,8 +22,8 @@ tokio::task_local! {
 /// inside the future fails at once with [`LockError::AlreadyHeld`](crate::LockError::AlreadyHeld), or
 /// shares the lock if it is [reentrant](crate::LockRequest::reentrant).
 ///
-/// The handlers and layers of `redlock-axum` run in one scope per web request. A scope inside a scope
-/// has no effect.
+/// The handlers and layers of `redlock-axum` run in one scope per web request, and a function with the attribute
+/// `redis_lock` in a scope of its own. A scope inside a scope has no effect.
 ///
 /// A scope belongs to its task. A task that is spawned inside (`tokio::spawn`) is outside of the scope,
 /// and waits for the lock like any other caller. Futures that are joined or selected in one task

@@ -18,6 +18,9 @@ async fn function(_locks: &LockManager) -> Result<(), LockError> {
 #[redis_lock(key = "a", error = convert, on_reject = convert)]
 async fn both() {}
 
+#[redis_lock(key = "a", error = convert, contended_status = 423)]
+async fn status_without_effect() {}
+
 #[redis_lock(key = "a:{_id:u32}")]
 async fn unknown_type(Path(_id): Path<String>) {}
 

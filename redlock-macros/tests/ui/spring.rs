@@ -12,6 +12,14 @@ async fn reference(Path(id): Path<u64>) {
     let _ = id;
 }
 
+#[redis_lock(key = "order:#order.id")]
+async fn property_of_a_parameter_that_is_destructured(Path((id, _)): Path<(u64, u64)>) {
+    let _ = id;
+}
+
+#[redis_lock(key = "#p0")]
+async fn position(Path(_id): Path<u64>) {}
+
 #[redis_lock(key = "'orders'")]
 async fn quotes() {}
 
