@@ -3,8 +3,7 @@
 use std::fmt;
 
 use axum::Json;
-use axum::http::StatusCode;
-use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use redlock_axum::{LockError, LockRejection, RejectionKind};
 use serde::Serialize;
@@ -57,9 +56,9 @@ struct Details {
 impl IntoResponse for ShopError {
     fn into_response(self) -> Response {
         let message = self.to_string();
-        let (status, code, retry_after) = match self {
-            Self::UnknownArticle => (StatusCode::NOT_FOUND, "unknown_article", None),
-            Self::SoldOut => (StatusCode::CONFLICT, "sold_out", None),
+        let (status, code, headers) = match self {
+            Self::UnknownArticle => (StatusCode::NOT_FOUND, "unknown_article", HeaderMap::new()),
+            Self::SoldOut => (StatusCode::CONFLICT, "sold_out", HeaderMap::new()),
             Self::Lock(rejection) => {
                 let code = match rejection.kind() {
                     RejectionKind::Contended => "busy",
@@ -68,10 +67,10 @@ impl IntoResponse for ShopError {
                     RejectionKind::InvalidKey => "invalid",
                     _ => "internal",
                 };
-                (rejection.status(), code, rejection.retry_after())
+                // The headers contain `Retry-After`.
+                (rejection.status(), code, rejection.headers())
             }
         };
-        let retry_after = retry_after.map(|time| [(RETRY_AFTER, time.as_secs())]);
-        (status, retry_after, Json(Body { error: Details { code, message } })).into_response()
+        (status, headers, Json(Body { error: Details { code, message } })).into_response()
     }
 }

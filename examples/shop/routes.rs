@@ -87,8 +87,14 @@ pub(crate) async fn change(
 }
 
 /// Sends a line for each article. The lock is held until the last line is sent, because one export
-/// at a time is enough for the database.
-#[redis_lock(key = "export", renew, hold_until = end_of_body)]
+/// at a time is enough for the database. A client that reads too slowly is cut off after ten minutes.
+#[redis_lock(
+    key = "export",
+    renew,
+    max_hold = "10m",
+    on_lost = abort,
+    hold_until = end_of_body
+)]
 async fn export(State(stock): State<Stock>, Query(work): Query<Work>) -> Result<Body, ShopError> {
     info!("export");
     let lines = stream::iter(stock.articles()).then(move |sku| {

@@ -44,8 +44,7 @@ impl Shop {
             match self.restock().await {
                 Ok(Some(articles)) => info!("restock: {articles} articles are filled up"),
                 Ok(None) => info!("restock: another copy does it"),
-                // Unlike the message for clients, the diagnostics name the key and the servers.
-                Err(ShopError::Lock(rejection)) => warn!("restock: {}", rejection.diagnostics()),
+                // The rejection in the error logs the key and the servers by itself.
                 Err(error) => warn!("restock: {error}"),
             }
         }
