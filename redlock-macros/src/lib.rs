@@ -550,6 +550,7 @@ use proc_macro::TokenStream;
 /// [`LocksLayer`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.LocksLayer.html
 /// [`LockError`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.LockError.html
 /// [`LockError::AlreadyHeld`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.LockError.html#variant.AlreadyHeld
+/// [`LockError::InvalidKey`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.LockError.html#variant.InvalidKey
 /// [`RunError`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.RunError.html
 /// [`scope`]: https://docs.rs/redlock-axum/latest/redlock_axum/fn.scope.html
 /// [`KeyPart`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.KeyPart.html
