@@ -82,9 +82,30 @@ use proc_macro::TokenStream;
 /// A router whose state has no manager does not compile: the compiler reports that the handler does not
 /// implement `Handler`, or that two types of routers do not match.
 ///
-/// The state may not be an `Arc<App>` itself, because Rust allows no `impl FromRef<Arc<App>> for LockManager` outside of
-/// the crates that define these types. Put the `Arc` into the state, `struct App { locks: LockManager, shop: Arc<Shop> }`,
-/// or use `installed`.
+/// Rust does not allow `impl FromRef<Arc<App>> for LockManager` (E0117), because an `Arc` is a type of another crate.
+/// An application whose state is an `Arc` puts the `Arc` into the struct, beside the manager, or uses `installed`:
+///
+/// ```
+/// # use axum::extract::{FromRef, Path, State};
+/// # use axum::{Router, routing::post};
+/// # use redlock_axum::{LockManager, redis_lock};
+/// # use std::sync::Arc;
+/// # struct Shop;
+/// #[derive(Clone, FromRef)] // axum's feature `macros`
+/// struct App {
+///     locks: LockManager,
+///     shop: Arc<Shop>,
+/// }
+///
+/// #[redis_lock(key = "order:{id}")]
+/// async fn pay(State(shop): State<Arc<Shop>>, Path(id): Path<u64>) -> String {
+/// #   let _ = shop;
+///     format!("order {id} is paid")
+/// }
+///
+/// let app = App { locks: LockManager::in_memory(), shop: Arc::new(Shop) };
+/// let router: Router = Router::new().route("/orders/{id}/pay", post(pay)).with_state(app);
+/// ```
 ///
 /// With the argument `installed`, the handler takes the manager that a [`LocksLayer`] has installed: for an
 /// application without a state, and for handlers whose state is another type. There, a missing layer is answered
@@ -560,6 +581,7 @@ use proc_macro::TokenStream;
 /// [`LocksLayer`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.LocksLayer.html
 /// [`LockError`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.LockError.html
 /// [`LockError::AlreadyHeld`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.LockError.html#variant.AlreadyHeld
+/// [`LockError::InvalidKey`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.LockError.html#variant.InvalidKey
 /// [`RunError`]: https://docs.rs/redlock-axum/latest/redlock_axum/enum.RunError.html
 /// [`scope`]: https://docs.rs/redlock-axum/latest/redlock_axum/fn.scope.html
 /// [`KeyPart`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.KeyPart.html

@@ -14,8 +14,9 @@ use crate::rejection::LockRejection;
 
 /// Extracts the application's [`LockManager`] from its state, for a handler that acquires locks in its own code.
 ///
-/// The state is a `LockManager`, or implements `FromRef` for it (axum's `#[derive(FromRef)]`). A router whose
-/// state has no manager does not compile. The attribute [`redis_lock`](crate::redis_lock) uses the same manager.
+/// The state is a `LockManager`, or implements `FromRef` for it (axum's `#[derive(FromRef)]`). For an `Arc<App>`,
+/// see [the attribute](crate::redis_lock#the-manager). A router whose state has no manager does not compile. The
+/// attribute [`redis_lock`](crate::redis_lock) uses the same manager.
 ///
 /// Add a [`LocksLayer`](crate::LocksLayer) to the router, so that a request never waits for a lock that it holds
 /// itself. Without it, the first extraction logs a warning. In an application without a state, use [`InstalledLocks`].
