@@ -554,7 +554,8 @@ use proc_macro::TokenStream;
 ///
 /// Every attribute below `#[redis_lock]` that changes the code is inside of the lock: `#[instrument]` opens its span when
 /// the lock is held, with the function's own name. `#[debug_handler]` may be above or below `#[redis_lock]`; if the
-/// handler has no parameters, only below. A second `#[redis_lock]` below acquires a second lock after the first
+/// handler has no parameters, only below. An attribute that adds items beside the function, as `#[utoipa::path]` does,
+/// stands above: below, its items would be inside of the function. A second `#[redis_lock]` below acquires a second lock after the first
 /// one, and needs `manager`.
 ///
 /// A recursive call of the function acquires the lock like any other call: with the same key it is
