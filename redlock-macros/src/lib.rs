@@ -292,6 +292,10 @@ use proc_macro::TokenStream;
 /// response does not keep the refusal out of the log. A manager that is not installed is always answered with 500,
 /// because the extractor fails before the handler's types are known.
 ///
+/// Write `From<LockRejection>`: it covers a refused and a lost lock, layers and policies. Functions with `manager`, and
+/// locks by hand, fail with a `LockError`, and `run` with a `RunError`. A rejection is made from both, so their
+/// conversions are one line: `Self::Locked(error.into())`.
+///
 /// An error type that takes every error, such as the wrapper of `anyhow::Error` with
 /// `impl<E: Into<anyhow::Error>> From<E>`, takes the rejection too: a refused request is answered as any other
 /// error of the handler, often with 500 and without `Retry-After`. Let its `IntoResponse` look for the rejection
@@ -503,6 +507,9 @@ use proc_macro::TokenStream;
 /// responds with 503, and a function with `manager` returns an error. The error type of such a function, or
 /// the function that `error` names, must be convertible from [`RunError`] instead of [`LockError`], because
 /// there are two causes: the lock was not acquired, or it was lost.
+///
+/// The loss is noticed at a renewal. Without `renew`, it is noticed when the lease ends or at the release, so a lock that
+/// a server has forgotten in between stops nothing.
 ///
 /// The work done so far is not undone: the caller must expect partial effects. Tasks that the function has
 /// spawned continue, and a function that does not await is not stopped.

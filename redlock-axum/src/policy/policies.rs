@@ -20,6 +20,14 @@ use crate::rejection::LockRejection;
 ///
 /// Cloning is cheap. Clones share the record of which policies have [matched](Self::unmatched).
 ///
+/// # Routes that the table does not reach
+///
+/// As every layer of a router, the table reaches only the routes that were added before it. A route that is added after
+/// `.layer(policies)` is served without its lock, and [`check_routes`](Self::check_routes) cannot notice that. Add the
+/// table after the last route, and let a test send a request to each locked route and then check that
+/// [`unmatched`](Self::unmatched) is empty. A handler with a [`HeldLock`](crate::HeldLock) parameter refuses every
+/// request without a lock.
+///
 /// # A policy whose route does not exist
 ///
 /// A policy whose route does not exist locks nothing, and a layer cannot ask axum for the list of routes.

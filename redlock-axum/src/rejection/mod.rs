@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use redlock_core::__private::LogLimit;
-use redlock_core::{KeyError, LockError, LostError, RunError};
+use redlock_core::{KeyError, LockError, LostError, RunError, TemplateError};
 
 use crate::error::SetupError;
 use crate::options::{DEFAULT_CONTENDED_STATUS, DEFAULT_RETRY_AFTER_MAX};
@@ -335,6 +335,12 @@ impl From<RunError> for LockRejection {
 impl From<KeyError> for LockRejection {
     fn from(error: KeyError) -> Self {
         LockError::from(error).into()
+    }
+}
+
+impl From<TemplateError> for LockRejection {
+    fn from(error: TemplateError) -> Self {
+        SetupError::from(error).into()
     }
 }
 

@@ -2,12 +2,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::Json;
-use redlock_axum::{KeyTemplate, LockRejection, Locks, SetupError};
+use redlock_axum::{KeyTemplate, LockRejection, Locks};
 
 /// Reserves all articles of a cart, or none.
 async fn reserve(locks: Locks, Json(skus): Json<Vec<String>>) -> Result<String, LockRejection> {
     // The template that all other locks of articles have: one article must have one key.
-    let template = KeyTemplate::new("stock:{sku:lower}").map_err(SetupError::from)?;
+    let template = KeyTemplate::new("stock:{sku:lower}")?;
     let keys = skus.iter().map(|sku| template.render([("sku", sku.as_str())]));
     // The set is sorted, and has each key once.
     let keys: BTreeSet<_> = keys.collect::<Result<_, _>>()?;

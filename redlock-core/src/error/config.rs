@@ -11,7 +11,7 @@ pub enum ConfigError {
     #[error("the prefix of the environment variables is empty")]
     EmptyPrefix,
     /// An environment variable begins with the prefix, but is no setting.
-    #[error("the environment variable {variable} is unknown{}; known are {}; a setting of the service itself needs another prefix", perhaps(.suggestion.as_deref()), .known.join(", "))]
+    #[error("the environment variable {variable} is unknown{}; known are {}; if the service has settings with this prefix, give its locks a longer one", perhaps(.suggestion.as_deref()), .known.join(", "))]
     #[non_exhaustive]
     UnknownVariable {
         /// The name of the variable.

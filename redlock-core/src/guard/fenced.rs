@@ -39,7 +39,7 @@ use crate::key::LockKey;
 /// assert!(write(&mut seen, slow_token).is_err());
 /// # Ok(()) }
 /// ```
-#[must_use = "the lock is released as soon as the guard is dropped"]
+#[must_use = "the lock is released as soon as the guard is dropped; bind it by `let guard = ..`, because `let _ = ..` drops it at once"]
 pub struct FencedGuard {
     guard: LockGuard,
     token: FencingToken,

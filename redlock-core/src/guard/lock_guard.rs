@@ -25,7 +25,7 @@ use crate::lease::{Held, Renewal};
 /// long as another [runtime](crate::LockManager#runtimes) uses the manager. Before the last runtime
 /// ends, await [`LockManager::shutdown`](crate::LockManager::shutdown): a guard that is dropped while
 /// the last runtime ends cannot release its lock.
-#[must_use = "the lock is released as soon as the guard is dropped"]
+#[must_use = "the lock is released as soon as the guard is dropped; bind it by `let guard = ..`, because `let _ = ..` drops it at once"]
 pub struct LockGuard {
     handle: LockHandle,
     /// Whether the guard has ended its holding, so that `drop` has nothing to do.

@@ -81,8 +81,8 @@ fn an_unknown_variable_is_an_error_with_the_known_ones_and_a_suggestion() {
         message("LOCKS_EXPIRES", "s3cret"),
         "the environment variable LOCKS_EXPIRES is unknown (did you mean LOCKS_EXPIRE?); known are \
          LOCKS_URLS, LOCKS_PREFIX, LOCKS_DIALECT, LOCKS_EXPIRE, LOCKS_NODE_TIMEOUT, \
-         LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD; a \
-         setting of the service itself needs another prefix"
+         LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD; if \
+         the service has settings with this prefix, give its locks a longer one"
     );
     let unknown = message("LOCKS_TTL", "");
     assert!(
