@@ -191,7 +191,7 @@ fn a_rejection_gives_access_to_its_error() {
     assert_eq!(error.votes().unwrap().len(), 1);
     assert_eq!(rejection.to_string(), rejection.detail());
     assert_eq!(rejection.source().unwrap().to_string(), error.to_string());
-    assert!(LockRejection::missing_manager().lock_error().is_none());
+    assert!(LockRejection::from(LostError::new(LockKey::new("k").unwrap())).lock_error().is_none());
 }
 
 /// Two layers with one key, or a layer and the attribute with one key, are a mistake in the program.
