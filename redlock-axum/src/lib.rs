@@ -50,8 +50,8 @@
 //! | [`Locks`], an extractor | a handler that locks only a part of its work, or several resources | any string |
 //!
 //! The attribute and `Locks` take the [`LockManager`] from the router's state (`LockManager: FromRef<State>`). The
-//! layer and the policies never see the state: they use the manager that a [`LocksLayer`] has installed, or the
-//! one that is given to them by `manager`.
+//! layer and the policies never see the state. They use the manager that a [`LocksLayer`] has installed, or the
+//! manager that the application sets by `manager`.
 //!
 //! The [`guide`] describes the guarantees and the effect of each fault, the use in production, other
 //! languages, and how to test an application.

@@ -117,8 +117,8 @@ impl<'a> Expansion<'a> {
     }
 
     /// Returns the function as it is, but with this attribute below all others, in the reverse order. The compiler
-    /// then expands the innermost attribute first and this one last, so that each contains the ones that
-    /// were written below it, as the inner function does.
+    /// then expands the innermost attribute first and this one last. So the code of each attribute contains the
+    /// code of the attributes below it, as in a function with an inner function.
     ///
     /// Returns `None` if there is nothing to reverse.
     fn after_the_other_attributes(&self, written: &TokenStream) -> Option<TokenStream> {

@@ -38,7 +38,7 @@ impl ReturnedFuture {
         }
     }
 
-    /// Returns the body of a function that returns such a future: one that runs `body`.
+    /// Returns the body of a function with this return type. The future runs `body`.
     pub(crate) fn future(&self, body: &TokenStream) -> TokenStream {
         let future = quote_spanned!(mixed_span()=> async move { #body });
         match self.boxed {

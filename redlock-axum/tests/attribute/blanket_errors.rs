@@ -56,7 +56,7 @@ async fn pinned() -> Result<(), PlainError> {
     Ok(())
 }
 
-/// The compiler cannot tell a conversion from every error from one that is meant for rejections.
+/// To the compiler, a conversion that takes every error is also a conversion from `LockRejection`.
 #[tokio::test]
 async fn an_error_that_takes_every_error_takes_the_rejection_too() {
     let (locks, _) = memory().await;

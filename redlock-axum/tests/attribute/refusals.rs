@@ -4,6 +4,7 @@
     reason = "functions for `on_reject` take the rejection by value"
 )]
 
+use std::future::pending;
 use std::time::Duration;
 
 use axum::Router;
@@ -14,7 +15,6 @@ use axum::response::{ErrorResponse, IntoResponse, Response};
 use axum::routing::get as on_get;
 use redlock_axum::{LockError, LockRejection, Locks, RejectionKind, RunError, redis_lock};
 use redlock_logs::Logs;
-use tokio::time::sleep;
 
 use crate::support::{Answer, app, get, hold, memory, send, until_logged};
 
@@ -203,32 +203,32 @@ mod lost {
 
     #[redis_lock(key = "{id}", expire = "10ms", on_lost = abort)]
     async fn by_run_error(Path(id): Path<u32>) -> Result<(), OfRun> {
-        sleep(Duration::from_secs(10)).await;
+        pending::<()>().await;
         Ok(())
     }
 
     #[redis_lock(key = "{id}", expire = "10ms", on_lost = abort)]
     async fn by_rejection(Path(id): Path<u32>) -> Result<(), Both> {
-        sleep(Duration::from_secs(10)).await;
+        pending::<()>().await;
         Ok(())
     }
 
     /// With `abort` the conversion must cover both causes.
     #[redis_lock(key = "{id}", expire = "10ms", on_lost = abort)]
     async fn without_conversion(Path(id): Path<u32>) -> Result<(), OfLock> {
-        sleep(Duration::from_secs(10)).await;
+        pending::<()>().await;
         Ok(())
     }
 
     #[redis_lock(key = "{id}", expire = "10ms", on_lost = abort, error = OfRun)]
     async fn by_argument(Path(id): Path<u32>) -> &'static str {
-        sleep(Duration::from_secs(10)).await;
+        pending::<()>().await;
         "done"
     }
 
     #[redis_lock(key = "{id}", expire = "10ms", on_lost = abort, on_reject = respond)]
     async fn by_function(Path(id): Path<u32>) -> &'static str {
-        sleep(Duration::from_secs(10)).await;
+        pending::<()>().await;
         "done"
     }
 

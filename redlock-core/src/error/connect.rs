@@ -12,7 +12,7 @@ pub enum ConnectError {
     #[cfg_attr(
         feature = "redis",
         error(
-            "no node is configured; give at least one URL, such as redis://127.0.0.1:6379 (in environment variables: as .._URLS)"
+            "no node is configured; give at least one URL, such as redis://127.0.0.1:6379, or set the environment variable that ends in _URLS"
         )
     )]
     #[cfg_attr(not(feature = "redis"), error("no node is configured"))]

@@ -113,7 +113,7 @@ impl KeyTemplate {
     /// Renders the key with these values, pairs of a name and a value. If two pairs have the same name,
     /// the first is used. Pairs whose name is not in the template are ignored.
     ///
-    /// Reads the pairs once, up to the last one that the template needs, and copies no value.
+    /// Reads each pair once, stops at the last pair that the template needs, and copies no value.
     ///
     /// # Errors
     ///

@@ -58,7 +58,7 @@ pub struct LockRequest<G = LockGuard> {
     options: LockOptions,
     /// Whether the holder gets a fencing token.
     fenced: bool,
-    /// What `run` does if the lock is lost.
+    /// Whether `run` stops the work if the lock is lost.
     on_lost: OnLost,
     guard: PhantomData<fn() -> G>,
 }

@@ -82,7 +82,7 @@ pub(super) use urls::NO_REDIS;
 /// ```
 ///
 /// The format must describe its values, as TOML, JSON and RON do. A number may be a text, and `null` is the
-/// default. The settings are written in the same form, without those that have no value. The URLs are written
+/// default. A configuration is written in the same form. A setting without a value is left out. The URLs are written
 /// **with their passwords**, so that a copy that is read back equals the original. `Debug` shows only host and
 /// port of each URL.
 ///
