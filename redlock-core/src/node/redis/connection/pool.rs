@@ -109,6 +109,9 @@ impl bb8::ManageConnection for Connector {
     }
 }
 
+/// The number of bytes after which the driver writes, even if more commands are ready.
+const WRITE_BOUNDARY: usize = 256 * 1024;
+
 /// Returns the settings of a connection.
 pub(crate) fn settings() -> AsyncConnectionConfig {
     AsyncConnectionConfig::new()
@@ -120,6 +123,8 @@ pub(crate) fn settings() -> AsyncConnectionConfig {
         // attempt leaves nothing behind). The queue stays short, because a silent server receives only
         // releases.
         .set_pipeline_buffer_size(usize::MAX >> 4)
+        // One write has room for the commands of some thousand callers.
+        .set_write_backpressure_boundary(WRITE_BOUNDARY)
 }
 
 /// Loads all scripts in one round trip.

@@ -32,6 +32,10 @@ use crate::node::Silence;
 /// because thousands of callers may check at once in a process that is already late.
 const UNREAD_CHECK_PAUSE: Duration = Duration::from_millis(5);
 
+/// The number of commands in flight from which a write waits for further commands. With fewer commands the
+/// pause would cost more than it saves.
+const BATCH_FROM: usize = 8;
+
 /// The traffic of one connection, which shows whether the server is silent.
 #[derive(Debug)]
 pub(crate) struct Traffic {
@@ -90,6 +94,11 @@ impl Traffic {
             is_awaited: self.awaited.load(Ordering::Relaxed) > 0,
             answered: self.answered.load(Ordering::Relaxed),
         }
+    }
+
+    /// Returns the number of commands in flight.
+    fn in_flight(&self) -> usize {
+        self.awaited.load(Ordering::Relaxed)
     }
 
     /// Returns whether the server is known to owe a reply.
@@ -223,11 +232,18 @@ impl Drop for AwaitedReply<'_> {
     }
 }
 
-/// A socket that records its traffic.
+/// A socket that records its traffic, and writes the commands of many callers together.
+///
+/// Tokio's multi-threaded runtime runs the driver of the connection before the other callers that are ready. So
+/// the driver would find two or three commands for each write, however many callers there are. If many commands
+/// are in flight, a write therefore lets the ready tasks run first: the driver then writes the commands of all of
+/// them at once. There is no timer, and the order of the commands stays.
 #[derive(Debug)]
 pub(crate) struct MeteredSocket {
     socket: Socket,
     traffic: Arc<Traffic>,
+    /// Whether the next write has waited for further commands.
+    has_waited: bool,
 }
 
 impl MeteredSocket {
@@ -237,7 +253,7 @@ impl MeteredSocket {
         {
             *traffic.socket.lock() = socket.descriptor();
         }
-        (Self { socket, traffic: Arc::clone(&traffic) }, traffic)
+        (Self { socket, traffic: Arc::clone(&traffic), has_waited: false }, traffic)
     }
 }
 
@@ -274,6 +290,12 @@ impl AsyncWrite for MeteredSocket {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if !std::mem::take(&mut self.has_waited) && self.traffic.in_flight() >= BATCH_FROM {
+            self.has_waited = true;
+            // The task runs again after the other tasks that are ready.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
         if matches!(written, Poll::Ready(Ok(count)) if count > 0) {
             self.traffic.record_written();
@@ -339,6 +361,36 @@ mod tests {
         socket.read_exact(&mut [0; 7]).await.unwrap();
         wait().await;
         assert!(!traffic.silence(LIMIT).is_silent(), "the server has replied");
+    }
+
+    #[tokio::test]
+    async fn a_write_waits_once_for_further_commands_if_many_are_in_flight() {
+        let (mut socket, traffic, _server) = connection().await;
+        let waker = Arc::new(Woken::default());
+        let task = waker.clone().into();
+        let mut cx = Context::from_waker(&task);
+        let mut is_ready = || Pin::new(&mut socket).poll_write(&mut cx, b"PING").is_ready();
+        let mut in_flight = Vec::new();
+        for _ in 1..BATCH_FROM {
+            in_flight.push(traffic.expect_reply());
+            assert!(is_ready() && is_ready());
+        }
+        in_flight.push(traffic.expect_reply());
+        for _ in 0..3 {
+            assert!(!is_ready() && waker.0.swap(false, Ordering::Relaxed));
+            assert!(is_ready());
+        }
+        in_flight.pop();
+        assert!(is_ready() && !waker.0.load(Ordering::Relaxed));
+    }
+
+    #[derive(Default)]
+    struct Woken(AtomicBool);
+
+    impl std::task::Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.store(true, Ordering::Relaxed);
+        }
     }
 
     const MESSAGE: &[u8] = b">3\r\n$7\r\nmessage\r\n$6\r\nl:{42}\r\n$1\r\n0\r\n";
