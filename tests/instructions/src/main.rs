@@ -1,0 +1,123 @@
+//! Counts the instructions and the allocations of an acquisition with its release, and compares them with the
+//! floor: the same commands, sent by the redis crate alone.
+//!
+//! ```text
+//! cargo bench -p redlock-instructions
+//! ```
+//!
+//! Time depends on the machine and on its other work; the number of instructions hardly does. Both sides run in
+//! a current-thread runtime, over a [stream in memory](server) whose server replies at once. So the numbers contain
+//! no kernel, and the work of the server on both sides.
+//!
+//! The program runs each side twice under callgrind and DHAT (package `valgrind`), with different numbers of
+//! pairs. The difference between the two runs contains neither the start of the program nor the connection. The
+//! program fails if a ceiling of [`CEILINGS`] is exceeded.
+
+#![allow(clippy::expect_used, clippy::print_stdout, reason = "a benchmark")]
+
+mod server;
+mod sides;
+
+use std::process::{Command, ExitCode, Stdio};
+
+/// The numbers of pairs of the two runs.
+const FEW: u64 = 300;
+const MANY: u64 = 1300;
+
+/// The highest ratio of the instructions to the floor's, and the highest number of allocations per pair.
+struct Ceiling {
+    nodes: usize,
+    ratio: f64,
+    allocations: u64,
+}
+
+const CEILINGS: [Ceiling; 2] = [
+    Ceiling { nodes: 1, ratio: 1.35, allocations: 8 },
+    Ceiling { nodes: 5, ratio: 1.15, allocations: 40 },
+];
+
+/// The counts of one side, per pair.
+#[derive(Clone, Copy)]
+struct Counts {
+    instructions: f64,
+    allocations: f64,
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let [command, side, nodes, pairs] = &arguments[..]
+        && command == "run"
+    {
+        let (nodes, pairs) = (nodes.parse().expect("nodes"), pairs.parse().expect("pairs"));
+        sides::run(side, nodes, pairs);
+        return ExitCode::SUCCESS;
+    }
+    if Command::new("valgrind").arg("--version").stdout(Stdio::null()).status().is_err() {
+        println!("SKIPPED: valgrind is not installed");
+        return ExitCode::SUCCESS;
+    }
+    println!("| nodes | side | instructions per pair | ratio | allocations per pair |");
+    println!("|---|---|---|---|---|");
+    let mut exceeded = false;
+    for Ceiling { nodes, ratio: highest_ratio, allocations: most } in CEILINGS {
+        let [floor, ours] = ["floor", "ours"].map(|side| count(side, nodes));
+        let ratio = ours.instructions / floor.instructions;
+        for (side, counts, ratio) in [("floor", floor, 1.0), ("ours", ours, ratio)] {
+            println!(
+                "| {nodes} | {side} | {:.0} | {ratio:.2} | {:.1} |",
+                counts.instructions, counts.allocations
+            );
+        }
+        #[expect(clippy::cast_precision_loss, reason = "a small number")]
+        let too_many = ours.allocations > most as f64 + 0.5;
+        if ratio > highest_ratio || too_many {
+            println!("{nodes} nodes: the ceilings are {highest_ratio} and {most} allocations");
+            exceeded = true;
+        }
+    }
+    if exceeded { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+}
+
+fn count(side: &str, nodes: usize) -> Counts {
+    let per_pair = |count: fn(&str, usize, u64) -> u64| {
+        let [few, many] = [FEW, MANY].map(|pairs| count(side, nodes, pairs));
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        let per_pair = many.saturating_sub(few) as f64 / (MANY - FEW) as f64;
+        per_pair
+    };
+    Counts { instructions: per_pair(instructions), allocations: per_pair(allocations) }
+}
+
+/// Returns the number of instructions of a whole run.
+fn instructions(side: &str, nodes: usize, pairs: u64) -> u64 {
+    let options = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
+    number_after("Collected : ", &under_valgrind(&options, side, nodes, pairs))
+}
+
+/// Returns the number of allocations of a whole run.
+fn allocations(side: &str, nodes: usize, pairs: u64) -> u64 {
+    let options = ["--tool=dhat", "--dhat-out-file=/dev/null"];
+    number_after(" bytes in ", &under_valgrind(&options, side, nodes, pairs))
+}
+
+/// Returns the number after a text. It may have commas between its digits.
+fn number_after(text: &str, output: &str) -> u64 {
+    let number = output.lines().find_map(|line| line.split_once(text)).map(|(_, after)| {
+        let digits = after.chars().take_while(|c| c.is_ascii_digit() || *c == ',');
+        digits.filter(char::is_ascii_digit).collect::<String>()
+    });
+    let number = number.and_then(|number| number.parse().ok());
+    number.unwrap_or_else(|| panic!("no number after {text:?} in:\n{output}"))
+}
+
+/// Runs the program, and returns everything that it and valgrind printed.
+fn under_valgrind(options: &[&str], side: &str, nodes: usize, pairs: u64) -> String {
+    let mut run = Command::new("valgrind");
+    run.args(options).arg(std::env::current_exe().expect("the path of this program"));
+    run.args(["run", side, &nodes.to_string(), &pairs.to_string()]);
+    let output = run.output().expect("a started program");
+    let text = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&text).into_owned();
+    assert!(output.status.success(), "{text}");
+    text
+}

@@ -1,0 +1,82 @@
+//! The two sides of the comparison.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bb8_redis::redis::aio::MultiplexedConnection;
+use bb8_redis::redis::{AsyncConnectionConfig, Cmd, RedisConnectionInfo, Value};
+use futures_util::future::{join_all, try_join_all};
+use redlock_core::{LockManager, simulation};
+
+use crate::server::{Connection, Server};
+
+const KEY: &str = "order:42";
+const LEASE: Duration = Duration::from_secs(30);
+
+/// Runs pairs of an acquisition and a release.
+pub(crate) fn run(side: &str, nodes: usize, pairs: u64) {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_time().build().expect("a runtime");
+    runtime.block_on(async {
+        match side {
+            "ours" => ours(nodes, pairs).await,
+            "floor" => floor(nodes, pairs).await,
+            other => panic!("unknown side {other}"),
+        }
+    })
+}
+
+async fn ours(nodes: usize, pairs: u64) {
+    let urls: Vec<_> = (0..nodes).map(|number| format!("redis://server-{number}")).collect();
+    let begun = Instant::now();
+    let dial = |url: &str| -> Arc<dyn simulation::Dial> {
+        let number = url.rsplit('-').next().and_then(|number| number.parse().ok());
+        Arc::new(Server { number: number.expect("a number") })
+    };
+    let builder = LockManager::builder().urls(&urls);
+    let locks =
+        simulation::connect(builder, move || begun.elapsed(), dial).await.expect("a manager");
+    for _ in 0..pairs {
+        let guard = locks.lock(KEY).expire(LEASE).acquire().await.expect("a lock");
+        guard.release().await.expect("a release");
+    }
+}
+
+async fn floor(nodes: usize, pairs: u64) {
+    let connections = (0..nodes).map(|number| async move {
+        let (info, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
+        let config = config.set_connection_timeout(None).set_response_timeout(None);
+        let stream = Connection::new(number as u64);
+        let (connection, driver) = MultiplexedConnection::new_with_config(&info, stream, config)
+            .await
+            .expect("a connection");
+        tokio::spawn(driver);
+        connection
+    });
+    let nodes = join_all(connections).await;
+    for _ in 0..pairs {
+        let token = format!("{:032x}", rand::random::<u128>());
+        let mut set = Cmd::with_capacity(6, KEY.len() + 96);
+        let millis = LEASE.as_millis().to_string();
+        set.arg("SET").arg(KEY).arg(&token).arg("NX").arg("PX").arg(millis);
+        ask(&nodes, &set, &Value::Okay).await;
+        let mut release = Cmd::with_capacity(5, KEY.len() + 160);
+        release.arg("EVALSHA").arg("0".repeat(40)).arg(1).arg(KEY).arg(&token);
+        ask(&nodes, &release, &Value::Int(1)).await;
+    }
+}
+
+/// Sends one command to all nodes, and waits for every reply.
+async fn ask(nodes: &[MultiplexedConnection], command: &Cmd, wanted: &Value) {
+    if let [node] = nodes {
+        let reply = node.clone().send_packed_command(command).await.expect("a reply");
+        assert_eq!(reply, *wanted);
+        return;
+    }
+    let replies = nodes.iter().map(|node| {
+        let mut node = node.clone();
+        async move { node.send_packed_command(command).await }
+    });
+    let replies = try_join_all(replies).await.expect("replies");
+    assert!(replies.iter().all(|reply| reply == wanted));
+}
