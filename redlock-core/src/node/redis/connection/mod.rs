@@ -164,9 +164,8 @@ impl Connection {
         // Unconstrained, so that the first poll sends the command even if the task has used up its budget:
         // commands must be sent in the order of their first polls (an abandoned attempt leaves nothing
         // behind).
-        let reply = tokio::task::unconstrained(handle.send_packed_command(command));
-        let reply = pin!(async { reply.await.and_then(Value::extract_error) });
-        self.await_reply(reply).await
+        let reply = pin!(tokio::task::unconstrained(handle.send_packed_command(command)));
+        self.await_reply(reply, Value::extract_error).await
     }
 
     /// Waits for a reply. Returns an error if the connection has ended, or ends meanwhile.
@@ -174,10 +173,11 @@ impl Connection {
     /// A command that is queued while the connection ends never gets a reply as long as another handle keeps
     /// the connection open, and its future is not woken. So the future must be polled periodically
     /// ([`poll_periodically`](crate::node::poll_periodically)), unless it is polled for another reason.
-    async fn await_reply<T>(
+    async fn await_reply<T, R>(
         &self,
         mut reply: Pin<&mut impl Future<Output = Result<T, RedisError>>>,
-    ) -> Result<T, RedisError> {
+        decode: fn(T) -> Result<R, RedisError>,
+    ) -> Result<R, RedisError> {
         if let Some(error) = self.health.ended_error() {
             return Err(error);
         }
@@ -190,7 +190,7 @@ impl Connection {
         });
         let reply = reply.await?;
         awaited.answered();
-        reply.inspect_err(|error| self.health.record_error(error))
+        reply.and_then(decode).inspect_err(|error| self.health.record_error(error))
     }
 
     /// Runs a script. Loads it again if the server has forgotten it (`SCRIPT FLUSH`).
@@ -245,30 +245,39 @@ impl Connection {
     ) -> Option<Result<Value, RedisError>> {
         let mut reply = self.send(command).await;
         if reply.as_ref().is_err_and(is_no_script) {
-            reply = self.send(&encode::load(script)).await;
-            if reply.is_ok() {
-                if !wanted() {
-                    return None;
-                }
-                // Only one retry: if the script is flushed again, the caller gets the error.
-                reply = self.send(command).await;
-            }
+            // Boxed, because this is rare and the future would enlarge the future of every command.
+            reply = Box::pin(self.reload_and_send(wanted, script, command)).await?;
         }
         Some(reply.map_err(|error| super::error::name_commands(&script.commands(), error)))
+    }
+
+    /// Loads a script, and sends the command again, unless `wanted` returns `false`.
+    async fn reload_and_send(
+        &self,
+        wanted: impl Fn() -> bool,
+        script: Script,
+        command: &Cmd,
+    ) -> Option<Result<Value, RedisError>> {
+        let loaded = self.send(&encode::load(script)).await;
+        if loaded.is_err() {
+            return Some(loaded);
+        }
+        // Only one retry: if the script is flushed again, the caller gets the error.
+        if wanted() { Some(self.send(command).await) } else { None }
     }
 
     /// Subscribes to channels, and waits until the server has confirmed the subscriptions.
     pub(crate) async fn subscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
         let mut handle = self.handle.clone();
-        self.await_reply(pin!(handle.subscribe(channels))).await
+        self.await_reply(pin!(handle.subscribe(channels)), Ok).await
     }
 
     /// Unsubscribes from channels.
     pub(crate) async fn unsubscribe(&self, channels: &[Arc<str>]) -> Result<(), RedisError> {
         let channels: Vec<&str> = channels.iter().map(|channel| &**channel).collect();
         let mut handle = self.handle.clone();
-        self.await_reply(pin!(handle.unsubscribe(channels))).await
+        self.await_reply(pin!(handle.unsubscribe(channels)), Ok).await
     }
 
     /// Returns how long the server has been silent, or `None` if it has not been silent for `limit`.

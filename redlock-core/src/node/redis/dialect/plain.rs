@@ -41,7 +41,8 @@ pub(super) async fn set_by_command(
         return Vote::Held { remaining: None };
     };
     let keys = [op.spec.name().as_str()];
-    match timeout_at(until, connection.run(script, &keys, &[])).await {
+    // Boxed, because a free lock needs no look-up and the future would enlarge the future of every attempt.
+    match Box::pin(timeout_at(until, connection.run(script, &keys, &[]))).await {
         Ok(reply) => decode::refused(&reply),
         Err(_) => Vote::Held { remaining: None },
     }
