@@ -4,19 +4,22 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use smallvec::SmallVec;
+
+use super::USUAL_NODES;
 use crate::node::{Reply, ReplyFuture, poll_periodically};
 
 /// The replies of the nodes, polled together in the caller's task. For a handful of nodes this is faster than
 /// a task or a waker for each reply.
 #[derive(Default)]
 pub(crate) struct FanOut {
-    replies: Vec<Option<ReplyFuture>>,
+    replies: SmallVec<[Option<ReplyFuture>; USUAL_NODES]>,
     pending: usize,
 }
 
 impl FanOut {
     pub(crate) fn with_capacity(nodes: usize) -> Self {
-        Self { replies: Vec::with_capacity(nodes), pending: 0 }
+        Self { replies: SmallVec::with_capacity(nodes), pending: 0 }
     }
 
     /// Adds the reply future of the next node.

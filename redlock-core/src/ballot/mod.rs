@@ -30,6 +30,10 @@ pub(crate) use fan_out::FanOut;
 use round::{Round, RoundLimits};
 use tally::Decision;
 
+/// A round with up to this number of nodes, the usual one of a quorum, stores its votes and replies without an
+/// allocation.
+const USUAL_NODES: usize = 5;
+
 /// The nodes that vote, and the settings of the vote.
 #[derive(Debug, Clone)]
 pub(crate) struct Ballot {

@@ -2,13 +2,16 @@
 
 use std::time::Duration;
 
+use smallvec::{SmallVec, smallvec};
+
+use super::USUAL_NODES;
 use crate::error::Vote;
 use crate::quorum::quorum;
 
 /// The votes of one round, with one slot for each configured node.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    votes: Vec<Option<Vote>>,
+    votes: SmallVec<[Option<Vote>; USUAL_NODES]>,
     granted: usize,
     /// Nodes that voted no because of the lock: another caller holds it, or it is gone.
     refused: usize,
@@ -31,7 +34,7 @@ pub(crate) enum Decision {
 
 impl Tally {
     pub(crate) fn new(nodes: usize) -> Self {
-        Self { votes: vec![None; nodes], granted: 0, refused: 0, foreign: 0, failed: 0 }
+        Self { votes: smallvec![None; nodes], granted: 0, refused: 0, foreign: 0, failed: 0 }
     }
 
     /// Returns the majority of the configured nodes, whether they can be reached or not.

@@ -44,7 +44,7 @@ struct Schedule {
 struct ScheduledLocks {
     by_due: BTreeMap<Due, ScheduledLock>,
     next_id: u64,
-    /// When the task's own timer wakes it.
+    /// When the task's own timer wakes it, or will wake it once the task has run.
     wakes_at: Option<Instant>,
     /// Wakes the task. Each task has its own `Notify`, because an earlier task may still wait for a
     /// notification although its runtime no longer polls it.
@@ -135,6 +135,7 @@ impl Schedule {
         }
         entries.by_due.insert((due, id), entry);
         if entries.wakes_at.is_none_or(|wakes_at| due < wakes_at) {
+            entries.wakes_at = Some(due);
             entries.wake.notify_one();
         }
     }
@@ -171,12 +172,17 @@ impl Schedule {
         taken
     }
 
-    /// Returns when the next entry is due. An entry that is inserted with an earlier time wakes the task.
+    /// Returns when the task has to run again. An entry that is inserted with an earlier time wakes the task.
+    ///
+    /// A time that was chosen for an entry stays even if the entry was removed meanwhile. Otherwise, each lock
+    /// of a manager that holds one lock after another would wake the task.
     fn next_due(&self) -> Option<Instant> {
         let mut entries = self.entries.lock();
-        let next = entries.by_due.first_key_value().map(|((due, _), _)| *due);
-        entries.wakes_at = next;
-        next
+        let now = Instant::now();
+        let chosen = entries.wakes_at.filter(|wakes_at| *wakes_at > now);
+        let first = entries.by_due.first_key_value().map(|((due, _), _)| *due);
+        entries.wakes_at = first.into_iter().chain(chosen).min();
+        entries.wakes_at
     }
 }
 

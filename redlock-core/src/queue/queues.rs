@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ahash::RandomState;
 use parking_lot::Mutex;
 
 use super::entry::{EntryState, QueueEntry};
@@ -17,7 +18,10 @@ use crate::lock::{LockSpec, QueueKey};
 /// The holders and waiters of every key in this process.
 #[derive(Debug)]
 pub(crate) struct Queues {
-    pub(super) by_key: Mutex<HashMap<QueueKey, WaitQueue>>,
+    /// Every pair of an acquisition and a release looks its key up four times. `ahash` is faster than the
+    /// default hasher, and has random keys too: callers choose the keys of locks, and must not be able to
+    /// choose colliding ones.
+    pub(super) by_key: Mutex<HashMap<QueueKey, WaitQueue, RandomState>>,
     pub(super) ballot: Ballot,
     pub(super) max_waiters: usize,
     /// How long waiters keep their places while no quorum of nodes answers.
