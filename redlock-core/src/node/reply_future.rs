@@ -20,12 +20,31 @@ pub struct ReplyFuture(ReplyState);
 enum ReplyState {
     Ready(Reply),
     Pending(Pin<Box<dyn Future<Output = Reply> + Send>>),
+    /// `None` after the reply.
+    #[cfg(feature = "redis")]
+    Executing(Option<Box<dyn Execution>>),
+}
+
+/// The execution of an operation, whose memory serves further operations.
+#[cfg(feature = "redis")]
+pub(crate) trait Execution: Send {
+    /// Waits for the reply.
+    fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply>;
+
+    /// Keeps the memory for the next operation. Called after the reply.
+    fn recycle(self: Box<Self>);
 }
 
 impl ReplyFuture {
     /// Wraps a future that executes an operation. The operation starts with the first poll.
     pub fn new(future: impl Future<Output = Reply> + Send + 'static) -> Self {
         Self(ReplyState::Pending(Box::pin(future)))
+    }
+
+    /// Like [`new`](Self::new), for an execution whose memory serves further operations.
+    #[cfg(feature = "redis")]
+    pub(crate) fn executing(execution: Box<dyn Execution>) -> Self {
+        Self(ReplyState::Executing(Some(execution)))
     }
 
     /// Creates a future that is ready with this reply. A [failure](crate::Vote::Failed) means that the
@@ -38,7 +57,7 @@ impl ReplyFuture {
     pub(crate) fn as_ready(&self) -> Option<&Reply> {
         match &self.0 {
             ReplyState::Ready(reply) => Some(reply),
-            ReplyState::Pending(_) => None,
+            _ => None,
         }
     }
 }
@@ -52,6 +71,13 @@ impl Future for ReplyFuture {
         match &mut self.0 {
             ReplyState::Ready(reply) => Poll::Ready(reply.clone()),
             ReplyState::Pending(future) => future.as_mut().poll(cx),
+            #[cfg(feature = "redis")]
+            ReplyState::Executing(state) => {
+                let Some(execution) = state else { return Poll::Pending };
+                let reply = std::task::ready!(execution.poll_reply(cx));
+                state.take().into_iter().for_each(Execution::recycle);
+                Poll::Ready(reply)
+            }
         }
     }
 }
@@ -60,7 +86,7 @@ impl fmt::Debug for ReplyFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             ReplyState::Ready(reply) => f.debug_tuple("Ready").field(reply).finish(),
-            ReplyState::Pending(_) => f.write_str("Pending"),
+            _ => f.write_str("Pending"),
         }
     }
 }

@@ -18,29 +18,56 @@ pub(super) enum Purpose {
     Release,
 }
 
-/// A shared command, with the token that it contains and its purpose.
-type EncodedCommand = (Token, Purpose, Cmd);
+/// A command, with the token that it contains and its purpose.
+#[derive(Clone)]
+struct EncodedCommand {
+    token: Token,
+    purpose: Purpose,
+    command: Cmd,
+}
+
+/// The shared commands of one thread.
+struct SharedCommands {
+    /// The command that was encoded last.
+    last: Weak<EncodedCommand>,
+    /// Commands that no server needs any more. The next commands use their memory.
+    spare: Vec<Arc<EncodedCommand>>,
+}
+
+/// The highest number of spare commands of a thread.
+const MAX_SPARE: usize = 64;
 
 thread_local! {
-    /// The shared command that this thread encoded last.
-    static LAST: RefCell<Weak<EncodedCommand>> = const { RefCell::new(Weak::new()) };
+    static SHARED: RefCell<SharedCommands> =
+        const { RefCell::new(SharedCommands { last: Weak::new(), spare: Vec::new() }) };
 }
 
 /// Returns a command for several servers. A round sends the command to one server after another on the same
-/// thread, so the call for the first server encodes it for all. The command is freed when no server needs
-/// it any more.
+/// thread, so the call for the first server encodes it for all.
 pub(super) fn shared_command(
     token: Token,
     purpose: Purpose,
-    encode: impl FnOnce() -> Cmd,
+    encode: impl FnOnce(&mut Cmd),
 ) -> SharedCommand {
-    LAST.with_borrow_mut(|last| {
-        let matches = |encoded: &Arc<EncodedCommand>| encoded.0 == token && encoded.1 == purpose;
-        SharedCommand(last.upgrade().filter(matches).unwrap_or_else(|| {
-            let encoded = Arc::new((token, purpose, encode()));
-            *last = Arc::downgrade(&encoded);
-            encoded
-        }))
+    SHARED.with_borrow_mut(|SharedCommands { last, spare }| {
+        let matches = |encoded: &Arc<EncodedCommand>| {
+            encoded.token == token && encoded.purpose == purpose
+        };
+        if let Some(encoded) = last.upgrade().filter(matches) {
+            return SharedCommand(encoded);
+        }
+        // The weak reference would keep the spare command from being changed in its place.
+        *last = Weak::new();
+        let mut encoded = spare.pop().unwrap_or_else(|| {
+            let command = Cmd::with_capacity(8, 256);
+            Arc::new(EncodedCommand { token, purpose, command })
+        });
+        let changed = Arc::make_mut(&mut encoded);
+        (changed.token, changed.purpose) = (token, purpose);
+        changed.command.clear();
+        encode(&mut changed.command);
+        *last = Arc::downgrade(&encoded);
+        SharedCommand(encoded)
     })
 }
 
@@ -51,7 +78,22 @@ impl Deref for SharedCommand {
     type Target = Cmd;
 
     fn deref(&self) -> &Cmd {
-        &self.0.2
+        &self.0.command
+    }
+}
+
+impl Drop for SharedCommand {
+    fn drop(&mut self) {
+        if Arc::strong_count(&self.0) > 1 {
+            return;
+        }
+        // At the end of a thread there are no spare commands any more.
+        let _ = SHARED.try_with(|shared| {
+            let spare = &mut shared.borrow_mut().spare;
+            if spare.len() < MAX_SPARE {
+                spare.push(Arc::clone(&self.0));
+            }
+        });
     }
 }
 
@@ -64,6 +106,17 @@ pub(super) fn run<'a>(
     const ARGUMENTS: usize = 3;
     let bytes: usize = keys.iter().map(|key| key.len()).sum();
     let mut command = Cmd::with_capacity(3 + keys.len() + ARGUMENTS, bytes + 160);
+    write_run(&mut command, sha, keys, arguments);
+    command
+}
+
+/// Writes `EVALSHA sha count keys.. arguments..` into an empty command.
+pub(super) fn write_run<'a>(
+    command: &mut Cmd,
+    sha: &str,
+    keys: &[&str],
+    arguments: impl IntoIterator<Item = &'a [u8]>,
+) {
     command.arg("EVALSHA").arg(sha).arg(keys.len());
     for key in keys {
         command.arg(key);
@@ -71,7 +124,6 @@ pub(super) fn run<'a>(
     for argument in arguments {
         command.arg(argument);
     }
-    command
 }
 
 pub(super) fn load(script: Script) -> Cmd {
@@ -89,8 +141,8 @@ pub(super) fn time() -> Cmd {
 
 /// Formats a duration in whole milliseconds, rounded up: a server must not forget a lock before its holder
 /// does.
-pub(super) fn millis(duration: Duration) -> String {
-    duration.as_nanos().div_ceil(1_000_000).to_string()
+pub(super) fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -102,7 +154,9 @@ mod tests {
     fn a_command_in_use_is_encoded_only_once() {
         let token = Token::random(Dialect::Plain);
         let encode = |token, purpose, text: &'static str| {
-            shared_command(token, purpose, || bb8_redis::redis::cmd(text))
+            shared_command(token, purpose, |command| {
+                command.arg(text);
+            })
         };
         let lease = |seconds| Purpose::Acquire(Duration::from_secs(seconds));
         let first = encode(token, lease(1), "first");
@@ -126,7 +180,7 @@ mod tests {
 
     #[test]
     fn fractions_of_a_millisecond_are_rounded_up() {
-        assert_eq!(millis(Duration::from_micros(10_001)), "11");
-        assert_eq!(millis(Duration::from_millis(10)), "10");
+        assert_eq!(millis(Duration::from_micros(10_001)), 11);
+        assert_eq!(millis(Duration::from_millis(10)), 10);
     }
 }

@@ -6,6 +6,7 @@ mod delayed_restart;
 mod dialect;
 mod encode;
 mod error;
+mod executor;
 mod fencing;
 #[cfg(test)]
 mod order_tests;
@@ -43,7 +44,7 @@ use connection::Connection;
 use connection::supervisor::Supervisor;
 use delayed_restart::clock_watch::ClockWatch;
 use delayed_restart::incarnation::Incarnations;
-use dialect::AcquireParams;
+use executor::{Executor, Job};
 #[cfg(feature = "unstable-simulation")]
 use script::Script;
 use subscriptions::Subscriptions;
@@ -220,30 +221,19 @@ impl Node for RedisNode {
             Ok(connection) => connection,
             Err(reason) => return ReplyFuture::ready(Vote::Failed(reason)),
         };
+        let mut look_up_until = None;
         match op.action {
-            Action::Acquire { lease, fenced, lookup } => {
+            Action::Acquire { lease, lookup, .. } => {
                 connection.record_use();
                 // A vote counts only until the round ends: after `node_timeout`, or earlier if the lease is
                 // short.
                 let round = self.node_timeout.min(validity::remaining(lease, Duration::ZERO));
-                let look_up_until = lookup.then(|| Instant::now() + round * 4 / 5);
-                let acquisition = AcquireParams { lease, fenced, look_up_until };
-                ReplyFuture::new(
-                    async move { dialect::set_lock(&connection, &op, acquisition).await },
-                )
+                look_up_until = lookup.then(|| Instant::now() + round * 4 / 5);
             }
-            Action::Extend { lease } => {
-                connection.record_use();
-                ReplyFuture::new(async move { dialect::extend(&connection, &op, lease).await })
-            }
-            Action::Confirm { number } => {
-                ReplyFuture::new(async move { dialect::confirm(&connection, &op, number).await })
-            }
-            Action::Release { min_hold } => ReplyFuture::new(async move {
-                connection.acquisitions.release(&op.token);
-                dialect::release(&connection, &op, min_hold).await
-            }),
+            Action::Extend { .. } => connection.record_use(),
+            Action::Confirm { .. } | Action::Release { .. } => {}
         }
+        ReplyFuture::executing(Executor::start(Job { connection, op, look_up_until }))
     }
 
     fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {

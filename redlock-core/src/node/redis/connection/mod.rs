@@ -224,6 +224,17 @@ impl Connection {
         encode::run(&self.scripts[script.index()], keys, arguments)
     }
 
+    /// Encodes the command that runs a script, into an empty command.
+    pub(crate) fn write_command<'a>(
+        &self,
+        command: &mut Cmd,
+        script: Script,
+        keys: &[&str],
+        arguments: impl IntoIterator<Item = &'a [u8]>,
+    ) {
+        encode::write_run(command, &self.scripts[script.index()], keys, arguments);
+    }
+
     /// Like [`run`](Self::run), but calls `wanted` after it has loaded a forgotten script. If that returns
     /// `false`, the script is not run again, and the result is `None`.
     pub(crate) async fn run_if(

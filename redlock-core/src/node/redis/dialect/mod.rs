@@ -10,6 +10,7 @@ mod redisson;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bb8_redis::redis::Cmd;
 use tokio::time::Instant;
 
 use super::connection::Connection;
@@ -19,7 +20,7 @@ use super::fencing;
 use super::script::Scripts;
 use crate::error::{NodeError, Vote};
 use crate::lock::{Dialect, LockSpec};
-use crate::node::{Op, Reply};
+use crate::node::{Action, Op, Reply};
 
 /// The parameters of an acquisition.
 #[derive(Debug, Clone, Copy)]
@@ -36,6 +37,26 @@ pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
     match spec.dialect() {
         Dialect::Plain => plain::channel(spec.name()),
         Dialect::Redisson => redisson::channel(spec.name()),
+    }
+}
+
+/// Executes an operation. One future for all operations, so that its memory serves the next one, whatever that
+/// is.
+pub(crate) async fn execute(
+    connection: &Connection,
+    op: &Op,
+    look_up_until: Option<Instant>,
+) -> Reply {
+    match op.action {
+        Action::Acquire { lease, fenced, .. } => {
+            set_lock(connection, op, AcquireParams { lease, fenced, look_up_until }).await
+        }
+        Action::Extend { lease } => extend(connection, op, lease).await,
+        Action::Confirm { number } => confirm(connection, op, number).await,
+        Action::Release { min_hold } => {
+            connection.acquisitions.release(&op.token);
+            release(connection, op, min_hold).await
+        }
     }
 }
 
@@ -60,7 +81,7 @@ pub(crate) async fn set_lock(
 
 async fn set_by_script(connection: &Connection, op: &Op, acquisition: AcquireParams) -> Reply {
     let AcquireParams { lease, fenced, .. } = acquisition;
-    let (name, millis) = (op.spec.name(), millis(lease));
+    let (name, millis) = (op.spec.name(), millis(lease).to_string());
     let scripts = Scripts::of(op.spec.dialect());
     let counter = fenced.then(|| fencing::counter(name));
     let (script, keys) = match (&counter, scripts.acquire) {
@@ -85,7 +106,7 @@ async fn set_by_script(connection: &Connection, op: &Op, acquisition: AcquirePar
 
 /// Extends the lease.
 pub(crate) async fn extend(connection: &Connection, op: &Op, lease: Duration) -> Reply {
-    let millis = millis(lease);
+    let millis = millis(lease).to_string();
     let arguments = [op.token.as_str().as_bytes(), millis.as_bytes()];
     let script = Scripts::of(op.spec.dialect()).extend;
     decode::owned(&connection.run(script, &[op.spec.name().as_str()], &arguments).await).into()
@@ -110,11 +131,13 @@ pub(crate) async fn release(connection: &Connection, op: &Op, min_hold: Option<D
         Dialect::Redisson => Some(channel(&op.spec)),
     };
     let channel = channel.as_deref().map(str::as_bytes);
-    let reply = match min_hold.map(millis) {
+    let reply = match min_hold.map(|time| millis(time).to_string()) {
         None => {
             let arguments = [Some(token), channel];
             let arguments = arguments.iter().flatten().copied();
-            let encode = || connection.command(scripts.release, &[name], arguments);
+            let encode = |command: &mut Cmd| {
+                connection.write_command(command, scripts.release, &[name], arguments);
+            };
             let command = shared_command(op.token, Purpose::Release, encode);
             connection.run_command(scripts.release, &command).await
         }

@@ -30,7 +30,7 @@ pub(super) async fn set_by_command(
     op: &Op,
     AcquireParams { lease, look_up_until, .. }: AcquireParams,
 ) -> Vote {
-    let command = shared_command(op.token, Purpose::Acquire(lease), || set(op, lease));
+    let command = shared_command(op.token, Purpose::Acquire(lease), |command| set(command, op, lease));
     let reply = connection.send(&command).await;
     drop(command);
     if let Some(vote) = decode::acquired(&reply) {
@@ -48,12 +48,9 @@ pub(super) async fn set_by_command(
     }
 }
 
-fn set(op: &Op, lease: Duration) -> Cmd {
-    let name = op.spec.name().as_str();
-    let mut command = Cmd::with_capacity(6, name.len() + 96);
-    command.arg("SET").arg(name).arg(op.token.as_str()).arg("NX").arg("PX");
-    command.arg(millis(lease).as_str());
-    command
+fn set(command: &mut Cmd, op: &Op, lease: Duration) {
+    command.arg("SET").arg(op.spec.name().as_str()).arg(op.token.as_str());
+    command.arg("NX").arg("PX").arg(millis(lease));
 }
 
 #[cfg(test)]
@@ -78,7 +75,9 @@ mod tests {
     #[test]
     fn acquire_is_one_set_with_a_time_to_live() {
         let op = op("shop:");
-        let packed = set(&op, LEASE).get_packed_command();
+        let mut command = Cmd::new();
+        set(&mut command, &op, LEASE);
+        let packed = command.get_packed_command();
         let expected = format!(
             "*6\r\n$3\r\nSET\r\n$13\r\nshop:order:42\r\n$32\r\n{}\r\n$2\r\nNX\r\n$2\r\nPX\r\n$4\r\n5000\r\n",
             op.token.as_str()
