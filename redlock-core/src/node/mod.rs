@@ -186,9 +186,9 @@ pub use capabilities::Capabilities;
 pub(crate) use capabilities::LeaseRange;
 pub use op::{Action, Op, Reply};
 pub use ordered::Ordered;
-pub use reply_future::ReplyFuture;
 #[cfg(feature = "redis")]
 pub(crate) use reply_future::Execution;
+pub use reply_future::ReplyFuture;
 pub(crate) use reply_future::poll_periodically;
 pub use status::{NodeStatus, StatusReceiver, StatusSender};
 pub(crate) use subscription::Ready;

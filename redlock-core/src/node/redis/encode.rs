@@ -9,20 +9,13 @@ use bb8_redis::redis::Cmd;
 
 use super::script::Script;
 use crate::lock::Token;
+use crate::node::{Action, Op};
 
-/// The purpose of a shared command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Purpose {
-    /// Sets the lock with this time to live.
-    Acquire(Duration),
-    Release,
-}
-
-/// A command, with the token that it contains and its purpose.
+/// The command of an operation.
 #[derive(Clone)]
 struct EncodedCommand {
     token: Token,
-    purpose: Purpose,
+    action: Action,
     command: Cmd,
 }
 
@@ -42,28 +35,23 @@ thread_local! {
         const { RefCell::new(SharedCommands { last: Weak::new(), spare: Vec::new() }) };
 }
 
-/// Returns a command for several servers. A round sends the command to one server after another on the same
-/// thread, so the call for the first server encodes it for all.
-pub(super) fn shared_command(
-    token: Token,
-    purpose: Purpose,
-    encode: impl FnOnce(&mut Cmd),
-) -> SharedCommand {
+/// Returns the command of an operation, for several servers. A round sends it to one server after another on the
+/// same thread, so the call for the first server encodes it for all.
+pub(super) fn shared(op: &Op, encode: impl FnOnce(&mut Cmd)) -> SharedCommand {
+    let Op { token, action, .. } = *op;
     SHARED.with_borrow_mut(|SharedCommands { last, spare }| {
-        let matches = |encoded: &Arc<EncodedCommand>| {
-            encoded.token == token && encoded.purpose == purpose
-        };
+        let matches =
+            |encoded: &Arc<EncodedCommand>| encoded.token == token && encoded.action == action;
         if let Some(encoded) = last.upgrade().filter(matches) {
             return SharedCommand(encoded);
         }
         // The weak reference would keep the spare command from being changed in its place.
         *last = Weak::new();
         let mut encoded = spare.pop().unwrap_or_else(|| {
-            let command = Cmd::with_capacity(8, 256);
-            Arc::new(EncodedCommand { token, purpose, command })
+            Arc::new(EncodedCommand { token, action, command: Cmd::with_capacity(8, 256) })
         });
         let changed = Arc::make_mut(&mut encoded);
-        (changed.token, changed.purpose) = (token, purpose);
+        (changed.token, changed.action) = (token, action);
         changed.command.clear();
         encode(&mut changed.command);
         *last = Arc::downgrade(&encoded);
@@ -97,33 +85,11 @@ impl Drop for SharedCommand {
     }
 }
 
-/// Encodes `EVALSHA sha count keys.. arguments..`.
-pub(super) fn run<'a>(
-    sha: &str,
-    keys: &[&str],
-    arguments: impl IntoIterator<Item = &'a [u8]>,
-) -> Cmd {
-    const ARGUMENTS: usize = 3;
-    let bytes: usize = keys.iter().map(|key| key.len()).sum();
-    let mut command = Cmd::with_capacity(3 + keys.len() + ARGUMENTS, bytes + 160);
-    write_run(&mut command, sha, keys, arguments);
+/// Encodes `EVALSHA sha count keys..`.
+pub(super) fn run(sha: &str, keys: &[&str]) -> Cmd {
+    let mut command = Cmd::new();
+    command.arg("EVALSHA").arg(sha).arg(keys.len()).arg(keys);
     command
-}
-
-/// Writes `EVALSHA sha count keys.. arguments..` into an empty command.
-pub(super) fn write_run<'a>(
-    command: &mut Cmd,
-    sha: &str,
-    keys: &[&str],
-    arguments: impl IntoIterator<Item = &'a [u8]>,
-) {
-    command.arg("EVALSHA").arg(sha).arg(keys.len());
-    for key in keys {
-        command.arg(key);
-    }
-    for argument in arguments {
-        command.arg(argument);
-    }
 }
 
 pub(super) fn load(script: Script) -> Cmd {
@@ -148,33 +114,47 @@ pub(super) fn millis(duration: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::Dialect;
+    use crate::key::LockKey;
+    use crate::lock::{Dialect, LockName, LockSpec, Mode};
+
+    fn op(lease_secs: u64) -> Op {
+        let name = LockName::new("", &LockKey::new("order:42").unwrap());
+        let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, Dialect::Plain));
+        let lease = Duration::from_secs(lease_secs);
+        Op::new(&spec, Token::random(Dialect::Plain), Action::Extend { lease })
+    }
+
+    fn encoded(op: &Op, text: &'static str) -> SharedCommand {
+        shared(op, |command| {
+            command.arg(text);
+        })
+    }
 
     #[test]
-    fn a_command_in_use_is_encoded_only_once() {
-        let token = Token::random(Dialect::Plain);
-        let encode = |token, purpose, text: &'static str| {
-            shared_command(token, purpose, |command| {
-                command.arg(text);
-            })
-        };
-        let lease = |seconds| Purpose::Acquire(Duration::from_secs(seconds));
-        let first = encode(token, lease(1), "first");
-        assert!(Arc::ptr_eq(&first.0, &encode(token, lease(1), "again").0));
-        let others = [
-            encode(token, lease(2), "other"),
-            encode(token, Purpose::Release, "other"),
-            encode(Token::random(Dialect::Plain), Purpose::Release, "other"),
-        ];
-        for other in &others {
+    fn an_operation_is_encoded_once_for_all_servers() {
+        let first_op = op(1);
+        let first = encoded(&first_op, "first");
+        assert!(Arc::ptr_eq(&first.0, &encoded(&first_op, "again").0));
+        let lease = Duration::from_secs(2);
+        let others = [Op { action: Action::Extend { lease }, ..first_op.clone() }, op(1)];
+        for other in others.map(|op| encoded(&op, "other")) {
             assert_eq!(other.get_packed_command(), b"*1\r\n$5\r\nother\r\n");
         }
-        drop(others);
-        let anew = encode(token, Purpose::Release, "anew");
+        assert_eq!(first.get_packed_command(), b"*1\r\n$5\r\nfirst\r\n");
+    }
+
+    /// The memory of a command serves a later one only if no server needs the command any more.
+    #[test]
+    fn a_command_in_use_is_not_overwritten() {
+        let (first, second) = (encoded(&op(1), "first"), encoded(&op(1), "second"));
+        let memory = Arc::as_ptr(&first.0);
+        drop(first);
+        let third = encoded(&op(1), "third");
+        assert_eq!(Arc::as_ptr(&third.0), memory, "the memory is not used again");
+        let commands = [&second, &third].map(|command| command.get_packed_command());
         assert_eq!(
-            anew.get_packed_command(),
-            b"*1\r\n$4\r\nanew\r\n",
-            "the command was not in use any more"
+            commands,
+            [b"*1\r\n$6\r\nsecond\r\n".to_vec(), b"*1\r\n$5\r\nthird\r\n".to_vec()]
         );
     }
 

@@ -193,88 +193,46 @@ impl Connection {
         reply.and_then(decode).inspect_err(|error| self.health.record_error(error))
     }
 
-    /// Runs a script. Loads it again if the server has forgotten it (`SCRIPT FLUSH`).
-    pub(crate) async fn run(
-        &self,
-        script: Script,
-        keys: &[&str],
-        arguments: &[&[u8]],
-    ) -> Result<Value, RedisError> {
-        self.run_command(script, &self.command(script, keys, arguments.iter().copied())).await
+    /// Returns the SHA-1 sum by which the server knows a script.
+    pub(crate) fn sha(&self, script: Script) -> &str {
+        &self.scripts[script.index()]
     }
 
-    /// Like [`run`](Self::run), but takes the encoded [`command`](Self::command).
-    pub(crate) async fn run_command(
+    /// Runs a script without arguments. Loads it again if the server has forgotten it (`SCRIPT FLUSH`).
+    pub(crate) async fn run(&self, script: Script, keys: &[&str]) -> Result<Value, RedisError> {
+        let command = encode::run(self.sha(script), keys);
+        match self.send(&command).await {
+            Ok(reply) => Ok(reply),
+            Err(error) => {
+                // The script is always wanted, so there is always a reply.
+                let not_sent = || Err((ErrorKind::Client, "not sent").into());
+                let recovered = self.recover(script, &command, error, || true).await;
+                recovered.unwrap_or_else(not_sent)
+            }
+        }
+    }
+
+    /// Handles the error of a script. If the server has forgotten the script (`SCRIPT FLUSH`), loads it again,
+    /// and sends the command again, unless `wanted` returns `false` by then: the result is `None`.
+    pub(crate) async fn recover(
         &self,
         script: Script,
         command: &Cmd,
-    ) -> Result<Value, RedisError> {
-        // The script is always wanted, so there is always a reply.
-        let not_sent = || Err((ErrorKind::Client, "not sent").into());
-        self.run_with_reload(|| true, script, command).await.unwrap_or_else(not_sent)
-    }
-
-    /// Encodes the command that runs a script.
-    pub(crate) fn command<'a>(
-        &self,
-        script: Script,
-        keys: &[&str],
-        arguments: impl IntoIterator<Item = &'a [u8]>,
-    ) -> Cmd {
-        encode::run(&self.scripts[script.index()], keys, arguments)
-    }
-
-    /// Encodes the command that runs a script, into an empty command.
-    pub(crate) fn write_command<'a>(
-        &self,
-        command: &mut Cmd,
-        script: Script,
-        keys: &[&str],
-        arguments: impl IntoIterator<Item = &'a [u8]>,
-    ) {
-        encode::write_run(command, &self.scripts[script.index()], keys, arguments);
-    }
-
-    /// Like [`run`](Self::run), but calls `wanted` after it has loaded a forgotten script. If that returns
-    /// `false`, the script is not run again, and the result is `None`.
-    pub(crate) async fn run_if(
-        &self,
+        error: RedisError,
         wanted: impl Fn() -> bool,
-        script: Script,
-        keys: &[&str],
-        arguments: &[&[u8]],
     ) -> Option<Result<Value, RedisError>> {
-        let command = self.command(script, keys, arguments.iter().copied());
-        self.run_with_reload(wanted, script, &command).await
-    }
-
-    async fn run_with_reload(
-        &self,
-        wanted: impl Fn() -> bool,
-        script: Script,
-        command: &Cmd,
-    ) -> Option<Result<Value, RedisError>> {
-        let mut reply = self.send(command).await;
+        let mut reply = Err(error);
         if reply.as_ref().is_err_and(is_no_script) {
-            // Boxed, because this is rare and the future would enlarge the future of every command.
-            reply = Box::pin(self.reload_and_send(wanted, script, command)).await?;
+            reply = self.send(&encode::load(script)).await;
+            if reply.is_ok() {
+                if !wanted() {
+                    return None;
+                }
+                // Only one retry: if the script is flushed again, the caller gets the error.
+                reply = self.send(command).await;
+            }
         }
         Some(reply.map_err(|error| super::error::name_commands(&script.commands(), error)))
-    }
-
-    /// Loads a script, and sends the command again, unless `wanted` returns `false`.
-    async fn reload_and_send(
-        &self,
-        wanted: impl Fn() -> bool,
-        script: Script,
-        command: &Cmd,
-    ) -> Option<Result<Value, RedisError>> {
-        let loaded = self.send(&encode::load(script)).await;
-        if loaded.is_err() {
-            return Some(loaded);
-        }
-        // Only one retry: if the script is flushed again, the caller gets the error.
-        if wanted() { Some(self.send(command).await) } else { None }
     }
 
     /// Subscribes to channels, and waits until the server has confirmed the subscriptions.

@@ -152,7 +152,7 @@ mod tests {
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
     use crate::node::redis::connection::played_server::{played_connection, serve};
-    use crate::node::redis::dialect::{AcquireParams, set_lock};
+    use crate::node::redis::dialect::execute;
     use crate::node::{Action, Op};
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -288,8 +288,7 @@ mod tests {
             let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
             let action = Action::Acquire { lease: LEASE, fenced: false, lookup: false };
             let op = Op::new(&Arc::new(spec), Token::random(Dialect::Plain), action);
-            let acquisition = AcquireParams { lease: LEASE, fenced: false, look_up_until: None };
-            let acquire = set_lock(&connection, &op, acquisition);
+            let acquire = execute(&connection, &op, None);
             let step = || {
                 if stepped {
                     connection.start(Quarantine::after_clock_step(LEASE, SECOND));

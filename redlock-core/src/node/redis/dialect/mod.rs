@@ -1,36 +1,23 @@
 //! Executes operations on a server, in the dialect of the lock.
 //!
 //! The dialects differ in the type of the key, the proof of ownership, and the channel of the releases.
-//! Their [scripts](Scripts) and tokens hide these differences, so that one function per operation serves
-//! all dialects. The exception is an unfenced acquisition in the plain dialect: it needs no script.
+//! Their [scripts](Scripts) and tokens hide these differences, so that one function executes all operations
+//! of all dialects. The exception is an unfenced acquisition in the plain dialect: it needs no script.
 
 mod plain;
 mod redisson;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bb8_redis::redis::Cmd;
 use tokio::time::Instant;
 
 use super::connection::Connection;
-use super::decode;
-use super::encode::{Purpose, millis, shared_command};
-use super::fencing;
 use super::script::Scripts;
+use super::{decode, encode, fencing};
 use crate::error::{NodeError, Vote};
 use crate::lock::{Dialect, LockSpec};
 use crate::node::{Action, Op, Reply};
-
-/// The parameters of an acquisition.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct AcquireParams {
-    pub(crate) lease: Duration,
-    pub(crate) fenced: bool,
-    /// The time until which an acquisition may look up the remaining lease after a refusal. `None` if it
-    /// does not look it up.
-    pub(crate) look_up_until: Option<Instant>,
-}
 
 /// Returns the channel on which the releases of a lock are published.
 pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
@@ -40,129 +27,115 @@ pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
     }
 }
 
-/// Executes an operation. One future for all operations, so that its memory serves the next one, whatever that
-/// is.
+/// Executes an operation. A refused acquisition may look up the remaining lease until `look_up_until`; `None` if
+/// it does not look it up.
+///
+/// The futures of rare cases are boxed, because they would enlarge the future of every operation.
 pub(crate) async fn execute(
     connection: &Connection,
     op: &Op,
     look_up_until: Option<Instant>,
 ) -> Reply {
-    match op.action {
-        Action::Acquire { lease, fenced, .. } => {
-            set_lock(connection, op, AcquireParams { lease, fenced, look_up_until }).await
-        }
-        Action::Extend { lease } => extend(connection, op, lease).await,
-        Action::Confirm { number } => confirm(connection, op, number).await,
-        Action::Release { min_hold } => {
-            connection.acquisitions.release(&op.token);
-            release(connection, op, min_hold).await
-        }
-    }
-}
-
-/// Sets the lock. A grant does not count if the server is quarantined before the reply arrives: its wall
-/// clock may have been stepped before it received the command.
-pub(crate) async fn set_lock(
-    connection: &Connection,
-    op: &Op,
-    acquisition: AcquireParams,
-) -> Reply {
-    let reply = match op.spec.dialect() {
-        Dialect::Plain if !acquisition.fenced => {
-            plain::set_by_command(connection, op, acquisition).await.into()
-        }
-        _ => set_by_script(connection, op, acquisition).await,
-    };
-    match connection.may_grant() {
-        Err(reason) if reply.vote == Vote::Granted => Vote::Failed(reason).into(),
-        _ => reply,
-    }
-}
-
-async fn set_by_script(connection: &Connection, op: &Op, acquisition: AcquireParams) -> Reply {
-    let AcquireParams { lease, fenced, .. } = acquisition;
-    let (name, millis) = (op.spec.name(), millis(lease).to_string());
-    let scripts = Scripts::of(op.spec.dialect());
-    let counter = fenced.then(|| fencing::counter(name));
-    let (script, keys) = match (&counter, scripts.acquire) {
-        (None, Some(script)) => (script, &[name.as_str()][..]),
-        (counter, _) => {
-            (scripts.acquire_fenced, &[name.as_str(), counter.as_deref().unwrap_or_default()][..])
-        }
-    };
-    // A server that has forgotten the script receives the command twice. The second command must not
+    let script = Scripts::of(op.spec.dialect()).of_action(&op.action);
+    // A server that has forgotten the script of an acquisition receives it twice. The second command must not
     // follow a release (an abandoned attempt leaves nothing behind).
-    let attempt = connection.acquisitions.begin(op.token);
-    let arguments = [op.token.as_str().as_bytes(), millis.as_bytes()];
-    let reply = match connection.run_if(|| !attempt.is_released(), script, keys, &arguments).await {
-        Some(reply) => decode::acquired_by_script(&reply, fenced),
-        None => Vote::Failed(NodeError::Server("the attempt was abandoned".into())).into(),
-    };
-    if reply.vote == Vote::Granted && attempt.is_released() {
-        let _ = release(connection, op, None).await;
+    let mut attempt = None;
+    match op.action {
+        Action::Acquire { .. } if script.is_some() => {
+            attempt = Some(connection.acquisitions.begin(op.token));
+        }
+        Action::Acquire { .. } | Action::Extend { .. } | Action::Confirm { .. } => {}
+        Action::Release { .. } => connection.acquisitions.release(&op.token),
     }
-    reply
-}
+    let is_released = || attempt.as_ref().is_some_and(|attempt| attempt.is_released());
 
-/// Extends the lease.
-pub(crate) async fn extend(connection: &Connection, op: &Op, lease: Duration) -> Reply {
-    let millis = millis(lease).to_string();
-    let arguments = [op.token.as_str().as_bytes(), millis.as_bytes()];
-    let script = Scripts::of(op.spec.dialect()).extend;
-    decode::owned(&connection.run(script, &[op.spec.name().as_str()], &arguments).await).into()
-}
-
-/// Raises the fencing counter.
-pub(crate) async fn confirm(connection: &Connection, op: &Op, number: i64) -> Reply {
-    let (number, counter) = (number.to_string(), fencing::counter(op.spec.name()));
-    let arguments = [op.token.as_str().as_bytes(), number.as_bytes()];
-    let script = Scripts::of(op.spec.dialect()).confirm;
-    let keys = [op.spec.name().as_str(), &counter];
-    decode::owned(&connection.run(script, &keys, &arguments).await).into()
-}
-
-/// Removes the lock, or shortens its time to live to `min_hold`.
-pub(crate) async fn release(connection: &Connection, op: &Op, min_hold: Option<Duration>) -> Reply {
-    let (name, token) = (op.spec.name().as_str(), op.token.as_str().as_bytes());
-    let scripts = Scripts::of(op.spec.dialect());
-    // A plain lock publishes on the channel that has the name of its key.
-    let channel = match op.spec.dialect() {
-        Dialect::Plain => None,
-        Dialect::Redisson => Some(channel(&op.spec)),
-    };
-    let channel = channel.as_deref().map(str::as_bytes);
-    let reply = match min_hold.map(|time| millis(time).to_string()) {
-        None => {
-            let arguments = [Some(token), channel];
-            let arguments = arguments.iter().flatten().copied();
-            let encode = |command: &mut Cmd| {
-                connection.write_command(command, scripts.release, &[name], arguments);
+    let sha = script.map(|script| connection.sha(script));
+    let command = encode::shared(op, |command| encode_operation(command, op, sha));
+    let reply = match (script, connection.send(&command).await) {
+        (Some(script), Err(error)) => {
+            let recovered = connection.recover(script, &command, error, || !is_released());
+            let Some(reply) = Box::pin(recovered).await else {
+                let error = NodeError::Server("the attempt was abandoned".into());
+                return Vote::Failed(error).into();
             };
-            let command = shared_command(op.token, Purpose::Release, encode);
-            connection.run_command(scripts.release, &command).await
+            reply
         }
-        Some(stays) => {
-            let arguments = [Some(token), Some(stays.as_bytes()), channel];
-            let arguments = arguments.iter().flatten().copied();
-            let command = connection.command(scripts.shorten, &[name], arguments);
-            connection.run_command(scripts.shorten, &command).await
+        (_, reply) => reply,
+    };
+    drop(command);
+
+    let reply = match op.action {
+        Action::Acquire { fenced, .. } if script.is_some() => {
+            decode::acquired_by_script(&reply, fenced)
+        }
+        Action::Acquire { .. } => match decode::acquired(&reply) {
+            Some(vote) => vote.into(),
+            None => Box::pin(plain::refused(connection, op, look_up_until)).await.into(),
+        },
+        Action::Extend { .. } | Action::Confirm { .. } => return decode::owned(&reply).into(),
+        Action::Release { .. } => return decode::released(&reply),
+    };
+    if reply.vote != Vote::Granted {
+        return reply;
+    }
+    if is_released() {
+        let release = Action::Release { min_hold: None };
+        let release = Op { action: release, ..op.clone() };
+        let _ = Box::pin(execute(connection, &release, None)).await;
+    }
+    // A grant does not count if the server is quarantined before the reply arrives: its wall clock may have
+    // been stepped before it received the command.
+    match connection.may_grant() {
+        Ok(()) => reply,
+        Err(reason) => Vote::Failed(reason).into(),
+    }
+}
+
+/// Encodes the command of an operation. `sha` names its script; `None` for an acquisition without a script.
+fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
+    let (name, token) = (op.spec.name(), op.token.as_str());
+    let Some(sha) = sha else {
+        command.arg("SET").arg(name.as_str()).arg(token).arg("NX");
+        if let Action::Acquire { lease, .. } = op.action {
+            command.arg("PX").arg(encode::millis(lease));
+        }
+        return;
+    };
+    let counts = matches!(op.action, Action::Acquire { fenced: true, .. } | Action::Confirm { .. });
+    command.arg("EVALSHA").arg(sha).arg(1 + usize::from(counts)).arg(name.as_str());
+    if counts {
+        command.arg(fencing::counter(name));
+    }
+    command.arg(token);
+    match op.action {
+        Action::Acquire { lease, .. } | Action::Extend { lease } => {
+            command.arg(encode::millis(lease))
+        }
+        Action::Confirm { number } => command.arg(number),
+        Action::Release { min_hold } => {
+            if let Some(time) = min_hold {
+                command.arg(encode::millis(time));
+            }
+            // A plain lock publishes on the channel that has the name of its key.
+            match op.spec.dialect() {
+                Dialect::Plain => command,
+                Dialect::Redisson => command.arg(&*channel(&op.spec)),
+            }
         }
     };
-    decode::released(&reply)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::key::LockKey;
     use crate::lock::{LockName, Mode, Token};
-    use crate::node::Action;
     use crate::node::redis::connection::played_server::{played_connection, serve};
 
     const LEASE: Duration = Duration::from_secs(30);
     const NO_SCRIPT: &str = "-NOSCRIPT No matching script.\r\n";
-    const ACQUISITION: AcquireParams =
-        AcquireParams { lease: LEASE, fenced: false, look_up_until: None };
 
     fn op() -> Op {
         let name = LockName::new("", &LockKey::new("order:42").unwrap());
@@ -185,7 +158,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            reply = set_lock(&connection, &op, ACQUISITION) => {
+            reply = execute(&connection, &op, None) => {
                 assert!(matches!(reply.vote, Vote::Failed(_)), "{reply:?}");
             }
             () = server => unreachable!(),
@@ -205,7 +178,23 @@ mod tests {
             serve(&mut server, "redisson/acquire", "+OK\r\n", release).await;
             serve(&mut server, "redisson/release", ":1\r\n", || {}).await;
         };
-        let both = async { tokio::join!(set_lock(&connection, &op, ACQUISITION), server) };
+        let both = async { tokio::join!(execute(&connection, &op, None), server) };
         tokio::time::timeout(LEASE, both).await.expect("the lock is released again");
+    }
+
+    #[test]
+    fn acquire_is_one_set_with_a_time_to_live() {
+        let name = LockName::new("shop:", &LockKey::new("order:42").unwrap());
+        let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, Dialect::Plain));
+        let acquire = Action::Acquire { lease: LEASE, fenced: false, lookup: true };
+        let op = Op::new(&spec, Token::random(Dialect::Plain), acquire);
+        let mut command = Cmd::new();
+        encode_operation(&mut command, &op, None);
+        let packed = command.get_packed_command();
+        let expected = format!(
+            "*6\r\n$3\r\nSET\r\n$13\r\nshop:order:42\r\n$32\r\n{}\r\n$2\r\nNX\r\n$2\r\nPX\r\n$5\r\n30000\r\n",
+            op.token.as_str()
+        );
+        assert_eq!(String::from_utf8(packed).unwrap(), expected);
     }
 }

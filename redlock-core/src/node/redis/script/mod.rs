@@ -10,6 +10,7 @@
 use std::fmt;
 
 use crate::lock::Dialect;
+use crate::node::Action;
 
 /// A script.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -89,6 +90,18 @@ impl Scripts {
         match dialect {
             Dialect::Plain => &PLAIN,
             Dialect::Redisson => &REDISSON,
+        }
+    }
+
+    /// Returns the script of an action; `None` if the dialect uses a single command instead.
+    pub(super) const fn of_action(&self, action: &Action) -> Option<Script> {
+        match action {
+            Action::Acquire { fenced: false, .. } => self.acquire,
+            Action::Acquire { fenced: true, .. } => Some(self.acquire_fenced),
+            Action::Extend { .. } => Some(self.extend),
+            Action::Confirm { .. } => Some(self.confirm),
+            Action::Release { min_hold: None } => Some(self.release),
+            Action::Release { min_hold: Some(_) } => Some(self.shorten),
         }
     }
 
