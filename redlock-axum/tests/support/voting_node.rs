@@ -42,7 +42,7 @@ impl Node for VotingNode {
         ReplyFuture::ready((self.vote)())
     }
 
-    fn subscribe(&self, _: &Arc<LockSpec>, _: Notify) -> Subscription {
+    fn subscribe(&self, _: &LockSpec, _: Notify) -> Subscription {
         Subscription::new(|| {})
     }
 

@@ -50,7 +50,7 @@ impl Ballot {
         // The clock is read before the first byte is sent, so the servers' leases begin later (every lock has
         // a deadline).
         let since = self.clock.now();
-        let round = Round::new(&self.nodes).fenced(attempt.is_fenced());
+        let round = Round::new(&self.nodes, attempt.is_fenced());
         // Armed before the first byte is sent (an abandoned attempt leaves nothing behind).
         let mut cleanup = CleanupGuard { ballot: self, attempt, expire, round, disarmed: false };
         cleanup.round.send(&self.nodes, |index, node| {
@@ -101,7 +101,7 @@ impl Ballot {
         remaining: Duration,
         acquisition: Option<&Tally>,
     ) -> Result<(), Refusal> {
-        let mut round = Round::new(&self.nodes);
+        let mut round = Round::new(&self.nodes, false);
         round.send(&self.nodes, |index, node| {
             match acquisition.and_then(|acquisition| acquisition.vote(index)) {
                 None | Some(Vote::Granted) => node.call(attempt.confirm_op(token.number())),
@@ -157,7 +157,7 @@ struct CleanupGuard<'a> {
 }
 
 impl CleanupGuard<'_> {
-    fn disarm(mut self) {
+    fn disarm(&mut self) {
         self.disarmed = true;
         // Late grants are kept: the holder's release covers those nodes, too.
         self.ballot.await_pending(&mut self.round);

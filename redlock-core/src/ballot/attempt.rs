@@ -16,7 +16,7 @@ use crate::node::{Action, Op};
 /// own token (a fresh token for every attempt).
 #[derive(Debug)]
 pub(crate) struct Attempt {
-    spec: Arc<LockSpec>,
+    spec: LockSpec,
     key: LockKey,
     token: Token,
     /// How long the lock stays on the nodes after its holder has released it.
@@ -63,9 +63,9 @@ impl Retention {
 }
 
 impl Attempt {
-    pub(crate) fn new(spec: &Arc<LockSpec>, key: LockKey) -> Self {
+    pub(crate) fn new(spec: &LockSpec, key: LockKey) -> Self {
         Self {
-            spec: Arc::clone(spec),
+            spec: spec.clone(),
             key,
             token: Token::random(spec.dialect()),
             retention: Mutex::default(),
@@ -204,7 +204,7 @@ impl Attempt {
     }
 
     /// Returns the lock as the nodes store it.
-    pub(crate) fn spec(&self) -> &Arc<LockSpec> {
+    pub(crate) fn spec(&self) -> &LockSpec {
         &self.spec
     }
 
@@ -224,7 +224,7 @@ pub(crate) mod tests {
     pub(crate) fn attempt(key: &str) -> Attempt {
         let key = LockKey::new(key).unwrap();
         let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
-        Attempt::new(&Arc::new(spec), key)
+        Attempt::new(&spec, key)
     }
 
     #[test]

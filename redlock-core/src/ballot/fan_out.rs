@@ -6,14 +6,13 @@ use std::task::{Context, Poll};
 
 use smallvec::SmallVec;
 
-use super::USUAL_NODES;
 use crate::node::{Reply, ReplyFuture, poll_periodically};
 
 /// The replies of the nodes, polled together in the caller's task. For a handful of nodes this is faster than
 /// a task or a waker for each reply.
 #[derive(Default)]
 pub(crate) struct FanOut {
-    replies: SmallVec<[Option<ReplyFuture>; USUAL_NODES]>,
+    replies: SmallVec<[Option<ReplyFuture>; 1]>,
     pending: usize,
 }
 

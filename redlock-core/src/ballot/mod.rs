@@ -30,10 +30,6 @@ pub(crate) use fan_out::FanOut;
 use round::{Round, RoundLimits};
 use tally::Decision;
 
-/// A round with up to this number of nodes, the usual one of a quorum, stores its votes and replies without an
-/// allocation.
-const USUAL_NODES: usize = 5;
-
 /// The nodes that vote, and the settings of the vote.
 #[derive(Debug, Clone)]
 pub(crate) struct Ballot {
@@ -131,7 +127,7 @@ impl Ballot {
     /// extends the lease or leaves it unchanged.
     pub(crate) async fn extend(&self, attempt: &Arc<Attempt>, expire: Duration) -> Extension {
         let since = self.clock.now();
-        let mut extending = ExtensionGuard { ballot: self, round: Round::new(&self.nodes) };
+        let mut extending = ExtensionGuard { ballot: self, round: Round::new(&self.nodes, false) };
         let round = &mut extending.round;
         round.send(&self.nodes, |_, node| node.call(attempt.extend_op(expire)));
         // After this time the new lease would be over.
@@ -162,7 +158,7 @@ impl Ballot {
         if attempt.is_kept_until_expiry() {
             return Release::Released { subscribers: 0 };
         }
-        let mut round = Round::new(&self.nodes);
+        let mut round = Round::new(&self.nodes, false);
         round.send(&self.nodes, |index, node| {
             if attempt.was_asked(index) {
                 node.call(attempt.release_op())

@@ -45,15 +45,16 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    pub(crate) fn new(nodes: &[Arc<dyn Node>]) -> Self {
-        let (fan_out, tally) = (FanOut::with_capacity(nodes.len()), Tally::new(nodes.len()));
-        Self { fan_out, tally, is_fenced: false, number: None, subscribers: None }
-    }
-
     /// If `is_fenced` is true, counts a grant without a number as a failure: its holder could not be
     /// distinguished from the previous holder.
-    pub(crate) fn fenced(self, is_fenced: bool) -> Self {
-        Self { is_fenced, ..self }
+    pub(crate) fn new(nodes: &[Arc<dyn Node>], is_fenced: bool) -> Self {
+        Self {
+            fan_out: FanOut::with_capacity(nodes.len()),
+            tally: Tally::new(nodes.len()),
+            is_fenced,
+            number: None,
+            subscribers: None,
+        }
     }
 
     /// Adds a command for every node. `command` returns the reply future, which is ready at once for a node

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::USUAL_NODES;
 use crate::error::Vote;
 use crate::quorum::quorum;
 
 /// The votes of one round, with one slot for each configured node.
 #[derive(Debug)]
 pub(crate) struct Tally {
-    votes: SmallVec<[Option<Vote>; USUAL_NODES]>,
+    votes: SmallVec<[Option<Vote>; 1]>,
     granted: usize,
     /// Nodes that voted no because of the lock: another caller holds it, or it is gone.
     refused: usize,

@@ -14,6 +14,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
+use smol_str::SmolStr;
 
 pub use into_lock_key::IntoLockKey;
 pub use part::KeyPart;
@@ -48,7 +49,7 @@ const BEFORE_DIGEST: &str = "%#";
 /// # Ok::<(), redlock_core::KeyError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct LockKey(Arc<str>);
+pub struct LockKey(SmolStr);
 
 impl LockKey {
     /// Creates a key.
@@ -100,6 +101,13 @@ impl LockKey {
     }
 }
 
+impl LockKey {
+    /// Returns the text, for an owner that stores it: cloning it does not copy a long text.
+    pub(crate) fn text(&self) -> &SmolStr {
+        &self.0
+    }
+}
+
 impl AsRef<str> for LockKey {
     fn as_ref(&self) -> &str {
         &self.0
@@ -139,7 +147,7 @@ impl TryFrom<String> for LockKey {
 
 impl From<LockKey> for Arc<str> {
     fn from(key: LockKey) -> Self {
-        key.0
+        key.0.into()
     }
 }
 

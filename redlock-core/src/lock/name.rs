@@ -1,7 +1,8 @@
 //! The name of a lock on the nodes.
 
 use std::fmt;
-use std::sync::Arc;
+
+use smol_str::{SmolStr, format_smolstr};
 
 use crate::key::LockKey;
 
@@ -10,14 +11,14 @@ use crate::key::LockKey;
 /// Cloning is cheap. Two names are equal if their texts are equal, even if their prefixes differ.
 #[derive(Clone)]
 pub struct LockName {
-    text: Arc<str>,
+    text: SmolStr,
     prefix: usize,
 }
 
 impl LockName {
     pub(crate) fn new(prefix: &str, key: &LockKey) -> Self {
         let text =
-            if prefix.is_empty() { key.clone().into() } else { format!("{prefix}{key}").into() };
+            if prefix.is_empty() { key.text().clone() } else { format_smolstr!("{prefix}{key}") };
         Self { text, prefix: prefix.len() }
     }
 
@@ -29,11 +30,6 @@ impl LockName {
     /// Returns the manager's prefix, with which the name begins.
     pub fn prefix(&self) -> &str {
         &self.text[..self.prefix]
-    }
-
-    /// Returns the whole name, for a caller that stores it: cloning the `Arc` does not copy the text.
-    pub fn shared(&self) -> &Arc<str> {
-        &self.text
     }
 }
 

@@ -49,9 +49,11 @@ impl Token {
 
     fn push_hex(&mut self, bytes: &[u8]) {
         const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        for byte in bytes {
-            self.push(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
+        let end = self.len + 2 * bytes.len();
+        for (pair, byte) in self.text[self.len..end].chunks_exact_mut(2).zip(bytes) {
+            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
         }
+        self.len = end;
     }
 
     fn push(&mut self, text: &[u8]) {

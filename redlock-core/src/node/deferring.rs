@@ -70,7 +70,7 @@ impl Node for DeferringNode {
         })
     }
 
-    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         self.store.subscribe(spec, notify)
     }
 

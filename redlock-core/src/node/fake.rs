@@ -295,7 +295,7 @@ impl Node for FakeNode {
 
     /// Publishes no release by itself, see `publish_release`. The subscription is ready as soon as the
     /// node could reply.
-    fn subscribe(&self, _: &Arc<LockSpec>, notify: Notify) -> Subscription {
+    fn subscribe(&self, _: &LockSpec, notify: Notify) -> Subscription {
         self.subscribers.lock().push(notify);
         let mut mode = self.mode.subscribe();
         Subscription::new(|| {}).ready_after(async move {

@@ -282,7 +282,7 @@ impl Node for MemoryNode {
         ReplyFuture::ready(reply)
     }
 
-    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         let mut locks = self.store.locks.lock();
         let id = locks.next_subscriber;
         locks.next_subscriber += 1;
@@ -319,13 +319,13 @@ mod tests {
     const EXTEND: Action = Action::Extend { lease: LEASE };
     const RELEASE: Action = Action::Release { min_hold: None };
 
-    fn spec(dialect: Dialect, key: &str) -> Arc<LockSpec> {
+    fn spec(dialect: Dialect, key: &str) -> LockSpec {
         let name = LockName::new("", &LockKey::new(key).unwrap());
-        Arc::new(LockSpec::new(name, Mode::Exclusive, dialect))
+        LockSpec::new(name, Mode::Exclusive, dialect)
     }
 
     /// A caller that requests a lock.
-    struct Caller(Arc<LockSpec>, Token);
+    struct Caller(LockSpec, Token);
 
     impl Caller {
         fn new(dialect: Dialect, key: &str) -> Self {

@@ -141,7 +141,7 @@
 //!         ReplyFuture::ready(vote)
 //!     }
 //!
-//!     fn subscribe(&self, _: &Arc<LockSpec>, _: Notify) -> Subscription {
+//!     fn subscribe(&self, _: &LockSpec, _: Notify) -> Subscription {
 //!         Subscription::new(|| {})
 //!     }
 //!
@@ -221,7 +221,7 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// Notifications may get lost, or come too often: a waiter also polls, and a notification only makes it
     /// request the lock again. A node without notifications returns `Subscription::new(|| {})`. The end of a
     /// lease needs no notification: a [refusal](crate::Vote::Held) contains the remaining lease.
-    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription;
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
 
     /// Returns the status of the node.
     ///

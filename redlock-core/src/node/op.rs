@@ -1,6 +1,5 @@
 //! The operations that a manager sends to a node, and the replies of the node.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::error::Vote;
@@ -12,7 +11,7 @@ use crate::lock::{LockSpec, Token};
 #[non_exhaustive]
 pub struct Op {
     /// The lock.
-    pub spec: Arc<LockSpec>,
+    pub spec: LockSpec,
     /// The random value that proves ownership. Each attempt to acquire a lock has its own token. The token
     /// is a secret: never log it, because it is enough to release the lock.
     pub token: Token,
@@ -21,8 +20,8 @@ pub struct Op {
 }
 
 impl Op {
-    pub(crate) fn new(spec: &Arc<LockSpec>, token: Token, action: Action) -> Self {
-        Self { spec: Arc::clone(spec), token, action }
+    pub(crate) fn new(spec: &LockSpec, token: Token, action: Action) -> Self {
+        Self { spec: spec.clone(), token, action }
     }
 }
 

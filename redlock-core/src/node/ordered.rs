@@ -114,7 +114,7 @@ impl<N: Node> Node for Ordered<N> {
         }
     }
 
-    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         self.node.subscribe(spec, notify)
     }
 
@@ -141,13 +141,13 @@ mod tests {
     use crate::node::deferring::DeferringNode;
 
     /// The operations of one attempt to hold a lock.
-    struct Attempt(Arc<LockSpec>, Token);
+    struct Attempt(LockSpec, Token);
 
     impl Attempt {
         fn new(key: &str) -> Self {
             let name = LockName::new("", &LockKey::new(key).unwrap());
             let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
-            Self(Arc::new(spec), Token::random(Dialect::Plain))
+            Self(spec, Token::random(Dialect::Plain))
         }
 
         /// Calls the node, and polls the future once.

@@ -30,8 +30,8 @@ impl Process {
         Self { queues: Arc::clone(locks.queues()), key: LockKey::new("a").unwrap() }
     }
 
-    fn spec(&self, mode: Mode) -> Arc<LockSpec> {
-        Arc::new(LockSpec::new(LockName::new("", &self.key), mode, Dialect::Plain))
+    fn spec(&self, mode: Mode) -> LockSpec {
+        LockSpec::new(LockName::new("", &self.key), mode, Dialect::Plain)
     }
 
     /// Adds a holder, as if the nodes had granted the lock.

@@ -27,7 +27,7 @@ struct PublishedReleases {
 impl ReleaseSignal {
     /// Subscribes on every node. The returned futures, one for each node, complete when the subscription is
     /// in effect, so that no later release is missed.
-    pub(super) fn subscribe(nodes: &[Arc<dyn Node>], spec: &Arc<LockSpec>) -> (Self, Vec<Ready>) {
+    pub(super) fn subscribe(nodes: &[Arc<dyn Node>], spec: &LockSpec) -> (Self, Vec<Ready>) {
         let published = Arc::new(PublishedReleases {
             by_node: Mutex::new(vec![false; nodes.len()]),
             quorum_reached: tokio::sync::Notify::new(),

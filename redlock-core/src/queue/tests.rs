@@ -426,9 +426,9 @@ async fn subscriptions_end_with_the_last_waiter() {
     drop(acquired);
 }
 
-fn spec(key: &LockKey) -> Arc<LockSpec> {
+fn spec(key: &LockKey) -> LockSpec {
     let name = LockName::new("", key);
-    Arc::new(LockSpec::new(name, LockMode::Exclusive, Dialect::Plain))
+    LockSpec::new(name, LockMode::Exclusive, Dialect::Plain)
 }
 
 /// A release is also published when a caller gives back its part of a split vote, but on fewer

@@ -22,7 +22,7 @@ use crate::lock::{LockSpec, Mode, QueueKey};
 #[derive(Debug)]
 pub(crate) struct Waiter {
     queues: Arc<Queues>,
-    spec: Arc<LockSpec>,
+    spec: LockSpec,
     key: QueueKey,
     entry: Arc<QueueEntry>,
     /// How the caller found the queue on arrival.
@@ -62,7 +62,7 @@ impl Queues {
     /// Adds a caller at the end of the queue.
     pub(crate) fn join(
         self: &Arc<Self>,
-        spec: &Arc<LockSpec>,
+        spec: &LockSpec,
         key: &LockKey,
         options: WaiterOptions,
     ) -> Result<Waiter, LockError> {
@@ -76,7 +76,7 @@ impl Queues {
         let arrival = self.arrival(queue, spec.mode());
         queue.waiting.push_back(Arc::clone(&entry));
         drop(by_key);
-        let (queues, spec) = (Arc::clone(self), Arc::clone(spec));
+        let (queues, spec) = (Arc::clone(self), spec.clone());
         Ok(Waiter { queues, spec, key: queue_key, entry, arrival })
     }
 

@@ -8,7 +8,7 @@
 //!               └─ ask_until_granted           it is this caller's turn to ask the nodes
 //! ```
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -28,9 +28,6 @@ pub(super) struct Acquisition<'a> {
     pub(super) context: &'a Arc<Context>,
     pub(super) key: &'a LockKey,
     pub(super) spec: LockSpec,
-    /// The same spec on the heap. It is made when the caller waits or asks the nodes, because a request that
-    /// this process refuses does not need it.
-    shared_spec: OnceLock<Arc<LockSpec>>,
     pub(super) options: ResolvedOptions,
     /// Whether the holder gets a fencing token.
     pub(super) fenced: bool,
@@ -47,8 +44,7 @@ impl<'a> Acquisition<'a> {
         let key = key.as_ref().map_err(Clone::clone)?;
         let name = LockName::new(&context.prefix, key);
         let spec = LockSpec::new(name, Mode::Exclusive, options.dialect);
-        let shared_spec = OnceLock::new();
-        Ok(Self { context, key, spec, shared_spec, options, fenced: *fenced })
+        Ok(Self { context, key, spec, options, fenced: *fenced })
     }
 }
 
@@ -139,11 +135,6 @@ impl Acquisition<'_> {
         } else {
             Err(LockError::AlreadyHeld { key: self.key.clone() })
         }
-    }
-
-    /// Returns the spec, for owners that share it.
-    pub(super) fn shared_spec(&self) -> &Arc<LockSpec> {
-        self.shared_spec.get_or_init(|| Arc::new(self.spec.clone()))
     }
 
     /// Returns the error of a lock that this process holds. No node was asked.

@@ -38,7 +38,7 @@ impl Acquisition<'_> {
     /// Makes the state of a new attempt. A function of its own, so that it does not enlarge the caller's
     /// future.
     fn new_attempt(&self, skip_ttl_lookup: bool) -> Arc<Attempt> {
-        let mut attempt = Attempt::new(self.shared_spec(), self.key.clone());
+        let mut attempt = Attempt::new(&self.spec, self.key.clone());
         if self.fenced {
             attempt = attempt.fenced();
         }

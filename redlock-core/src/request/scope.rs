@@ -144,7 +144,7 @@ pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
         let all = scope.held.lock();
         let of_manager = all.iter().filter(|(manager, _)| *manager == id(queues));
         of_manager.filter_map(|(_, held)| held.upgrade()).find(|held| {
-            **held.attempt().spec() == *spec && held.state() == HoldState::Held && held.is_valid()
+            *held.attempt().spec() == *spec && held.state() == HoldState::Held && held.is_valid()
         })
     };
     SCOPE.try_with(find).ok().flatten()

@@ -25,7 +25,7 @@ impl Acquisition<'_> {
             fenced: self.fenced,
             scope: scope::current(),
         };
-        let waiter = self.context.queues.join(self.shared_spec(), self.key, options)?;
+        let waiter = self.context.queues.join(&self.spec, self.key, options)?;
         let mut outage_wait = OutageWait::new(&waiter);
         if waiter.arrived_in_outage() {
             // This caller asks the nodes at once and returns their failure, while the waiters before it

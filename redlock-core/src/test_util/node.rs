@@ -209,7 +209,7 @@ impl Node for TestNode {
         ReplyFuture::new(async move { shared.send(op).await })
     }
 
-    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         self.0.store.subscribe(spec, notify)
     }
 

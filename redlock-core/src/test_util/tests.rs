@@ -1,6 +1,5 @@
 //! Test nodes under a manager, and by themselves.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -19,7 +18,7 @@ const RELEASE: Action = Action::Release { min_hold: None };
 /// An operation on a lock, with a token of its own.
 fn op(action: Action) -> Op {
     let name = LockName::new("", &LockKey::new("a").unwrap());
-    let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, Dialect::Plain));
+    let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
     Op::new(&spec, Token::random(Dialect::Plain), action)
 }
 

@@ -129,7 +129,7 @@ impl Node for ActorNode {
         })
     }
 
-    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         let id = self.0.next_subscriber.fetch_add(1, Ordering::Relaxed);
         let (name, messages) = (spec.name().clone(), self.0.messages.clone());
         let (sender, subscribed) = oneshot::channel();

@@ -55,7 +55,7 @@ impl Node for UnorderedNode {
         })
     }
 
-    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         self.node.subscribe(spec, notify)
     }
 

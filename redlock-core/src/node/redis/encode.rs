@@ -119,7 +119,7 @@ mod tests {
 
     fn op(lease_secs: u64) -> Op {
         let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, Dialect::Plain));
+        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
         let lease = Duration::from_secs(lease_secs);
         Op::new(&spec, Token::random(Dialect::Plain), Action::Extend { lease })
     }

@@ -236,7 +236,7 @@ impl Node for RedisNode {
         ReplyFuture::executing(Executor::start(Job { connection, op, look_up_until }))
     }
 
-    fn subscribe(&self, spec: &Arc<LockSpec>, notify: Notify) -> Subscription {
+    fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         self.subscriptions.subscribe(&dialect::channel(spec), notify)
     }
 
@@ -288,7 +288,7 @@ mod tests {
 
     fn op(action: Action) -> Op {
         let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, Dialect::Plain));
+        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
         Op::new(&spec, Token::random(Dialect::Plain), action)
     }
 

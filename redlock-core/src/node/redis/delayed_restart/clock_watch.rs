@@ -287,7 +287,7 @@ mod tests {
         for (stepped, granted) in [(false, true), (true, false)] {
             let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
             let action = Action::Acquire { lease: LEASE, fenced: false, lookup: false };
-            let op = Op::new(&Arc::new(spec), Token::random(Dialect::Plain), action);
+            let op = Op::new(&spec, Token::random(Dialect::Plain), action);
             let acquire = execute(&connection, &op, None);
             let step = || {
                 if stepped {

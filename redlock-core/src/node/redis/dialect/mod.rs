@@ -139,7 +139,7 @@ mod tests {
 
     fn op() -> Op {
         let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, Dialect::Redisson));
+        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Redisson);
         let acquire = Action::Acquire { lease: LEASE, fenced: false, lookup: true };
         Op::new(&spec, Token::random(Dialect::Redisson), acquire)
     }
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn acquire_is_one_set_with_a_time_to_live() {
         let name = LockName::new("shop:", &LockKey::new("order:42").unwrap());
-        let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, Dialect::Plain));
+        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
         let acquire = Action::Acquire { lease: LEASE, fenced: false, lookup: true };
         let op = Op::new(&spec, Token::random(Dialect::Plain), acquire);
         let mut command = Cmd::new();

@@ -14,7 +14,7 @@ use crate::node::redis::script::Scripts;
 
 /// Returns the channel of the releases, which has the name of the lock.
 pub(super) fn channel(name: &LockName) -> Arc<str> {
-    Arc::clone(name.shared())
+    name.as_str().into()
 }
 
 /// Returns the vote of a server that has refused the lock. Looks up the remaining time to live, but only until
@@ -49,7 +49,7 @@ mod tests {
 
     fn op() -> Op {
         let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let spec = Arc::new(LockSpec::new(name, Mode::Exclusive, Dialect::Plain));
+        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
         let acquire = Action::Acquire { lease: LEASE, fenced: false, lookup: true };
         Op::new(&spec, Token::random(Dialect::Plain), acquire)
     }
