@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-/// The median, the smallest and the largest of some figures.
+/// The median, the smallest and the largest of some figures. Of no figures, all three are NaN, and the text
+/// is empty.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Summary {
     pub(crate) median: f64,
@@ -16,15 +17,24 @@ impl Summary {
         let mut figures: Vec<f64> = figures.into_iter().collect();
         figures.sort_by(f64::total_cmp);
         let (Some(least), Some(most)) = (figures.first(), figures.last()) else {
-            return Self { median: f64::NAN, least: f64::NAN, most: f64::NAN };
+            return Self::default();
         };
         Self { median: figures[figures.len() / 2], least: *least, most: *most }
+    }
+}
+
+impl Default for Summary {
+    fn default() -> Self {
+        Self { median: f64::NAN, least: f64::NAN, most: f64::NAN }
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { median, least, most } = *self;
+        if median.is_nan() {
+            return Ok(());
+        }
         write!(f, "{} ({}-{})", figure(median), figure(least), figure(most))
     }
 }
