@@ -42,10 +42,12 @@ impl fmt::Display for Summary {
 /// Formats a figure with about three digits.
 pub(crate) fn figure(value: f64) -> String {
     match value.abs() {
+        1_000_000.0.. => format!("{:.2} M", value / 1e6),
         10_000.0.. => format!("{:.1} k", value / 1000.0),
         1000.0.. => format!("{:.2} k", value / 1000.0),
         100.0.. => format!("{value:.0}"),
         10.0.. => format!("{value:.1}"),
+        small if small > 0.0 && small < 0.005 => format!("{value:.4}"),
         _ => format!("{value:.2}"),
     }
 }

@@ -31,7 +31,7 @@ struct Task {
 
 /// The result of one measurement.
 struct Turns {
-    turns: usize,
+    taken: usize,
     elapsed: Duration,
     /// How often the key went to another caller.
     changes: usize,
@@ -41,7 +41,7 @@ struct Turns {
 
 impl Turns {
     fn per_second(&self) -> f64 {
-        self.turns as f64 / self.elapsed.as_secs_f64()
+        self.taken as f64 / self.elapsed.as_secs_f64()
     }
 
     fn changes_per_second(&self) -> f64 {
@@ -55,7 +55,7 @@ impl Turns {
     }
 
     fn commands_per_turn(&self) -> f64 {
-        self.usage.commands as f64 / self.turns as f64
+        self.usage.commands as f64 / self.taken as f64
     }
 }
 
@@ -189,5 +189,5 @@ async fn take_turns(locker: &impl Locker, task: Task, meter: &mut Meter) -> Turn
         waits.into_iter().flat_map(|waits| waits.expect("a caller that does not panic")).collect();
     let owners = owners.lock().expect("no caller panics while it holds the mutex");
     let changes = owners.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    Turns { turns: owners.len(), elapsed, changes, waits, usage }
+    Turns { taken: owners.len(), elapsed, changes, waits, usage }
 }
