@@ -1,12 +1,20 @@
-//! The floor of the comparison: the two commands of a lock, sent directly with the redis crate.
+//! The floors of the comparison: the two commands of a lock, sent directly with the redis crate.
+//!
+//! The **plain** floor uses the redis crate as it comes. The **batched** floor gives it a
+//! [stream](crate::batching) that writes the commands of many callers together, as this library does.
 
 use std::sync::Arc;
 
 use futures_util::future::{join_all, try_join_all};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
+    RedisResult, Value,
+};
+use tokio::net::TcpStream;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::batching::{Batching, InFlight};
 use crate::locker::Locker;
 use crate::settings::LEASE;
 
@@ -20,11 +28,14 @@ local subscribers = redis.pcall('PUBLISH', KEYS[1], '0')
 if type(subscribers) ~= 'number' then return 1 end
 return 1 + subscribers";
 
+/// The number of bytes after which the driver of the batched floor writes, even if more commands are ready.
+const WRITE_BOUNDARY: usize = 256 * 1024;
+
 /// A multiplexed connection to each node. Sends each command to all nodes at once and waits for every
 /// reply. It has no validity, no clean-up and no timeout.
 #[derive(Clone)]
 pub(crate) struct Floor {
-    nodes: Vec<MultiplexedConnection>,
+    nodes: Vec<Node>,
     release: Arc<str>,
     /// The local queue of the callers of [`wait`](Locker::wait), in FIFO order.
     queue: Arc<Mutex<()>>,
@@ -34,42 +45,98 @@ pub(crate) struct Floor {
 pub(crate) type Held = (String, Option<OwnedMutexGuard<()>>);
 
 impl Floor {
-    pub(crate) async fn connect(urls: &[String]) -> Self {
-        let nodes = join_all(urls.iter().map(|url| connection(url))).await;
+    /// Connects with the redis crate as it comes, except that Nagle's algorithm is off. Without that, the
+    /// second of two commands waits for a round trip.
+    pub(crate) async fn plain(urls: &[String]) -> Self {
+        Self::new(join_all(urls.iter().map(|url| Node::plain(url))).await).await
+    }
+
+    /// Connects with the redis crate over a stream that batches.
+    pub(crate) async fn batched(urls: &[String]) -> Self {
+        Self::new(join_all(urls.iter().map(|url| Node::batched(url))).await).await
+    }
+
+    async fn new(nodes: Vec<Node>) -> Self {
         let mut release = String::new();
         for node in &nodes {
-            let mut node = node.clone();
+            let mut connection = node.connection.clone();
             let mut load = redis::cmd("SCRIPT");
-            let load = load.arg("LOAD").arg(RELEASE).query_async(&mut node).await;
-            release = load.expect("a loaded script");
+            let sha = load.arg("LOAD").arg(RELEASE).query_async(&mut connection).await;
+            release = sha.expect("a loaded script");
         }
         Self { nodes, release: release.into(), queue: Arc::default() }
     }
 
     /// Makes one round trip to the first node, without work for the server.
     pub(crate) async fn ping(&self) {
-        let reply = self.nodes[0].clone().send_packed_command(&redis::cmd("PING")).await;
-        reply.expect("a reply");
+        self.nodes[0].send(&redis::cmd("PING")).await.expect("a reply");
     }
 
     /// Sends one command to all nodes, and succeeds if a majority gives the wanted reply.
     async fn ask(&self, command: &Cmd, wanted: &Value) -> Result<(), String> {
         if let [node] = &self.nodes[..] {
-            let reply = node.clone().send_packed_command(command).await;
-            return if reply.map_err(|error| error.to_string())? == *wanted {
-                Ok(())
-            } else {
-                Err("refused".into())
-            };
+            let reply = node.send(command).await.map_err(|error| error.to_string())?;
+            return if reply == *wanted { Ok(()) } else { Err("refused".into()) };
         }
-        let replies = self.nodes.iter().map(|node| {
-            let mut node = node.clone();
-            async move { node.send_packed_command(command).await }
-        });
-        let replies = try_join_all(replies).await.map_err(|error| error.to_string())?;
+        let replies = try_join_all(self.nodes.iter().map(|node| node.send(command))).await;
+        let replies = replies.map_err(|error| error.to_string())?;
         let granted = replies.iter().filter(|reply| *reply == wanted).count();
         if granted > self.nodes.len() / 2 { Ok(()) } else { Err("refused".into()) }
     }
+}
+
+/// The connection to one node.
+#[derive(Clone)]
+struct Node {
+    connection: MultiplexedConnection,
+    /// Counts the commands of the batched floor.
+    in_flight: Option<InFlight>,
+}
+
+impl Node {
+    async fn plain(url: &str) -> Self {
+        let info = information(url);
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let client = Client::open(info.set_tcp_settings(tcp)).expect("a client");
+        let connection = client.get_multiplexed_async_connection_with_config(&settings()).await;
+        Self { connection: connection.expect("a connection"), in_flight: None }
+    }
+
+    async fn batched(url: &str) -> Self {
+        let info = information(url);
+        let ConnectionAddr::Tcp(host, port) = info.addr() else { panic!("only TCP is batched") };
+        let stream = TcpStream::connect((&**host, *port)).await.expect("a connection");
+        stream.set_nodelay(true).expect("TCP_NODELAY");
+        let in_flight = InFlight::default();
+        let stream = Batching::new(stream, in_flight.clone());
+        let settings = settings().set_write_backpressure_boundary(WRITE_BOUNDARY);
+        let connection =
+            MultiplexedConnection::new_with_config(info.redis_settings(), stream, settings).await;
+        let (connection, driver) = connection.expect("a connection");
+        tokio::spawn(driver);
+        Self { connection, in_flight: Some(in_flight) }
+    }
+
+    async fn send(&self, command: &Cmd) -> RedisResult<Value> {
+        let mut connection = self.connection.clone();
+        let reply = connection.send_packed_command(command);
+        match &self.in_flight {
+            Some(in_flight) => in_flight.count(reply).await,
+            None => reply.await,
+        }
+    }
+}
+
+fn information(url: &str) -> ConnectionInfo {
+    url.into_connection_info().expect("a URL")
+}
+
+fn settings() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(None)
+        .set_response_timeout(None)
+        // Larger than the number of callers, so that no caller waits for space in the pipeline.
+        .set_pipeline_buffer_size(1024)
 }
 
 impl Locker for Floor {
@@ -95,17 +162,4 @@ impl Locker for Floor {
         command.arg("EVALSHA").arg(&*self.release).arg(1).arg(key).arg(&token);
         self.ask(&command, &Value::Int(1)).await
     }
-}
-
-async fn connection(url: &str) -> MultiplexedConnection {
-    let info = redis::IntoConnectionInfo::into_connection_info(url).expect("a URL");
-    let tcp = info.tcp_settings().clone().set_nodelay(true);
-    let client = Client::open(info.set_tcp_settings(tcp)).expect("a client");
-    let config = AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        // Larger than the number of callers, so that no caller waits for space in the pipeline.
-        .set_pipeline_buffer_size(1024);
-    let connection = client.get_multiplexed_async_connection_with_config(&config).await;
-    connection.expect("a connection")
 }

@@ -2,9 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 
+use crate::comparison::Costs;
 use crate::locker::Locker;
+use crate::rounds::Contender;
 use crate::statistics::{micros, percentile};
 use crate::usage::{Meter, Usage};
 
@@ -27,13 +30,38 @@ impl Measured {
         self.pairs.len() as f64 / self.elapsed.as_secs_f64()
     }
 
-    pub(crate) fn per_pair(&self, used: Duration) -> f64 {
-        micros(used) / self.pairs.len() as f64
+    /// Returns the p99 of a pair as a multiple of its p50.
+    pub(crate) fn tail(&self) -> f64 {
+        micros(percentile(&self.pairs, 0.99)) / self.p50()
+    }
+}
+
+impl Costs for Measured {
+    fn usage(&self) -> Usage {
+        self.usage
     }
 
-    pub(crate) fn commands_per_pair(&self) -> f64 {
-        self.usage.commands as f64 / self.pairs.len() as f64
+    fn count(&self) -> usize {
+        self.pairs.len()
     }
+
+    fn failures(&self) -> usize {
+        self.failures
+    }
+}
+
+/// Makes a contender whose callers lock keys of their own.
+pub(crate) fn contender<'a>(
+    locker: &impl Locker,
+    slice: Duration,
+    callers: usize,
+    meter: &Meter,
+) -> Contender<'a, Measured> {
+    let (locker, meter) = (locker.clone(), meter.clone());
+    Box::new(move || {
+        let (locker, mut meter) = (locker.clone(), meter.clone());
+        async move { own_keys(&locker, callers, slice, &mut meter).await }.boxed_local()
+    })
 }
 
 /// Measures `callers` tasks that lock and unlock for the given time, each a key of its own.

@@ -1,9 +1,16 @@
 //! Settings of the benchmark.
 
+use std::process::exit;
 use std::time::Duration;
+
+use crate::rows;
 
 /// The lease of every lock.
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
+
+/// The smallest number of rounds. A median of fewer rounds varies too much between two runs. Rows that take
+/// long use this number.
+pub(crate) const LEAST_ROUNDS: usize = 15;
 
 /// The settings from the command line and the environment.
 #[derive(Debug, Clone)]
@@ -13,28 +20,42 @@ pub(crate) struct Settings {
     /// The duration of one measurement.
     pub(crate) slice: Duration,
     /// The names of the rows to measure; empty for all rows.
-    pub(crate) rows: Vec<String>,
+    rows: Vec<String>,
 }
 
 impl Settings {
+    /// Reads the settings. Ends the process with an explanation if one of them is wrong.
     pub(crate) fn read() -> Self {
-        let number = |name, default| {
-            std::env::var(name).map_or(default, |value| value.parse().expect("a number"))
-        };
-        Self {
-            rounds: usize::try_from(number("PEERS_ROUNDS", 21)).expect("a number of rounds"),
-            slice: Duration::from_millis(number("PEERS_SLICE_MS", 100)),
-            // Cargo passes options of the standard benchmark harness, such as `--bench`.
-            rows: std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect(),
+        let rounds = number("PEERS_ROUNDS", 21);
+        if rounds < LEAST_ROUNDS {
+            refuse(&format!("PEERS_ROUNDS is {rounds}; it must be at least {LEAST_ROUNDS}"));
         }
-    }
-
-    /// Returns the number of rounds, at most `most`, for measurements that take long.
-    pub(crate) fn rounds_up_to(&self, most: usize) -> usize {
-        self.rounds.min(most)
+        // Cargo passes options of the standard benchmark harness, such as `--bench`.
+        let rows = std::env::args().skip(1).filter(|argument| !argument.starts_with('-'));
+        let rows: Vec<String> = rows.collect();
+        if let Some(row) = rows.iter().find(|row| !rows::NAMES.contains(&&***row)) {
+            refuse(&format!("there is no row {row}; the rows are {}", rows::NAMES.join(", ")));
+        }
+        let slice = Duration::from_millis(number("PEERS_SLICE_MS", 100));
+        Self { rounds, slice, rows }
     }
 
     pub(crate) fn wants(&self, row: &str) -> bool {
+        assert!(rows::NAMES.contains(&row), "{row} is missing in the list of names");
         self.rows.is_empty() || self.rows.iter().any(|wanted| row == wanted)
     }
+
+    pub(crate) fn wants_any(&self, rows: &[&str]) -> bool {
+        rows.iter().any(|row| self.wants(row))
+    }
+}
+
+fn number<T: std::str::FromStr>(variable: &str, default: T) -> T {
+    let Ok(value) = std::env::var(variable) else { return default };
+    value.parse().unwrap_or_else(|_| refuse(&format!("{variable} is {value}, not a number")))
+}
+
+fn refuse(reason: &str) -> ! {
+    eprintln!("{reason}.");
+    exit(2)
 }

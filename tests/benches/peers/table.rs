@@ -1,32 +1,32 @@
 //! The table of results.
 
-use crate::load::Measured;
-use crate::statistics::{Summary, figure};
+use crate::comparison::Side;
+use crate::statistics::Summary;
 
-/// One row: a kind of work, its measurements, and whether they meet the target.
+/// One row: a kind of work, its figures, and whether they meet the targets.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Row {
     pub(crate) work: String,
-    pub(crate) floor: String,
-    pub(crate) ours: String,
-    pub(crate) ratio: String,
-    pub(crate) rslock: String,
-    pub(crate) rslock_ratio: String,
+    /// The figure of each side, in the order of [`Side::ALL`].
+    pub(crate) figures: [String; 4],
+    /// The ratio of ours to each side, in the same order.
+    ratios: [Summary; 4],
     pub(crate) client: String,
     pub(crate) servers: String,
     pub(crate) commands: String,
-    pub(crate) target: &'static str,
-    pub(crate) met: bool,
+    targets: Vec<(String, bool)>,
 }
 
-const HEAD: [&str; 11] = [
+const HEAD: [&str; 13] = [
     "work",
-    "floor",
+    "plain floor",
+    "batched floor",
     "ours",
-    "ours / floor",
+    "ours / plain",
+    "ours / batched",
     "rslock",
-    "rslock / floor",
-    "client CPU us: floor, ours, rslock",
+    "ours / rslock",
+    "client CPU us: plain, batched, ours, rslock",
     "server CPU us",
     "commands",
     "target",
@@ -35,44 +35,75 @@ const HEAD: [&str; 11] = [
 
 /// Prints the head of the table.
 pub(crate) fn print_head() {
-    println!("| {} |", HEAD.join(" | "));
+    print_line(&HEAD.map(str::to_owned));
     println!("|{}", "---|".repeat(HEAD.len()));
 }
 
-impl Row {
-    pub(crate) fn print(&self) {
-        let Self { work, floor, ours, ratio, rslock, rslock_ratio, .. } = self;
-        let Self { client, servers, commands, target, met, .. } = self;
-        let met = if *met { "yes" } else { "**no**" };
-        println!(
-            "| {work} | {floor} | {ours} | {ratio} | {rslock} | {rslock_ratio} | {client} | \
-             {servers} | {commands} | {target} | {met} |"
-        );
-    }
-
-    /// Fills in the processor time and the commands per pair, for the floor, ours and rslock.
-    pub(crate) fn used(mut self, measured: &[Vec<Measured>]) -> Self {
-        let each = |per_pair: &dyn Fn(&Measured) -> f64| {
-            let medians = measured
-                .iter()
-                .map(|rounds| figure(Summary::of(rounds.iter().map(per_pair)).median));
-            medians.collect::<Vec<_>>().join(", ")
-        };
-        self.client = each(&|measured| measured.per_pair(measured.usage.client));
-        self.servers = each(&|measured| measured.per_pair(measured.usage.servers));
-        self.commands = each(&Measured::commands_per_pair);
-        let failures =
-            |rounds: &Vec<Measured>| rounds.iter().map(|one| one.failures).sum::<usize>();
-        let failed: Vec<usize> = measured.iter().map(failures).collect();
-        if failed.iter().any(|count| *count > 0) {
-            let failed: Vec<_> = failed.iter().map(ToString::to_string).collect();
-            self.work = format!("{} (failed: {})", self.work, failed.join(", "));
-        }
-        self
-    }
+fn print_line(cells: &[String]) {
+    println!("| {} |", cells.join(" | "));
 }
 
-/// Returns the ratio of two contenders, computed for each round.
-pub(crate) fn ratio<T>(rounds: &[T], base: &[T], value: impl Fn(&T) -> f64) -> Summary {
-    Summary::of(rounds.iter().zip(base).map(|(this, base)| value(this) / value(base)))
+impl Row {
+    pub(crate) fn new(work: impl Into<String>, figures: [String; 4], ratios: [Summary; 4]) -> Self {
+        Self { work: work.into(), figures, ratios, ..Self::default() }
+    }
+
+    /// Makes a row that has a figure only for this library.
+    pub(crate) fn ours(work: impl Into<String>, figure: impl Into<String>) -> Self {
+        let mut row = Self { work: work.into(), ..Self::default() };
+        row.add_to_ours(figure);
+        row
+    }
+
+    /// Appends a text to the figure of this library.
+    pub(crate) fn add_to_ours(&mut self, text: impl Into<String>) {
+        let cell = &mut self.figures[Side::Ours as usize];
+        if !cell.is_empty() {
+            cell.push_str("; ");
+        }
+        cell.push_str(&text.into());
+    }
+
+    /// Adds the target that the ratio of ours to another side is at least `limit`.
+    pub(crate) fn at_least(self, limit: f64, side: Side) -> Self {
+        let ratio = self.ratios[side as usize].median;
+        self.target(format!(">= {limit}x {}", side.name()), ratio >= limit)
+    }
+
+    /// Adds the target that the ratio of ours to another side is at most `limit`.
+    pub(crate) fn at_most(self, limit: f64, side: Side) -> Self {
+        let ratio = self.ratios[side as usize].median;
+        self.target(format!("<= {limit}x {}", side.name()), ratio <= limit)
+    }
+
+    /// Adds the target that a value of ours is at most `limit`. `name` explains the value.
+    pub(crate) fn limit(self, name: &str, value: f64, limit: f64) -> Self {
+        self.target(format!("{name} <= {limit}"), value <= limit)
+    }
+
+    /// Adds a target.
+    pub(crate) fn target(mut self, target: impl Into<String>, met: bool) -> Self {
+        self.targets.push((target.into(), met));
+        self
+    }
+
+    pub(crate) fn print(self) {
+        let [plain, batched, ours, rslock] = self.figures;
+        let [to_plain, to_batched, _, to_rslock] = self.ratios.map(|ratio| ratio.to_string());
+        let targets = |wanted: &dyn Fn(bool) -> bool| {
+            let targets = self.targets.iter().filter(|(_, met)| wanted(*met));
+            targets.map(|(target, _)| &**target).collect::<Vec<_>>().join(", ")
+        };
+        let (all, missed) = (targets(&|_| true), targets(&|met| !met));
+        let met = match (all.is_empty(), missed.is_empty()) {
+            (true, _) => String::new(),
+            (false, true) => "yes".to_owned(),
+            (false, false) => format!("**no**: {missed}"),
+        };
+        let Self { work, client, servers, commands, .. } = self;
+        print_line(&[
+            work, plain, batched, ours, to_plain, to_batched, rslock, to_rslock, client, servers,
+            commands, all, met,
+        ]);
+    }
 }

@@ -5,16 +5,15 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use redlock_tests::Servers;
 
-use super::own_keys::contender;
+use crate::comparison::{Comparison, Side, compare};
 use crate::delay::{Delay, delayed};
 use crate::floor::Floor;
-use crate::load::{Measured, own_keys};
+use crate::load::{Measured, contender, own_keys};
 use crate::locker::Locker;
 use crate::ours::Ours;
-use crate::rounds::interleave;
-use crate::settings::Settings;
-use crate::statistics::{Summary, figure, micros, percentile};
-use crate::table::{Row, ratio};
+use crate::settings::{LEAST_ROUNDS, Settings};
+use crate::statistics::{figure, micros, percentile};
+use crate::table::Row;
 use crate::theirs::Theirs;
 use crate::usage::Meter;
 
@@ -27,15 +26,26 @@ pub(crate) async fn measure(settings: &Settings) {
         warm(settings).await.print();
     }
     if settings.wants("one-frozen-cold") {
-        cold(settings).await.print();
+        cold().await.print();
     }
     if settings.wants("one-far-away") {
         far_away(settings).await.print();
     }
 }
 
-fn p50(measured: &[Measured]) -> Summary {
-    Summary::of(measured.iter().map(Measured::p50))
+/// Makes a row whose target is a ratio to this library without a fault, the reference. `without` describes the
+/// reference.
+fn beside_reference<T>(
+    compared: &Comparison<T>,
+    row: Row,
+    without: &str,
+    figure: impl Fn(&T) -> f64,
+) -> Row {
+    let ratio = compared.ours_to(Side::Reference, &figure);
+    let reference = compared.summary(Side::Reference, &figure);
+    let mut row = row.limit(&format!("ours / ours with {without}"), ratio.median, 1.2);
+    row.add_to_ours(format!("{ratio} of ours with {without}: {reference}"));
+    row
 }
 
 /// Measures one caller while one node is frozen. All clients connected before.
@@ -44,11 +54,11 @@ async fn warm(settings: &Settings) -> Row {
     let urls = servers.urls();
     let (ours, theirs) = (Ours::connect(&urls).await, Theirs::new(&urls));
     let mut meter = Meter::over(&servers[..4]).await;
-    let (mut healthy, mut frozen) = (Vec::new(), Vec::new());
-    let (mut rslock_healthy, mut rslock) = (Vec::new(), Vec::new());
-    for _ in 0..settings.rounds_up_to(9) {
+    // rslock connects now.
+    own_keys(&theirs, 1, Duration::ZERO, &mut meter).await;
+    let (mut healthy, mut frozen, mut rslock) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..LEAST_ROUNDS {
         healthy.push(own_keys(&ours, 1, settings.slice, &mut meter).await);
-        rslock_healthy.push(own_keys(&theirs, 1, settings.slice, &mut meter).await);
         servers[4].freeze();
         frozen.push(own_keys(&ours, 1, settings.slice, &mut meter).await);
         // A slice of zero measures one pair.
@@ -56,21 +66,15 @@ async fn warm(settings: &Settings) -> Row {
         servers[4].thaw();
         servers[4].probe().await;
     }
-    let ours_ratio = ratio(&frozen, &healthy, Measured::p50);
     let failures: usize = frozen.iter().map(|measured| measured.failures).sum();
-    Row {
-        work: format!(
-            "5 nodes, one frozen, 1 caller, p50 us (floor: ours when all are healthy; {failures} of ours failed)"
-        ),
-        floor: p50(&healthy).to_string(),
-        ours: p50(&frozen).to_string(),
-        ratio: ours_ratio.to_string(),
-        rslock: p50(&rslock).to_string(),
-        rslock_ratio: ratio(&rslock, &rslock_healthy, Measured::p50).to_string(),
-        target: "p50 <= 1.2x healthy, nobody fails",
-        met: ours_ratio.median <= 1.2 && failures == 0,
-        ..Row::default()
-    }
+    let compared = Comparison::new(vec![
+        (Side::Reference, healthy),
+        (Side::Ours, frozen),
+        (Side::Rslock, rslock),
+    ]);
+    let row = compared.row("5 nodes, one frozen, 1 caller, p50 us", Measured::p50);
+    let row = row.target("nobody fails", failures == 0);
+    beside_reference(&compared, row, "all healthy", Measured::p50)
 }
 
 /// The result of a cold start: the time to connect, and the first pairs.
@@ -108,11 +112,11 @@ async fn start<L: Locker>(connect: impl Future<Output = L>) -> Start {
 }
 
 /// Measures the first pairs of callers that connect while one node is frozen.
-async fn cold(settings: &Settings) -> Row {
+async fn cold() -> Row {
     let mut servers = Servers::start(5).await;
     let urls = servers.urls();
     let (mut healthy, mut frozen) = (Vec::new(), Vec::new());
-    for _ in 0..settings.rounds_up_to(9) {
+    for _ in 0..LEAST_ROUNDS {
         healthy.push(start(Ours::connect(&urls)).await);
         servers[4].freeze();
         frozen.push(start(Ours::connect(&urls)).await);
@@ -122,31 +126,23 @@ async fn cold(settings: &Settings) -> Row {
     servers[4].freeze();
     let theirs = start(async { Theirs::new(&urls) }).await;
     let pair = |start: &Start| micros(percentile(&start.pairs, 0.5));
-    let ours_ratio = ratio(&frozen, &healthy, pair);
     let failures: usize = frozen.iter().map(|start| start.failures).sum();
-    let connect =
-        |starts: &[Start]| Summary::of(starts.iter().map(|start| micros(start.connect) / 1e3));
-    let cell = |starts: &[Start]| {
-        let p50 = Summary::of(starts.iter().map(pair));
-        format!("{p50}; connected in {} ms", connect(starts))
-    };
-    Row {
-        work: format!(
-            "5 nodes, one frozen before the start, {COLD_CALLERS} callers at once, p50 us of the first pair \
-             (floor: ours when all are healthy)"
+    let compared = Comparison::new(vec![(Side::Reference, healthy), (Side::Ours, frozen)]);
+    let mut row = compared.bare_row(
+        format!(
+            "5 nodes, one frozen before the start, {COLD_CALLERS} callers at once, p50 us of the first pair"
         ),
-        floor: cell(&healthy),
-        ours: format!("{}, {failures} failed", cell(&frozen)),
-        ratio: ours_ratio.to_string(),
-        rslock: format!(
-            "{} (one round), {} of {COLD_CALLERS} failed",
-            figure(pair(&theirs)),
-            theirs.failures
-        ),
-        target: "p50 <= 1.2x healthy, nobody fails",
-        met: ours_ratio.median <= 1.2 && failures == 0,
-        ..Row::default()
-    }
+        pair,
+    );
+    let connect = compared.summary(Side::Ours, |start| micros(start.connect) / 1e3);
+    row.add_to_ours(format!("connected in {connect} ms"));
+    row.figures[Side::Rslock as usize] = format!(
+        "{} (one round), {} of {COLD_CALLERS} failed",
+        figure(pair(&theirs)),
+        theirs.failures
+    );
+    let row = row.target("nobody fails", failures == 0);
+    beside_reference(&compared, row, "all healthy", pair)
 }
 
 /// Measures one caller while one node is 20 ms away.
@@ -159,29 +155,15 @@ async fn far_away(settings: &Settings) -> Row {
     urls.splice(4.., delayed(&mut proxies, &servers.urls()[4..], FAR_AWAY));
     let meter = Meter::over(&servers).await;
     let (healthy, ours) = (Ours::connect(&near).await, Ours::connect(&urls).await);
-    let (floor, theirs) = (Floor::connect(&urls).await, Theirs::new(&urls));
-    let contenders = vec![
-        contender(&healthy, settings, 1, &meter),
-        contender(&ours, settings, 1, &meter),
-        contender(&floor, settings, 1, &meter),
-        contender(&theirs, settings, 1, &meter),
+    let (floor, theirs) = (Floor::plain(&urls).await, Theirs::new(&urls));
+    let sides = vec![
+        (Side::Reference, contender(&healthy, settings.slice, 1, &meter)),
+        (Side::Ours, contender(&ours, settings.slice, 1, &meter)),
+        (Side::Plain, contender(&floor, settings.slice, 1, &meter)),
+        (Side::Rslock, contender(&theirs, settings.slice, 1, &meter)),
     ];
-    let measured = interleave(settings.rounds_up_to(15), contenders).await;
-    let [healthy, ours, floor, theirs] = &measured[..] else { unreachable!("four contenders") };
-    let ours_ratio = ratio(ours, healthy, Measured::p50);
-    Row {
-        work: format!(
-            "5 nodes, one 20 ms away, 1 caller, p50 us (floor: ours when all are near; the plain \
-             commands, which wait for all nodes: {})",
-            p50(floor)
-        ),
-        floor: p50(healthy).to_string(),
-        ours: p50(ours).to_string(),
-        ratio: ours_ratio.to_string(),
-        rslock: p50(theirs).to_string(),
-        rslock_ratio: ratio(theirs, healthy, Measured::p50).to_string(),
-        target: "p50 <= 1.2x healthy",
-        met: ours_ratio.median <= 1.2,
-        ..Row::default()
-    }
+    let compared = compare(LEAST_ROUNDS, sides).await;
+    let work = "5 nodes, one 20 ms away, 1 caller, p50 us (the floor waits for all five)";
+    let row = compared.row(work, Measured::p50);
+    beside_reference(&compared, row, "all near", Measured::p50)
 }

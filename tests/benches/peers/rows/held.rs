@@ -8,6 +8,7 @@ use redlock_core::LockGuard;
 use redlock_tests::Servers;
 
 use crate::child;
+use crate::comparison::Side;
 use crate::locker::Locker;
 use crate::ours::Ours;
 use crate::settings::Settings;
@@ -52,48 +53,38 @@ async fn try_held(settings: &Settings) -> Row {
         commands += meter.end(usage).await.commands;
     }
     let nanos = Summary::of(nanos);
-    Row {
-        work: "try on a key that this process holds, ns".into(),
-        ours: nanos.to_string(),
-        commands: commands.to_string(),
-        target: "no round trip, < 1 us",
-        met: nanos.median < 1000.0 && commands == 0,
-        ..Row::default()
-    }
+    let row = Row::ours("try on a key that this process holds, ns", nanos.to_string());
+    row.target("no command", commands == 0).target("< 1 us", nanos.median < 1000.0)
 }
 
 /// Measures the memory and the processor time of held locks with renewal.
 async fn renewed() -> Row {
     let servers = Servers::start(1).await;
-    let mut process = child::start("many-locks", &[("REDIS_URLS", &servers.urls().join(","))]);
+    let mut process = child::start_side("many-locks", Side::Ours, &servers.urls());
     let bytes: f64 = process.ask("hold").parse().expect("bytes");
     let share: f64 = process.ask("renew").parse().expect("a share of a core");
-    Row {
-        work: format!("{HELD} held locks with renewal, resident bytes each, share of a core"),
-        ours: format!("{}; {:.1} %", figure(bytes), share * 100.0),
-        target: "<= 1 KiB each, <= 2 % of one core",
-        met: bytes <= 1024.0 && share <= 0.02,
-        ..Row::default()
-    }
+    Row::ours(
+        format!("{HELD} held locks with renewal, resident bytes each, share of a core"),
+        format!("{}; {:.1} %", figure(bytes), share * 100.0),
+    )
+    .target("<= 1 KiB each", bytes <= 1024.0)
+    .target("<= 2 % of one core", share <= 0.02)
 }
 
 /// Measures the memory growth over a million keys, each used once.
 async fn distinct() -> Row {
     let servers = Servers::start(1).await;
-    let mut process = child::start("many-locks", &[("REDIS_URLS", &servers.urls().join(","))]);
+    let mut process = child::start_side("many-locks", Side::Ours, &servers.urls());
     let early: f64 = process.ask("distinct").parse().expect("bytes");
     let late: f64 = process.answer().parse().expect("bytes");
     let failures = process.answer();
     let growth = (late - early) / (DISTINCT * 9 / 10) as f64;
-    Row {
-        work: format!(
-            "{DISTINCT} distinct keys, resident bytes after a tenth and at the end ({failures} failed)"
-        ),
-        ours: format!("{}, {}; {growth:.2} per key", figure(early), figure(late)),
-        target: "no growth per key",
-        met: growth < 1.0,
-        ..Row::default()
-    }
+    Row::ours(
+        format!("{DISTINCT} distinct keys, resident bytes after a tenth and at the end"),
+        format!("{}, {}; {growth:.2} per key", figure(early), figure(late)),
+    )
+    .target("no growth per key", growth < 1.0)
+    .target("nobody fails", failures == "0")
 }
 
 /// Runs the child process whose memory and processor time are measured.

@@ -8,13 +8,12 @@ use futures_util::future::join_all;
 use redlock_tests::Servers;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
+use crate::comparison::{Comparison, Costs, Side, compare};
 use crate::floor::Floor;
 use crate::locker::Locker;
 use crate::ours::Ours;
-use crate::rounds::{Contender, interleave};
-use crate::settings::Settings;
-use crate::statistics::{Summary, figure};
-use crate::table::{Row, ratio};
+use crate::rounds::Contender;
+use crate::settings::{LEAST_ROUNDS, Settings};
 use crate::theirs::Theirs;
 use crate::usage::{Meter, Usage};
 
@@ -32,7 +31,7 @@ struct Task {
 
 /// The result of one measurement.
 struct Turns {
-    count: usize,
+    taken: usize,
     elapsed: Duration,
     /// How often the key went to another caller.
     changes: usize,
@@ -42,7 +41,7 @@ struct Turns {
 
 impl Turns {
     fn per_second(&self) -> f64 {
-        self.count as f64 / self.elapsed.as_secs_f64()
+        self.taken as f64 / self.elapsed.as_secs_f64()
     }
 
     fn changes_per_second(&self) -> f64 {
@@ -55,8 +54,24 @@ impl Turns {
         self.waits.iter().max().map_or(0.0, |longest| longest.as_secs_f64() / mean)
     }
 
-    fn per_change(&self, used: f64) -> f64 {
-        used / self.changes as f64
+    fn commands_per_turn(&self) -> f64 {
+        self.usage.commands as f64 / self.taken as f64
+    }
+}
+
+/// The costs of a change of holder.
+impl Costs for Turns {
+    fn usage(&self) -> Usage {
+        self.usage
+    }
+
+    fn count(&self) -> usize {
+        self.changes
+    }
+
+    /// A caller that fails ends the benchmark.
+    fn failures(&self) -> usize {
+        0
     }
 }
 
@@ -81,92 +96,60 @@ impl Locker for Local {
 }
 
 pub(crate) async fn measure(settings: &Settings) {
+    if !settings.wants_any(&["hot-key", "hot-key-work"]) {
+        return;
+    }
     let servers = Servers::start(1).await;
     let urls = servers.urls();
     if settings.wants("hot-key") {
-        let floor = Floor::connect(&urls).await;
+        let floor = (Side::Plain, Floor::plain(&urls).await);
         let task = Task { turns: 20, work: Duration::ZERO };
-        let all = compare(settings, &servers, &floor, task).await;
-        let changes = |who: usize| Summary::of(all[who].iter().map(Turns::changes_per_second));
-        let beside_rslock = ratio(&all[1], &all[2], Turns::changes_per_second);
-        Row {
-            work: format!(
-                "hot key, {CALLERS} callers x {} turns, no work inside, changes of holder/s; \
-                 ours / rslock: {beside_rslock} (floor: plain commands behind a local mutex)",
-                task.turns
-            ),
-            floor: changes(0).to_string(),
-            ours: changes(1).to_string(),
-            ratio: ratio(&all[1], &all[0], Turns::changes_per_second).to_string(),
-            rslock: changes(2).to_string(),
-            rslock_ratio: ratio(&all[2], &all[0], Turns::changes_per_second).to_string(),
-            target: ">= 100x rslock",
-            met: beside_rslock.median >= 100.0,
-            ..used_per_change(&all)
-        }
-        .print();
+        // rslock is so slow here that more turns would take minutes.
+        let few = Task { turns: 4, ..task };
+        let compared = sides(&servers, floor, [task, task, few]).await;
+        let work = format!(
+            "hot key, {CALLERS} callers, no work inside, changes of holder/s (floor: plain commands behind a \
+             local mutex)"
+        );
+        let row = compared.row(work, Turns::changes_per_second);
+        row.at_least(100.0, Side::Rslock).print();
     }
     if settings.wants("hot-key-work") {
-        let task = Task { turns: 5, work: WORK };
-        let all = compare(settings, &servers, &Local::default(), task).await;
-        let turns = |who: usize| Summary::of(all[who].iter().map(Turns::per_second));
-        let longest = |who: usize| Summary::of(all[who].iter().map(Turns::longest));
-        let ours = ratio(&all[1], &all[0], Turns::per_second);
-        let commands = |turns: &Turns| turns.usage.commands as f64 / turns.count as f64;
-        let per_turn = Summary::of(all[1].iter().map(commands));
-        Row {
-            work: format!(
-                "hot key, {CALLERS} callers x {} turns, 3 ms of work inside, turns/s; commands per turn \
-                 of ours: {per_turn} (floor: a tokio mutex around the same work)",
-                task.turns
-            ),
-            floor: format!("{}; longest/mean wait {}", turns(0), longest(0)),
-            ours: format!("{}; longest/mean wait {}", turns(1), longest(1)),
-            ratio: ours.to_string(),
-            rslock: format!("{}; longest/mean wait {}", turns(2), longest(2)),
-            rslock_ratio: ratio(&all[2], &all[0], Turns::per_second).to_string(),
-            target: ">= 0.97x mutex, longest wait <= 1.5x mean, <= 0.5 commands per turn",
-            met: ours.median >= 0.97 && longest(1).median <= 1.5 && per_turn.median <= 0.5,
-            ..used_per_change(&all)
-        }
-        .print();
+        let mutex = (Side::Reference, Local::default());
+        let compared = sides(&servers, mutex, [Task { turns: 3, work: WORK }; 3]).await;
+        let work = format!("hot key, {CALLERS} callers, 3 ms of work inside, turns/s");
+        let to_mutex = compared.ours_to(Side::Reference, Turns::per_second);
+        let mutex = compared.summary(Side::Reference, Turns::per_second);
+        let longest = compared.summary(Side::Ours, Turns::longest);
+        let commands = compared.summary(Side::Ours, Turns::commands_per_turn);
+        let mut row = compared.row(work, Turns::per_second);
+        row.add_to_ours(format!(
+            "{to_mutex} of a tokio mutex: {mutex}; longest/mean wait {longest}; {commands} commands per turn"
+        ));
+        row.target(">= 0.97x mutex", to_mutex.median >= 0.97)
+            .limit("longest/mean wait", longest.median, 1.5)
+            .limit("commands per turn", commands.median, 0.5)
+            .print();
     }
 }
 
-/// Fills in the processor time and the commands of each contender per change of holder.
-fn used_per_change(all: &[Vec<Turns>]) -> Row {
-    let each = |per_change: &dyn Fn(&Turns) -> f64| {
-        let medians =
-            all.iter().map(|rounds| figure(Summary::of(rounds.iter().map(per_change)).median));
-        medians.collect::<Vec<_>>().join(", ")
-    };
-    let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
-    Row {
-        client: each(&|turns| turns.per_change(micros(turns.usage.client))),
-        servers: each(&|turns| turns.per_change(micros(turns.usage.servers))),
-        commands: each(&|turns| turns.per_change(turns.usage.commands as f64)),
-        ..Row::default()
-    }
-}
-
-/// Measures the floor, ours and rslock in alternation.
-async fn compare(
-    settings: &Settings,
+/// Measures a base, ours and rslock. Each has a task of its own.
+async fn sides(
     servers: &Servers,
-    floor: &impl Locker,
-    task: Task,
-) -> Vec<Vec<Turns>> {
+    (base, locker): (Side, impl Locker),
+    [of_base, of_ours, of_rslock]: [Task; 3],
+) -> Comparison<Turns> {
     let urls = servers.urls();
     let meter = Meter::over(servers).await;
     let (ours, theirs) = (Ours::connect(&urls).await, Theirs::new(&urls));
-    let contenders = vec![
-        contender(floor, task, &meter),
-        contender(&ours, task, &meter),
-        contender(&theirs, task, &meter),
+    let sides = vec![
+        (base, contender(&locker, of_base, &meter)),
+        (Side::Ours, contender(&ours, of_ours, &meter)),
+        (Side::Rslock, contender(&theirs, of_rslock, &meter)),
     ];
-    let all = interleave(settings.rounds_up_to(7), contenders).await;
+    let compared = compare(LEAST_ROUNDS, sides).await;
     ours.0.shutdown().await;
-    all
+    compared
 }
 
 fn contender<'a>(locker: &impl Locker, task: Task, meter: &Meter) -> Contender<'a, Turns> {
@@ -206,5 +189,5 @@ async fn take_turns(locker: &impl Locker, task: Task, meter: &mut Meter) -> Turn
         waits.into_iter().flat_map(|waits| waits.expect("a caller that does not panic")).collect();
     let owners = owners.lock().expect("no caller panics while it holds the mutex");
     let changes = owners.windows(2).filter(|pair| pair[0] != pair[1]).count();
-    Turns { count: owners.len(), elapsed, changes, waits, usage }
+    Turns { taken: owners.len(), elapsed, changes, waits, usage }
 }

@@ -1,7 +1,32 @@
 //! The rows of the table, one module per subject.
 
+pub(crate) mod connections;
 pub(crate) mod degraded;
 pub(crate) mod held;
 pub(crate) mod hot_key;
 pub(crate) mod own_keys;
 pub(crate) mod processes;
+pub(crate) mod surroundings;
+
+/// The names of all rows, in the order of the table.
+pub(crate) const NAMES: [&str; 19] = [
+    "one-node",
+    "one-node-8",
+    "one-node-64",
+    "one-node-256",
+    "one-node-delayed",
+    "one-node-tls",
+    "one-node-current-thread",
+    "five-nodes",
+    "five-nodes-64",
+    "one-frozen",
+    "one-frozen-cold",
+    "one-far-away",
+    "hot-key",
+    "hot-key-work",
+    "hot-key-processes",
+    "try-held",
+    "renewed",
+    "distinct",
+    "connections",
+];

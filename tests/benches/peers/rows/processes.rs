@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use redlock_tests::{Peer, Servers, monotonic_nanos};
 
 use crate::child;
-use crate::cores;
+use crate::comparison::{Comparison, Side};
 use crate::floor::Floor;
 use crate::locker::Locker;
 use crate::ours::Ours;
-use crate::settings::Settings;
+use crate::round_trip;
+use crate::settings::{LEAST_ROUNDS, Settings};
 use crate::statistics::{Summary, micros, percentile};
-use crate::table::Row;
 use crate::theirs::Theirs;
 
 const PROCESSES: usize = 8;
@@ -24,38 +24,30 @@ pub(crate) async fn measure(settings: &Settings) {
     }
     let servers = Servers::start(1).await;
     let urls = servers.urls();
-    let floor = Floor::connect(&urls).await;
-    let (mut ours, mut theirs) = (processes("ours", &urls), processes("rslock", &urls));
-    let time = settings.slice * 5;
-    let (mut trips, mut of_ours, mut of_theirs) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..settings.rounds_up_to(7) {
-        // Measure the round trip between two cores: in a hand-over, the woken process does not run on
-        // the server's core either.
-        cores::pin_separately(&servers);
-        trips.push(round_trip(&floor).await);
-        cores::unpin(&servers);
-        of_ours.push(hand_overs(&mut ours, time));
-        of_theirs.push(hand_overs(&mut theirs, time));
+    let floor = Floor::plain(&urls).await;
+    let mut peers = [Side::Ours, Side::Rslock].map(|side| (side, processes(side, &urls)));
+    let mut measured = [Side::Ours, Side::Rslock].map(|side| (side, Vec::new()));
+    let mut trips = Vec::new();
+    for _ in 0..LEAST_ROUNDS {
+        // The round trip between two cores: in a hand-over, the woken process does not run on the server's
+        // core either.
+        let trip = round_trip::measure(&floor, &servers).await;
+        trips.push(trip);
+        for ((_, peers), (_, measured)) in peers.iter_mut().zip(&mut measured) {
+            measured.push(hand_overs(peers, settings.slice * 3, trip));
+        }
     }
-    let per_second = |all: &[HandOvers]| Summary::of(all.iter().map(|one| one.per_second));
-    let in_trips = |all: &[HandOvers]| {
-        Summary::of(all.iter().zip(&trips).map(|(one, trip)| one.wake_up / trip))
-    };
-    let wake_up = in_trips(&of_ours);
-    let cell = |all: &[HandOvers]| {
-        let wake_up = Summary::of(all.iter().map(|one| one.wake_up));
-        format!("{}; wake-up {wake_up} us = {} round trips", per_second(all), in_trips(all))
-    };
-    Row {
-        work: format!("hot key, {PROCESSES} processes, no work inside, hand-overs/s"),
-        floor: format!("round trip {} us", Summary::of(trips.iter().copied())),
-        ours: cell(&of_ours),
-        rslock: cell(&of_theirs),
-        target: "wake-up p50 <= 4 round trips",
-        met: wake_up.median <= 4.0,
-        ..Row::default()
-    }
-    .print();
+    let compared = Comparison::new(measured.into());
+    let work = format!("hot key, {PROCESSES} processes, no work inside, hand-overs/s");
+    compared.bare_row(work, |hand_overs| hand_overs.per_second).print();
+    let work = format!(
+        "the same, p50 from the start of a release to the next holder, in round trips of {} us",
+        Summary::of(trips)
+    );
+    let in_trips = compared.summary(Side::Ours, HandOvers::in_trips).median;
+    let mut row = compared.bare_row(work, HandOvers::in_trips);
+    row.add_to_ours(format!("{} us", compared.summary(Side::Ours, |one| one.wake_up)));
+    row.limit("round trips of ours", in_trips, 6.0).print();
 }
 
 /// The hand-overs of the key between processes.
@@ -63,12 +55,19 @@ struct HandOvers {
     per_second: f64,
     /// The median time from the start of a release to the next holder's acquisition, in microseconds.
     wake_up: f64,
+    /// The round trip in the same round, in microseconds.
+    trip: f64,
 }
 
-fn processes(library: &str, urls: &[String]) -> Vec<Peer> {
-    let environment = [("REDIS_URLS", &*urls.join(",")), ("LIBRARY", library)];
+impl HandOvers {
+    fn in_trips(&self) -> f64 {
+        self.wake_up / self.trip
+    }
+}
+
+fn processes(side: Side, urls: &[String]) -> Vec<Peer> {
     let mut peers: Vec<Peer> =
-        (0..PROCESSES).map(|_| child::start("turns", &environment)).collect();
+        (0..PROCESSES).map(|_| child::start_side("turns", side, urls)).collect();
     for peer in &mut peers {
         assert_eq!(peer.answer(), "ready");
     }
@@ -76,7 +75,7 @@ fn processes(library: &str, urls: &[String]) -> Vec<Peer> {
 }
 
 /// Lets all processes contend for the key for the given time. Blocks the thread.
-fn hand_overs(peers: &mut [Peer], time: Duration) -> HandOvers {
+fn hand_overs(peers: &mut [Peer], time: Duration, trip: f64) -> HandOvers {
     for peer in &mut *peers {
         peer.order(&time.as_millis().to_string());
     }
@@ -102,27 +101,16 @@ fn hand_overs(peers: &mut [Peer], time: Duration) -> HandOvers {
     HandOvers {
         per_second: wake_ups.len() as f64 / time.as_secs_f64(),
         wake_up: micros(percentile(&wake_ups, 0.5)),
+        trip,
     }
-}
-
-/// Returns the p50 of a PING, in microseconds.
-async fn round_trip(floor: &Floor) -> f64 {
-    let mut trips = Vec::with_capacity(1000);
-    for _ in 0..1000 {
-        let before = Instant::now();
-        floor.ping().await;
-        trips.push(before.elapsed());
-    }
-    trips.sort_unstable();
-    micros(percentile(&trips, 0.5))
 }
 
 /// Runs one of the child processes. An order is a number of milliseconds: for that long the process locks
 /// and unlocks the key, then it prints the times at which it held the key.
 pub(crate) async fn run() {
     let urls = child::urls();
-    match std::env::var("LIBRARY").as_deref() {
-        Ok("ours") => serve(Ours::connect(&urls).await).await,
+    match child::side() {
+        Side::Ours => serve(Ours::connect(&urls).await).await,
         _ => serve(Theirs::new(&urls)).await,
     }
 }

@@ -1,0 +1,75 @@
+//! The stream of the batched floor: it writes the commands of many callers together.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+/// The number of commands in flight from which a write waits for further commands.
+const BATCH_FROM: usize = 8;
+
+/// The number of commands in flight on one connection.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct InFlight(Arc<AtomicUsize>);
+
+impl InFlight {
+    /// Counts a command until its reply has arrived.
+    pub(crate) async fn count<T>(&self, command: impl Future<Output = T>) -> T {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        let reply = command.await;
+        self.0.fetch_sub(1, Ordering::Relaxed);
+        reply
+    }
+}
+
+/// A TCP stream that lets the other ready tasks run once before each write, if at least [`BATCH_FROM`]
+/// commands are in flight.
+pub(crate) struct Batching {
+    stream: TcpStream,
+    in_flight: InFlight,
+    has_waited: bool,
+}
+
+impl Batching {
+    pub(crate) fn new(stream: TcpStream, in_flight: InFlight) -> Self {
+        Self { stream, in_flight, has_waited: false }
+    }
+}
+
+impl AsyncRead for Batching {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Batching {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let waited = std::mem::take(&mut self.has_waited);
+        if !waited && self.in_flight.0.load(Ordering::Relaxed) >= BATCH_FROM {
+            self.has_waited = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
