@@ -8,14 +8,14 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use tokio::task::futures::TaskLocalFuture;
+use smallvec::SmallVec;
 
 use crate::lease::{Held, HoldState};
 use crate::lock::LockSpec;
 use crate::queue::Queues;
 
 tokio::task_local! {
-    static SCOPE: Scope;
+    static SCOPE: Arc<Scope>;
 }
 
 /// Runs a future as one holder, which never waits for its own locks. A second acquisition of a key
@@ -54,7 +54,7 @@ tokio::task_local! {
 ///
 /// Cancel safe if `future` is cancel safe.
 pub fn scope<F: Future>(future: F) -> Scoped<F> {
-    Scoped { state: ScopeState::New { future: Some(future) } }
+    Scoped { future, place: None }
 }
 
 pin_project! {
@@ -62,18 +62,23 @@ pin_project! {
     #[must_use = "futures do nothing unless they are polled"]
     pub struct Scoped<F> {
         #[pin]
-        state: ScopeState<F>,
+        future: F,
+        // Where the future runs; `None` before its first poll.
+        place: Option<Place>,
     }
 }
 
-pin_project! {
-    #[project = StateProjection]
-    enum ScopeState<F> {
-        // The future was not polled yet.
-        New { future: Option<F> },
-        // The future runs in the scope of its caller.
-        InOuterScope { #[pin] future: F },
-        InOwnScope { #[pin] future: TaskLocalFuture<Scope, F> },
+/// The scope in which a future runs.
+enum Place {
+    /// The scope of its caller.
+    Outer,
+    Own(Arc<Scope>),
+}
+
+impl Place {
+    /// Only the first poll of a future knows whether its caller is in a scope.
+    fn at_first_poll() -> Self {
+        if is_in_scope() { Self::Outer } else { Self::Own(Arc::new(Scope::new())) }
     }
 }
 
@@ -81,23 +86,11 @@ impl<F: Future> Future for Scoped<F> {
     type Output = F::Output;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let mut state = self.project().state;
-        if let StateProjection::New { future } = state.as_mut().project()
-            && let Some(future) = future.take()
-        {
-            // Only the first poll knows whether the caller is in a scope.
-            let is_in_scope = SCOPE.try_with(|_| ()).is_ok();
-            state.set(if is_in_scope {
-                ScopeState::InOuterScope { future }
-            } else {
-                ScopeState::InOwnScope { future: SCOPE.scope(Scope::new(), future) }
-            });
-        }
-        match state.project() {
-            StateProjection::InOuterScope { future } => future.poll(cx),
-            StateProjection::InOwnScope { future } => future.poll(cx),
-            // A future that panicked while it was moved here is never ready.
-            StateProjection::New { .. } => Poll::Pending,
+        let this = self.project();
+        match this.place.get_or_insert_with(Place::at_first_poll) {
+            Place::Outer => this.future.poll(cx),
+            // Set at each poll, so that the future stays in its place: a handler may be large.
+            Place::Own(scope) => SCOPE.sync_scope(Arc::clone(scope), || this.future.poll(cx)),
         }
     }
 }
@@ -112,7 +105,7 @@ impl<F> fmt::Debug for Scoped<F> {
 #[derive(Debug)]
 struct Scope {
     id: u64,
-    held: Mutex<Vec<(usize, Weak<Held>)>>,
+    held: Mutex<SmallVec<[(usize, Weak<Held>); 1]>>,
 }
 
 impl Scope {
@@ -140,7 +133,7 @@ fn id(queues: &Arc<Queues>) -> usize {
 
 /// Returns the lock of this spec that the current scope holds.
 pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
-    let find = |scope: &Scope| {
+    let find = |scope: &Arc<Scope>| {
         let all = scope.held.lock();
         let of_manager = all.iter().filter(|(manager, _)| *manager == id(queues));
         of_manager.filter_map(|(_, held)| held.upgrade()).find(|held| {
