@@ -1,6 +1,6 @@
 //! The floors of the comparison: the two commands of a lock, sent directly with the redis crate.
 //!
-//! The **plain** floor uses the redis crate as it comes. The **batched** floor gives it a
+//! The **plain** floor uses the redis crate as it comes: with its default settings, by `Cmd::query_async`. The **batched** floor gives it a
 //! [stream](crate::batching) that writes the commands of many callers together, as this library does.
 
 use std::sync::Arc;
@@ -32,7 +32,7 @@ return 1 + subscribers";
 const WRITE_BOUNDARY: usize = 256 * 1024;
 
 /// A multiplexed connection to each node. Sends each command to all nodes at once and waits for every
-/// reply. It has no validity, no clean-up and no timeout.
+/// reply, at most for the response timeout of the redis crate. It has no validity and no clean-up.
 #[derive(Clone)]
 pub(crate) struct Floor {
     nodes: Vec<Node>,
@@ -98,7 +98,7 @@ impl Node {
         let info = information(url);
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let client = Client::open(info.set_tcp_settings(tcp)).expect("a client");
-        let connection = client.get_multiplexed_async_connection_with_config(&settings()).await;
+        let connection = client.get_multiplexed_async_connection().await;
         Self { connection: connection.expect("a connection"), in_flight: None }
     }
 
@@ -109,7 +109,7 @@ impl Node {
         stream.set_nodelay(true).expect("TCP_NODELAY");
         let in_flight = InFlight::default();
         let stream = Batching::new(stream, in_flight.clone());
-        let settings = settings().set_write_backpressure_boundary(WRITE_BOUNDARY);
+        let settings = AsyncConnectionConfig::new().set_write_backpressure_boundary(WRITE_BOUNDARY);
         let connection =
             MultiplexedConnection::new_with_config(info.redis_settings(), stream, settings).await;
         let (connection, driver) = connection.expect("a connection");
@@ -119,7 +119,7 @@ impl Node {
 
     async fn send(&self, command: &Cmd) -> RedisResult<Value> {
         let mut connection = self.connection.clone();
-        let reply = connection.send_packed_command(command);
+        let reply = command.query_async(&mut connection);
         match &self.in_flight {
             Some(in_flight) => in_flight.count(reply).await,
             None => reply.await,
@@ -129,14 +129,6 @@ impl Node {
 
 fn information(url: &str) -> ConnectionInfo {
     url.into_connection_info().expect("a URL")
-}
-
-fn settings() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(None)
-        .set_response_timeout(None)
-        // Larger than the number of callers, so that no caller waits for space in the pipeline.
-        .set_pipeline_buffer_size(1024)
 }
 
 impl Locker for Floor {

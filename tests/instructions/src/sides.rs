@@ -11,6 +11,8 @@ use redlock_core::{LockManager, simulation};
 use crate::server::{Connection, Server};
 
 const KEY: &str = "order:42";
+/// The name of a script, as long as a real one.
+const SHA: &str = "0123456789abcdef0123456789abcdef01234567";
 const LEASE: Duration = Duration::from_secs(30);
 
 /// Runs pairs of an acquisition and a release.
@@ -42,10 +44,11 @@ async fn ours(nodes: usize, pairs: u64) {
     }
 }
 
+/// The commands of a lock, sent with the redis crate as it comes: with its default settings, by
+/// [`Cmd::query_async`].
 async fn floor(nodes: usize, pairs: u64) {
     let connections = (0..nodes).map(|number| async move {
         let (info, config) = (RedisConnectionInfo::default(), AsyncConnectionConfig::new());
-        let config = config.set_connection_timeout(None).set_response_timeout(None);
         let stream = Connection::new(number as u64);
         let (connection, driver) = MultiplexedConnection::new_with_config(&info, stream, config)
             .await
@@ -57,11 +60,11 @@ async fn floor(nodes: usize, pairs: u64) {
     for _ in 0..pairs {
         let token = format!("{:032x}", rand::random::<u128>());
         let mut set = Cmd::with_capacity(6, KEY.len() + 96);
-        let millis = LEASE.as_millis().to_string();
+        let millis = u64::try_from(LEASE.as_millis()).expect("a short time");
         set.arg("SET").arg(KEY).arg(&token).arg("NX").arg("PX").arg(millis);
         ask(&nodes, &set, &Value::Okay).await;
         let mut release = Cmd::with_capacity(5, KEY.len() + 160);
-        release.arg("EVALSHA").arg("0".repeat(40)).arg(1).arg(KEY).arg(&token);
+        release.arg("EVALSHA").arg(SHA).arg(1).arg(KEY).arg(&token);
         ask(&nodes, &release, &Value::Int(1)).await;
     }
 }
@@ -69,13 +72,13 @@ async fn floor(nodes: usize, pairs: u64) {
 /// Sends one command to all nodes, and waits for every reply.
 async fn ask(nodes: &[MultiplexedConnection], command: &Cmd, wanted: &Value) {
     if let [node] = nodes {
-        let reply = node.clone().send_packed_command(command).await.expect("a reply");
+        let reply: Value = command.query_async(&mut node.clone()).await.expect("a reply");
         assert_eq!(reply, *wanted);
         return;
     }
     let replies = nodes.iter().map(|node| {
         let mut node = node.clone();
-        async move { node.send_packed_command(command).await }
+        async move { command.query_async::<Value>(&mut node).await }
     });
     let replies = try_join_all(replies).await.expect("replies");
     assert!(replies.iter().all(|reply| reply == wanted));
