@@ -19,6 +19,8 @@ pub(crate) struct Grant {
     pub(crate) since: Moment,
     /// When the acquisition was decided.
     pub(crate) decided: Moment,
+    /// How long the lock was valid at the decision.
+    pub(crate) validity: Duration,
     /// The holder's fencing token, if the attempt is fenced.
     pub(crate) token: Option<FencingToken>,
 }
@@ -79,11 +81,12 @@ impl Ballot {
         }
 
         let decided = self.clock.now();
-        if validity::remaining(expire, decided.since(since)).is_zero() {
+        let validity = validity::remaining(expire, decided.since(since));
+        if validity.is_zero() {
             return Err(self.timed_out(since, &cleanup.round));
         }
         cleanup.disarm();
-        Ok(Grant { since, decided, token })
+        Ok(Grant { since, decided, validity, token })
     }
 
     /// Writes a number to a majority of the nodes that hold the lock, while validity is left. Every later

@@ -33,8 +33,14 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    pub(crate) fn new(context: Arc<Context>, held: Arc<Held>, renewal: Option<Renewal>) -> Self {
-        context.keeper.add(&held, renewal);
+    /// Returns the first guard of a lock, which has just been found to be valid for `remaining`.
+    pub(crate) fn new(
+        context: Arc<Context>,
+        held: Arc<Held>,
+        renewal: Option<Renewal>,
+        remaining: Duration,
+    ) -> Self {
+        context.keeper.add(&held, renewal, remaining);
         Self { handle: LockHandle { context, held }, released: false }
     }
 

@@ -72,10 +72,10 @@ impl LeaseKeeper {
         Self { schedule: Arc::default(), ballot, _end_on_drop: end.clone().drop_guard(), end }
     }
 
-    /// Adds a lock to the schedule.
-    pub(crate) fn add(&self, held: &Arc<Held>, renewal: Option<Renewal>) {
+    /// Adds a lock to the schedule, which is valid for `remaining`.
+    pub(crate) fn add(&self, held: &Arc<Held>, renewal: Option<Renewal>, remaining: Duration) {
         let entry = ScheduledLock { held: Arc::clone(held), renewal };
-        let due = entry.next_due();
+        let due = entry.next_due(remaining);
         self.schedule.insert(entry, due);
     }
 
@@ -108,14 +108,14 @@ impl BackgroundService for LeaseKeeper {
 }
 
 impl ScheduledLock {
-    fn next_due(&self) -> Instant {
+    fn next_due(&self, remaining: Duration) -> Instant {
         let now = Instant::now();
         match self.renewal {
             // Spread by a tenth, so that locks acquired together are not all renewed at once.
             Some(Renewal { lease, .. }) => {
                 now + (lease / RENEWALS_PER_LEASE).mul_f64(jitter(0.9..1.0))
             }
-            None => now + self.held.remaining(),
+            None => now + remaining,
         }
     }
 }
@@ -195,7 +195,7 @@ async fn run(schedule: Arc<Schedule>, ballot: Ballot, wake: Arc<Notify>) {
             if entry.renewal.as_ref().is_some_and(over) {
                 entry.renewal = None;
             }
-            let next_due = entry.next_due();
+            let next_due = entry.next_due(entry.held.remaining());
             match entry.renewal {
                 Some(Renewal { lease, .. }) => {
                     // The entry stays in the schedule during the renewal, so that a shutdown finds the lock.

@@ -62,7 +62,7 @@ impl Acquisition<'_> {
         }
         context.queues.add_holder(&held, scope::current());
         scope::record(&context.queues, &held);
-        let guard = LockGuard::new(Arc::clone(context), held, options.renewal());
+        let guard = LockGuard::new(Arc::clone(context), held, options.renewal(), grant.validity);
         // If the manager was shut down meanwhile, the shutdown did not see this guard. The guard
         // releases the lock when it is dropped: at once, even if the lock was to stay on the nodes (an
         // abandoned attempt leaves nothing behind).

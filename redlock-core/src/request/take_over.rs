@@ -17,7 +17,8 @@ impl Acquisition<'_> {
     pub(super) async fn take_over(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
         let ballot = &self.context.ballot;
         let renewal = self.options.renewal();
-        let guard = LockGuard::new(Arc::clone(self.context), Arc::clone(&held), renewal);
+        let guard =
+            LockGuard::new(Arc::clone(self.context), Arc::clone(&held), renewal, held.remaining());
         if self.fenced
             && guard.is_valid()
             && let Some(token) = held.attempt().next_token()

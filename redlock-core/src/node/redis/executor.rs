@@ -8,6 +8,7 @@ use std::cell::RefCell;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::time::Instant;
@@ -29,9 +30,9 @@ thread_local! {
 pub(super) struct Job {
     pub(super) connection: Arc<Connection>,
     pub(super) op: Op,
-    /// The time until which an acquisition may look up the remaining lease after a refusal. `None` if it does
-    /// not look it up.
-    pub(super) look_up_until: Option<Instant>,
+    /// The start of the operation.
+    pub(super) begun: Instant,
+    pub(super) node_timeout: Duration,
 }
 
 /// The job of an executor, and then its reply.
@@ -84,8 +85,8 @@ impl Execution for Executor {
 async fn run(desk: Arc<Mutex<Desk>>) {
     loop {
         let job = desk.lock().job.take();
-        if let Some(Job { connection, op, look_up_until }) = job {
-            let reply = dialect::execute(&connection, &op, look_up_until).await;
+        if let Some(Job { connection, op, begun, node_timeout }) = job {
+            let reply = dialect::execute(&connection, &op, begun, node_timeout).await;
             drop((connection, op));
             desk.lock().reply = Some(reply);
         }

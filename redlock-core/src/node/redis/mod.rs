@@ -35,7 +35,7 @@ use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
 use crate::log_limit::LogLimit;
 use crate::runtimes::BackgroundService;
-use crate::{telemetry, validity};
+use crate::telemetry;
 
 pub(crate) use connection::endpoint::Endpoint;
 pub(crate) use connection::supervisor::ServerRegistry;
@@ -221,19 +221,11 @@ impl Node for RedisNode {
             Ok(connection) => connection,
             Err(reason) => return ReplyFuture::ready(Vote::Failed(reason)),
         };
-        let mut look_up_until = None;
-        match op.action {
-            Action::Acquire { lease, lookup, .. } => {
-                connection.record_use();
-                // A vote counts only until the round ends: after `node_timeout`, or earlier if the lease is
-                // short.
-                let round = self.node_timeout.min(validity::remaining(lease, Duration::ZERO));
-                look_up_until = lookup.then(|| Instant::now() + round * 4 / 5);
-            }
-            Action::Extend { .. } => connection.record_use(),
-            Action::Confirm { .. } | Action::Release { .. } => {}
+        if matches!(op.action, Action::Acquire { .. } | Action::Extend { .. }) {
+            connection.record_use();
         }
-        ReplyFuture::executing(Executor::start(Job { connection, op, look_up_until }))
+        let (begun, node_timeout) = (Instant::now(), self.node_timeout);
+        ReplyFuture::executing(Executor::start(Job { connection, op, begun, node_timeout }))
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
@@ -275,6 +267,7 @@ mod tests {
     use crate::clock::fake::RuntimeClock;
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockName, Mode, Token};
+    use crate::validity;
 
     const LEASE: Duration = Duration::from_secs(30);
 

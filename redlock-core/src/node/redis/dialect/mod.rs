@@ -8,6 +8,7 @@ mod plain;
 mod redisson;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bb8_redis::redis::Cmd;
 use tokio::time::Instant;
@@ -18,6 +19,7 @@ use super::{decode, encode, fencing};
 use crate::error::{NodeError, Vote};
 use crate::lock::{Dialect, LockSpec};
 use crate::node::{Action, Op, Reply};
+use crate::validity;
 
 /// Returns the channel on which the releases of a lock are published.
 pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
@@ -27,14 +29,14 @@ pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
     }
 }
 
-/// Executes an operation. A refused acquisition may look up the remaining lease until `look_up_until`; `None` if
-/// it does not look it up.
+/// Executes an operation, which has `begun` and lasts for up to `node_timeout`.
 ///
 /// The futures of rare cases are boxed, because they would enlarge the future of every operation.
 pub(crate) async fn execute(
     connection: &Connection,
     op: &Op,
-    look_up_until: Option<Instant>,
+    begun: Instant,
+    node_timeout: Duration,
 ) -> Reply {
     let script = Scripts::of(op.spec.dialect()).of_action(&op.action);
     // A server that has forgotten the script of an acquisition receives it twice. The second command must not
@@ -68,9 +70,13 @@ pub(crate) async fn execute(
         Action::Acquire { fenced, .. } if script.is_some() => {
             decode::acquired_by_script(&reply, fenced)
         }
-        Action::Acquire { .. } => match decode::acquired(&reply) {
+        Action::Acquire { lease, lookup, .. } => match decode::acquired(&reply) {
             Some(vote) => vote.into(),
-            None => Box::pin(plain::refused(connection, op, look_up_until)).await.into(),
+            None if lookup => {
+                let until = begun + look_up_time(lease, node_timeout);
+                Box::pin(plain::refused(connection, op, until)).await.into()
+            }
+            None => Vote::Held { remaining: None }.into(),
         },
         Action::Extend { .. } | Action::Confirm { .. } => return decode::owned(&reply).into(),
         Action::Release { .. } => return decode::released(&reply),
@@ -81,7 +87,7 @@ pub(crate) async fn execute(
     if is_released() {
         let release = Action::Release { min_hold: None };
         let release = Op { action: release, ..op.clone() };
-        let _ = Box::pin(execute(connection, &release, None)).await;
+        let _ = Box::pin(execute(connection, &release, begun, node_timeout)).await;
     }
     // A grant does not count if the server is quarantined before the reply arrives: its wall clock may have
     // been stepped before it received the command.
@@ -89,6 +95,12 @@ pub(crate) async fn execute(
         Ok(()) => reply,
         Err(reason) => Vote::Failed(reason).into(),
     }
+}
+
+/// Returns for how long after its start a refused acquisition may look up the remaining lease. A vote counts only
+/// until the round ends: after `node_timeout`, or earlier if the lease is short.
+fn look_up_time(lease: Duration, node_timeout: Duration) -> Duration {
+    node_timeout.min(validity::remaining(lease, Duration::ZERO)) * 4 / 5
 }
 
 /// Encodes the command of an operation. `sha` names its script; `None` for an acquisition without a script.
@@ -127,8 +139,6 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::key::LockKey;
     use crate::lock::{LockName, Mode, Token};
@@ -158,7 +168,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            reply = execute(&connection, &op, None) => {
+            reply = execute(&connection, &op, Instant::now(), LEASE) => {
                 assert!(matches!(reply.vote, Vote::Failed(_)), "{reply:?}");
             }
             () = server => unreachable!(),
@@ -178,7 +188,7 @@ mod tests {
             serve(&mut server, "redisson/acquire", "+OK\r\n", release).await;
             serve(&mut server, "redisson/release", ":1\r\n", || {}).await;
         };
-        let both = async { tokio::join!(execute(&connection, &op, None), server) };
+        let both = async { tokio::join!(execute(&connection, &op, Instant::now(), LEASE), server) };
         tokio::time::timeout(LEASE, both).await.expect("the lock is released again");
     }
 

@@ -18,14 +18,9 @@ pub(super) fn channel(name: &LockName) -> Arc<str> {
 }
 
 /// Returns the vote of a server that has refused the lock. Looks up the remaining time to live, but only until
-/// `look_up_until`, so that the vote is not late.
-pub(super) async fn refused(
-    connection: &Connection,
-    op: &Op,
-    look_up_until: Option<Instant>,
-) -> Vote {
-    let (Some(until), Some(script)) = (look_up_until, Scripts::of(op.spec.dialect()).inspect)
-    else {
+/// `until`, so that the vote is not late.
+pub(super) async fn refused(connection: &Connection, op: &Op, until: Instant) -> Vote {
+    let Some(script) = Scripts::of(op.spec.dialect()).inspect else {
         return Vote::Held { remaining: None };
     };
     match timeout_at(until, connection.run(script, &[op.spec.name().as_str()])).await {
@@ -47,10 +42,10 @@ mod tests {
 
     const LEASE: Duration = Duration::from_secs(5);
 
-    fn op() -> Op {
+    fn op(lookup: bool) -> Op {
         let name = LockName::new("", &LockKey::new("order:42").unwrap());
         let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
-        let acquire = Action::Acquire { lease: LEASE, fenced: false, lookup: true };
+        let acquire = Action::Acquire { lease: LEASE, fenced: false, lookup };
         Op::new(&spec, Token::random(Dialect::Plain), acquire)
     }
 
@@ -59,17 +54,19 @@ mod tests {
     #[tokio::test]
     async fn the_ttl_after_a_refusal_is_looked_up_only_on_request() {
         let (connection, mut server) = played_connection().await;
-        let op = op();
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
-        let (reply, ()) = tokio::join!(execute(&connection, &op, None), refuse);
+        let op_without = op(false);
+        let acquire = execute(&connection, &op_without, Instant::now(), LEASE);
+        let (reply, ()) = tokio::join!(acquire, refuse);
         assert_eq!(reply.vote, Vote::Held { remaining: None });
 
         let look_up = async {
             serve(&mut server, "SET", "_\r\n", || {}).await;
             serve(&mut server, "plain/inspect", ":1500\r\n", || {}).await;
         };
-        let until = Some(Instant::now() + LEASE);
-        let (reply, ()) = tokio::join!(execute(&connection, &op, until), look_up);
+        let op_with = op(true);
+        let acquire = execute(&connection, &op_with, Instant::now(), LEASE);
+        let (reply, ()) = tokio::join!(acquire, look_up);
         assert_eq!(reply.vote, Vote::Held { remaining: Some(Duration::from_millis(1500)) });
     }
 }
