@@ -21,6 +21,9 @@ pub(super) struct Table {
     entries: Vec<PolicyEntry>,
     /// The positions of each route's entries, by the shape of the route's pattern.
     by_shape: HashMap<String, Vec<usize>>,
+    /// The shape of each route, by the pattern as a policy writes it. The pattern of a matched route is usually
+    /// the same, so that its shape need not be made.
+    shapes: HashMap<String, String>,
     /// The shape of the route that fits a path, to find policies whose route axum did not match.
     by_path: matchit::Router<String>,
 }
@@ -57,6 +60,7 @@ impl Table {
         let (shape, route_lock) =
             self.validate(&policy).map_err(|reason| error(index, &policy, reason))?;
         self.by_shape.entry(shape.clone()).or_default().push(index);
+        self.shapes.insert(policy.route.clone(), shape.clone());
         self.entries.push(PolicyEntry {
             policy,
             shape,
@@ -99,7 +103,10 @@ impl Table {
     pub(super) fn decide<B>(&self, request: &Request<B>) -> PolicyDecision {
         let extensions = request.extensions();
         let route = extensions.get::<MatchedPath>().map(MatchedPath::as_str);
-        let shape = route.map(pattern::shape);
+        let shape = route.map(|route| match self.shapes.get(route) {
+            Some(shape) => Cow::Borrowed(&**shape),
+            None => pattern::shape(route),
+        });
         if let Some(shape) = &shape
             && let Some(candidates) = self.by_shape.get(shape.as_ref())
         {

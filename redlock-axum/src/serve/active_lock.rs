@@ -77,7 +77,7 @@ impl ActiveLock {
     /// # Cancel safety
     ///
     /// If the future is dropped, the lock is released in the background.
-    pub async fn release(self) {
-        self.guard.release_or_log().await;
+    pub fn release(self) -> impl Future<Output = ()> + Send + use<> {
+        self.guard.release_or_log()
     }
 }

@@ -53,6 +53,7 @@ tokio::task_local! {
 /// # Cancel safety
 ///
 /// Cancel safe if `future` is cancel safe.
+#[inline]
 pub fn scope<F: Future>(future: F) -> Scoped<F> {
     Scoped { future, place: None }
 }
