@@ -11,9 +11,10 @@ use bb8_redis::redis::{
     ProtocolVersion, RedisError,
 };
 
+use super::metered_socket::MeteredSocket;
 use super::rejection_reason;
 use super::socket::Socket;
-use super::traffic::{MeteredSocket, Traffic};
+use super::traffic::Traffic;
 #[cfg(feature = "unstable-simulation")]
 use crate::simulation::dial::Dial;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod endpoint;
 mod health;
+pub(crate) mod metered_socket;
 mod outage_log;
 mod pending_acquisitions;
 #[cfg(test)]
