@@ -214,6 +214,17 @@ mod tests {
         }
     }
 
+    /// The redis crate would verify no certificate with this URL.
+    #[test]
+    fn a_url_that_turns_the_verification_of_certificates_off_is_refused() {
+        for url in ["redis://:s3cret@host/#insecure", "rediss://:s3cret@host/#insecure"] {
+            let reason = Endpoint::parse(url).unwrap_err();
+            let is_explained = reason.contains("must be verified")
+                || !cfg!(feature = "tls") && reason.contains("`tls`");
+            assert!(is_explained && !reason.contains("s3cret"), "{url}: {reason}");
+        }
+    }
+
     #[test]
     fn nothing_shows_the_password() {
         let endpoint = Endpoint::parse("redis://app:s3cret@10.0.0.1").unwrap();

@@ -10,6 +10,8 @@ pub(crate) mod played_server;
 pub(crate) mod pool;
 mod rejection_reason;
 pub(crate) mod socket;
+#[cfg(test)]
+mod socket_tests;
 pub(crate) mod supervisor;
 #[cfg(feature = "tls")]
 mod tls;
