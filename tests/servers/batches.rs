@@ -1,4 +1,7 @@
 //! The commands of many callers reach the server in few writes, whatever the kind of socket.
+//!
+//! The runtime has one worker thread. So no other thread runs the callers while the driver of the connection
+//! writes, and without the pause before a write each write would have one or two commands.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -10,9 +13,9 @@ use redlock_tests::{Peer, RedisServer};
 const CALLERS: usize = 64;
 const ROUNDS: usize = 50;
 
-/// The lowest average number of commands that the server reads at once. Without the pause before a write, the
-/// driver of the connection finds two or three commands.
-const FEWEST: usize = 12;
+/// The lowest average number of commands that the server reads at once, on a busy machine. Usually these are nearly
+/// all [`CALLERS`].
+const FEWEST: usize = 16;
 
 /// The number of times that the server has read from a client.
 async fn reads(server: &RedisServer) -> usize {
@@ -40,17 +43,16 @@ async fn assert_written_together(server: &RedisServer, url: &str) {
         caller.await.unwrap();
     }
     let (commands, reads) = (2 * CALLERS * ROUNDS, reads(server).await - before);
-    eprintln!("{url}: {} commands at once", commands / reads);
     assert!(commands >= reads * FEWEST, "{url}: {commands} commands in {reads} reads");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_commands_of_many_callers_are_written_together_over_tcp() {
     let server = RedisServer::start().await;
     assert_written_together(&server, &server.url()).await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_commands_of_many_callers_are_written_together_over_a_unix_socket() {
     let server = RedisServer::start().await;
     let url = format!("unix://{}", server.socket().display());
@@ -59,7 +61,7 @@ async fn the_commands_of_many_callers_are_written_together_over_a_unix_socket() 
 
 /// Runs in a process of its own, which trusts the certificate of the server alone: the variable that replaces
 /// the system's root certificates must be set before the process starts.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn the_commands_of_many_callers_are_written_together_over_tls() {
     const TRUSTED: &str = "SSL_CERT_FILE";
     const KEY: &str = "REDLOCK_TEST_TLS_KEY";
@@ -84,6 +86,5 @@ async fn the_commands_of_many_callers_are_written_together_over_tls() {
     let output = process.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
-    eprintln!("{errors}");
     assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
 }
