@@ -130,14 +130,14 @@ async fn at_every_poll_beside_a_crowd(
     const BATCH_FROM: usize = 8;
 
     let scene = Scene::new(nodes).await;
-    let (begin, begun) = watch::channel(false);
+    let (start, started) = watch::channel(false);
     let attempts = Arc::new(AtomicUsize::new(0));
     // The lock is never free, so that an attempt leaves nothing behind.
     let call = || {
-        let (locks, attempts, mut begun) =
-            (scene.locks.clone(), Arc::clone(&attempts), begun.clone());
+        let (locks, attempts, mut started) =
+            (scene.locks.clone(), Arc::clone(&attempts), started.clone());
         async move {
-            begun.wait_for(|begun| *begun).await.unwrap();
+            started.wait_for(|started| *started).await.unwrap();
             loop {
                 let refused = locks.lock("crowd").expire(LONG).try_acquire().await.unwrap_err();
                 assert!(refused.is_contended(), "{refused}");
@@ -151,7 +151,7 @@ async fn at_every_poll_beside_a_crowd(
     }
     let mut traces = Traces::look(&scene.nodes).await;
     traces.set_foreign_key("crowd").await;
-    begin.send(true).unwrap();
+    start.send(true).unwrap();
     let (before, reads) = (attempts.load(Ordering::Relaxed), traces.reads().await);
     let many = async || (attempts.load(Ordering::Relaxed) > before + 50 * CROWD).then_some(());
     eventually("the crowd makes attempts", SOON, many).await;

@@ -96,6 +96,6 @@ async fn refused(url: &str, trusted: &Identity) -> String {
     // `Service::start` panics with the log of a service that ends before it listens.
     let service = Service::start(env!("CARGO_BIN_EXE_index"), &environment);
     let service = AssertUnwindSafe(service).catch_unwind().await;
-    let panic = service.expect_err("the service has connected");
+    let Err(panic) = service else { panic!("the service has connected") };
     *panic.downcast::<String>().unwrap()
 }

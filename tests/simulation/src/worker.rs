@@ -46,7 +46,7 @@ impl Worker {
             Some(beat) => {
                 let now = self.world.trace.elapsed();
                 let beats = u32::try_from(now.as_nanos() / beat.as_nanos()).unwrap();
-                sleep((beats + 1) * beat - now).await;
+                sleep(((beats + 1) * beat).saturating_sub(now)).await;
             }
         }
     }

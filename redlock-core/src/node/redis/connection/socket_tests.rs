@@ -104,9 +104,9 @@ mod tls {
         process.args(["--exact", &name, "--nocapture"]);
         process.env(IDENTITY, dir.path()).env("SSL_CERT_FILE", certificate);
         let output = process.env_remove("SSL_CERT_DIR").output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout);
+        let printed = String::from_utf8_lossy(&output.stdout);
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
+        assert!(output.status.success() && printed.contains("1 passed"), "{printed}{errors}");
         None
     }
 
