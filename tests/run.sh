@@ -7,7 +7,7 @@
 # against redis-py also need Python 3, those against Redisson a JDK and Maven, and those of the fencing
 # example PostgreSQL; without these tools the script skips the tests, and reports that at the end. In both
 # cases it prints how to install the missing tool. It also skips the tests of TLS if the server was built
-# without TLS.
+# without TLS. The script prepares valgrind, too, for the bench that counts instructions.
 #
 # With --install, and in CI, the script installs missing tools by apt-get or dnf (as root, with sudo if
 # necessary) or by brew. Otherwise it installs nothing outside of the target directory.
@@ -122,7 +122,7 @@ skip() {
     if in_ci; then
         die "$2. In CI no test may be skipped."
     fi
-    local message="$2: skipped the tests against $1."
+    local message="$2: skipped the tests with $1."
     if [ $# -gt 2 ]; then
         message+=$'\n'$(how_to_install "${@:3}")
     fi
@@ -208,12 +208,22 @@ prepare_tls() {
     has_tls || skip "a server with TLS" "$REDIS_SERVER was built without TLS"
 }
 
+# The gate counts instructions after the tests: cargo bench -p redlock-instructions.
+prepare_valgrind() {
+    if ! has valgrind; then
+        install valgrind valgrind valgrind || true
+        hash -r
+    fi
+    has valgrind || skip valgrind "valgrind is missing" valgrind valgrind valgrind
+}
+
 has cargo || die "cargo is missing. Install Rust first: https://rustup.rs"
 prepare_server
 prepare_tls
 prepare_python
 prepare_redisson
 prepare_postgres
+prepare_valgrind
 
 arguments=("$@")
 [[ " $* " == *" -- "* ]] || arguments+=(--)

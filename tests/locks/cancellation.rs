@@ -5,6 +5,8 @@
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use redlock_axum::redis_lock;
@@ -12,7 +14,9 @@ use redlock_core::{
     FencedGuard, LockError, LockGuard, LockHandle, LockManager, LockRequest, OnLost, RunError,
     scope,
 };
-use redlock_tests::{Moment, Nodes, Traces, drop_after, on_each_kind_of_nodes};
+use redlock_tests::{Moment, Nodes, Traces, drop_after, eventually, on_each_kind_of_nodes};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 /// A lease longer than any test: a lock that is gone earlier was released.
 const LONG: Duration = Duration::from_secs(300);
@@ -55,11 +59,37 @@ on_each_kind_of_nodes! {
     ]
 }
 
+on_each_kind_of_nodes! {
+    [redis_x1_beside_a_crowd: Nodes::redis(1).await,]
+    at_every_poll_beside_a_crowd [
+        try_acquire,
+        acquire,
+        acquire_fenced,
+        acquire_behind_another_process,
+        acquire_behind_a_caller_of_this_process,
+        release,
+        release_to_the_next_waiter,
+        extend,
+        run,
+    ]
+}
+
 /// Nodes and two managers that stand for two processes. They live as long as the test.
 struct Scene {
     nodes: Nodes,
     locks: LockManager,
     other: LockManager,
+}
+
+impl Scene {
+    async fn new(nodes: Nodes) -> Self {
+        // A dropped waiter that stayed in the queue would take its only place.
+        let manager = async || nodes.builder().max_waiters(1).connect().await.unwrap();
+        let (locks, other) = (manager().await, manager().await);
+        let scene = Self { nodes, locks, other };
+        is_free(&scene).await;
+        scene
+    }
 }
 
 /// The point at which a future is dropped: after `polls` polls, at `moment`.
@@ -84,19 +114,67 @@ type Done<'a> = Pin<Box<dyn Future<Output = bool> + 'a>>;
 /// Drops the future after 0, 1, 2, .. polls until it completes before the drop. Checks each time that nothing
 /// is left behind.
 async fn at_every_poll(nodes: Nodes, future: for<'a> fn(&'a Scene, Cut) -> Done<'a>) {
-    // A dropped waiter that stayed in the queue would take its only place.
-    let manager = async || nodes.builder().max_waiters(1).connect().await.unwrap();
-    let (locks, other) = (manager().await, manager().await);
-    let scene = Scene { nodes, locks, other };
-    is_free(&scene).await;
+    let scene = Scene::new(nodes).await;
     let mut traces = Traces::look(&scene.nodes).await;
+    drop_at_every_poll(&scene, &mut traces, future).await;
+}
+
+/// Like [`at_every_poll`], while other callers of the manager have so many commands in flight that each write
+/// waits for further commands. Futures are dropped during that pause, too.
+async fn at_every_poll_beside_a_crowd(
+    nodes: Nodes,
+    future: for<'a> fn(&'a Scene, Cut) -> Done<'a>,
+) {
+    const CROWD: usize = 24;
+    /// The number of commands in flight from which a write waits.
+    const BATCH_FROM: usize = 8;
+
+    let scene = Scene::new(nodes).await;
+    let (start, started) = watch::channel(false);
+    let attempts = Arc::new(AtomicUsize::new(0));
+    // The lock is never free, so that an attempt leaves nothing behind.
+    let call = || {
+        let (locks, attempts, mut started) =
+            (scene.locks.clone(), Arc::clone(&attempts), started.clone());
+        async move {
+            started.wait_for(|started| *started).await.unwrap();
+            loop {
+                let refused = locks.lock("crowd").expire(LONG).try_acquire().await.unwrap_err();
+                assert!(refused.is_contended(), "{refused}");
+                attempts.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    };
+    let mut crowd = JoinSet::new();
+    for _ in 0..CROWD {
+        crowd.spawn(call());
+    }
+    let mut traces = Traces::look(&scene.nodes).await;
+    traces.set_foreign_key("crowd").await;
+    start.send(true).unwrap();
+    let (before, reads) = (attempts.load(Ordering::Relaxed), traces.reads().await);
+    let many = async || (attempts.load(Ordering::Relaxed) > before + 50 * CROWD).then_some(());
+    eventually("the crowd makes attempts", SOON, many).await;
+    let reads = traces.reads().await - reads;
+    let attempts = attempts.load(Ordering::Relaxed) - before;
+    assert!(attempts >= reads * BATCH_FROM, "{attempts} commands in {reads} writes");
+    drop_at_every_poll(&scene, &mut traces, future).await;
+    assert!(crowd.try_join_next().is_none(), "a caller of the crowd has failed");
+}
+
+/// Drops the future after 0, 1, 2, .. polls until it completes before the drop.
+async fn drop_at_every_poll(
+    scene: &Scene,
+    traces: &mut Traces<'_>,
+    future: for<'a> fn(&'a Scene, Cut) -> Done<'a>,
+) {
     for variant in 0..VARIANTS {
         for moment in [Moment::AtOnce, Moment::WhenWoken] {
             for polls in 0.. {
                 let cut = Cut { polls, moment, variant };
-                let done = tokio::time::timeout(SOON, future(&scene, cut)).await.unwrap();
+                let done = tokio::time::timeout(SOON, future(scene, cut)).await.unwrap();
                 traces.are_gone(&format!("{cut:?}")).await;
-                is_free(&scene).await;
+                is_free(scene).await;
                 traces.are_gone("acquiring the free lock").await;
                 if done {
                     assert!(polls > 0);

@@ -64,14 +64,38 @@ const SOON: std::time::Duration = std::time::Duration::from_secs(10);
 async fn a_server_with_an_untrusted_certificate_is_refused() {
     let (identity, other) = (Identity::new(), Identity::new());
     let Some(server) = identity.server().await else { return };
+    let log = refused(&server.tls_url(), &other).await;
+    assert!(log.contains("certificate"), "{log}");
+}
+
+#[tokio::test]
+async fn a_server_with_a_trusted_certificate_for_another_host_is_refused() {
+    let identity = Identity::new();
+    let Some(server) = identity.server().await else { return };
+    let url = server.tls_url().replace("localhost", "127.0.0.1");
+    let log = refused(&url, &identity).await;
+    assert!(log.contains("certificate not valid for name"), "{log}");
+}
+
+/// A URL that would turn the verification of certificates off.
+#[tokio::test]
+async fn an_insecure_url_is_refused() {
+    let identity = Identity::new();
+    let Some(server) = identity.server().await else { return };
+    let log = refused(&format!("{}/#insecure", server.tls_url()), &Identity::new()).await;
+    assert!(log.contains("#insecure is refused"), "{log}");
+}
+
+/// Starts a service with the URL of its server, which trusts only one certificate. Returns the log of the service,
+/// which must end because it cannot connect.
+async fn refused(url: &str, trusted: &Identity) -> String {
     let environment = [
-        ("REDIS_URLS", server.tls_url()),
-        ("SSL_CERT_FILE", other.certificate.display().to_string()),
+        ("REDIS_URLS", url.to_owned()),
+        ("SSL_CERT_FILE", trusted.certificate.display().to_string()),
     ];
     // `Service::start` panics with the log of a service that ends before it listens.
     let service = Service::start(env!("CARGO_BIN_EXE_index"), &environment);
     let service = AssertUnwindSafe(service).catch_unwind().await;
-    let panic = service.expect_err("the service trusts the certificate");
-    let log = panic.downcast::<String>().unwrap();
-    assert!(log.contains("certificate"), "{log}");
+    let Err(panic) = service else { panic!("the service has connected") };
+    *panic.downcast::<String>().unwrap()
 }

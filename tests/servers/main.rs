@@ -1,5 +1,6 @@
 //! The commands that the library sends to Redis servers, and how it handles their replies.
 
+mod batches;
 mod cluster_mode;
 mod connect;
 mod redisson_wire;

@@ -100,13 +100,29 @@ fn no_promise_breaks_under_any_seed() {
     }
     eprintln!("{runs} runs in {:?}: {total:?}", begun.elapsed());
     // The runs must reach every outcome, or they have tested nothing.
-    let Counts { granted, contended, unavailable, given_up, faults, excused, stepped } = total;
+    let Counts { granted, contended, unavailable, given_up, faults, excused, stepped, batches: _ } =
+        total;
     for count in [granted / 3, contended, unavailable, given_up, faults / 10, stepped] {
         assert!(count >= runs, "{runs} runs: {total:?}");
     }
     // One overlap per two hundred grants was excused when this was written. Many more would hide
     // violations.
     assert!(excused <= ALLOWED_EXCUSES + granted / 100, "{total:?}");
+}
+
+/// Many callers of one client send their commands at the same moments, so that writes wait for further commands.
+/// Callers give up during that pause, and connections break.
+#[test]
+fn no_promise_breaks_with_crowds_of_callers() {
+    const SEEDS: u64 = 20;
+    let mut total = Counts::default();
+    for seed in 0..SEEDS {
+        let Outcome { violations, counts, .. } = run_plan(Plan::crowd(seed), false);
+        assert_eq!(violations, [""; 0], "seed {seed}");
+        total.add(counts);
+    }
+    eprintln!("{SEEDS} crowds: {total:?}");
+    assert!(total.batches > 10 * SEEDS && total.given_up > SEEDS, "{total:?}");
 }
 
 #[test]

@@ -102,6 +102,9 @@ pub(super) struct Plan {
     pub(super) restart_guard: bool,
     /// Whether the run checks the promises of the restart guard.
     pub(super) checks_guard: bool,
+    /// The workers of a client begin their turns at the same moments, whole multiples of this time, so that
+    /// many of their commands are in flight on one connection.
+    pub(super) beat: Option<Duration>,
     /// The time in which no worker begins to ask for a lock.
     pub(super) idle: Option<Range<Duration>>,
     /// The longest time for which a worker holds a lock.
@@ -121,9 +124,22 @@ const LONGEST_SILENCE: Duration = Duration::from_millis(6500);
 const DRIFT: RangeInclusive<i32> = -4000..=4000;
 const LENGTH: Duration = Duration::from_secs(2);
 const LONGEST_HOLD: Duration = Duration::from_millis(800);
+/// One seed in this many is a [crowd](Plan::crowd).
+const CROWDED: u64 = 12;
+/// The number of workers of each client in a crowd.
+const CROWD: RangeInclusive<usize> = 12..=20;
+/// The pauses between the turns of a crowd, in milliseconds.
+const BEAT: RangeInclusive<u64> = 40..=160;
 
 impl Plan {
     pub(super) fn from_seed(seed: u64, weakness: Weakness) -> Self {
+        if weakness == Weakness::None && seed.is_multiple_of(CROWDED) {
+            return Self::crowd(seed);
+        }
+        Self::few_workers(seed, weakness)
+    }
+
+    fn few_workers(seed: u64, weakness: Weakness) -> Self {
         let mut random = SmallRng::seed_from_u64(seed);
         if weakness == Weakness::None && random.random_ratio(1, 5) {
             return Self::silent_steps(seed, random.random_ratio(3, 4));
@@ -171,6 +187,7 @@ impl Plan {
             restart_guard: weakness == Weakness::None
                 && (steps || forgets && random.random_ratio(1, 2)),
             checks_guard: true,
+            beat: None,
             idle: None,
             longest_hold: LONGEST_HOLD,
             length: LENGTH,
@@ -182,6 +199,17 @@ impl Plan {
         }
         plan.sort();
         plan
+    }
+
+    /// Returns the plan of a seed, with many workers in each client that begin their turns together.
+    pub(super) fn crowd(seed: u64) -> Self {
+        let mut random = SmallRng::seed_from_u64(seed);
+        Self {
+            workers: random.random_range(CROWD),
+            keys: random.random_range(1..=*CROWD.end()),
+            beat: Some(Duration::from_millis(random.random_range(BEAT))),
+            ..Self::few_workers(seed, Weakness::None)
+        }
     }
 
     pub(super) fn longest_lease(&self) -> Duration {

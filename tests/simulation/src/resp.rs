@@ -100,6 +100,11 @@ pub(super) fn take_request(buffer: &mut Vec<u8>) -> Option<Request> {
     Some(request)
 }
 
+/// Returns all requests in the bytes that a client has written.
+pub(super) fn requests(mut written: Vec<u8>) -> Vec<Request> {
+    std::iter::from_fn(|| take_request(&mut written)).collect()
+}
+
 fn number(rest: &mut &[u8], kind: u8) -> Option<usize> {
     let end = rest.windows(2).position(|two| two == b"\r\n")?;
     assert_eq!(rest[0], kind, "a client sends arrays of strings");

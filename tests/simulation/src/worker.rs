@@ -32,10 +32,22 @@ const CLOCK_TICK: Duration = Duration::from_millis(1);
 impl Worker {
     pub(super) async fn work(mut self) {
         while self.world.trace.elapsed() < self.world.plan.length {
-            let pause = self.millis(0, 150);
-            sleep(pause).await;
+            self.pause().await;
             self.wait_out_idle_time().await;
             self.turn().await;
+        }
+    }
+
+    /// Waits for a random time, or in a crowd until the next moment at which all workers begin.
+    async fn pause(&mut self) {
+        let pause = self.millis(0, 150);
+        match self.world.plan.beat {
+            None => sleep(pause).await,
+            Some(beat) => {
+                let now = self.world.trace.elapsed();
+                let beats = u32::try_from(now.as_nanos() / beat.as_nanos()).unwrap();
+                sleep(((beats + 1) * beat).saturating_sub(now)).await;
+            }
         }
     }
 

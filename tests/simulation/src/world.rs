@@ -36,6 +36,8 @@ pub(super) struct Counts {
     pub(super) excused: u64,
     /// Failed acquisitions in which a server had no vote because its clock was stepped.
     pub(super) stepped: u64,
+    /// The writes that have waited for further commands, and contained many.
+    pub(super) batches: u64,
 }
 
 #[derive(Debug)]
@@ -107,6 +109,7 @@ impl World {
         sleep(SETTLED + plan.stepped_back()).await;
         self.check_leftovers(&servers, &clients);
         self.give_every_worker_a_turn(&clients).await;
+        self.counts.lock().batches = network.batches();
         let spans = std::mem::take(&mut *self.spans.lock());
         let mut violations = std::mem::take(&mut *self.violations.lock());
         violations.extend(history::violations(spans, |first, second| {
@@ -280,7 +283,8 @@ struct Client {
 
 impl Counts {
     pub(super) fn add(&mut self, other: Self) {
-        let Self { granted, contended, unavailable, given_up, faults, stepped, excused } = other;
+        let Self { granted, contended, unavailable, given_up, faults, stepped, excused, batches } =
+            other;
         self.granted += granted;
         self.contended += contended;
         self.unavailable += unavailable;
@@ -288,5 +292,6 @@ impl Counts {
         self.faults += faults;
         self.stepped += stepped;
         self.excused += excused;
+        self.batches += batches;
     }
 }

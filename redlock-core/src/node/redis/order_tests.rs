@@ -1,13 +1,17 @@
 //! Commands are sent in the order of their first polls (an abandoned attempt leaves nothing
 //! behind).
 
-use std::pin::pin;
+use std::collections::HashSet;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use bb8_redis::redis::{Cmd, cmd};
-use tokio::io::{AsyncReadExt, DuplexStream};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, DuplexStream};
 
+use super::connection::Connection;
+use super::connection::metered_socket::BATCH_FROM;
 use super::connection::played_server::played_connection;
 
 /// Reads from the server end as many bytes as expected, and compares them.
@@ -52,4 +56,143 @@ async fn a_command_is_sent_by_its_first_poll_however_many_came_before() {
         assert!(futures_util::poll!(reply).is_pending());
     }
     assert_arrives(&mut server, &commands.iter().map(packed).collect::<String>()).await;
+}
+
+type Sent = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Returns a future that sends a command by its first poll, and completes with the reply.
+fn send(connection: &Arc<Connection>, command: &Cmd) -> Sent {
+    let (connection, command) = (Arc::clone(connection), command.clone());
+    Box::pin(async move { drop(connection.send(&command).await) })
+}
+
+/// Sends so many commands that each later write waits once for further commands. They have arrived, and are
+/// never answered.
+async fn crowd(connection: &Arc<Connection>, server: &mut DuplexStream) -> Vec<Sent> {
+    let ping = cmd("PING");
+    let mut awaited: Vec<_> = (0..BATCH_FROM).map(|_| send(connection, &ping)).collect();
+    for command in &mut awaited {
+        assert!(futures_util::poll!(command).is_pending());
+    }
+    assert_arrives(server, &packed(&ping).repeat(BATCH_FROM)).await;
+    awaited
+}
+
+/// Runs a task after the driver of the connection was polled once, and before it is polled again.
+async fn before_the_next_poll_of_the_driver<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> T {
+    // The current-thread runtime runs its tasks in the order in which they are woken: the driver first, which
+    // wakes itself, then this task.
+    tokio::spawn(task).await.unwrap()
+}
+
+fn assert_nothing_arrives(server: &mut DuplexStream) {
+    let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+    let mut byte = [0];
+    let read = pin!(server.read(&mut byte)).poll(&mut cx);
+    assert!(read.is_pending(), "the write did not wait");
+}
+
+/// The caller of an acquisition goes away while the write waits for further commands. The acquisition was
+/// taken into the write, so its clean-up must follow it in the same one.
+#[tokio::test(start_paused = true)]
+async fn a_command_whose_caller_goes_while_the_write_waits_is_sent_before_its_clean_up() {
+    let (connection, mut server) = played_connection().await;
+    let connection = Arc::new(connection);
+    let _crowd = crowd(&connection, &mut server).await;
+    let (set, delete) = (cmd("SET"), cmd("DEL"));
+    let (mut setting, mut deleting) = (send(&connection, &set), send(&connection, &delete));
+    assert!(futures_util::poll!(&mut setting).is_pending());
+    let (mut server, _deleting) = before_the_next_poll_of_the_driver(async move {
+        assert_nothing_arrives(&mut server);
+        drop(setting);
+        assert!(futures_util::poll!(&mut deleting).is_pending());
+        (server, deleting)
+    })
+    .await;
+    assert_arrives(&mut server, &(packed(&set) + &packed(&delete))).await;
+}
+
+/// The other commands are answered while the write waits, so that few are left in flight.
+#[tokio::test(start_paused = true)]
+async fn a_write_that_waits_is_sent_although_the_other_commands_are_answered_meanwhile() {
+    let (connection, mut server) = played_connection().await;
+    let connection = Arc::new(connection);
+    let crowd = crowd(&connection, &mut server).await;
+    let (set, delete) = (cmd("SET"), cmd("DEL"));
+    let (mut setting, mut deleting) = (send(&connection, &set), send(&connection, &delete));
+    assert!(futures_util::poll!(&mut setting).is_pending());
+    let (mut server, setting, deleting) = before_the_next_poll_of_the_driver(async move {
+        assert_nothing_arrives(&mut server);
+        drop(crowd);
+        assert!(futures_util::poll!(&mut deleting).is_pending());
+        (server, setting, deleting)
+    })
+    .await;
+    assert_arrives(&mut server, &(packed(&set) + &packed(&delete))).await;
+    server.write_all("+OK\r\n".repeat(BATCH_FROM + 2).as_bytes()).await.unwrap();
+    let replies = async { futures_util::join!(setting, deleting) };
+    tokio::time::timeout(Duration::from_secs(5), replies).await.unwrap();
+}
+
+/// Reads the keys of `SET` and `DEL` until `count` keys were deleted, and checks that no key is set after it was
+/// deleted. Returns how many keys were set.
+async fn assert_no_key_is_set_after_its_clean_up(server: &mut DuplexStream, count: usize) -> usize {
+    let (mut set, mut deleted) = (HashSet::new(), HashSet::new());
+    let mut lines = BufReader::new(server).lines();
+    while deleted.len() < count {
+        let line = lines.next_line().await.unwrap().unwrap();
+        if line != "SET" && line != "DEL" {
+            continue;
+        }
+        let _length = lines.next_line().await.unwrap();
+        let key = lines.next_line().await.unwrap().unwrap();
+        if line == "SET" {
+            assert!(!deleted.contains(&key), "the clean-up of {key} has overtaken it");
+            assert!(set.insert(key));
+        } else {
+            assert!(deleted.insert(key));
+        }
+    }
+    set.len()
+}
+
+/// Callers on several threads send an acquisition and then its clean-up. Some of them abandon the acquisition at
+/// once. The driver leaves a command out if its caller is gone before the driver takes it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn no_clean_up_overtakes_on_a_connection_with_many_callers() {
+    const CALLERS: usize = 64;
+    const ROUNDS: usize = 50;
+    let (connection, mut server) = played_connection().await;
+    let connection = Arc::new(connection);
+    let _crowd = crowd(&connection, &mut server).await;
+    let call = |caller: usize| {
+        let connection = Arc::clone(&connection);
+        async move {
+            let mut deletions = Vec::new();
+            for round in 0..ROUNDS {
+                let key = format!("{caller}-{round}");
+                let mut setting = send(&connection, cmd("SET").arg(&key));
+                assert!(futures_util::poll!(&mut setting).is_pending());
+                if round % 2 == 0 {
+                    // The driver may run meanwhile.
+                    tokio::task::yield_now().await;
+                }
+                drop(setting);
+                let mut deleting = send(&connection, cmd("DEL").arg(&key));
+                assert!(futures_util::poll!(&mut deleting).is_pending());
+                deletions.push(deleting);
+                tokio::task::yield_now().await;
+            }
+            deletions
+        }
+    };
+    let callers: Vec<_> = (0..CALLERS).map(|caller| tokio::spawn(call(caller))).collect();
+    let arrive = assert_no_key_is_set_after_its_clean_up(&mut server, CALLERS * ROUNDS);
+    let set = tokio::time::timeout(Duration::from_secs(60), arrive).await.unwrap();
+    assert!(set > 0, "no acquisition was sent");
+    for caller in callers {
+        caller.await.unwrap();
+    }
 }

@@ -8,10 +8,10 @@ use bb8_redis::redis::{ProtocolVersion, RedisConnectionInfo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 use tokio::time::{Instant, timeout};
 
+use super::connection::metered_socket::MeteredSocket;
 use super::connection::played_server::serve;
 use super::connection::pool::settings;
 use super::connection::socket::Socket;
-use super::connection::traffic::MeteredSocket;
 use super::connection::{Connection, Identity};
 use super::script::Script;
 use super::subscriptions::{RETRY_PAUSE, Subscriptions};

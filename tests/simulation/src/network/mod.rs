@@ -21,9 +21,14 @@ use rand::{RngExt, SeedableRng};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep};
 
+use super::resp::{Request, requests};
 use pipe::Pipe;
 pub(super) use pipe::{Packet, Receiver};
 pub(crate) use stream::{Dial, Stream};
+
+/// The number of commands in flight from which a client's write waits for further commands. The driver of a
+/// connection takes no command whose caller is gone, so a write with so many commands has waited.
+const BATCH: usize = 8;
 
 /// The time in milliseconds that a packet takes from one machine to another.
 pub(super) type Latency = RangeInclusive<u64>;
@@ -63,6 +68,8 @@ struct State {
     connections: Vec<Connection>,
     /// The clients that are cut off for good.
     lost: BTreeSet<usize>,
+    /// The number of writes with many commands of callers.
+    batches: u64,
 }
 
 type Route = (usize, usize, Direction);
@@ -90,8 +97,14 @@ impl Network {
             listeners: BTreeMap::new(),
             connections: Vec::new(),
             lost: BTreeSet::new(),
+            batches: 0,
         };
         Self(Arc::new(Shared { state: Mutex::new(state), changed: Notify::new() }))
+    }
+
+    /// Returns how many writes of clients contained at least [`BATCH`] commands.
+    pub(super) fn batches(&self) -> u64 {
+        self.0.state.lock().batches
     }
 
     /// Returns a dialer that opens connections from a client to a server.
@@ -294,6 +307,15 @@ impl Sender {
             bytes = rest;
         }
         self.pipe.push(Instant::now() + state.latency(self.route), Packet::Data(bytes));
+    }
+
+    /// Sends what a client has written.
+    fn send_requests(&self, bytes: Vec<u8>) {
+        // A new connection loads its scripts in one write, which no caller waits for.
+        let is_of_a_caller = |request: &Request| matches!(&request[0][..], b"SET" | b"EVALSHA");
+        let of_callers = requests(bytes.clone()).iter().filter(|each| is_of_a_caller(each)).count();
+        self.network.0.state.lock().batches += u64::from(of_callers >= BATCH);
+        self.send(bytes);
     }
 
     pub(super) fn end(&self) {

@@ -61,7 +61,7 @@ impl AsyncWrite for Stream {
         if self.sender.is_closed() {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
-        self.sender.send(bytes.to_vec());
+        self.sender.send_requests(bytes.to_vec());
         Poll::Ready(Ok(bytes.len()))
     }
 

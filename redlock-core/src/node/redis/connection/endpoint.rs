@@ -11,9 +11,10 @@ use bb8_redis::redis::{
     ProtocolVersion, RedisError,
 };
 
+use super::metered_socket::MeteredSocket;
 use super::rejection_reason;
 use super::socket::Socket;
-use super::traffic::{MeteredSocket, Traffic};
+use super::traffic::Traffic;
 #[cfg(feature = "unstable-simulation")]
 use crate::simulation::dial::Dial;
 
@@ -210,6 +211,17 @@ mod tests {
             let reason = Endpoint::parse(url).unwrap_err();
             assert!(!reason.contains("s3cret"), "{reason}");
             assert!(reason.contains(words) || reason.contains("allowed are"), "{url}: {reason}");
+        }
+    }
+
+    /// The redis crate would verify no certificate with this URL.
+    #[test]
+    fn a_url_that_turns_the_verification_of_certificates_off_is_refused() {
+        for url in ["redis://:s3cret@host/#insecure", "rediss://:s3cret@host/#insecure"] {
+            let reason = Endpoint::parse(url).unwrap_err();
+            let is_explained = reason.contains("must be verified")
+                || !cfg!(feature = "tls") && reason.contains("`tls`");
+            assert!(is_explained && !reason.contains("s3cret"), "{url}: {reason}");
         }
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod endpoint;
 mod health;
+pub(crate) mod metered_socket;
 mod outage_log;
 mod pending_acquisitions;
 #[cfg(test)]
@@ -9,6 +10,8 @@ pub(crate) mod played_server;
 pub(crate) mod pool;
 mod rejection_reason;
 pub(crate) mod socket;
+#[cfg(test)]
+mod socket_tests;
 pub(crate) mod supervisor;
 #[cfg(feature = "tls")]
 mod tls;

@@ -6,9 +6,9 @@ use bb8_redis::redis::RedisConnectionInfo;
 use bb8_redis::redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream};
 
+use super::metered_socket::MeteredSocket;
 use super::pool::settings;
 use super::socket::Socket;
-use super::traffic::MeteredSocket;
 use super::{Connection, Identity};
 use crate::node::redis::script::Script;
 

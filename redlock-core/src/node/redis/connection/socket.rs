@@ -136,33 +136,3 @@ impl AsyncWrite for Socket {
         delegate!(&mut *self, stream => Pin::new(stream).poll_shutdown(cx))
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::node::redis::connection::endpoint::Endpoint;
-
-    /// Without these options, a command waits for the acknowledgement of the previous one, and the
-    /// disappearance of a machine is noticed after hours (Redis documentation, "Redis client
-    /// handling").
-    #[tokio::test]
-    async fn a_tcp_socket_has_nodelay_keepalive_and_a_user_timeout() {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("redis://{}", listener.local_addr().unwrap());
-        let endpoint = Endpoint::parse(&url).unwrap();
-        let (connected, accepted) =
-            tokio::join!(Socket::connect(endpoint.connection_info()), listener.accept());
-        accepted.unwrap();
-        let Socket::Tcp(stream) = connected.unwrap() else { panic!("not a TCP socket") };
-        assert!(stream.nodelay().unwrap());
-        let socket = SockRef::from(&stream);
-        assert!(socket.keepalive().unwrap());
-        #[cfg(any(target_os = "android", target_os = "linux"))]
-        {
-            use std::time::Duration;
-            assert_eq!(socket.tcp_keepalive_time().unwrap(), Duration::from_secs(5));
-            assert_eq!(socket.tcp_keepalive_interval().unwrap(), Duration::from_secs(2));
-            assert_eq!(socket.tcp_user_timeout().unwrap(), Some(Duration::from_secs(5)));
-        }
-    }
-}

@@ -11,17 +11,13 @@
 //! * A reply counts as soon as it lies in the kernel's buffer. If no task has read it yet, this process is
 //!   late, not the server.
 
-use std::io;
 #[cfg(unix)]
 use std::os::fd::OwnedFd;
-use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
+#[cfg(unix)]
 use parking_lot::Mutex;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -31,10 +27,6 @@ use crate::node::Silence;
 /// The shortest pause before the next check while there are unread bytes. It limits the load of the checks,
 /// because thousands of callers may check at once in a process that is already late.
 const UNREAD_CHECK_PAUSE: Duration = Duration::from_millis(5);
-
-/// The number of commands in flight from which a write waits for further commands. With fewer commands the
-/// pause would cost more than it saves.
-const BATCH_FROM: usize = 8;
 
 /// The traffic of one connection, which shows whether the server is silent.
 #[derive(Debug)]
@@ -69,7 +61,9 @@ pub(crate) struct ReplyProgress {
 }
 
 impl Traffic {
-    fn new() -> Self {
+    /// Begins to record the traffic of a socket.
+    #[cfg_attr(not(unix), allow(unused_variables, reason = "only unix has descriptors"))]
+    pub(super) fn of(socket: &Socket) -> Self {
         Self {
             begun: Instant::now(),
             owed_since: AtomicU64::new(NEVER),
@@ -78,7 +72,7 @@ impl Traffic {
             answered: AtomicUsize::new(0),
             reply_unknown: Notify::new(),
             #[cfg(unix)]
-            socket: Mutex::default(),
+            socket: Mutex::new(socket.descriptor()),
         }
     }
 
@@ -97,7 +91,7 @@ impl Traffic {
     }
 
     /// Returns the number of commands in flight.
-    fn in_flight(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.awaited.load(Ordering::Relaxed)
     }
 
@@ -169,21 +163,27 @@ impl Traffic {
         }
     }
 
-    fn record_written(&self) {
+    /// Closes the descriptor, when the socket is dropped.
+    pub(super) fn close(&self) {
+        #[cfg(unix)]
+        self.socket.lock().take();
+    }
+
+    pub(super) fn record_written(&self) {
         if self.owed_since.load(Ordering::Relaxed) == NEVER {
             let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(NEVER - 1);
             self.owed_since.store(now, Ordering::Release);
         }
     }
 
-    fn record_read(&self, bytes: &[u8]) {
+    pub(super) fn record_read(&self, bytes: &[u8]) {
         self.drained.store(false, Ordering::Release);
         if !are_messages(bytes) {
             self.owed_since.store(NEVER, Ordering::Release);
         }
     }
 
-    fn record_drained(&self) {
+    pub(super) fn record_drained(&self) {
         self.drained.store(true, Ordering::Release);
     }
 }
@@ -232,93 +232,15 @@ impl Drop for AwaitedReply<'_> {
     }
 }
 
-/// A socket that records its traffic, and writes the commands of many callers together.
-///
-/// Tokio's multi-threaded runtime runs the driver of the connection before the other callers that are ready. So
-/// the driver would find two or three commands for each write, however many callers there are. If many commands
-/// are in flight, a write therefore lets the ready tasks run first: the driver then writes the commands of all of
-/// them at once. There is no timer, and the order of the commands stays.
-#[derive(Debug)]
-pub(crate) struct MeteredSocket {
-    socket: Socket,
-    traffic: Arc<Traffic>,
-    /// Whether the next write has waited for further commands.
-    has_waited: bool,
-}
-
-impl MeteredSocket {
-    pub(crate) fn new(socket: Socket) -> (Self, Arc<Traffic>) {
-        let traffic = Arc::new(Traffic::new());
-        #[cfg(unix)]
-        {
-            *traffic.socket.lock() = socket.descriptor();
-        }
-        (Self { socket, traffic: Arc::clone(&traffic), has_waited: false }, traffic)
-    }
-}
-
-impl Drop for MeteredSocket {
-    /// Closes the second descriptor, which would keep the socket open.
-    fn drop(&mut self) {
-        #[cfg(unix)]
-        self.traffic.socket.lock().take();
-    }
-}
-
-impl AsyncRead for MeteredSocket {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        let before = buffer.filled().len();
-        let read = Pin::new(&mut self.socket).poll_read(cx, buffer);
-        match &read {
-            Poll::Pending => self.traffic.record_drained(),
-            Poll::Ready(Ok(())) if buffer.filled().len() > before => {
-                self.traffic.record_read(&buffer.filled()[before..]);
-            }
-            Poll::Ready(_) => {}
-        }
-        read
-    }
-}
-
-impl AsyncWrite for MeteredSocket {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        if !std::mem::take(&mut self.has_waited) && self.traffic.in_flight() >= BATCH_FROM {
-            self.has_waited = true;
-            // The task runs again after the other tasks that are ready.
-            cx.waker().wake_by_ref();
-            return Poll::Pending;
-        }
-        let written = Pin::new(&mut self.socket).poll_write(cx, bytes);
-        if matches!(written, Poll::Ready(Ok(count)) if count > 0) {
-            self.traffic.record_written();
-        }
-        written
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.socket).poll_shutdown(cx)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::Arc;
 
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
+    use super::super::metered_socket::MeteredSocket;
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(20);
@@ -361,36 +283,6 @@ mod tests {
         socket.read_exact(&mut [0; 7]).await.unwrap();
         wait().await;
         assert!(!traffic.silence(LIMIT).is_silent(), "the server has replied");
-    }
-
-    #[tokio::test]
-    async fn a_write_waits_once_for_further_commands_if_many_are_in_flight() {
-        let (mut socket, traffic, _server) = connection().await;
-        let waker = Arc::new(Woken::default());
-        let task = waker.clone().into();
-        let mut cx = Context::from_waker(&task);
-        let mut is_ready = || Pin::new(&mut socket).poll_write(&mut cx, b"PING").is_ready();
-        let mut in_flight = Vec::new();
-        for _ in 1..BATCH_FROM {
-            in_flight.push(traffic.expect_reply());
-            assert!(is_ready() && is_ready());
-        }
-        in_flight.push(traffic.expect_reply());
-        for _ in 0..3 {
-            assert!(!is_ready() && waker.0.swap(false, Ordering::Relaxed));
-            assert!(is_ready());
-        }
-        in_flight.pop();
-        assert!(is_ready() && !waker.0.load(Ordering::Relaxed));
-    }
-
-    #[derive(Default)]
-    struct Woken(AtomicBool);
-
-    impl std::task::Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.store(true, Ordering::Relaxed);
-        }
     }
 
     const MESSAGE: &[u8] = b">3\r\n$7\r\nmessage\r\n$6\r\nl:{42}\r\n$1\r\n0\r\n";

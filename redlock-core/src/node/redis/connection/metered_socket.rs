@@ -1,0 +1,288 @@
+//! The socket between the redis crate and the server. It records the traffic, and writes the commands of many
+//! callers together.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::socket::Socket;
+use super::traffic::Traffic;
+
+/// The number of commands in flight from which a write waits for further commands. With fewer commands the
+/// pause would cost more than it saves.
+pub(crate) const BATCH_FROM: usize = 8;
+
+/// A socket that records its traffic, and writes the commands of many callers together.
+///
+/// Tokio's multi-threaded runtime runs the driver of the connection before the other callers that are ready. So
+/// the driver would find two or three commands for each write, however many callers there are. If many commands
+/// are in flight, a write therefore lets the ready tasks run first: the driver then writes the commands of all of
+/// them at once. There is no timer, and the order of the commands stays.
+///
+/// The socket has no vectored writes of its own: the redis crate has all commands in one buffer, and the default
+/// of [`AsyncWrite`] turns a vectored write into [`poll_write`](AsyncWrite::poll_write).
+#[derive(Debug)]
+pub(crate) struct MeteredSocket {
+    socket: Socket,
+    traffic: Arc<Traffic>,
+    /// Whether the current write has waited for further commands. A write that the kernel does not take at once
+    /// does not wait again.
+    has_waited: bool,
+}
+
+impl MeteredSocket {
+    pub(crate) fn new(socket: Socket) -> (Self, Arc<Traffic>) {
+        let traffic = Arc::new(Traffic::of(&socket));
+        (Self { socket, traffic: Arc::clone(&traffic), has_waited: false }, traffic)
+    }
+}
+
+impl Drop for MeteredSocket {
+    /// Closes the second descriptor, which would keep the socket open.
+    fn drop(&mut self) {
+        self.traffic.close();
+    }
+}
+
+impl AsyncRead for MeteredSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.socket).poll_read(cx, buffer);
+        match &read {
+            Poll::Pending => self.traffic.record_drained(),
+            Poll::Ready(Ok(())) if buffer.filled().len() > before => {
+                self.traffic.record_read(&buffer.filled()[before..]);
+            }
+            Poll::Ready(_) => {}
+        }
+        read
+    }
+}
+
+impl AsyncWrite for MeteredSocket {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if !self.has_waited && self.traffic.in_flight() >= BATCH_FROM {
+            self.has_waited = true;
+            // The task runs again after the other tasks that are ready.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let written = ready!(Pin::new(&mut self.socket).poll_write(cx, bytes));
+        self.has_waited = false;
+        if matches!(written, Ok(count) if count > 0) {
+            self.traffic.record_written();
+        }
+        Poll::Ready(written)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.socket).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSlice;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use tokio::io::{AsyncReadExt, DuplexStream, duplex};
+
+    use super::super::traffic::AwaitedReply;
+    use super::*;
+
+    const COMMAND: &[u8] = b"PING";
+
+    fn connection(capacity: usize) -> (MeteredSocket, Arc<Traffic>, DuplexStream) {
+        let (client, server) = duplex(capacity);
+        let (socket, traffic) = MeteredSocket::new(Socket::Duplex(client));
+        (socket, traffic, server)
+    }
+
+    fn in_flight(traffic: &Traffic, count: usize) -> Vec<AwaitedReply<'_>> {
+        (0..count).map(|_| traffic.expect_reply()).collect()
+    }
+
+    /// A task that counts how often it is woken.
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    impl Woken {
+        fn task() -> Arc<Self> {
+            Arc::default()
+        }
+
+        fn times(&self) -> usize {
+            self.0.load(Ordering::Relaxed)
+        }
+
+        /// Writes a command in this task.
+        fn write(self: &Arc<Self>, socket: &mut MeteredSocket) -> Poll<usize> {
+            self.poll(|cx| Pin::new(socket).poll_write(cx, COMMAND))
+        }
+
+        fn poll<T>(
+            self: &Arc<Self>,
+            poll: impl FnOnce(&mut Context<'_>) -> Poll<io::Result<T>>,
+        ) -> Poll<T> {
+            poll(&mut Context::from_waker(&Arc::clone(self).into())).map(Result::unwrap)
+        }
+    }
+
+    const WRITTEN: Poll<usize> = Poll::Ready(COMMAND.len());
+
+    #[test]
+    fn with_few_commands_in_flight_a_write_reaches_the_socket_in_the_same_poll() {
+        let (mut socket, traffic, _server) = connection(4096);
+        let task = Woken::task();
+        for count in 0..8 {
+            let _in_flight = in_flight(&traffic, count);
+            assert_eq!(task.write(&mut socket), WRITTEN);
+            assert_eq!(task.write(&mut socket), WRITTEN);
+        }
+        assert_eq!(task.times(), 0);
+    }
+
+    #[test]
+    fn with_many_commands_in_flight_each_write_waits_once() {
+        let (mut socket, traffic, _server) = connection(4096);
+        let _in_flight = in_flight(&traffic, 8);
+        let task = Woken::task();
+        for write in 1..=3 {
+            assert!(task.write(&mut socket).is_pending());
+            assert_eq!(task.times(), write);
+            assert_eq!(task.write(&mut socket), WRITTEN);
+        }
+        assert_eq!(task.times(), 3);
+    }
+
+    /// Nothing else would wake the task: the pause is over although the other commands have been answered.
+    #[test]
+    fn a_write_that_has_waited_is_written_although_few_commands_are_left() {
+        let (mut socket, traffic, _server) = connection(4096);
+        let mut awaited = in_flight(&traffic, BATCH_FROM);
+        let task = Woken::task();
+        assert!(task.write(&mut socket).is_pending());
+        awaited.truncate(1);
+        assert_eq!(task.write(&mut socket), WRITTEN);
+        assert_eq!(task.write(&mut socket), WRITTEN);
+        awaited.extend(in_flight(&traffic, BATCH_FROM));
+        assert!(task.write(&mut socket).is_pending(), "a later write waits again");
+        assert_eq!(task.times(), 2);
+    }
+
+    #[test]
+    fn a_write_that_waited_in_one_task_is_written_by_another_task() {
+        let (mut socket, traffic, _server) = connection(4096);
+        let _in_flight = in_flight(&traffic, BATCH_FROM);
+        let (first, second) = (Woken::task(), Woken::task());
+        assert!(first.write(&mut socket).is_pending());
+        assert_eq!(second.write(&mut socket), WRITTEN);
+        assert_eq!((first.times(), second.times()), (1, 0));
+    }
+
+    /// Otherwise the driver would run without a pause while the kernel takes no bytes.
+    #[tokio::test]
+    async fn a_write_to_a_full_socket_sleeps_until_there_is_room() {
+        let (mut socket, traffic, mut server) = connection(COMMAND.len());
+        let _in_flight = in_flight(&traffic, BATCH_FROM);
+        let task = Woken::task();
+        assert!(task.write(&mut socket).is_pending());
+        assert_eq!(task.write(&mut socket), WRITTEN);
+        assert!(task.write(&mut socket).is_pending());
+        assert_eq!(task.times(), 2, "woken by the pauses");
+        for _ in 0..3 {
+            assert!(task.write(&mut socket).is_pending());
+        }
+        assert_eq!(task.times(), 2, "the socket is full");
+        server.read_exact(&mut [0; COMMAND.len()]).await.unwrap();
+        assert_eq!(task.times(), 3, "there is room");
+        assert_eq!(task.write(&mut socket), WRITTEN, "it has waited before");
+    }
+
+    /// The kernel takes a part of the bytes. The rest is another write.
+    #[tokio::test]
+    async fn a_write_that_the_socket_takes_in_parts_arrives_whole() {
+        let (mut socket, traffic, mut server) = connection(3);
+        let _in_flight = in_flight(&traffic, BATCH_FROM);
+        let task = Woken::task();
+        assert!(task.write(&mut socket).is_pending());
+        assert_eq!(task.write(&mut socket), Poll::Ready(3));
+        let rest = &COMMAND[3..];
+        let write =
+            |socket: &mut MeteredSocket| task.poll(|cx| Pin::new(socket).poll_write(cx, rest));
+        assert!(write(&mut socket).is_pending());
+        assert!(write(&mut socket).is_pending(), "the socket is full");
+        assert!(traffic.is_owed());
+        let mut arrived = [0; COMMAND.len()];
+        server.read_exact(&mut arrived[..3]).await.unwrap();
+        assert_eq!(write(&mut socket), Poll::Ready(1));
+        server.read_exact(&mut arrived[3..]).await.unwrap();
+        assert_eq!(arrived, COMMAND);
+    }
+
+    /// A write that waits has reached no server, which therefore owes no reply.
+    #[test]
+    fn a_server_owes_no_reply_while_the_write_waits() {
+        let (mut socket, traffic, _server) = connection(4096);
+        let _in_flight = in_flight(&traffic, BATCH_FROM);
+        let task = Woken::task();
+        assert!(task.write(&mut socket).is_pending());
+        assert!(!traffic.is_owed());
+        assert_eq!(task.write(&mut socket), WRITTEN);
+        assert!(traffic.is_owed());
+    }
+
+    #[tokio::test]
+    async fn flush_and_shutdown_never_wait_for_further_commands() {
+        let (mut socket, traffic, mut server) = connection(4096);
+        let _in_flight = in_flight(&traffic, BATCH_FROM);
+        let task = Woken::task();
+        assert!(task.write(&mut socket).is_pending());
+        assert!(task.poll(|cx| Pin::new(&mut socket).poll_flush(cx)).is_ready());
+        assert!(task.write(&mut socket).is_ready(), "the flush ends no pause and begins none");
+        assert!(task.poll(|cx| Pin::new(&mut socket).poll_flush(cx)).is_ready());
+        assert!(task.poll(|cx| Pin::new(&mut socket).poll_shutdown(cx)).is_ready());
+        assert_eq!(task.times(), 1);
+        let mut arrived = Vec::new();
+        server.read_to_end(&mut arrived).await.unwrap();
+        assert_eq!(arrived, COMMAND);
+    }
+
+    /// tokio-util writes a buffer of several parts by a vectored write if the socket has one.
+    #[test]
+    fn a_vectored_write_waits_as_well() {
+        let (mut socket, traffic, _server) = connection(4096);
+        let _in_flight = in_flight(&traffic, BATCH_FROM);
+        let task = Woken::task();
+        let parts = [IoSlice::new(b""), IoSlice::new(COMMAND), IoSlice::new(COMMAND)];
+        let write = |socket: &mut MeteredSocket| {
+            task.poll(|cx| Pin::new(socket).poll_write_vectored(cx, &parts))
+        };
+        assert!(!socket.is_write_vectored());
+        assert!(write(&mut socket).is_pending());
+        assert_eq!(write(&mut socket), WRITTEN);
+        assert_eq!(task.times(), 1);
+    }
+}

@@ -1,0 +1,90 @@
+//! The commands of many callers reach the server in few writes, whatever the kind of socket.
+//!
+//! The runtime has one worker thread. So no other thread runs the callers while the driver of the connection
+//! writes, and without the pause before a write each write would have one or two commands.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::process::Command;
+
+use redlock_core::LockManager;
+use redlock_tests::{Peer, RedisServer};
+
+const CALLERS: usize = 64;
+const ROUNDS: usize = 50;
+
+/// The lowest average number of commands that the server reads at once, on a busy machine. Usually these are nearly
+/// all [`CALLERS`].
+const FEWEST: usize = 16;
+
+/// The number of times that the server has read from a client.
+async fn reads(server: &RedisServer) -> usize {
+    let stats: String = server.probe().await.command(["INFO", "stats"]).await;
+    let count = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
+    count.unwrap().trim().parse().unwrap()
+}
+
+/// Many callers acquire and release locks of their own over one connection. Checks how many commands the
+/// server reads at once.
+async fn assert_written_together(server: &RedisServer, url: &str) {
+    let locks = LockManager::connect([url]).await.unwrap();
+    let call = |caller: usize| {
+        let locks = locks.clone();
+        async move {
+            for _ in 0..ROUNDS {
+                let guard = locks.lock(format!("order:{caller}")).try_acquire().await.unwrap();
+                guard.release().await.unwrap();
+            }
+        }
+    };
+    let before = reads(server).await;
+    let callers: Vec<_> = (0..CALLERS).map(|caller| tokio::spawn(call(caller))).collect();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    let (commands, reads) = (2 * CALLERS * ROUNDS, reads(server).await - before);
+    assert!(commands >= reads * FEWEST, "{url}: {commands} commands in {reads} reads");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_commands_of_many_callers_are_written_together_over_tcp() {
+    let server = RedisServer::start().await;
+    assert_written_together(&server, &server.url()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_commands_of_many_callers_are_written_together_over_a_unix_socket() {
+    let server = RedisServer::start().await;
+    let url = format!("unix://{}", server.socket().display());
+    assert_written_together(&server, &url).await;
+}
+
+/// Runs in a process of its own, which trusts the certificate of the server alone: the variable that replaces
+/// the system's root certificates must be set before the process starts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_commands_of_many_callers_are_written_together_over_tls() {
+    const TRUSTED: &str = "SSL_CERT_FILE";
+    const KEY: &str = "REDLOCK_TEST_TLS_KEY";
+
+    if let Err(why) = RedisServer::check_tls() {
+        Peer::skip(&why);
+        return;
+    }
+    if let (Some(certificate), Some(key)) = (std::env::var_os(TRUSTED), std::env::var_os(KEY)) {
+        let server = RedisServer::options().tls(certificate.as_ref(), key.as_ref()).start().await;
+        assert_written_together(&server, &server.tls_url()).await;
+        return;
+    }
+    let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let (certificate, key) = (dir.path().join("certificate.pem"), dir.path().join("key.pem"));
+    std::fs::write(&certificate, signed.cert.pem()).unwrap();
+    std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
+    let mut process = Command::new(std::env::current_exe().unwrap());
+    let name = "batches::the_commands_of_many_callers_are_written_together_over_tls";
+    process.args(["--exact", name, "--nocapture"]).env(TRUSTED, certificate).env(KEY, key);
+    let output = process.output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}{errors}");
+}
