@@ -38,7 +38,7 @@ async fn turn(setup: &Setup, modes: &[FakeMode]) -> FencingToken {
     let attempt = attempt();
     let Grant { since, token, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.set(&vec![UP; modes.len()]);
-    setup.ballot.release(attempt, since.plus(EXPIRE)).await;
+    setup.ballot.release(attempt, setup.ballot.clock.now(), since.plus(EXPIRE)).await;
     assert!(setup.free().await);
     token.unwrap()
 }

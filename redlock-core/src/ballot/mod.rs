@@ -150,10 +150,15 @@ impl Ballot {
         }
     }
 
-    /// Asks the nodes to release the lock, whose lease has run out on every node at `until`. If the future is
+    /// Asks the nodes to release the lock now. Its lease has run out on every node at `until`. If the future is
     /// dropped, the release continues in the background. A lock with [`MinHold::UntilExpiry`] is only marked
     /// as abandoned: the nodes are not asked.
-    pub(crate) async fn release(&self, attempt: Arc<Attempt>, until: Moment) -> Release {
+    pub(crate) async fn release(
+        &self,
+        attempt: Arc<Attempt>,
+        now: Moment,
+        until: Moment,
+    ) -> Release {
         attempt.abandon();
         if attempt.is_kept_until_expiry() {
             return Release::Released { subscribers: 0 };
@@ -168,7 +173,7 @@ impl Ballot {
         });
         let mut releasing = ReleaseGuard { ballot: self, attempt, until, round };
         // After this time the lease has run out on every node.
-        let max_time = self.clock.now().time_until(until).max(self.node_timeout);
+        let max_time = now.time_until(until).max(self.node_timeout);
         let decision = releasing.round.decide(&self.nodes, self.limits(max_time)).await;
         match decision {
             Decision::Granted => {

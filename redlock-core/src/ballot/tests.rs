@@ -287,7 +287,7 @@ async fn a_release_never_removes_the_lock_of_the_next_holder() {
     let Grant { since, .. } = setup.ballot.acquire(&first, EXPIRE).await.unwrap();
     sleep(EXPIRE).await;
     setup.ballot.acquire(&second, EXPIRE).await.unwrap();
-    let release = setup.ballot.release(first, since.plus(EXPIRE)).await;
+    let release = setup.ballot.release(first, setup.ballot.clock.now(), since.plus(EXPIRE)).await;
     assert!(matches!(release, Release::Expired(_)), "{release:?}");
     assert!(setup.nodes.iter().filter(|node| node.is_held()).count() >= 2);
 }
@@ -299,7 +299,7 @@ async fn a_release_reaches_nodes_that_were_late_or_down() {
     let Grant { since, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     sleep(Duration::from_millis(1)).await;
     setup.set(&[UP, UP, UP, FROZEN, DOWN]);
-    let release = setup.ballot.release(attempt, since.plus(EXPIRE)).await;
+    let release = setup.ballot.release(attempt, setup.ballot.clock.now(), since.plus(EXPIRE)).await;
     assert!(matches!(release, Release::Released { .. }), "{release:?}");
     assert!(setup.nodes[3].is_held() && setup.nodes[4].is_held());
     sleep(Duration::from_millis(300)).await;
@@ -314,7 +314,7 @@ async fn a_release_is_repeated_until_the_lease_has_run_out() {
     let attempt = attempt();
     let Grant { since, .. } = setup.ballot.acquire(&attempt, EXPIRE).await.unwrap();
     setup.set(&[DOWN]);
-    let release = setup.ballot.release(attempt, since.plus(EXPIRE)).await;
+    let release = setup.ballot.release(attempt, setup.ballot.clock.now(), since.plus(EXPIRE)).await;
     assert!(matches!(release, Release::Unavailable(_)), "{release:?}");
     let start = Instant::now();
     setup.cleanup_tasks.finish(Duration::from_secs(60)).await;

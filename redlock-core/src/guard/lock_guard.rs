@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::handle::{LockHandle, LockState};
 use super::lost::Lost;
 use crate::ballot::Release;
+use crate::clock::Moment;
 use crate::context::Context;
 use crate::error::{ExtendError, ReleaseError};
 use crate::fencing_token::FencingToken;
@@ -151,16 +152,16 @@ impl LockGuard {
         let moves = context.wait_after_move().await;
         // `end` disarms `drop`. From its first poll on, the ballot's release completes in the background
         // if it is dropped, and nothing is awaited between `end` and this first poll. `end` returns
-        // false while another guard of the same scope shares the lock.
-        if !self.end() {
-            return Ok(());
-        }
+        // `None` while another guard of the same scope shares the lock.
+        let Some(ended) = self.end() else { return Ok(()) };
         let Some(permit) = context.queues.hand_over_or_permit(&held) else { return Ok(()) };
         let latest_expiry = held.latest_expiry();
-        let mut release = context.ballot.release(Arc::clone(held.attempt()), latest_expiry).await;
+        let ballot = &context.ballot;
+        let mut release = ballot.release(Arc::clone(held.attempt()), ended, latest_expiry).await;
         if matches!(release, Release::Unavailable(_)) && context.runtimes.moves() != moves {
             context.wait_after_move().await;
-            release = context.ballot.release(Arc::clone(held.attempt()), latest_expiry).await;
+            let now = ballot.clock.now();
+            release = ballot.release(Arc::clone(held.attempt()), now, latest_expiry).await;
             if matches!(release, Release::Expired(_)) && !held.lease_remaining().is_zero() {
                 // The first release continued in the background and removed the lock before the second
                 // one.
@@ -184,23 +185,23 @@ impl LockGuard {
         }
     }
 
-    /// Ends the holding in this process. Returns whether the lock has to be released on the nodes: false
-    /// while another guard shares it.
-    fn end(&mut self) -> bool {
+    /// Ends the holding in this process. Returns the time of the end if the lock has to be released on the
+    /// nodes; `None` while another guard shares it.
+    fn end(&mut self) -> Option<Moment> {
         let LockHandle { context, held } = &self.handle;
         self.released = true;
         if !held.remove_guard() {
-            return false;
+            return None;
         }
-        held.end_by_holder();
+        let ended = held.end_by_holder();
         context.keeper.remove(held);
-        true
+        Some(ended)
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if self.released || !self.end() {
+        if self.released || self.end().is_none() {
             return;
         }
         let LockHandle { context, held } = &self.handle;

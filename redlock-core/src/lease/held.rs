@@ -180,11 +180,13 @@ impl Held {
     /// each use (every lock has a deadline): in a process that was stopped, a flag that a task sets would be
     /// stale.
     pub(crate) fn remaining(&self) -> Duration {
+        self.remaining_at(self.clock.now())
+    }
+
+    fn remaining_at(&self, now: Moment) -> Duration {
         let lease = *self.lease.lock();
         match lease.state {
-            HoldState::Held => {
-                validity::remaining(lease.expire, self.clock.now().since(lease.since))
-            }
+            HoldState::Held => validity::remaining(lease.expire, now.since(lease.since)),
             HoldState::Released | HoldState::Lost => Duration::ZERO,
         }
     }
@@ -262,13 +264,15 @@ impl Held {
     }
 
     /// Ends the holding because the holder releases the lock. If the validity is already over, the lock
-    /// counts as lost, and the loss is reported (loss is never silent).
-    pub(crate) fn end_by_holder(&self) {
-        if self.is_valid() {
-            self.end(HoldState::Released);
-        } else {
+    /// counts as lost, and the loss is reported (loss is never silent). Returns the time of the end.
+    pub(crate) fn end_by_holder(&self) -> Moment {
+        let now = self.clock.now();
+        if self.remaining_at(now).is_zero() {
             self.lose("the lease ran out before the lock was released");
+        } else {
+            self.end(HoldState::Released);
         }
+        now
     }
 
     /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent).
