@@ -52,9 +52,14 @@ impl Ballot {
         // The clock is read before the first byte is sent, so the servers' leases begin later (every lock has
         // a deadline).
         let since = self.clock.now();
-        let round = Round::new(&self.nodes, attempt.is_fenced());
         // Armed before the first byte is sent (an abandoned attempt leaves nothing behind).
-        let mut cleanup = CleanupGuard { ballot: self, attempt, expire, round, disarmed: false };
+        let mut cleanup = CleanupGuard {
+            ballot: self,
+            attempt,
+            expire,
+            round: Round::new(&self.nodes, attempt.is_fenced()),
+            disarmed: false,
+        };
         cleanup.round.send(&self.nodes, |index, node| {
             let reply = node.call(attempt.acquire_op(expire));
             let vote = reply.as_ready().map(|reply| &reply.vote);
@@ -77,7 +82,9 @@ impl Ballot {
             && self.nodes.len() > 1
         {
             let remaining = validity::remaining(expire, self.clock.now().since(since));
-            self.confirm(attempt, token, remaining, Some(cleanup.round.tally())).await?;
+            let votes = Some(cleanup.round.tally());
+            // Boxed, because the future would enlarge the futures of unfenced locks.
+            Box::pin(self.confirm(attempt, token, remaining, votes)).await?;
         }
 
         let decided = self.clock.now();

@@ -163,7 +163,9 @@ impl Ballot {
         if attempt.is_kept_until_expiry() {
             return Release::Released { subscribers: 0 };
         }
-        let mut round = Round::new(&self.nodes, false);
+        let round = Round::new(&self.nodes, false);
+        let mut releasing = ReleaseGuard { ballot: self, attempt, until, round };
+        let ReleaseGuard { attempt, round, .. } = &mut releasing;
         round.send(&self.nodes, |index, node| {
             if attempt.was_asked(index) {
                 node.call(attempt.release_op())
@@ -171,7 +173,6 @@ impl Ballot {
                 ReplyFuture::ready(Vote::NotHeld)
             }
         });
-        let mut releasing = ReleaseGuard { ballot: self, attempt, until, round };
         // After this time the lease has run out on every node.
         let max_time = now.time_until(until).max(self.node_timeout);
         let decision = releasing.round.decide(&self.nodes, self.limits(max_time)).await;

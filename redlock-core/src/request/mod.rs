@@ -157,7 +157,10 @@ impl LockRequest {
     /// acquired is released in the background.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
         let timer = AcquisitionTimer::start();
-        let result = async { Acquisition::new(&self)?.run().await }.await;
+        let result = match Acquisition::new(&self) {
+            Ok(acquisition) => acquisition.run().await,
+            Err(error) => Err(error),
+        };
         timer.stop(&result);
         result
     }
