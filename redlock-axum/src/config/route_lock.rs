@@ -1,7 +1,7 @@
 //! The lock of a route: key, methods and options.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use axum::response::Response;
 use http::{Method, StatusCode};
@@ -21,6 +21,8 @@ pub(crate) struct RouteLock {
     pub(crate) options: RouteOptions,
     pub(crate) lock_fallback: bool,
     fallback_reported: Arc<AtomicBool>,
+    /// Set when the settings were found to be valid, so that they are not checked at each request.
+    checked: OnceLock<()>,
 }
 
 impl RouteLock {
@@ -35,14 +37,26 @@ impl RouteLock {
             options: RouteOptions::default(),
             lock_fallback: false,
             fallback_reported: Arc::default(),
+            checked: OnceLock::new(),
         }
     }
 
     /// Returns the source of the key, or the first mistake in the settings.
     pub(crate) fn check(&self) -> Result<&KeySource, SetupError> {
-        let key = self.check_independent()?;
-        self.options.check()?;
-        Ok(key)
+        if self.checked.get().is_none() {
+            self.check_independent()?;
+            self.options.check()?;
+            // Another thread may have been faster.
+            let _ = self.checked.set(());
+        }
+        self.key.as_ref().map_err(Clone::clone)
+    }
+
+    /// Returns the settings of a builder, to change them.
+    pub(crate) fn changed(this: &mut Arc<Self>) -> &mut Self {
+        let settings = Arc::make_mut(this);
+        settings.checked = OnceLock::new();
+        settings
     }
 
     /// Returns the source of the key, or the first mistake that setting more options cannot correct.

@@ -178,7 +178,7 @@ impl LockLayer {
         self
     }
 
-    route_option_setters!(self => Arc::make_mut(&mut self.route_lock).options; self.report_mistake());
+    route_option_setters!(self => RouteLock::changed(&mut self.route_lock).options; self.report_mistake());
 
     /// Locks only requests with these methods; others pass unlocked. Defaults to all methods.
     ///
@@ -252,7 +252,7 @@ impl LockLayer {
     }
 
     fn with(mut self, change: impl FnOnce(&mut RouteLock)) -> Self {
-        change(Arc::make_mut(&mut self.route_lock));
+        change(RouteLock::changed(&mut self.route_lock));
         self.report_mistake()
     }
 

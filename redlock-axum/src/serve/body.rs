@@ -32,20 +32,42 @@ enum Phase {
 
 type BodyFrame = Result<Frame<Bytes>, axum::Error>;
 
-/// Releases the lock before the response is returned or, if `until_end_of_body`, when its body has ended. If
-/// `on_lost` stops the work, a loss of the lock ends the body with an error.
+/// A response whose lock was to be held until the end of its body.
+pub(crate) enum HeldResponse {
+    /// The body holds the lock.
+    UntilEnd(Response),
+    /// The body has ended already.
+    Ended(Response, ActiveLock),
+}
+
+/// Lets the body of a response hold the lock until it has ended. If `on_lost` stops the work, a loss of the lock
+/// ends the body with an error.
+pub(crate) fn hold(response: Response, active_lock: ActiveLock, on_lost: OnLost) -> HeldResponse {
+    if response.body().is_end_stream() {
+        // Dropping the body may end its work, so it is dropped before the release.
+        return HeldResponse::Ended(response.map(|_| Body::empty()), active_lock);
+    }
+    let watch = active_lock.watch(on_lost);
+    HeldResponse::UntilEnd(
+        response.map(|body| Body::new(LockedBody::new(body, active_lock, watch))),
+    )
+}
+
+/// Releases the lock before the response is returned or, if `until_end_of_body`, when its body has ended.
 pub(crate) async fn respond(
     response: Response,
     active_lock: ActiveLock,
     until_end_of_body: bool,
     on_lost: OnLost,
 ) -> Response {
-    if until_end_of_body && !response.body().is_end_stream() {
-        let watch = active_lock.watch(on_lost);
-        return response.map(|body| Body::new(LockedBody::new(body, active_lock, watch)));
-    }
-    // Dropping the body may end its work, so it is dropped before the release.
-    let response = if until_end_of_body { response.map(|_| Body::empty()) } else { response };
+    let (response, active_lock) = if until_end_of_body {
+        match hold(response, active_lock, on_lost) {
+            HeldResponse::UntilEnd(response) => return response,
+            HeldResponse::Ended(response, active_lock) => (response, active_lock),
+        }
+    } else {
+        (response, active_lock)
+    };
     active_lock.release().await;
     response
 }

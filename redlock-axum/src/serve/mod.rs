@@ -22,6 +22,7 @@ use crate::extract::lock_slot::LockSlot;
 use crate::options::HoldUntil;
 use crate::rejection::LockRejection;
 use active_lock::ActiveLock;
+use body::HeldResponse;
 pub use future::ResponseFuture;
 
 /// Acquires the lock, and calls `inner` while the lock is held. Without the lock `inner` is not called.
@@ -89,16 +90,17 @@ where
             );
         }
     };
-    match result {
-        Ok(response) => {
-            let on_lost = route_lock.options.on_lost;
-            Ok(body::respond(response, active_lock, until_end_of_body, on_lost).await)
+    let (result, active_lock) = match result {
+        Ok(response) if until_end_of_body => {
+            match body::hold(response, active_lock, route_lock.options.on_lost) {
+                HeldResponse::UntilEnd(response) => return Ok(response),
+                HeldResponse::Ended(response, active_lock) => (Ok(response), active_lock),
+            }
         }
-        Err(error) => {
-            active_lock.release().await;
-            Err(error)
-        }
-    }
+        result => (result, active_lock),
+    };
+    active_lock.release().await;
+    result
 }
 
 async fn acquire_for_request(

@@ -71,7 +71,9 @@ impl LockKey {
         if key.is_empty() {
             return Err(KeyError::Empty);
         }
-        if let Some(index) = key.find(char::is_control) {
+        // Most keys are printable ASCII, which is found out faster.
+        let is_printable = key.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+        if !is_printable && let Some(index) = key.find(char::is_control) {
             return Err(if key[index..].starts_with(part::EMPTY_MARK) {
                 KeyError::EmptyPart { name: None }
             } else {
