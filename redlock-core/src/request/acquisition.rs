@@ -100,7 +100,8 @@ impl Acquisition<'_> {
             Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),
             Some(WaitTime::Forever) => None,
         };
-        self.wait(deadline).await
+        // Boxed, because the future would enlarge the futures of requests that do not wait.
+        Box::pin(self.wait(deadline)).await
     }
 
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round
