@@ -19,11 +19,13 @@ use crate::value_source::ValueSource;
 #[derive(Debug, Default)]
 pub(super) struct Table {
     entries: Vec<PolicyEntry>,
-    /// The positions of each route's entries, by the shape of the route's pattern.
-    by_shape: HashMap<String, Vec<usize>>,
-    /// The shape of each route, by the pattern as a policy writes it. The pattern of a matched route is usually
+    /// The positions of the entries of each route.
+    routes: Vec<Vec<usize>>,
+    /// The index of each route, by the shape of its pattern.
+    by_shape: HashMap<String, usize>,
+    /// The index of each route, by its pattern as a policy writes it. The pattern of a matched route is usually
     /// the same, so that its shape need not be made.
-    shapes: HashMap<String, String>,
+    by_pattern: HashMap<String, usize>,
     /// The shape of the route that fits a path, to find policies whose route axum did not match.
     by_path: matchit::Router<String>,
 }
@@ -59,8 +61,13 @@ impl Table {
         let index = self.entries.len();
         let (shape, route_lock) =
             self.validate(&policy).map_err(|reason| error(index, &policy, reason))?;
-        self.by_shape.entry(shape.clone()).or_default().push(index);
-        self.shapes.insert(policy.route.clone(), shape.clone());
+        let new = self.routes.len();
+        let route = *self.by_shape.entry(shape.clone()).or_insert(new);
+        if route == new {
+            self.routes.push(Vec::new());
+        }
+        self.routes[route].push(index);
+        self.by_pattern.insert(policy.route.clone(), route);
         self.entries.push(PolicyEntry {
             policy,
             shape,
@@ -85,8 +92,8 @@ impl Table {
             return Err(missing);
         }
         match self.by_shape.get(&shape) {
-            Some(others) => {
-                for &other in others {
+            Some(route) => {
+                for &other in &self.routes[*route] {
                     self.entries[other].overlap(other, policy)?;
                 }
             }
@@ -103,14 +110,12 @@ impl Table {
     pub(super) fn decide<B>(&self, request: &Request<B>) -> PolicyDecision {
         let extensions = request.extensions();
         let route = extensions.get::<MatchedPath>().map(MatchedPath::as_str);
-        let shape = route.map(|route| match self.shapes.get(route) {
-            Some(shape) => Cow::Borrowed(&**shape),
-            None => pattern::shape(route),
-        });
-        if let Some(shape) = &shape
-            && let Some(candidates) = self.by_shape.get(shape.as_ref())
-        {
-            return match self.find(candidates, request.method()) {
+        let index_of = |pattern: &str| {
+            let index = self.by_pattern.get(pattern);
+            index.or_else(|| self.by_shape.get(&*pattern::shape(pattern)))
+        };
+        if let Some(index) = route.and_then(index_of) {
+            return match self.find(&self.routes[*index], request.method()) {
                 Some(entry) => {
                     entry.matched.store(true, Ordering::Relaxed);
                     PolicyDecision::Locked(Arc::clone(&entry.route_lock))
@@ -135,8 +140,8 @@ impl Table {
         {
             return PolicyDecision::RefusedUnlessFallback { policy };
         }
-        if let (Some(route), Some(shape)) = (route, &shape) {
-            self.report_similar_routes(route, shape);
+        if let Some(route) = route {
+            self.report_similar_routes(route, &pattern::shape(route));
         }
         PolicyDecision::Unlocked
     }
@@ -193,7 +198,7 @@ impl Table {
 
     fn find_by_path(&self, path: &str, method: &Method) -> Option<&PolicyEntry> {
         let shape = self.by_path.at(path).ok()?.value;
-        self.find(self.by_shape.get(shape)?, method)
+        self.find(&self.routes[*self.by_shape.get(shape)?], method)
     }
 
     /// Logs, once for each policy without a match, that the matched route looks like the policy's route.
