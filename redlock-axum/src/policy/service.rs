@@ -102,13 +102,13 @@ where
             PolicyDecision::Unlocked => ResponseFuture::unlocked(self.inner.call(request)),
             PolicyDecision::Refused { policy } => {
                 let rejection = LockRejection::route_not_matched(policy);
-                ResponseFuture::locked(std::future::ready(Ok(self.config.reject(rejection))))
+                ResponseFuture::boxed(std::future::ready(Ok(self.config.reject(rejection))))
             }
             PolicyDecision::RefusedUnlessFallback { policy } => {
                 let clone = self.inner.clone();
                 let ready = std::mem::replace(&mut self.inner, clone);
                 let config = Arc::clone(&self.config);
-                ResponseFuture::locked(serve_unmatched(ready, config, policy, request))
+                ResponseFuture::boxed(serve_unmatched(ready, config, policy, request))
             }
             PolicyDecision::Locked(route_lock) => {
                 serve::serve(route_lock, Arc::clone(&self.config), &mut self.inner, request)

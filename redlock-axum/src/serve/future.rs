@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 
 use axum::response::{IntoResponse, Response};
 use pin_project_lite::pin_project;
+use redlock_core::{Scoped, scope};
 
 pin_project! {
     /// Resolves to the response of a service behind a lock.
@@ -23,19 +24,30 @@ pin_project! {
     #[project = ResponseStateProjection]
     enum ResponseState<F, E> {
         Unlocked { #[pin] future: F },
-        Locked { future: Pin<Box<dyn Future<Output = Result<Response, E>> + Send>> },
+        // The scope is outside of the box, so that the large future moves only once, into the box.
+        Locked { #[pin] future: Scoped<BoxedResponse<E>> },
+        Boxed { future: BoxedResponse<E> },
     }
 }
+
+type BoxedResponse<E> = Pin<Box<dyn Future<Output = Result<Response, E>> + Send>>;
 
 impl<F, E> ResponseFuture<F, E> {
     pub(crate) fn unlocked(future: F) -> Self {
         Self { state: ResponseState::Unlocked { future } }
     }
 
+    /// Runs `future` in a [`scope`].
     pub(crate) fn locked(
         future: impl Future<Output = Result<Response, E>> + Send + 'static,
     ) -> Self {
-        Self { state: ResponseState::Locked { future: Box::pin(future) } }
+        Self { state: ResponseState::Locked { future: scope(Box::pin(future)) } }
+    }
+
+    pub(crate) fn boxed(
+        future: impl Future<Output = Result<Response, E>> + Send + 'static,
+    ) -> Self {
+        Self { state: ResponseState::Boxed { future: Box::pin(future) } }
     }
 }
 
@@ -51,7 +63,8 @@ where
             ResponseStateProjection::Unlocked { future } => {
                 future.poll(cx).map(|result| result.map(IntoResponse::into_response))
             }
-            ResponseStateProjection::Locked { future } => future.as_mut().poll(cx),
+            ResponseStateProjection::Locked { future } => future.poll(cx),
+            ResponseStateProjection::Boxed { future } => future.as_mut().poll(cx),
         }
     }
 }
@@ -61,6 +74,7 @@ impl<F, E> fmt::Debug for ResponseFuture<F, E> {
         let state = match &self.state {
             ResponseState::Unlocked { .. } => "unlocked",
             ResponseState::Locked { .. } => "locked",
+            ResponseState::Boxed { .. } => "without a lock of its own",
         };
         f.debug_struct("ResponseFuture").field("state", &state).finish()
     }

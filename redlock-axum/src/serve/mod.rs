@@ -13,7 +13,6 @@ use axum::response::{IntoResponse, Response};
 use http::request::Parts;
 use http::{Method, Request};
 use redlock_core::__private::AbortOnLoss;
-use redlock_core::scope;
 use tower_service::Service;
 
 use crate::config::LayerConfig;
@@ -27,7 +26,7 @@ pub use future::ResponseFuture;
 
 /// Acquires the lock, and calls `inner` while the lock is held. Without the lock `inner` is not called.
 ///
-/// `inner` must be ready. The call runs in a [`scope`], so that a second request for the same lock
+/// `inner` must be ready. The call runs in a [`scope`](redlock_core::scope()), so that a second request for the same lock
 /// inside of it fails instead of waiting for itself.
 pub(crate) fn serve<S, B>(
     route_lock: Arc<RouteLock>,
@@ -45,7 +44,7 @@ where
     // Only the service on which `poll_ready` was called is ready, so the clone stays behind.
     let clone = inner.clone();
     let ready = std::mem::replace(inner, clone);
-    ResponseFuture::locked(scope(serve_by(ready, route_lock, config, request)))
+    ResponseFuture::locked(serve_by(ready, route_lock, config, request))
 }
 
 async fn serve_by<S, B>(
