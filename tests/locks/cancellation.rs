@@ -125,9 +125,9 @@ async fn at_every_poll_beside_a_crowd(
     nodes: Nodes,
     future: for<'a> fn(&'a Scene, Cut) -> Done<'a>,
 ) {
-    const CROWD: usize = 24;
+    const CROWD: usize = 64;
     /// The number of commands in flight from which a write waits.
-    const BATCH_FROM: usize = 8;
+    const BATCH_FROM: usize = 24;
 
     let scene = Scene::new(nodes).await;
     let (start, started) = watch::channel(false);

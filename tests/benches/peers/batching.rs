@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
 /// The number of commands in flight from which a write waits for further commands.
-const BATCH_FROM: usize = 8;
+const BATCH_FROM: usize = 24;
 
 /// The number of commands in flight on one connection.
 #[derive(Debug, Clone, Default)]

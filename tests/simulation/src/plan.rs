@@ -127,7 +127,7 @@ const LONGEST_HOLD: Duration = Duration::from_millis(800);
 /// One seed in this many is a [crowd](Plan::crowd).
 const CROWDED: u64 = 12;
 /// The number of workers of each client in a crowd.
-const CROWD: RangeInclusive<usize> = 12..=20;
+const CROWD: RangeInclusive<usize> = 30..=40;
 /// The pauses between the turns of a crowd, in milliseconds.
 const BEAT: RangeInclusive<u64> = 40..=160;
 

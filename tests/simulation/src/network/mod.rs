@@ -28,7 +28,7 @@ pub(crate) use stream::{Dial, Stream};
 
 /// The number of commands in flight from which a client's write waits for further commands. The driver of a
 /// connection takes no command whose caller is gone, so a write with so many commands has waited.
-const BATCH: usize = 8;
+const BATCH: usize = 24;
 
 /// The time in milliseconds that a packet takes from one machine to another.
 pub(super) type Latency = RangeInclusive<u64>;
