@@ -57,7 +57,9 @@ impl ReplyFuture {
     pub(crate) fn as_ready(&self) -> Option<&Reply> {
         match &self.0 {
             ReplyState::Ready(reply) => Some(reply),
-            _ => None,
+            ReplyState::Pending(_) => None,
+            #[cfg(feature = "redis")]
+            ReplyState::Executing(_) => None,
         }
     }
 }
@@ -86,7 +88,9 @@ impl fmt::Debug for ReplyFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
             ReplyState::Ready(reply) => f.debug_tuple("Ready").field(reply).finish(),
-            _ => f.write_str("Pending"),
+            ReplyState::Pending(_) => f.write_str("Pending"),
+            #[cfg(feature = "redis")]
+            ReplyState::Executing(_) => f.write_str("Pending"),
         }
     }
 }

@@ -102,12 +102,14 @@ impl<F> fmt::Debug for Scoped<F> {
     }
 }
 
-/// The locks that the scope holds, each with its manager. They are few enough for a linear search.
 #[derive(Debug)]
 struct Scope {
     id: u64,
-    held: Mutex<SmallVec<[(usize, Weak<Held>); 1]>>,
+    held: Mutex<ScopeLocks>,
 }
+
+/// The locks that a scope holds, each with its manager. They are few enough for a linear search.
+type ScopeLocks = SmallVec<[(usize, Weak<Held>); 1]>;
 
 impl Scope {
     fn new() -> Self {

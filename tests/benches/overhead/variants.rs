@@ -1,5 +1,7 @@
 //! The variants of a route: without a lock, and with one by each of the ways to take it.
 
+#![allow(clippy::expect_used, reason = "a benchmark or a test that cannot continue must stop")]
+
 use std::time::Duration;
 
 use axum::Router;

@@ -25,7 +25,7 @@ pub(crate) fn run(side: &str, nodes: usize, pairs: u64) {
             "floor" => floor(nodes, pairs).await,
             other => panic!("unknown side {other}"),
         }
-    })
+    });
 }
 
 async fn ours(nodes: usize, pairs: u64) {

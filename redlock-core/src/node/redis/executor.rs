@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::dialect;
-use crate::node::{Execution, Op, Reply};
+use crate::node::{Execution, Op, Reply, ReplyFuture};
 
 /// The highest number of executors that a thread keeps.
 const MAX_SPARE: usize = 64;
@@ -50,15 +50,15 @@ pub(super) struct Executor {
 }
 
 impl Executor {
-    /// Returns an executor for a job. The job starts with the first poll.
-    pub(super) fn start(job: Job) -> Box<Self> {
+    /// Returns the future of a job. The job starts with the first poll.
+    pub(super) fn start(job: Job) -> ReplyFuture {
         let executor = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
             let desk = Arc::default();
             let future = Box::pin(run(Arc::clone(&desk)));
             Box::new(Self { desk, future })
         });
         executor.desk.lock().job = Some(job);
-        executor
+        ReplyFuture::executing(executor)
     }
 }
 

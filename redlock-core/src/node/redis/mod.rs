@@ -225,7 +225,7 @@ impl Node for RedisNode {
             connection.record_use();
         }
         let (begun, node_timeout) = (Instant::now(), self.node_timeout);
-        ReplyFuture::executing(Executor::start(Job { connection, op, begun, node_timeout }))
+        Executor::start(Job { connection, op, begun, node_timeout })
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {

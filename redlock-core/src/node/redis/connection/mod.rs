@@ -4,7 +4,7 @@ pub(crate) mod endpoint;
 mod health;
 pub(crate) mod metered_socket;
 mod outage_log;
-mod pending_acquisitions;
+pub(super) mod pending_acquisitions;
 #[cfg(test)]
 pub(crate) mod played_server;
 pub(crate) mod pool;

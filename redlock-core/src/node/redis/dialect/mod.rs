@@ -14,6 +14,7 @@ use bb8_redis::redis::Cmd;
 use tokio::time::Instant;
 
 use super::connection::Connection;
+use super::connection::pending_acquisitions::PendingAcquisition;
 use super::script::Scripts;
 use super::{decode, encode, fencing};
 use crate::error::{NodeError, Vote};
@@ -49,7 +50,7 @@ pub(crate) async fn execute(
         Action::Acquire { .. } | Action::Extend { .. } | Action::Confirm { .. } => {}
         Action::Release { .. } => connection.acquisitions.release(&op.token),
     }
-    let is_released = || attempt.as_ref().is_some_and(|attempt| attempt.is_released());
+    let is_released = || attempt.as_ref().is_some_and(PendingAcquisition::is_released);
 
     let sha = script.map(|script| connection.sha(script));
     let command = encode::shared(op, |command| encode_operation(command, op, sha));
