@@ -126,7 +126,7 @@ async fn at_every_poll_beside_a_crowd(
     future: for<'a> fn(&'a Scene, Cut) -> Done<'a>,
 ) {
     const CROWD: usize = 64;
-    /// The number of commands in flight from which a write waits.
+    /// `BATCH_FROM` of `redlock-core`: the number of commands in flight from which a write waits.
     const BATCH_FROM: usize = 24;
 
     let scene = Scene::new(nodes).await;

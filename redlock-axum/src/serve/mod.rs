@@ -26,8 +26,8 @@ pub use future::ResponseFuture;
 
 /// Acquires the lock, and calls `inner` while the lock is held. Without the lock `inner` is not called.
 ///
-/// `inner` must be ready. The call runs in a [`scope`](redlock_core::scope()), so that a second request for the same lock
-/// inside of it fails instead of waiting for itself.
+/// `inner` must be ready. The call runs in a [`scope`](redlock_core::scope()), so that a second request for the
+/// same lock inside of it fails instead of waiting for itself.
 pub(crate) fn serve<S, B>(
     route_lock: Arc<RouteLock>,
     config: Arc<LayerConfig>,
@@ -89,6 +89,7 @@ where
             );
         }
     };
+    // Written out, because `body::respond` would add a second release to this future.
     let (result, active_lock) = match result {
         Ok(response) if until_end_of_body => {
             match body::hold(response, active_lock, route_lock.options.on_lost) {

@@ -150,7 +150,8 @@ impl Ballot {
         }
     }
 
-    /// Asks the nodes to release the lock now. Its lease has run out on every node at `until`. If the future is
+    /// Asks the nodes to release the lock, whose lease has run out on every node at `until`. `now` is the time at
+    /// which its holding ended; the round lasts at most from then to `until`. If the future is
     /// dropped, the release continues in the background. A lock with [`MinHold::UntilExpiry`] is only marked
     /// as abandoned: the nodes are not asked.
     pub(crate) async fn release(

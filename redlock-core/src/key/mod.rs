@@ -71,7 +71,7 @@ impl LockKey {
         if key.is_empty() {
             return Err(KeyError::Empty);
         }
-        // Most keys are printable ASCII, which is found out faster.
+        // Most keys are printable ASCII. This check is faster than the search below.
         let is_printable = key.bytes().all(|byte| (b' '..=b'~').contains(&byte));
         if !is_printable && let Some(index) = key.find(char::is_control) {
             return Err(if key[index..].starts_with(part::EMPTY_MARK) {
@@ -101,9 +101,7 @@ impl LockKey {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-}
 
-impl LockKey {
     /// Returns the text, for an owner that stores it: cloning it does not copy a long text.
     pub(crate) fn text(&self) -> &SmolStr {
         &self.0

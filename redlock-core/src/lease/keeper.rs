@@ -72,7 +72,8 @@ impl LeaseKeeper {
         Self { schedule: Arc::default(), ballot, _end_on_drop: end.clone().drop_guard(), end }
     }
 
-    /// Adds a lock to the schedule, which is valid for `remaining`.
+    /// Adds a lock that is valid for `remaining`. If this process was stopped since that was found out, the task
+    /// reports a loss later by this time; the lock itself compares its validity with the clock.
     pub(crate) fn add(&self, held: &Arc<Held>, renewal: Option<Renewal>, remaining: Duration) {
         let entry = ScheduledLock { held: Arc::clone(held), renewal };
         let due = entry.next_due(remaining);

@@ -68,7 +68,8 @@ impl Future for ReplyFuture {
     type Output = Reply;
 
     /// A future from [`ready`](ReplyFuture::ready) may be polled again after its completion. For a future
-    /// from [`new`](ReplyFuture::new), the wrapped future decides what such a poll does.
+    /// from [`new`](ReplyFuture::new), the wrapped future decides what such a poll does. The future of a Redis node
+    /// is pending for ever after its reply.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Reply> {
         match &mut self.0 {
             ReplyState::Ready(reply) => Poll::Ready(reply.clone()),

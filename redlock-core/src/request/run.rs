@@ -109,7 +109,7 @@ impl LockRequest {
         Fut: Future,
     {
         let on_lost = self.on_lost;
-        // Boxed, because `scope` reserves the space of its future twice, and the work may run other work.
+        // Boxed, because the work may run other work, and each level would enlarge the future.
         let run = Box::pin(async {
             let guard = self.acquire().await?;
             let handle = guard.handle();

@@ -52,7 +52,7 @@ tokio::task_local! {
 ///
 /// # Cancel safety
 ///
-/// Cancel safe if `future` is cancel safe.
+/// Cancel safe if `future` is cancel safe. A future that is not polled to its end is dropped outside of the scope.
 #[inline]
 pub fn scope<F: Future>(future: F) -> Scoped<F> {
     Scoped { future, place: None }

@@ -35,28 +35,40 @@ thread_local! {
         const { RefCell::new(SharedCommands { last: Weak::new(), spare: Vec::new() }) };
 }
 
+impl SharedCommands {
+    /// Returns the command of the operation if it was encoded last, or else the memory for it, if there is any.
+    fn take(&mut self, op: &Op) -> Result<Arc<EncodedCommand>, Option<Arc<EncodedCommand>>> {
+        let matches = |encoded: &Arc<EncodedCommand>| {
+            encoded.token == op.token && encoded.action == op.action
+        };
+        if let Some(encoded) = self.last.upgrade().filter(matches) {
+            return Ok(encoded);
+        }
+        // The weak reference would keep the spare command from being changed in its place.
+        self.last = Weak::new();
+        Err(self.spare.pop())
+    }
+}
+
 /// Returns the command of an operation, for several servers. A round sends it to one server after another on the
 /// same thread, so the call for the first server encodes it for all.
 pub(super) fn shared(op: &Op, encode: impl FnOnce(&mut Cmd)) -> SharedCommand {
-    let Op { token, action, .. } = *op;
-    SHARED.with_borrow_mut(|SharedCommands { last, spare }| {
-        let matches =
-            |encoded: &Arc<EncodedCommand>| encoded.token == token && encoded.action == action;
-        if let Some(encoded) = last.upgrade().filter(matches) {
-            return SharedCommand(encoded);
+    // A guard may be dropped while its thread ends. There are no shared commands any more then.
+    let taken = SHARED.try_with(|shared| shared.borrow_mut().take(op)).unwrap_or(Err(None));
+    let mut encoded = match taken {
+        Ok(encoded) => return SharedCommand(encoded),
+        Err(Some(spare)) => spare,
+        Err(None) => {
+            let command = Cmd::with_capacity(8, 256);
+            Arc::new(EncodedCommand { token: op.token, action: op.action, command })
         }
-        // The weak reference would keep the spare command from being changed in its place.
-        *last = Weak::new();
-        let mut encoded = spare.pop().unwrap_or_else(|| {
-            Arc::new(EncodedCommand { token, action, command: Cmd::with_capacity(8, 256) })
-        });
-        let changed = Arc::make_mut(&mut encoded);
-        (changed.token, changed.action) = (token, action);
-        changed.command.clear();
-        encode(&mut changed.command);
-        *last = Arc::downgrade(&encoded);
-        SharedCommand(encoded)
-    })
+    };
+    let changed = Arc::make_mut(&mut encoded);
+    (changed.token, changed.action) = (op.token, op.action);
+    changed.command.clear();
+    encode(&mut changed.command);
+    let _ = SHARED.try_with(|shared| shared.borrow_mut().last = Arc::downgrade(&encoded));
+    SharedCommand(encoded)
 }
 
 /// A command for several servers.
@@ -156,6 +168,42 @@ mod tests {
             commands,
             [b"*1\r\n$6\r\nsecond\r\n".to_vec(), b"*1\r\n$5\r\nthird\r\n".to_vec()]
         );
+    }
+
+    /// The first server of a round is done, so the command is spare. The second server then gets the same command,
+    /// and sends it later than another operation is encoded.
+    #[test]
+    fn a_spare_command_that_is_in_use_again_is_not_overwritten() {
+        let first_op = op(1);
+        drop(encoded(&first_op, "first"));
+        let again = encoded(&first_op, "again");
+        let other = encoded(&op(1), "other");
+        assert_eq!(again.get_packed_command(), b"*1\r\n$5\r\nfirst\r\n");
+        assert_eq!(other.get_packed_command(), b"*1\r\n$5\r\nother\r\n");
+    }
+
+    /// A guard in a thread-local variable is dropped after the shared commands, and releases its lock.
+    #[test]
+    fn a_command_is_encoded_even_while_its_thread_ends() {
+        struct AtExit(Op, std::sync::mpsc::Sender<Vec<u8>>);
+
+        impl Drop for AtExit {
+            fn drop(&mut self) {
+                let _ = self.1.send(encoded(&self.0, "late").get_packed_command());
+            }
+        }
+
+        thread_local! {
+            static AT_EXIT: RefCell<Option<AtExit>> = const { RefCell::new(None) };
+        }
+
+        let (sender, packed) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            AT_EXIT.set(Some(AtExit(op(1), sender)));
+            drop(encoded(&op(1), "early"));
+        });
+        thread.join().unwrap();
+        assert_eq!(packed.recv().unwrap(), b"*1\r\n$4\r\nlate\r\n");
     }
 
     #[test]

@@ -37,14 +37,14 @@ pub(super) struct Job {
 
 /// The job of an executor, and then its reply.
 #[derive(Debug, Default)]
-struct Desk {
+struct JobSlot {
     job: Option<Job>,
     reply: Option<Reply>,
 }
 
 /// Executes one job after another.
 pub(super) struct Executor {
-    desk: Arc<Mutex<Desk>>,
+    slot: Arc<Mutex<JobSlot>>,
     /// Never completes. Without a job it is pending.
     future: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
@@ -52,12 +52,14 @@ pub(super) struct Executor {
 impl Executor {
     /// Returns the future of a job. The job starts with the first poll.
     pub(super) fn start(job: Job) -> ReplyFuture {
-        let executor = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| {
-            let desk = Arc::default();
-            let future = Box::pin(run(Arc::clone(&desk)));
-            Box::new(Self { desk, future })
+        // A guard may be dropped while its thread ends. There are no spare executors any more then.
+        let spare = SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten();
+        let executor = spare.unwrap_or_else(|| {
+            let slot = Arc::default();
+            let future = Box::pin(run(Arc::clone(&slot)));
+            Box::new(Self { slot, future })
         });
-        executor.desk.lock().job = Some(job);
+        executor.slot.lock().job = Some(job);
         ReplyFuture::executing(executor)
     }
 }
@@ -65,7 +67,7 @@ impl Executor {
 impl Execution for Executor {
     fn poll_reply(&mut self, cx: &mut Context<'_>) -> Poll<Reply> {
         let _ = self.future.as_mut().poll(cx);
-        match self.desk.lock().reply.take() {
+        match self.slot.lock().reply.take() {
             Some(reply) => Poll::Ready(reply),
             None => Poll::Pending,
         }
@@ -82,13 +84,13 @@ impl Execution for Executor {
     }
 }
 
-async fn run(desk: Arc<Mutex<Desk>>) {
+async fn run(slot: Arc<Mutex<JobSlot>>) {
     loop {
-        let job = desk.lock().job.take();
+        let job = slot.lock().job.take();
         if let Some(Job { connection, op, begun, node_timeout }) = job {
             let reply = dialect::execute(&connection, &op, begun, node_timeout).await;
             drop((connection, op));
-            desk.lock().reply = Some(reply);
+            slot.lock().reply = Some(reply);
         }
         pause().await;
     }
@@ -101,4 +103,92 @@ async fn pause() {
         if std::mem::replace(&mut is_over, true) { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::error::Vote;
+    use crate::key::LockKey;
+    use crate::lock::{Dialect, LockName, LockSpec, Mode, Token};
+    use crate::node::Action;
+    use crate::node::redis::connection::played_server::{played_connection, serve};
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    fn job(connection: &Arc<Connection>, action: Action) -> Job {
+        let name = LockName::new("", &LockKey::new("order:42").unwrap());
+        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+        let op = Op::new(&spec, Token::random(Dialect::Plain), action);
+        let connection = Arc::clone(connection);
+        Job { connection, op, begun: Instant::now(), node_timeout: LEASE }
+    }
+
+    fn acquire(connection: &Arc<Connection>) -> Job {
+        job(connection, Action::Acquire { lease: LEASE, fenced: false, lookup: false })
+    }
+
+    fn spare() -> usize {
+        SPARE.with_borrow(Vec::len)
+    }
+
+    #[tokio::test]
+    async fn an_executor_replies_to_each_of_its_jobs_and_keeps_nothing_of_it() {
+        let (connection, mut server) = played_connection().await;
+        let connection = Arc::new(connection);
+        for (reply, vote) in [("+OK\r\n", Vote::Granted), ("_\r\n", Vote::Held { remaining: None })]
+        {
+            let job = Executor::start(acquire(&connection));
+            assert_eq!(spare(), 0);
+            let (replied, ()) = tokio::join!(job, serve(&mut server, "SET", reply, || {}));
+            assert_eq!(replied.vote, vote);
+            assert_eq!((spare(), Arc::strong_count(&connection)), (1, 1));
+        }
+    }
+
+    /// Its future still belongs to the old operation.
+    #[tokio::test]
+    async fn an_executor_whose_job_was_dropped_is_not_used_again() {
+        let (connection, mut server) = played_connection().await;
+        let connection = Arc::new(connection);
+        let mut dropped = Executor::start(acquire(&connection));
+        assert!((&mut dropped).now_or_never().is_none());
+        drop(dropped);
+        assert_eq!((spare(), Arc::strong_count(&connection)), (0, 1));
+        let next = Executor::start(job(&connection, Action::Release { min_hold: None }));
+        // The driver skips a command whose caller is gone.
+        let served = serve(&mut server, "plain/release", ":0\r\n", || {});
+        let (replied, ()) = tokio::join!(next, served);
+        assert_eq!(replied.vote, Vote::NotHeld);
+    }
+
+    /// A guard in a thread-local variable is dropped after the spare executors, and releases its lock.
+    #[tokio::test]
+    async fn a_job_starts_even_while_its_thread_ends() {
+        struct AtExit(Option<Job>);
+
+        impl Drop for AtExit {
+            fn drop(&mut self) {
+                drop(self.0.take().map(Executor::start));
+            }
+        }
+
+        thread_local! {
+            static AT_EXIT: RefCell<AtExit> = const { RefCell::new(AtExit(None)) };
+        }
+
+        let (connection, _server) = played_connection().await;
+        let connection = Arc::new(connection);
+        let (early, late) = (acquire(&connection), acquire(&connection));
+        let thread = std::thread::spawn(move || {
+            AT_EXIT.set(AtExit(Some(late)));
+            drop(Executor::start(early));
+        });
+        thread.join().unwrap();
+        assert_eq!(Arc::strong_count(&connection), 1);
+    }
 }

@@ -26,7 +26,7 @@ use pipe::Pipe;
 pub(super) use pipe::{Packet, Receiver};
 pub(crate) use stream::{Dial, Stream};
 
-/// The number of commands in flight from which a client's write waits for further commands. The driver of a
+/// `BATCH_FROM` of `redlock-core`: from this number of commands in flight, a client's write waits for others. The driver of a
 /// connection takes no command whose caller is gone, so a write with so many commands has waited.
 const BATCH: usize = 24;
 

@@ -159,7 +159,7 @@ mod tests {
     fn with_few_commands_in_flight_a_write_reaches_the_socket_in_the_same_poll() {
         let (mut socket, traffic, _server) = connection(4096);
         let task = Woken::task();
-        for count in 0..24 {
+        for count in 0..BATCH_FROM {
             let _in_flight = in_flight(&traffic, count);
             assert_eq!(task.write(&mut socket), WRITTEN);
             assert_eq!(task.write(&mut socket), WRITTEN);
@@ -170,7 +170,7 @@ mod tests {
     #[test]
     fn with_many_commands_in_flight_each_write_waits_once() {
         let (mut socket, traffic, _server) = connection(4096);
-        let _in_flight = in_flight(&traffic, 24);
+        let _in_flight = in_flight(&traffic, BATCH_FROM);
         let task = Woken::task();
         for write in 1..=3 {
             assert!(task.write(&mut socket).is_pending());

@@ -30,7 +30,7 @@ pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
     }
 }
 
-/// Executes an operation, which has `begun` and lasts for up to `node_timeout`.
+/// Executes an operation. `begun`, its start, and `node_timeout` limit the look-up of the remaining lease.
 ///
 /// The futures of rare cases are boxed, because they would enlarge the future of every operation.
 pub(crate) async fn execute(

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout_at};
 
 use crate::error::Vote;
@@ -20,7 +21,9 @@ pub(super) fn channel(name: &LockName) -> Arc<str> {
 /// Returns the vote of a server that has refused the lock. Looks up the remaining time to live, but only until
 /// `until`, so that the vote is not late.
 pub(super) async fn refused(connection: &Connection, op: &Op, until: Instant) -> Vote {
-    let Some(script) = Scripts::of(op.spec.dialect()).inspect else {
+    // Outside of a runtime there are no timers. That is only so for an attempt that was dropped there.
+    let script = Scripts::of(op.spec.dialect()).inspect;
+    let (Some(script), Ok(_)) = (script, Handle::try_current()) else {
         return Vote::Held { remaining: None };
     };
     match timeout_at(until, connection.run(script, &[op.spec.name().as_str()])).await {
