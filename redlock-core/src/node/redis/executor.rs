@@ -161,8 +161,8 @@ mod tests {
         assert_eq!((spare(), Arc::strong_count(&connection)), (0, 1));
         let next = Executor::start(job(&connection, Action::Release { min_hold: None }));
         // The driver skips a command whose caller is gone.
-        let served = serve(&mut server, "plain/release", ":0\r\n", || {});
-        let (replied, ()) = tokio::join!(next, served);
+        let reply = serve(&mut server, "plain/release", ":0\r\n", || {});
+        let (replied, ()) = tokio::join!(next, reply);
         assert_eq!(replied.vote, Vote::NotHeld);
     }
 

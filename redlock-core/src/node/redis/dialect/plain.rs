@@ -36,6 +36,8 @@ pub(super) async fn refused(connection: &Connection, op: &Op, until: Instant) ->
 mod tests {
     use std::time::Duration;
 
+    use futures_util::FutureExt;
+
     use super::super::execute;
     use super::*;
     use crate::key::LockKey;
@@ -71,5 +73,14 @@ mod tests {
         let acquire = execute(&connection, &op_with, Instant::now(), LEASE);
         let (reply, ()) = tokio::join!(acquire, look_up);
         assert_eq!(reply.vote, Vote::Held { remaining: Some(Duration::from_millis(1500)) });
+    }
+
+    /// An acquisition that was dropped outside of a runtime is polled there to its end.
+    #[test]
+    fn outside_of_a_runtime_the_ttl_is_not_looked_up() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let (connection, _server) = runtime.block_on(played_connection());
+        let vote = refused(&connection, &op(true), Instant::now() + LEASE).now_or_never();
+        assert_eq!(vote, Some(Vote::Held { remaining: None }));
     }
 }
