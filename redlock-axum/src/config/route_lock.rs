@@ -91,3 +91,16 @@ impl RouteLock {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::LockLayer;
+
+    #[test]
+    fn an_option_that_is_set_after_a_check_is_checked() {
+        let layer = LockLayer::new("import").checked().unwrap();
+        assert!(layer.expire(Duration::ZERO).checked().is_err());
+    }
+}

@@ -94,6 +94,24 @@ async fn a_renewal_that_fails_is_repeated_while_validity_is_left() {
     assert!(guard.remaining() > SECOND, "{:?}", guard.remaining());
 }
 
+/// The keeper's timer stays at the time of a lock that was released, so that the next lock need not wake the task.
+#[tokio::test(start_paused = true)]
+async fn the_loss_of_a_lock_is_reported_after_an_earlier_lock_was_released() {
+    for (earlier, later) in [(10, 20), (20, 10)] {
+        let (locks, _nodes) = manager(1);
+        let first = locks.lock("a").expire(earlier * SECOND).try_acquire().await.unwrap();
+        first.release().await.unwrap();
+        let begun = Instant::now();
+        let guard = locks.lock("b").expire(later * SECOND).try_acquire().await.unwrap();
+        let abandoned = || guard.held().attempt().is_abandoned();
+        while !abandoned() {
+            assert!(begun.elapsed() <= later * SECOND, "the keeper has not reported the loss");
+            sleep(SECOND / 100).await;
+        }
+        assert!(begun.elapsed() >= later * SECOND * 9 / 10, "{:?}", begun.elapsed());
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_lock_that_cannot_be_renewed_in_time_is_lost() {
     let (locks, nodes) = manager(3);

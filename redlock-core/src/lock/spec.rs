@@ -4,6 +4,8 @@ use super::{Dialect, LockName, Mode};
 
 /// The specification of a lock: its keys on the nodes, its mode, and its dialect.
 ///
+/// Cloning is cheap.
+///
 /// Two specs with equal keys conflict, whatever their modes are. Locks in two dialects with equal keys
 /// cannot be held at the same time either, but each is foreign to the other: neither waits for the
 /// other, and their releases are published on different channels.

@@ -157,6 +157,7 @@ mod tests {
 
     #[test]
     fn with_few_commands_in_flight_a_write_reaches_the_socket_in_the_same_poll() {
+        const { assert!(BATCH_FROM >= 8, "8 callers would be slower with batches") }
         let (mut socket, traffic, _server) = connection(4096);
         let task = Woken::task();
         for count in 0..BATCH_FROM {

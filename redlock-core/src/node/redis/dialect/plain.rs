@@ -21,7 +21,7 @@ pub(super) fn channel(name: &LockName) -> Arc<str> {
 /// Returns the vote of a server that has refused the lock. Looks up the remaining time to live, but only until
 /// `until`, so that the vote is not late.
 pub(super) async fn refused(connection: &Connection, op: &Op, until: Instant) -> Vote {
-    // Outside of a runtime there are no timers. That is only so for an attempt that was dropped there.
+    // An attempt that was dropped outside of a runtime is polled there, and there are no timers.
     let script = Scripts::of(op.spec.dialect()).inspect;
     let (Some(script), Ok(_)) = (script, Handle::try_current()) else {
         return Vote::Held { remaining: None };
