@@ -243,7 +243,8 @@ impl LockLayer {
     /// # Errors
     ///
     /// A [`SetupError`] for a template that cannot be parsed, a placeholder `{ext(name)}` without a function, a time
-    /// out of range, options that conflict, a `contended_status` that is not an error status, or an empty list of methods.
+    /// out of range, options that conflict, a `contended_status` that is not an error status, or an empty list of
+    /// methods.
     pub fn checked(self) -> Result<Self, SetupError> {
         let key = self.route_lock.check()?;
         self.config.extension_values.check(key)?;
