@@ -4,8 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
+use tokio::sync::Notify;
 
+use super::granted_lease::GrantedLease;
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
@@ -19,6 +21,11 @@ pub(crate) struct Attempt {
     spec: LockSpec,
     key: LockKey,
     token: Token,
+    /// The lease, from the moment at which the nodes granted it.
+    lease: Mutex<GrantedLease>,
+    /// Notifies the futures of [`Held::lost`](crate::lease::Held::lost) that the deadline has changed, or that a
+    /// holder has lost the lock.
+    pub(crate) changed: Notify,
     /// How long the lock stays on the nodes after its holder has released it.
     retention: Mutex<Option<Retention>>,
     abandoned: AtomicBool,
@@ -68,6 +75,8 @@ impl Attempt {
             spec: spec.clone(),
             key,
             token: Token::random(spec.dialect()),
+            lease: Mutex::default(),
+            changed: Notify::new(),
             retention: Mutex::default(),
             abandoned: AtomicBool::new(false),
             asked: AtomicU64::new(0),
@@ -196,6 +205,18 @@ impl Attempt {
 
     pub(crate) fn is_abandoned(&self) -> bool {
         self.abandoned.load(Ordering::SeqCst)
+    }
+
+    /// Returns the lease, which all holders of the attempt share.
+    pub(crate) fn lease(&self) -> MutexGuard<'_, GrantedLease> {
+        self.lease.lock()
+    }
+
+    /// Records that a quorum of nodes has denied that the attempt holds the lock: no holder has it any more.
+    pub(crate) fn deny(&self) {
+        self.abandon();
+        self.lease().deny();
+        self.changed.notify_waiters();
     }
 
     /// Returns the key that the caller locks.

@@ -9,6 +9,7 @@
 mod acquire;
 pub(crate) mod attempt;
 mod fan_out;
+mod granted_lease;
 mod round;
 mod tally;
 
@@ -27,6 +28,7 @@ use crate::{telemetry, validity};
 pub(crate) use acquire::{Grant, Refusal};
 pub(crate) use attempt::{Attempt, MinHold};
 pub(crate) use fan_out::FanOut;
+pub(crate) use granted_lease::GrantedLease;
 use round::{Round, RoundLimits};
 use tally::Decision;
 

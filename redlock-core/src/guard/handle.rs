@@ -124,8 +124,7 @@ impl LockHandle {
                 Err(ExtendError::Lost { key: key(), votes: Votes::default() })
             }
             Extension::Lost(votes) => {
-                held.lose_all();
-                context.keeper.remove(held);
+                context.keeper.lose_all(held);
                 Err(ExtendError::Lost { key: key(), votes })
             }
             Extension::Unavailable(votes) => {

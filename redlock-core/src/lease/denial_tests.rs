@@ -9,6 +9,7 @@ use tokio::time::sleep;
 
 use super::Held;
 use super::tests::{SECOND, manager, set};
+use crate::ballot::GrantedLease;
 use crate::ballot::attempt::tests::attempt;
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
@@ -146,10 +147,11 @@ fn a_denied_lock_is_not_handed_over() {
         let attempt = Arc::new(attempt("a"));
         let clock = FakeClock::default();
         let now = clock.now();
-        let held = Arc::new(Held::new(attempt, Arc::new(clock), now, now, 30 * SECOND));
+        let lease = GrantedLease::new(now, now, 30 * SECOND);
+        let held = Held::new(attempt, Arc::new(clock), lease);
         held.end_by_holder();
         if denied {
-            held.lose_all();
+            held.attempt().deny();
         }
         assert_eq!(held.for_next_holder().is_none(), denied);
     }

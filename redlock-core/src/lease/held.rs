@@ -1,18 +1,17 @@
 //! The state of a held lock, shared by a guard, its views and the keeper.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::ballot::{Attempt, Ballot, Extension, MinHold};
+use crate::ballot::{Attempt, Ballot, Extension, GrantedLease, MinHold};
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::log_limit::LogLimit;
-use crate::{telemetry, validity};
+use crate::telemetry;
 
 /// The position of a lock in the keeper's schedule: a time, and a number that makes the position unique.
 pub(super) type Due = (Instant, u64);
@@ -20,33 +19,20 @@ pub(super) type Due = (Instant, u64);
 /// An acquired lock, from its acquisition to its release or loss.
 #[derive(Debug)]
 pub(crate) struct Held {
+    /// The attempt that holds the lock on the nodes, with its lease. Several holders may share it.
     attempt: Arc<Attempt>,
     clock: Arc<dyn Clock>,
     /// Limits how often losses are logged as warnings. `None` logs a warning for each loss.
     log_limit: Option<Arc<LogLimit>>,
-    lease: Mutex<Lease>,
+    state: Mutex<HoldState>,
     /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
-    /// Notifies the futures of [`Held::lost`] that the state or the deadline has changed.
-    changed: Notify,
     /// The number of guards that share the lock.
     guards: AtomicUsize,
-    /// The next holder, if the lock was handed over. Both holders have the same attempt.
-    next: Mutex<Option<Arc<Held>>>,
+    /// Whether the lock was handed over to another holder.
+    handed_over: AtomicBool,
     /// The position in the keeper's schedule. It changes only under the schedule's lock.
     due: Mutex<Option<Due>>,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Lease {
-    state: HoldState,
-    /// The start of the lease: the clock reading before the command was sent that set or extended it.
-    since: Moment,
-    expire: Duration,
-    /// Whether the last extension was not confirmed.
-    unconfirmed: bool,
-    /// When the last requested lease runs out on the servers, whether they granted it or not.
-    latest_expiry: Moment,
 }
 
 /// Whether a lock is held, released or lost.
@@ -61,26 +47,17 @@ pub(crate) enum HoldState {
 }
 
 impl Held {
-    pub(crate) fn new(
-        attempt: Arc<Attempt>,
-        clock: Arc<dyn Clock>,
-        since: Moment,
-        decided: Moment,
-        expire: Duration,
-    ) -> Self {
-        // A node may have set the lock, and so started its lease, at any time until the decision.
-        let latest_expiry = decided.plus(expire);
-        let lease =
-            Lease { state: HoldState::Held, since, expire, unconfirmed: false, latest_expiry };
+    /// Returns the first holder of an attempt that the nodes have granted.
+    pub(crate) fn new(attempt: Arc<Attempt>, clock: Arc<dyn Clock>, lease: GrantedLease) -> Self {
+        *attempt.lease() = lease;
         Self {
             attempt,
             clock,
             log_limit: None,
-            lease: Mutex::new(lease),
+            state: Mutex::new(HoldState::Held),
             token: OnceLock::new(),
-            changed: Notify::new(),
             guards: AtomicUsize::new(1),
-            next: Mutex::default(),
+            handed_over: AtomicBool::new(false),
             due: Mutex::default(),
         }
     }
@@ -91,31 +68,30 @@ impl Held {
         self
     }
 
-    /// Returns the same lease for the next holder in this process, without the former holder's fencing token.
-    /// Returns `None` if the lock is lost. The former holder must have ended its own holding before.
-    pub(crate) fn for_next_holder(&self) -> Option<Arc<Self>> {
-        let mut next = self.next.lock();
-        let lease = *self.lease.lock();
-        // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
-        // state is not `Lost` then.
-        if lease.state == HoldState::Lost || self.attempt.is_abandoned() {
-            return None;
-        }
-        let lease = Lease { state: HoldState::Held, ..lease };
-        let passed_on = Arc::new(Self {
+    /// Returns one more holder of the same attempt, without a fencing token.
+    fn another(&self) -> Arc<Self> {
+        Arc::new(Self {
             attempt: Arc::clone(&self.attempt),
             clock: Arc::clone(&self.clock),
             log_limit: self.log_limit.clone(),
-            lease: Mutex::new(lease),
-            // The next holder gets its own fencing token.
+            state: Mutex::new(HoldState::Held),
             token: OnceLock::new(),
-            changed: Notify::new(),
             guards: AtomicUsize::new(1),
-            next: Mutex::default(),
+            handed_over: AtomicBool::new(false),
             due: Mutex::default(),
-        });
-        *next = Some(Arc::clone(&passed_on));
-        Some(passed_on)
+        })
+    }
+
+    /// Returns the same lock for the next holder in this process. Returns `None` if the lock is lost. The former
+    /// holder must have ended its own holding before.
+    pub(crate) fn for_next_holder(&self) -> Option<Arc<Self>> {
+        // A denial that arrives after the former holder's release marks only the attempt as abandoned; the
+        // state is not `Lost` then.
+        if self.state() == HoldState::Lost || self.attempt.is_abandoned() {
+            return None;
+        }
+        self.handed_over.store(true, Ordering::SeqCst);
+        Some(self.another())
     }
 
     /// Sets the holder's fencing token. A second call has no effect.
@@ -149,27 +125,26 @@ impl Held {
 
     /// Returns whether the lock stays on the nodes until this moment, even if it is released at once.
     pub(crate) fn is_kept_until(&self, moment: Moment) -> bool {
-        let Lease { since, expire, .. } = *self.lease.lock();
-        self.attempt.is_kept_until(moment) && since.plus(expire).has_reached(moment)
+        self.attempt.is_kept_until(moment) && self.attempt.lease().lasts_until(moment)
     }
 
     /// Returns whether the holder has released the lock and the lock stays on the nodes until its lease runs
     /// out.
     pub(crate) fn is_left_to_expire(&self) -> bool {
         // After a hand-over, the next holder uses the same attempt.
-        let is_last = self.next.lock().is_none();
+        let is_last = !self.handed_over.load(Ordering::SeqCst);
         is_last && self.state() == HoldState::Released && self.attempt.is_kept_until_expiry()
     }
 
     /// Returns the length of the present lease.
     pub(crate) fn expire(&self) -> Duration {
-        self.lease.lock().expire
+        self.attempt.lease().expire()
     }
 
     /// Returns the rest of the lease, regardless of its present holder.
     pub(crate) fn lease_remaining(&self) -> Duration {
-        let lease = *self.lease.lock();
-        validity::remaining(lease.expire, self.clock.now().since(lease.since))
+        let lease = *self.attempt.lease();
+        lease.remaining(self.clock.now())
     }
 
     pub(crate) fn attempt(&self) -> &Arc<Attempt> {
@@ -184,9 +159,8 @@ impl Held {
     }
 
     fn remaining_at(&self, now: Moment) -> Duration {
-        let lease = *self.lease.lock();
-        match lease.state {
-            HoldState::Held => validity::remaining(lease.expire, now.since(lease.since)),
+        match self.state() {
+            HoldState::Held => self.attempt.lease().remaining(now),
             HoldState::Released | HoldState::Lost => Duration::ZERO,
         }
     }
@@ -196,12 +170,12 @@ impl Held {
     }
 
     pub(crate) fn state(&self) -> HoldState {
-        self.lease.lock().state
+        *self.state.lock()
     }
 
     /// Returns the time until which a node may hold the lock for this attempt.
     pub(crate) fn latest_expiry(&self) -> Moment {
-        self.lease.lock().latest_expiry
+        self.attempt.lease().latest_expiry()
     }
 
     /// Returns whether the lease will have run out on every node after this time from now.
@@ -216,51 +190,42 @@ impl Held {
 
         impl Drop for RecordExpiry<'_> {
             fn drop(&mut self) {
-                self.0.raise_latest_expiry(self.0.clock.now().plus(self.1));
+                let latest = self.0.clock.now().plus(self.1);
+                self.0.attempt.lease().raise_latest_expiry(latest);
             }
         }
 
-        self.raise_latest_expiry(self.clock.now().plus(ballot.node_timeout).plus(expire));
+        let latest = self.clock.now().plus(ballot.node_timeout).plus(expire);
+        self.attempt.lease().raise_latest_expiry(latest);
         let _record_expiry = RecordExpiry(self, expire);
         ballot.extend(&self.attempt, expire).await
     }
 
-    fn raise_latest_expiry(&self, latest_expiry: Moment) {
-        let mut lease = self.lease.lock();
-        if !lease.latest_expiry.has_reached(latest_expiry) {
-            lease.latest_expiry = latest_expiry;
-        }
-    }
-
     /// Records that a quorum has extended the lease, and returns whether the extension came in time. An
-    /// extension never shortens the lease: of two concurrent extensions, the later deadline wins. An
-    /// extension never revives a lost lock, because the loss may already have been reported to the holder.
+    /// extension never shortens the lease, and never revives a lost lock, because the loss may already have been
+    /// reported to the holder.
     pub(crate) fn record_extension(&self, since: Moment, expire: Duration) -> bool {
-        let mut lease = self.lease.lock();
+        let state = self.state.lock();
+        let mut lease = self.attempt.lease();
         let now = self.clock.now();
-        let left = |since, expire| validity::remaining(expire, now.since(since));
-        let left_before = left(lease.since, lease.expire);
-        if lease.state != HoldState::Held || left_before.is_zero() {
+        if *state != HoldState::Held || lease.remaining(now).is_zero() {
             return false;
         }
-        lease.unconfirmed = false;
-        if left(since, expire) > left_before {
-            lease.since = since;
-            lease.expire = expire;
-            drop(lease);
-            self.changed.notify_waiters();
+        if lease.extend(now, since, expire) {
+            drop((lease, state));
+            self.attempt.changed.notify_waiters();
         }
         true
     }
 
     /// Records that an extension was not confirmed.
     pub(crate) fn record_unconfirmed(&self) {
-        self.lease.lock().unconfirmed = true;
+        self.attempt.lease().set_unconfirmed();
     }
 
     /// Returns whether the last extension was not confirmed.
     pub(crate) fn is_unconfirmed(&self) -> bool {
-        self.lease.lock().unconfirmed
+        self.attempt.lease().is_unconfirmed()
     }
 
     /// Ends the holding because the holder releases the lock. If the validity is already over, the lock
@@ -292,20 +257,6 @@ impl Held {
         }
     }
 
-    /// Ends the holding because a quorum of nodes has denied the attempt. Later holders of the same attempt,
-    /// after hand-overs, have lost the lock as well, and their losses are reported, too (loss is never
-    /// silent).
-    pub(crate) fn lose_all(self: &Arc<Self>) {
-        // Abandoned first, so that no hand-over starts from now on.
-        self.attempt.abandon();
-        let mut held = Arc::clone(self);
-        loop {
-            held.lose("a quorum of nodes no longer holds the lock");
-            let Some(next) = held.next.lock().clone() else { return };
-            held = next;
-        }
-    }
-
     /// Ends the holding of a lock that was handed over, but not taken over successfully.
     pub(crate) fn discard(&self) {
         self.attempt.abandon();
@@ -314,13 +265,15 @@ impl Held {
 
     /// Ends the holding. Returns whether this call ended it.
     fn end(&self, state: HoldState) -> bool {
-        let mut lease = self.lease.lock();
-        if lease.state != HoldState::Held {
+        let mut current = self.state.lock();
+        if *current != HoldState::Held {
             return false;
         }
-        lease.state = state;
-        drop(lease);
-        self.changed.notify_waiters();
+        *current = state;
+        drop(current);
+        if state == HoldState::Lost {
+            self.attempt.changed.notify_waiters();
+        }
         true
     }
 
@@ -335,7 +288,7 @@ impl Held {
         /// is suspended.
         const LONGEST_SLEEP: Duration = Duration::from_secs(1);
         loop {
-            let changed = self.changed.notified();
+            let changed = self.attempt.changed.notified();
             tokio::pin!(changed);
             changed.as_mut().enable();
             match self.state() {

@@ -85,6 +85,12 @@ impl LeaseKeeper {
         self.schedule.remove(held);
     }
 
+    /// Ends every holding of an attempt, because a quorum of nodes has denied that the attempt holds the lock.
+    /// Reports the loss of each (loss is never silent).
+    pub(crate) fn lose_all(&self, held: &Held) {
+        self.schedule.lose_all(held);
+    }
+
     /// Returns every held lock.
     pub(crate) fn all(&self) -> Vec<Arc<Held>> {
         let entries = self.schedule.entries.lock();
@@ -146,6 +152,26 @@ impl Schedule {
         if let Some(due) = held.set_due(None) {
             entries.by_due.remove(&due);
         }
+    }
+
+    fn lose_all(&self, held: &Held) {
+        const REASON: &str = "a quorum of nodes no longer holds the lock";
+        let attempt = held.attempt();
+        // Denied first, so that no holder is added from now on.
+        attempt.deny();
+        let mut entries = self.entries.lock();
+        let mut others = Vec::new();
+        entries.by_due.retain(|_, entry| {
+            let is_same = Arc::ptr_eq(entry.held.attempt(), attempt);
+            if is_same {
+                entry.held.set_due(None);
+                others.push(Arc::clone(&entry.held));
+            }
+            !is_same
+        });
+        drop(entries);
+        held.lose(REASON);
+        others.iter().for_each(|held| held.lose(REASON));
     }
 
     /// Prepares for a new task, and returns the `Notify` that wakes it. The earlier task is not woken any
@@ -242,9 +268,8 @@ async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease
             }
         }
         Extension::Lost(votes) => {
-            schedule.remove(held);
             tracing::debug!(key = %held.attempt().key(), %votes, "a renewal was denied");
-            held.lose_all();
+            schedule.lose_all(held);
         }
         // The lock is not lost as long as validity is left (a failed extension is not a release).
         Extension::Unavailable(votes) => {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::tests::{SECOND, settle, two_processes};
 use super::{Queues, WaitOutcome, WaiterOptions};
 use crate::Dialect;
-use crate::ballot::Attempt;
+use crate::ballot::{Attempt, GrantedLease};
 use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::Mode::{Exclusive, TestShared};
@@ -39,7 +39,8 @@ impl Process {
         let clock = Arc::clone(&self.queues.ballot.clock);
         let attempt = Attempt::new(&self.spec(mode), self.key.clone());
         let now = clock.now();
-        let held = Arc::new(Held::new(Arc::new(attempt), clock, now, now, lease));
+        let lease = GrantedLease::new(now, now, lease);
+        let held = Arc::new(Held::new(Arc::new(attempt), clock, lease));
         self.queues.add_holder(&held, None);
         held
     }

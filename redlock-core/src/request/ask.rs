@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::acquisition::Acquisition;
 use super::scope;
-use crate::ballot::{Attempt, Grant, Refusal};
+use crate::ballot::{Attempt, Grant, GrantedLease, Refusal};
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lease::Held;
@@ -51,8 +51,8 @@ impl Acquisition<'_> {
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {
         let Self { context, options, .. } = self;
         let clock = Arc::clone(&context.ballot.clock);
-        let held =
-            Held::new(Arc::clone(attempt), clock, grant.since, grant.decided, options.expire);
+        let lease = GrantedLease::new(grant.since, grant.decided, options.expire);
+        let held = Held::new(Arc::clone(attempt), clock, lease);
         let held = Arc::new(held.with_log_limit(&context.log_limit));
         if let Some(token) = grant.token {
             held.set_token(token);

@@ -1,0 +1,87 @@
+//! The lease that the nodes have granted to an attempt.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::validity;
+
+/// The lease that the nodes have granted to an attempt. All holders of the attempt in this process share it:
+/// one after another by hand-overs, or several readers at once.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct GrantedLease {
+    /// The start of the lease: the clock reading before the command was sent that set or extended it.
+    since: Moment,
+    expire: Duration,
+    /// When the last requested lease runs out on the nodes, whether they granted it or not.
+    latest_expiry: Moment,
+    /// Whether the last extension was not confirmed.
+    unconfirmed: bool,
+    /// Whether a quorum of nodes has denied that the attempt holds the lock.
+    denied: bool,
+}
+
+impl GrantedLease {
+    /// Returns the lease of an acquisition that began at `since` and was decided at `decided`.
+    pub(crate) fn new(since: Moment, decided: Moment, expire: Duration) -> Self {
+        // A node may have set the lock, and so started its lease, at any time until the decision.
+        let latest_expiry = decided.plus(expire);
+        Self { since, expire, latest_expiry, ..Self::default() }
+    }
+
+    /// Returns how long a holder may rely on the lock; zero if the nodes have denied it.
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        if self.denied {
+            return Duration::ZERO;
+        }
+        validity::remaining(self.expire, now.since(self.since))
+    }
+
+    /// Returns the length of the lease.
+    pub(crate) fn expire(&self) -> Duration {
+        self.expire
+    }
+
+    /// Returns whether the lease lasts until this moment.
+    pub(crate) fn lasts_until(&self, moment: Moment) -> bool {
+        self.since.plus(self.expire).has_reached(moment)
+    }
+
+    /// Returns the time until which a node may hold the lock for the attempt.
+    pub(crate) fn latest_expiry(&self) -> Moment {
+        self.latest_expiry
+    }
+
+    /// Records that a node may hold the lock until this moment.
+    pub(crate) fn raise_latest_expiry(&mut self, latest_expiry: Moment) {
+        if !self.latest_expiry.has_reached(latest_expiry) {
+            self.latest_expiry = latest_expiry;
+        }
+    }
+
+    /// Records that a quorum has extended the lease. Returns whether this prolongs the lease: of two concurrent
+    /// extensions, the later deadline wins.
+    pub(crate) fn extend(&mut self, now: Moment, since: Moment, expire: Duration) -> bool {
+        let left = |since, expire| validity::remaining(expire, now.since(since));
+        self.unconfirmed = false;
+        let is_longer = left(since, expire) > left(self.since, self.expire);
+        if is_longer {
+            (self.since, self.expire) = (since, expire);
+        }
+        is_longer
+    }
+
+    /// Records that an extension was not confirmed.
+    pub(crate) fn set_unconfirmed(&mut self) {
+        self.unconfirmed = true;
+    }
+
+    /// Returns whether the last extension was not confirmed.
+    pub(crate) fn is_unconfirmed(&self) -> bool {
+        self.unconfirmed
+    }
+
+    /// Records that a quorum of nodes has denied that the attempt holds the lock.
+    pub(crate) fn deny(&mut self) {
+        self.denied = true;
+    }
+}
