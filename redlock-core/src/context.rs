@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::ballot::Ballot;
 use crate::error::{InvalidOption, LockError};
 use crate::lease::{CleanupTasks, LeaseKeeper};
-use crate::lock::Dialect;
+use crate::lock::{Dialect, Mode};
 use crate::log_limit::LogLimit;
 use crate::node::LeaseRange;
 use crate::queue::Queues;
@@ -30,6 +30,8 @@ pub(crate) struct Context {
     pub(crate) leases: LeaseRange,
     /// The first node that cannot number holders, if any.
     pub(crate) node_without_fencing: Option<Arc<str>>,
+    /// The first node that cannot hold shared locks, if any.
+    pub(crate) node_without_shared: Option<Arc<str>>,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) closed: AtomicBool,
@@ -44,6 +46,33 @@ impl Context {
         check_expire("expire", expire)?;
         self.leases.check(expire)?;
         check_restart_guard(expire, self.restart_guard)
+    }
+
+    /// Refuses a mode that the dialect or a node does not have. Refuses permits on several nodes: of three holders,
+    /// each could have the votes of another two of three nodes, of which each has only two holders.
+    pub(crate) fn check_mode(&self, mode: Mode, dialect: Dialect) -> Result<(), InvalidOption> {
+        let Mode::Shared { permits } = mode else { return Ok(()) };
+        let (option, value) = match permits {
+            None => ("shared", "true".to_owned()),
+            Some(permits) => ("permits", permits.to_string()),
+        };
+        if dialect != Dialect::Plain {
+            let allowed = "unset: the dialect of the lock has no shared locks";
+            return Err(InvalidOption::new(option, value, allowed));
+        }
+        if let Some(node) = &self.node_without_shared {
+            let allowed = format!("unset: the node {node} does not support shared locks");
+            return Err(InvalidOption::new(option, value, allowed));
+        }
+        let nodes = self.ballot.nodes.len();
+        if permits.is_some() && nodes > 1 {
+            let allowed = format!(
+                "unset for a manager with {nodes} nodes: more callers could get a majority of the nodes than there \
+                 are permits, because different majorities count different holders"
+            );
+            return Err(InvalidOption::new(option, value, allowed));
+        }
+        Ok(())
     }
 
     /// Records that the runtime of this thread uses the manager. If the background work has moved to another
@@ -69,7 +98,12 @@ impl Context {
 
     /// Refuses fenced locks if a node cannot number holders, or if the prefix contains a `{` without a hash
     /// tag, which leaves no name for the fencing counter in the hash slot of its lock.
-    pub(crate) fn check_fenced(&self) -> Result<(), InvalidOption> {
+    pub(crate) fn check_fenced(&self, mode: Mode) -> Result<(), InvalidOption> {
+        if mode.is_shared() {
+            let message =
+                "fenced cannot be combined with a shared lock: only exclusive holders have numbers";
+            return Err(InvalidOption::conflict("fenced", message));
+        }
         if let Some(node) = &self.node_without_fencing {
             let allowed = format!("unset: the node {node} does not support fencing");
             return Err(InvalidOption::new("fenced", "true", allowed));

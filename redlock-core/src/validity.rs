@@ -11,6 +11,10 @@ pub(crate) const MIN_EXPIRE: Duration = Duration::from_millis(10);
 /// The longest lease. A key with a longer time to live is not a lock of this library.
 pub(crate) const MAX_EXPIRE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+/// The highest number of permits of a lock. Each holder has an entry of its own at the key, and a server reads all of
+/// them at each acquisition and release.
+pub(crate) const MAX_PERMITS: u32 = 1000;
+
 /// [`MIN_EXPIRE`] as text, for messages.
 macro_rules! shortest_lease {
     () => {
@@ -25,6 +29,13 @@ macro_rules! longest_lease {
     };
 }
 
+/// The range of allowed permits, for messages.
+macro_rules! allowed_permits {
+    () => {
+        "from 1 to 1000"
+    };
+}
+
 /// The range of allowed leases, for messages.
 macro_rules! allowed_leases {
     () => {
@@ -36,7 +47,7 @@ macro_rules! allowed_leases {
         )
     };
 }
-pub(crate) use {allowed_leases, longest_lease, shortest_lease};
+pub(crate) use {allowed_leases, allowed_permits, longest_lease, shortest_lease};
 
 /// Returns whether a lease of this length is allowed.
 pub(crate) fn is_allowed(expire: Duration) -> bool {
@@ -70,6 +81,7 @@ mod tests {
         let day = Duration::from_secs(24 * 60 * 60);
         assert_eq!(longest_lease!(), format!("{} days", MAX_EXPIRE.div_duration_f64(day)));
         assert_eq!(allowed_leases!(), "from 10 ms to 7 days");
+        assert_eq!(allowed_permits!(), format!("from 1 to {MAX_PERMITS}"));
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub(crate) struct Grant {
 /// The reason why an acquisition failed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Another caller holds the lock.
-    Contended { remaining: Option<Duration>, votes: Votes },
+    /// Another caller holds the lock. `is_shared` says whether shared holders refuse an exclusive lock.
+    Contended { remaining: Option<Duration>, is_shared: bool, votes: Votes },
     /// No quorum of nodes answered.
     Unavailable(Votes),
     /// The lease was over before a quorum granted it.
@@ -152,7 +152,7 @@ impl Ballot {
         if tally.is_foreign() {
             Refusal::Foreign(votes)
         } else {
-            Refusal::Contended { remaining: tally.remaining(), votes }
+            Refusal::Contended { remaining: tally.remaining(), is_shared: round.is_shared(), votes }
         }
     }
 }

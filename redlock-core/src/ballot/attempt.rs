@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, RwLock};
 
 use super::granted_lease::GrantedLease;
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::key::LockKey;
-use crate::lock::{LockSpec, Token};
+use crate::lock::{LockSpec, Mode, Token, WriterMark};
 use crate::node::{Action, Op};
 
 /// The state of one attempt to hold a lock, from its start to the end of its clean-up. Each attempt has its
@@ -32,8 +32,47 @@ pub(crate) struct Attempt {
     /// The nodes that were asked to set the lock, one bit for each.
     asked: AtomicU64,
     fencing: Option<FencingState>,
+    enquiry: Enquiry,
+    mode: Mutex<PresentMode>,
+    /// Held for reading by extensions, and for writing by changes of the mode. An extension that overtakes a change
+    /// would look like a loss.
+    pub(crate) mode_gate: RwLock<()>,
+}
+
+/// How the nodes are asked for the lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Enquiry {
     /// Whether a node that refuses the lock also returns the remaining time to live of the present lock.
-    ttl_lookup: bool,
+    pub(crate) ttl_lookup: bool,
+    /// Whether the caller has met shared holders in an earlier attempt.
+    pub(crate) met_shared: bool,
+    /// The mark of a caller that waits for an exclusive lock.
+    pub(crate) mark: Option<WriterMark>,
+}
+
+impl Default for Enquiry {
+    fn default() -> Self {
+        Self { ttl_lookup: true, met_shared: false, mark: None }
+    }
+}
+
+/// The present mode of a lock, which its holder may change.
+#[derive(Debug, Clone, Copy)]
+struct PresentMode {
+    mode: Mode,
+    /// Whether the lock is shared, or was shared before.
+    was_shared: bool,
+    /// Whether the nodes are being asked for an exclusive lock. Meanwhile no other caller of this process may share
+    /// the lock.
+    is_upgrading: bool,
+    /// The number of upgrades so far.
+    upgrades: u16,
+}
+
+impl PresentMode {
+    fn new(mode: Mode) -> Self {
+        Self { mode, was_shared: mode.is_shared(), is_upgrading: false, upgrades: 0 }
+    }
 }
 
 /// The numbers of a fenced attempt.
@@ -81,7 +120,9 @@ impl Attempt {
             abandoned: AtomicBool::new(false),
             asked: AtomicU64::new(0),
             fencing: None,
-            ttl_lookup: true,
+            enquiry: Enquiry::default(),
+            mode: Mutex::new(PresentMode::new(spec.mode())),
+            mode_gate: RwLock::default(),
         }
     }
 
@@ -91,14 +132,15 @@ impl Attempt {
         Self { fencing: Some(FencingState { holder, number: AtomicI64::new(0) }), ..self }
     }
 
-    /// Makes a refusal skip the lookup of the present lock's remaining time to live.
-    pub(crate) fn without_ttl_lookup(self) -> Self {
-        Self { ttl_lookup: false, ..self }
+    /// Sets how the nodes are asked for the lock.
+    pub(crate) fn with_enquiry(self, enquiry: Enquiry) -> Self {
+        Self { enquiry, ..self }
     }
 
     /// Returns the operation that sets the lock on a node.
     pub(crate) fn acquire_op(&self, lease: Duration) -> Op {
-        self.op(Action::Acquire { lease, fenced: self.is_fenced(), lookup: self.ttl_lookup })
+        let Enquiry { ttl_lookup: lookup, met_shared, mark } = self.enquiry;
+        self.op(Action::Acquire { lease, fenced: self.is_fenced(), lookup, met_shared, mark })
     }
 
     /// Returns the operation that extends the lease on a node.
@@ -113,11 +155,79 @@ impl Attempt {
 
     /// Returns the operation that releases the lock on a node.
     pub(crate) fn release_op(&self) -> Op {
-        self.op(Action::Release { min_hold: self.min_hold_remaining() })
+        let action = Action::Release { min_hold: self.min_hold_remaining() };
+        Op::new(&self.spec.with_mode(self.release_mode()), self.token, action)
+    }
+
+    /// Returns the operation that turns the exclusive lock into a shared one on a node.
+    pub(crate) fn downgrade_op(&self) -> Op {
+        let from = self.exclusive_token(*self.mode.lock());
+        Op::new(&self.spec.with_mode(Mode::SHARED), self.token, Action::Downgrade { from })
+    }
+
+    /// Returns the operation that turns the shared lock into an exclusive one on a node.
+    pub(crate) fn upgrade_op(&self) -> Op {
+        let present = *self.mode.lock();
+        let to = self.exclusive_token(present);
+        Op::new(&self.spec.with_mode(present.mode), self.token, Action::Upgrade { to })
     }
 
     fn op(&self, action: Action) -> Op {
-        Op::new(&self.spec, self.token, action)
+        let present = *self.mode.lock();
+        let token = match present.mode {
+            Mode::Exclusive => self.exclusive_token(present),
+            Mode::Shared { .. } => self.token,
+        };
+        Op::new(&self.spec.with_mode(present.mode), token, action)
+    }
+
+    /// Returns the token of the exclusive lock.
+    fn exclusive_token(&self, present: PresentMode) -> Token {
+        match present.upgrades {
+            0 => self.token,
+            upgrades => self.token.upgraded(upgrades),
+        }
+    }
+
+    /// Returns the present mode of the lock.
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode.lock().mode
+    }
+
+    /// Returns the mode in which the nodes are asked to release the lock. A lock that was ever shared may still be
+    /// shared on some nodes, and the release of a shared lock covers both modes.
+    fn release_mode(&self) -> Mode {
+        let PresentMode { mode, was_shared, .. } = *self.mode.lock();
+        if was_shared && !mode.is_shared() { Mode::SHARED } else { mode }
+    }
+
+    /// Records that the lock is shared from now on, whether the nodes have confirmed it or not.
+    pub(crate) fn downgrade(&self) {
+        let mut present = self.mode.lock();
+        (present.mode, present.was_shared) = (Mode::SHARED, true);
+    }
+
+    /// Records that the nodes are about to be asked for an exclusive lock.
+    pub(crate) fn begin_upgrade(&self) {
+        let mut present = self.mode.lock();
+        present.is_upgrading = true;
+        // After the highest number, the numbers begin anew.
+        present.upgrades = present.upgrades.checked_add(1).unwrap_or(1);
+    }
+
+    /// Records whether the nodes have granted the exclusive lock.
+    pub(crate) fn end_upgrade(&self, granted: bool) {
+        let mut present = self.mode.lock();
+        present.is_upgrading = false;
+        if granted {
+            present.mode = Mode::Exclusive;
+        }
+    }
+
+    /// Returns whether other callers of this process may share the lock.
+    pub(crate) fn is_joinable(&self) -> bool {
+        let PresentMode { mode, is_upgrading, .. } = *self.mode.lock();
+        mode == Mode::SHARED && !is_upgrading && !self.is_abandoned()
     }
 
     /// Keeps the lock on the nodes until this moment, even if it is released earlier. Never shortens an

@@ -16,8 +16,21 @@ pub(crate) struct GrantedLease {
     latest_expiry: Moment,
     /// Whether the last extension was not confirmed.
     unconfirmed: bool,
+    /// When the nodes last granted or extended the lease.
+    confirmed: Moment,
+    /// Whether an exclusive caller waited for the shared lock at that time.
+    writer_waits: bool,
     /// Whether a quorum of nodes has denied that the attempt holds the lock.
     denied: bool,
+}
+
+/// An extension that a quorum of nodes has confirmed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Extended {
+    /// The start of the new lease.
+    pub(crate) since: Moment,
+    /// Whether an exclusive caller waits for the shared lock.
+    pub(crate) writer_waits: bool,
 }
 
 impl GrantedLease {
@@ -25,7 +38,7 @@ impl GrantedLease {
     pub(crate) fn new(since: Moment, decided: Moment, expire: Duration) -> Self {
         // A node may have set the lock, and so started its lease, at any time until the decision.
         let latest_expiry = decided.plus(expire);
-        Self { since, expire, latest_expiry, ..Self::default() }
+        Self { since, expire, latest_expiry, confirmed: decided, ..Self::default() }
     }
 
     /// Returns how long a holder may rely on the lock; zero if the nodes have denied it.
@@ -60,14 +73,31 @@ impl GrantedLease {
 
     /// Records that a quorum has extended the lease. Returns whether this prolongs the lease: of two concurrent
     /// extensions, the later deadline wins.
-    pub(crate) fn extend(&mut self, now: Moment, since: Moment, expire: Duration) -> bool {
+    pub(crate) fn extend(&mut self, now: Moment, extended: Extended, expire: Duration) -> bool {
+        let Extended { since, writer_waits } = extended;
         let left = |since, expire| validity::remaining(expire, now.since(since));
         self.unconfirmed = false;
+        (self.confirmed, self.writer_waits) = (now, writer_waits);
         let is_longer = left(since, expire) > left(self.since, self.expire);
         if is_longer {
             (self.since, self.expire) = (since, expire);
         }
         is_longer
+    }
+
+    /// Records that the nodes have confirmed the lock, and that no exclusive caller waits.
+    pub(crate) fn confirm(&mut self, now: Moment) {
+        (self.confirmed, self.writer_waits) = (now, false);
+    }
+
+    /// Returns whether the nodes confirmed the lease less than `age` ago.
+    pub(crate) fn is_fresh(&self, now: Moment, age: Duration) -> bool {
+        !now.has_reached(self.confirmed.plus(age))
+    }
+
+    /// Returns whether an exclusive caller waited for the shared lock when the nodes last confirmed the lease.
+    pub(crate) fn writer_waits(&self) -> bool {
+        self.writer_waits
     }
 
     /// Records that an extension was not confirmed.

@@ -8,6 +8,7 @@
 
 mod acquire;
 pub(crate) mod attempt;
+mod change_mode;
 mod fan_out;
 mod granted_lease;
 mod round;
@@ -26,9 +27,10 @@ use crate::quorum::quorum;
 use crate::{telemetry, validity};
 
 pub(crate) use acquire::{Grant, Refusal};
-pub(crate) use attempt::{Attempt, MinHold};
+pub(crate) use attempt::{Attempt, Enquiry, MinHold};
+pub(crate) use change_mode::Upgrade;
 pub(crate) use fan_out::FanOut;
-pub(crate) use granted_lease::GrantedLease;
+pub(crate) use granted_lease::{Extended, GrantedLease};
 use round::{Round, RoundLimits};
 use tally::Decision;
 
@@ -94,8 +96,8 @@ pub(crate) enum InFlight {
 /// The outcome of an extension.
 #[derive(Debug)]
 pub(crate) enum Extension {
-    /// A quorum extended the lease, which counts from `since`.
-    Extended { since: Moment },
+    /// A quorum extended the lease.
+    Extended(Extended),
     /// So many nodes have lost the lock that no quorum can hold it any more.
     Lost(Votes),
     /// No quorum confirmed the extension, but the denials alone do not rule a quorum out.
@@ -129,7 +131,7 @@ impl Ballot {
     /// extends the lease or leaves it unchanged.
     pub(crate) async fn extend(&self, attempt: &Arc<Attempt>, expire: Duration) -> Extension {
         let since = self.clock.now();
-        let mut extending = ExtensionGuard { ballot: self, round: Round::new(&self.nodes, false) };
+        let mut extending = HeldLockRound { ballot: self, round: Round::new(&self.nodes, false) };
         let round = &mut extending.round;
         round.send(&self.nodes, |_, node| node.call(attempt.extend_op(expire)));
         // After this time the new lease would be over.
@@ -139,7 +141,8 @@ impl Ballot {
             Decision::Granted => {
                 telemetry::extension("extended");
                 self.restore(attempt, expire, round);
-                Extension::Extended { since }
+                let writer_waits = extending.round.writer_waits();
+                Extension::Extended(Extended { since, writer_waits })
             }
             Decision::Denied if round.tally().is_refused() => {
                 telemetry::extension("lost");
@@ -247,15 +250,16 @@ impl Ballot {
     }
 }
 
-/// Lets the clean-up await the pending replies when an extension is decided or dropped. A release may follow,
+/// Lets the clean-up await the pending replies when an extension, or another operation on a held lock, is decided or
+/// dropped. A release may follow,
 /// and a node that does not keep the order of commands by itself must complete the extension before the
 /// release.
-struct ExtensionGuard<'a> {
+struct HeldLockRound<'a> {
     ballot: &'a Ballot,
     round: Round,
 }
 
-impl Drop for ExtensionGuard<'_> {
+impl Drop for HeldLockRound<'_> {
     fn drop(&mut self) {
         self.ballot.await_pending(&mut self.round);
     }

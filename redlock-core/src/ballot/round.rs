@@ -42,6 +42,10 @@ pub(crate) struct Round {
     number: Option<i64>,
     /// How many subscribers were notified, on the node with the most.
     subscribers: Option<usize>,
+    /// Whether a node has said that shared holders refuse an exclusive lock.
+    is_shared: bool,
+    /// Whether a node has said that an exclusive caller waits for the shared lock.
+    writer_waits: bool,
 }
 
 impl Round {
@@ -54,6 +58,8 @@ impl Round {
             is_fenced,
             number: None,
             subscribers: None,
+            is_shared: false,
+            writer_waits: false,
         }
     }
 
@@ -144,7 +150,7 @@ impl Round {
     }
 
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Option<Decision> {
-        let Self { fan_out, tally, is_fenced, number, subscribers } = self;
+        let Self { fan_out, tally, is_fenced, number, subscribers, is_shared, writer_waits } = self;
         fan_out.poll_all(cx, |index, reply| {
             let is_numbered =
                 reply.number.is_some_and(|number| FencingToken::NUMBER_RANGE.contains(&number));
@@ -154,6 +160,8 @@ impl Round {
             }
             *number = reply.number.max(*number);
             *subscribers = reply.subscribers.max(*subscribers);
+            *is_shared |= reply.is_shared;
+            *writer_waits |= reply.writer_waits;
             tally.count(index, reply.vote);
         });
         tally.decision()
@@ -167,6 +175,16 @@ impl Round {
     /// Returns how many subscribers were notified so far, on the node with the most.
     pub(crate) fn subscribers(&self) -> Option<usize> {
         self.subscribers
+    }
+
+    /// Returns whether a node has said that shared holders refuse an exclusive lock.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_shared
+    }
+
+    /// Returns whether a node has said that an exclusive caller waits for the shared lock.
+    pub(crate) fn writer_waits(&self) -> bool {
+        self.writer_waits
     }
 
     pub(crate) fn tally(&self) -> &Tally {

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep};
 use super::attempt::Attempt;
 use super::attempt::tests::attempt as new_attempt;
 use super::{
-    BackgroundRelease, Ballot, Cleanup, Extension, FanOut, Grant, Refusal, Release, RestoreRequest,
-    validity,
+    BackgroundRelease, Ballot, Cleanup, Extended, Extension, FanOut, Grant, Refusal, Release,
+    RestoreRequest, validity,
 };
 use crate::clock::Clock;
 use crate::clock::fake::{FakeClock, RuntimeClock};
@@ -273,7 +273,8 @@ async fn a_lease_counts_from_before_the_operation_is_sent() {
     assert!(decided.since(before) >= LATENCY);
     assert_eq!(since.since(before), Duration::ZERO);
     let before = setup.ballot.clock.now();
-    let Extension::Extended { since } = setup.ballot.extend(&attempt, EXPIRE).await else {
+    let Extension::Extended(Extended { since, .. }) = setup.ballot.extend(&attempt, EXPIRE).await
+    else {
         panic!()
     };
     assert_eq!(since.since(before), Duration::ZERO);

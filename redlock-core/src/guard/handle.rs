@@ -53,6 +53,11 @@ impl LockHandle {
         self.held.attempt().key()
     }
 
+    /// Returns whether others may share the lock, as [`LockGuard::is_shared`](crate::LockGuard::is_shared) does.
+    pub fn is_shared(&self) -> bool {
+        self.held.attempt().mode().is_shared()
+    }
+
     /// Returns the rate limit of the manager's log events. No public API.
     #[doc(hidden)]
     pub fn log_limit(&self) -> &Arc<LogLimit> {
@@ -119,8 +124,8 @@ impl LockHandle {
             extension = held.extend(&context.ballot, expire).await;
         }
         match extension {
-            Extension::Extended { since } if held.record_extension(since, expire) => Ok(()),
-            Extension::Extended { .. } => {
+            Extension::Extended(extended) if held.record_extension(extended, expire) => Ok(()),
+            Extension::Extended(_) => {
                 Err(ExtendError::Lost { key: key(), votes: Votes::default() })
             }
             Extension::Lost(votes) => {

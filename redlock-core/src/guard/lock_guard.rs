@@ -56,6 +56,12 @@ impl LockGuard {
         self.handle.key()
     }
 
+    /// Returns whether others may share the lock: whether the request was [shared](crate::LockRequest::shared), or
+    /// had [permits](crate::LockRequest::permits), or the lock was [downgraded](Self::downgrade).
+    pub fn is_shared(&self) -> bool {
+        self.handle.is_shared()
+    }
+
     /// Returns how long the lock stays valid; zero if it is no longer valid.
     ///
     /// The validity counts from before the first command was sent. Each call compares it with the clock:

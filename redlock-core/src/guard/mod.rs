@@ -1,6 +1,7 @@
 //! The guards of held locks, and the views of them.
 
 mod abort_on_loss;
+mod change_mode;
 mod fenced;
 #[cfg(test)]
 mod fenced_tests;
@@ -10,6 +11,7 @@ mod lost;
 mod release_or_log;
 
 pub use abort_on_loss::{AbortOnLoss, LossWatcher};
+pub use change_mode::{DowngradeError, UpgradeError};
 pub use fenced::FencedGuard;
 pub use handle::{LockHandle, LockState};
 pub use lock_guard::LockGuard;

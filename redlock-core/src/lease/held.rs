@@ -7,9 +7,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::ballot::{Attempt, Ballot, Extension, GrantedLease, MinHold};
+use crate::ballot::{Attempt, Ballot, Extended, Extension, GrantedLease, MinHold};
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
+use crate::lock::Mode;
 use crate::log_limit::LogLimit;
 use crate::telemetry;
 
@@ -46,6 +47,21 @@ pub(crate) enum HoldState {
     Lost,
 }
 
+/// How current the lease of a shared lock is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Currency {
+    /// The nodes have confirmed the lease a moment ago, and no exclusive caller waits.
+    Fresh,
+    /// The nodes have to be asked whether an exclusive caller waits.
+    Stale,
+    /// An exclusive caller waits.
+    WriterWaits,
+}
+
+/// For how long after the last answer of the nodes further callers of this process share a lock without asking them.
+/// For that long, they may overtake an exclusive caller of another process that has begun to wait.
+const MAX_AGE: Duration = Duration::from_millis(50);
+
 impl Held {
     /// Returns the first holder of an attempt that the nodes have granted.
     pub(crate) fn new(attempt: Arc<Attempt>, clock: Arc<dyn Clock>, lease: GrantedLease) -> Self {
@@ -69,7 +85,7 @@ impl Held {
     }
 
     /// Returns one more holder of the same attempt, without a fencing token.
-    fn another(&self) -> Arc<Self> {
+    pub(crate) fn another(&self) -> Arc<Self> {
         Arc::new(Self {
             attempt: Arc::clone(&self.attempt),
             clock: Arc::clone(&self.clock),
@@ -94,6 +110,29 @@ impl Held {
         Some(self.another())
     }
 
+    /// Returns whether other callers of this process may share the lock.
+    pub(crate) fn is_joinable(&self) -> bool {
+        self.attempt.is_joinable() && self.is_valid()
+    }
+
+    /// Returns whether another reader of this process has renewed the lease that they share, so that more than 3/4 of
+    /// `lease` are left. A renewal becomes due when 2/3 are left.
+    pub(super) fn is_renewed(&self, lease: Duration) -> bool {
+        self.attempt.mode() == Mode::SHARED && self.lease_remaining() > lease * 3 / 4
+    }
+
+    /// Returns how current the lease is for a caller that wants to share it.
+    pub(crate) fn currency(&self) -> Currency {
+        let lease = *self.attempt.lease();
+        if !lease.is_fresh(self.clock.now(), MAX_AGE) {
+            Currency::Stale
+        } else if lease.writer_waits() {
+            Currency::WriterWaits
+        } else {
+            Currency::Fresh
+        }
+    }
+
     /// Sets the holder's fencing token. A second call has no effect.
     pub(crate) fn set_token(&self, token: FencingToken) {
         let _ = self.token.set(token);
@@ -107,6 +146,11 @@ impl Held {
     pub(crate) fn add_guard(&self) -> bool {
         let more = |guards: usize| (guards > 0).then_some(guards + 1);
         self.guards.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_ok()
+    }
+
+    /// Returns whether several guards share the lock.
+    pub(crate) fn has_other_guards(&self) -> bool {
+        self.guards.load(Ordering::Acquire) > 1
     }
 
     /// Removes a guard, and returns whether it was the last.
@@ -195,6 +239,7 @@ impl Held {
             }
         }
 
+        let _gate = self.attempt.mode_gate.read().await;
         let latest = self.clock.now().plus(ballot.node_timeout).plus(expire);
         self.attempt.lease().raise_latest_expiry(latest);
         let _record_expiry = RecordExpiry(self, expire);
@@ -204,18 +249,23 @@ impl Held {
     /// Records that a quorum has extended the lease, and returns whether the extension came in time. An
     /// extension never shortens the lease, and never revives a lost lock, because the loss may already have been
     /// reported to the holder.
-    pub(crate) fn record_extension(&self, since: Moment, expire: Duration) -> bool {
+    pub(crate) fn record_extension(&self, extended: Extended, expire: Duration) -> bool {
         let state = self.state.lock();
         let mut lease = self.attempt.lease();
         let now = self.clock.now();
         if *state != HoldState::Held || lease.remaining(now).is_zero() {
             return false;
         }
-        if lease.extend(now, since, expire) {
+        if lease.extend(now, extended, expire) {
             drop((lease, state));
             self.attempt.changed.notify_waiters();
         }
         true
+    }
+
+    /// Records that the nodes have just confirmed the lock, and that no exclusive caller waits.
+    pub(crate) fn record_confirmation(&self) {
+        self.attempt.lease().confirm(self.clock.now());
     }
 
     /// Records that an extension was not confirmed.

@@ -225,6 +225,10 @@ async fn run(schedule: Arc<Schedule>, ballot: Ballot, wake: Arc<Notify>) {
             }
             let next_due = entry.next_due(entry.held.remaining());
             match entry.renewal {
+                // Another reader has renewed the lease that both share.
+                Some(Renewal { lease, .. }) if entry.held.is_renewed(lease) => {
+                    schedule.insert(entry, next_due);
+                }
                 Some(Renewal { lease, .. }) => {
                     // The entry stays in the schedule during the renewal, so that a shutdown finds the lock.
                     schedule.insert(entry.clone(), next_due);
@@ -262,8 +266,8 @@ async fn renew(schedule: &Schedule, ballot: &Ballot, entry: ScheduledLock, lease
         return too_late();
     }
     match held.extend(ballot, lease).await {
-        Extension::Extended { since } => {
-            if !held.record_extension(since, lease) {
+        Extension::Extended(extended) => {
+            if !held.record_extension(extended, lease) {
                 too_late();
             }
         }

@@ -8,7 +8,7 @@ mod held;
 mod keeper;
 
 pub(crate) use cleanup::CleanupTasks;
-pub(crate) use held::{Held, HoldState};
+pub(crate) use held::{Currency, Held, HoldState};
 pub(crate) use keeper::{LeaseKeeper, Renewal};
 
 #[cfg(test)]

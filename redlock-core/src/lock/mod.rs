@@ -7,7 +7,7 @@ mod spec;
 mod token;
 
 pub use dialect::Dialect;
-pub use mode::Mode;
+pub use mode::{Mode, WriterMark};
 pub use name::LockName;
 pub use spec::LockSpec;
 pub(crate) use spec::QueueKey;

@@ -31,6 +31,11 @@ impl LockSpec {
         Self { queue_key: QueueKey { keys: [name], dialect }, mode }
     }
 
+    /// Returns the same lock in another mode.
+    pub(crate) fn with_mode(&self, mode: Mode) -> Self {
+        Self { mode, ..self.clone() }
+    }
+
     /// Returns the names of the lock on the nodes: at least one.
     pub fn keys(&self) -> &[LockName] {
         &self.queue_key.keys

@@ -23,7 +23,7 @@ use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
 #[cfg(feature = "redis")]
 use crate::node::redis::Endpoint;
-use crate::node::{LeaseRange, Node, NodeStatus, StatusReceiver};
+use crate::node::{Capabilities, LeaseRange, Node, NodeStatus, StatusReceiver};
 use crate::queue::Queues;
 use crate::quorum::quorum;
 use crate::runtimes::Runtimes;
@@ -130,8 +130,11 @@ impl LockManagerBuilder {
         let cleanup: Arc<dyn Cleanup> = Arc::<CleanupTasks>::clone(&cleanup_tasks);
         let log_limit = Arc::new(LogLimit::new(Arc::clone(&clock)));
         let leases = LeaseRange::of(&nodes);
-        let node_without_fencing = nodes.iter().find(|node| !node.capabilities().fencing);
-        let node_without_fencing = node_without_fencing.map(|node| Arc::clone(node.name()));
+        let first_without = |has: fn(Capabilities) -> bool| {
+            nodes.iter().find(|node| !has(node.capabilities())).map(|node| Arc::clone(node.name()))
+        };
+        let node_without_fencing = first_without(|capabilities| capabilities.fencing);
+        let node_without_shared = first_without(|capabilities| capabilities.shared);
         let ballot = Ballot::new(nodes, node_timeout, clock, cleanup);
         let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
         runtimes.add_service(&keeper);
@@ -147,6 +150,7 @@ impl LockManagerBuilder {
             log_limit,
             leases,
             node_without_fencing,
+            node_without_shared,
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),

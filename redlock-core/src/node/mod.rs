@@ -181,7 +181,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use crate::lock::{LockName, LockSpec, Mode, Token};
+pub use crate::lock::{LockName, LockSpec, Mode, Token, WriterMark};
 pub use capabilities::Capabilities;
 pub(crate) use capabilities::LeaseRange;
 pub use op::{Action, Op, Reply};
@@ -193,6 +193,10 @@ pub(crate) use reply_future::poll_periodically;
 pub use status::{NodeStatus, StatusReceiver, StatusSender};
 pub(crate) use subscription::Ready;
 pub use subscription::{Notify, Subscription};
+
+/// How long a turn of the callers that share a lock lasts: 50 ms, which is longer than the message about the release
+/// and a round trip take. See [`Node::request_turn`].
+pub const TURN: Duration = Duration::from_millis(50);
 
 /// An independent store of locks, with one vote. See the [module](self) for how to write one.
 pub trait Node: fmt::Debug + Send + Sync + 'static {
@@ -222,6 +226,17 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// request the lock again. A node without notifications returns `Subscription::new(|| {})`. The end of a
     /// lease needs no notification: a [refusal](crate::Vote::Held) contains the remaining lease.
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
+
+    /// Asks the node for a turn of the callers that share this lock, until the subscription is dropped. At the next
+    /// exclusive release, the node then refuses exclusive locks for [`TURN`], and grants shared locks
+    /// even if exclusive callers wait.
+    ///
+    /// A caller asks for a turn after several exclusive releases, each of which was followed by another exclusive
+    /// holder. The provided method does nothing: then exclusive callers that never rest can starve the others.
+    fn request_turn(&self, spec: &LockSpec) -> Subscription {
+        let _ = spec;
+        Subscription::new(|| {})
+    }
 
     /// Returns the status of the node.
     ///

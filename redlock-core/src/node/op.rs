@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::error::Vote;
-use crate::lock::{LockSpec, Token};
+use crate::lock::{LockSpec, Token, WriterMark};
 
 /// One operation on one lock. It owns all of its data, so that the node may execute it later or in another
 /// task.
@@ -29,8 +29,10 @@ impl Op {
 ///
 /// | action | [`Vote::Granted`] | other votes |
 /// |---|---|---|
-/// | `Acquire` | the lock was free, and the token now holds it | [`Vote::Held`]: another token holds the lock, or this token already did; nothing was changed |
-/// | `Extend`, `Confirm`, `Release` | the token holds the lock, and the action was executed | [`Vote::NotHeld`]: the token does not hold the lock; nothing was changed |
+/// | `Acquire` | the lock was free, or its holders share it with this token, which now holds it | [`Vote::Held`]: other tokens hold the lock, or this token already holds it exclusively; apart from the mark, nothing was changed |
+/// | `Extend`, `Confirm`, `Release`, `Downgrade` | the token holds the lock, and the action was executed | [`Vote::NotHeld`]: the token does not hold the lock; nothing was changed |
+/// | `Upgrade` | the token was the only holder, and now holds the lock exclusively | [`Vote::Held`]: others share the lock; [`Vote::NotHeld`] as above; nothing was changed |
+/// | `Withdraw` | the mark was removed, or there was none | |
 ///
 /// On every action, a node may also vote [`Vote::Foreign`] if a key holds something other than a lock, and
 /// [`Vote::Failed`]. A node replies to an unknown action with
@@ -52,6 +54,13 @@ pub enum Action {
         /// without that round trip. A node that learns the remaining lease together with the refusal
         /// always returns it. If a node never returns it (`Held { remaining: None }`), its waiters poll.
         lookup: bool,
+        /// Whether a node has refused this caller an exclusive lock because [others share it](Reply::is_shared).
+        /// Only then the node has to distinguish living shared holders from marks that they have left behind:
+        /// marks alone do not refuse an exclusive lock.
+        met_shared: bool,
+        /// The mark of such a caller, if it waits. If shared holders refuse the lock again, the node sets or renews
+        /// the mark.
+        mark: Option<WriterMark>,
     },
     /// Extends the lease to at least this time from now. Never shortens it.
     #[non_exhaustive]
@@ -73,6 +82,31 @@ pub enum Action {
         /// refusals have reported.
         min_hold: Option<Duration>,
     },
+    /// Turns the exclusive lock of the token `from` into a [shared](crate::node::Mode::SHARED) one of the
+    /// [token of the operation](Op::token), with the rest of its lease, and notifies the subscribers that wait for a
+    /// shared lock. Grants a lock that the token of the operation shares already.
+    #[non_exhaustive]
+    Downgrade {
+        /// The token of the exclusive lock.
+        from: Token,
+    },
+    /// Turns the shared lock of the [token of the operation](Op::token) into an exclusive one of the token `to`, with
+    /// the rest of its lease, if no other token shares it.
+    ///
+    /// The token `to` begins with the token of the operation. A later `Extend` or `Release` of the shared token also
+    /// covers the exclusive lock, because the upgrade may reach only a minority of the nodes.
+    #[non_exhaustive]
+    Upgrade {
+        /// The token of the exclusive lock.
+        to: Token,
+    },
+    /// Removes the mark of a caller that gives up, and notifies the subscribers that wait for a shared lock if no
+    /// other mark is left.
+    #[non_exhaustive]
+    Withdraw {
+        /// The mark.
+        mark: WriterMark,
+    },
 }
 
 /// The reply of a node to an operation.
@@ -91,12 +125,18 @@ pub struct Reply {
     /// greater than the number of subscribers in this process, the next waiter of this process gives the
     /// waiters of other processes a turn.
     pub subscribers: Option<usize>,
+    /// Whether an exclusive `Acquire` was refused only because others share the lock, or because it is the turn of
+    /// callers that want to share it, see [`Node::request_turn`](super::Node::request_turn).
+    pub is_shared: bool,
+    /// Whether a living mark stands at the shared lock that an `Extend` extended. From then on, this process lets
+    /// no further callers share its lock.
+    pub writer_waits: bool,
 }
 
 impl Reply {
     /// Creates a reply that consists of a vote.
     pub fn new(vote: Vote) -> Self {
-        Self { vote, number: None, subscribers: None }
+        Self { vote, number: None, subscribers: None, is_shared: false, writer_waits: false }
     }
 
     /// Adds the fencing number of the holder.
@@ -109,6 +149,18 @@ impl Reply {
     #[must_use]
     pub fn with_subscribers(self, subscribers: usize) -> Self {
         Self { subscribers: Some(subscribers), ..self }
+    }
+
+    /// Adds that others share the lock, see [`is_shared`](Self::is_shared).
+    #[must_use]
+    pub fn with_shared_holders(self) -> Self {
+        Self { is_shared: true, ..self }
+    }
+
+    /// Adds that an exclusive caller waits, see [`writer_waits`](Self::writer_waits).
+    #[must_use]
+    pub fn with_waiting_writer(self) -> Self {
+        Self { writer_waits: true, ..self }
     }
 }
 

@@ -92,7 +92,10 @@ impl<N: Node> Node for Ordered<N> {
     fn call(&self, op: Op) -> ReplyFuture {
         let (pending_ops, token) = (self.pending_ops.clone(), op.token);
         match op.action {
-            Action::Acquire { .. } | Action::Extend { .. } => {
+            Action::Acquire { .. }
+            | Action::Extend { .. }
+            | Action::Downgrade { .. }
+            | Action::Upgrade { .. } => {
                 let reply = self.node.call(op);
                 // The reply is ready, so no release has to wait for it.
                 if reply.as_ready().is_some() {
@@ -110,12 +113,16 @@ impl<N: Node> Node for Ordered<N> {
                     node.call(op).await
                 })
             }
-            Action::Confirm { .. } => self.node.call(op),
+            Action::Confirm { .. } | Action::Withdraw { .. } => self.node.call(op),
         }
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         self.node.subscribe(spec, notify)
+    }
+
+    fn request_turn(&self, spec: &LockSpec) -> Subscription {
+        self.node.request_turn(spec)
     }
 
     fn status(&self) -> StatusReceiver {
@@ -159,7 +166,16 @@ mod tests {
 
         fn acquire(&self, node: &impl Node) -> ReplyFuture {
             let lease = Duration::from_secs(5);
-            self.send(node, Action::Acquire { lease, fenced: false, lookup: true })
+            self.send(
+                node,
+                Action::Acquire {
+                    lease,
+                    fenced: false,
+                    lookup: true,
+                    met_shared: false,
+                    mark: None,
+                },
+            )
         }
 
         fn release(&self, node: &impl Node) -> ReplyFuture {

@@ -110,6 +110,53 @@ impl<'de> Deserialize<'de> for Switch {
     }
 }
 
+/// A number. Formats that have only texts, such as environment variables, may give the text. No public API.
+#[derive(Debug)]
+pub struct Count(pub u32);
+
+impl From<Count> for u32 {
+    fn from(count: Count) -> Self {
+        count.0
+    }
+}
+
+impl From<u32> for Count {
+    fn from(count: u32) -> Self {
+        Self(count)
+    }
+}
+
+impl<'de> Deserialize<'de> for Count {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct CountVisitor;
+
+        impl Visitor<'_> for CountVisitor {
+            type Value = Count;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a whole number")
+            }
+
+            fn visit_u64<E: de::Error>(self, count: u64) -> Result<Count, E> {
+                let invalid = |_| E::invalid_value(Unexpected::Unsigned(count), &self);
+                u32::try_from(count).map(Count).map_err(invalid)
+            }
+
+            fn visit_i64<E: de::Error>(self, count: i64) -> Result<Count, E> {
+                let invalid = |_| E::invalid_value(Unexpected::Signed(count), &self);
+                u32::try_from(count).map(Count).map_err(invalid)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Count, E> {
+                let invalid = |_| E::invalid_value(Unexpected::Str(text), &self);
+                text.parse().map(Count).map_err(invalid)
+            }
+        }
+
+        deserializer.deserialize_u32(CountVisitor)
+    }
+}
+
 /// A duration: `"500ms"`, `"1m 30s"`, or a whole number of seconds, also as text. No public API.
 #[derive(Debug)]
 pub struct Time(pub Duration);

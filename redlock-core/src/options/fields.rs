@@ -7,7 +7,7 @@
 use serde::de::{Deserialize, MapAccess};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use super::de::{Switch, Time};
+use super::de::{Count, Switch, Time};
 use super::{LockOptions, WaitTime};
 use crate::lock::Dialect;
 
@@ -66,6 +66,8 @@ fields! {
     min_hold: Time,
     keep: Switch,
     reentrant: Switch,
+    shared: Switch,
+    permits: Count,
     dialect: Dialect,
 }
 

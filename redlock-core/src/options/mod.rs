@@ -139,6 +139,23 @@ pub struct LockOptions {
     /// unless the lease is too short for [`min_hold`](Self::min_hold) or [`keep`](Self::keep): then the
     /// lease is extended. A [fenced](crate::LockRequest::fenced) request shares only a fenced lock.
     pub reentrant: Option<bool>,
+    /// Whether the lock is shared: any number of callers may hold it at the same time, but no
+    /// [exclusive](crate::node::Mode) holder. The callers that read a resource share its lock, and the callers that
+    /// write to it lock it exclusively.
+    ///
+    /// The page [Shared locks] of the guide has the rules. Cannot be combined with [`permits`](Self::permits), with
+    /// [`fenced`](crate::LockRequest::fenced), or with the dialect [`Redisson`](Dialect::Redisson).
+    ///
+    /// [Shared locks]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/shared/index.html
+    pub shared: Option<bool>,
+    /// The highest number of callers that may hold the lock at the same time: from 1 to 1000.
+    ///
+    /// Each caller compares the number of present holders with its own `permits`. The page [Permits] of the guide has
+    /// the rules. Requires a manager with a single node. Cannot be combined with [`shared`](Self::shared), with
+    /// [`fenced`](crate::LockRequest::fenced), or with the dialect [`Redisson`](Dialect::Redisson).
+    ///
+    /// [Permits]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/permits/index.html
+    pub permits: Option<u32>,
     /// The dialect: how the lock is written on the nodes. Services in other languages can share a lock
     /// in their dialect.
     pub dialect: Option<Dialect>,
@@ -171,6 +188,8 @@ impl LockOptions {
             min_hold: None,
             keep: None,
             reentrant: None,
+            shared: None,
+            permits: None,
             dialect: None,
         }
     }
@@ -248,6 +267,20 @@ macro_rules! lock_option_setters {
         /// [`reentrant`](field@crate::LockOptions::reentrant). Defaults to an error.
         pub $($const)? fn reentrant(mut $self, reentrant: bool) -> Self {
             $options.reentrant = ::core::option::Option::Some(reentrant);
+            $end
+        }
+
+        /// Shares the lock with other callers that share it: [`shared`](field@crate::LockOptions::shared).
+        /// Defaults to an exclusive lock.
+        pub $($const)? fn shared(mut $self) -> Self {
+            $options.shared = ::core::option::Option::Some(true);
+            $end
+        }
+
+        /// Sets the highest number of callers that may hold the lock at the same time:
+        /// [`permits`](field@crate::LockOptions::permits), from 1 to 1000. Defaults to an exclusive lock.
+        pub $($const)? fn permits(mut $self, permits: u32) -> Self {
+            $options.permits = ::core::option::Option::Some(permits);
             $end
         }
 

@@ -1,5 +1,6 @@
 //! Checks the options of a caller and adds the manager's defaults.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -9,8 +10,10 @@ use crate::ballot::MinHold;
 use crate::context::Context;
 use crate::error::InvalidOption;
 use crate::lease::Renewal;
-use crate::lock::Dialect;
-use crate::validity::{MAX_EXPIRE, MIN_EXPIRE, allowed_leases, longest_lease};
+use crate::lock::{Dialect, Mode};
+use crate::validity::{
+    MAX_EXPIRE, MAX_PERMITS, MIN_EXPIRE, allowed_leases, allowed_permits, longest_lease,
+};
 
 /// The options of one acquisition, checked and with the manager's defaults.
 #[derive(Debug, Clone, Copy)]
@@ -20,6 +23,7 @@ pub(crate) struct ResolvedOptions {
     pub(crate) wait_time: Option<WaitTime>,
     pub(crate) min_hold: Option<MinHold>,
     pub(crate) reentrant: bool,
+    pub(crate) mode: Mode,
     pub(crate) dialect: Dialect,
     is_renewed: bool,
     max_hold: Option<Duration>,
@@ -40,10 +44,12 @@ impl LockOptions {
         // renewed by default.
         let is_renewed = self.is_renewed();
         let expire = self.expire.unwrap_or(context.expire);
-        let Self { expire: _, wait_time, renew: _, max_hold, min_hold, keep, reentrant, dialect } =
-            *self;
+        let Self { wait_time, max_hold, min_hold, keep, reentrant, dialect, .. } = *self;
         Self { expire: Some(expire), renew: Some(is_renewed), ..*self }.check()?;
         context.check_expire(expire)?;
+        let dialect = dialect.unwrap_or(context.dialect);
+        let mode = self.mode();
+        context.check_mode(mode, dialect)?;
         let is_kept = keep.unwrap_or_default();
         let min_hold = min_hold.filter(|min_hold| !min_hold.is_zero());
         Ok(ResolvedOptions {
@@ -51,7 +57,8 @@ impl LockOptions {
             wait_time: wait_time.filter(|&wait_time| wait_time != Duration::ZERO.into()),
             min_hold: if is_kept { Some(MinHold::UntilExpiry) } else { min_hold.map(MinHold::For) },
             reentrant: reentrant.unwrap_or_default(),
-            dialect: dialect.unwrap_or(context.dialect),
+            mode,
+            dialect,
             is_renewed,
             max_hold,
         })
@@ -63,7 +70,7 @@ impl LockOptions {
 #[derive(Debug, Clone, Copy)]
 struct BrokenRule {
     option: &'static str,
-    value: Duration,
+    value: BrokenValue,
     /// The range of the option; `None` if its value cannot be combined with another option.
     allowed: Option<&'static str>,
     /// The value of the other option that the range depends on.
@@ -72,11 +79,21 @@ struct BrokenRule {
     message: &'static str,
 }
 
+/// A value that breaks a rule.
+#[derive(Debug, Clone, Copy)]
+enum BrokenValue {
+    Time(Duration),
+    Count(u32),
+}
+
 macro_rules! out_of_range {
     ($option:literal, $value:expr, $allowed:expr) => {
         out_of_range!($option, $value, $allowed, None)
     };
     ($option:literal, $value:expr, $allowed:expr, $bound:expr) => {
+        out_of_range!(@ $option, BrokenValue::Time($value), $allowed, $bound)
+    };
+    (@ $option:literal, $value:expr, $allowed:expr, $bound:expr) => {
         Some(BrokenRule {
             option: $option,
             value: $value,
@@ -91,7 +108,7 @@ macro_rules! conflict {
     ($option:literal, $value:expr, $rule:literal) => {
         Some(BrokenRule {
             option: $option,
-            value: $value,
+            value: BrokenValue::Time($value),
             allowed: None,
             bound: None,
             message: concat!($option, " ", $rule),
@@ -155,10 +172,27 @@ impl LockOptions {
         if let Some(Duration::ZERO) = self.max_hold {
             return out_of_range!("max_hold", Duration::ZERO, "longer than zero");
         }
+        if let Some(permits) = self.permits
+            && (permits == 0 || permits > MAX_PERMITS)
+        {
+            let value = BrokenValue::Count(permits);
+            return out_of_range!(@ "permits", value, allowed_permits!(), None);
+        }
         None
     }
 
     const fn conflict(&self) -> Option<BrokenRule> {
+        if let (Some(true), Some(_)) = (self.shared, self.permits) {
+            return conflict!("permits", Duration::ZERO, "cannot be combined with shared");
+        }
+        if let Some(Dialect::Redisson) = self.dialect {
+            if let Some(true) = self.shared {
+                return conflict!("shared", Duration::ZERO, "requires the dialect plain");
+            }
+            if self.permits.is_some() {
+                return conflict!("permits", Duration::ZERO, "requires the dialect plain");
+            }
+        }
         if let Some(max_hold) = self.max_hold
             && !self.is_renewed()
         {
@@ -189,6 +223,16 @@ impl LockOptions {
         None
     }
 
+    /// Returns the mode of the lock.
+    fn mode(&self) -> Mode {
+        let permits = self.permits.and_then(NonZeroU32::new);
+        if permits.is_some() || self.shared.unwrap_or_default() {
+            Mode::Shared { permits }
+        } else {
+            Mode::Exclusive
+        }
+    }
+
     /// Returns whether the lease is renewed.
     pub(super) const fn is_renewed(&self) -> bool {
         match self.renew {
@@ -202,8 +246,12 @@ impl From<BrokenRule> for InvalidOption {
     fn from(rule: BrokenRule) -> Self {
         let BrokenRule { option, value, allowed, bound, message } = rule;
         let bound = bound.map_or_else(String::new, |bound| format!(" of {bound:?}"));
+        let value = match value {
+            BrokenValue::Time(time) => format!("{time:?}"),
+            BrokenValue::Count(count) => count.to_string(),
+        };
         match allowed {
-            Some(allowed) => Self::new(option, format!("{value:?}"), format!("{allowed}{bound}")),
+            Some(allowed) => Self::new(option, value, format!("{allowed}{bound}")),
             None => Self::conflict(option, message),
         }
     }

@@ -3,7 +3,7 @@
 use serde::ser::{Serialize, Serializer};
 
 use super::WaitTime;
-use super::de::{Switch, Time};
+use super::de::{Count, Switch, Time};
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -23,5 +23,11 @@ impl Serialize for WaitTime {
 impl Serialize for Switch {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_bool(self.0)
+    }
+}
+
+impl Serialize for Count {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u32(self.0)
     }
 }

@@ -87,11 +87,13 @@ fn written_options_are_read_back_unchanged() {
     let config = ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() };
     proptest!(config, |(
         [expire, wait_time, max_hold, min_hold] in [times(), times(), times(), times()],
-        [renew, keep, reentrant] in [any::<Option<bool>>(), any::<Option<bool>>(), any::<Option<bool>>()],
+        [renew, keep, reentrant, shared] in [(); 4].map(|()| any::<Option<bool>>()),
+        permits in any::<Option<u32>>(),
     )| {
         let wait_time = wait_time.map(WaitTime::UpTo);
         let options = LockOptions {
-            expire, wait_time, renew, max_hold, min_hold, keep, reentrant, dialect: None,
+            expire, wait_time, renew, max_hold, min_hold, keep, reentrant, shared, permits,
+            dialect: None,
         };
         for copy in copies(&options) {
             prop_assert_eq!(&copy, &options);

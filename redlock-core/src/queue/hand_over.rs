@@ -27,6 +27,7 @@ use tokio::time::Instant;
 
 use super::entry::{QueueEntry, WaiterOptions};
 use crate::lease::Held;
+use crate::lock::Mode;
 
 const MAX_HAND_OVERS: u32 = 15;
 const MAX_HAND_OVERS_WITH_REMOTE_WAITERS: u32 = 3;
@@ -90,9 +91,11 @@ impl HandOverStreak {
 fn meets_requirements(held: &Held, waiter: &QueueEntry, node_timeout: Duration) -> bool {
     let WaiterOptions { expire, accepts_hand_over, fenced, .. } = waiter.options;
     accepts_hand_over
-        // The nodes hold the lock in the mode of the former holder.
-        && held.attempt().spec().mode() == waiter.mode
-        && held.lease_remaining() >= MIN_LEASE_LEFT.of(expire)
+        // The nodes hold the lock in the mode of the former holder. Readers share a lock instead of handing it over, and
+        // only as long as no writer waits.
+        && held.attempt().mode() == waiter.mode
+        && waiter.mode != Mode::SHARED
+        && is_long_enough(held.lease_remaining(), expire)
         // The lease is not longer than the waiter asks for, even on a node that has granted an extension
         // whose reply was lost.
         && held.expire() <= expire
@@ -102,6 +105,11 @@ fn meets_requirements(held: &Held, waiter: &QueueEntry, node_timeout: Duration) 
         // A lock with a minimum hold time has to stay on the nodes, so no waiter may take it over.
         && held.attempt().min_hold_remaining().is_none()
         && !held.attempt().is_kept_until_expiry()
+}
+
+/// Returns whether the rest of a lease is long enough for another caller that asks for `expire`.
+pub(super) fn is_long_enough(remaining: Duration, expire: Duration) -> bool {
+    remaining >= MIN_LEASE_LEFT.of(expire)
 }
 
 /// Returns whether the new holder's lease is extended after a hand-over.

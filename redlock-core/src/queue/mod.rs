@@ -11,6 +11,7 @@ mod hand_over;
 mod outage;
 mod outage_wait;
 mod queues;
+mod readers;
 mod release_signal;
 mod wait_queue;
 mod waiter;
@@ -21,6 +22,7 @@ pub(crate) use hand_over::needs_extension;
 pub(crate) use outage::is_outage;
 pub(crate) use outage_wait::OutageWait;
 pub(crate) use queues::Queues;
+pub(crate) use readers::TryAdmission;
 pub(crate) use waiter::{WaitOutcome, Waiter};
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::Dialect;
 use crate::ballot::{Attempt, GrantedLease};
 use crate::key::LockKey;
 use crate::lease::Held;
-use crate::lock::Mode::{Exclusive, TestShared};
+use crate::lock::Mode::Exclusive;
 use crate::lock::{LockName, LockSpec, Mode};
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -54,10 +54,11 @@ impl Process {
         tokio::spawn(async move {
             let held = match waiter.wait().await {
                 WaitOutcome::AskNodes => process.grant(mode, LEASE),
-                WaitOutcome::HandedOver(held) => held,
+                WaitOutcome::HandedOver(held) | WaitOutcome::Joined(held) => held,
+                WaitOutcome::Extend(_) => panic!("the lease is fresh"),
                 WaitOutcome::HeldByScope(_) => panic!("the waiter has no scope"),
             };
-            assert_eq!(held.attempt().spec().mode(), mode, "handed over in another mode");
+            assert_eq!(held.attempt().mode(), mode, "handed over in another mode");
             held
         })
     }
@@ -90,14 +91,14 @@ async fn entered(waiter: JoinHandle<Arc<Held>>) -> Arc<Held> {
 async fn compatible_holders_hold_the_lock_side_by_side() {
     for leases in [[5 * SECOND, LEASE], [LEASE, 5 * SECOND]] {
         let process = Process::new();
-        let holders = leases.map(|lease| process.grant(TestShared, lease));
-        assert_eq!(process.local_conflict_remaining(TestShared), None);
+        let holders = leases.map(|lease| process.grant(Mode::SHARED, lease));
+        assert_eq!(process.local_conflict_remaining(Mode::SHARED), None);
         assert!(
             process.local_conflict_remaining(Exclusive) > Some(5 * SECOND),
             "of two leases, the longer counts"
         );
 
-        let third = entered(process.wait(TestShared)).await;
+        let third = entered(process.wait(Mode::SHARED)).await;
         for holder in &holders {
             assert!(process.local_conflict_remaining(Exclusive).is_some());
             process.release(holder);
@@ -114,7 +115,7 @@ async fn compatible_holders_hold_the_lock_side_by_side() {
 async fn an_exclusive_waiter_enters_when_the_last_compatible_holder_has_left() {
     for order in [[0, 1], [1, 0]] {
         let process = Process::new();
-        let holders = [(), ()].map(|()| process.grant(TestShared, LEASE));
+        let holders = [(), ()].map(|()| process.grant(Mode::SHARED, LEASE));
         let waiter = process.wait(Exclusive);
         assert!(still_waits(&waiter).await);
         process.release(&holders[order[0]]);
@@ -130,7 +131,7 @@ async fn an_exclusive_waiter_enters_when_the_last_compatible_holder_has_left() {
 async fn an_exclusive_waiter_enters_when_the_leases_of_all_compatible_holders_are_over() {
     for leases in [[5 * SECOND, LEASE], [LEASE, 5 * SECOND]] {
         let (process, begun) = (Process::new(), Instant::now());
-        let _holders = leases.map(|lease| process.grant(TestShared, lease));
+        let _holders = leases.map(|lease| process.grant(Mode::SHARED, lease));
         process.wait(Exclusive).await.unwrap();
         // The validity ends before the lease, by 1 % of the lease and 2 ms.
         let waited = begun.elapsed().as_millis();
@@ -142,8 +143,8 @@ async fn an_exclusive_waiter_enters_when_the_leases_of_all_compatible_holders_ar
 #[tokio::test(start_paused = true)]
 async fn a_waiter_does_not_overtake_an_exclusive_waiter_although_it_suits_the_holder() {
     let process = Process::new();
-    let holder = process.grant(TestShared, LEASE);
-    let (exclusive, later) = (process.wait(Exclusive), process.wait(TestShared));
+    let holder = process.grant(Mode::SHARED, LEASE);
+    let (exclusive, later) = (process.wait(Exclusive), process.wait(Mode::SHARED));
     assert!(still_waits(&exclusive).await);
     assert!(still_waits(&later).await, "it overtook the exclusive waiter");
     process.release(&holder);
@@ -159,7 +160,7 @@ async fn a_waiter_does_not_overtake_an_exclusive_waiter_although_it_suits_the_ho
 async fn consecutive_waiters_with_compatible_modes_enter_together() {
     let process = Process::new();
     let holder = process.grant(Exclusive, LEASE);
-    let waiters = [(), (), ()].map(|()| process.wait(TestShared));
+    let waiters = [(), (), ()].map(|()| process.wait(Mode::SHARED));
     let exclusive = process.wait(Exclusive);
     for waiter in &waiters {
         assert!(still_waits(waiter).await);
@@ -181,7 +182,8 @@ async fn consecutive_waiters_with_compatible_modes_enter_together() {
 /// share it with others, and a caller that wants to share it would keep the others out.
 #[tokio::test(start_paused = true)]
 async fn a_lock_is_handed_over_in_the_same_mode_only() {
-    for (former, next) in [(Exclusive, TestShared), (TestShared, Exclusive), (Exclusive, Exclusive)]
+    for (former, next) in
+        [(Exclusive, Mode::SHARED), (Mode::SHARED, Exclusive), (Exclusive, Exclusive)]
     {
         let process = Process::new();
         let holder = process.grant(former, LEASE);
@@ -197,7 +199,8 @@ async fn a_lock_is_handed_over_in_the_same_mode_only() {
 /// The nodes have granted the lock to the next holder, so the former holder's lock is lost.
 #[tokio::test(start_paused = true)]
 async fn a_holder_that_overran_its_lease_is_forgotten_when_a_conflicting_lock_is_granted() {
-    for (former, next) in [(Exclusive, Exclusive), (Exclusive, TestShared), (TestShared, Exclusive)]
+    for (former, next) in
+        [(Exclusive, Exclusive), (Exclusive, Mode::SHARED), (Mode::SHARED, Exclusive)]
     {
         let process = Process::new();
         let overrun = process.grant(former, SECOND);

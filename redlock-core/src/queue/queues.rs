@@ -103,6 +103,34 @@ impl Queues {
         by_key.entry(key.clone()).or_default().waiting.push_front(Arc::clone(entry));
     }
 
+    /// Ends the enquiry of a reader that makes one attempt.
+    pub(super) fn end_enquiry(&self, key: &QueueKey) {
+        if let Entry::Occupied(mut occupied) = self.by_key.lock().entry(key.clone()) {
+            occupied.get_mut().reader_enquiry = None;
+            remove_if_unused(occupied);
+        }
+    }
+
+    /// Wakes the first waiter after an exclusive holder of this process has begun to share its lock.
+    pub(crate) fn wake_readers(&self, held: &Arc<Held>) {
+        if let Some(queue) = self.by_key.lock().get(held.attempt().spec().queue_key()) {
+            queue.wake_first();
+        }
+    }
+
+    /// Begins the upgrade of a shared lock, unless other callers of this process share it. Returns whether it has
+    /// begun.
+    pub(crate) fn begin_upgrade(&self, held: &Arc<Held>) -> bool {
+        let by_key = self.by_key.lock();
+        let Some(queue) = by_key.get(held.attempt().spec().queue_key()) else { return false };
+        let holders = queue.holders.iter().filter(|holder| holder.held.is_valid());
+        let is_alone = holders.count() == 1 && !held.has_other_guards();
+        if is_alone {
+            held.attempt().begin_upgrade();
+        }
+        is_alone
+    }
+
     /// Hands a lock that is no longer held over to the next waiter. Returns `None` if that succeeded.
     /// Otherwise returns the permit to release the lock on the nodes.
     pub(crate) fn hand_over_or_permit<'a>(

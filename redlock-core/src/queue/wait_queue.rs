@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tokio_util::sync::CancellationToken;
 
 use super::entry::QueueEntry;
 use super::hand_over::{Fairness, HandOverStreak};
@@ -24,6 +25,8 @@ pub(super) struct WaitQueue {
     pub(super) fairness: Fairness,
     /// The outage in which the waiters are, until a quorum of nodes answers again.
     pub(super) outage: Option<Outage>,
+    /// Cancelled when the reader that makes one attempt, and asks the nodes, has its reply.
+    pub(super) reader_enquiry: Option<CancellationToken>,
 }
 
 /// A holder of a lock in this process.
@@ -48,17 +51,30 @@ impl Holder {
 
 impl WaitQueue {
     pub(super) fn is_empty(&self) -> bool {
-        self.holders.is_empty() && self.waiting.is_empty()
+        self.holders.is_empty() && self.waiting.is_empty() && self.reader_enquiry.is_none()
     }
 
-    /// Returns the holder of this process that conflicts with a lock of this mode, and the rest of its
-    /// validity. Of several holders, returns the one with the most validity left.
+    /// Returns the holder of this process for whose end a lock of this mode has to wait, and the rest of its
+    /// validity.
     pub(super) fn conflicting(&self, mode: Mode) -> Option<(&Arc<Held>, Duration)> {
-        let holders = self.holders.iter().map(|holder| &holder.held);
-        let conflicting = holders.filter(|held| !held.attempt().spec().mode().compatible(mode));
         // Each holder's rest is calculated once, because reading the clock is most of the work.
-        let remaining = conflicting.map(|held| (held, held.remaining()));
-        remaining.filter(|(_, rest)| !rest.is_zero()).max_by_key(|(_, rest)| *rest)
+        fn valid(held: &Arc<Held>) -> Option<(&Arc<Held>, Duration)> {
+            let remaining = held.remaining();
+            (!remaining.is_zero()).then_some((held, remaining))
+        }
+
+        let holders = self.holders.iter().map(|holder| &holder.held);
+        let conflicting = holders.clone().filter(|held| !held.attempt().mode().compatible(mode));
+        let longest = conflicting.filter_map(valid).max_by_key(|(_, rest)| *rest);
+        let Mode::Shared { permits: Some(permits) } = mode else { return longest };
+        let permits = usize::try_from(permits.get()).unwrap_or(usize::MAX);
+        if longest.is_some() || self.holders.len() < permits {
+            return longest;
+        }
+        // The permit of this holder ends first that leaves fewer holders than permits.
+        let mut taken: Vec<_> = holders.filter_map(valid).collect();
+        taken.sort_unstable_by_key(|(_, rest)| *rest);
+        taken.len().checked_sub(permits).map(|next| taken[next])
     }
 
     /// Returns how long a lock of this mode has to wait for this process's own locks.
@@ -69,9 +85,8 @@ impl WaitQueue {
     /// Adds a holder. Removes holders whose locks conflict with it: the nodes have granted the new lock, so
     /// the old locks are lost.
     pub(super) fn add_holder(&mut self, held: &Arc<Held>, scope: Option<u64>) {
-        let mode = held.attempt().spec().mode();
-        let is_compatible =
-            |holder: &mut Holder| holder.held.attempt().spec().mode().compatible(mode);
+        let mode = held.attempt().mode();
+        let is_compatible = |holder: &mut Holder| holder.held.attempt().mode().compatible(mode);
         self.holders.retain(is_compatible);
         self.holders.push(Holder::new(Arc::clone(held), scope));
     }
@@ -103,11 +118,19 @@ impl WaitQueue {
         own.find(|holder| scope.is_some() && holder.held.is_valid()).map(|holder| &holder.held)
     }
 
-    /// Removes a holder. Returns whether its lock was handed over to the next waiter.
+    /// Removes a holder. Returns whether its lock stays held in this process: others share it, or it was handed over
+    /// to the next waiter.
     pub(super) fn hand_over(&mut self, held: &Arc<Held>, node_timeout: Duration) -> bool {
         let Some(index) = self.holders.iter().position(|holder| holder.holds(held)) else {
             return false;
         };
+        let is_shared = |holder: &Holder| {
+            Arc::ptr_eq(holder.held.attempt(), held.attempt()) && !holder.holds(held)
+        };
+        if held.attempt().mode().is_shared() && self.holders.iter().any(is_shared) {
+            self.holders.swap_remove(index);
+            return true;
+        }
         let Holder { held, streak, .. } = self.holders.remove(index);
         let next = streak.hand_over(&held, &mut self.waiting, &self.fairness, node_timeout);
         let Some((held, streak)) = next else { return false };

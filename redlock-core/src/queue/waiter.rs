@@ -9,6 +9,7 @@ use super::backoff::AFTER_EXPIRY;
 use super::entry::{EntryState, QueueEntry, WaiterOptions};
 use super::outage::Outage;
 use super::queues::Queues;
+use super::readers::Admission;
 use super::release_signal::{ReleaseSignal, quorum_ready};
 use super::wait_queue::WaitQueue;
 use crate::ballot::Ballot;
@@ -16,6 +17,7 @@ use crate::error::{LockError, Votes};
 use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::{LockSpec, Mode, QueueKey};
+use crate::node::Subscription;
 
 /// A caller that waits for a lock, with its place in the queue. A dropped waiter leaves the queue. If a lock
 /// was handed over to it and not taken, the lock goes on to the next waiter.
@@ -47,6 +49,10 @@ pub(crate) enum WaitOutcome {
     HandedOver(Arc<Held>),
     /// The waiter is the first of its queue, and has to ask the nodes.
     AskNodes,
+    /// The waiter shares this lock with other readers of this process.
+    Joined(Arc<Held>),
+    /// The waiter is the first of its queue, and may share this lock after it has extended its lease.
+    Extend(Arc<Held>),
     /// The waiter's own scope holds the lock now.
     HeldByScope(Arc<Held>),
 }
@@ -148,8 +154,17 @@ impl Waiter {
         if let Some((held, _)) = queue.conflicting(self.spec.mode()) {
             return Err(WaitStep::UntilHolderEnds(Arc::clone(held)));
         }
-        if let Some(left) = queue.fairness.yield_remaining() {
+        if let Some(left) = queue.fairness.yield_remaining().filter(|_| queue.holders.is_empty()) {
             return Err(WaitStep::For(left));
+        }
+        if self.spec.mode() == Mode::SHARED {
+            let WaiterOptions { expire, scope, .. } = self.entry.options;
+            match queue.admit(expire, scope) {
+                // The waiter leaves the queue now, which wakes the next one.
+                Admission::Joined(held) => return Ok(WaitOutcome::Joined(held)),
+                Admission::Extend(held) => return Ok(WaitOutcome::Extend(held)),
+                Admission::AskNodes => {}
+            }
         }
         *state = EntryState::Asking;
         Ok(WaitOutcome::AskNodes)
@@ -175,6 +190,12 @@ impl Waiter {
 
     pub(super) fn outage_grace(&self) -> Duration {
         self.queues.outage_grace
+    }
+
+    /// Asks the nodes for a turn of the readers, as long as the returned subscriptions live.
+    pub(crate) fn request_turn(&self) -> Vec<Subscription> {
+        let nodes = self.queues.ballot.nodes.iter();
+        nodes.map(|node| node.request_turn(&self.spec)).collect()
     }
 
     pub(super) fn ballot(&self) -> &Ballot {

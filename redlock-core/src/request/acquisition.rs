@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::ask::AskState;
 use super::{LockRequest, scope};
 use crate::ballot::MinHold;
 use crate::context::Context;
@@ -39,11 +40,11 @@ impl<'a> Acquisition<'a> {
         let LockRequest { context, key, options, fenced, on_lost: _, guard: _ } = request;
         let options = options.resolve(context)?;
         if *fenced {
-            context.check_fenced()?;
+            context.check_fenced(options.mode)?;
         }
         let key = key.as_ref().map_err(Clone::clone)?;
         let name = LockName::new(&context.prefix, key);
-        let spec = LockSpec::new(name, Mode::Exclusive, options.dialect);
+        let spec = LockSpec::new(name, options.mode, options.dialect);
         Ok(Self { context, key, spec, options, fenced: *fenced })
     }
 }
@@ -107,10 +108,14 @@ impl Acquisition<'_> {
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round
     /// trip.
     pub(super) async fn try_once(&self) -> Result<LockGuard, LockError> {
+        if self.spec.mode() == Mode::SHARED {
+            // Boxed, because the future would enlarge the futures of requests for exclusive locks.
+            return Box::pin(self.try_read()).await;
+        }
         if let Some(remaining) = self.context.queues.local_conflict_remaining(&self.spec) {
             return Err(self.contended(Some(remaining)));
         }
-        match self.ask_nodes(false).await {
+        match self.ask_nodes(&mut AskState::default()).await {
             // The holder may be another acquisition of the same scope, which ran concurrently in the same
             // task.
             Err(refused @ LockError::Contended { .. }) => self.share_in_scope()?.ok_or(refused),
@@ -127,11 +132,20 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Shares a lock that the current scope holds, if the request is reentrant. Returns `None` if the
-    /// lock is being released.
+    /// Shares a lock that the current scope holds, if the request is reentrant, or if both share the lock. Returns
+    /// `None` if the lock is being released.
     pub(super) fn share(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
-        // A fenced request can share only a lock that has a number.
-        if self.options.reentrant && (!self.fenced || held.token().is_some()) {
+        let may_share = match (held.attempt().mode(), self.spec.mode()) {
+            // Otherwise an exclusive caller that waits for the first would keep out the second.
+            (Mode::SHARED, Mode::SHARED) => true,
+            // A fenced request can share only a lock that has a number.
+            (own, wanted) if own == wanted || own == Mode::Exclusive => {
+                self.options.reentrant && (!self.fenced || held.token().is_some())
+            }
+            // A holder that shares the lock would wait for itself.
+            _ => false,
+        };
+        if may_share {
             Ok(LockGuard::share(self.context, held))
         } else {
             Err(LockError::AlreadyHeld { key: self.key.clone() })

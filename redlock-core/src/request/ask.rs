@@ -3,21 +3,47 @@
 use std::sync::Arc;
 
 use super::acquisition::Acquisition;
+use super::mark::Mark;
 use super::scope;
-use crate::ballot::{Attempt, Grant, GrantedLease, Refusal};
+use crate::ballot::{Attempt, Enquiry, Grant, GrantedLease, Refusal};
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lease::Held;
+use crate::lock::Mode;
+
+/// What a caller has learnt from the earlier refusals of its request.
+#[derive(Default)]
+pub(super) struct AskState<'a> {
+    /// Whether a refusal does not need to report how long the other holder's lease lasts.
+    pub(super) skip_ttl_lookup: bool,
+    /// Whether shared holders have refused an exclusive lock.
+    met_shared: bool,
+    /// The mark of a caller that waits for an exclusive lock.
+    mark: Option<Mark<'a>>,
+}
+
+impl<'a> AskState<'a> {
+    /// Returns the state of a caller that waits for the lock.
+    pub(super) fn of_waiter(acquisition: &'a Acquisition<'_>) -> Self {
+        let Acquisition { context, spec, .. } = acquisition;
+        let is_exclusive = spec.mode() == Mode::Exclusive;
+        Self { mark: is_exclusive.then(|| Mark::new(context, spec)), ..Self::default() }
+    }
+}
 
 impl Acquisition<'_> {
-    /// Asks the nodes once. With `skip_ttl_lookup`, a refusal does not report how long the other
-    /// holder's lease lasts. Asks them again if the connections moved to another runtime meanwhile.
-    pub(super) async fn ask_nodes(&self, skip_ttl_lookup: bool) -> Result<LockGuard, LockError> {
+    /// Asks the nodes. Asks them again if the connections moved to another runtime meanwhile, or if shared holders
+    /// refuse the lock for the first time.
+    pub(super) async fn ask_nodes(&self, state: &mut AskState<'_>) -> Result<LockGuard, LockError> {
         let context = self.context;
         let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
         loop {
             let moves = context.wait_after_move().await;
-            let result = self.ask_once(skip_ttl_lookup).await;
+            let had_met_shared = state.met_shared;
+            let result = self.ask_once(state).await;
+            if state.met_shared && !had_met_shared && (!self.fenced || state.mark.is_some()) {
+                continue;
+            }
             let is_unavailable = matches!(result, Err(LockError::Unavailable { .. }));
             if !is_unavailable || context.runtimes.moves() == moves {
                 return result;
@@ -26,24 +52,36 @@ impl Acquisition<'_> {
     }
 
     /// Makes one attempt, with a token of its own.
-    async fn ask_once(&self, skip_ttl_lookup: bool) -> Result<LockGuard, LockError> {
+    async fn ask_once(&self, state: &mut AskState<'_>) -> Result<LockGuard, LockError> {
         self.context.check_not_shut_down()?;
-        let attempt = self.new_attempt(skip_ttl_lookup);
+        let attempt = self.new_attempt(state);
         match self.context.ballot.acquire(&attempt, self.options.expire).await {
-            Ok(grant) => self.make_guard(&attempt, &grant),
-            Err(refusal) => Err(self.refused(refusal)),
+            Ok(grant) => {
+                state.mark.as_mut().map(Mark::acquired);
+                self.make_guard(&attempt, &grant)
+            }
+            Err(refusal) => {
+                if let Refusal::Contended { is_shared: true, .. } = refusal {
+                    state.met_shared = true;
+                }
+                Err(self.refused(refusal))
+            }
         }
     }
 
     /// Makes the state of a new attempt. A function of its own, so that it does not enlarge the caller's
     /// future.
-    fn new_attempt(&self, skip_ttl_lookup: bool) -> Arc<Attempt> {
-        let mut attempt = Attempt::new(&self.spec, self.key.clone());
+    fn new_attempt(&self, state: &mut AskState<'_>) -> Arc<Attempt> {
+        let AskState { skip_ttl_lookup, met_shared, mark } = state;
+        let enquiry = Enquiry {
+            ttl_lookup: !*skip_ttl_lookup,
+            // A fenced lock is acquired by a script, which distinguishes shared holders in any case.
+            met_shared: *met_shared || self.fenced,
+            mark: mark.as_mut().filter(|_| *met_shared).map(Mark::set),
+        };
+        let mut attempt = Attempt::new(&self.spec, self.key.clone()).with_enquiry(enquiry);
         if self.fenced {
             attempt = attempt.fenced();
-        }
-        if skip_ttl_lookup {
-            attempt = attempt.without_ttl_lookup();
         }
         Arc::new(attempt)
     }
@@ -74,7 +112,7 @@ impl Acquisition<'_> {
     pub(super) fn refused(&self, refusal: Refusal) -> LockError {
         let (key, expire) = (self.key.clone(), self.options.expire);
         match refusal {
-            Refusal::Contended { remaining, votes } => {
+            Refusal::Contended { remaining, votes, .. } => {
                 LockError::Contended { key, remaining, votes }
             }
             Refusal::Unavailable(votes) => LockError::Unavailable { key, votes },

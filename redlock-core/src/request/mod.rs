@@ -3,6 +3,8 @@
 mod acquisition;
 mod ask;
 mod fenced;
+mod mark;
+mod read;
 mod run;
 #[cfg(test)]
 mod run_tests;

@@ -6,10 +6,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::acquisition::Acquisition;
+use super::ask::AskState;
 use super::scope;
 use crate::error::{LockError, Vote};
 use crate::guard::LockGuard;
 use crate::lease::Held;
+use crate::lock::Mode;
+use crate::node::Subscription;
 use crate::queue::{
     Backoff, OutageWait, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause,
     wake_retry_delay,
@@ -45,6 +48,14 @@ impl Acquisition<'_> {
             };
             match outcome {
                 Some(WaitOutcome::AskNodes) => {
+                    return self.ask_until_granted(&waiter, &mut outage_wait, deadline).await;
+                }
+                Some(WaitOutcome::Joined(held)) => return Ok(self.join(held)),
+                Some(WaitOutcome::Extend(held)) => {
+                    // Boxed, because the future would enlarge the futures of requests for exclusive locks.
+                    if let Some(guard) = Box::pin(self.extend_and_join(&held)).await {
+                        return Ok(guard);
+                    }
                     return self.ask_until_granted(&waiter, &mut outage_wait, deadline).await;
                 }
                 Some(WaitOutcome::HeldByScope(held)) => {
@@ -116,13 +127,14 @@ impl Acquisition<'_> {
         // save the server a round trip. Not with several nodes: their refusal may be a split vote, whose
         // end is not published.
         let one_node = self.context.ballot.nodes.len() == 1;
-        let mut skip_ttl_lookup = false;
+        let mut state = AskState::of_waiter(self);
+        let mut patience = Patience::new(self.spec.mode());
         loop {
             if let Some(signal) = &signal {
                 signal.reset();
             }
             let begun = Instant::now();
-            let refused = match self.ask_nodes(skip_ttl_lookup).await {
+            let refused = match self.ask_nodes(&mut state).await {
                 Ok(guard) => return Ok(guard),
                 Err(refused) => refused,
             };
@@ -130,7 +142,7 @@ impl Acquisition<'_> {
                 // Boxed, because this is rare and the future would enlarge the future of every
                 // acquisition.
                 Box::pin(outage_wait.wait_through(waiter, begun, refused, deadline)).await?;
-                skip_ttl_lookup = false;
+                state.skip_ttl_lookup = false;
                 continue;
             }
             let LockError::Contended { remaining, votes, .. } = &refused else {
@@ -163,7 +175,7 @@ impl Acquisition<'_> {
             if remaining.is_some() {
                 backoff = Backoff::new();
             }
-            skip_ttl_lookup = match (&signal, remaining) {
+            let was_notified = match (&signal, remaining) {
                 // A release that was published before the subscription was missed: ask once more.
                 (None, _) => {
                     signal = Some(waiter.subscribe(node_timeout.min(left)).await);
@@ -172,14 +184,45 @@ impl Acquisition<'_> {
                 (Some(signal), Some(remaining)) => {
                     signal.notified(poll_pause(remaining).min(left)).await
                 }
-                (Some(signal), None) if skip_ttl_lookup => {
+                (Some(signal), None) if state.skip_ttl_lookup => {
                     signal.notified(wake_retry_delay().min(left)).await
                 }
                 (Some(_), None) => {
                     sleep(backoff.pause().min(left)).await;
                     false
                 }
-            } && one_node;
+            };
+            patience.record(waiter, was_notified);
+            state.skip_ttl_lookup = was_notified && one_node;
+        }
+    }
+}
+
+/// The patience of a reader that waits while exclusive callers get the lock one after another.
+struct Patience {
+    /// How many further releases the reader lets pass.
+    left: Option<u32>,
+    /// The requests for a turn of the readers, which last as long as the reader waits.
+    turn: Vec<Subscription>,
+}
+
+impl Patience {
+    /// How many releases a reader lets pass before it asks for a turn. A reader that asked for it at once would delay
+    /// more exclusive callers than it gains.
+    const RELEASES: u32 = 4;
+
+    fn new(mode: Mode) -> Self {
+        Self { left: mode.is_shared().then_some(Self::RELEASES), turn: Vec::new() }
+    }
+
+    /// Records whether the waiter was notified of a release. After the last release that it lets pass, asks the nodes
+    /// for a turn.
+    fn record(&mut self, waiter: &Waiter, was_notified: bool) {
+        let Some(left) = self.left.as_mut().filter(|_| was_notified) else { return };
+        *left -= 1;
+        if *left == 0 {
+            self.left = None;
+            self.turn = waiter.request_turn();
         }
     }
 }

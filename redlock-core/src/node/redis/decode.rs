@@ -22,10 +22,11 @@ pub(super) fn acquired(reply: &ServerReply) -> Option<Vote> {
     }
 }
 
-/// Decodes the reply of a script that sets the lock. A fenced lock is granted only with a number.
+/// Decodes the reply of a script that acquires the lock. A fenced lock is granted only with a number.
 pub(super) fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
     match reply {
-        Ok(Value::Int(_)) => refused(reply).into(),
+        Ok(Value::Int(_)) => refused(reply),
+        Ok(Value::Array(_)) => Reply::new(shared_by_others(reply)).with_shared_holders(),
         Ok(Value::BulkString(text)) if fenced => {
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             match number {
@@ -40,22 +41,59 @@ pub(super) fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
     }
 }
 
-/// Returns the vote of a refused acquisition. The reply contains the time to live of the key.
-pub(super) fn refused(reply: &ServerReply) -> Vote {
-    match reply {
+/// Decodes the look-up after a refused acquisition: the time to live of the key.
+pub(super) fn refused(reply: &ServerReply) -> Reply {
+    let vote = match reply {
         Ok(Value::Int(-3)) => Vote::Foreign { found: ForeignKind::WrongType },
+        Ok(Value::Int(-4)) => {
+            return Reply::new(Vote::Held { remaining: None }).with_shared_holders();
+        }
         Ok(Value::Int(-1)) => Vote::Foreign { found: ForeignKind::NoTimeToLive },
         // The lock was freed after the refusal.
         Ok(Value::Int(-2)) => Vote::Held { remaining: Some(Duration::ZERO) },
-        Ok(Value::Int(millis)) => match u64::try_from(*millis).map(Duration::from_millis) {
-            Ok(remaining) if remaining <= validity::MAX_EXPIRE => {
-                Vote::Held { remaining: Some(remaining) }
-            }
-            Ok(_) => Vote::Foreign { found: ForeignKind::TimeToLiveTooLong },
-            Err(_) => unexpected(),
-        },
+        Ok(Value::Int(millis)) => held_for(*millis),
         // The lock is certainly held, only the remaining lease is unknown.
         Ok(_) | Err(_) => Vote::Held { remaining: None },
+    };
+    vote.into()
+}
+
+/// Returns the vote of a lock that is held for this time, in milliseconds.
+fn held_for(millis: i64) -> Vote {
+    match u64::try_from(millis).map(Duration::from_millis) {
+        Ok(remaining) if remaining <= validity::MAX_EXPIRE => {
+            Vote::Held { remaining: Some(remaining) }
+        }
+        Ok(_) => Vote::Foreign { found: ForeignKind::TimeToLiveTooLong },
+        Err(_) => unexpected(),
+    }
+}
+
+/// Returns the vote of a reply that others share the lock. The reply contains the time until the last of them ends,
+/// in a list.
+fn shared_by_others(reply: &ServerReply) -> Vote {
+    match reply {
+        Ok(Value::Array(list)) => match list[..] {
+            [Value::Int(millis)] => held_for(millis),
+            _ => unexpected(),
+        },
+        _ => unexpected(),
+    }
+}
+
+/// Decodes the reply to an extension, which says whether a writer waits for a shared lock.
+pub(super) fn extended(reply: &ServerReply) -> Reply {
+    match reply {
+        Ok(Value::Int(2)) => Reply::new(Vote::Granted).with_waiting_writer(),
+        other => owned(other).into(),
+    }
+}
+
+/// Returns the vote of a reply to an upgrade.
+pub(super) fn upgraded(reply: &ServerReply) -> Vote {
+    match reply {
+        Ok(Value::Array(_)) => shared_by_others(reply),
+        other => owned(other),
     }
 }
 
@@ -95,12 +133,13 @@ mod tests {
     fn the_kinds_of_values_at_the_key_are_distinguished() {
         let held = |millis| Vote::Held { remaining: Some(Duration::from_millis(millis)) };
         let foreign = |found| Vote::Foreign { found };
-        assert_eq!(refused(&Ok(Value::Int(4200))), held(4200));
-        assert_eq!(refused(&Ok(Value::Int(-2))), held(0));
-        assert_eq!(refused(&Ok(Value::Int(-1))), foreign(ForeignKind::NoTimeToLive));
-        assert_eq!(refused(&Ok(Value::Int(-3))), foreign(ForeignKind::WrongType));
+        let refused_vote = |reply| refused(&Ok(reply)).vote;
+        assert_eq!(refused_vote(Value::Int(4200)), held(4200));
+        assert_eq!(refused_vote(Value::Int(-2)), held(0));
+        assert_eq!(refused_vote(Value::Int(-1)), foreign(ForeignKind::NoTimeToLive));
+        assert_eq!(refused_vote(Value::Int(-3)), foreign(ForeignKind::WrongType));
         let eight_days = 8 * 24 * 60 * 60 * 1000;
-        assert_eq!(refused(&Ok(Value::Int(eight_days))), foreign(ForeignKind::TimeToLiveTooLong));
+        assert_eq!(refused_vote(Value::Int(eight_days)), foreign(ForeignKind::TimeToLiveTooLong));
     }
 
     /// A reply that is not understood is never a grant.

@@ -129,7 +129,16 @@ mod tests {
     }
 
     fn acquire(connection: &Arc<Connection>) -> Job {
-        job(connection, Action::Acquire { lease: LEASE, fenced: false, lookup: false })
+        job(
+            connection,
+            Action::Acquire {
+                lease: LEASE,
+                fenced: false,
+                lookup: false,
+                met_shared: false,
+                mark: None,
+            },
+        )
     }
 
     fn spare() -> usize {

@@ -159,8 +159,11 @@ impl RedisNode {
     fn connection_for(&self, action: &Action) -> Result<Arc<Connection>, NodeError> {
         let connection = self.connection()?;
         match action {
-            Action::Acquire { .. } => connection.may_grant()?,
-            Action::Extend { .. } | Action::Confirm { .. } => {}
+            Action::Acquire { .. } | Action::Upgrade { .. } => connection.may_grant()?,
+            Action::Extend { .. }
+            | Action::Confirm { .. }
+            | Action::Downgrade { .. }
+            | Action::Withdraw { .. } => {}
             Action::Release { .. } => return Ok(connection),
         }
         match connection.silent_for(self.node_timeout) {
@@ -213,7 +216,7 @@ impl Node for RedisNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities { shared: true, ..Capabilities::default() }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
@@ -229,7 +232,12 @@ impl Node for RedisNode {
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
-        self.subscriptions.subscribe(&dialect::channel(spec), notify)
+        let is_shared = spec.mode().is_shared();
+        self.subscriptions.subscribe(&dialect::channel(spec), is_shared, notify)
+    }
+
+    fn request_turn(&self, spec: &LockSpec) -> Subscription {
+        self.subscriptions.subscribe(&dialect::turn_channel(spec), true, Arc::new(|| {}))
     }
 
     fn status(&self) -> StatusReceiver {
@@ -290,7 +298,13 @@ mod tests {
         const NODE_TIMEOUT: Duration = Duration::from_millis(50);
         let (connection, mut server) = played_connection().await;
         let node = node(NODE_TIMEOUT, connection);
-        let acquire = Action::Acquire { lease: LEASE, fenced: true, lookup: true };
+        let acquire = Action::Acquire {
+            lease: LEASE,
+            fenced: true,
+            lookup: true,
+            met_shared: false,
+            mark: None,
+        };
         let extend = Action::Extend { lease: LEASE };
         let mut first = node.call(op(acquire));
         assert!(futures_util::poll!(&mut first).is_pending());
@@ -334,7 +348,13 @@ mod tests {
         ] {
             let (connection, mut server) = played_connection().await;
             let node = node(node_timeout, connection);
-            let acquire = Action::Acquire { lease, fenced: false, lookup: true };
+            let acquire = Action::Acquire {
+                lease,
+                fenced: false,
+                lookup: true,
+                met_shared: false,
+                mark: None,
+            };
             let refuse = serve(&mut server, "SET", "_\r\n", || {});
             let reply = async { tokio::join!(node.call(op(acquire)), refuse).0 };
             let reply = tokio::time::timeout(round, reply).await;

@@ -43,7 +43,7 @@ async fn resp3_connection() -> (Connection, DuplexStream) {
 }
 
 fn listen(channels: &Arc<Subscriptions>, name: &str) -> Subscription {
-    channels.subscribe(&name.into(), Arc::new(|| {}))
+    channels.subscribe(&name.into(), false, Arc::new(|| {}))
 }
 
 /// Without a second attempt, a key that always has waiters, such as a hot key, would never get its

@@ -44,10 +44,33 @@ struct Registry {
 
 #[derive(Default)]
 struct Channel {
-    subscribers: Vec<(u64, Notification)>,
+    subscribers: Vec<Subscriber>,
     next_id: u64,
     state: ChannelState,
 }
+
+struct Subscriber {
+    id: u64,
+    /// Whether the subscriber waits for a shared lock.
+    is_shared: bool,
+    notify: Notification,
+}
+
+impl Subscriber {
+    /// Returns whether a message concerns the subscriber.
+    fn wants(&self, message: &[u8]) -> bool {
+        match message {
+            FOR_READERS => self.is_shared,
+            FOR_WRITERS => !self.is_shared,
+            _ => true,
+        }
+    }
+}
+
+/// The message of a release after which only a shared lock can be acquired.
+const FOR_READERS: &[u8] = b"r";
+/// The message of a release after which only an exclusive lock can be acquired.
+const FOR_WRITERS: &[u8] = b"w";
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum ChannelState {
@@ -74,17 +97,18 @@ impl ChannelState {
 }
 
 impl Subscriptions {
-    /// Subscribes to a channel until the returned subscription is dropped.
+    /// Subscribes to a channel, for a shared or an exclusive lock, until the returned subscription is dropped.
     pub(super) fn subscribe(
         self: &Arc<Self>,
         name: &Arc<str>,
+        is_shared: bool,
         notify: Notification,
     ) -> Subscription {
         let mut registry = self.registry.lock();
         let channel = registry.by_name.entry(Arc::clone(name)).or_default();
         let id = channel.next_id;
         channel.next_id += 1;
-        channel.subscribers.push((id, notify));
+        channel.subscribers.push(Subscriber { id, is_shared, notify });
         registry.unsettled.insert(Arc::clone(name));
         registry.changed.notify_one();
         drop(registry);
@@ -116,7 +140,7 @@ impl Subscriptions {
     fn unsubscribe(&self, name: &Arc<str>, id: u64) {
         let mut registry = self.registry.lock();
         let Some(channel) = registry.by_name.get_mut(name) else { return };
-        channel.subscribers.retain(|(other, _)| *other != id);
+        channel.subscribers.retain(|subscriber| subscriber.id != id);
         if !channel.subscribers.is_empty() {
             return;
         }
@@ -132,10 +156,12 @@ impl Subscriptions {
     }
 
     /// Notifies the subscribers of a channel about a message.
-    pub(super) fn notify_subscribers(&self, name: &str) {
+    pub(super) fn notify_subscribers(&self, name: &str, message: &[u8]) {
         let subscribers: Vec<Notification> = match self.registry.lock().by_name.get(name) {
             Some(channel) => {
-                channel.subscribers.iter().map(|(_, notify)| Arc::clone(notify)).collect()
+                let wanting =
+                    channel.subscribers.iter().filter(|subscriber| subscriber.wants(message));
+                wanting.map(|subscriber| Arc::clone(&subscriber.notify)).collect()
             }
             None => return,
         };
@@ -290,7 +316,7 @@ mod tests {
     #[test]
     fn waiters_that_give_up_while_the_node_is_down_leave_nothing_behind() {
         let channels = Arc::new(Subscriptions::default());
-        let listen = |name: &str| channels.subscribe(&name.into(), Arc::new(|| {}));
+        let listen = |name: &str| channels.subscribe(&name.into(), false, Arc::new(|| {}));
         let stays = listen("lock:0");
         for number in 0..1000 {
             drop(listen(&format!("lock:{number}")));

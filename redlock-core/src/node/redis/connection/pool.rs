@@ -71,8 +71,11 @@ impl bb8::ManageConnection for Connector {
                 match push.kind {
                     PushKind::Disconnection => watched.end("the server closed the connection"),
                     PushKind::Message => {
-                        if let Some(Value::BulkString(channel)) = push.data.first() {
-                            subscriptions.notify_subscribers(&String::from_utf8_lossy(channel));
+                        if let [Value::BulkString(channel), Value::BulkString(message), ..] =
+                            &push.data[..]
+                        {
+                            let channel = String::from_utf8_lossy(channel);
+                            subscriptions.notify_subscribers(&channel, message);
                         }
                     }
                     _ => {}

@@ -286,7 +286,13 @@ mod tests {
         let (connection, mut server) = played_connection().await;
         for (stepped, granted) in [(false, true), (true, false)] {
             let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
-            let action = Action::Acquire { lease: LEASE, fenced: false, lookup: false };
+            let action = Action::Acquire {
+                lease: LEASE,
+                fenced: false,
+                lookup: false,
+                met_shared: false,
+                mark: None,
+            };
             let op = Op::new(&spec, Token::random(Dialect::Plain), action);
             let acquire = execute(&connection, &op, tokio::time::Instant::now(), LEASE);
             let step = || {

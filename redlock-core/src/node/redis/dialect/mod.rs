@@ -1,12 +1,13 @@
 //! Executes operations on a server, in the dialect of the lock.
 //!
-//! The dialects differ in the type of the key, the proof of ownership, and the channel of the releases.
-//! Their [scripts](Scripts) and tokens hide these differences, so that one function executes all operations
-//! of all dialects. The exception is an unfenced acquisition in the plain dialect: it needs no script.
+//! The dialects and the modes differ in the type of the key, the proof of ownership, and the channel of the releases.
+//! Their [scripts](Script) and tokens hide these differences, so that one function executes all operations. The
+//! exception is the first unfenced acquisition of an exclusive lock in the plain dialect: it needs no script.
 
 mod plain;
 mod redisson;
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,10 +16,10 @@ use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::connection::pending_acquisitions::PendingAcquisition;
-use super::script::Scripts;
+use super::script::Script;
 use super::{decode, encode, fencing};
 use crate::error::{NodeError, Vote};
-use crate::lock::{Dialect, LockSpec};
+use crate::lock::{Dialect, LockSpec, Mode, WriterMark};
 use crate::node::{Action, Op, Reply};
 use crate::validity;
 
@@ -30,6 +31,11 @@ pub(crate) fn channel(spec: &LockSpec) -> Arc<str> {
     }
 }
 
+/// Returns the channel to which callers subscribe that ask for a turn of the shared holders.
+pub(crate) fn turn_channel(spec: &LockSpec) -> Arc<str> {
+    format!("{}:readers", spec.name()).into()
+}
+
 /// Executes an operation. `begun`, its start, and `node_timeout` limit the look-up of the remaining lease.
 ///
 /// The futures of rare cases are boxed, because they would enlarge the future of every operation.
@@ -39,7 +45,7 @@ pub(crate) async fn execute(
     begun: Instant,
     node_timeout: Duration,
 ) -> Reply {
-    let script = Scripts::of(op.spec.dialect()).of_action(&op.action);
+    let script = Script::of(op);
     // A server that has forgotten the script of an acquisition receives it twice. The second command must not
     // follow a release (an abandoned attempt leaves nothing behind).
     let mut attempt = None;
@@ -47,7 +53,12 @@ pub(crate) async fn execute(
         Action::Acquire { .. } if script.is_some() => {
             attempt = Some(connection.acquisitions.begin(op.token));
         }
-        Action::Acquire { .. } | Action::Extend { .. } | Action::Confirm { .. } => {}
+        Action::Acquire { .. }
+        | Action::Extend { .. }
+        | Action::Confirm { .. }
+        | Action::Downgrade { .. }
+        | Action::Upgrade { .. }
+        | Action::Withdraw { .. } => {}
         Action::Release { .. } => connection.acquisitions.release(&op.token),
     }
     let is_released = || attempt.as_ref().is_some_and(PendingAcquisition::is_released);
@@ -75,11 +86,15 @@ pub(crate) async fn execute(
             Some(vote) => vote.into(),
             None if lookup => {
                 let until = begun + look_up_time(lease, node_timeout);
-                Box::pin(plain::refused(connection, op, until)).await.into()
+                Box::pin(plain::refused(connection, op, until)).await
             }
             None => Vote::Held { remaining: None }.into(),
         },
-        Action::Extend { .. } | Action::Confirm { .. } => return decode::owned(&reply).into(),
+        Action::Extend { .. } => return decode::extended(&reply),
+        Action::Upgrade { .. } => decode::upgraded(&reply).into(),
+        Action::Confirm { .. } | Action::Downgrade { .. } | Action::Withdraw { .. } => {
+            return decode::owned(&reply).into();
+        }
         Action::Release { .. } => return decode::released(&reply),
     };
     if reply.vote != Vote::Granted {
@@ -119,22 +134,49 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
     if counts {
         command.arg(fencing::counter(name));
     }
+    if let Action::Withdraw { mark } = op.action {
+        command.arg(mark.to_string());
+        return;
+    }
     command.arg(token);
     match op.action {
-        Action::Acquire { lease, .. } | Action::Extend { lease } => {
-            command.arg(encode::millis(lease))
+        Action::Acquire { lease, mark, .. } => {
+            command.arg(encode::millis(lease));
+            encode_mode(command, &op.spec, mark);
         }
-        Action::Confirm { number } => command.arg(number),
+        Action::Extend { lease } => {
+            command.arg(encode::millis(lease));
+        }
+        Action::Confirm { number } => {
+            command.arg(number);
+        }
         Action::Release { min_hold } => {
             if let Some(time) = min_hold {
                 command.arg(encode::millis(time));
             }
             // A plain lock publishes on the channel that has the name of its key.
-            match op.spec.dialect() {
-                Dialect::Plain => command,
-                Dialect::Redisson => command.arg(&*channel(&op.spec)),
+            if op.spec.dialect() == Dialect::Redisson {
+                command.arg(&*channel(&op.spec));
             }
         }
+        Action::Downgrade { from: exclusive } | Action::Upgrade { to: exclusive } => {
+            command.arg(exclusive.as_str());
+        }
+        Action::Withdraw { .. } => {}
+    }
+}
+
+/// Encodes the arguments of an acquisition that depend on the mode of the lock.
+fn encode_mode(command: &mut Cmd, spec: &LockSpec, mark: Option<WriterMark>) {
+    match (spec.dialect(), spec.mode(), mark) {
+        (Dialect::Redisson, _, _) => command,
+        (Dialect::Plain, Mode::Shared { permits }, _) => {
+            command.arg(permits.map_or(0, NonZeroU32::get))
+        }
+        (Dialect::Plain, Mode::Exclusive, Some(mark)) => {
+            command.arg(mark.to_string()).arg(encode::millis(WriterMark::LIFE_TIME))
+        }
+        (Dialect::Plain, Mode::Exclusive, None) => command.arg("").arg(""),
     };
 }
 
@@ -142,7 +184,7 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
 mod tests {
     use super::*;
     use crate::key::LockKey;
-    use crate::lock::{LockName, Mode, Token};
+    use crate::lock::{LockName, Token};
     use crate::node::redis::connection::played_server::{played_connection, serve};
 
     const LEASE: Duration = Duration::from_secs(30);
@@ -151,7 +193,13 @@ mod tests {
     fn op() -> Op {
         let name = LockName::new("", &LockKey::new("order:42").unwrap());
         let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Redisson);
-        let acquire = Action::Acquire { lease: LEASE, fenced: false, lookup: true };
+        let acquire = Action::Acquire {
+            lease: LEASE,
+            fenced: false,
+            lookup: true,
+            met_shared: false,
+            mark: None,
+        };
         Op::new(&spec, Token::random(Dialect::Redisson), acquire)
     }
 
@@ -197,7 +245,13 @@ mod tests {
     fn acquire_is_one_set_with_a_time_to_live() {
         let name = LockName::new("shop:", &LockKey::new("order:42").unwrap());
         let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
-        let acquire = Action::Acquire { lease: LEASE, fenced: false, lookup: true };
+        let acquire = Action::Acquire {
+            lease: LEASE,
+            fenced: false,
+            lookup: true,
+            met_shared: false,
+            mark: None,
+        };
         let op = Op::new(&spec, Token::random(Dialect::Plain), acquire);
         let mut command = Cmd::new();
         encode_operation(&mut command, &op, None);

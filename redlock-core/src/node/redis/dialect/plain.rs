@@ -8,27 +8,27 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::error::Vote;
 use crate::lock::LockName;
-use crate::node::Op;
 use crate::node::redis::connection::Connection;
 use crate::node::redis::decode;
-use crate::node::redis::script::Scripts;
+use crate::node::redis::script;
+use crate::node::{Op, Reply};
 
 /// Returns the channel of the releases, which has the name of the lock.
 pub(super) fn channel(name: &LockName) -> Arc<str> {
     name.as_str().into()
 }
 
-/// Returns the vote of a server that has refused the lock. Looks up the remaining time to live, but only until
+/// Returns the reply of a server that has refused the lock. Looks up the remaining time to live, but only until
 /// `until`, so that the vote is not late.
-pub(super) async fn refused(connection: &Connection, op: &Op, until: Instant) -> Vote {
+pub(super) async fn refused(connection: &Connection, op: &Op, until: Instant) -> Reply {
     // An attempt that was dropped outside of a runtime is polled there, and there are no timers.
-    let script = Scripts::of(op.spec.dialect()).inspect;
-    let (Some(script), Ok(_)) = (script, Handle::try_current()) else {
-        return Vote::Held { remaining: None };
-    };
-    match timeout_at(until, connection.run(script, &[op.spec.name().as_str()])).await {
+    if Handle::try_current().is_err() {
+        return Vote::Held { remaining: None }.into();
+    }
+    let keys = [op.spec.name().as_str()];
+    match timeout_at(until, connection.run(script::PLAIN_INSPECT, &keys)).await {
         Ok(reply) => decode::refused(&reply),
-        Err(_) => Vote::Held { remaining: None },
+        Err(_) => Vote::Held { remaining: None }.into(),
     }
 }
 
@@ -50,7 +50,8 @@ mod tests {
     fn op(lookup: bool) -> Op {
         let name = LockName::new("", &LockKey::new("order:42").unwrap());
         let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
-        let acquire = Action::Acquire { lease: LEASE, fenced: false, lookup };
+        let acquire =
+            Action::Acquire { lease: LEASE, fenced: false, lookup, met_shared: false, mark: None };
         Op::new(&spec, Token::random(Dialect::Plain), acquire)
     }
 
@@ -80,7 +81,7 @@ mod tests {
     fn outside_of_a_runtime_the_ttl_is_not_looked_up() {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         let (connection, _server) = runtime.block_on(played_connection());
-        let vote = refused(&connection, &op(true), Instant::now() + LEASE).now_or_never();
-        assert_eq!(vote, Some(Vote::Held { remaining: None }));
+        let reply = refused(&connection, &op(true), Instant::now() + LEASE).now_or_never();
+        assert_eq!(reply.unwrap().vote, Vote::Held { remaining: None });
     }
 }

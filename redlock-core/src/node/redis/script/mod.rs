@@ -3,14 +3,31 @@
 //! The server runs each script as one atomic step (Redis documentation, "Scripting with Lua"). The texts
 //! are constant, and data is passed in KEYS and ARGV, so that the server compiles each script once.
 //!
-//! A script is assembled from the pieces in this folder. Every script that compares the owner takes its
-//! token as the first argument. It returns 0 if another owner holds the lock or the lock is free, and -3
-//! for a key of another type.
+//! A script is assembled from the pieces in this folder. The first key is the lock, and the first argument the
+//! token. The folder `plain` has the scripts of exclusive locks, `shared` those of shared locks, and `redisson`
+//! those of the Redisson dialect.
+//!
+//! | script | further keys and arguments | replies |
+//! |---|---|---|
+//! | `acquire`, `take` | the lease in milliseconds; `shared/acquire`: the number of permits, or 0; `take`: a mark and its time to live, or two empty texts | OK; if refused, the time to live of the present lock in milliseconds; in a list if shared holders refuse an exclusive lock |
+//! | `acquire_fenced`, `take_fenced` | the fencing counter; as above | the number as text; if refused, as above |
+//! | `inspect` | | the time to live of the key |
+//! | `extend` | the new lease, which never shortens the old one | 1, or 2 if a writer waits for a shared lock |
+//! | `confirm` | the fencing counter; its least value | 1 |
+//! | `release` | `redisson`: the channel | 1 + the number of notified subscribers |
+//! | `shorten` | the new time to live, which never prolongs the old one; `redisson`: the channel | as `release` |
+//! | `downgrade` | the token of the exclusive lock | 1 |
+//! | `upgrade` | the token of the exclusive lock | 1; if others share the lock, the time until the last of them ends, in a list |
+//! | `withdraw` | a mark instead of a token | 1 |
+//!
+//! A time to live of -1 means that the key has none, -2 that there is no key, and -4 that the lock is shared. Every
+//! script that compares the owner replies 0 if another owner holds the lock or the lock is free. Every script replies
+//! -3 for a key that is not a lock of the dialect.
 
 use std::fmt;
 
-use crate::lock::Dialect;
-use crate::node::Action;
+use crate::lock::{Dialect, Mode};
+use crate::node::{Action, Op};
 
 /// A script.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -20,125 +37,102 @@ pub(super) struct Script {
     source: &'static str,
 }
 
-/// The scripts of a dialect.
-#[derive(Debug)]
-pub(super) struct Scripts {
-    /// Sets the lock and returns OK. The second argument is the time to live in milliseconds. If the key
-    /// exists, returns its time to live: -1 for none. `None` if the dialect uses a single command instead.
-    pub(super) acquire: Option<Script>,
-    /// Like `acquire`, but increments the fencing counter, which is the second key, and returns the number
-    /// as text.
-    pub(super) acquire_fenced: Script,
-    /// Returns the time to live of the key: -1 for none, -2 for no key. The token of the holder does not
-    /// leave the server. `None` if `acquire` returns the time to live.
-    pub(super) inspect: Option<Script>,
-    /// Raises the fencing counter to the second argument, and returns 1.
-    pub(super) confirm: Script,
-    /// Extends the time to live to the second argument, in milliseconds, and returns 1. Never shortens it.
-    pub(super) extend: Script,
-    /// Deletes the lock and publishes the release. The last argument is the channel, unless the channel has
-    /// the name of the key. Returns 1 + the number of subscribers.
-    pub(super) release: Script,
-    /// Like `release`, but instead of deleting the lock shortens its time to live to the second argument.
-    pub(super) shorten: Script,
-}
+/// Defines the scripts, each by its name and its pieces.
+macro_rules! scripts {
+    ($($id:ident = $name:literal: $($piece:literal)+;)+) => {
+        #[allow(non_camel_case_types, clippy::upper_case_acronyms)]
+        enum Index { $($id),+ }
 
-/// Assembles a script from its pieces.
-macro_rules! script {
-    ($index:literal, $name:literal: $($piece:literal)+) => {
-        Script {
-            index: $index,
-            name: $name,
-            source: concat!($(include_str!(concat!($piece, ".lua"))),+),
+        $(
+            pub(super) const $id: Script = Script {
+                index: Index::$id as usize,
+                name: $name,
+                source: concat!($(include_str!(concat!($piece, ".lua"))),+),
+            };
+        )+
+
+        impl Script {
+            /// The number of scripts.
+            pub(super) const COUNT: usize = [$($name),+].len();
+
+            /// All scripts, each at its index.
+            pub(super) const ALL: [Self; Self::COUNT] = [$($id),+];
         }
     };
 }
 
-const PLAIN: Scripts = Scripts {
-    acquire: None,
-    acquire_fenced: script!(0, "plain/acquire_fenced":
-        "plain/read" "plain/free" "fencing/read" "fencing/count" "plain/set"),
-    inspect: Some(script!(1, "plain/inspect": "plain/read" "plain/inspect")),
-    confirm: script!(2, "plain/confirm":
-        "plain/read" "plain/owned" "fencing/read" "fencing/confirm"),
-    extend: script!(3, "plain/extend": "plain/read" "plain/owned" "extend"),
-    release: script!(4, "plain/release":
-        "plain/read" "plain/owned" "delete" "plain/publish" "subscribers"),
-    shorten: script!(5, "plain/shorten":
-        "plain/read" "plain/owned" "shorten" "plain/publish" "subscribers"),
-};
+scripts! {
+    PLAIN_INSPECT = "plain/inspect": "plain/read" "plain/inspect";
+    PLAIN_CONFIRM = "plain/confirm": "plain/read" "plain/owned" "fencing/read" "fencing/confirm";
+    PLAIN_EXTEND = "plain/extend": "plain/read" "plain/owned" "extend";
+    PLAIN_RELEASE = "plain/release":
+        "plain/read" "plain/owned" "plain/turn" "plain/release" "subscribers";
+    PLAIN_SHORTEN = "plain/shorten":
+        "plain/read" "plain/owned" "shorten" "plain/publish" "subscribers";
+    PLAIN_TAKE = "plain/take": "shared/read" "shared/write" "shared/take" "plain/ok";
+    PLAIN_TAKE_FENCED = "plain/take_fenced":
+        "shared/read" "shared/write" "shared/take" "fencing/read" "fencing/count" "plain/set";
 
-const REDISSON: Scripts = Scripts {
-    acquire: Some(script!(6, "redisson/acquire":
-        "redisson/read" "redisson/free" "redisson/set" "redisson/ok")),
-    acquire_fenced: script!(7, "redisson/acquire_fenced":
+    SHARED_ACQUIRE = "shared/acquire": "shared/read" "shared/write" "shared/acquire" "shared/enter";
+    SHARED_EXTEND = "shared/extend":
+        "shared/read" "shared/write" "shared/own" "shared/extend";
+    SHARED_RELEASE = "shared/release":
+        "shared/read" "shared/write" "shared/own" "plain/turn" "shared/release" "subscribers";
+    SHARED_SHORTEN = "shared/shorten":
+        "shared/read" "shared/write" "shared/own" "shared/shorten" "subscribers";
+    SHARED_DOWNGRADE = "shared/downgrade":
+        "shared/read" "shared/write" "shared/own" "shared/downgrade";
+    SHARED_UPGRADE = "shared/upgrade": "shared/read" "shared/own" "shared/upgrade";
+    SHARED_WITHDRAW = "shared/withdraw": "shared/read" "shared/write" "shared/withdraw";
+
+    REDISSON_ACQUIRE = "redisson/acquire":
+        "redisson/read" "redisson/free" "redisson/set" "redisson/ok";
+    REDISSON_ACQUIRE_FENCED = "redisson/acquire_fenced":
         "redisson/read" "redisson/free" "fencing/read" "fencing/count" "redisson/set"
-        "redisson/number"),
-    inspect: None,
-    confirm: script!(8, "redisson/confirm":
-        "redisson/read" "redisson/owned" "fencing/read" "fencing/confirm"),
-    extend: script!(9, "redisson/extend": "redisson/read" "redisson/owned" "extend"),
-    release: script!(10, "redisson/release":
-        "redisson/read" "redisson/owned" "delete" "redisson/publish" "subscribers"),
-    shorten: script!(11, "redisson/shorten":
-        "redisson/read" "redisson/owned" "shorten" "redisson/publish" "subscribers"),
-};
-
-impl Scripts {
-    /// Returns the scripts of a dialect.
-    pub(super) const fn of(dialect: Dialect) -> &'static Self {
-        match dialect {
-            Dialect::Plain => &PLAIN,
-            Dialect::Redisson => &REDISSON,
-        }
-    }
-
-    /// Returns the script of an action; `None` if the dialect uses a single command instead.
-    pub(super) const fn of_action(&self, action: &Action) -> Option<Script> {
-        match action {
-            Action::Acquire { fenced: false, .. } => self.acquire,
-            Action::Acquire { fenced: true, .. } => Some(self.acquire_fenced),
-            Action::Extend { .. } => Some(self.extend),
-            Action::Confirm { .. } => Some(self.confirm),
-            Action::Release { min_hold: None } => Some(self.release),
-            Action::Release { min_hold: Some(_) } => Some(self.shorten),
-        }
-    }
-
-    const fn all(&self) -> [Option<Script>; 7] {
-        let Self { acquire, acquire_fenced, inspect, confirm, extend, release, shorten } = self;
-        [
-            *acquire,
-            Some(*acquire_fenced),
-            *inspect,
-            Some(*confirm),
-            Some(*extend),
-            Some(*release),
-            Some(*shorten),
-        ]
-    }
+        "redisson/number";
+    REDISSON_CONFIRM = "redisson/confirm":
+        "redisson/read" "redisson/owned" "fencing/read" "fencing/confirm";
+    REDISSON_EXTEND = "redisson/extend": "redisson/read" "redisson/owned" "extend";
+    REDISSON_RELEASE = "redisson/release":
+        "redisson/read" "redisson/owned" "delete" "redisson/publish" "subscribers";
+    REDISSON_SHORTEN = "redisson/shorten":
+        "redisson/read" "redisson/owned" "shorten" "redisson/publish" "subscribers";
 }
 
 impl Script {
-    /// The number of scripts.
-    pub(super) const COUNT: usize = 12;
+    /// Returns the script of an operation; `None` for a single command instead of a script, which acquires a plain
+    /// lock.
+    pub(super) fn of(op: &Op) -> Option<Self> {
+        Some(match (op.spec.dialect(), op.spec.mode(), op.action) {
+            (_, _, Action::Downgrade { .. }) => SHARED_DOWNGRADE,
+            (_, _, Action::Upgrade { .. }) => SHARED_UPGRADE,
+            (_, _, Action::Withdraw { .. }) => SHARED_WITHDRAW,
 
-    /// The scripts of all dialects, each at its index.
-    pub(super) const ALL: [Self; Self::COUNT] = {
-        let mut all = [PLAIN.extend; Self::COUNT];
-        let (mut dialect, dialects) = (0, [PLAIN.all(), REDISSON.all()]);
-        while dialect < dialects.len() {
-            let (mut script, scripts) = (0, dialects[dialect]);
-            while script < scripts.len() {
-                if let Some(script) = scripts[script] {
-                    all[script.index] = script;
-                }
-                script += 1;
-            }
-            dialect += 1;
-        }
-        all
-    };
+            (Dialect::Plain, Mode::Exclusive, action) => match action {
+                Action::Acquire { fenced: true, .. } => PLAIN_TAKE_FENCED,
+                Action::Acquire { met_shared: true, .. } => PLAIN_TAKE,
+                Action::Extend { .. } => PLAIN_EXTEND,
+                Action::Confirm { .. } => PLAIN_CONFIRM,
+                Action::Release { min_hold: None } => PLAIN_RELEASE,
+                Action::Release { min_hold: Some(_) } => PLAIN_SHORTEN,
+                _ => return None,
+            },
+            (Dialect::Plain, Mode::Shared { .. }, action) => match action {
+                Action::Extend { .. } => SHARED_EXTEND,
+                Action::Release { min_hold: None } => SHARED_RELEASE,
+                Action::Release { min_hold: Some(_) } => SHARED_SHORTEN,
+                _ => SHARED_ACQUIRE,
+            },
+            (Dialect::Redisson, _, action) => match action {
+                Action::Acquire { fenced: true, .. } => REDISSON_ACQUIRE_FENCED,
+                Action::Extend { .. } => REDISSON_EXTEND,
+                Action::Confirm { .. } => REDISSON_CONFIRM,
+                Action::Release { min_hold: None } => REDISSON_RELEASE,
+                Action::Release { min_hold: Some(_) } => REDISSON_SHORTEN,
+                _ => REDISSON_ACQUIRE,
+            },
+        })
+    }
 
     /// Returns the index of the script in [`ALL`](Self::ALL).
     pub(super) const fn index(self) -> usize {
@@ -192,21 +186,26 @@ mod tests {
 
     #[test]
     fn a_script_knows_the_commands_that_it_calls() {
-        assert_eq!(PLAIN.extend.commands(), ["get", "pttl", "pexpire"]);
-        assert_eq!(PLAIN.release.commands(), ["get", "del", "publish"]);
+        assert_eq!(PLAIN_EXTEND.commands(), ["get", "hget", "pttl", "pexpire"]);
         let acquire = ["hexists", "exists", "pttl", "pexpire", "hset", "del"];
-        assert_eq!(REDISSON.acquire.unwrap().commands(), acquire);
+        assert_eq!(REDISSON_ACQUIRE.commands(), acquire);
     }
 
     /// Only the owner releases: no script deletes or extends a key without comparing the token.
     #[test]
     fn every_script_that_changes_a_key_compares_the_token_first() {
         let comparisons = [
-            ("if value ~= ARGV[1] then return 0", PLAIN),
-            ("if owned ~= 1 then return 0", REDISSON),
+            (
+                "if value ~= ARGV[1] then return 0",
+                vec![PLAIN_CONFIRM, PLAIN_EXTEND, PLAIN_RELEASE, PLAIN_SHORTEN],
+            ),
+            (
+                "if owned ~= 1 then return 0",
+                vec![REDISSON_CONFIRM, REDISSON_EXTEND, REDISSON_RELEASE, REDISSON_SHORTEN],
+            ),
         ];
-        for (comparison, Scripts { confirm, extend, release, shorten, .. }) in comparisons {
-            for script in [confirm, extend, release, shorten] {
+        for (comparison, scripts) in comparisons {
+            for script in scripts {
                 let compare = script.source().find(comparison).unwrap();
                 for change in ["'DEL'", "'PEXPIRE'", "'PUBLISH'", "'SET'"] {
                     let at = script.source().find(change);
@@ -214,5 +213,12 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// The scripts contain the duration of a turn as a number.
+    #[test]
+    fn the_scripts_and_the_nodes_agree_on_the_turn() {
+        let turn = format!("/ 1000) + {})", crate::node::TURN.as_millis());
+        assert!(PLAIN_RELEASE.source().contains(&turn) && SHARED_RELEASE.source().contains(&turn));
     }
 }

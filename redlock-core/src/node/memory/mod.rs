@@ -1,20 +1,23 @@
 //! A node in the memory of this process.
 
-use std::collections::HashMap;
+mod shared_lock;
+mod subscribers;
+mod table;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 
 use super::{
-    Action, Capabilities, Node, NodeStatus, Notify, Op, Reply, ReplyFuture, StatusReceiver,
-    StatusSender, Subscription,
+    Capabilities, Node, NodeStatus, Notify, Op, ReplyFuture, StatusReceiver, StatusSender,
+    Subscription,
 };
-use crate::clock::{Clock, Moment, SystemClock};
-use crate::error::{ForeignKind, Vote};
-use crate::lock::{Dialect, LockName, LockSpec, Token};
+use crate::clock::{Clock, SystemClock};
+use crate::lock::LockSpec;
+use table::LockTable;
 
 /// A node in the memory of this process, for examples, tests and services that run as one copy.
 ///
@@ -50,24 +53,6 @@ struct Store {
     locks: Mutex<LockTable>,
 }
 
-#[derive(Default)]
-struct LockTable {
-    by_name: HashMap<LockName, StoredLock>,
-    subscribers: HashMap<(LockName, Dialect), Vec<(u64, Notify)>>,
-    next_subscriber: u64,
-    /// The fencing counters, by prefix.
-    counters: HashMap<String, i64>,
-    /// The number of entries at which expired locks are removed. Without this removal, an expired lock that
-    /// no caller requests again would stay for ever.
-    sweep_at: usize,
-}
-
-struct StoredLock {
-    token: Token,
-    dialect: Dialect,
-    deadline: Moment,
-}
-
 impl MemoryNode {
     /// Creates an empty node.
     pub fn new() -> Self {
@@ -88,7 +73,7 @@ impl MemoryNode {
     pub fn time_to_live(&self, name: &str) -> Option<Duration> {
         let now = self.store.clock.now();
         let locks = self.store.locks.lock();
-        let left = now.time_until(locks.by_name.get(name)?.deadline);
+        let left = locks.by_name.get(name)?.time_to_live(now);
         (!left.is_zero()).then_some(left)
     }
 
@@ -97,11 +82,11 @@ impl MemoryNode {
         Arc::ptr_eq(&self.store, &other.store)
     }
 
-    /// Returns the number of held locks.
+    /// Returns the number of holders of all locks.
     pub fn len(&self) -> usize {
         let now = self.store.clock.now();
         let locks = self.store.locks.lock();
-        locks.by_name.values().filter(|entry| !now.has_reached(entry.deadline)).count()
+        locks.by_name.values().map(|lock| lock.holders(now)).sum()
     }
 
     /// Returns whether no lock is held.
@@ -124,7 +109,7 @@ impl MemoryNode {
 impl MemoryNode {
     /// Notifies the subscribers of a lock, as if it was released.
     pub(crate) fn publish_release(&self, spec: &LockSpec) {
-        let subscribers = self.store.locks.lock().subscribers(spec);
+        let subscribers = self.store.locks.lock().subscribers_of(spec);
         for notify in subscribers {
             notify();
         }
@@ -132,7 +117,7 @@ impl MemoryNode {
 
     /// Returns the number of subscriptions to all locks.
     pub(crate) fn subscriptions(&self) -> usize {
-        self.store.locks.lock().subscribers.values().map(Vec::len).sum()
+        self.store.locks.lock().subscribers.len()
     }
 }
 
@@ -148,133 +133,20 @@ impl fmt::Debug for MemoryNode {
     }
 }
 
-impl LockTable {
-    /// Returns the next fencing number. It is never below the time in microseconds since 1970, so that
-    /// numbers grow even when this process restarts.
-    fn next_number(&mut self, prefix: &str) -> i64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let floor = i64::try_from(now.as_micros()).unwrap_or_default();
-        let count = self.counters.entry(prefix.to_owned()).or_default();
-        *count = floor.max(*count) + 1;
-        *count
-    }
-
-    fn subscribers(&self, spec: &LockSpec) -> Vec<Notify> {
-        let subscribers = self.subscribers.get(&(spec.name().clone(), spec.dialect()));
-        subscribers.map_or_else(Vec::new, |subscribers| {
-            subscribers.iter().map(|(_, notify)| Arc::clone(notify)).collect()
-        })
-    }
-
-    fn sweep(&mut self, now: Moment) {
-        const SMALLEST: usize = 64;
-        if self.by_name.len() >= self.sweep_at.max(SMALLEST) {
-            self.by_name.retain(|_, entry| !now.has_reached(entry.deadline));
-            self.sweep_at = self.by_name.len() * 2;
-        }
-    }
-}
-
-/// The holder of a lock, compared with the token of an operation.
-enum CurrentHolder {
-    /// The token of the operation holds the lock.
-    Own { remaining: Duration },
-    /// Another token holds the lock.
-    Other { remaining: Duration },
-    /// The lock has another dialect. On a server, its key would have another type.
-    Foreign,
-}
-
-const FOREIGN: Vote = Vote::Foreign { found: ForeignKind::WrongType };
-
-impl LockTable {
-    fn holder(&self, op: &Op, now: Moment) -> Option<CurrentHolder> {
-        let entry = self.by_name.get(op.spec.name())?;
-        let remaining = now.time_until(entry.deadline);
-        (!remaining.is_zero()).then_some(if entry.dialect != op.spec.dialect() {
-            CurrentHolder::Foreign
-        } else if entry.token == op.token {
-            CurrentHolder::Own { remaining }
-        } else {
-            CurrentHolder::Other { remaining }
-        })
-    }
-
-    fn set(&mut self, op: &Op, now: Moment, lease: Duration, fenced: bool) -> Reply {
-        match self.holder(op, now) {
-            Some(CurrentHolder::Own { remaining } | CurrentHolder::Other { remaining }) => {
-                Vote::Held { remaining: Some(remaining) }.into()
-            }
-            Some(CurrentHolder::Foreign) => FOREIGN.into(),
-            None => {
-                self.sweep(now);
-                let (name, dialect) = (op.spec.name(), op.spec.dialect());
-                let entry = StoredLock { token: op.token, dialect, deadline: now.plus(lease) };
-                self.by_name.insert(name.clone(), entry);
-                let granted = Reply::new(Vote::Granted);
-                if fenced { granted.with_number(self.next_number(name.prefix())) } else { granted }
-            }
-        }
-    }
-
-    /// Calls `change` with the remaining lease if the token of the operation holds the lock.
-    fn with_own_lock(
-        &mut self,
-        op: &Op,
-        now: Moment,
-        change: impl FnOnce(&mut Self, Duration) -> Reply,
-    ) -> Reply {
-        match self.holder(op, now) {
-            Some(CurrentHolder::Own { remaining }) => change(self, remaining),
-            Some(CurrentHolder::Foreign) => FOREIGN.into(),
-            Some(CurrentHolder::Other { .. }) | None => Vote::NotHeld.into(),
-        }
-    }
-
-    fn set_deadline(&mut self, op: &Op, deadline: Moment) {
-        if let Some(entry) = self.by_name.get_mut(op.spec.name()) {
-            entry.deadline = deadline;
-        }
-    }
-}
-
 impl Node for MemoryNode {
     fn name(&self) -> &Arc<str> {
         &self.store.name
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities { shared: true, ..Capabilities::default() }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
         let mut locks = self.store.locks.lock();
         // Read under the mutex, so that operations read the clock in the order in which they are executed.
         let now = self.store.clock.now();
-        let mut notified = Vec::new();
-        let reply = match op.action {
-            Action::Acquire { lease, fenced, .. } => locks.set(&op, now, lease, fenced),
-            Action::Extend { lease } => locks.with_own_lock(&op, now, |locks, remaining| {
-                if remaining < lease {
-                    locks.set_deadline(&op, now.plus(lease));
-                }
-                Vote::Granted.into()
-            }),
-            Action::Confirm { number } => locks.with_own_lock(&op, now, |locks, _| {
-                let prefix = op.spec.name().prefix().to_owned();
-                let count = locks.counters.entry(prefix).or_default();
-                *count = number.max(*count);
-                Vote::Granted.into()
-            }),
-            Action::Release { min_hold } => locks.with_own_lock(&op, now, |locks, remaining| {
-                match min_hold {
-                    Some(min_hold) => locks.set_deadline(&op, now.plus(min_hold.min(remaining))),
-                    None => drop(locks.by_name.remove(op.spec.name())),
-                }
-                notified = locks.subscribers(&op.spec);
-                Reply::new(Vote::Granted).with_subscribers(notified.len())
-            }),
-        };
+        let (reply, notified) = locks.execute(&op, now);
         drop(locks);
         for notify in notified {
             notify();
@@ -283,21 +155,15 @@ impl Node for MemoryNode {
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
-        let mut locks = self.store.locks.lock();
-        let id = locks.next_subscriber;
-        locks.next_subscriber += 1;
-        let lock = (spec.name().clone(), spec.dialect());
-        locks.subscribers.entry(lock.clone()).or_default().push((id, notify));
-        let store = Arc::clone(&self.store);
-        Subscription::new(move || {
-            let mut locks = store.locks.lock();
-            if let Some(subscribers) = locks.subscribers.get_mut(&lock) {
-                subscribers.retain(|(other, _)| *other != id);
-                if subscribers.is_empty() {
-                    locks.subscribers.remove(&lock);
-                }
-            }
-        })
+        let id = self.store.locks.lock().subscribers.add(spec, notify);
+        let (store, spec) = (Arc::clone(&self.store), spec.clone());
+        Subscription::new(move || store.locks.lock().subscribers.remove(&spec, id))
+    }
+
+    fn request_turn(&self, spec: &LockSpec) -> Subscription {
+        self.store.locks.lock().subscribers.request_turn(spec.name());
+        let (store, spec) = (Arc::clone(&self.store), spec.clone());
+        Subscription::new(move || store.locks.lock().subscribers.withdraw_turn(spec.name()))
     }
 
     fn status(&self) -> StatusReceiver {
@@ -309,13 +175,22 @@ impl Node for MemoryNode {
 mod tests {
     use futures_util::FutureExt;
 
+    use super::table::FOREIGN;
     use super::*;
     use crate::clock::fake::FakeClock;
+    use crate::error::Vote;
     use crate::key::LockKey;
-    use crate::lock::Mode;
+    use crate::lock::{Dialect, LockName, Mode, Token};
+    use crate::node::Action;
 
     const LEASE: Duration = Duration::from_secs(5);
-    const ACQUIRE: Action = Action::Acquire { lease: LEASE, fenced: false, lookup: true };
+    const ACQUIRE: Action = Action::Acquire {
+        lease: LEASE,
+        fenced: false,
+        lookup: true,
+        met_shared: false,
+        mark: None,
+    };
     const EXTEND: Action = Action::Extend { lease: LEASE };
     const RELEASE: Action = Action::Release { min_hold: None };
 
@@ -383,7 +258,7 @@ mod tests {
             assert_eq!(node.subscriptions(), 1);
             drop(second);
         }
-        assert!(node.store.locks.lock().subscribers.is_empty());
+        assert_eq!(node.subscriptions(), 0);
     }
 
     /// Expired locks that no caller requests again must not accumulate.
@@ -391,8 +266,13 @@ mod tests {
     fn expired_locks_are_removed() {
         let clock = FakeClock::default();
         let node = MemoryNode::with_clock(Arc::new(clock.clone()));
-        let acquire =
-            Action::Acquire { lease: Duration::from_millis(10), fenced: false, lookup: true };
+        let acquire = Action::Acquire {
+            lease: Duration::from_millis(10),
+            fenced: false,
+            lookup: true,
+            met_shared: false,
+            mark: None,
+        };
         for number in 0..10_000 {
             Caller::new(Dialect::Plain, &format!("lock:{number}")).vote(&node, acquire);
             clock.advance(Duration::from_millis(1));

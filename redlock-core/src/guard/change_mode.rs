@@ -1,0 +1,254 @@
+//! Turning a held exclusive lock into a shared one, and back.
+
+use std::time::Duration;
+
+use super::handle::LockHandle;
+use super::lock_guard::LockGuard;
+use crate::ballot::{Attempt, Upgrade};
+use crate::error::Votes;
+use crate::key::LockKey;
+
+/// The error of [`LockGuard::downgrade`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DowngradeError {
+    /// Another guard of the same [scope](crate::scope()) shares the exclusive lock, and relies on it. The lock stays
+    /// exclusive.
+    #[error("another guard of the same request relies on the exclusive lock")]
+    #[non_exhaustive]
+    InUse {
+        /// The guard of the exclusive lock.
+        guard: LockGuard,
+    },
+    /// No quorum of nodes confirmed the change in time. The lock counts as shared from now on. On the nodes that have
+    /// not executed the change, it stays exclusive until it is released.
+    #[error("no quorum of nodes has confirmed that the lock is shared")]
+    #[non_exhaustive]
+    Unavailable {
+        /// The guard of the shared lock.
+        guard: LockGuard,
+        /// The vote of each node.
+        votes: Votes,
+    },
+    /// The lock is lost, as in [`ExtendError::Lost`](crate::ExtendError::Lost).
+    #[error("the lock is lost")]
+    #[non_exhaustive]
+    Lost {
+        /// The key of the lock.
+        key: LockKey,
+        /// The vote of each node. Empty if the lease had run out before any node was asked.
+        votes: Votes,
+    },
+}
+
+impl DowngradeError {
+    /// Returns the guard, unless the lock is lost.
+    pub fn into_guard(self) -> Option<LockGuard> {
+        match self {
+            Self::InUse { guard } | Self::Unavailable { guard, .. } => Some(guard),
+            Self::Lost { .. } => None,
+        }
+    }
+}
+
+/// The error of [`LockGuard::try_upgrade`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UpgradeError {
+    /// Others share the lock.
+    #[error("others share the lock")]
+    #[non_exhaustive]
+    Shared {
+        /// The guard of the shared lock.
+        guard: LockGuard,
+        /// The time until the leases of enough of the others have run out, if it is known. They may release the lock
+        /// before, or extend it.
+        remaining: Option<Duration>,
+        /// The vote of each node. Empty if callers of this process share the lock, so that no node was asked.
+        votes: Votes,
+    },
+    /// No quorum of nodes answered in time. The lock stays shared. A node that has executed the upgrade nevertheless
+    /// keeps other callers out until the lock is released.
+    #[error("no quorum of nodes answered")]
+    #[non_exhaustive]
+    Unavailable {
+        /// The guard of the shared lock.
+        guard: LockGuard,
+        /// The vote of each node.
+        votes: Votes,
+    },
+    /// The lock is lost, as in [`ExtendError::Lost`](crate::ExtendError::Lost).
+    #[error("the lock is lost")]
+    #[non_exhaustive]
+    Lost {
+        /// The key of the lock.
+        key: LockKey,
+        /// The vote of each node. Empty if the lease had run out before any node was asked.
+        votes: Votes,
+    },
+}
+
+impl UpgradeError {
+    /// Returns the guard of the shared lock, unless the lock is lost.
+    pub fn into_guard(self) -> Option<LockGuard> {
+        match self {
+            Self::Shared { guard, .. } | Self::Unavailable { guard, .. } => Some(guard),
+            Self::Lost { .. } => None,
+        }
+    }
+
+    /// Returns whether others share the lock.
+    pub fn is_shared(&self) -> bool {
+        matches!(self, Self::Shared { .. })
+    }
+}
+
+impl LockGuard {
+    /// Turns an exclusive lock into a [shared](crate::LockRequest::shared) one, in one step: no other exclusive holder
+    /// gets the lock in between. Wakes the callers that wait for a shared lock. Returns the guard of a lock that is
+    /// shared already.
+    ///
+    /// The lease and its renewal go on. [Handles](Self::handle) of this guard stay valid.
+    ///
+    /// # Errors
+    ///
+    /// Returns a [`DowngradeError`] of any variant. All but [`Lost`](DowngradeError::Lost) contain the guard.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the lock is released, as if the guard were dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::LockManager;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = LockManager::in_memory();
+    /// let writer = locks.lock("catalogue").try_acquire().await?;
+    /// // ... write ...
+    /// let reader = writer.downgrade().await?;
+    /// let another = locks.lock("catalogue").shared().try_acquire().await?;
+    /// # drop((reader, another)); Ok(()) }
+    /// ```
+    pub async fn downgrade(self) -> Result<Self, DowngradeError> {
+        let LockHandle { context, held } = self.handle();
+        let attempt = held.attempt();
+        if attempt.mode().is_shared() {
+            return Ok(self);
+        }
+        if held.has_other_guards() {
+            return Err(DowngradeError::InUse { guard: self });
+        }
+        let _gate = attempt.mode_gate.write().await;
+        context.wait_after_move().await;
+        let remaining = held.remaining();
+        if remaining.is_zero() {
+            let (key, votes) = (attempt.key().clone(), Votes::default());
+            return Err(DowngradeError::Lost { key, votes });
+        }
+        // From now on, a release covers a shared lock too.
+        let downgrade = attempt.downgrade_op();
+        attempt.downgrade();
+        let confirmed = context.ballot.downgrade(&downgrade, remaining).await;
+        let result = match confirmed {
+            Ok(()) => {
+                held.record_confirmation();
+                Ok(self)
+            }
+            Err((true, votes)) => {
+                context.keeper.lose_all(&held);
+                Err(DowngradeError::Lost { key: attempt.key().clone(), votes })
+            }
+            Err((false, votes)) => Err(DowngradeError::Unavailable { guard: self, votes }),
+        };
+        context.queues.wake_readers(&held);
+        result
+    }
+
+    /// Turns a [shared](crate::LockRequest::shared) lock into an exclusive one, in one step: no other exclusive holder
+    /// gets the lock in between. Returns the guard of a lock that is exclusive already.
+    ///
+    /// Never waits for the others that share the lock: two holders that waited for each other would wait for ever. To
+    /// change what was read under the shared lock, release it, acquire the exclusive lock, and read again.
+    ///
+    /// The lease and its renewal go on. [Handles](Self::handle) of this guard stay valid.
+    ///
+    /// # Errors
+    ///
+    /// Returns an [`UpgradeError`] of any variant. All but [`Lost`](UpgradeError::Lost) contain the guard, whose lock is
+    /// still shared.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the lock is released, as if the guard were dropped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use redlock_core::LockManager;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = LockManager::in_memory();
+    /// let one = locks.lock("catalogue").shared().try_acquire().await?;
+    /// let other = locks.lock("catalogue").shared().try_acquire().await?;
+    /// let error = one.try_upgrade().await.unwrap_err();
+    /// assert!(error.is_shared());
+    /// drop(other);
+    /// let one = error.into_guard().expect("the lock is still shared");
+    /// let exclusive = one.try_upgrade().await?;
+    /// # drop(exclusive); Ok(()) }
+    /// ```
+    pub async fn try_upgrade(self) -> Result<Self, UpgradeError> {
+        let LockHandle { context, held } = self.handle();
+        let attempt = held.attempt();
+        if !attempt.mode().is_shared() {
+            return Ok(self);
+        }
+        let _gate = attempt.mode_gate.write().await;
+        context.wait_after_move().await;
+        let lost = |votes| UpgradeError::Lost { key: attempt.key().clone(), votes };
+        let remaining = held.remaining();
+        if remaining.is_zero() {
+            return Err(lost(Votes::default()));
+        }
+        if !context.queues.begin_upgrade(&held) {
+            let (remaining, votes) = (None, Votes::default());
+            return Err(UpgradeError::Shared { guard: self, remaining, votes });
+        }
+        let upgrading = Upgrading(attempt);
+        let upgrade = context.ballot.upgrade(attempt, remaining).await;
+        if matches!(upgrade, Upgrade::Upgraded) && held.is_valid() {
+            attempt.end_upgrade(true);
+            std::mem::forget(upgrading);
+            return Ok(self);
+        }
+        // Some nodes may have granted the exclusive lock.
+        let downgrade = attempt.downgrade_op();
+        let shared = context.ballot.downgrade(&downgrade, held.remaining()).await;
+        if let Err((true, votes)) = shared {
+            context.keeper.lose_all(&held);
+            return Err(lost(votes));
+        }
+        match upgrade {
+            Upgrade::Refused { remaining, votes } => {
+                Err(UpgradeError::Shared { guard: self, remaining, votes })
+            }
+            Upgrade::Unavailable(votes) => Err(UpgradeError::Unavailable { guard: self, votes }),
+            Upgrade::Upgraded => Err(lost(Votes::default())),
+            Upgrade::Lost(votes) => {
+                context.keeper.lose_all(&held);
+                Err(lost(votes))
+            }
+        }
+    }
+}
+
+/// An upgrade that is going on. When dropped, the upgrade has failed.
+struct Upgrading<'a>(&'a Attempt);
+
+impl Drop for Upgrading<'_> {
+    fn drop(&mut self) {
+        self.0.end_upgrade(false);
+    }
+}

@@ -1,1 +1,0 @@
-if value then return redis.call('PTTL', KEYS[1]) end
