@@ -24,6 +24,8 @@ const ALL: LockOptions = NONE
     .min_hold(Duration::ZERO)
     .keep(false)
     .reentrant(true)
+    .shared()
+    .permits(3)
     .dialect(Dialect::Redisson);
 
 /// Returns the options after they were written and read in each format.
@@ -49,6 +51,8 @@ max_hold = "1h"
 min_hold = "0s"
 keep = false
 reentrant = true
+shared = true
+permits = 3
 dialect = "redisson"
 "#
     );

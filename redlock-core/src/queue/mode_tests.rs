@@ -53,9 +53,8 @@ impl Process {
         let process = self.clone();
         tokio::spawn(async move {
             let held = match waiter.wait().await {
-                WaitOutcome::AskNodes => process.grant(mode, LEASE),
+                WaitOutcome::AskNodes | WaitOutcome::Extend(_) => process.grant(mode, LEASE),
                 WaitOutcome::HandedOver(held) | WaitOutcome::Joined(held) => held,
-                WaitOutcome::Extend(_) => panic!("the lease is fresh"),
                 WaitOutcome::HeldByScope(_) => panic!("the waiter has no scope"),
             };
             assert_eq!(held.attempt().mode(), mode, "handed over in another mode");

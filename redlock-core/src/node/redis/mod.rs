@@ -317,7 +317,7 @@ mod tests {
         let mut release = node.call(op(Action::Release { min_hold: None }));
         assert!(futures_util::poll!(&mut release).is_pending());
         // The reply to the first command shows that the server works.
-        serve(&mut server, "plain/acquire_fenced", "$1\r\n7\r\n", || {}).await;
+        serve(&mut server, "plain/take_fenced", "$1\r\n7\r\n", || {}).await;
         assert_eq!(first.await, crate::node::Reply::new(Vote::Granted).with_number(7));
         assert!(node.call(op(extend)).as_ready().is_none());
     }
