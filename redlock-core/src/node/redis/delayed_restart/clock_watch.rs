@@ -288,7 +288,7 @@ mod tests {
             let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
             let action = Action::Acquire { lease: LEASE, fenced: false, lookup: false };
             let op = Op::new(&spec, Token::random(Dialect::Plain), action);
-            let acquire = execute(&connection, &op, tokio::time::Instant::now(), LEASE);
+            let acquire = execute(&connection, &op, None, LEASE);
             let step = || {
                 if stepped {
                     connection.start(Quarantine::after_clock_step(LEASE, SECOND));
