@@ -34,6 +34,7 @@ pub(crate) struct RoundLimits {
 /// One command to all nodes, and the votes so far.
 #[derive(Debug)]
 pub(crate) struct Round {
+    begun: Instant,
     fan_out: FanOut,
     tally: Tally,
     /// Whether a grant counts only if it comes with a number.
@@ -45,10 +46,11 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// If `is_fenced` is true, counts a grant without a number as a failure: its holder could not be
+    /// Begins a round. If `is_fenced` is true, counts a grant without a number as a failure: its holder could not be
     /// distinguished from the previous holder.
     pub(crate) fn new(nodes: &[Arc<dyn Node>], is_fenced: bool) -> Self {
         Self {
+            begun: Instant::now(),
             fan_out: FanOut::with_capacity(nodes.len()),
             tally: Tally::new(nodes.len()),
             is_fenced,
@@ -82,7 +84,7 @@ impl Round {
         }
 
         let RoundLimits { max_silence, max_time } = limits;
-        let begun = Instant::now();
+        let begun = self.begun;
         let mut timer = pin!(sleep_until(begun + (max_silence / SILENCE_CHECKS).min(max_time)));
         // The poll above has registered this task's waker with the pending replies.
         let mut polled = true;
@@ -144,7 +146,7 @@ impl Round {
     }
 
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Option<Decision> {
-        let Self { fan_out, tally, is_fenced, number, subscribers } = self;
+        let Self { begun: _, fan_out, tally, is_fenced, number, subscribers } = self;
         fan_out.poll_all(cx, |index, reply| {
             let is_numbered =
                 reply.number.is_some_and(|number| FencingToken::NUMBER_RANGE.contains(&number));
@@ -157,6 +159,11 @@ impl Round {
             tally.count(index, reply.vote);
         });
         tally.decision()
+    }
+
+    /// Returns when the round began.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
     }
 
     /// Returns the greatest number that a node has returned so far.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::handle::{LockHandle, LockState};
 use super::lost::Lost;
 use crate::ballot::Release;
@@ -34,14 +36,15 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    /// Returns the first guard of a lock, which has just been found to be valid for `remaining`.
+    /// Returns the first guard of a lock, which is valid for `remaining` at `now`, or for longer.
     pub(crate) fn new(
         context: Arc<Context>,
         held: Arc<Held>,
         renewal: Option<Renewal>,
+        now: Instant,
         remaining: Duration,
     ) -> Self {
-        context.keeper.add(&held, renewal, remaining);
+        context.keeper.add(&held, renewal, now, remaining);
         Self { handle: LockHandle { context, held }, released: false }
     }
 

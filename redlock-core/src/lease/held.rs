@@ -24,6 +24,8 @@ pub(crate) struct Held {
     clock: Arc<dyn Clock>,
     /// Limits how often losses are logged as warnings. `None` logs a warning for each loss.
     log_limit: Option<Arc<LogLimit>>,
+    /// When the nodes granted the lock. A hand-over does not change it.
+    granted: Moment,
     lease: Mutex<Lease>,
     /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
@@ -76,6 +78,7 @@ impl Held {
             attempt,
             clock,
             log_limit: None,
+            granted: decided,
             lease: Mutex::new(lease),
             token: OnceLock::new(),
             changed: Notify::new(),
@@ -106,6 +109,7 @@ impl Held {
             attempt: Arc::clone(&self.attempt),
             clock: Arc::clone(&self.clock),
             log_limit: self.log_limit.clone(),
+            granted: self.granted,
             lease: Mutex::new(lease),
             // The next holder gets its own fencing token.
             token: OnceLock::new(),
@@ -159,6 +163,11 @@ impl Held {
         // After a hand-over, the next holder uses the same attempt.
         let is_last = self.next.lock().is_none();
         is_last && self.state() == HoldState::Released && self.attempt.is_kept_until_expiry()
+    }
+
+    /// Returns how long ago the nodes granted the lock.
+    pub(crate) fn since_grant(&self) -> Duration {
+        self.clock.now().since(self.granted)
     }
 
     /// Returns the length of the present lease.

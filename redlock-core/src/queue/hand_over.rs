@@ -35,11 +35,10 @@ const YIELD_TIME: Duration = Duration::from_millis(2);
 const MIN_LEASE_LEFT: Fraction = Fraction(3, 4);
 const EXTEND_BELOW: Fraction = Fraction(9, 10);
 
-/// The number of hand-overs since the nodes granted the lock, and the time of the grant.
-#[derive(Debug, Clone, Copy)]
+/// The number of hand-overs since the nodes granted the lock.
+#[derive(Debug, Default, Clone, Copy)]
 pub(super) struct HandOverStreak {
     hand_overs: u32,
-    since: Instant,
 }
 
 /// Fairness between processes: lets the waiters of other processes have their turn.
@@ -52,11 +51,6 @@ pub(super) struct Fairness {
 }
 
 impl HandOverStreak {
-    /// Starts a streak: the nodes have just granted the lock.
-    pub(super) fn start() -> Self {
-        Self { hand_overs: 0, since: Instant::now() }
-    }
-
     /// Hands a lock over to the next waiter, and removes that waiter from the queue. Returns the next
     /// holder's lock and its streak, or `None` if a rule forbids the hand-over.
     pub(super) fn hand_over(
@@ -67,22 +61,22 @@ impl HandOverStreak {
         node_timeout: Duration,
     ) -> Option<(Arc<Held>, Self)> {
         let next = waiting.front().filter(|next| next.is_waiting())?;
-        if !self.may_continue(fairness) || !meets_requirements(held, next, node_timeout) {
+        if !self.may_continue(held, fairness) || !meets_requirements(held, next, node_timeout) {
             return None;
         }
         let held = held.for_next_holder()?;
         next.assign(Arc::clone(&held));
         waiting.pop_front();
-        Some((held, Self { hand_overs: self.hand_overs + 1, ..self }))
+        Some((held, Self { hand_overs: self.hand_overs + 1 }))
     }
 
-    fn may_continue(self, fairness: &Fairness) -> bool {
+    fn may_continue(self, held: &Held, fairness: &Fairness) -> bool {
         let max_hand_overs = if fairness.has_remote_waiters {
             MAX_HAND_OVERS_WITH_REMOTE_WAITERS
         } else {
             MAX_HAND_OVERS
         };
-        self.hand_overs < max_hand_overs && self.since.elapsed() < MAX_STREAK_TIME
+        self.hand_overs < max_hand_overs && held.since_grant() < MAX_STREAK_TIME
     }
 }
 

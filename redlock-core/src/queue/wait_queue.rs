@@ -38,7 +38,7 @@ pub(super) struct Holder {
 
 impl Holder {
     pub(super) fn new(held: Arc<Held>, scope: Option<u64>) -> Self {
-        Self { held, scope, streak: HandOverStreak::start() }
+        Self { held, scope, streak: HandOverStreak::default() }
     }
 
     pub(super) fn holds(&self, held: &Arc<Held>) -> bool {
