@@ -78,27 +78,19 @@ impl Round {
         nodes: &[Arc<dyn Node>],
         limits: RoundLimits,
     ) -> Decision {
-        // The first poll needs no timer: nodes in memory, and nodes that are down, reply at once.
-        if let Some(decision) = std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
-            return decision;
-        }
-
         let RoundLimits { max_silence, max_time } = limits;
-        let begun = self.begun;
-        let mut timer = pin!(sleep_until(begun + (max_silence / SILENCE_CHECKS).min(max_time)));
-        // The poll above has registered this task's waker with the pending replies.
-        let mut polled = true;
+        let mut timer = pin!(None);
         std::future::poll_fn(|cx| {
-            loop {
-                if !std::mem::take(&mut polled)
-                    && let Some(decision) = self.poll(cx)
-                {
-                    return Poll::Ready(decision);
-                }
-                if timer.as_mut().poll(cx).is_pending() {
-                    return Poll::Pending;
-                }
-                let waited = begun.elapsed();
+            if let Some(decision) = self.poll(cx) {
+                return Poll::Ready(decision);
+            }
+            // The first poll needs no timer: nodes in memory, and nodes that are down, reply at once.
+            if timer.is_none() {
+                let pause = (max_silence / SILENCE_CHECKS).min(max_time);
+                timer.set(Some(sleep_until(self.begun + pause)));
+            }
+            while timer.as_mut().as_pin_mut().is_some_and(|timer| timer.poll(cx).is_ready()) {
+                let waited = self.begun.elapsed();
                 if waited >= max_time {
                     // The remaining nodes are not known to be silent, so they get no vote.
                     return Poll::Ready(Decision::OutOfTime);
@@ -118,8 +110,9 @@ impl Round {
                     return Poll::Ready(decision);
                 }
                 let pause = pause.max(MIN_CHECK_PAUSE).min(max_time.saturating_sub(waited));
-                timer.as_mut().reset(Instant::now() + pause);
+                timer.set(Some(sleep_until(Instant::now() + pause)));
             }
+            Poll::Pending
         })
         .await
     }
