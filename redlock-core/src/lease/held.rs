@@ -24,8 +24,6 @@ pub(crate) struct Held {
     clock: Arc<dyn Clock>,
     /// Limits how often losses are logged as warnings. `None` logs a warning for each loss.
     log_limit: Option<Arc<LogLimit>>,
-    /// When the nodes granted the lock. A hand-over does not change it.
-    granted: Moment,
     lease: Mutex<Lease>,
     /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
@@ -78,7 +76,6 @@ impl Held {
             attempt,
             clock,
             log_limit: None,
-            granted: decided,
             lease: Mutex::new(lease),
             token: OnceLock::new(),
             changed: Notify::new(),
@@ -109,7 +106,6 @@ impl Held {
             attempt: Arc::clone(&self.attempt),
             clock: Arc::clone(&self.clock),
             log_limit: self.log_limit.clone(),
-            granted: self.granted,
             lease: Mutex::new(lease),
             // The next holder gets its own fencing token.
             token: OnceLock::new(),
@@ -165,9 +161,9 @@ impl Held {
         is_last && self.state() == HoldState::Released && self.attempt.is_kept_until_expiry()
     }
 
-    /// Returns how long ago the nodes granted the lock.
-    pub(crate) fn since_grant(&self) -> Duration {
-        self.clock.now().since(self.granted)
+    /// Returns how much time has passed since `moment`.
+    pub(crate) fn time_since(&self, moment: Moment) -> Duration {
+        self.clock.now().since(moment)
     }
 
     /// Returns the length of the present lease.

@@ -26,6 +26,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::entry::{QueueEntry, WaiterOptions};
+use crate::clock::Moment;
 use crate::lease::Held;
 
 const MAX_HAND_OVERS: u32 = 15;
@@ -35,10 +36,11 @@ const YIELD_TIME: Duration = Duration::from_millis(2);
 const MIN_LEASE_LEFT: Fraction = Fraction(3, 4);
 const EXTEND_BELOW: Fraction = Fraction(9, 10);
 
-/// The number of hand-overs since the nodes granted the lock.
-#[derive(Debug, Default, Clone, Copy)]
+/// The number of hand-overs since the nodes granted the lock, and the time of the grant.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct HandOverStreak {
     hand_overs: u32,
+    since: Moment,
 }
 
 /// Fairness between processes: lets the waiters of other processes have their turn.
@@ -51,6 +53,11 @@ pub(super) struct Fairness {
 }
 
 impl HandOverStreak {
+    /// Starts a streak: the nodes granted the lock at this moment.
+    pub(super) fn start(granted: Moment) -> Self {
+        Self { hand_overs: 0, since: granted }
+    }
+
     /// Hands a lock over to the next waiter, and removes that waiter from the queue. Returns the next
     /// holder's lock and its streak, or `None` if a rule forbids the hand-over.
     pub(super) fn hand_over(
@@ -67,7 +74,7 @@ impl HandOverStreak {
         let held = held.for_next_holder()?;
         next.assign(Arc::clone(&held));
         waiting.pop_front();
-        Some((held, Self { hand_overs: self.hand_overs + 1 }))
+        Some((held, Self { hand_overs: self.hand_overs + 1, ..self }))
     }
 
     fn may_continue(self, held: &Held, fairness: &Fairness) -> bool {
@@ -76,7 +83,7 @@ impl HandOverStreak {
         } else {
             MAX_HAND_OVERS
         };
-        self.hand_overs < max_hand_overs && held.since_grant() < MAX_STREAK_TIME
+        self.hand_overs < max_hand_overs && held.time_since(self.since) < MAX_STREAK_TIME
     }
 }
 

@@ -40,7 +40,7 @@ impl Process {
         let attempt = Attempt::new(&self.spec(mode), self.key.clone());
         let now = clock.now();
         let held = Arc::new(Held::new(Arc::new(attempt), clock, now, now, lease));
-        self.queues.add_holder(&held, None);
+        self.queues.add_holder(&held, None, now);
         held
     }
 

@@ -60,7 +60,7 @@ impl Acquisition<'_> {
         if let Some(min_hold) = options.min_hold {
             held.set_min_hold(min_hold, grant.since);
         }
-        context.queues.add_holder(&held, scope::current());
+        context.queues.add_holder(&held, scope::current(), grant.decided);
         scope::record(&context.queues, &held);
         let (context, renewal) = (Arc::clone(context), options.renewal());
         let guard = LockGuard::new(context, held, renewal, grant.begun, grant.validity);
