@@ -56,8 +56,8 @@ impl<M, const FENCED: bool> HandlerLock<M, FENCED> {
         options: LockOptions,
         http: HttpOptions,
     ) -> Result<HandlerGuard, LockRejection> {
-        let request = self.manager.lock(key).options(options);
-        let active_lock = ActiveLock::acquire(request, FENCED).await.map_err(|error| {
+        let request = self.manager.lock(key).options(options).fenced_if(FENCED);
+        let active_lock = request.acquire().await.map(ActiveLock::new).map_err(|error| {
             http.apply(LockRejection::from(error)).with_log_limit(self.manager.log_limit())
         })?;
         self.slot.fill(active_lock.view());
@@ -96,8 +96,12 @@ impl HandlerGuard {
 
     /// Releases the lock: now, or with `hold_until = end_of_body` when the body has ended. With `aborts`, a loss of
     /// the lock ends the body with an error.
-    pub async fn finish(self, response: Response, aborts: bool) -> Response {
+    pub fn finish(
+        self,
+        response: Response,
+        aborts: bool,
+    ) -> impl Future<Output = Response> + Send + use<> {
         let on_lost = if aborts { OnLost::Abort } else { OnLost::KeepGoing };
-        body::respond(response, self.active_lock, self.until_end_of_body, on_lost).await
+        body::respond(response, self.active_lock, self.until_end_of_body, on_lost)
     }
 }

@@ -3,54 +3,34 @@
 use std::sync::Arc;
 
 use redlock_core::__private::{AbortOnLoss, LogLimit, LossWatcher};
-use redlock_core::{
-    FencedGuard, FencingToken, LockError, LockGuard, LockHandle, LockRequest, LostError, OnLost,
-};
+use redlock_core::{LockGuard, LostError, OnLost};
 
 use crate::extract::lock_slot::LockView;
 
 /// A lock that is held while work runs under it.
 #[derive(Debug)]
 pub struct ActiveLock {
-    handle: LockHandle,
-    token: Option<FencingToken>,
     guard: LockGuard,
 }
 
 impl ActiveLock {
-    /// Acquires the lock, with a fencing token if `fenced`.
-    pub(crate) async fn acquire(request: LockRequest, fenced: bool) -> Result<Self, LockError> {
-        if fenced {
-            request.fenced().acquire().await.map(Self::fenced)
-        } else {
-            request.acquire().await.map(Self::new)
-        }
-    }
-
-    fn new(guard: LockGuard) -> Self {
-        Self { handle: guard.handle(), token: None, guard }
-    }
-
-    fn fenced(guard: FencedGuard) -> Self {
-        let token = guard.fencing_token();
-        let mut active_lock = Self::new(guard.into_guard());
-        active_lock.token = Some(token);
-        active_lock
+    pub(crate) fn new(guard: LockGuard) -> Self {
+        Self { guard }
     }
 
     /// Returns the parts of the lock that extractors use.
     pub(crate) fn view(&self) -> LockView {
-        LockView { handle: self.handle.clone(), token: self.token }
+        LockView { handle: self.guard.handle(), token: self.guard.fencing_token() }
     }
 
     /// Returns the manager's limit for logging similar events.
     pub(crate) fn log_limit(&self) -> &Arc<LogLimit> {
-        self.handle.log_limit()
+        self.guard.as_handle().log_limit()
     }
 
     /// Returns a watcher that reports the loss of the lock, if the loss stops the work.
     pub(crate) fn watch(&self, on_lost: OnLost) -> Option<LossWatcher> {
-        LossWatcher::new(&self.handle, on_lost)
+        LossWatcher::new(self.guard.as_handle(), on_lost)
     }
 
     /// Runs the work while the lock is held, and drops the work when the lock is lost.

@@ -18,7 +18,7 @@ pub async fn acquire_for_function(
     request: LockRequest,
     options: LockOptions,
 ) -> Result<ActiveLock, LockError> {
-    ActiveLock::acquire(request.options(options), false).await
+    request.options(options).acquire().await.map(ActiveLock::new)
 }
 
 /// The return type of a function with `manager = ..`.

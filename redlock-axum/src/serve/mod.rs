@@ -9,7 +9,7 @@ pub(crate) mod route_key;
 
 use std::sync::Arc;
 
-use axum::response::{IntoResponse, Response};
+use axum::response::IntoResponse;
 use http::request::Parts;
 use http::{Method, Request};
 use redlock_core::__private::AbortOnLoss;
@@ -43,64 +43,54 @@ where
 {
     // Only the service on which `poll_ready` was called is ready, so the clone stays behind.
     let clone = inner.clone();
-    let ready = std::mem::replace(inner, clone);
-    ResponseFuture::locked(serve_by(ready, route_lock, config, request))
-}
-
-async fn serve_by<S, B>(
-    mut inner: S,
-    route_lock: Arc<RouteLock>,
-    config: Arc<LayerConfig>,
-    request: Request<B>,
-) -> Result<Response, S::Error>
-where
-    S: Service<Request<B>, Response: IntoResponse>,
-{
+    let mut inner = std::mem::replace(inner, clone);
     let (mut parts, body) = request.into_parts();
-    if !route_lock.lock_fallback && route_key::is_unmatched(&mut parts).await {
-        let request = Request::from_parts(parts, body);
-        let response = inner.call(request).await?.into_response();
-        route_lock.report_fallback(&response);
-        return Ok(response);
-    }
+    // An `async` block, because the future of an `async fn` would hold its arguments twice.
+    ResponseFuture::locked(async move {
+        if !route_lock.lock_fallback && route_key::is_unmatched(&mut parts).await {
+            let request = Request::from_parts(parts, body);
+            let response = inner.call(request).await?.into_response();
+            route_lock.report_fallback(&response);
+            return Ok(response);
+        }
 
-    let active_lock = match acquire_for_request(&route_lock, &config, &mut parts).await {
-        Ok(active_lock) => active_lock,
-        Err(rejection) => {
-            // The failure may have preceded the look-up of the manager, whose limit applies to the log.
-            let rejection = match config.manager(&parts.extensions) {
-                Some(manager) => rejection.with_log_limit(manager.log_limit()),
-                None => rejection,
-            };
-            return Ok(config.reject(rejection));
-        }
-    };
-    parts.extensions.insert(LockSlot::Filled(active_lock.view()));
-    // The response to HEAD is sent without a body.
-    let until_end_of_body =
-        route_lock.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
-    let watch = active_lock.watch(route_lock.options.on_lost);
-    let request = Request::from_parts(parts, body);
-    let result = match AbortOnLoss::new(watch, inner.call(request)).await {
-        Ok(result) => result.map(IntoResponse::into_response),
-        Err(error) => {
-            return Ok(
-                config.reject(LockRejection::from(error).with_log_limit(active_lock.log_limit()))
-            );
-        }
-    };
-    // Written out, because `body::respond` would add a second release to this future.
-    let (result, active_lock) = match result {
-        Ok(response) if until_end_of_body => {
-            match body::hold(response, active_lock, route_lock.options.on_lost) {
-                HeldResponse::UntilEnd(response) => return Ok(response),
-                HeldResponse::Ended(response, active_lock) => (Ok(response), active_lock),
+        let active_lock = match acquire_for_request(&route_lock, &config, &mut parts).await {
+            Ok(active_lock) => active_lock,
+            Err(rejection) => {
+                // The failure may have preceded the look-up of the manager, whose limit applies to the log.
+                let rejection = match config.manager(&parts.extensions) {
+                    Some(manager) => rejection.with_log_limit(manager.log_limit()),
+                    None => rejection,
+                };
+                return Ok(config.reject(rejection));
             }
-        }
-        result => (result, active_lock),
-    };
-    active_lock.release().await;
-    result
+        };
+        parts.extensions.insert(LockSlot::Filled(active_lock.view()));
+        // The response to HEAD is sent without a body.
+        let until_end_of_body =
+            route_lock.options.hold_until == HoldUntil::EndOfBody && parts.method != Method::HEAD;
+        let watch = active_lock.watch(route_lock.options.on_lost);
+        let request = Request::from_parts(parts, body);
+        let result = match AbortOnLoss::new(watch, inner.call(request)).await {
+            Ok(result) => result.map(IntoResponse::into_response),
+            Err(error) => {
+                return Ok(config
+                    .reject(LockRejection::from(error).with_log_limit(active_lock.log_limit())));
+            }
+        };
+        // Written out, because `body::respond` would add a second release to this future.
+        let (result, active_lock) = match result {
+            Ok(response) if until_end_of_body => {
+                match body::hold(response, active_lock, route_lock.options.on_lost) {
+                    HeldResponse::UntilEnd(response) => return Ok(response),
+                    HeldResponse::Ended(response, active_lock) => (Ok(response), active_lock),
+                }
+            }
+            result => (result, active_lock),
+        };
+        active_lock.release().await;
+        result
+    })
 }
 
 async fn acquire_for_request(
@@ -113,8 +103,8 @@ async fn acquire_for_request(
     let key = route_key::of_request(key, config, parts).await?;
     let manager = config.manager(&parts.extensions).ok_or_else(LockRejection::missing_manager)?;
     let options = &route_lock.options;
-    let request = manager.lock(key).options(options.resolved());
-    ActiveLock::acquire(request, options.fenced).await.map_err(|error| {
+    let request = manager.lock(key).options(options.resolved()).fenced_if(options.fenced);
+    request.acquire().await.map(ActiveLock::new).map_err(|error| {
         LockRejection::from(error)
             .with_contended_status(options.contended_status)
             .with_retry_after_max(options.retry_after_max)

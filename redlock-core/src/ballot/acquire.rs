@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::round::Round;
 use super::tally::{Decision, Tally};
 use super::{Attempt, BackgroundRelease, Ballot, InFlight};
@@ -17,6 +19,8 @@ use crate::validity;
 pub(crate) struct Grant {
     /// The start of the lease: the clock reading before the first byte was sent.
     pub(crate) since: Moment,
+    /// The same moment as `since`, on the clock of the runtime's timers.
+    pub(crate) begun: Instant,
     /// When the acquisition was decided.
     pub(crate) decided: Moment,
     /// How long the lock was valid at the decision.
@@ -93,7 +97,7 @@ impl Ballot {
             return Err(self.timed_out(since, &cleanup.round));
         }
         cleanup.disarm();
-        Ok(Grant { since, decided, validity, token })
+        Ok(Grant { since, begun: cleanup.round.begun(), decided, validity, token })
     }
 
     /// Writes a number to a majority of the nodes that hold the lock, while validity is left. Every later

@@ -34,6 +34,7 @@ pub(crate) struct RoundLimits {
 /// One command to all nodes, and the votes so far.
 #[derive(Debug)]
 pub(crate) struct Round {
+    begun: Instant,
     fan_out: FanOut,
     tally: Tally,
     /// Whether a grant counts only if it comes with a number.
@@ -49,10 +50,11 @@ pub(crate) struct Round {
 }
 
 impl Round {
-    /// If `is_fenced` is true, counts a grant without a number as a failure: its holder could not be
+    /// Begins a round. If `is_fenced` is true, counts a grant without a number as a failure: its holder could not be
     /// distinguished from the previous holder.
     pub(crate) fn new(nodes: &[Arc<dyn Node>], is_fenced: bool) -> Self {
         Self {
+            begun: Instant::now(),
             fan_out: FanOut::with_capacity(nodes.len()),
             tally: Tally::new(nodes.len()),
             is_fenced,
@@ -82,27 +84,19 @@ impl Round {
         nodes: &[Arc<dyn Node>],
         limits: RoundLimits,
     ) -> Decision {
-        // The first poll needs no timer: nodes in memory, and nodes that are down, reply at once.
-        if let Some(decision) = std::future::poll_fn(|cx| Poll::Ready(self.poll(cx))).await {
-            return decision;
-        }
-
         let RoundLimits { max_silence, max_time } = limits;
-        let begun = Instant::now();
-        let mut timer = pin!(sleep_until(begun + (max_silence / SILENCE_CHECKS).min(max_time)));
-        // The poll above has registered this task's waker with the pending replies.
-        let mut polled = true;
+        let mut timer = pin!(None);
         std::future::poll_fn(|cx| {
-            loop {
-                if !std::mem::take(&mut polled)
-                    && let Some(decision) = self.poll(cx)
-                {
-                    return Poll::Ready(decision);
-                }
-                if timer.as_mut().poll(cx).is_pending() {
-                    return Poll::Pending;
-                }
-                let waited = begun.elapsed();
+            if let Some(decision) = self.poll(cx) {
+                return Poll::Ready(decision);
+            }
+            // The first poll needs no timer: nodes in memory, and nodes that are down, reply at once.
+            if timer.is_none() {
+                let pause = (max_silence / SILENCE_CHECKS).min(max_time);
+                timer.set(Some(sleep_until(self.begun + pause)));
+            }
+            while timer.as_mut().as_pin_mut().is_some_and(|timer| timer.poll(cx).is_ready()) {
+                let waited = self.begun.elapsed();
                 if waited >= max_time {
                     // The remaining nodes are not known to be silent, so they get no vote.
                     return Poll::Ready(Decision::OutOfTime);
@@ -122,8 +116,9 @@ impl Round {
                     return Poll::Ready(decision);
                 }
                 let pause = pause.max(MIN_CHECK_PAUSE).min(max_time.saturating_sub(waited));
-                timer.as_mut().reset(Instant::now() + pause);
+                timer.set(Some(sleep_until(Instant::now() + pause)));
             }
+            Poll::Pending
         })
         .await
     }
@@ -150,7 +145,16 @@ impl Round {
     }
 
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Option<Decision> {
-        let Self { fan_out, tally, is_fenced, number, subscribers, is_shared, writer_waits } = self;
+        let Self {
+            begun: _,
+            fan_out,
+            tally,
+            is_fenced,
+            number,
+            subscribers,
+            is_shared,
+            writer_waits,
+        } = self;
         fan_out.poll_all(cx, |index, reply| {
             let is_numbered =
                 reply.number.is_some_and(|number| FencingToken::NUMBER_RANGE.contains(&number));
@@ -165,6 +169,11 @@ impl Round {
             tally.count(index, reply.vote);
         });
         tally.decision()
+    }
+
+    /// Returns when the round began.
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
     }
 
     /// Returns the greatest number that a node has returned so far.

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use super::handle::{LockHandle, LockState};
 use super::lost::Lost;
 use crate::ballot::Release;
@@ -34,14 +36,15 @@ pub struct LockGuard {
 }
 
 impl LockGuard {
-    /// Returns the first guard of a lock, which has just been found to be valid for `remaining`.
+    /// Returns the first guard of a lock, which is valid for `remaining` at `now`, or for longer.
     pub(crate) fn new(
         context: Arc<Context>,
         held: Arc<Held>,
         renewal: Option<Renewal>,
+        now: Instant,
         remaining: Duration,
     ) -> Self {
-        context.keeper.add(&held, renewal, remaining);
+        context.keeper.add(&held, renewal, now, remaining);
         Self { handle: LockHandle { context, held }, released: false }
     }
 
@@ -122,9 +125,16 @@ impl LockGuard {
         &self.handle.held
     }
 
-    /// Returns the holder's number, if its request was fenced.
-    pub(crate) fn fencing_token(&self) -> Option<FencingToken> {
+    /// Returns the holder's number, if its request was fenced. No public API.
+    #[doc(hidden)]
+    pub fn fencing_token(&self) -> Option<FencingToken> {
         self.handle.held.token()
+    }
+
+    /// Returns the view that the guard itself uses. No public API.
+    #[doc(hidden)]
+    pub fn as_handle(&self) -> &LockHandle {
+        &self.handle
     }
 
     /// Returns a view of this lock, which can be cloned and passed around.
@@ -151,7 +161,8 @@ impl LockGuard {
     ///
     /// If the future is dropped, the release continues in the background, as if the guard were dropped.
     pub async fn release(mut self) -> Result<(), ReleaseError> {
-        let LockHandle { context, held } = self.handle.clone();
+        let Self { handle, released } = &mut self;
+        let LockHandle { context, held } = &*handle;
         let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
         // If this future is dropped while it waits here, it drops the guard, which releases the lock in
         // the background.
@@ -159,8 +170,8 @@ impl LockGuard {
         // `end` disarms `drop`. From its first poll on, the ballot's release completes in the background
         // if it is dropped, and nothing is awaited between `end` and this first poll. `end` returns
         // `None` while another guard of the same scope shares the lock.
-        let Some(ended) = self.end() else { return Ok(()) };
-        let Some(permit) = context.queues.hand_over_or_permit(&held) else { return Ok(()) };
+        let Some(ended) = end(handle, released) else { return Ok(()) };
+        let Some(permit) = context.queues.hand_over_or_permit(held) else { return Ok(()) };
         let latest_expiry = held.latest_expiry();
         let ballot = &context.ballot;
         let mut release = ballot.release(Arc::clone(held.attempt()), ended, latest_expiry).await;
@@ -190,27 +201,28 @@ impl LockGuard {
             }
         }
     }
+}
 
-    /// Ends the holding in this process. Returns the time of the end if the lock has to be released on the
-    /// nodes; `None` while another guard shares it.
-    fn end(&mut self) -> Option<Moment> {
-        let LockHandle { context, held } = &self.handle;
-        self.released = true;
-        if !held.remove_guard() {
-            return None;
-        }
-        let ended = held.end_by_holder();
-        context.keeper.remove(held);
-        Some(ended)
+/// Ends the holding of a guard in this process. Returns the time of the end if the lock has to be released on the
+/// nodes; `None` while another guard shares it.
+fn end(handle: &LockHandle, released: &mut bool) -> Option<Moment> {
+    let LockHandle { context, held } = handle;
+    *released = true;
+    if !held.remove_guard() {
+        return None;
     }
+    let ended = held.end_by_holder();
+    context.keeper.remove(held);
+    Some(ended)
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        if self.released || self.end().is_none() {
+        let Self { handle, released } = self;
+        if *released || end(handle, released).is_none() {
             return;
         }
-        let LockHandle { context, held } = &self.handle;
+        let LockHandle { context, held } = &*handle;
         context.queues.hand_over_or_release(held);
     }
 }

@@ -1,5 +1,7 @@
 //! The release after work whose result stays valid.
 
+use std::sync::Arc;
+
 use super::lock_guard::LockGuard;
 use crate::log_limit::LogLimit;
 
@@ -14,11 +16,11 @@ impl LockGuard {
     #[doc(hidden)]
     pub async fn release_or_log(self) {
         const MESSAGE: &str = "the release of a lock failed after its work";
-        let handle = self.handle();
+        let log_limit = Arc::clone(self.as_handle().log_limit());
         let Err(error) = self.release().await else { return };
         let node = LogLimit::failed_node(error.votes());
         let error = error.diagnostics();
-        if let Some(suppressed) = handle.log_limit().admit("not released", node) {
+        if let Some(suppressed) = log_limit.admit("not released", node) {
             tracing::warn!(suppressed, "{MESSAGE}: {error}");
         } else {
             tracing::debug!("{MESSAGE}: {error}");

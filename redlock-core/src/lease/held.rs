@@ -180,6 +180,11 @@ impl Held {
         is_last && self.state() == HoldState::Released && self.attempt.is_kept_until_expiry()
     }
 
+    /// Returns how much time has passed since `moment`.
+    pub(crate) fn time_since(&self, moment: Moment) -> Duration {
+        self.clock.now().since(moment)
+    }
+
     /// Returns the length of the present lease.
     pub(crate) fn expire(&self) -> Duration {
         self.attempt.lease().expire()

@@ -72,11 +72,17 @@ impl LeaseKeeper {
         Self { schedule: Arc::default(), ballot, _end_on_drop: end.clone().drop_guard(), end }
     }
 
-    /// Adds a lock that is valid for `remaining`. If this process was stopped since that was found out, the task
-    /// reports a loss later by this time; the lock itself compares its validity with the clock.
-    pub(crate) fn add(&self, held: &Arc<Held>, renewal: Option<Renewal>, remaining: Duration) {
+    /// Adds a lock that is valid for `remaining` at `now`, or for longer. If this process was stopped since then, the
+    /// task reports a loss later by this time; the lock itself compares its validity with the clock.
+    pub(crate) fn add(
+        &self,
+        held: &Arc<Held>,
+        renewal: Option<Renewal>,
+        now: Instant,
+        remaining: Duration,
+    ) {
         let entry = ScheduledLock { held: Arc::clone(held), renewal };
-        let due = entry.next_due(remaining);
+        let due = entry.next_due(now, remaining);
         self.schedule.insert(entry, due);
     }
 
@@ -115,8 +121,7 @@ impl BackgroundService for LeaseKeeper {
 }
 
 impl ScheduledLock {
-    fn next_due(&self, remaining: Duration) -> Instant {
-        let now = Instant::now();
+    fn next_due(&self, now: Instant, remaining: Duration) -> Instant {
         match self.renewal {
             // Spread by a tenth, so that locks acquired together are not all renewed at once.
             Some(Renewal { lease, .. }) => {
@@ -223,7 +228,7 @@ async fn run(schedule: Arc<Schedule>, ballot: Ballot, wake: Arc<Notify>) {
             if entry.renewal.as_ref().is_some_and(over) {
                 entry.renewal = None;
             }
-            let next_due = entry.next_due(entry.held.remaining());
+            let next_due = entry.next_due(Instant::now(), entry.held.remaining());
             match entry.renewal {
                 // Another reader has renewed the lease that both share.
                 Some(Renewal { lease, .. }) if entry.held.is_renewed(lease) => {

@@ -24,7 +24,7 @@ impl Token {
         let random: [u8; 16] = rand::random();
         let mut token = Self { text: [0; MAX_LEN], len: 0 };
         match dialect {
-            Dialect::Plain => token.push_hex(&random),
+            Dialect::Plain => token.push(&hex(random)),
             Dialect::Redisson => token.push_redisson_owner(random),
         }
         token
@@ -36,25 +36,17 @@ impl Token {
         // Version 4, variant 1 (RFC 9562), because a Java client may parse the text as a UUID.
         random[6] = (random[6] & 0x0f) | 0x40;
         random[8] = (random[8] & 0x3f) | 0x80;
-        let mut rest = &random[..];
-        for group in [4, 2, 2, 2, 6] {
-            let (bytes, others) = rest.split_at(group);
+        let hex = hex(random);
+        let mut rest = &hex[..];
+        for group in [8, 4, 4, 4, 12] {
+            let (digits, others) = rest.split_at(group);
             if self.len > 0 {
                 self.push(b"-");
             }
-            self.push_hex(bytes);
+            self.push(digits);
             rest = others;
         }
         self.push(b":1");
-    }
-
-    fn push_hex(&mut self, bytes: &[u8]) {
-        const DIGITS: &[u8; 16] = b"0123456789abcdef";
-        let end = self.len + 2 * bytes.len();
-        for (pair, byte) in self.text[self.len..end].chunks_exact_mut(2).zip(bytes) {
-            pair.copy_from_slice(&[DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
-        }
-        self.len = end;
     }
 
     fn push(&mut self, text: &[u8]) {
@@ -82,6 +74,17 @@ impl Token {
         // `text` contains only ASCII characters, so the conversion does not fail.
         std::str::from_utf8(&self.text[..self.len]).unwrap_or_default()
     }
+}
+
+/// Returns the bytes as hexadecimal digits. Without a table of digits, the compiler handles all bytes at once.
+fn hex(bytes: [u8; 16]) -> [u8; 32] {
+    let digit = |value: u8| value + if value < 10 { b'0' } else { b'a' - 10 };
+    let mut digits = [0; 32];
+    for (index, byte) in bytes.into_iter().enumerate() {
+        digits[2 * index] = digit(byte >> 4);
+        digits[2 * index + 1] = digit(byte & 15);
+    }
+    digits
 }
 
 impl fmt::Debug for Token {

@@ -26,6 +26,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::entry::{QueueEntry, WaiterOptions};
+use crate::clock::Moment;
 use crate::lease::Held;
 use crate::lock::Mode;
 
@@ -40,7 +41,7 @@ const EXTEND_BELOW: Fraction = Fraction(9, 10);
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HandOverStreak {
     hand_overs: u32,
-    since: Instant,
+    since: Moment,
 }
 
 /// Fairness between processes: lets the waiters of other processes have their turn.
@@ -53,9 +54,9 @@ pub(super) struct Fairness {
 }
 
 impl HandOverStreak {
-    /// Starts a streak: the nodes have just granted the lock.
-    pub(super) fn start() -> Self {
-        Self { hand_overs: 0, since: Instant::now() }
+    /// Starts a streak: the nodes granted the lock at this moment.
+    pub(super) fn start(granted: Moment) -> Self {
+        Self { hand_overs: 0, since: granted }
     }
 
     /// Hands a lock over to the next waiter, and removes that waiter from the queue. Returns the next
@@ -68,7 +69,7 @@ impl HandOverStreak {
         node_timeout: Duration,
     ) -> Option<(Arc<Held>, Self)> {
         let next = waiting.front().filter(|next| next.is_waiting())?;
-        if !self.may_continue(fairness) || !meets_requirements(held, next, node_timeout) {
+        if !self.may_continue(held, fairness) || !meets_requirements(held, next, node_timeout) {
             return None;
         }
         let held = held.for_next_holder()?;
@@ -77,13 +78,13 @@ impl HandOverStreak {
         Some((held, Self { hand_overs: self.hand_overs + 1, ..self }))
     }
 
-    fn may_continue(self, fairness: &Fairness) -> bool {
+    fn may_continue(self, held: &Held, fairness: &Fairness) -> bool {
         let max_hand_overs = if fairness.has_remote_waiters {
             MAX_HAND_OVERS_WITH_REMOTE_WAITERS
         } else {
             MAX_HAND_OVERS
         };
-        self.hand_overs < max_hand_overs && self.since.elapsed() < MAX_STREAK_TIME
+        self.hand_overs < max_hand_overs && held.time_since(self.since) < MAX_STREAK_TIME
     }
 }
 

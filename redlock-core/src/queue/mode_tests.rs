@@ -41,7 +41,7 @@ impl Process {
         let now = clock.now();
         let lease = GrantedLease::new(now, now, lease);
         let held = Arc::new(Held::new(Arc::new(attempt), clock, lease));
-        self.queues.add_holder(&held, None);
+        self.queues.add_holder(&held, None, now);
         held
     }
 

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use super::entry::{EntryState, QueueEntry};
 use super::wait_queue::WaitQueue;
 use crate::ballot::Ballot;
+use crate::clock::Moment;
 use crate::lease::Held;
 use crate::lock::{LockSpec, QueueKey};
 
@@ -74,11 +75,11 @@ impl Queues {
         self.closed.load(Ordering::SeqCst)
     }
 
-    /// Records that this process holds a lock.
-    pub(crate) fn add_holder(&self, held: &Arc<Held>, scope: Option<u64>) {
+    /// Records that this process holds a lock, which the nodes granted at `granted`.
+    pub(crate) fn add_holder(&self, held: &Arc<Held>, scope: Option<u64>, granted: Moment) {
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(held.attempt().spec().queue_key().clone()).or_default();
-        queue.add_holder(held, scope);
+        queue.add_holder(held, scope, granted);
         // A quorum has granted the lock, so the outage is over.
         queue.outage = None;
         queue.wake_first();

@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::hand_over::is_long_enough;
 use super::queues::Queues;
 use super::wait_queue::{Holder, WaitQueue};
+use crate::clock::Moment;
 use crate::lease::{Currency, Held};
 use crate::lock::{LockSpec, Mode, QueueKey};
 
@@ -62,7 +63,8 @@ impl WaitQueue {
             Currency::WriterWaits => Admission::AskNodes,
             Currency::Fresh if is_long_enough(shared.lease_remaining(), expire) => {
                 let held = shared.another();
-                self.holders.push(Holder::new(Arc::clone(&held), scope));
+                // Readers do not hand their lock over, so the time of the grant does not matter.
+                self.holders.push(Holder::new(Arc::clone(&held), scope, Moment::default()));
                 Admission::Joined(held)
             }
             // A holder of its own, because the others may end before the extension is confirmed.

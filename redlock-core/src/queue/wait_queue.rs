@@ -11,6 +11,7 @@ use super::entry::QueueEntry;
 use super::hand_over::{Fairness, HandOverStreak};
 use super::outage::Outage;
 use super::release_signal::ReleaseSignal;
+use crate::clock::Moment;
 use crate::lease::Held;
 use crate::lock::Mode;
 
@@ -40,8 +41,8 @@ pub(super) struct Holder {
 }
 
 impl Holder {
-    pub(super) fn new(held: Arc<Held>, scope: Option<u64>) -> Self {
-        Self { held, scope, streak: HandOverStreak::start() }
+    pub(super) fn new(held: Arc<Held>, scope: Option<u64>, granted: Moment) -> Self {
+        Self { held, scope, streak: HandOverStreak::start(granted) }
     }
 
     pub(super) fn holds(&self, held: &Arc<Held>) -> bool {
@@ -82,13 +83,13 @@ impl WaitQueue {
         self.conflicting(mode).map(|(_, remaining)| remaining)
     }
 
-    /// Adds a holder. Removes holders whose locks conflict with it: the nodes have granted the new lock, so
+    /// Adds a holder, whose lock was granted at `granted`. Removes holders whose locks conflict with it: the nodes have granted the new lock, so
     /// the old locks are lost.
-    pub(super) fn add_holder(&mut self, held: &Arc<Held>, scope: Option<u64>) {
+    pub(super) fn add_holder(&mut self, held: &Arc<Held>, scope: Option<u64>, granted: Moment) {
         let mode = held.attempt().mode();
         let is_compatible = |holder: &mut Holder| holder.held.attempt().mode().compatible(mode);
         self.holders.retain(is_compatible);
-        self.holders.push(Holder::new(Arc::clone(held), scope));
+        self.holders.push(Holder::new(Arc::clone(held), scope, granted));
     }
 
     pub(super) fn holder(&mut self, held: &Arc<Held>) -> Option<&mut Holder> {

@@ -98,13 +98,14 @@ impl Acquisition<'_> {
         if let Some(min_hold) = options.min_hold {
             held.set_min_hold(min_hold, grant.since);
         }
-        context.queues.add_holder(&held, scope::current());
+        context.queues.add_holder(&held, scope::current(), grant.decided);
         scope::record(&context.queues, &held);
-        let guard = LockGuard::new(Arc::clone(context), held, options.renewal(), grant.validity);
+        let (context, renewal) = (Arc::clone(context), options.renewal());
+        let guard = LockGuard::new(context, held, renewal, grant.begun, grant.validity);
         // If the manager was shut down meanwhile, the shutdown did not see this guard. The guard
         // releases the lock when it is dropped: at once, even if the lock was to stay on the nodes (an
         // abandoned attempt leaves nothing behind).
-        context.check_not_shut_down().inspect_err(|_| attempt.cancel_min_hold())?;
+        self.context.check_not_shut_down().inspect_err(|_| attempt.cancel_min_hold())?;
         Ok(guard)
     }
 

@@ -18,6 +18,13 @@ impl LockRequest {
     pub fn fenced(self) -> LockRequest<FencedGuard> {
         self.with_guard(true)
     }
+
+    /// Numbers the holders if `fenced`, without another type of the guard: [`LockGuard::fencing_token`] returns the
+    /// token. No public API.
+    #[doc(hidden)]
+    pub fn fenced_if(self, fenced: bool) -> Self {
+        self.with_guard(fenced)
+    }
 }
 
 impl LockRequest<FencedGuard> {

@@ -159,10 +159,16 @@ impl LockRequest {
     /// acquired is released in the background.
     pub async fn acquire(self) -> Result<LockGuard, LockError> {
         let timer = AcquisitionTimer::start();
-        let result = match Acquisition::new(&self) {
-            Ok(acquisition) => acquisition.run().await,
-            Err(error) => Err(error),
+        // The `match` ends before the `await`, so that the future does not hold its operand as well.
+        let acquisition = match Acquisition::new(&self) {
+            Ok(acquisition) => acquisition,
+            Err(error) => {
+                let invalid = Err(error);
+                timer.stop(&invalid);
+                return invalid;
+            }
         };
+        let result = acquisition.run().await;
         timer.stop(&result);
         result
     }

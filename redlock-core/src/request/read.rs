@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::acquisition::Acquisition;
 use super::ask::AskState;
 use super::scope;
@@ -61,7 +63,8 @@ impl Acquisition<'_> {
     /// Makes the guard of a reader that shares the lock of other readers.
     pub(super) fn join(&self, held: Arc<Held>) -> LockGuard {
         scope::record(&self.context.queues, &held);
-        let remaining = held.remaining();
-        LockGuard::new(Arc::clone(self.context), held, self.options.renewal(), remaining)
+        let (context, renewal) = (Arc::clone(self.context), self.options.renewal());
+        let (now, remaining) = (Instant::now(), held.remaining());
+        LockGuard::new(context, held, renewal, now, remaining)
     }
 }

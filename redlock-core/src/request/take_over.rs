@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::Instant;
+
 use super::acquisition::Acquisition;
 use super::scope;
 use crate::ballot::Refusal;
@@ -16,9 +18,9 @@ impl Acquisition<'_> {
     /// before the caller has it.
     pub(super) async fn take_over(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
         let ballot = &self.context.ballot;
-        let renewal = self.options.renewal();
-        let guard =
-            LockGuard::new(Arc::clone(self.context), Arc::clone(&held), renewal, held.remaining());
+        let (context, renewal) = (Arc::clone(self.context), self.options.renewal());
+        let (now, remaining) = (Instant::now(), held.remaining());
+        let guard = LockGuard::new(context, Arc::clone(&held), renewal, now, remaining);
         if self.fenced
             && guard.is_valid()
             && let Some(token) = held.attempt().next_token()

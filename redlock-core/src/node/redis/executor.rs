@@ -30,8 +30,8 @@ thread_local! {
 pub(super) struct Job {
     pub(super) connection: Arc<Connection>,
     pub(super) op: Op,
-    /// The start of the operation.
-    pub(super) begun: Instant,
+    /// The start of an operation that may look up the remaining lease.
+    pub(super) begun: Option<Instant>,
     pub(super) node_timeout: Duration,
 }
 
@@ -125,7 +125,7 @@ mod tests {
         let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
         let op = Op::new(&spec, Token::random(Dialect::Plain), action);
         let connection = Arc::clone(connection);
-        Job { connection, op, begun: Instant::now(), node_timeout: LEASE }
+        Job { connection, op, begun: None, node_timeout: LEASE }
     }
 
     fn acquire(connection: &Arc<Connection>) -> Job {

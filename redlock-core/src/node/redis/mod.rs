@@ -23,7 +23,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
@@ -227,7 +226,7 @@ impl Node for RedisNode {
         if matches!(op.action, Action::Acquire { .. } | Action::Extend { .. }) {
             connection.record_use();
         }
-        let (begun, node_timeout) = (Instant::now(), self.node_timeout);
+        let (begun, node_timeout) = (dialect::begun(&op.action), self.node_timeout);
         Executor::start(Job { connection, op, begun, node_timeout })
     }
 

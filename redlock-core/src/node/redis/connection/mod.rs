@@ -206,36 +206,27 @@ impl Connection {
         let command = encode::run(self.sha(script), keys);
         match self.send(&command).await {
             Ok(reply) => Ok(reply),
-            Err(error) => {
-                // The script is always wanted, so there is always a reply.
-                let not_sent = || Err((ErrorKind::Client, "not sent").into());
-                let recovered = self.recover(script, &command, error, || true).await;
-                recovered.unwrap_or_else(not_sent)
-            }
+            Err(error) => self.recover(script, error, self.send(&command)).await,
         }
     }
 
     /// Handles the error of a script. If the server has forgotten the script (`SCRIPT FLUSH`), loads it again,
-    /// and sends the command again, unless `wanted` returns `false` by then: the result is `None`.
+    /// and then runs `resend`, which sends the command again.
     pub(crate) async fn recover(
         &self,
         script: Script,
-        command: &Cmd,
         error: RedisError,
-        wanted: impl Fn() -> bool,
-    ) -> Option<Result<Value, RedisError>> {
+        resend: impl Future<Output = Result<Value, RedisError>>,
+    ) -> Result<Value, RedisError> {
         let mut reply = Err(error);
         if reply.as_ref().is_err_and(is_no_script) {
             reply = self.send(&encode::load(script)).await;
             if reply.is_ok() {
-                if !wanted() {
-                    return None;
-                }
                 // Only one retry: if the script is flushed again, the caller gets the error.
-                reply = self.send(command).await;
+                reply = resend.await;
             }
         }
-        Some(reply.map_err(|error| super::error::name_commands(&script.commands(), error)))
+        reply.map_err(|error| super::error::name_commands(&script.commands(), error))
     }
 
     /// Subscribes to channels, and waits until the server has confirmed the subscriptions.

@@ -294,7 +294,7 @@ mod tests {
                 mark: None,
             };
             let op = Op::new(&spec, Token::random(Dialect::Plain), action);
-            let acquire = execute(&connection, &op, tokio::time::Instant::now(), LEASE);
+            let acquire = execute(&connection, &op, None, LEASE);
             let step = || {
                 if stepped {
                     connection.start(Quarantine::after_clock_step(LEASE, SECOND));

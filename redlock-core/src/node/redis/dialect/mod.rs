@@ -11,14 +11,14 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bb8_redis::redis::Cmd;
+use bb8_redis::redis::{Cmd, ErrorKind};
 use tokio::time::Instant;
 
 use super::connection::Connection;
 use super::connection::pending_acquisitions::PendingAcquisition;
 use super::script::Script;
 use super::{decode, encode, fencing};
-use crate::error::{NodeError, Vote};
+use crate::error::Vote;
 use crate::lock::{Dialect, LockSpec, Mode, WriterMark};
 use crate::node::{Action, Op, Reply};
 use crate::validity;
@@ -36,13 +36,20 @@ pub(crate) fn turn_channel(spec: &LockSpec) -> Arc<str> {
     format!("{}:readers", spec.name()).into()
 }
 
-/// Executes an operation. `begun`, its start, and `node_timeout` limit the look-up of the remaining lease.
+/// Returns the start of an operation that may look up the remaining lease of a refused lock. Other operations need
+/// no reading of the clock.
+pub(crate) fn begun(action: &Action) -> Option<Instant> {
+    matches!(action, Action::Acquire { lookup: true, .. }).then(Instant::now)
+}
+
+/// Executes an operation. `begun`, see [`begun`], and `node_timeout` limit the look-up of the remaining lease. Without
+/// `begun` there is no look-up.
 ///
 /// The futures of rare cases are boxed, because they would enlarge the future of every operation.
 pub(crate) async fn execute(
     connection: &Connection,
     op: &Op,
-    begun: Instant,
+    begun: Option<Instant>,
     node_timeout: Duration,
 ) -> Reply {
     let script = Script::of(op);
@@ -67,12 +74,14 @@ pub(crate) async fn execute(
     let command = encode::shared(op, |command| encode_operation(command, op, sha));
     let reply = match (script, connection.send(&command).await) {
         (Some(script), Err(error)) => {
-            let recovered = connection.recover(script, &command, error, || !is_released());
-            let Some(reply) = Box::pin(recovered).await else {
-                let error = NodeError::Server("the attempt was abandoned".into());
-                return Vote::Failed(error).into();
+            let resend = async {
+                if is_released() {
+                    Err((ErrorKind::Client, "the attempt was abandoned").into())
+                } else {
+                    connection.send(&command).await
+                }
             };
-            reply
+            Box::pin(connection.recover(script, error, resend)).await
         }
         (_, reply) => reply,
     };
@@ -82,13 +91,13 @@ pub(crate) async fn execute(
         Action::Acquire { fenced, .. } if script.is_some() => {
             decode::acquired_by_script(&reply, fenced)
         }
-        Action::Acquire { lease, lookup, .. } => match decode::acquired(&reply) {
-            Some(vote) => vote.into(),
-            None if lookup => {
+        Action::Acquire { lease, .. } => match (decode::acquired(&reply), begun) {
+            (Some(vote), _) => vote.into(),
+            (None, Some(begun)) => {
                 let until = begun + look_up_time(lease, node_timeout);
                 Box::pin(plain::refused(connection, op, until)).await
             }
-            None => Vote::Held { remaining: None }.into(),
+            (None, None) => Vote::Held { remaining: None }.into(),
         },
         Action::Extend { .. } => return decode::extended(&reply),
         Action::Upgrade { .. } => decode::upgraded(&reply).into(),
@@ -103,7 +112,7 @@ pub(crate) async fn execute(
     if is_released() {
         let release = Action::Release { min_hold: None };
         let release = Op { action: release, ..op.clone() };
-        let _ = Box::pin(execute(connection, &release, begun, node_timeout)).await;
+        let _ = Box::pin(execute(connection, &release, None, node_timeout)).await;
     }
     // A grant does not count if the server is quarantined before the reply arrives: its wall clock may have
     // been stepped before it received the command.
@@ -217,7 +226,7 @@ mod tests {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            reply = execute(&connection, &op, Instant::now(), LEASE) => {
+            reply = execute(&connection, &op, begun(&op.action), LEASE) => {
                 assert!(matches!(reply.vote, Vote::Failed(_)), "{reply:?}");
             }
             () = server => unreachable!(),
@@ -237,7 +246,8 @@ mod tests {
             serve(&mut server, "redisson/acquire", "+OK\r\n", release).await;
             serve(&mut server, "redisson/release", ":1\r\n", || {}).await;
         };
-        let both = async { tokio::join!(execute(&connection, &op, Instant::now(), LEASE), server) };
+        let both =
+            async { tokio::join!(execute(&connection, &op, begun(&op.action), LEASE), server) };
         tokio::time::timeout(LEASE, both).await.expect("the lock is released again");
     }
 

@@ -38,7 +38,7 @@ mod tests {
 
     use futures_util::FutureExt;
 
-    use super::super::execute;
+    use super::super::{begun, execute};
     use super::*;
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockSpec, Mode, Token};
@@ -62,7 +62,7 @@ mod tests {
         let (connection, mut server) = played_connection().await;
         let refuse = serve(&mut server, "SET", "_\r\n", || {});
         let op_without = op(false);
-        let acquire = execute(&connection, &op_without, Instant::now(), LEASE);
+        let acquire = execute(&connection, &op_without, begun(&op_without.action), LEASE);
         let (reply, ()) = tokio::join!(acquire, refuse);
         assert_eq!(reply.vote, Vote::Held { remaining: None });
 
@@ -71,7 +71,7 @@ mod tests {
             serve(&mut server, "plain/inspect", ":1500\r\n", || {}).await;
         };
         let op_with = op(true);
-        let acquire = execute(&connection, &op_with, Instant::now(), LEASE);
+        let acquire = execute(&connection, &op_with, begun(&op_with.action), LEASE);
         let (reply, ()) = tokio::join!(acquire, look_up);
         assert_eq!(reply.vote, Vote::Held { remaining: Some(Duration::from_millis(1500)) });
     }
