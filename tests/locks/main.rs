@@ -4,4 +4,5 @@
 mod fencing;
 mod keeping;
 mod runtimes;
+mod shared;
 mod slow_release;

@@ -1,0 +1,619 @@
+//! Behaviours of shared locks. Each runs on one node and on several, in memory and on real servers.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use redlock_core::{
+    DowngradeError, ExtendError, LockError, LockGuard, LockManager, LockRequest, ReleaseError,
+    UpgradeError, scope,
+};
+use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
+use tokio::time::timeout;
+
+/// A lease longer than any test: a lock that is gone earlier was released.
+const LONG: Duration = Duration::from_secs(300);
+/// A lease whose end a test can wait for, but long enough to act before it ends.
+const SHORT: Duration = Duration::from_millis(300);
+/// Deadline for actions that take no time on an idle machine.
+const SOON: Duration = Duration::from_secs(10);
+/// A lock stays on the nodes for longer than it is valid, by 1 % of its lease and 2 ms.
+const MARGIN: Duration = Duration::from_millis(50);
+const KEY: &str = "catalogue";
+
+on_each_kind_of_nodes! {
+    [
+        memory_x1: Nodes::memory(1),
+        memory_x5: Nodes::memory(5),
+        redis_x1: Nodes::redis(1).await,
+        redis_x5: Nodes::redis(5).await,
+    ]
+    [
+        readers_share_the_lock_and_exclude_writers,
+        a_writer_excludes_readers_and_writers,
+        a_writer_waits_for_the_last_reader,
+        a_reader_waits_for_the_writer,
+        each_reader_has_its_own_end,
+        readers_that_crash_do_not_outlive_their_leases,
+        a_waiting_writer_stops_new_readers,
+        a_writer_that_gives_up_lets_readers_in,
+        a_dead_writers_mark_ends,
+        readers_that_are_overtaken_get_a_turn,
+        a_reader_extends_its_lease_and_reports_its_loss,
+        a_late_release_of_a_reader_keeps_the_others,
+        a_downgrade_lets_readers_in_but_no_writer,
+        an_upgrade_is_refused_while_others_read,
+        an_upgraded_lock_is_exclusive_until_it_is_released,
+        a_lock_may_change_its_mode_many_times,
+        a_scope_reads_twice_and_never_waits_for_itself,
+        a_held_reader_stays_for_its_minimum_time,
+        readers_are_not_numbered,
+    ]
+}
+
+on_each_kind_of_nodes! {
+    [
+        memory: Nodes::memory(1),
+        redis: Nodes::redis(1).await,
+    ]
+    [
+        permits_limit_the_number_of_holders,
+        callers_with_different_permits_each_keep_to_their_own,
+        readers_and_holders_of_permits_exclude_each_other,
+        the_permit_of_a_dead_holder_returns,
+        waiters_for_permits_are_woken_in_order,
+        a_writer_waits_for_all_permits,
+    ]
+}
+
+on_each_kind_of_nodes! {
+    [
+        several_memory: Nodes::memory(3),
+        several_redis: Nodes::redis(3).await,
+    ]
+    [
+        permits_are_refused,
+    ]
+}
+
+fn shared(locks: &LockManager) -> LockRequest {
+    locks.lock(KEY).shared().expire(LONG)
+}
+
+fn exclusive(locks: &LockManager) -> LockRequest {
+    locks.lock(KEY).expire(LONG)
+}
+
+async fn managers(nodes: &Nodes) -> [LockManager; 3] {
+    [nodes.manager().await, nodes.manager().await, nodes.manager().await]
+}
+
+async fn is_contended(request: LockRequest) -> bool {
+    match request.try_acquire().await {
+        Ok(guard) => {
+            guard.release().await.unwrap();
+            false
+        }
+        Err(error) => {
+            assert!(error.is_contended(), "{error:?}");
+            true
+        }
+    }
+}
+
+/// Starts to wait for a lock, in a task.
+async fn waiting(request: LockRequest) -> tokio::task::JoinHandle<LockGuard> {
+    let task = tokio::spawn(async move { request.wait_forever().acquire().await.unwrap() });
+    // Long enough for the first attempts and the subscription.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    task
+}
+
+async fn soon(task: tokio::task::JoinHandle<LockGuard>) -> LockGuard {
+    timeout(SOON, task).await.expect("the lock is acquired soon").unwrap()
+}
+
+async fn readers_share_the_lock_and_exclude_writers(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    let mut readers = Vec::new();
+    for locks in [&one, &one, &two, &three, &two] {
+        let reader = shared(locks).try_acquire().await.unwrap();
+        assert!(reader.is_valid() && reader.is_shared());
+        readers.push(reader);
+    }
+    for reader in readers {
+        for locks in [&one, &two, &three] {
+            assert!(is_contended(exclusive(locks)).await);
+        }
+        reader.release().await.unwrap();
+    }
+    nodes.become_empty().await;
+    assert!(!is_contended(exclusive(&three)).await);
+}
+
+async fn a_writer_excludes_readers_and_writers(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let writer = exclusive(&one).try_acquire().await.unwrap();
+    assert!(!writer.is_shared());
+    for locks in [&one, &two] {
+        assert!(is_contended(shared(locks)).await && is_contended(exclusive(locks)).await);
+    }
+    writer.release().await.unwrap();
+    for locks in [&one, &two] {
+        assert!(!is_contended(shared(locks)).await && !is_contended(exclusive(locks)).await);
+    }
+    nodes.become_empty().await;
+}
+
+async fn a_writer_waits_for_the_last_reader(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    for writers in [&one, &three] {
+        let readers =
+            [shared(&one).try_acquire().await.unwrap(), shared(&two).try_acquire().await.unwrap()];
+        let writer = waiting(exclusive(writers)).await;
+        let [first, last] = readers;
+        first.release().await.unwrap();
+        assert!(!writer.is_finished());
+        last.release().await.unwrap();
+        soon(writer).await.release().await.unwrap();
+        nodes.become_empty().await;
+    }
+}
+
+async fn a_reader_waits_for_the_writer(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let writer = exclusive(&one).try_acquire().await.unwrap();
+    let readers =
+        [waiting(shared(&two)).await, waiting(shared(&two)).await, waiting(shared(&one)).await];
+    assert!(readers.iter().all(|reader| !reader.is_finished()));
+    writer.release().await.unwrap();
+    // All of them hold the lock at the same time.
+    let [first, second, third] = readers;
+    let guards = [soon(first).await, soon(second).await, soon(third).await];
+    assert!(guards.iter().all(LockGuard::is_valid));
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    nodes.become_empty().await;
+}
+
+/// The extensions of one reader do not prolong the lease of another one.
+async fn each_reader_has_its_own_end(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    let short = shared(&one).expire(SHORT).try_acquire().await.unwrap();
+    let long = shared(&two).expire(SHORT).try_acquire().await.unwrap();
+    long.extend(LONG).await.unwrap();
+    let lost = timeout(SOON, short.lost()).await;
+    assert!(lost.is_ok() && !short.is_valid() && long.is_valid());
+    tokio::time::sleep(MARGIN).await;
+    assert!(matches!(short.release().await, Err(ReleaseError::Expired { .. })));
+    // The lock of the second reader is the last obstacle.
+    long.release().await.unwrap();
+    exclusive(&three).try_acquire().await.unwrap().release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+/// Redisson and DistributedLock keep the entry of a crashed reader as long as other readers extend the key.
+async fn readers_that_crash_do_not_outlive_their_leases(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    let crashed = shared(&one).expire(SHORT).try_acquire().await.unwrap();
+    std::mem::forget(crashed);
+    let living = shared(&two).expire(SHORT).renew(true).try_acquire().await.unwrap();
+    let writer = waiting(exclusive(&three)).await;
+    tokio::time::sleep(SHORT * 2).await;
+    assert!(!writer.is_finished() && living.is_valid());
+    living.release().await.unwrap();
+    soon(writer).await.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+/// Otherwise readers that never rest would keep the writer out for ever.
+async fn a_waiting_writer_stops_new_readers(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    let reader = shared(&one).try_acquire().await.unwrap();
+    let writer = waiting(exclusive(&two)).await;
+    for locks in [&one, &two, &three] {
+        assert!(is_contended(shared(locks)).await, "a reader has overtaken the writer");
+    }
+    let next = waiting(shared(&three)).await;
+    reader.release().await.unwrap();
+    let writer = soon(writer).await;
+    assert!(!next.is_finished());
+    writer.release().await.unwrap();
+    soon(next).await.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+async fn a_writer_that_gives_up_lets_readers_in(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    let reader = shared(&one).try_acquire().await.unwrap();
+    for is_dropped in [true, false] {
+        let limit = Duration::from_millis(400);
+        let wait_time = if is_dropped { LONG } else { limit };
+        let writer = tokio::spawn(exclusive(&two).wait_time(wait_time).acquire());
+        tokio::time::sleep(limit / 4).await;
+        let next = waiting(shared(&three)).await;
+        assert!(!next.is_finished());
+        if is_dropped {
+            writer.abort();
+        } else {
+            let refused = writer.await.unwrap().unwrap_err();
+            assert!(refused.is_contended(), "{refused:?}");
+        }
+        let begun = Instant::now();
+        soon(next).await.release().await.unwrap();
+        // The mark alone would last a second.
+        assert!(begun.elapsed() < Duration::from_millis(400), "dropped: {is_dropped}");
+    }
+    reader.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+async fn a_dead_writers_mark_ends(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    let reader = shared(&one).try_acquire().await.unwrap();
+    // The process of the writer ends without a word.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let dying = nodes.builder();
+    let marked = runtime.spawn(async move {
+        let locks = dying.connect().await.unwrap();
+        std::mem::forget(locks.clone());
+        let writer = tokio::spawn(exclusive(&locks).wait_forever().acquire());
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        std::mem::forget(writer);
+    });
+    marked.await.unwrap();
+    runtime.shutdown_background();
+    let next = waiting(shared(&three)).await;
+    soon(next).await.release().await.unwrap();
+    reader.release().await.unwrap();
+    assert!(!is_contended(exclusive(&two)).await);
+    nodes.become_empty().await;
+}
+
+/// Without the turn, the writer that releases the lock gets it again before a reader of another process has received
+/// the message about the release.
+async fn readers_that_are_overtaken_get_a_turn(nodes: Nodes) {
+    let [writers, others, readers] = managers(&nodes).await;
+    let stop = tokio_util::sync::CancellationToken::new();
+    let tasks = [writers, others].map(|locks| {
+        let stop = stop.clone();
+        tokio::spawn(async move {
+            let mut turns = 0;
+            while !stop.is_cancelled() {
+                let guard = exclusive(&locks).wait_forever().acquire().await.unwrap();
+                turns += 1;
+                guard.release().await.unwrap();
+            }
+            turns
+        })
+    });
+    let mut longest = Duration::ZERO;
+    for _ in 0..5 {
+        let begun = Instant::now();
+        let reader = shared(&readers).wait_forever().acquire();
+        timeout(SOON, reader)
+            .await
+            .expect("the reader gets a turn")
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        longest = longest.max(begun.elapsed());
+    }
+    stop.cancel();
+    let mut turns = 0;
+    for task in tasks {
+        turns += timeout(SOON, task).await.expect("the writers go on").unwrap();
+    }
+    println!("{turns} turns of writers, longest wait of a reader {longest:?}");
+    nodes.become_empty().await;
+}
+
+async fn a_reader_extends_its_lease_and_reports_its_loss(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let reader = shared(&one).expire(SHORT).try_acquire().await.unwrap();
+    reader.extend(LONG).await.unwrap();
+    tokio::time::sleep(SHORT).await;
+    assert!(reader.is_valid() && reader.remaining() > LONG / 2);
+    assert!(is_contended(exclusive(&two)).await);
+    reader.release().await.unwrap();
+
+    let renewed = shared(&one).expire(SHORT).renew(true).try_acquire().await.unwrap();
+    tokio::time::sleep(SHORT * 2).await;
+    assert!(renewed.is_valid());
+    let other = exclusive(&two).try_acquire().await.unwrap_err();
+    assert!(other.is_contended());
+    renewed.release().await.unwrap();
+
+    let lost = shared(&one).expire(SHORT).try_acquire().await.unwrap();
+    timeout(SOON, lost.lost()).await.unwrap();
+    assert!(matches!(lost.extend(LONG).await, Err(ExtendError::Lost { .. })));
+    nodes.become_empty().await;
+}
+
+/// Only the owner releases.
+async fn a_late_release_of_a_reader_keeps_the_others(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    let late = shared(&one).expire(SHORT).try_acquire().await.unwrap();
+    let dropped = shared(&three).expire(SHORT).try_acquire().await.unwrap();
+    timeout(SOON, async { tokio::join!(late.lost(), dropped.lost()) }).await.unwrap();
+    tokio::time::sleep(MARGIN).await;
+    let reader = shared(&two).try_acquire().await.unwrap();
+    assert!(matches!(late.release().await, Err(ReleaseError::Expired { .. })));
+    drop(dropped);
+    three.shutdown().await;
+    assert!(is_contended(exclusive(&one)).await, "the late release has removed another reader");
+    reader.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+async fn a_downgrade_lets_readers_in_but_no_writer(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    let writer = exclusive(&one).try_acquire().await.unwrap();
+    let readers = [waiting(shared(&two)).await, waiting(shared(&one)).await];
+    let handle = writer.handle();
+    let downgraded = writer.downgrade().await.unwrap();
+    assert!(downgraded.is_shared() && downgraded.is_valid() && handle.is_shared());
+    for reader in readers {
+        soon(reader).await.release().await.unwrap();
+    }
+    assert!(is_contended(exclusive(&three)).await);
+    downgraded.release().await.unwrap();
+    nodes.become_empty().await;
+    assert!(!is_contended(exclusive(&three)).await);
+}
+
+/// Two holders that waited for each other would wait for ever.
+async fn an_upgrade_is_refused_while_others_read(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    // In another process, and in the same process.
+    for others in [&two, &one] {
+        let reader = shared(&one).try_acquire().await.unwrap();
+        let other = shared(others).try_acquire().await.unwrap();
+        let error = timeout(SOON, reader.try_upgrade()).await.unwrap().unwrap_err();
+        assert!(matches!(error, UpgradeError::Shared { .. }), "{error:?}");
+        let reader = error.into_guard().unwrap();
+        assert!(reader.is_valid() && reader.is_shared());
+        shared(&three).try_acquire().await.unwrap().release().await.unwrap();
+        other.release().await.unwrap();
+        nodes.all_hold(KEY).await;
+        let writer = reader.try_upgrade().await.unwrap();
+        assert!(!writer.is_shared());
+        writer.release().await.unwrap();
+        nodes.become_empty().await;
+    }
+}
+
+async fn an_upgraded_lock_is_exclusive_until_it_is_released(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let reader = shared(&one).expire(SHORT).renew(true).try_acquire().await.unwrap();
+    let writer = reader.try_upgrade().await.unwrap();
+    for locks in [&one, &two] {
+        assert!(is_contended(shared(locks)).await && is_contended(exclusive(locks)).await);
+    }
+    // The renewal goes on.
+    tokio::time::sleep(SHORT * 2).await;
+    assert!(writer.is_valid());
+    let next = waiting(shared(&two)).await;
+    writer.release().await.unwrap();
+    soon(next).await.release().await.unwrap();
+    nodes.become_empty().await;
+
+    let dropped = shared(&one).try_acquire().await.unwrap().try_upgrade().await.unwrap();
+    drop(dropped);
+    nodes.become_empty().await;
+}
+
+async fn a_lock_may_change_its_mode_many_times(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let mut guard = exclusive(&one).try_acquire().await.unwrap();
+    for _ in 0..5 {
+        guard = guard.downgrade().await.unwrap();
+        let other = shared(&two).try_acquire().await.unwrap();
+        guard = guard.try_upgrade().await.unwrap_err().into_guard().unwrap();
+        other.release().await.unwrap();
+        // On several nodes, the release of the other reader may still be on its way to some of them.
+        guard = upgraded(guard).await;
+        assert!(is_contended(shared(&two)).await);
+        guard.extend(LONG).await.unwrap();
+    }
+    guard.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+/// Upgrades a lock as soon as nobody else shares it.
+async fn upgraded(mut reader: LockGuard) -> LockGuard {
+    let begun = Instant::now();
+    loop {
+        match reader.try_upgrade().await {
+            Ok(writer) => return writer,
+            Err(error) => reader = error.into_guard().unwrap(),
+        }
+        assert!(begun.elapsed() < SOON, "the lock is not upgraded");
+    }
+}
+
+async fn a_scope_reads_twice_and_never_waits_for_itself(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    scope(async {
+        let first = shared(&one).try_acquire().await.unwrap();
+        let writer = waiting(exclusive(&two)).await;
+        // The writer waits for the scope. The second reader of the scope must not wait for the writer.
+        let second = timeout(SOON, shared(&one).wait_forever().acquire()).await.unwrap().unwrap();
+        for reentrant in [false, true] {
+            let own = exclusive(&one).reentrant(reentrant).wait_forever().acquire();
+            let own = timeout(SOON, own).await.unwrap().unwrap_err();
+            assert!(matches!(own, LockError::AlreadyHeld { .. }), "{own:?}");
+        }
+        first.release().await.unwrap();
+        assert!(!writer.is_finished());
+        second.release().await.unwrap();
+        soon(writer).await.release().await.unwrap();
+
+        let writer = exclusive(&one).try_acquire().await.unwrap();
+        let refused = shared(&one).wait_forever().acquire();
+        let refused = timeout(SOON, refused).await.unwrap().unwrap_err();
+        assert!(matches!(refused, LockError::AlreadyHeld { .. }), "{refused:?}");
+        let reads = shared(&one).reentrant(true).try_acquire().await.unwrap();
+        let in_use = writer.downgrade().await.unwrap_err();
+        assert!(matches!(in_use, DowngradeError::InUse { .. }), "{in_use:?}");
+        reads.release().await.unwrap();
+        in_use.into_guard().unwrap().release().await.unwrap();
+    })
+    .await;
+    nodes.become_empty().await;
+}
+
+async fn a_held_reader_stays_for_its_minimum_time(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let begun = Instant::now();
+    let reader = shared(&one).min_hold(SHORT).try_acquire().await.unwrap();
+    reader.release().await.unwrap();
+    assert!(!is_contended(shared(&two)).await);
+    let writer = exclusive(&two).wait_forever().acquire().await.unwrap();
+    assert!(begun.elapsed() >= SHORT, "{:?}", begun.elapsed());
+    writer.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+async fn readers_are_not_numbered(nodes: Nodes) {
+    let [one, ..] = managers(&nodes).await;
+    let error = shared(&one).fenced().try_acquire().await.unwrap_err();
+    assert!(
+        matches!(&error, LockError::InvalidOption(error) if error.option() == "fenced"),
+        "{error:?}"
+    );
+    // A numbered writer waits for readers, and leaves its mark.
+    let reader = shared(&one).try_acquire().await.unwrap();
+    let locks = nodes.manager().await;
+    let writer = tokio::spawn(exclusive(&locks).fenced().wait_forever().acquire());
+    eventually("the writer stops new readers", SOON, async || {
+        is_contended(shared(&one)).await.then_some(())
+    })
+    .await;
+    reader.release().await.unwrap();
+    let writer = timeout(SOON, writer).await.unwrap().unwrap().unwrap();
+    assert!(writer.fencing_token().number() > 0);
+    writer.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+fn permit(locks: &LockManager, permits: u32) -> LockRequest {
+    locks.lock(KEY).permits(permits).expire(LONG)
+}
+
+async fn permits_limit_the_number_of_holders(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    for (first, last) in [(&one, &one), (&one, &two), (&two, &one)] {
+        let holders = [
+            permit(first, 3).try_acquire().await.unwrap(),
+            permit(first, 3).try_acquire().await.unwrap(),
+            permit(last, 3).try_acquire().await.unwrap(),
+        ];
+        for locks in [&one, &two] {
+            assert!(is_contended(permit(locks, 3)).await);
+        }
+        let [holder, others @ ..] = holders;
+        holder.release().await.unwrap();
+        assert!(!is_contended(permit(&two, 3)).await);
+        drop(others);
+        nodes.become_empty().await;
+    }
+}
+
+async fn callers_with_different_permits_each_keep_to_their_own(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let _holders = [
+        permit(&one, 2).try_acquire().await.unwrap(),
+        permit(&one, 2).try_acquire().await.unwrap(),
+    ];
+    for locks in [&one, &two] {
+        assert!(is_contended(permit(locks, 1)).await && is_contended(permit(locks, 2)).await);
+        assert!(!is_contended(permit(locks, 3)).await);
+    }
+}
+
+async fn readers_and_holders_of_permits_exclude_each_other(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let holder = permit(&one, 2).try_acquire().await.unwrap();
+    for locks in [&one, &two] {
+        assert!(is_contended(shared(locks)).await && !is_contended(permit(locks, 2)).await);
+    }
+    let reader = waiting(shared(&two)).await;
+    holder.release().await.unwrap();
+    let reader = soon(reader).await;
+    for locks in [&one, &two] {
+        assert!(is_contended(permit(locks, 2)).await && !is_contended(shared(locks)).await);
+    }
+    let next = waiting(permit(&one, 2)).await;
+    reader.release().await.unwrap();
+    soon(next).await.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+async fn the_permit_of_a_dead_holder_returns(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let dead = permit(&one, 2).expire(SHORT).try_acquire().await.unwrap();
+    std::mem::forget(dead);
+    let living = permit(&one, 2).expire(SHORT).renew(true).try_acquire().await.unwrap();
+    let begun = Instant::now();
+    let next = permit(&two, 2).wait_forever().acquire();
+    let next = timeout(SOON, next).await.unwrap().unwrap();
+    assert!(begun.elapsed() < SHORT * 3, "{:?}", begun.elapsed());
+    assert!(living.is_valid());
+    living.release().await.unwrap();
+    next.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+async fn waiters_for_permits_are_woken_in_order(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let holders = [
+        permit(&one, 2).try_acquire().await.unwrap(),
+        permit(&two, 2).try_acquire().await.unwrap(),
+    ];
+    let first = waiting(permit(&two, 2)).await;
+    let second = waiting(permit(&two, 2)).await;
+    let third = waiting(permit(&two, 2)).await;
+    let [a, b] = holders;
+    a.release().await.unwrap();
+    let first = soon(first).await;
+    assert!(!second.is_finished() && !third.is_finished());
+    b.release().await.unwrap();
+    let second = soon(second).await;
+    assert!(!third.is_finished());
+    first.release().await.unwrap();
+    soon(third).await.release().await.unwrap();
+    second.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+async fn a_writer_waits_for_all_permits(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    let holders = [
+        permit(&one, 5).try_acquire().await.unwrap(),
+        permit(&two, 5).try_acquire().await.unwrap(),
+    ];
+    let writer = waiting(exclusive(&three)).await;
+    assert!(is_contended(permit(&two, 5)).await, "a holder of a permit has overtaken the writer");
+    for holder in holders {
+        assert!(!writer.is_finished());
+        holder.release().await.unwrap();
+    }
+    let writer = soon(writer).await;
+    assert!(is_contended(permit(&two, 5)).await);
+    writer.release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+/// Of three holders of two permits, each could have the votes of other nodes.
+async fn permits_are_refused(nodes: Nodes) {
+    let locks = nodes.manager().await;
+    let error = permit(&locks, 2).try_acquire().await.unwrap_err();
+    assert!(
+        matches!(&error, LockError::InvalidOption(error) if error.option() == "permits"),
+        "{error:?}"
+    );
+    assert!(error.to_string().contains("3 nodes"), "{error}");
+}
