@@ -219,7 +219,7 @@ impl LockGuard {
         let upgrading = Upgrading(attempt);
         let upgrade = context.ballot.upgrade(attempt, remaining).await;
         if matches!(upgrade, Upgrade::Upgraded) && held.is_valid() {
-            attempt.end_upgrade(true);
+            context.queues.end_upgrade(&held);
             std::mem::forget(upgrading);
             return Ok(self);
         }

@@ -32,6 +32,8 @@ pub(crate) struct Held {
     guards: AtomicUsize,
     /// Whether the lock was handed over to another holder.
     handed_over: AtomicBool,
+    /// The place among the holders of the key in this process. It changes only under the lock of the queues.
+    place: AtomicUsize,
     /// The position in the keeper's schedule. It changes only under the schedule's lock.
     due: Mutex<Option<Due>>,
 }
@@ -74,6 +76,7 @@ impl Held {
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
             handed_over: AtomicBool::new(false),
+            place: AtomicUsize::new(0),
             due: Mutex::default(),
         }
     }
@@ -94,6 +97,7 @@ impl Held {
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
             handed_over: AtomicBool::new(false),
+            place: AtomicUsize::new(0),
             due: Mutex::default(),
         })
     }
@@ -330,6 +334,15 @@ impl Held {
             self.attempt.changed.notify_waiters();
         }
         true
+    }
+
+    /// Returns the place among the holders of the key in this process.
+    pub(crate) fn place(&self) -> usize {
+        self.place.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_place(&self, place: usize) {
+        self.place.store(place, Ordering::Relaxed);
     }
 
     /// Sets the position in the keeper's schedule, and returns the previous position.

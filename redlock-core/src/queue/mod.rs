@@ -8,6 +8,7 @@
 mod backoff;
 mod entry;
 mod hand_over;
+mod holders;
 mod outage;
 mod outage_wait;
 mod queues;

@@ -67,7 +67,7 @@ impl Queues {
         for queue in by_key.values() {
             queue.waiting.iter().for_each(|entry| entry.changed.notify_one());
         }
-        let holders = by_key.values().flat_map(|queue| &queue.holders);
+        let holders = by_key.values().flat_map(|queue| queue.holders.iter());
         holders.map(|holder| Arc::clone(&holder.held)).collect()
     }
 
@@ -91,7 +91,7 @@ impl Queues {
     pub(crate) fn record_take_over(&self, held: &Arc<Held>, scope: Option<u64>) {
         let mut by_key = self.by_key.lock();
         let Some(queue) = by_key.get_mut(held.attempt().spec().queue_key()) else { return };
-        if let Some(holder) = queue.holder(held) {
+        if let Some(holder) = queue.holders.get_mut(held) {
             holder.scope = scope;
             queue.wake_scopes();
         }
@@ -116,6 +116,15 @@ impl Queues {
     pub(crate) fn wake_readers(&self, held: &Arc<Held>) {
         if let Some(queue) = self.by_key.lock().get(held.attempt().spec().queue_key()) {
             queue.wake_first();
+        }
+    }
+
+    /// Records that a lock of this process is exclusive now.
+    pub(crate) fn end_upgrade(&self, held: &Arc<Held>) {
+        if let Some(queue) = self.by_key.lock().get_mut(held.attempt().spec().queue_key()) {
+            // The locks of the others are lost.
+            queue.holders.keep_only(held);
+            held.attempt().end_upgrade(true);
         }
     }
 
@@ -204,7 +213,7 @@ impl Drop for ReleasePermit<'_> {
         let mut by_key = self.queues.by_key.lock();
         let Entry::Occupied(mut entry) = by_key.entry(key) else { return };
         let queue = entry.get_mut();
-        queue.holders.retain(|holder| !holder.holds(self.held));
+        queue.holders.remove(self.held);
         let this_process_subscribes = queue.release_signal.is_some();
         queue.fairness.record_release(self.subscribers, this_process_subscribes);
         queue.wake_first();

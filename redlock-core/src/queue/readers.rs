@@ -11,8 +11,9 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 
 use super::hand_over::is_long_enough;
+use super::holders::Holder;
 use super::queues::Queues;
-use super::wait_queue::{Holder, WaitQueue};
+use super::wait_queue::WaitQueue;
 use crate::clock::Moment;
 use crate::lease::{Currency, Held};
 use crate::lock::{LockSpec, Mode, QueueKey};
@@ -55,8 +56,10 @@ pub(crate) struct ReaderEnquiry {
 impl WaitQueue {
     /// Returns what the next reader can do. Adds it as a holder if it may share a lock.
     pub(super) fn admit(&mut self, expire: Duration, scope: Option<u64>) -> Admission {
-        let latest = self.holders.iter().rev().map(|holder| &holder.held);
-        let Some(shared) = latest.clone().find(|held| held.is_joinable()) else {
+        let holders = self.holders.iter().map(|holder| &holder.held);
+        let Some(shared) =
+            self.holders.last().into_iter().chain(holders).find(|held| held.is_joinable())
+        else {
             return Admission::AskNodes;
         };
         match shared.currency() {
@@ -79,7 +82,7 @@ impl WaitQueue {
 
 impl Queues {
     /// Returns what a reader that makes one attempt can do. With `may_await`, it can also wait until another reader has
-    /// asked the nodes.
+    /// asked the nodes for the lock. It waits for the extension of a lock that is held in any case.
     pub(crate) fn try_admit(
         self: &Arc<Self>,
         spec: &LockSpec,
@@ -93,10 +96,12 @@ impl Queues {
         if let Some(remaining) = queue.local_conflict_remaining(spec.mode()) {
             return TryAdmission::Refused(remaining);
         }
-        if let Some(holder) = queue.holders.last().filter(|_| queue.has_waiting_writer()) {
-            return TryAdmission::Refused(holder.held.remaining());
+        if let Some(held) = queue.holders.last().filter(|_| queue.has_waiting_writer()) {
+            return TryAdmission::Refused(held.remaining());
         }
-        if may_await && let Some(ended) = &queue.reader_enquiry {
+        if let Some(ended) = &queue.reader_enquiry
+            && (may_await || queue.holders.last().is_some_and(|held| held.is_joinable()))
+        {
             return TryAdmission::Await(ended.clone());
         }
         let admission = queue.admit(expire, scope);

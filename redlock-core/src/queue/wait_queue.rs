@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use smallvec::SmallVec;
 use tokio_util::sync::CancellationToken;
 
 use super::entry::QueueEntry;
-use super::hand_over::{Fairness, HandOverStreak};
+use super::hand_over::Fairness;
+use super::holders::{Holder, Holders};
 use super::outage::Outage;
 use super::release_signal::ReleaseSignal;
 use crate::clock::Moment;
@@ -18,8 +18,7 @@ use crate::lock::Mode;
 /// The holders of one lock in this process, and the waiters for it, first come, first served.
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
-    /// Several holders if the modes of their locks are compatible.
-    pub(super) holders: SmallVec<[Holder; 1]>,
+    pub(super) holders: Holders,
     pub(super) waiting: VecDeque<Arc<QueueEntry>>,
     /// Present from the first waiter that subscribes until the queue has no waiters.
     pub(super) release_signal: Option<Arc<ReleaseSignal>>,
@@ -30,70 +29,21 @@ pub(super) struct WaitQueue {
     pub(super) reader_enquiry: Option<CancellationToken>,
 }
 
-/// A holder of a lock in this process.
-#[derive(Debug)]
-pub(super) struct Holder {
-    pub(super) held: Arc<Held>,
-    /// The scope that shares the lock. `None` without a scope, or until the new holder has accepted a
-    /// hand-over.
-    pub(super) scope: Option<u64>,
-    streak: HandOverStreak,
-}
-
-impl Holder {
-    pub(super) fn new(held: Arc<Held>, scope: Option<u64>, granted: Moment) -> Self {
-        Self { held, scope, streak: HandOverStreak::start(granted) }
-    }
-
-    pub(super) fn holds(&self, held: &Arc<Held>) -> bool {
-        Arc::ptr_eq(&self.held, held)
-    }
-}
-
 impl WaitQueue {
     pub(super) fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.waiting.is_empty() && self.reader_enquiry.is_none()
     }
 
-    /// Returns the holder of this process for whose end a lock of this mode has to wait, and the rest of its
-    /// validity.
-    pub(super) fn conflicting(&self, mode: Mode) -> Option<(&Arc<Held>, Duration)> {
-        // Each holder's rest is calculated once, because reading the clock is most of the work.
-        fn valid(held: &Arc<Held>) -> Option<(&Arc<Held>, Duration)> {
-            let remaining = held.remaining();
-            (!remaining.is_zero()).then_some((held, remaining))
-        }
-
-        let holders = self.holders.iter().map(|holder| &holder.held);
-        let conflicting = holders.clone().filter(|held| !held.attempt().mode().compatible(mode));
-        let longest = conflicting.filter_map(valid).max_by_key(|(_, rest)| *rest);
-        let Mode::Shared { permits: Some(permits) } = mode else { return longest };
-        let permits = usize::try_from(permits.get()).unwrap_or(usize::MAX);
-        if longest.is_some() || self.holders.len() < permits {
-            return longest;
-        }
-        // The permit of this holder ends first that leaves fewer holders than permits.
-        let mut taken: Vec<_> = holders.filter_map(valid).collect();
-        taken.sort_unstable_by_key(|(_, rest)| *rest);
-        taken.len().checked_sub(permits).map(|next| taken[next])
-    }
-
     /// Returns how long a lock of this mode has to wait for this process's own locks.
     pub(super) fn local_conflict_remaining(&self, mode: Mode) -> Option<Duration> {
-        self.conflicting(mode).map(|(_, remaining)| remaining)
+        self.holders.conflicting(mode).map(|(_, remaining)| remaining)
     }
 
-    /// Adds a holder, whose lock was granted at `granted`. Removes holders whose locks conflict with it: the nodes have granted the new lock, so
-    /// the old locks are lost.
+    /// Adds a holder, whose lock was granted at `granted`. Removes holders whose locks conflict with it: the nodes have
+    /// granted the new lock, so the old locks are lost.
     pub(super) fn add_holder(&mut self, held: &Arc<Held>, scope: Option<u64>, granted: Moment) {
-        let mode = held.attempt().mode();
-        let is_compatible = |holder: &mut Holder| holder.held.attempt().mode().compatible(mode);
-        self.holders.retain(is_compatible);
+        self.holders.remove_incompatible(held.attempt().mode());
         self.holders.push(Holder::new(Arc::clone(held), scope, granted));
-    }
-
-    pub(super) fn holder(&mut self, held: &Arc<Held>) -> Option<&mut Holder> {
-        self.holders.iter_mut().find(|holder| holder.holds(held))
     }
 
     pub(super) fn wake_first(&self) {
@@ -122,17 +72,11 @@ impl WaitQueue {
     /// Removes a holder. Returns whether its lock stays held in this process: others share it, or it was handed over
     /// to the next waiter.
     pub(super) fn hand_over(&mut self, held: &Arc<Held>, node_timeout: Duration) -> bool {
-        let Some(index) = self.holders.iter().position(|holder| holder.holds(held)) else {
-            return false;
-        };
-        let is_shared = |holder: &Holder| {
-            Arc::ptr_eq(holder.held.attempt(), held.attempt()) && !holder.holds(held)
-        };
-        if held.attempt().mode().is_shared() && self.holders.iter().any(is_shared) {
-            self.holders.swap_remove(index);
+        let is_shared = self.holders.is_shared(held);
+        let Some(Holder { held, streak, .. }) = self.holders.remove(held) else { return false };
+        if is_shared {
             return true;
         }
-        let Holder { held, streak, .. } = self.holders.remove(index);
         let next = streak.hand_over(&held, &mut self.waiting, &self.fairness, node_timeout);
         let Some((held, streak)) = next else { return false };
         self.holders.push(Holder { held, scope: None, streak });

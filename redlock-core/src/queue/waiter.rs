@@ -151,7 +151,7 @@ impl Waiter {
             return Err(WaitStep::UntilNotified);
         }
         // The waiter watches a holder of this process, because the holder may overrun its lease.
-        if let Some((held, _)) = queue.conflicting(self.spec.mode()) {
+        if let Some((held, _)) = queue.holders.conflicting(self.spec.mode()) {
             return Err(WaitStep::UntilHolderEnds(Arc::clone(held)));
         }
         if let Some(left) = queue.fairness.yield_remaining().filter(|_| queue.holders.is_empty()) {

@@ -175,6 +175,7 @@ impl Acquisition<'_> {
             if remaining.is_some() {
                 backoff = Backoff::new();
             }
+            let is_first = signal.is_none();
             let was_notified = match (&signal, remaining) {
                 // A release that was published before the subscription was missed: ask once more.
                 (None, _) => {
@@ -192,7 +193,8 @@ impl Acquisition<'_> {
                     false
                 }
             };
-            patience.record(waiter, was_notified);
+            // Before the subscription, a release may have passed unnoticed.
+            patience.record(waiter, was_notified || is_first);
             state.skip_ttl_lookup = was_notified && one_node;
         }
     }
@@ -207,18 +209,18 @@ struct Patience {
 }
 
 impl Patience {
-    /// How many releases a reader lets pass before it asks for a turn. A reader that asked for it at once would delay
-    /// more exclusive callers than it gains.
-    const RELEASES: u32 = 4;
+    /// How many releases a reader lets pass before it asks for a turn. About one more passes until the nodes know. A
+    /// reader that asked for a turn at once would delay more exclusive callers than it gains.
+    const RELEASES: u32 = 3;
 
     fn new(mode: Mode) -> Self {
         Self { left: mode.is_shared().then_some(Self::RELEASES), turn: Vec::new() }
     }
 
-    /// Records whether the waiter was notified of a release. After the last release that it lets pass, asks the nodes
-    /// for a turn.
-    fn record(&mut self, waiter: &Waiter, was_notified: bool) {
-        let Some(left) = self.left.as_mut().filter(|_| was_notified) else { return };
+    /// Records whether a release has passed the waiter. After the last release that it lets pass, asks the nodes for a
+    /// turn.
+    fn record(&mut self, waiter: &Waiter, has_passed: bool) {
+        let Some(left) = self.left.as_mut().filter(|_| has_passed) else { return };
         *left -= 1;
         if *left == 0 {
             self.left = None;

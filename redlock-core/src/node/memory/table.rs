@@ -192,15 +192,22 @@ impl LockTable {
                 Some(Audience::All)
             }
             Some(StoredLock::Shared(shared)) => {
-                let Some((own, _)) = shared.own(op.token) else {
+                let Some((own, end)) = shared.own(op.token) else {
                     return (Vote::NotHeld.into(), None);
                 };
                 shared.remove(own);
-                let audience = match (shared.holders(now), shared.has_permits()) {
-                    (0, _) if shared.has_mark() => Some(Audience::Writers),
-                    (0, _) => Some(Audience::All),
-                    (_, true) => Some(Audience::Readers),
-                    (_, false) => None,
+                let last = shared.longest(now, SharedEntry::is_holder);
+                let audience = match (last, shared.has_mark()) {
+                    // A waiting writer sleeps until the last holder ends.
+                    (last, true) if last.unwrap_or_default() < now.time_until(end) => {
+                        if shared.has_permits() {
+                            Some(Audience::All)
+                        } else {
+                            Some(Audience::Writers)
+                        }
+                    }
+                    (None, _) => Some(Audience::All),
+                    (Some(_), _) => shared.has_permits().then_some(Audience::Readers),
                 };
                 self.remove_if_ended(name, now);
                 audience

@@ -10,11 +10,15 @@ else
   local changed = settle()
   if type(changed) == 'table' then return changed end
   local _, mark = living('w')
-  local readers = living('r')
-  local permits = living('p')
+  local readers, last_reader = living('r')
+  local permits, last_permit = living('p')
   if permits > 0 then
     subscribers = redis.pcall('PUBLISH', KEYS[1], 'r')
-  elseif readers == 0 then
-    subscribers = redis.pcall('PUBLISH', KEYS[1], mark > 0 and 'w' or '0')
+  elseif readers == 0 and mark == 0 then
+    subscribers = redis.pcall('PUBLISH', KEYS[1], '0')
+  end
+  -- A waiting writer sleeps until the last holder ends.
+  if mark > 0 and math.max(last_reader, last_permit) < till then
+    subscribers = redis.pcall('PUBLISH', KEYS[1], 'w')
   end
 end

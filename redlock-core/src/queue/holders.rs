@@ -1,0 +1,128 @@
+//! The holders of one key in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::hand_over::HandOverStreak;
+use crate::clock::Moment;
+use crate::lease::Held;
+use crate::lock::Mode;
+
+/// A holder of a lock in this process.
+#[derive(Debug)]
+pub(super) struct Holder {
+    pub(super) held: Arc<Held>,
+    /// The scope that shares the lock. `None` without a scope, or until the new holder has accepted a
+    /// hand-over.
+    pub(super) scope: Option<u64>,
+    pub(super) streak: HandOverStreak,
+}
+
+impl Holder {
+    /// Returns a holder whose lock the nodes granted at `granted`.
+    pub(super) fn new(held: Arc<Held>, scope: Option<u64>, granted: Moment) -> Self {
+        Self { held, scope, streak: HandOverStreak::start(granted) }
+    }
+}
+
+/// The holders of one key in this process. Several if the modes of their locks are compatible, so that a thousand
+/// readers may be among them: each knows its place.
+#[derive(Debug, Default)]
+pub(super) struct Holders(SmallVec<[Holder; 1]>);
+
+impl Holders {
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the number of holders.
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Holder> + Clone {
+        self.0.iter()
+    }
+
+    /// Returns the lock of one of the holders.
+    pub(super) fn last(&self) -> Option<&Arc<Held>> {
+        self.0.last().map(|holder| &holder.held)
+    }
+
+    pub(super) fn push(&mut self, holder: Holder) {
+        holder.held.set_place(self.0.len());
+        self.0.push(holder);
+    }
+
+    /// Removes the holders whose locks conflict with a lock of this mode.
+    pub(super) fn remove_incompatible(&mut self, mode: Mode) {
+        self.0.retain(|holder| holder.held.attempt().mode().compatible(mode));
+        self.renumber();
+    }
+
+    /// Removes all holders but one.
+    pub(super) fn keep_only(&mut self, held: &Arc<Held>) {
+        self.0.retain(|holder| Arc::ptr_eq(&holder.held, held));
+        self.renumber();
+    }
+
+    fn renumber(&self) {
+        for (place, holder) in self.0.iter().enumerate() {
+            holder.held.set_place(place);
+        }
+    }
+
+    fn place(&self, held: &Arc<Held>) -> Option<usize> {
+        let place = held.place();
+        self.0.get(place).is_some_and(|holder| Arc::ptr_eq(&holder.held, held)).then_some(place)
+    }
+
+    pub(super) fn get_mut(&mut self, held: &Arc<Held>) -> Option<&mut Holder> {
+        let place = self.place(held)?;
+        self.0.get_mut(place)
+    }
+
+    /// Removes a holder.
+    pub(super) fn remove(&mut self, held: &Arc<Held>) -> Option<Holder> {
+        let place = self.place(held)?;
+        let removed = self.0.swap_remove(place);
+        if let Some(moved) = self.0.get(place) {
+            moved.held.set_place(place);
+        }
+        Some(removed)
+    }
+
+    /// Returns whether another holder shares this lock.
+    pub(super) fn is_shared(&self, held: &Arc<Held>) -> bool {
+        let shares = |other: &Holder| {
+            Arc::ptr_eq(other.held.attempt(), held.attempt()) && !Arc::ptr_eq(&other.held, held)
+        };
+        held.attempt().mode().is_shared() && self.0.iter().any(shares)
+    }
+
+    /// Returns the holder for whose end a lock of this mode has to wait, and the rest of its validity.
+    pub(super) fn conflicting(&self, mode: Mode) -> Option<(&Arc<Held>, Duration)> {
+        // Each holder's rest is calculated once, because reading the clock is most of the work.
+        fn valid(holder: &Holder) -> Option<(&Arc<Held>, Duration)> {
+            let remaining = holder.held.remaining();
+            (!remaining.is_zero()).then_some((&holder.held, remaining))
+        }
+
+        // The modes of all holders are compatible.
+        let is_compatible = self.last().is_none_or(|held| held.attempt().mode().compatible(mode));
+        if !is_compatible {
+            return self.0.iter().filter_map(valid).max_by_key(|(_, rest)| *rest);
+        }
+        let Mode::Shared { permits: Some(permits) } = mode else { return None };
+        let permits = usize::try_from(permits.get()).unwrap_or(usize::MAX);
+        if self.len() < permits {
+            return None;
+        }
+        // The permit of this holder ends first that leaves fewer holders than permits.
+        let mut taken: Vec<_> = self.0.iter().filter_map(valid).collect();
+        taken.sort_unstable_by_key(|(_, rest)| *rest);
+        taken.len().checked_sub(permits).map(|next| taken[next])
+    }
+}
