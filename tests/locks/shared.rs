@@ -110,7 +110,7 @@ async fn waiting(request: LockRequest) -> tokio::task::JoinHandle<LockGuard> {
 }
 
 async fn soon(task: tokio::task::JoinHandle<LockGuard>) -> LockGuard {
-    timeout(SOON, task).await.expect("the lock is acquired soon").unwrap()
+    timeout(SOON, task).await.unwrap().unwrap()
 }
 
 async fn readers_share_the_lock_and_exclude_writers(nodes: Nodes) {
@@ -193,7 +193,7 @@ async fn each_reader_has_its_own_end(nodes: Nodes) {
     nodes.become_empty().await;
 }
 
-/// Redisson and DistributedLock keep the entry of a crashed reader as long as other readers extend the key.
+/// Redisson and `DistributedLock` keep the entry of a crashed reader as long as other readers extend the key.
 async fn readers_that_crash_do_not_outlive_their_leases(nodes: Nodes) {
     let [one, two, three] = managers(&nodes).await;
     let crashed = shared(&one).expire(SHORT).try_acquire().await.unwrap();
@@ -292,19 +292,13 @@ async fn readers_that_are_overtaken_get_a_turn(nodes: Nodes) {
     for _ in 0..5 {
         let begun = Instant::now();
         let reader = shared(&readers).wait_forever().acquire();
-        timeout(SOON, reader)
-            .await
-            .expect("the reader gets a turn")
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        timeout(SOON, reader).await.unwrap().unwrap().release().await.unwrap();
         longest = longest.max(begun.elapsed());
     }
     stop.cancel();
     let mut turns = 0;
     for task in tasks {
-        turns += timeout(SOON, task).await.expect("the writers go on").unwrap();
+        turns += timeout(SOON, task).await.unwrap().unwrap();
     }
     println!("{turns} turns of writers, longest wait of a reader {longest:?}");
     nodes.become_empty().await;

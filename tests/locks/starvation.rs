@@ -173,7 +173,7 @@ async fn a_writer_enters_right_after_the_end_of_a_dead_reader() {
     const SHORT: Duration = Duration::from_millis(300);
     let servers = Servers::start(1).await;
     let managers = processes(&servers.urls(), 3).await;
-    let [dying, living, writing] = &managers[..] else { unreachable!() };
+    let [dying, living, third] = &managers[..] else { unreachable!() };
     let mut delays = Vec::new();
     for round in 0..10 {
         // In half of the rounds the living reader leaves after the end of the dead one.
@@ -183,8 +183,8 @@ async fn a_writer_enters_right_after_the_end_of_a_dead_reader() {
         let dead = dying.lock(KEY).shared().expire(SHORT).try_acquire().await.unwrap();
         let end_of_the_dead = Instant::now() + SHORT;
         std::mem::forget(dead);
-        let locks = writing.clone();
-        let waiting = tokio::spawn(async move {
+        let locks = third.clone();
+        let entering = tokio::spawn(async move {
             let guard = writer(&locks).acquire().await.unwrap();
             let entered = Instant::now();
             guard.release().await.unwrap();
@@ -193,7 +193,7 @@ async fn a_writer_enters_right_after_the_end_of_a_dead_reader() {
         tokio::time::sleep_until((begun + stays).into()).await;
         alive.release().await.unwrap();
         let free = Instant::now().max(end_of_the_dead);
-        let entered = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+        let entered = tokio::time::timeout(SOON, entering).await.unwrap().unwrap();
         delays.push(entered.saturating_duration_since(free));
     }
     delays.sort();
@@ -246,22 +246,24 @@ async fn a_thousand_readers_of_a_process_cost_a_few_commands() {
     }
 }
 
+/// Returns the median time of an acquisition and a release.
+async fn median(request: impl Fn() -> LockRequest) -> Duration {
+    let mut times = Vec::new();
+    for _ in 0..500 {
+        let begun = Instant::now();
+        request().acquire().await.unwrap().release().await.unwrap();
+        times.push(begun.elapsed());
+    }
+    times.sort();
+    percentile(&times, 50)
+}
+
 /// Compares in one run, because machines differ.
 #[tokio::test]
 async fn a_reader_beside_a_thousand_others_is_as_fast_as_an_exclusive_holder() {
     let locks = LockManager::builder().memory_node(&MemoryNode::new()).connect().await.unwrap();
     let shared = || locks.lock(KEY).shared().expire(LEASE);
     let exclusive = || locks.lock("other").expire(LEASE);
-    async fn median(request: impl Fn() -> LockRequest) -> Duration {
-        let mut times = Vec::new();
-        for _ in 0..500 {
-            let begun = Instant::now();
-            request().acquire().await.unwrap().release().await.unwrap();
-            times.push(begun.elapsed());
-        }
-        times.sort();
-        percentile(&times, 50)
-    }
     let mut ratios = Vec::new();
     for _ in 0..7 {
         let others = join_all((0..999).map(|_| shared().acquire())).await;

@@ -176,7 +176,9 @@ impl Schedule {
         });
         drop(entries);
         held.lose(REASON);
-        others.iter().for_each(|held| held.lose(REASON));
+        for other in others {
+            other.lose(REASON);
+        }
     }
 
     /// Prepares for a new task, and returns the `Notify` that wakes it. The earlier task is not woken any

@@ -14,6 +14,7 @@ pub enum Mode {
     #[default]
     Exclusive,
     /// Several holders at a time: the readers of a read-write lock, or the holders of permits.
+    #[non_exhaustive]
     Shared {
         /// The highest number of holders. Each caller compares the number of living holders with its own
         /// `permits`. `None` for the readers of a read-write lock, of which there may be any number.

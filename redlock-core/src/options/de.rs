@@ -112,48 +112,48 @@ impl<'de> Deserialize<'de> for Switch {
 
 /// A number. Formats that have only texts, such as environment variables, may give the text. No public API.
 #[derive(Debug)]
-pub struct Count(pub u32);
+pub struct WholeNumber(pub u32);
 
-impl From<Count> for u32 {
-    fn from(count: Count) -> Self {
+impl From<WholeNumber> for u32 {
+    fn from(count: WholeNumber) -> Self {
         count.0
     }
 }
 
-impl From<u32> for Count {
+impl From<u32> for WholeNumber {
     fn from(count: u32) -> Self {
         Self(count)
     }
 }
 
-impl<'de> Deserialize<'de> for Count {
+impl<'de> Deserialize<'de> for WholeNumber {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct CountVisitor;
+        struct WholeNumberVisitor;
 
-        impl Visitor<'_> for CountVisitor {
-            type Value = Count;
+        impl Visitor<'_> for WholeNumberVisitor {
+            type Value = WholeNumber;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a whole number")
             }
 
-            fn visit_u64<E: de::Error>(self, count: u64) -> Result<Count, E> {
+            fn visit_u64<E: de::Error>(self, count: u64) -> Result<WholeNumber, E> {
                 let invalid = |_| E::invalid_value(Unexpected::Unsigned(count), &self);
-                u32::try_from(count).map(Count).map_err(invalid)
+                u32::try_from(count).map(WholeNumber).map_err(invalid)
             }
 
-            fn visit_i64<E: de::Error>(self, count: i64) -> Result<Count, E> {
+            fn visit_i64<E: de::Error>(self, count: i64) -> Result<WholeNumber, E> {
                 let invalid = |_| E::invalid_value(Unexpected::Signed(count), &self);
-                u32::try_from(count).map(Count).map_err(invalid)
+                u32::try_from(count).map(WholeNumber).map_err(invalid)
             }
 
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Count, E> {
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<WholeNumber, E> {
                 let invalid = |_| E::invalid_value(Unexpected::Str(text), &self);
-                text.parse().map(Count).map_err(invalid)
+                text.parse().map(WholeNumber).map_err(invalid)
             }
         }
 
-        deserializer.deserialize_u32(CountVisitor)
+        deserializer.deserialize_u32(WholeNumberVisitor)
     }
 }
 

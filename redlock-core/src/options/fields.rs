@@ -7,7 +7,7 @@
 use serde::de::{Deserialize, MapAccess};
 use serde::ser::{Serialize, SerializeStruct, Serializer};
 
-use super::de::{Count, Switch, Time};
+use super::de::{Switch, Time, WholeNumber};
 use super::{LockOptions, WaitTime};
 use crate::lock::Dialect;
 
@@ -67,7 +67,7 @@ fields! {
     keep: Switch,
     reentrant: Switch,
     shared: Switch,
-    permits: Count,
+    permits: WholeNumber,
     dialect: Dialect,
 }
 

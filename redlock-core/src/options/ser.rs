@@ -3,7 +3,7 @@
 use serde::ser::{Serialize, Serializer};
 
 use super::WaitTime;
-use super::de::{Count, Switch, Time};
+use super::de::{Switch, Time, WholeNumber};
 
 impl Serialize for Time {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -26,7 +26,7 @@ impl Serialize for Switch {
     }
 }
 
-impl Serialize for Count {
+impl Serialize for WholeNumber {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.serialize_u32(self.0)
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::ask::AskState;
+use super::ask_state::AskState;
 use super::{LockRequest, scope};
 use crate::ballot::MinHold;
 use crate::context::Context;

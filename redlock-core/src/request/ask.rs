@@ -3,33 +3,12 @@
 use std::sync::Arc;
 
 use super::acquisition::Acquisition;
-use super::mark::Mark;
+use super::ask_state::{AskState, Mark};
 use super::scope;
 use crate::ballot::{Attempt, Enquiry, Grant, GrantedLease, Refusal};
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lease::Held;
-use crate::lock::Mode;
-
-/// What a caller has learnt from the earlier refusals of its request.
-#[derive(Default)]
-pub(super) struct AskState<'a> {
-    /// Whether a refusal does not need to report how long the other holder's lease lasts.
-    pub(super) skip_ttl_lookup: bool,
-    /// Whether shared holders have refused an exclusive lock.
-    met_shared: bool,
-    /// The mark of a caller that waits for an exclusive lock.
-    mark: Option<Mark<'a>>,
-}
-
-impl<'a> AskState<'a> {
-    /// Returns the state of a caller that waits for the lock.
-    pub(super) fn of_waiter(acquisition: &'a Acquisition<'_>) -> Self {
-        let Acquisition { context, spec, .. } = acquisition;
-        let is_exclusive = spec.mode() == Mode::Exclusive;
-        Self { mark: is_exclusive.then(|| Mark::new(context, spec)), ..Self::default() }
-    }
-}
 
 impl Acquisition<'_> {
     /// Asks the nodes. Asks them again if the connections moved to another runtime meanwhile, or if shared holders

@@ -2,8 +2,8 @@
 
 mod acquisition;
 mod ask;
+mod ask_state;
 mod fenced;
-mod mark;
 mod read;
 mod run;
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::acquisition::Acquisition;
-use super::ask::AskState;
+use super::ask_state::AskState;
 use super::scope;
 use crate::ballot::Extension;
 use crate::error::LockError;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::acquisition::Acquisition;
-use super::ask::AskState;
+use super::ask_state::AskState;
 use super::scope;
 use crate::error::{LockError, Vote};
 use crate::guard::LockGuard;
@@ -127,7 +127,7 @@ impl Acquisition<'_> {
         // save the server a round trip. Not with several nodes: their refusal may be a split vote, whose
         // end is not published.
         let one_node = self.context.ballot.nodes.len() == 1;
-        let mut state = AskState::of_waiter(self);
+        let mut state = AskState::of_waiter(self.context, &self.spec);
         let mut patience = Patience::new(self.spec.mode());
         loop {
             if let Some(signal) = &signal {

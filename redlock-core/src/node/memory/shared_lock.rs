@@ -123,15 +123,11 @@ impl SharedLock {
         }
         if let Mode::Shared { permits: Some(permits) } = mode {
             let permits = usize::try_from(permits.get()).unwrap_or(usize::MAX);
-            let mut taken: Vec<_> = self
-                .entries
-                .iter()
-                .filter(|(entry, _)| kind(*entry) == kind(own))
-                .map(|(_, end)| now.time_until(*end))
-                .collect();
-            if taken.len() >= permits {
-                taken.sort_unstable();
-                return Err(taken[taken.len() - permits]);
+            let same = self.entries.iter().filter(|(entry, _)| kind(*entry) == kind(own));
+            let mut rests: Vec<_> = same.map(|(_, end)| now.time_until(*end)).collect();
+            if rests.len() >= permits {
+                rests.sort_unstable();
+                return Err(rests[rests.len() - permits]);
             }
         }
         self.set(own, end);

@@ -9,12 +9,12 @@ use crate::node::Notify;
 /// The subscribers to the releases of each lock, and the callers that ask for a turn.
 #[derive(Default)]
 pub(super) struct Subscribers {
-    by_lock: HashMap<(LockName, Dialect), Vec<Subscriber>>,
+    by_lock: HashMap<(LockName, Dialect), Vec<MemorySubscriber>>,
     turns: HashMap<LockName, usize>,
     next_id: u64,
 }
 
-struct Subscriber {
+struct MemorySubscriber {
     id: u64,
     /// Whether the subscriber waits for a shared lock.
     is_shared: bool,
@@ -37,7 +37,7 @@ impl Subscribers {
         let id = self.next_id;
         self.next_id += 1;
         let lock = (spec.name().clone(), spec.dialect());
-        let subscriber = Subscriber { id, is_shared: spec.mode().is_shared(), notify };
+        let subscriber = MemorySubscriber { id, is_shared: spec.mode().is_shared(), notify };
         self.by_lock.entry(lock).or_default().push(subscriber);
         id
     }

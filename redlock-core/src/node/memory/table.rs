@@ -254,13 +254,11 @@ impl LockTable {
             Some(StoredLock::Shared(shared)) => {
                 let Some((own, end)) = shared.own(op.token) else { return Vote::NotHeld.into() };
                 let is_other = |entry: SharedEntry| entry.is_holder() && entry != own;
-                match shared.longest(now, is_other) {
-                    Some(remaining) => held(remaining).with_shared_holders(),
-                    None => {
-                        self.set_exclusive(op, to, end);
-                        Vote::Granted.into()
-                    }
+                if let Some(remaining) = shared.longest(now, is_other) {
+                    return held(remaining).with_shared_holders();
                 }
+                self.set_exclusive(op, to, end);
+                Vote::Granted.into()
             }
             Some(StoredLock::Exclusive { .. }) | None => Vote::NotHeld.into(),
         }

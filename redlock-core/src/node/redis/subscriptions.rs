@@ -44,19 +44,19 @@ struct Registry {
 
 #[derive(Default)]
 struct Channel {
-    subscribers: Vec<Subscriber>,
+    subscribers: Vec<ChannelSubscriber>,
     next_id: u64,
     state: ChannelState,
 }
 
-struct Subscriber {
+struct ChannelSubscriber {
     id: u64,
     /// Whether the subscriber waits for a shared lock.
     is_shared: bool,
     notify: Notification,
 }
 
-impl Subscriber {
+impl ChannelSubscriber {
     /// Returns whether a message concerns the subscriber.
     fn wants(&self, message: &[u8]) -> bool {
         match message {
@@ -108,7 +108,7 @@ impl Subscriptions {
         let channel = registry.by_name.entry(Arc::clone(name)).or_default();
         let id = channel.next_id;
         channel.next_id += 1;
-        channel.subscribers.push(Subscriber { id, is_shared, notify });
+        channel.subscribers.push(ChannelSubscriber { id, is_shared, notify });
         registry.unsettled.insert(Arc::clone(name));
         registry.changed.notify_one();
         drop(registry);
