@@ -51,7 +51,8 @@ pub use append_only_file::AppendOnlyFile;
 pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
 pub use history::{
-    Attempt, Belief, Event, Findings, History, Hold, Late, What, holds, monotonic_nanos, overlaps,
+    Attempt, Belief, Event, Findings, History, Hold, Late, Sharing, What, holds, monotonic_nanos,
+    overlapping_readers, overlaps, too_many,
 };
 pub use nodes::Nodes;
 pub use peer::Peer;

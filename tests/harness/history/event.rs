@@ -19,6 +19,45 @@ pub struct Event {
     pub what: What,
 }
 
+/// With whom a holder shares its lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// With nobody.
+    Exclusive,
+    /// With any number of readers.
+    Readers,
+    /// With other holders of permits, so that there are at most this many in all.
+    Permits(u32),
+}
+
+impl Sharing {
+    /// Returns whether two holders may have the lock at the same time.
+    pub fn allows(self, other: Self) -> bool {
+        matches!(
+            (self, other),
+            (Self::Readers, Self::Readers) | (Self::Permits(_), Self::Permits(_))
+        )
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "exclusive" => Some(Self::Exclusive),
+            "readers" => Some(Self::Readers),
+            permits => permits.parse().ok().map(Self::Permits),
+        }
+    }
+}
+
+impl fmt::Display for Sharing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Readers => f.write_str("readers"),
+            Self::Permits(permits) => permits.fmt(f),
+        }
+    }
+}
+
 /// The kind of an event, with its fields.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum What {
@@ -36,8 +75,15 @@ pub enum What {
         believed_until: u64,
         /// The number of the fencing token; `None` without fencing.
         fencing: Option<i64>,
+        /// With whom the holder shares the lock.
+        sharing: Sharing,
         /// The key of the lock.
         key: String,
+    },
+    /// The holder turned an exclusive lock into a shared one, or back.
+    Changed {
+        /// With whom the holder shares the lock from now on.
+        sharing: Sharing,
     },
     /// The holder checked its guard again, and the time until which it may rely on the lock has changed: a
     /// renewal moves it later, a loss earlier.
@@ -74,12 +120,11 @@ impl fmt::Display for Event {
         write!(f, "{at}\t{process}\t{number}\t")?;
         match what {
             What::Asked { within, key } => write!(f, "asked\t{}\t{key}", within.as_micros()),
-            What::Granted { believed_until, fencing: Some(fencing), key } => {
-                write!(f, "granted\t{believed_until}\t{fencing}\t{key}")
+            What::Granted { believed_until, fencing, sharing, key } => {
+                let fencing = fencing.map_or("-".to_owned(), |fencing| fencing.to_string());
+                write!(f, "granted\t{believed_until}\t{fencing}\t{sharing}\t{key}")
             }
-            What::Granted { believed_until, fencing: None, key } => {
-                write!(f, "granted\t{believed_until}\t-\t{key}")
-            }
+            What::Changed { sharing } => write!(f, "changed\t{sharing}"),
             What::Believed { until } => write!(f, "believed\t{until}"),
             What::Released => f.write_str("released"),
             What::Refused { reason } => write!(f, "refused\t{reason}"),
@@ -106,11 +151,14 @@ impl Event {
             }
             "granted" => {
                 let (believed_until, rest) = rest.split_once('\t')?;
-                let (fencing, key) = rest.split_once('\t')?;
+                let (fencing, rest) = rest.split_once('\t')?;
+                let (sharing, key) = rest.split_once('\t')?;
+                let sharing = Sharing::parse(sharing)?;
                 let fencing = if fencing == "-" { None } else { Some(fencing.parse().ok()?) };
                 let believed_until = believed_until.parse().ok()?;
-                What::Granted { believed_until, fencing, key: key.to_owned() }
+                What::Granted { believed_until, fencing, sharing, key: key.to_owned() }
             }
+            "changed" => What::Changed { sharing: Sharing::parse(rest)? },
             "believed" => What::Believed { until: rest.parse().ok()? },
             "released" => What::Released,
             "refused" => What::Refused { reason: rest.to_owned() },
@@ -135,8 +183,19 @@ mod tests {
         let key = || "a key with\ttab".to_owned();
         for what in [
             What::Asked { within: Duration::from_micros(1500), key: key() },
-            What::Granted { believed_until: u64::MAX, fencing: None, key: key() },
-            What::Granted { believed_until: 7, fencing: Some(42), key: key() },
+            What::Granted {
+                believed_until: u64::MAX,
+                fencing: None,
+                sharing: Sharing::Permits(3),
+                key: key(),
+            },
+            What::Granted {
+                believed_until: 7,
+                fencing: Some(42),
+                sharing: Sharing::Exclusive,
+                key: key(),
+            },
+            What::Changed { sharing: Sharing::Readers },
             What::Believed { until: 9 },
             What::Released,
             What::Refused { reason: "held by another holder".to_owned() },

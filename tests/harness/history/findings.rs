@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::event::{Event, What};
-use super::hold::{Hold, holds, overlaps, stale_fencing};
+use super::hold::{Hold, holds, overlaps, stale_fencing, too_many};
 
 /// An attempt that took longer than allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Late {
 pub struct Findings {
     /// Pairs of holds of one key that overlap in time.
     pub overlaps: Vec<(Hold, Hold)>,
+    /// Pairs of holds of one key, of which the later one began although no permit was left.
+    pub too_many: Vec<(Hold, Hold)>,
     /// Pairs of holds of one key in which the later hold has no larger fencing token.
     pub fencing: Vec<(Hold, Hold)>,
     /// Attempts that took longer than allowed.
@@ -48,6 +50,7 @@ impl Findings {
         let holds = holds(events);
         let mut findings = Self {
             overlaps: overlaps(&holds),
+            too_many: too_many(&holds),
             fencing: stale_fencing(&holds),
             holds,
             ..Self::default()
@@ -60,11 +63,13 @@ impl Findings {
     /// attempts without an end.
     pub fn violations(&self, killed: &BTreeSet<u32>) -> Vec<String> {
         let overlaps = self.overlaps.iter().map(|(a, b)| format!("held twice: {a:?} and {b:?}"));
+        let permits = self.too_many.iter();
+        let permits = permits.map(|(a, b)| format!("no permit left: {a:?} and {b:?}"));
         let fencing = self.fencing.iter().map(|(a, b)| format!("fencing: {a:?} before {b:?}"));
         let late = self.late.iter().map(|late| format!("too late: {late:?}"));
         let unanswered = self.unanswered.iter().filter(|(process, _)| !killed.contains(process));
         let unanswered = unanswered.map(|attempt| format!("never answered: {attempt:?}"));
-        overlaps.chain(fencing).chain(late).chain(unanswered).collect()
+        overlaps.chain(permits).chain(fencing).chain(late).chain(unanswered).collect()
     }
 
     /// Fills in the findings about the durations and the ends of attempts.
@@ -122,6 +127,7 @@ fn overlap(one: (u64, u64), other: (u64, u64)) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::event::Sharing;
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -135,7 +141,16 @@ mod tests {
     }
 
     fn granted(at: u64, believed_until: u64) -> Event {
-        event(at, 1, What::Granted { believed_until, fencing: None, key: "a".to_owned() })
+        event(
+            at,
+            1,
+            What::Granted {
+                believed_until,
+                fencing: None,
+                sharing: Sharing::Exclusive,
+                key: "a".to_owned(),
+            },
+        )
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::event::{Event, What};
+use super::event::{Event, Sharing, What};
 
 /// The period in which a process believed to hold a key: from the grant to the release or to the end of the
 /// validity, whichever comes first.
@@ -22,6 +22,8 @@ pub struct Hold {
     pub end: u64,
     /// The number of the fencing token; `None` without fencing.
     pub fencing: Option<i64>,
+    /// With whom the holder shares the lock.
+    pub sharing: Sharing,
 }
 
 /// Returns all holds, ordered by their beginning. Leaves out a hold whose validity ended before its grant was
@@ -37,12 +39,22 @@ pub fn holds(events: &[Event]) -> Vec<Hold> {
             What::Asked { .. } => {
                 asked.insert((process, number), event.at);
             }
-            What::Granted { believed_until, fencing, key } => {
+            What::Granted { believed_until, fencing, sharing, key } => {
                 let asked = asked.remove(&(process, number));
                 let (start, end) = (event.at, *believed_until);
                 believed.insert((process, number), holds.len());
-                let (key, fencing) = (key.clone(), *fencing);
-                holds.push(Hold { key, process, number, asked, start, end, fencing });
+                let (key, fencing, sharing) = (key.clone(), *fencing, *sharing);
+                holds.push(Hold { key, process, number, asked, start, end, fencing, sharing });
+            }
+            // From here on, this is another hold.
+            What::Changed { sharing } => {
+                if let Some(index) = believed.get_mut(&(process, number)) {
+                    let before: &mut Hold = &mut holds[*index];
+                    let after = Hold { start: event.at, sharing: *sharing, ..before.clone() };
+                    before.end = before.end.min(event.at);
+                    *index = holds.len();
+                    holds.push(after);
+                }
             }
             What::Believed { until } => {
                 if let Some(index) = believed.get(&(process, number)) {
@@ -62,24 +74,63 @@ pub fn holds(events: &[Event]) -> Vec<Hold> {
     holds
 }
 
-/// Finds pairs of holds of one key that overlap. A hold may begin at the end of another one.
+/// Finds pairs of holds of one key that overlap, and may not. A hold may begin at the end of another one.
 ///
-/// If any holds overlap, the result has at least one pair, but not every pair: each hold is paired only with
-/// the earlier hold that ends last.
+/// If there are any, the result has at least one pair, but not every pair: of the earlier holds of each kind, each hold
+/// is paired only with the one that ends last.
 pub fn overlaps(holds: &[Hold]) -> Vec<(Hold, Hold)> {
     let mut found = Vec::new();
     for holds in by_key(holds).into_values() {
-        let mut furthest: Option<&Hold> = None;
+        let mut furthest: [Option<&Hold>; 3] = [None; 3];
         for hold in holds {
-            if let Some(before) = furthest.filter(|before| hold.start < before.end) {
-                found.push((before.clone(), hold.clone()));
+            let overlapping = furthest
+                .iter()
+                .flatten()
+                .find(|before| hold.start < before.end && !before.sharing.allows(hold.sharing));
+            if let Some(before) = overlapping {
+                found.push(((*before).clone(), hold.clone()));
             }
-            if furthest.is_none_or(|before| hold.end > before.end) {
-                furthest = Some(hold);
+            let kind = match hold.sharing {
+                Sharing::Exclusive => 0,
+                Sharing::Readers => 1,
+                Sharing::Permits(_) => 2,
+            };
+            if furthest[kind].is_none_or(|before| hold.end > before.end) {
+                furthest[kind] = Some(hold);
             }
         }
     }
     found
+}
+
+/// Finds holds that began although there were as many holders of the key as the new holder allowed, each with one of
+/// these holders.
+pub fn too_many(holds: &[Hold]) -> Vec<(Hold, Hold)> {
+    let mut found = Vec::new();
+    for holds in by_key(holds).into_values() {
+        for (index, hold) in holds.iter().enumerate() {
+            let Sharing::Permits(permits) = hold.sharing else { continue };
+            let mut present = holds[..index].iter().filter(|before| hold.start < before.end);
+            let allowed = usize::try_from(permits).unwrap_or(usize::MAX);
+            if let Some(before) = present.nth(allowed.saturating_sub(1)) {
+                found.push(((*before).clone(), (*hold).clone()));
+            }
+        }
+    }
+    found
+}
+
+/// Returns how often a reader began to hold a key while another reader held it.
+pub fn overlapping_readers(holds: &[Hold]) -> usize {
+    let mut count = 0;
+    for holds in by_key(holds).into_values() {
+        let mut until = 0;
+        for hold in holds.into_iter().filter(|hold| hold.sharing == Sharing::Readers) {
+            count += usize::from(hold.start < until);
+            until = until.max(hold.end);
+        }
+    }
+    count
 }
 
 /// Finds holds whose fencing token is not larger than that of an earlier hold of the same key. Equal numbers
@@ -121,7 +172,8 @@ mod tests {
 
     fn hold(key: &str, start: u64, end: u64) -> Hold {
         let (key, process, number) = (key.to_owned(), 1, start);
-        Hold { key, process, number, asked: None, start, end, fencing: None }
+        let (asked, fencing, sharing) = (None, None, Sharing::Exclusive);
+        Hold { key, process, number, asked, start, end, fencing, sharing }
     }
 
     fn fenced(asked: u64, start: u64, fencing: i64) -> Hold {
@@ -133,7 +185,8 @@ mod tests {
     }
 
     fn granted(at: u64, believed_until: u64) -> Event {
-        event(at, 1, What::Granted { believed_until, fencing: None, key: "a".to_owned() })
+        let (key, sharing) = ("a".to_owned(), Sharing::Exclusive);
+        event(at, 1, What::Granted { believed_until, fencing: None, sharing, key })
     }
 
     #[test]
@@ -157,6 +210,54 @@ mod tests {
     #[test]
     fn holds_of_different_keys_do_not_overlap() {
         assert_eq!(overlaps(&[hold("a", 10, 20), hold("b", 10, 20)]), []);
+    }
+
+    fn shared(start: u64, end: u64, sharing: Sharing) -> Hold {
+        Hold { sharing, ..hold("a", start, end) }
+    }
+
+    #[test]
+    fn readers_overlap_each_other_but_nobody_else() {
+        let reader = |start, end| shared(start, end, Sharing::Readers);
+        let permit = |start, end| shared(start, end, Sharing::Permits(2));
+        let readers = [reader(10, 30), reader(15, 20), reader(25, 40)];
+        assert_eq!(overlaps(&readers), []);
+        assert_eq!(overlapping_readers(&readers), 2);
+        // The reader that began last is not the one that ends last.
+        assert_eq!(overlaps(&[reader(10, 30), reader(15, 20), hold("a", 25, 26)]).len(), 1);
+        assert_eq!(overlaps(&[hold("a", 10, 30), reader(15, 20), reader(20, 25)]).len(), 2);
+        assert_eq!(overlaps(&[reader(10, 30), permit(15, 20)]).len(), 1);
+        assert_eq!(overlaps(&[permit(10, 30), permit(15, 20)]), []);
+    }
+
+    #[test]
+    fn more_holders_than_permits_are_found() {
+        let permit = |start, end, permits| shared(start, end, Sharing::Permits(permits));
+        let two = [permit(10, 30, 2), permit(15, 20, 2), permit(20, 25, 2)];
+        assert_eq!(too_many(&two), []);
+        assert_eq!(too_many(&[permit(10, 30, 2), permit(15, 20, 2), permit(19, 25, 2)]).len(), 1);
+        assert_eq!(too_many(&[permit(10, 30, 2), permit(15, 20, 2), permit(19, 25, 3)]), []);
+        assert_eq!(too_many(&[permit(10, 30, 2), permit(15, 20, 1)]).len(), 1);
+    }
+
+    #[test]
+    fn a_change_of_the_mode_begins_another_hold() {
+        let changed = |at, sharing| event(at, 1, What::Changed { sharing });
+        let events = [
+            granted(10, 20),
+            changed(12, Sharing::Readers),
+            event(13, 1, What::Believed { until: 30 }),
+            changed(15, Sharing::Exclusive),
+            event(25, 1, What::Released),
+        ];
+        let holds = holds(&events);
+        let parts: Vec<_> = holds.iter().map(|hold| (hold.start, hold.end, hold.sharing)).collect();
+        let expected = [
+            (10, 12, Sharing::Exclusive),
+            (12, 15, Sharing::Readers),
+            (15, 25, Sharing::Exclusive),
+        ];
+        assert_eq!(parts, expected);
     }
 
     #[test]

@@ -11,7 +11,7 @@ mod hold;
 mod record;
 
 pub use clock::monotonic_nanos;
-pub use event::{Event, What};
+pub use event::{Event, Sharing, What};
 pub use findings::{Findings, Late};
-pub use hold::{Hold, holds, overlaps};
+pub use hold::{Hold, holds, overlapping_readers, overlaps, too_many};
 pub use record::{Attempt, Belief, History};

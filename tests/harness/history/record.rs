@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::clock::monotonic_nanos;
-use super::event::{Event, What};
+use super::event::{Event, Sharing, What};
 
 /// A later end of a belief is recorded only if it is later by more than this, in nanoseconds.
 const LEAST_CHANGE: u64 = 100_000;
@@ -38,7 +38,7 @@ impl History {
     /// The file cannot be opened.
     pub fn enter(&self, key: &str) -> io::Result<Belief> {
         self.open()?;
-        Ok(Belief::begin(self, next_number(), key, u64::MAX, None))
+        Ok(Belief::begin(self, next_number(), key, u64::MAX, None, Sharing::Exclusive))
     }
 
     /// Records that the caller is about to request a lock, and the longest time for the attempt.
@@ -120,10 +120,20 @@ pub struct Attempt {
 
 impl Attempt {
     /// Records that the lock was granted. `remaining` returns the remaining validity.
-    pub fn granted(mut self, fencing: Option<i64>, remaining: impl FnOnce() -> Duration) -> Belief {
+    pub fn granted(self, fencing: Option<i64>, remaining: impl FnOnce() -> Duration) -> Belief {
+        self.granted_to(Sharing::Exclusive, fencing, remaining)
+    }
+
+    /// Records that a lock was granted that the holder may share.
+    pub fn granted_to(
+        mut self,
+        sharing: Sharing,
+        fencing: Option<i64>,
+        remaining: impl FnOnce() -> Duration,
+    ) -> Belief {
         self.ended = true;
         let (_, until) = read_validity(remaining);
-        Belief::begin(&self.history, self.number, &self.key, until, fencing)
+        Belief::begin(&self.history, self.number, &self.key, until, fencing, sharing)
     }
 
     /// Records that the acquisition failed.
@@ -157,9 +167,17 @@ impl Belief {
         key: &str,
         believed_until: u64,
         fencing: Option<i64>,
+        sharing: Sharing,
     ) -> Self {
-        history.write(number, What::Granted { believed_until, fencing, key: key.to_owned() });
+        let key = key.to_owned();
+        history.write(number, What::Granted { believed_until, fencing, sharing, key });
         Self { history: history.clone(), number, until: believed_until }
+    }
+
+    /// Records that the holder is about to turn its exclusive lock into a shared one, or has turned its shared lock into
+    /// an exclusive one.
+    pub fn change(&self, sharing: Sharing) {
+        self.history.write(self.number, What::Changed { sharing });
     }
 
     /// Checks the remaining validity again, records a change, and returns the validity. Zero means that the
@@ -261,8 +279,8 @@ mod tests {
         let events = history.events().unwrap();
         let what: Vec<_> = events.into_iter().map(|event| event.what).collect();
         let asked = What::Asked { within: LONG, key: "a".to_owned() };
-        let granted =
-            What::Granted { believed_until: u64::MAX, fencing: None, key: "a".to_owned() };
+        let (key, sharing) = ("a".to_owned(), Sharing::Exclusive);
+        let granted = What::Granted { believed_until: u64::MAX, fencing: None, sharing, key };
         let refused = What::Refused { reason: "held".to_owned() };
         let expected = [
             asked.clone(),

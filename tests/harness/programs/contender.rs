@@ -13,7 +13,9 @@
 //!
 //! The process runs until SIGTERM.
 //!
-//! Twelve tasks contend for the keys `hot:0` to `hot:8`. One more task acquires keys of its own,
+//! Twelve tasks contend for the keys `hot:0` to `hot:8`. Half of the requests for the first four keys are shared, and some
+//! holders of these keys turn an exclusive lock into a shared one, or back. On a single node, half of the requests for
+//! `hot:0` have permits. One more task acquires keys of its own,
 //! `own:<process id>:<number>`, with a lease that is longer than any test, and abandons or releases them in
 //! every way. Any such key that exists at the end was left behind.
 
@@ -27,7 +29,7 @@ use rand::{RngExt, SeedableRng};
 use redis::Cmd;
 use redlock_core::{Dialect, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest};
 use redlock_tests::{
-    Belief, CONTENDED_KEYS, Client, History, Probe, What, eventually, monotonic_nanos,
+    Belief, CONTENDED_KEYS, Client, History, Probe, Sharing, What, eventually, monotonic_nanos,
 };
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep, timeout};
@@ -38,6 +40,8 @@ const HASTY: Duration = Duration::from_millis(50);
 /// The default timeout of several nodes. A grant may arrive when a large part of its lease has passed.
 const PATIENT: Duration = Duration::from_millis(200);
 const TASKS: u64 = 12;
+/// The number of keys that are also shared, by readers or by holders of permits.
+const SHARED: u32 = 4;
 /// The number of keys that use the plain dialect. The other keys use Redisson's.
 const PLAIN: u32 = 6;
 const SOON: Duration = Duration::from_secs(10);
@@ -196,11 +200,22 @@ impl Contender {
         if self.one_in(10) {
             request = request.min_hold(expire / 4);
         }
-        let fenced = self.one_in(2);
+        let sharing = self.sharing(number);
+        request = match sharing {
+            Sharing::Exclusive => request,
+            Sharing::Readers => request.shared(),
+            Sharing::Permits(permits) => request.permits(permits),
+        };
+        let fenced = sharing == Sharing::Exclusive && self.one_in(2);
         let patience = self.one_in(6).then(|| self.millis(0, 100));
 
-        // A fenced acquisition has a second round of messages, which writes the number back.
-        let rounds = if fenced { 2 } else { 1 };
+        // A fenced acquisition has a second round of messages, which writes the number back. An exclusive one asks again
+        // if shared holders have refused it. A reader may wait for another reader's reply, and extend a lease.
+        let rounds = match sharing {
+            Sharing::Exclusive => 2 + u32::from(fenced),
+            Sharing::Readers => 3,
+            Sharing::Permits(_) => 1,
+        };
         let attempt = self.history.ask(&key, wait_time + self.node_timeout * rounds)?;
         let acquired = match patience {
             Some(patience) => timeout(patience, acquire(request, fenced)).await.ok(),
@@ -211,12 +226,46 @@ impl Contender {
             None => {}
             Some(Err(error)) => attempt.refused(kind(&error)),
             Some(Ok((guard, number))) => {
-                let belief = attempt.granted(number, || self.client.believes(&guard));
+                let believes = || self.client.believes(&guard);
+                let belief = attempt.granted_to(sharing, number, believes);
+                let Some(guard) = self.change_mode(guard, &belief).await else { return Ok(()) };
                 self.hold(&guard, belief, expire).await?;
                 self.release(guard, &key).await;
             }
         }
         Ok(())
+    }
+
+    /// Returns with whom the next holder of a key shares it.
+    fn sharing(&mut self, number: u32) -> Sharing {
+        match number {
+            // A quorum has no permits.
+            0 if self.server_urls.len() == 1 && self.one_in(2) => {
+                Sharing::Permits(self.choices.random_range(1..4))
+            }
+            0..SHARED if self.one_in(2) => Sharing::Readers,
+            _ => Sharing::Exclusive,
+        }
+    }
+
+    /// Sometimes turns an exclusive lock into a shared one, or back. Returns `None` if the lock is lost.
+    async fn change_mode(&mut self, guard: LockGuard, belief: &Belief) -> Option<LockGuard> {
+        let is_plain = guard.key().as_str() < "hot:4";
+        if !is_plain || !self.one_in(3) {
+            return Some(guard);
+        }
+        if !guard.is_shared() {
+            // The holder knows that others may share the lock from now on.
+            belief.change(Sharing::Readers);
+            return guard.downgrade().await.or_else(|error| error.into_guard().ok_or(())).ok();
+        }
+        match guard.try_upgrade().await {
+            Ok(guard) => {
+                belief.change(Sharing::Exclusive);
+                Some(guard)
+            }
+            Err(error) => error.into_guard(),
+        }
     }
 
     /// Holds a lock for a short time, for a part of its lease, for longer than its lease, or for longer than

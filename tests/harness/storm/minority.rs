@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::history::{Event, What};
+use crate::history::{Event, Sharing, What};
 
 /// A period in which a client could not reach a quorum of the nodes, on the clock of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,6 +11,10 @@ pub(super) struct CutOff {
     pub(super) since: u64,
     pub(super) until: u64,
 }
+
+/// For how long after the last answer of the nodes the readers of a process share a lock without asking them, in
+/// nanoseconds, with a margin for the time that the answer takes.
+const JOINS: u64 = 100_000_000;
 
 /// Returns a violation for each lock that a client requested and got while it was cut off. `clients` maps
 /// process ids to clients. A lock requested before the cut does not count: it may have been granted before
@@ -28,11 +32,13 @@ pub(super) fn granted_on_the_minority_side(
             What::Asked { .. } => {
                 asked.insert(attempt, event.at);
             }
-            What::Granted { key, .. } => {
+            What::Granted { key, sharing, .. } => {
                 let Some(asked) = asked.get(&attempt) else { continue };
                 let Some(client) = clients.get(&event.process) else { continue };
+                let joins = if *sharing == Sharing::Readers { JOINS } else { 0 };
                 let without_quorum = |cut: &&CutOff| {
-                    cut.client == *client && cut.since <= *asked && event.at <= cut.until
+                    let since = cut.since.saturating_add(joins);
+                    cut.client == *client && since <= *asked && event.at <= cut.until
                 };
                 if let Some(cut) = cut_off.iter().find(without_quorum) {
                     found.push(format!("granted without a quorum: {key} to {attempt:?}, {cut:?}"));
@@ -55,7 +61,12 @@ mod tests {
         let attempt = |asked, granted| {
             let key = "a".to_owned();
             let asking = What::Asked { within: Duration::ZERO, key: key.clone() };
-            let granting = What::Granted { believed_until: 100, fencing: None, key };
+            let granting = What::Granted {
+                believed_until: 100,
+                fencing: None,
+                sharing: Sharing::Exclusive,
+                key,
+            };
             [(asked, asking), (granted, granting)].map(|(at, what)| Event {
                 at,
                 process: 7,
