@@ -29,7 +29,9 @@
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-use redlock_tests::{Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Totals};
+use redlock_tests::{
+    Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Totals, overlapping_readers,
+};
 use tokio::sync::RwLock;
 
 /// Storms disturb each other. Only storms that must produce a finding may run at the same time.
@@ -93,6 +95,25 @@ async fn votes_that_come_late_break_no_promise() {
         run_storm(Client::Honest, Schedule::late_votes(seed(), Duration::from_secs(3))).await;
     assert!(report.violations.is_empty(), "{report}");
     assert!(report.fault_count() > 10 && report.grants() > 20, "{report}");
+}
+
+/// Half of the requests for four of the keys are shared, on a single node also by permits, and some holders change the
+/// mode of their lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn readers_and_writers_of_eight_processes_break_no_promise() {
+    let _quiet = QUIET.write().await;
+    let time = Duration::from_secs(variable("REDLOCK_STORM_SECONDS").unwrap_or(STORM.as_secs()));
+    let seed = seed();
+    for nodes in [1, 5] {
+        let calm = Schedule::calm(seed, STORM / 2, nodes, 8);
+        for schedule in [calm, Schedule::random_with(seed, time, nodes, 8)] {
+            let report = run_storm(Client::Honest, schedule).await;
+            assert!(report.violations.is_empty(), "REDLOCK_STORM_SEED={seed}\n{report}");
+            let readers = overlapping_readers(&report.findings.holds);
+            assert!(readers >= 2, "{readers} readers overlapped\n{report}");
+            assert!(report.holders >= 8, "{report}");
+        }
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

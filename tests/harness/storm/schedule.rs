@@ -127,6 +127,22 @@ impl Schedule {
         if planner.one_in(2) {
             planner.more_nodes(5);
         }
+        Self::random_faults(planner, time)
+    }
+
+    /// Makes random faults for `time`, with this many nodes and clients.
+    pub fn random_with(seed: u64, time: Duration, nodes: usize, clients: usize) -> Self {
+        Self::random_faults(Planner::new(seed, nodes, clients), time)
+    }
+
+    /// Lets the clients contend for `time` without a fault: a single one strikes at the end.
+    pub fn calm(seed: u64, time: Duration, nodes: usize, clients: usize) -> Self {
+        let mut planner = Planner::new(seed, nodes, clients);
+        planner.plan(time, Fault::StopClient, vec![0], Duration::from_millis(1));
+        planner.schedule
+    }
+
+    fn random_faults(mut planner: Planner, time: Duration) -> Self {
         planner.schedule.restart_guard = planner.one_in(2);
         let faults = Fault::of_random_storms(planner.schedule.restart_guard);
         // At most one refusal, because the clients do not use its node for the rest of the storm.
