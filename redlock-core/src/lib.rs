@@ -140,7 +140,7 @@ pub use error::{
     NodeError, ReleaseError, RunError, Vote, Votes,
 };
 pub use fencing_token::FencingToken;
-pub use guard::{FencedGuard, LockGuard, LockHandle, LockState, Lost};
+pub use guard::{FencedGuard, LockGuard, LockHandle, LockState, Lost, MultiGuard};
 pub use key::{IntoLockKey, KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::Dialect;
 pub use manager::{LockManager, LockManagerBuilder, LockManagerConfig};

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
-use crate::key::LockKey;
+use crate::key::{KeySet, LockKey};
 use crate::lock::{LockSpec, Token};
 use crate::node::{Action, Op};
 
@@ -17,7 +17,7 @@ use crate::node::{Action, Op};
 #[derive(Debug)]
 pub(crate) struct Attempt {
     spec: LockSpec,
-    key: LockKey,
+    keys: KeySet,
     token: Token,
     /// How long the lock stays on the nodes after its holder has released it.
     retention: Mutex<Option<Retention>>,
@@ -63,10 +63,10 @@ impl Retention {
 }
 
 impl Attempt {
-    pub(crate) fn new(spec: &LockSpec, key: LockKey) -> Self {
+    pub(crate) fn new(spec: &LockSpec, keys: impl Into<KeySet>) -> Self {
         Self {
             spec: spec.clone(),
-            key,
+            keys: keys.into(),
             token: Token::random(spec.dialect()),
             retention: Mutex::default(),
             abandoned: AtomicBool::new(false),
@@ -198,9 +198,14 @@ impl Attempt {
         self.abandoned.load(Ordering::SeqCst)
     }
 
-    /// Returns the key that the caller locks.
+    /// Returns the key that the caller locks; of several keys, the first.
     pub(crate) fn key(&self) -> &LockKey {
-        &self.key
+        self.keys.first()
+    }
+
+    /// Returns the keys that the caller locks.
+    pub(crate) fn keys(&self) -> &[LockKey] {
+        self.keys.as_slice()
     }
 
     /// Returns the lock as the nodes store it.

@@ -1,10 +1,12 @@
 //! One round: the same command to all nodes, and the wait for their votes.
 
+use std::cmp::Reverse;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::time::{Instant, sleep_until};
 
 use super::fan_out::FanOut;
@@ -42,6 +44,8 @@ pub(crate) struct Round {
     number: Option<i64>,
     /// How many subscribers were notified, on the node with the most.
     subscribers: Option<usize>,
+    /// The indexes of the keys for which nodes have refused the lock, as far as the nodes name them.
+    refused_keys: SmallVec<[u8; 8]>,
 }
 
 impl Round {
@@ -54,6 +58,7 @@ impl Round {
             is_fenced,
             number: None,
             subscribers: None,
+            refused_keys: SmallVec::new(),
         }
     }
 
@@ -144,7 +149,7 @@ impl Round {
     }
 
     fn poll(&mut self, cx: &mut std::task::Context<'_>) -> Option<Decision> {
-        let Self { fan_out, tally, is_fenced, number, subscribers } = self;
+        let Self { fan_out, tally, is_fenced, number, subscribers, refused_keys } = self;
         fan_out.poll_all(cx, |index, reply| {
             let is_numbered =
                 reply.number.is_some_and(|number| FencingToken::NUMBER_RANGE.contains(&number));
@@ -154,6 +159,7 @@ impl Round {
             }
             *number = reply.number.max(*number);
             *subscribers = reply.subscribers.max(*subscribers);
+            refused_keys.extend(reply.refused_key.and_then(|key| u8::try_from(key).ok()));
             tally.count(index, reply.vote);
         });
         tally.decision()
@@ -167,6 +173,15 @@ impl Round {
     /// Returns how many subscribers were notified so far, on the node with the most.
     pub(crate) fn subscribers(&self) -> Option<usize> {
         self.subscribers
+    }
+
+    /// Returns the index of the key for which most nodes refused the lock; of several, the lowest. A key that a
+    /// crashed holder has left on a few nodes therefore does not hide the key that prevents the quorum.
+    pub(crate) fn refused_key(&self) -> usize {
+        let named = &self.refused_keys;
+        let votes = |key: u8| named.iter().filter(|other| **other == key).count();
+        let most = named.iter().max_by_key(|key| (votes(**key), Reverse(**key)));
+        most.copied().map_or(0, usize::from)
     }
 
     pub(crate) fn tally(&self) -> &Tally {

@@ -132,6 +132,8 @@ impl LockManagerBuilder {
         let leases = LeaseRange::of(&nodes);
         let node_without_fencing = nodes.iter().find(|node| !node.capabilities().fencing);
         let node_without_fencing = node_without_fencing.map(|node| Arc::clone(node.name()));
+        let node_of_one_key = nodes.iter().find(|node| !node.capabilities().several_keys);
+        let node_of_one_key = node_of_one_key.map(|node| Arc::clone(node.name()));
         let ballot = Ballot::new(nodes, node_timeout, clock, cleanup);
         let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
         runtimes.add_service(&keeper);
@@ -147,6 +149,7 @@ impl LockManagerBuilder {
             log_limit,
             leases,
             node_without_fencing,
+            node_of_one_key,
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),

@@ -22,6 +22,9 @@ pub struct Capabilities {
     /// Whether the node can issue fencing numbers, see [`Reply::number`](super::Reply::number). Defaults to
     /// `true`.
     pub fencing: bool,
+    /// Whether the node can hold a lock of several [keys](super::LockSpec::keys): all of them or none.
+    /// Defaults to `false`, because a node that reads only the first key would break such locks.
+    pub several_keys: bool,
     /// Whether the node executes operations in the order in which their futures were first polled.
     /// Defaults to `true`. If it is `false`,
     /// [`LockManagerBuilder::node`](crate::LockManagerBuilder::node) wraps the node in
@@ -35,6 +38,7 @@ impl Default for Capabilities {
             shortest_lease: validity::MIN_EXPIRE,
             longest_lease: validity::MAX_EXPIRE,
             fencing: true,
+            several_keys: false,
             ordered: true,
         }
     }

@@ -124,7 +124,7 @@ impl MemoryNode {
 impl MemoryNode {
     /// Notifies the subscribers of a lock, as if it was released.
     pub(crate) fn publish_release(&self, spec: &LockSpec) {
-        let subscribers = self.store.locks.lock().subscribers(spec);
+        let subscribers = self.store.locks.lock().subscribers(spec.name(), spec.dialect());
         for notify in subscribers {
             notify();
         }
@@ -159,8 +159,8 @@ impl LockTable {
         *count
     }
 
-    fn subscribers(&self, spec: &LockSpec) -> Vec<Notify> {
-        let subscribers = self.subscribers.get(&(spec.name().clone(), spec.dialect()));
+    fn subscribers(&self, name: &LockName, dialect: Dialect) -> Vec<Notify> {
+        let subscribers = self.subscribers.get(&(name.clone(), dialect));
         subscribers.map_or_else(Vec::new, |subscribers| {
             subscribers.iter().map(|(_, notify)| Arc::clone(notify)).collect()
         })
@@ -188,8 +188,8 @@ enum CurrentHolder {
 const FOREIGN: Vote = Vote::Foreign { found: ForeignKind::WrongType };
 
 impl LockTable {
-    fn holder(&self, op: &Op, now: Moment) -> Option<CurrentHolder> {
-        let entry = self.by_name.get(op.spec.name())?;
+    fn holder(&self, op: &Op, name: &LockName, now: Moment) -> Option<CurrentHolder> {
+        let entry = self.by_name.get(name)?;
         let remaining = now.time_until(entry.deadline);
         (!remaining.is_zero()).then_some(if entry.dialect != op.spec.dialect() {
             CurrentHolder::Foreign
@@ -200,41 +200,98 @@ impl LockTable {
         })
     }
 
+    /// Sets all keys of the lock if they are free, or if the token holds only some of them.
     fn set(&mut self, op: &Op, now: Moment, lease: Duration, fenced: bool) -> Reply {
-        match self.holder(op, now) {
-            Some(CurrentHolder::Own { remaining } | CurrentHolder::Other { remaining }) => {
-                Vote::Held { remaining: Some(remaining) }.into()
-            }
-            Some(CurrentHolder::Foreign) => FOREIGN.into(),
-            None => {
-                self.sweep(now);
-                let (name, dialect) = (op.spec.name(), op.spec.dialect());
-                let entry = StoredLock { token: op.token, dialect, deadline: now.plus(lease) };
-                self.by_name.insert(name.clone(), entry);
-                let granted = Reply::new(Vote::Granted);
-                if fenced { granted.with_number(self.next_number(name.prefix())) } else { granted }
-            }
+        let names = op.spec.keys();
+        let (mut owned, mut own_lease) = (0, None);
+        for (index, name) in names.iter().enumerate() {
+            let refused = match self.holder(op, name, now) {
+                None => continue,
+                Some(CurrentHolder::Own { remaining }) => {
+                    owned += 1;
+                    own_lease = Some(remaining);
+                    continue;
+                }
+                Some(CurrentHolder::Other { remaining }) => {
+                    Vote::Held { remaining: Some(remaining) }
+                }
+                Some(CurrentHolder::Foreign) => FOREIGN,
+            };
+            return Reply::new(refused).with_refused_key(index);
         }
+        if owned == names.len() {
+            return Reply::new(Vote::Held { remaining: own_lease }).with_refused_key(0);
+        }
+        self.sweep(now);
+        for name in names {
+            let (dialect, deadline) = (op.spec.dialect(), now.plus(lease));
+            let entry = StoredLock { token: op.token, dialect, deadline };
+            self.by_name.insert(name.clone(), entry);
+        }
+        let granted = Reply::new(Vote::Granted);
+        let prefix = op.spec.name().prefix();
+        if fenced { granted.with_number(self.next_number(prefix)) } else { granted }
     }
 
-    /// Calls `change` with the remaining lease if the token of the operation holds the lock.
-    fn with_own_lock(
+    /// Returns [`Vote::Granted`] if the token of the operation holds all keys of the lock.
+    fn ownership(&self, op: &Op, now: Moment) -> Vote {
+        for name in op.spec.keys() {
+            match self.holder(op, name, now) {
+                Some(CurrentHolder::Own { .. }) => {}
+                Some(CurrentHolder::Foreign) => return FOREIGN,
+                Some(CurrentHolder::Other { .. }) | None => return Vote::NotHeld,
+            }
+        }
+        Vote::Granted
+    }
+
+    fn extend(&mut self, op: &Op, now: Moment, lease: Duration) -> Reply {
+        let vote = self.ownership(op, now);
+        if vote == Vote::Granted {
+            let deadline = now.plus(lease);
+            for name in op.spec.keys() {
+                if let Some(entry) = self.by_name.get_mut(name)
+                    && !entry.deadline.has_reached(deadline)
+                {
+                    entry.deadline = deadline;
+                }
+            }
+        }
+        vote.into()
+    }
+
+    fn confirm(&mut self, op: &Op, now: Moment, number: i64) -> Reply {
+        let vote = self.ownership(op, now);
+        if vote == Vote::Granted {
+            let count = self.counters.entry(op.spec.name().prefix().to_owned()).or_default();
+            *count = number.max(*count);
+        }
+        vote.into()
+    }
+
+    /// Releases the keys that the token of the operation holds, and adds their subscribers to `notified`.
+    fn release(
         &mut self,
         op: &Op,
         now: Moment,
-        change: impl FnOnce(&mut Self, Duration) -> Reply,
+        min_hold: Option<Duration>,
+        notified: &mut Vec<Notify>,
     ) -> Reply {
-        match self.holder(op, now) {
-            Some(CurrentHolder::Own { remaining }) => change(self, remaining),
-            Some(CurrentHolder::Foreign) => FOREIGN.into(),
-            Some(CurrentHolder::Other { .. }) | None => Vote::NotHeld.into(),
+        let vote = self.ownership(op, now);
+        let mut most = 0;
+        for name in op.spec.keys() {
+            let Some(CurrentHolder::Own { remaining }) = self.holder(op, name, now) else {
+                continue;
+            };
+            match (min_hold, self.by_name.get_mut(name)) {
+                (Some(min_hold), Some(entry)) => entry.deadline = now.plus(min_hold.min(remaining)),
+                _ => drop(self.by_name.remove(name)),
+            }
+            let subscribers = self.subscribers(name, op.spec.dialect());
+            most = most.max(subscribers.len());
+            notified.extend(subscribers);
         }
-    }
-
-    fn set_deadline(&mut self, op: &Op, deadline: Moment) {
-        if let Some(entry) = self.by_name.get_mut(op.spec.name()) {
-            entry.deadline = deadline;
-        }
+        if vote == Vote::Granted { Reply::new(vote).with_subscribers(most) } else { vote.into() }
     }
 }
 
@@ -244,7 +301,7 @@ impl Node for MemoryNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities { several_keys: true, ..Capabilities::default() }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
@@ -254,26 +311,9 @@ impl Node for MemoryNode {
         let mut notified = Vec::new();
         let reply = match op.action {
             Action::Acquire { lease, fenced, .. } => locks.set(&op, now, lease, fenced),
-            Action::Extend { lease } => locks.with_own_lock(&op, now, |locks, remaining| {
-                if remaining < lease {
-                    locks.set_deadline(&op, now.plus(lease));
-                }
-                Vote::Granted.into()
-            }),
-            Action::Confirm { number } => locks.with_own_lock(&op, now, |locks, _| {
-                let prefix = op.spec.name().prefix().to_owned();
-                let count = locks.counters.entry(prefix).or_default();
-                *count = number.max(*count);
-                Vote::Granted.into()
-            }),
-            Action::Release { min_hold } => locks.with_own_lock(&op, now, |locks, remaining| {
-                match min_hold {
-                    Some(min_hold) => locks.set_deadline(&op, now.plus(min_hold.min(remaining))),
-                    None => drop(locks.by_name.remove(op.spec.name())),
-                }
-                notified = locks.subscribers(&op.spec);
-                Reply::new(Vote::Granted).with_subscribers(notified.len())
-            }),
+            Action::Extend { lease } => locks.extend(&op, now, lease),
+            Action::Confirm { number } => locks.confirm(&op, now, number),
+            Action::Release { min_hold } => locks.release(&op, now, min_hold, &mut notified),
         };
         drop(locks);
         for notify in notified {

@@ -32,6 +32,13 @@ impl Op {
 /// | `Acquire` | the lock was free, and the token now holds it | [`Vote::Held`]: another token holds the lock, or this token already did; nothing was changed |
 /// | `Extend`, `Confirm`, `Release` | the token holds the lock, and the action was executed | [`Vote::NotHeld`]: the token does not hold the lock; nothing was changed |
 ///
+/// A lock of several [keys](LockSpec::keys) is held only if the token holds each of them. `Acquire` sets all
+/// of them or none. If the token has lost a key, `Extend` and `Confirm` change nothing, and `Release`
+/// releases the keys that the token still holds, and votes [`Vote::NotHeld`]. Only a node with
+/// [`several_keys`](super::Capabilities::several_keys) gets such locks. There is one exception to the
+/// table: the manager sets a lock again on a node that has lost it, and the node may still have some of its
+/// keys. `Acquire` then sets all of them.
+///
 /// On every action, a node may also vote [`Vote::Foreign`] if a key holds something other than a lock, and
 /// [`Vote::Failed`]. A node replies to an unknown action with
 /// [`NodeError::Server`](crate::NodeError::Server).
@@ -91,12 +98,16 @@ pub struct Reply {
     /// greater than the number of subscribers in this process, the next waiter of this process gives the
     /// waiters of other processes a turn.
     pub subscribers: Option<usize>,
+    /// The index, in [`LockSpec::keys`], of the first key for which the node refuses an `Acquire` with
+    /// [`Vote::Held`] or [`Vote::Foreign`]. The caller waits for that key. A node may leave it out for a lock of
+    /// one key.
+    pub refused_key: Option<usize>,
 }
 
 impl Reply {
     /// Creates a reply that consists of a vote.
     pub fn new(vote: Vote) -> Self {
-        Self { vote, number: None, subscribers: None }
+        Self { vote, number: None, subscribers: None, refused_key: None }
     }
 
     /// Adds the fencing number of the holder.
@@ -109,6 +120,12 @@ impl Reply {
     #[must_use]
     pub fn with_subscribers(self, subscribers: usize) -> Self {
         Self { subscribers: Some(subscribers), ..self }
+    }
+
+    /// Adds the index of the first key for which the node refuses the lock.
+    #[must_use]
+    pub fn with_refused_key(self, index: usize) -> Self {
+        Self { refused_key: Some(index), ..self }
     }
 }
 

@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::lease::Held;
-use crate::lock::Mode;
+use crate::lock::LockSpec;
 
 /// The requirements of one waiter.
 #[derive(Debug, Clone, Copy)]
@@ -25,8 +25,8 @@ pub(crate) struct WaiterOptions {
 /// The entry of one waiter in its queue.
 #[derive(Debug)]
 pub(super) struct QueueEntry {
-    /// The mode of the lock that the waiter requests.
-    pub(super) mode: Mode,
+    /// The lock that the waiter requests. Its other keys have other queues.
+    pub(super) spec: LockSpec,
     pub(super) options: WaiterOptions,
     pub(super) state: Mutex<EntryState>,
     pub(super) changed: Notify,
@@ -43,8 +43,8 @@ pub(super) enum EntryState {
 }
 
 impl QueueEntry {
-    pub(super) fn new(mode: Mode, options: WaiterOptions) -> Self {
-        Self { mode, options, state: Mutex::new(EntryState::Waiting), changed: Notify::new() }
+    pub(super) fn new(spec: LockSpec, options: WaiterOptions) -> Self {
+        Self { spec, options, state: Mutex::new(EntryState::Waiting), changed: Notify::new() }
     }
 
     pub(super) fn is_waiting(&self) -> bool {

@@ -90,8 +90,8 @@ impl HandOverStreak {
 fn meets_requirements(held: &Held, waiter: &QueueEntry, node_timeout: Duration) -> bool {
     let WaiterOptions { expire, accepts_hand_over, fenced, .. } = waiter.options;
     accepts_hand_over
-        // The nodes hold the lock in the mode of the former holder.
-        && held.attempt().spec().mode() == waiter.mode
+        // The nodes hold the keys of the former holder, in its mode. A waiter may need more keys.
+        && *held.attempt().spec() == waiter.spec
         && held.lease_remaining() >= MIN_LEASE_LEFT.of(expire)
         // The lease is not longer than the waiter asks for, even on a node that has granted an extension
         // whose reply was lost.

@@ -20,7 +20,7 @@ pub(crate) use entry::WaiterOptions;
 pub(crate) use hand_over::needs_extension;
 pub(crate) use outage::is_outage;
 pub(crate) use outage_wait::OutageWait;
-pub(crate) use queues::Queues;
+pub(crate) use queues::{LocalConflict, Queues};
 pub(crate) use waiter::{WaitOutcome, Waiter};
 
 #[cfg(test)]

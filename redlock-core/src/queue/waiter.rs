@@ -22,7 +22,7 @@ use crate::lock::{LockSpec, Mode, QueueKey};
 #[derive(Debug)]
 pub(crate) struct Waiter {
     queues: Arc<Queues>,
-    spec: LockSpec,
+    /// The key in whose queue the caller waits.
     key: QueueKey,
     entry: Arc<QueueEntry>,
     /// How the caller found the queue on arrival.
@@ -59,15 +59,16 @@ enum WaitStep {
 }
 
 impl Queues {
-    /// Adds a caller at the end of the queue.
+    /// Adds a caller at the end of the queue of a key of its lock: the one at `index`, which is `key`.
     pub(crate) fn join(
         self: &Arc<Self>,
         spec: &LockSpec,
+        index: usize,
         key: &LockKey,
         options: WaiterOptions,
     ) -> Result<Waiter, LockError> {
-        let entry = Arc::new(QueueEntry::new(spec.mode(), options));
-        let queue_key = spec.queue_key().clone();
+        let entry = Arc::new(QueueEntry::new(spec.clone(), options));
+        let queue_key = spec.queue_keys()[index].clone();
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(queue_key.clone()).or_default();
         if queue.waiting.len() >= self.max_waiters {
@@ -76,8 +77,7 @@ impl Queues {
         let arrival = self.arrival(queue, spec.mode());
         queue.waiting.push_back(Arc::clone(&entry));
         drop(by_key);
-        let (queues, spec) = (Arc::clone(self), spec.clone());
-        Ok(Waiter { queues, spec, key: queue_key, entry, arrival })
+        Ok(Waiter { queues: Arc::clone(self), key: queue_key, entry, arrival })
     }
 
     fn arrival(&self, queue: &WaitQueue, mode: Mode) -> Arrival {
@@ -145,7 +145,7 @@ impl Waiter {
             return Err(WaitStep::UntilNotified);
         }
         // The waiter watches a holder of this process, because the holder may overrun its lease.
-        if let Some((held, _)) = queue.conflicting(self.spec.mode()) {
+        if let Some((held, _)) = queue.conflicting(self.entry.spec.mode()) {
             return Err(WaitStep::UntilHolderEnds(Arc::clone(held)));
         }
         if let Some(left) = queue.fairness.yield_remaining() {
@@ -217,10 +217,11 @@ impl Waiter {
         self.queues.by_key.lock().get(&self.key)?.release_signal.clone()
     }
 
-    /// Subscribes to the releases of this lock, and waits until a quorum of subscriptions is in effect, at
+    /// Subscribes to the releases of the queue's key, and waits until a quorum of subscriptions is in effect, at
     /// most for `timeout`.
     pub(crate) async fn subscribe(&self, timeout: Duration) -> Arc<ReleaseSignal> {
-        let (signal, ready) = ReleaseSignal::subscribe(&self.queues.ballot.nodes, &self.spec);
+        let spec = self.entry.spec.of_key(&self.key);
+        let (signal, ready) = ReleaseSignal::subscribe(&self.queues.ballot.nodes, &spec);
         let signal = Arc::new(signal);
         if let Some(queue) = self.queues.by_key.lock().get_mut(&self.key) {
             queue.release_signal = Some(Arc::clone(&signal));

@@ -38,7 +38,7 @@ impl Acquisition<'_> {
     /// Makes the state of a new attempt. A function of its own, so that it does not enlarge the caller's
     /// future.
     fn new_attempt(&self, skip_ttl_lookup: bool) -> Arc<Attempt> {
-        let mut attempt = Attempt::new(&self.spec, self.key.clone());
+        let mut attempt = Attempt::new(&self.spec, self.keys.clone());
         if self.fenced {
             attempt = attempt.fenced();
         }
@@ -72,16 +72,21 @@ impl Acquisition<'_> {
 
     /// Returns the error of an attempt that the nodes refused.
     pub(super) fn refused(&self, refusal: Refusal) -> LockError {
-        let (key, expire) = (self.key.clone(), self.options.expire);
+        let expire = self.options.expire;
+        let refused_key = match &refusal {
+            Refusal::Contended { key, .. } | Refusal::Foreign { key, .. } => *key,
+            Refusal::Unavailable(_) | Refusal::TimedOut { .. } => 0,
+        };
+        let key = self.keys.at(refused_key).clone();
         match refusal {
-            Refusal::Contended { remaining, votes } => {
+            Refusal::Contended { key: _, remaining, votes } => {
                 LockError::Contended { key, remaining, votes }
             }
             Refusal::Unavailable(votes) => LockError::Unavailable { key, votes },
             Refusal::TimedOut { elapsed, votes } => {
                 LockError::TimedOut { key, elapsed, expire, votes }
             }
-            Refusal::Foreign(votes) => LockError::ForeignKey { key, votes },
+            Refusal::Foreign { key: _, votes } => LockError::ForeignKey { key, votes },
         }
     }
 }

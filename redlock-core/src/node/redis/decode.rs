@@ -26,6 +26,7 @@ pub(super) fn acquired(reply: &ServerReply) -> Option<Vote> {
 pub(super) fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
     match reply {
         Ok(Value::Int(_)) => refused(reply).into(),
+        Ok(Value::Array(key_and_lease)) => refused_for_key(key_and_lease),
         Ok(Value::BulkString(text)) if fenced => {
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             match number {
@@ -56,6 +57,17 @@ pub(super) fn refused(reply: &ServerReply) -> Vote {
         },
         // The lock is certainly held, only the remaining lease is unknown.
         Ok(_) | Err(_) => Vote::Held { remaining: None },
+    }
+}
+
+/// Decodes the reply to a refused acquisition of several keys: the index of a key, and its time to live.
+fn refused_for_key(key_and_lease: &[Value]) -> Reply {
+    let [Value::Int(key), lease @ Value::Int(_)] = key_and_lease else {
+        return unexpected().into();
+    };
+    match usize::try_from(*key) {
+        Ok(key) => Reply::new(refused(&Ok(lease.clone()))).with_refused_key(key),
+        Err(_) => unexpected().into(),
     }
 }
 

@@ -213,7 +213,7 @@ impl Node for RedisNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities { several_keys: true, ..Capabilities::default() }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {

@@ -39,7 +39,7 @@ pub(crate) async fn execute(
     begun: Instant,
     node_timeout: Duration,
 ) -> Reply {
-    let script = Scripts::of(op.spec.dialect()).of_action(&op.action);
+    let script = Scripts::of(&op.spec).of_action(&op.action);
     // A server that has forgotten the script of an acquisition receives it twice. The second command must not
     // follow a release (an abandoned attempt leaves nothing behind).
     let mut attempt = None;
@@ -115,6 +115,9 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
         return;
     };
     let counts = matches!(op.action, Action::Acquire { fenced: true, .. } | Action::Confirm { .. });
+    if op.spec.has_several_keys() {
+        return encode_several(command, op, sha, counts);
+    }
     command.arg("EVALSHA").arg(sha).arg(1 + usize::from(counts)).arg(name.as_str());
     if counts {
         command.arg(fencing::counter(name));
@@ -136,6 +139,32 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
             }
         }
     };
+}
+
+/// Encodes the command of an operation on a lock of several keys, which is always a script. Its releases are
+/// published on the channels that have the names of the keys.
+fn encode_several(command: &mut Cmd, op: &Op, sha: &str, counts: bool) {
+    let names = op.spec.keys();
+    let counters = if counts { fencing::counters(names) } else { Vec::new() };
+    command.arg("EVALSHA").arg(sha).arg(names.len() + counters.len());
+    for name in names {
+        command.arg(name.as_str());
+    }
+    command.arg(counters).arg(op.token.as_str());
+    match op.action {
+        Action::Acquire { lease, .. } | Action::Extend { lease } => {
+            command.arg(encode::millis(lease));
+        }
+        Action::Confirm { number } => {
+            command.arg(number);
+        }
+        Action::Release { min_hold } => {
+            min_hold.map(|time| command.arg(encode::millis(time)));
+        }
+    }
+    if counts {
+        command.arg(names.len());
+    }
 }
 
 #[cfg(test)]

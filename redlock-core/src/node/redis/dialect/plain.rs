@@ -22,7 +22,7 @@ pub(super) fn channel(name: &LockName) -> Arc<str> {
 /// `until`, so that the vote is not late.
 pub(super) async fn refused(connection: &Connection, op: &Op, until: Instant) -> Vote {
     // An attempt that was dropped outside of a runtime is polled there, and there are no timers.
-    let script = Scripts::of(op.spec.dialect()).inspect;
+    let script = Scripts::of(&op.spec).inspect;
     let (Some(script), Ok(_)) = (script, Handle::try_current()) else {
         return Vote::Held { remaining: None };
     };

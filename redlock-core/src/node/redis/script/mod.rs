@@ -9,7 +9,7 @@
 
 use std::fmt;
 
-use crate::lock::Dialect;
+use crate::lock::{Dialect, LockSpec};
 use crate::node::Action;
 
 /// A script.
@@ -84,9 +84,34 @@ const REDISSON: Scripts = Scripts {
         "redisson/read" "redisson/owned" "shorten" "redisson/publish" "subscribers"),
 };
 
+/// The scripts of plain locks of several keys. The keys of the locks come first in KEYS, and the fencing
+/// counters follow. In ARGV, the number of the locks' keys is the last argument of the scripts with counters.
+/// A refused acquisition returns the index of the first key that is not free, and its time to live.
+const SEVERAL: Scripts = Scripts {
+    acquire: Some(script!(12, "several/acquire":
+        "several/all" "several/read" "several/free" "several/set" "redisson/ok")),
+    acquire_fenced: script!(13, "several/acquire_fenced":
+        "several/counted" "several/read" "several/free" "several/counters" "several/count"
+        "several/set" "redisson/number"),
+    inspect: None,
+    confirm: script!(14, "several/confirm":
+        "several/counted" "several/read" "several/owned" "several/counters" "several/confirm"),
+    extend: script!(15, "several/extend":
+        "several/all" "several/read" "several/owned" "several/extend"),
+    release: script!(16, "several/release":
+        "several/all" "several/read" "several/find" "several/delete" "several/publish"),
+    shorten: script!(17, "several/shorten":
+        "several/all" "several/read" "several/find" "several/shorten" "several/publish"),
+};
+
 impl Scripts {
-    /// Returns the scripts of a dialect.
-    pub(super) const fn of(dialect: Dialect) -> &'static Self {
+    /// Returns the scripts of a lock.
+    pub(super) fn of(spec: &LockSpec) -> &'static Self {
+        if spec.has_several_keys() { &SEVERAL } else { Self::of_dialect(spec.dialect()) }
+    }
+
+    /// Returns the scripts of a dialect, for locks of one key.
+    const fn of_dialect(dialect: Dialect) -> &'static Self {
         match dialect {
             Dialect::Plain => &PLAIN,
             Dialect::Redisson => &REDISSON,
@@ -121,12 +146,12 @@ impl Scripts {
 
 impl Script {
     /// The number of scripts.
-    pub(super) const COUNT: usize = 12;
+    pub(super) const COUNT: usize = 18;
 
     /// The scripts of all dialects, each at its index.
     pub(super) const ALL: [Self; Self::COUNT] = {
         let mut all = [PLAIN.extend; Self::COUNT];
-        let (mut dialect, dialects) = (0, [PLAIN.all(), REDISSON.all()]);
+        let (mut dialect, dialects) = (0, [PLAIN.all(), REDISSON.all(), SEVERAL.all()]);
         while dialect < dialects.len() {
             let (mut script, scripts) = (0, dialects[dialect]);
             while script < scripts.len() {
@@ -145,7 +170,7 @@ impl Script {
         self.index
     }
 
-    /// Returns the dialect and the operation, such as `plain/release`.
+    /// Returns the kind of the lock and the operation, such as `plain/release`.
     #[cfg(any(test, feature = "unstable-simulation"))]
     pub(super) const fn name(self) -> &'static str {
         self.name
