@@ -4,4 +4,5 @@
 mod fencing;
 mod keeping;
 mod runtimes;
+mod several_keys;
 mod slow_release;

@@ -45,7 +45,7 @@ pub(crate) struct Round {
     /// How many subscribers were notified, on the node with the most.
     subscribers: Option<usize>,
     /// The indexes of the keys for which nodes have refused the lock, as far as the nodes name them.
-    refused_keys: SmallVec<[u8; 8]>,
+    refused_keys: SmallVec<[u16; 4]>,
 }
 
 impl Round {
@@ -159,7 +159,7 @@ impl Round {
             }
             *number = reply.number.max(*number);
             *subscribers = reply.subscribers.max(*subscribers);
-            refused_keys.extend(reply.refused_key.and_then(|key| u8::try_from(key).ok()));
+            refused_keys.extend(reply.refused_key.and_then(|key| u16::try_from(key).ok()));
             tally.count(index, reply.vote);
         });
         tally.decision()
@@ -179,7 +179,7 @@ impl Round {
     /// crashed holder has left on a few nodes therefore does not hide the key that prevents the quorum.
     pub(crate) fn refused_key(&self) -> usize {
         let named = &self.refused_keys;
-        let votes = |key: u8| named.iter().filter(|other| **other == key).count();
+        let votes = |key: u16| named.iter().filter(|other| **other == key).count();
         let most = named.iter().max_by_key(|key| (votes(**key), Reverse(**key)));
         most.copied().map_or(0, usize::from)
     }

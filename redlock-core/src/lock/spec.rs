@@ -134,8 +134,8 @@ mod tests {
 
     /// The spec is copied for each operation on each node.
     #[test]
-    fn a_spec_of_one_key_is_not_larger_than_its_name_and_its_dialect() {
-        assert_eq!(size_of::<LockSpec>(), size_of::<QueueKey>());
+    fn the_place_for_one_key_is_not_larger_because_there_may_be_several() {
+        assert_eq!(size_of::<SpecKeys>(), size_of::<QueueKey>());
         assert!(!spec(&["a"]).has_several_keys());
         assert!(spec(&["a", "b"]).has_several_keys());
     }
