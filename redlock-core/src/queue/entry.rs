@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::lease::Held;
 use crate::lock::LockSpec;
@@ -20,6 +21,8 @@ pub(crate) struct WaiterOptions {
     pub(crate) fenced: bool,
     /// The scope in which the caller waits, if any.
     pub(crate) scope: Option<u64>,
+    /// When the caller began to wait. A lock of several keys may have waited in other queues before.
+    pub(crate) since: Instant,
 }
 
 /// The entry of one waiter in its queue.
@@ -49,6 +52,10 @@ impl QueueEntry {
 
     pub(super) fn is_waiting(&self) -> bool {
         matches!(*self.state.lock(), EntryState::Waiting)
+    }
+
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(*self.state.lock(), EntryState::Asking)
     }
 
     /// Hands a lock over to the waiter, and wakes it.

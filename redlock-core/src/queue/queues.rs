@@ -70,6 +70,20 @@ impl Queues {
         })
     }
 
+    /// Returns the index of the first key that a lock of this process holds or another caller of this process
+    /// waits for. A caller that waits through an outage does not count: an arriving caller finds out itself
+    /// whether the outage is over.
+    pub(crate) fn busy_key(&self, spec: &LockSpec) -> Option<usize> {
+        let has_quorum = self.ballot.has_quorum();
+        let by_key = self.by_key.lock();
+        spec.queue_keys().iter().position(|key| {
+            by_key.get(key).is_some_and(|queue| {
+                queue.local_conflict_remaining(spec.mode()).is_some()
+                    || !queue.waiting.is_empty() && queue.outage.is_none() && has_quorum
+            })
+        })
+    }
+
     /// Ends all waiting. Returns the locks that this process holds, including locks that were handed over and
     /// not taken yet.
     pub(crate) fn close(&self) -> Vec<Arc<Held>> {

@@ -59,7 +59,7 @@ enum WaitStep {
 }
 
 impl Queues {
-    /// Adds a caller at the end of the queue of a key of its lock: the one at `index`, which is `key`.
+    /// Adds a caller to the queue of a key of its lock: the one at `index`, which is `key`.
     pub(crate) fn join(
         self: &Arc<Self>,
         spec: &LockSpec,
@@ -75,7 +75,7 @@ impl Queues {
             return Err(LockError::TooManyWaiters { key: key.clone(), limit: self.max_waiters });
         }
         let arrival = self.arrival(queue, spec.mode());
-        queue.waiting.push_back(Arc::clone(&entry));
+        queue.add_waiter(&entry);
         drop(by_key);
         Ok(Waiter { queues: Arc::clone(self), key: queue_key, entry, arrival })
     }

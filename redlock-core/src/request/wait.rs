@@ -28,7 +28,7 @@ impl Acquisition<'_> {
     /// Waits in the queue of this process. Then takes the lock over from its former holder, or asks the
     /// nodes for it. `None` as deadline waits without a limit.
     pub(super) async fn wait(&self, deadline: Option<Instant>) -> Result<LockGuard, LockError> {
-        let waiter = self.join(0)?;
+        let waiter = self.join(0, Instant::now())?;
         let mut outage_wait = OutageWait::new(&waiter);
         if waiter.arrived_in_outage() {
             // This caller asks the nodes at once and returns their failure, while the waiters before it
@@ -49,13 +49,14 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Joins the queue of the key at this index.
-    pub(super) fn join(&self, key: usize) -> Result<Waiter, LockError> {
+    /// Joins the queue of the key at this index. The caller has waited since `since`.
+    pub(super) fn join(&self, key: usize, since: Instant) -> Result<Waiter, LockError> {
         let options = WaiterOptions {
             expire: self.options.expire,
             accepts_hand_over: self.options.min_hold.is_none(),
             fenced: self.fenced,
             scope: scope::current(),
+            since,
         };
         self.context.queues.join(&self.spec, key, self.keys.at(key), options)
     }

@@ -8,23 +8,26 @@ use super::acquisition::Acquisition;
 use super::wait::QueueExit;
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::queue::{Backoff, OutageWait};
+use crate::jitter::jitter;
+use crate::queue::OutageWait;
 
 /// A wait in one queue that was shorter than this did not wait for a holder.
-const SHORT_WAIT: Duration = Duration::from_millis(10);
+const SHORT_WAIT: Duration = Duration::from_millis(8);
 
 impl Acquisition<'_> {
     /// Asks the nodes for all keys. If one of them is held, waits in its queue, and asks for all keys when it
     /// is this caller's turn there. If another key is held by then, goes on to the queue of that key. `None` as
     /// deadline waits without a limit.
     ///
-    /// The caller holds no key while it waits, so that callers of overlapping keys cannot block each other.
+    /// The caller holds no key while it waits, so that callers of overlapping keys cannot block each other. In
+    /// each queue it stands in front of the callers that came later than it.
     pub(super) async fn wait_for_all(
         &self,
         deadline: Option<Instant>,
     ) -> Result<LockGuard, LockError> {
-        let (mut key, refused) = match self.context.queues.local_conflict(&self.spec) {
-            Some(conflict) => (conflict.key, false),
+        let since = Instant::now();
+        let (mut key, refused) = match self.context.queues.busy_key(&self.spec) {
+            Some(key) => (key, false),
             None => match self.ask_nodes(false).await {
                 Ok(guard) => return Ok(guard),
                 Err(LockError::Contended { key, .. }) if !is_over(deadline) => {
@@ -36,13 +39,12 @@ impl Acquisition<'_> {
                 Err(error) => return Err(error),
             },
         };
-        let mut waiter = self.join(key)?;
+        let mut waiter = self.join(key, since)?;
         let mut outage_wait = OutageWait::new(&waiter);
         if refused {
             outage_wait.record_refusal(&waiter);
         }
-        let mut backoff = Backoff::new();
-        let mut short_waits = 0;
+        let several_nodes = self.context.ballot.nodes.len() > 1;
         loop {
             let begun = Instant::now();
             let held_at = loop {
@@ -54,18 +56,13 @@ impl Acquisition<'_> {
             };
             drop(waiter);
             key = held_at;
-            if begun.elapsed() >= SHORT_WAIT {
-                short_waits = 0;
-                backoff = Backoff::new();
-            } else {
-                short_waits += 1;
+            if several_nodes && begun.elapsed() < SHORT_WAIT {
+                // Nodes that disagree name one key and then another. Without a pause, the caller could ask
+                // them again and again without ever waiting for a holder.
+                let pause = jitter(SHORT_WAIT / 2..SHORT_WAIT);
+                sleep(pause.min(left(deadline))).await;
             }
-            if short_waits > 1 {
-                // The nodes name one key and then another. Without a pause, the caller could ask them again
-                // and again without ever waiting for a holder.
-                sleep(backoff.pause().min(left(deadline))).await;
-            }
-            waiter = self.join(key)?;
+            waiter = self.join(key, since)?;
         }
     }
 }
