@@ -7,18 +7,19 @@ use super::{IntoLockKey, KeyError, LockKey};
 use crate::validity::MAX_KEYS;
 
 /// The keys of one lock: at least one, sorted and different. Cloning is cheap.
+/// No public API.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum KeySet {
+pub enum KeySet {
+    /// One key.
     One(LockKey),
+    /// At least two keys.
     Several(Arc<[LockKey]>),
 }
 
 impl KeySet {
     /// Collects keys, sorts them and removes the duplicates. Stops at the first invalid key, and at the key
     /// that is one too many.
-    pub(crate) fn collect(
-        keys: impl IntoIterator<Item = impl IntoLockKey>,
-    ) -> Result<Self, KeyError> {
+    pub fn collect(keys: impl IntoIterator<Item = impl IntoLockKey>) -> Result<Self, KeyError> {
         let mut all: Vec<LockKey> = Vec::new();
         for (index, key) in keys.into_iter().enumerate() {
             let key = key.into_lock_key().map_err(|error| KeyError::in_list(index, error))?;

@@ -20,7 +20,7 @@ use smol_str::SmolStr;
 
 pub use error::KeyError;
 pub use into_lock_key::IntoLockKey;
-pub(crate) use key_set::KeySet;
+pub use key_set::KeySet;
 pub use part::KeyPart;
 pub use template::{KeyTemplate, PlaceholderKind, TemplateError};
 

@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering;
 
 use crate::context::Context;
 use crate::guard::MultiGuard;
-use crate::key::{IntoLockKey, KeySet};
+use crate::key::{IntoLockKey, KeyError, KeySet};
 use crate::log_limit::LogLimit;
 #[cfg(any(test, feature = "unstable-simulation"))]
 use crate::queue::Queues;
@@ -186,6 +186,11 @@ impl LockManager {
         }
         cleanup_tasks.finish(*connect_timeout).await;
     }
+}
+
+/// Returns a request for the lock of these keys, with the guard of a lock of one key. No public API.
+pub fn request_of(locks: &LockManager, keys: Result<KeySet, KeyError>) -> LockRequest {
+    LockRequest::new(Arc::clone(&locks.context), keys)
 }
 
 #[cfg(test)]
