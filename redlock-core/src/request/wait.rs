@@ -145,8 +145,8 @@ impl Acquisition<'_> {
         let node_timeout = self.context.ballot.node_timeout;
         let mut signal = waiter.release_signal();
         if several_keys && signal.is_none() {
-            // The nodes have refused the lock already, or are about to: a local caller held one of the keys.
-            signal = Some(waiter.subscribe(node_timeout).await);
+            // The lock was refused for this key before, so it is likely to be refused again.
+            signal = Some(waiter.subscribe(node_timeout.min(left(deadline))).await);
         }
         let mut backoff = Backoff::new();
         // A published release wakes one waiter per process, and only one of them gets the lock, perhaps
@@ -188,9 +188,7 @@ impl Acquisition<'_> {
             if let Some(guard) = self.share_in_scope()? {
                 return Ok(QueueExit::Acquired(guard));
             }
-            let left = deadline.map_or(Duration::MAX, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
+            let left = left(deadline);
             if left.is_zero() {
                 return Err(refused);
             }
@@ -229,4 +227,9 @@ impl Acquisition<'_> {
             } && one_node;
         }
     }
+}
+
+/// Returns the time until the deadline. No deadline is an endless time.
+pub(super) fn left(deadline: Option<Instant>) -> Duration {
+    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
 }

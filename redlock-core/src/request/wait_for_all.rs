@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::acquisition::Acquisition;
-use super::wait::QueueExit;
+use super::wait::{QueueExit, left};
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::jitter::jitter;
@@ -30,7 +30,7 @@ impl Acquisition<'_> {
             Some(key) => (key, false),
             None => match self.ask_nodes(false).await {
                 Ok(guard) => return Ok(guard),
-                Err(LockError::Contended { key, .. }) if !is_over(deadline) => {
+                Err(LockError::Contended { key, .. }) if !left(deadline).is_zero() => {
                     if let Some(guard) = self.share_in_scope()? {
                         return Ok(guard);
                     }
@@ -65,12 +65,4 @@ impl Acquisition<'_> {
             waiter = self.join(key, since)?;
         }
     }
-}
-
-fn left(deadline: Option<Instant>) -> Duration {
-    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
-}
-
-fn is_over(deadline: Option<Instant>) -> bool {
-    left(deadline).is_zero()
 }

@@ -5,7 +5,7 @@ for index = 1, count do
   if type(value) == 'table' then return value end
   if value == ARGV[1] then
     owned[#owned + 1] = KEYS[index]
-  else
+  elseif result == 1 then
     result = value == -3 and -3 or 0
   end
 end
