@@ -9,6 +9,7 @@ use crate::validity::MAX_KEYS;
 /// The keys of one lock: at least one, sorted and different. Cloning is cheap.
 /// No public API.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum KeySet {
     /// One key.
     One(LockKey),
