@@ -168,36 +168,6 @@ use proc_macro::TokenStream;
 /// whose value is inserted unchanged. Any other name is a compile error that lists the known names.
 ///
 /// ```
-/// # Several keys
-///
-/// `keys` instead of `key` locks several resources at once: all of them or none. The guide page [Several keys] has the
-/// rules, and says how such calls wait.
-///
-/// **A template with an iterator**, `keys("sku:{}", cart.skus())`. Each item of the iterator is a value for `{}`, and makes
-/// one key. The text may have other placeholders, as in `key`: `keys("{shop}:{:lower}", cart.skus(), shop = cart.shop)`. A
-/// parameter that is a list may stand in place of the iterator (`keys("sku:{}", skus)`), and a slice as `skus.iter()`.
-///
-/// **An expression**, `keys = <expression>`: an iterator or a list of texts or of [`LockKey`]s, whose values are not
-/// escaped.
-///
-/// ```
-/// # use axum::Json;
-/// # use redlock_axum::{HeldLock, redis_lock};
-/// #[derive(serde::Deserialize)]
-/// struct Cart {
-///     skus: Vec<String>,
-/// }
-///
-/// #[redis_lock(keys("sku:{}", &cart.skus))]
-/// async fn order(lock: HeldLock, Json(cart): Json<Cart>) {
-///     // `shoe`, `hat`, `shoe`: the keys are `sku:hat` and `sku:shoe`
-/// # let _ = cart;
-///     assert!(lock.keys().iter().all(|key| key.as_str().starts_with("sku:")));
-/// }
-/// ```
-///
-/// In a handler an empty list, a list of more than 64 different keys, and an empty value are answered with 400.
-///
 /// # use axum::{Json, extract::Path};
 /// # use redlock_axum::redis_lock;
 /// # #[derive(serde::Deserialize)] struct Transfer { from: u64, amount: u32 }
@@ -246,6 +216,36 @@ use proc_macro::TokenStream;
 ///
 /// In all forms a name is a reference: `order` is an `&Order`, whether the parameter is an
 /// `Order` or is destructured from a `Json`.
+///
+/// # Several keys
+///
+/// `keys` instead of `key` locks several resources at once: all of them or none. The guide page [Several keys] has the
+/// rules, and says how such calls wait.
+///
+/// **A template with an iterator**, `keys("sku:{}", cart.skus())`. Each item of the iterator is a value for `{}`, and makes
+/// one key. The text may have other placeholders, as in `key`: `keys("{shop}:{:lower}", cart.skus(), shop = cart.shop)`. A
+/// parameter that is a list may stand in place of the iterator (`keys("sku:{}", skus)`), and a slice as `skus.iter()`.
+///
+/// **An expression**, `keys = <expression>`: an iterator or a list of texts or of [`LockKey`]s, whose values are not
+/// escaped.
+///
+/// ```
+/// # use axum::Json;
+/// # use redlock_axum::{HeldLock, redis_lock};
+/// #[derive(serde::Deserialize)]
+/// struct Cart {
+///     skus: Vec<String>,
+/// }
+///
+/// #[redis_lock(keys("sku:{}", &cart.skus))]
+/// async fn order(lock: HeldLock, Json(cart): Json<Cart>) {
+///     // `shoe`, `hat`, `shoe`: the keys are `sku:hat` and `sku:shoe`
+/// # let _ = cart;
+///     assert!(lock.keys().iter().all(|key| key.as_str().starts_with("sku:")));
+/// }
+/// ```
+///
+/// In a handler an empty list, a list of more than 64 different keys, and an empty value are answered with 400.
 ///
 /// # Handlers
 ///

@@ -30,6 +30,8 @@ mod mode_tests;
 #[cfg(test)]
 mod outage_tests;
 #[cfg(test)]
+mod several_keys_tests;
+#[cfg(test)]
 mod split_tests;
 #[cfg(test)]
 mod tests;
