@@ -29,17 +29,19 @@ async fn acquired(waiter: SetWaiter) -> MultiGuard {
 #[tokio::test(start_paused = true)]
 async fn a_waiter_goes_from_key_to_key_and_is_woken_by_each_release() {
     let (here, there, _) = two_processes(3);
-    let held = [wait(&there, "b").await.unwrap(), wait(&here, "c").await.unwrap()];
-    let waiter = wait_for_all(&here, ["a", "b", "c"]);
-    let last = wait(&there, "d").await.unwrap();
-    for guard in held {
-        sleep(10 * MILLI).await;
-        assert!(!waiter.is_finished());
-        guard.release().await.unwrap();
+    for second in [&there, &here] {
+        let first = wait(&there, "b").await.unwrap();
+        let waiter = wait_for_all(&here, ["a", "b", "c"]);
+        settle().await;
+        let second = wait(second, "c").await.unwrap();
+        for guard in [first, second] {
+            sleep(10 * MILLI).await;
+            assert!(!waiter.is_finished());
+            guard.release().await.unwrap();
+        }
+        acquired(waiter).await.release().await.unwrap();
+        assert!(here.queues().is_empty() && there.queues().is_empty());
     }
-    acquired(waiter).await.release().await.unwrap();
-    last.release().await.unwrap();
-    assert!(here.queues().is_empty() && there.queues().is_empty());
 }
 
 /// A refusal in this process costs no command.
@@ -109,9 +111,10 @@ async fn a_lock_is_handed_over_only_to_a_waiter_with_the_same_keys() {
 #[tokio::test(start_paused = true)]
 async fn a_caller_that_comes_from_another_queue_keeps_the_place_of_its_arrival() {
     let (here, there, _) = two_processes(1);
-    let (a, b) = (wait(&there, "a").await.unwrap(), wait(&here, "b").await.unwrap());
+    let a = wait(&there, "a").await.unwrap();
     let set = wait_for_all(&here, ["a", "b"]);
     sleep(MILLI).await;
+    let b = wait(&here, "b").await.unwrap();
     let later = {
         let locks = here.clone();
         tokio::spawn(async move { wait(&locks, "b").await })
