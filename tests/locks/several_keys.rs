@@ -107,7 +107,7 @@ async fn all_keys_have_the_requested_lease(nodes: Nodes) {
     for key in ["a", "b"] {
         nodes.all_hold(key).await;
         for left in nodes.times_to_live(key).await {
-            assert!(left.unwrap() > LONG - SOON && left.unwrap() <= LONG, "{left:?}");
+            assert!(left.unwrap() > LONG * 9 / 10 && left.unwrap() <= LONG, "{left:?}");
         }
     }
 }
@@ -323,7 +323,7 @@ async fn a_kept_set_stays_until_its_lease_runs_out(nodes: Nodes) {
         assert_eq!(contended_at(&error), key);
     }
     let guard = other.lock_all(["a", "b"]).wait_time(SOON).acquire().await.unwrap();
-    assert!(begun.elapsed() >= lease - Duration::from_millis(10), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() >= lease * 9 / 10, "{:?}", begun.elapsed());
     guard.release().await.unwrap();
 }
 
@@ -335,7 +335,7 @@ async fn a_set_with_a_min_hold_stays_for_that_time(nodes: Nodes) {
     for key in ["a", "b"] {
         let guard = other.lock(key).wait_time(SOON).acquire().await.unwrap();
         let waited = begun.elapsed();
-        assert!(waited >= SHORT - Duration::from_millis(10) && waited < SOON / 2, "{waited:?}");
+        assert!(waited >= SHORT * 9 / 10 && waited < SOON / 2, "{waited:?}");
         guard.release().await.unwrap();
     }
 }

@@ -20,6 +20,11 @@ pub enum KeySet {
 impl KeySet {
     /// Collects keys, sorts them and removes the duplicates. Stops at the first invalid key, and at the key
     /// that is one too many.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first invalid key, with its position; [`KeyError::NoKeys`] and
+    /// [`KeyError::TooManyKeys`].
     pub fn collect(keys: impl IntoIterator<Item = impl IntoLockKey>) -> Result<Self, KeyError> {
         let mut all: Vec<LockKey> = Vec::new();
         for (index, key) in keys.into_iter().enumerate() {

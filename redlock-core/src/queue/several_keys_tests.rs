@@ -151,10 +151,14 @@ async fn a_full_queue_refuses_a_set_and_is_named() {
 async fn a_waiting_set_outlasts_a_short_outage_and_fails_after_a_long_one() {
     let (locks, nodes) = nodes(3);
     for long in [false, true] {
-        nodes.iter().for_each(|node| node.occupy(3600 * SECOND));
+        for node in &nodes {
+            node.occupy(3600 * SECOND);
+        }
         let waiter = wait_for_all(&locks, ["a", "b"]);
         sleep(SECOND).await;
-        nodes.iter().for_each(|node| node.set(FakeMode::Down));
+        for node in &nodes {
+            node.set(FakeMode::Down);
+        }
         let begun = Instant::now();
         if long {
             let error = timeout(5 * SECOND, waiter).await.unwrap().unwrap().unwrap_err();
@@ -167,8 +171,12 @@ async fn a_waiting_set_outlasts_a_short_outage_and_fails_after_a_long_one() {
             assert!(begun.elapsed() < SECOND / 10);
         } else {
             sleep(SECOND).await;
-            nodes.iter().for_each(|node| node.forget());
-            nodes.iter().for_each(|node| node.set(FakeMode::Up(Duration::ZERO)));
+            for node in &nodes {
+                node.forget();
+            }
+            for node in &nodes {
+                node.set(FakeMode::Up(Duration::ZERO));
+            }
             let guard = timeout(SECOND, waiter).await.unwrap().unwrap().unwrap();
             guard.release().await.unwrap();
         }

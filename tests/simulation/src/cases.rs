@@ -230,7 +230,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ),
     (
         "several keys are extended and released together by their owner",
-        r#"
+        r"
         b> SUBSCRIBE k l => push subscribe k 1
         b> => push subscribe l 2
         c> SUBSCRIBE l => push subscribe l 1
@@ -251,7 +251,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         a> GET k => nil
         a> GET l => nil
         a> EVALSHA several/release 2 k l t => 0
-        "#,
+        ",
     ),
     (
         "the owner of only some of several keys does not extend them, and releases them",
