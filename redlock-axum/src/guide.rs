@@ -7,6 +7,7 @@
 //! |---|---|
 //! | [`guarantees`] | What does a lock promise, and under which conditions? What happens when a server, the network, a clock or this process fails? |
 //! | [`options`] | Which options does a lock have, with which ranges and defaults, and how are they written? |
+//! | [`several_keys`] | How does a handler lock all articles of a cart, or none? In which order do such requests wait? |
 //! | [`recipes`] | How does a handler acquire several locks? How does a middleware lock, or a task that outlives its handler? What is not supported? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
@@ -26,6 +27,7 @@ macro_rules! page {
         concat!(
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
+            "[several-keys.md]: crate::guide::several_keys\n",
             "[wire.md]: crate::redlock_core#names-on-the-wire\n\n",
             include_str!(concat!("../docs/", $file))
         )
@@ -54,6 +56,9 @@ pub mod production {}
 
 #[doc = page!("recipes.md")]
 pub mod recipes {}
+
+#[doc = page!("several-keys.md")]
+pub mod several_keys {}
 
 #[cfg(feature = "test-util")]
 #[doc = page!("testing.md")]

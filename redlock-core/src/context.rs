@@ -32,6 +32,8 @@ pub(crate) struct Context {
     pub(crate) node_without_fencing: Option<Arc<str>>,
     /// The first node that cannot hold shared locks, if any.
     pub(crate) node_without_shared: Option<Arc<str>>,
+    /// The first node that cannot hold a lock of several keys, if any.
+    pub(crate) node_of_one_key: Option<Arc<str>>,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) closed: AtomicBool,
@@ -112,6 +114,29 @@ impl Context {
             let allowed =
                 "without `{`, or with a hash tag such as `{locks}:`, because a lock is fenced";
             return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed));
+        }
+        Ok(())
+    }
+
+    /// Refuses locks of several keys if a node, the mode or the dialect has no such locks.
+    pub(crate) fn check_several_keys(
+        &self,
+        mode: Mode,
+        dialect: Dialect,
+    ) -> Result<(), InvalidOption> {
+        if let Mode::Shared { permits } = mode {
+            let option = if permits.is_some() { "permits" } else { "shared" };
+            let message = format!("{option} cannot be combined with several keys");
+            return Err(InvalidOption::conflict(option, message));
+        }
+        if let Some(node) = &self.node_of_one_key {
+            let allowed = format!("one: the node {node} does not support several keys");
+            return Err(InvalidOption::new("keys", "several", allowed));
+        }
+        if dialect == Dialect::Redisson {
+            let message = "dialect is redisson, but a lock of several keys must be plain, \
+                           because an RLock of Redisson has one key";
+            return Err(InvalidOption::conflict("dialect", message));
         }
         Ok(())
     }

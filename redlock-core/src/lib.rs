@@ -141,7 +141,7 @@ pub use error::{
 };
 pub use fencing_token::FencingToken;
 pub use guard::{
-    DowngradeError, FencedGuard, LockGuard, LockHandle, LockState, Lost, UpgradeError,
+    DowngradeError, FencedGuard, LockGuard, LockHandle, LockState, Lost, MultiGuard, UpgradeError,
 };
 pub use key::{IntoLockKey, KeyError, KeyPart, KeyTemplate, LockKey, TemplateError};
 pub use lock::Dialect;
@@ -155,8 +155,9 @@ pub use request::scope::{Scoped, scope};
 #[doc(hidden)]
 pub mod __private {
     pub use crate::guard::{AbortOnLoss, LossWatcher};
-    pub use crate::key::{PlaceholderKind, key_with_parts};
+    pub use crate::key::{KeySet, PlaceholderKind, key_with_parts};
     pub use crate::log_limit::LogLimit;
+    pub use crate::manager::request_of;
     pub use crate::options::assert_valid;
     #[cfg(feature = "serde")]
     pub use crate::options::{Switch, Time};

@@ -15,6 +15,17 @@ pub(crate) const MAX_EXPIRE: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 /// them at each acquisition and release.
 pub(crate) const MAX_PERMITS: u32 = 1000;
 
+/// The highest number of keys of one lock. A script sets all of them in one step, and blocks its server
+/// meanwhile.
+pub(crate) const MAX_KEYS: usize = 64;
+
+/// The range of allowed numbers of keys, for messages.
+macro_rules! allowed_keys {
+    () => {
+        "from 1 to 64 different keys"
+    };
+}
+
 /// [`MIN_EXPIRE`] as text, for messages.
 macro_rules! shortest_lease {
     () => {
@@ -47,7 +58,7 @@ macro_rules! allowed_leases {
         )
     };
 }
-pub(crate) use {allowed_leases, allowed_permits, longest_lease, shortest_lease};
+pub(crate) use {allowed_keys, allowed_leases, allowed_permits, longest_lease, shortest_lease};
 
 /// Returns whether a lease of this length is allowed.
 pub(crate) fn is_allowed(expire: Duration) -> bool {
@@ -82,6 +93,7 @@ mod tests {
         assert_eq!(longest_lease!(), format!("{} days", MAX_EXPIRE.div_duration_f64(day)));
         assert_eq!(allowed_leases!(), "from 10 ms to 7 days");
         assert_eq!(allowed_permits!(), format!("from 1 to {MAX_PERMITS}"));
+        assert_eq!(allowed_keys!(), format!("from 1 to {MAX_KEYS} different keys"));
     }
 
     #[test]

@@ -15,7 +15,7 @@ fn known_arguments() -> String {
     let options = options::names().chain(http::NAMES);
     let options: Vec<_> = options.map(|name| format!("`{name}`")).collect();
     format!(
-        "the arguments are `key`, {}, `manager`, `installed`, `error`, `skip` and `crate`",
+        "the arguments are `key`, `keys`, {}, `manager`, `installed`, `error`, `skip` and `crate`",
         options.join(", ")
     )
 }
@@ -85,9 +85,21 @@ impl ParsedArguments {
             "key" if input.peek(token::Paren) => {
                 let arguments;
                 parenthesized!(arguments in input);
-                set_once(&mut self.key, &name, Key::from_arguments(&arguments)?)
+                self.set_key(&name, Key::from_arguments(&arguments)?)
             }
-            "key" => set_once(&mut self.key, &name, Key::from_value(value(input, &name)?)?),
+            "key" => {
+                let key = Key::from_value(value(input, &name)?)?;
+                self.set_key(&name, key)
+            }
+            "keys" if input.peek(token::Paren) => {
+                let arguments;
+                parenthesized!(arguments in input);
+                self.set_key(&name, Key::from_items(&arguments)?)
+            }
+            "keys" => {
+                let keys = Key::from_list(value(input, &name)?)?;
+                self.set_key(&name, keys)
+            }
             "manager" => set_once(&mut self.manager, &name, value(input, &name)?),
             "installed" => {
                 let flag = flag(input, &name)?;
@@ -113,6 +125,18 @@ impl ParsedArguments {
                 let message = format!("unknown argument `{unknown}`{perhaps}; {known}");
                 Err(syn::Error::new(name.span(), message))
             }
+        }
+    }
+
+    /// Stores the value of `key` or `keys`, which exclude each other.
+    fn set_key(&mut self, name: &Ident, key: Key) -> syn::Result<()> {
+        let is_list = |key: &Key| matches!(key, Key::EachItem(_) | Key::List(_));
+        match &self.key {
+            Some(other) if is_list(other) != is_list(&key) => Err(syn::Error::new(
+                name.span(),
+                "`key` and `keys` both name what the lock is for; leave out one of them",
+            )),
+            _ => set_once(&mut self.key, name, key),
         }
     }
 
@@ -203,7 +227,7 @@ fn error_path(value: Expr, on_lost: OnLostArgument) -> syn::Result<ExprPath> {
 /// arguments.
 fn suggestion(name: &str) -> Option<&'static str> {
     Some(match name {
-        "keys" | "name" | "value" => "key",
+        "name" | "value" => "key",
         "expires" | "expiry" | "lease" | "lease_time" | "leaseTime" | "ttl" | "lockAtMostFor"
         | "lock_at_most_for" => "expire",
         "wait" | "waitTime" | "waittime" | "timeout" => "wait_time",
@@ -238,6 +262,10 @@ mod tests {
     #[test]
     fn an_argument_that_is_given_twice_is_an_error() {
         assert_eq!(message(quote!(key = "a", key("b"))), "`key` is given twice");
+        assert_eq!(message(quote!(keys = a, keys("{}", b))), "`keys` is given twice");
+        for both in [quote!(key = "a", keys = b), quote!(keys("{}", b), key("a"))] {
+            assert!(message(both).starts_with("`key` and `keys` both name"));
+        }
         for (name, value) in [
             ("expire", quote!(1)),
             ("wait_time", quote!(1)),

@@ -103,7 +103,7 @@ impl<'a> Expansion<'a> {
 
     /// Refuses a key in the expression language of Spring, which would be one constant key for all calls.
     fn check_key(&self) -> syn::Result<()> {
-        let Key::Template(Template { literal, .. }) = &self.arguments.key else { return Ok(()) };
+        let Some(Template { literal, .. }) = self.arguments.key.template() else { return Ok(()) };
         let text = literal.value();
         match spring::rust_form(&text, |name| self.parameters.binds(name)) {
             Some(rust) => Err(syn::Error::new(
@@ -217,8 +217,10 @@ pub(crate) fn braced(span: Span, code: TokenStream) -> TokenStream {
 fn names_in(arguments: &Arguments) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     match &arguments.key {
-        Key::Expression(expression) => collect_names(expression.to_token_stream(), &mut names),
-        Key::Template(template) => {
+        Key::Expression(expression) | Key::List(expression) => {
+            collect_names(expression.to_token_stream(), &mut names);
+        }
+        Key::Template(template) | Key::EachItem(template) => {
             names.extend(template.captured.iter().cloned());
             for value in &template.values {
                 collect_names(value.value.to_token_stream(), &mut names);

@@ -1,4 +1,5 @@
-//! Parses the three forms of `key`: a template, a template with values, an expression.
+//! Parses the three forms of `key` (a template, a template with values, an expression), and the two of `keys`
+//! (a template with an iterator, an expression).
 
 use std::collections::BTreeSet;
 
@@ -13,9 +14,14 @@ pub(crate) enum Key {
     Template(Template),
     /// `key = <expression>`.
     Expression(Expr),
+    /// `keys("sku:{}", iterator)`: the template makes one key of each item of its first value.
+    EachItem(Template),
+    /// `keys = expression`
+    List(Expr),
 }
 
 /// A format string and its values, each of which is escaped.
+#[derive(Clone)]
 pub(crate) struct Template {
     pub(crate) literal: LitStr,
     pub(crate) values: Vec<TemplateValue>,
@@ -26,6 +32,7 @@ pub(crate) struct Template {
 }
 
 /// A placeholder of a template.
+#[derive(Clone)]
 pub(crate) struct Placeholder {
     /// The name or the position, for error messages.
     pub(crate) name: String,
@@ -35,6 +42,7 @@ pub(crate) struct Placeholder {
 }
 
 /// The origin of a placeholder's value.
+#[derive(Clone, Copy)]
 pub(crate) enum Source {
     /// The position of a value after the literal.
     Value(usize),
@@ -47,6 +55,7 @@ const KINDS: [(&str, &str); 4] =
     [("u64", "U64"), ("i64", "I64"), ("uuid", "Uuid"), ("lower", "Lower")];
 
 /// One value after the literal of `key("..", ..)`.
+#[derive(Clone)]
 pub(crate) struct TemplateValue {
     pub(crate) name: Option<Ident>,
     pub(crate) value: Expr,
@@ -72,32 +81,109 @@ impl Key {
         }
     }
 
+    /// Checks the value of `keys = ..`.
+    pub(crate) fn from_list(value: Expr) -> syn::Result<Self> {
+        match without_wrappers(&value) {
+            Expr::Lit(literal) => Err(syn::Error::new_spanned(
+                literal,
+                "`keys` is a list of keys, such as `keys = cart.keys()`; a template has an iterator over its \
+                 values: `keys(\"sku:{}\", cart.skus())`",
+            )),
+            _ => Ok(Self::List(value)),
+        }
+    }
+
+    /// Parses the arguments of `keys(..)`.
+    pub(crate) fn from_items(input: ParseStream<'_>) -> syn::Result<Self> {
+        let (literal, values) = text_and_values(
+            input,
+            "`keys(..)` begins with a text, and an iterator follows: `keys(\"sku:{}\", cart.skus())`",
+        )?;
+        let span = literal.span();
+        let [first, others @ ..] = &*values else {
+            return Err(syn::Error::new(
+                span,
+                "`keys(..)` needs an iterator after the text: `keys(\"sku:{}\", cart.skus())`; for one key \
+                 write `key = ..`",
+            ));
+        };
+        if let Some(name) = &first.name {
+            return Err(syn::Error::new(
+                name.span(),
+                "the first value of `keys(..)` is the iterator, which has no name: \
+                 `keys(\"{shop}:{}\", cart.skus(), shop = cart.shop)`",
+            ));
+        }
+        if let Some(second) = others.iter().find(|value| value.name.is_none()) {
+            return Err(syn::Error::new_spanned(
+                &second.value,
+                "`keys(..)` has one iterator; give every other value a name: \
+                 `keys(\"{shop}:{}\", cart.skus(), shop = cart.shop)`",
+            ));
+        }
+        let text = literal.value();
+        let names =
+            placeholders(&text).into_iter().map(|name| name.split(':').next().unwrap_or(name));
+        let positions: Vec<_> = names.filter(|name| is_position(name)).collect();
+        if positions.is_empty() {
+            return Err(syn::Error::new(
+                span,
+                "the text of `keys(..)` has no `{}` for the items of the iterator, so all of them would have \
+                 one key",
+            ));
+        }
+        let unnumbered = positions.iter().filter(|position| position.is_empty()).count();
+        if unnumbered > 1 || positions.iter().any(|position| !["", "0"].contains(position)) {
+            return Err(syn::Error::new(
+                span,
+                "`keys(..)` has one iterator, so its text has one `{}`; use `{0}` to repeat the item",
+            ));
+        }
+        let template = Template::new(literal, Some(values))?;
+        Ok(Self::EachItem(template))
+    }
+
+    /// Returns the template, if the key has one.
+    pub(crate) fn template(&self) -> Option<&Template> {
+        match self {
+            Self::Template(template) | Self::EachItem(template) => Some(template),
+            Self::Expression(_) | Self::List(_) => None,
+        }
+    }
+
     /// Parses the arguments of `key(..)`.
     pub(crate) fn from_arguments(input: ParseStream<'_>) -> syn::Result<Self> {
-        let literal: LitStr = input.parse().map_err(|error| {
-            syn::Error::new(
-                error.span(),
-                "`key(..)` begins with a text, as `format!` does: `key(\"stock:{}\", order.sku)`",
-            )
-        })?;
-        let mut values = Vec::new();
-        while !input.is_empty() {
-            input.parse::<Token![,]>()?;
-            if input.is_empty() {
-                break;
-            }
-            let is_named = input.peek2(Token![=]) && !input.peek2(Token![==]);
-            let name = if is_named {
-                let name = input.call(Ident::parse_any)?;
-                input.parse::<Token![=]>()?;
-                Some(name)
-            } else {
-                None
-            };
-            values.push(TemplateValue { name, value: input.parse()? });
-        }
+        let (literal, values) = text_and_values(
+            input,
+            "`key(..)` begins with a text, as `format!` does: `key(\"stock:{}\", order.sku)`",
+        )?;
         Template::new(literal, Some(values)).map(Self::Template)
     }
+}
+
+/// Parses a text and the values after it. `no_text` is the message if there is no text.
+fn text_and_values(
+    input: ParseStream<'_>,
+    no_text: &str,
+) -> syn::Result<(LitStr, Vec<TemplateValue>)> {
+    let literal: LitStr = input.parse().map_err(|error| syn::Error::new(error.span(), no_text))?;
+    let mut values = Vec::new();
+    while !input.is_empty() {
+        input.parse::<Token![,]>()?;
+        if input.is_empty() {
+            break;
+        }
+        let is_named = input.peek2(Token![=]) && !input.peek2(Token![==]);
+        let name = if is_named {
+            let name = input.call(Ident::parse_any)?;
+            input.parse::<Token![=]>()?;
+            Some(name)
+        } else {
+            None
+        };
+        values.push(TemplateValue { name, value: input.parse()? });
+    }
+    Ok((literal, values))
 }
 
 impl Template {
@@ -369,14 +455,14 @@ mod tests {
     fn template(text: &str) -> syn::Result<Template> {
         match Key::from_value(syn::parse_str(text).unwrap())? {
             Key::Template(template) => Ok(template),
-            Key::Expression(_) => panic!("not a template: {text}"),
+            _ => panic!("not a template: {text}"),
         }
     }
 
     fn with_values(tokens: TokenStream) -> syn::Result<Template> {
         match Key::from_arguments.parse2(tokens)? {
             Key::Template(template) => Ok(template),
-            Key::Expression(_) => unreachable!(),
+            _ => unreachable!(),
         }
     }
 
@@ -539,5 +625,31 @@ mod tests {
             ["_w", "format", "from", "id", "n", "order", "precision", "to", "width", "x"];
         assert_eq!(parameters.iter().find(|name| !names.contains(name)), None, "{names:?}");
         assert!(!names.contains(&"no") && !names.contains(&"sku"), "{names:?}");
+    }
+
+    #[test]
+    fn keys_need_one_iterator_and_a_placeholder_for_its_items() {
+        let parse = |tokens| Key::from_items.parse2(tokens);
+        for tokens in [
+            quote!("sku:{}", skus),
+            quote!("{shop}:{}", cart.skus(), shop = cart.shop),
+            quote!("{0}:{0:lower}/{tenant}", skus,),
+        ] {
+            assert!(matches!(parse(tokens), Ok(Key::EachItem(_))));
+        }
+        for (tokens, message) in [
+            (quote!(skus), "`keys(..)` begins with a text"),
+            (quote!("sku:{}"), "`keys(..)` needs an iterator"),
+            (quote!("sku:{a}", a = skus), "the first value of `keys(..)` is the iterator"),
+            (quote!("{}:{}", skus, sizes), "`keys(..)` has one iterator; give every other value"),
+            (quote!("{}:{}", skus), "`keys(..)` has one iterator, so its text"),
+            (quote!("sku:{1}", skus), "`keys(..)` has one iterator, so its text"),
+            (quote!("sku", skus), "the text of `keys(..)` has no `{}`"),
+            (quote!("sku:{sku}", skus), "the text of `keys(..)` has no `{}`"),
+            (quote!("redlock:{}", skus), "the lock key begins with `redlock:`"),
+        ] {
+            let error = parse(tokens).err().unwrap().to_string();
+            assert!(error.starts_with(message), "{error}");
+        }
     }
 }

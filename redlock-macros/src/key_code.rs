@@ -18,47 +18,59 @@ impl Expansion<'_> {
                 let key = reference(expression);
                 quote_spanned!(span_at(expression)=> #private::key(#key))
             }
-            Key::Template(template) => {
-                let Template { literal, values, captured, .. } = template;
-                // If a value of the request makes the key a reserved one, the mistake is the client's.
-                let begins_with_constant = template
-                    .first_placeholder()
-                    .filter(|first| captured.contains(*first))
-                    .map(|first| self.parameters.captured(first, literal.span()))
-                    .is_some_and(|captured| matches!(captured, Ok(Captured::Constant(_))));
-                let key = Ident::new(
-                    if begins_with_constant { "key" } else { "key_with_parts" },
-                    mixed_span(),
-                );
-                if template.is_typed() {
-                    return self.typed_key(template, &key);
-                }
-                let given = values.iter().map(|value| {
-                    let name = value.name.as_ref().map(|name| quote!(#name =));
-                    let part = self.part(&value.value);
-                    quote!(, #name #part)
-                });
-                let captured = captured
-                    .iter()
-                    .map(|name| self.parameters.captured(name, literal.span()))
-                    .map(|captured| {
-                        Ok(match captured? {
-                            Captured::Parameter(name) => {
-                                let part = self.part(&parse_quote!(#name));
-                                quote!(, #name = #part)
-                            }
-                            // In a `const` block only a constant compiles, never a value of the request.
-                            Captured::Constant(name) => {
-                                quote_spanned!(span_at(literal)=> , #name = const { &#name })
-                            }
-                        })
-                    })
-                    .collect::<syn::Result<Vec<_>>>()?;
-                // The literal is passed on unchanged, so that the compiler can point into it.
-                quote_spanned! {mixed_span()=>
-                    #private::#key(::std::format!(#literal #(#given)* #(#captured)*))
-                }
+            Key::Template(template) => self.template_key(template)?,
+            Key::List(list) => {
+                quote_spanned!(span_at(list)=> #private::key_list(#list))
             }
+            Key::EachItem(template) => {
+                let item = local("item");
+                let mut of_item = template.clone();
+                let items = std::mem::replace(&mut of_item.values[0].value, parse_quote!(#item));
+                let key = self.template_key(&of_item)?;
+                quote_spanned!(span_at(&items)=> #private::keys(#items, |#item| #key))
+            }
+        })
+    }
+
+    /// Returns the expression for the key of a template.
+    fn template_key(&self, template: &Template) -> syn::Result<TokenStream> {
+        let Self { private, .. } = self;
+        let Template { literal, values, captured, .. } = template;
+        // If a value of the request makes the key a reserved one, the mistake is the client's.
+        let begins_with_constant = template
+            .first_placeholder()
+            .filter(|first| captured.contains(*first))
+            .map(|first| self.parameters.captured(first, literal.span()))
+            .is_some_and(|captured| matches!(captured, Ok(Captured::Constant(_))));
+        let key =
+            Ident::new(if begins_with_constant { "key" } else { "key_with_parts" }, mixed_span());
+        if template.is_typed() {
+            return self.typed_key(template, &key);
+        }
+        let given = values.iter().map(|value| {
+            let name = value.name.as_ref().map(|name| quote!(#name =));
+            let part = self.part(&value.value);
+            quote!(, #name #part)
+        });
+        let captured = captured
+            .iter()
+            .map(|name| self.parameters.captured(name, literal.span()))
+            .map(|captured| {
+                Ok(match captured? {
+                    Captured::Parameter(name) => {
+                        let part = self.part(&parse_quote!(#name));
+                        quote!(, #name = #part)
+                    }
+                    // In a `const` block only a constant compiles, never a value of the request.
+                    Captured::Constant(name) => {
+                        quote_spanned!(span_at(literal)=> , #name = const { &#name })
+                    }
+                })
+            })
+            .collect::<syn::Result<Vec<_>>>()?;
+        // The literal is passed on unchanged, so that the compiler can point into it.
+        Ok(quote_spanned! {mixed_span()=>
+            #private::#key(::std::format!(#literal #(#given)* #(#captured)*))
         })
     }
 

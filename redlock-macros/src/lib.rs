@@ -128,12 +128,12 @@ use proc_macro::TokenStream;
 ///
 /// # Arguments
 ///
-/// The page [Options] lists every argument with its meaning, its range and its default. Only `key` is
-/// required. `key`, `expire`, `wait_time` and `time_unit` are the `key`, `expire`, `waitTime` and `timeUnit` of
+/// The page [Options] lists every argument with its meaning, its range and its default. Only `key` or
+/// `keys` is required. `key`, `expire`, `wait_time` and `time_unit` are the `key`, `expire`, `waitTime` and `timeUnit` of
 /// Spring's `@RedisLock`. This page has sections about [`key`](#the-key), [`keep`](#release-and-cancellation),
 /// [`hold_until`](#streams), [`fenced`](#the-lock-in-the-function), [`on_lost`](#when-the-lock-is-lost),
 /// [`reentrant`](#acquiring-a-lock-that-the-request-already-holds),
-/// [`error` and `on_reject`](#your-own-response), and [`manager`](#functions-and-methods).
+/// [`keys`](#several-keys), [`error` and `on_reject`](#your-own-response), and [`manager`](#functions-and-methods).
 ///
 /// Times (`expire`, `wait_time`, `max_hold`, `min_hold`, `retry_after_max`) are whole numbers, strings with a
 /// unit (`"500ms"`, `"2s"`, `"1m 30s"`, `"1h"`, `"1d"`), or constants: a `Duration`, or a whole number in
@@ -216,6 +216,36 @@ use proc_macro::TokenStream;
 ///
 /// In all forms a name is a reference: `order` is an `&Order`, whether the parameter is an
 /// `Order` or is destructured from a `Json`.
+///
+/// # Several keys
+///
+/// `keys` instead of `key` locks several resources at once: all of them or none. The guide page [Several keys] has the
+/// rules, and says how such calls wait.
+///
+/// **A template with an iterator**, `keys("sku:{}", cart.skus())`. Each item of the iterator is a value for `{}`, and makes
+/// one key. The text may have other placeholders, as in `key`: `keys("{shop}:{:lower}", cart.skus(), shop = cart.shop)`. A
+/// parameter that is a list may stand in place of the iterator (`keys("sku:{}", skus)`), and a slice as `skus.iter()`.
+///
+/// **An expression**, `keys = <expression>`: an iterator or a list of texts or of [`LockKey`]s, whose values are not
+/// escaped.
+///
+/// ```
+/// # use axum::Json;
+/// # use redlock_axum::{HeldLock, redis_lock};
+/// #[derive(serde::Deserialize)]
+/// struct Cart {
+///     skus: Vec<String>,
+/// }
+///
+/// #[redis_lock(keys("sku:{}", &cart.skus))]
+/// async fn order(lock: HeldLock, Json(cart): Json<Cart>) {
+///     // `shoe`, `hat`, `shoe`: the keys are `sku:hat` and `sku:shoe`
+/// # let _ = cart;
+///     assert!(lock.keys().iter().all(|key| key.as_str().starts_with("sku:")));
+/// }
+/// ```
+///
+/// In a handler an empty list, a list of more than 64 different keys, and an empty value are answered with 400.
 ///
 /// # Handlers
 ///
@@ -581,6 +611,7 @@ use proc_macro::TokenStream;
 /// * No lock with a lease can stop a holder that pauses for longer than the lease and then
 ///   continues. The documentation of `redlock-core` describes what such a lock guarantees.
 ///
+/// [Several keys]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/several_keys/index.html
 /// [Options]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/options/index.html
 /// [`HeldLock`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.HeldLock.html
 /// [`FencedLock`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.FencedLock.html

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use redlock_axum::redis_lock;
 use redlock_core::{
-    FencedGuard, LockError, LockGuard, LockHandle, LockManager, LockRequest, OnLost, RunError,
-    scope,
+    FencedGuard, LockError, LockGuard, LockHandle, LockManager, LockRequest, MultiGuard, OnLost,
+    RunError, scope,
 };
 use redlock_tests::{Moment, Nodes, Traces, drop_after, eventually, on_each_kind_of_nodes};
 use tokio::sync::watch;
@@ -44,6 +44,11 @@ on_each_kind_of_nodes! {
         acquire_fenced_behind_another_process,
         acquire_fenced_behind_a_caller_of_this_process,
         acquire_until_wait_time_ends,
+        acquire_several_keys,
+        acquire_several_keys_behind_another_process,
+        acquire_several_keys_behind_a_caller_of_this_process,
+        acquire_several_keys_behind_one_holder_after_another,
+        release_several_keys,
         release,
         release_fenced,
         release_to_the_next_waiter,
@@ -274,6 +279,72 @@ fn acquire_in_a_scope(scene: &Scene, cut: Cut) -> Done<'_> {
         drop(outer);
         shared.is_some_and(|shared| shared.is_valid())
     }))
+}
+
+/// A request for several keys. The dialect of Redisson has one key only.
+fn several(scene: &Scene, variant: usize) -> LockRequest<MultiGuard> {
+    let keys = if matches!(scene.nodes, Nodes::Redisson(_)) { &SEVERAL[..1] } else { &SEVERAL[..] };
+    let keys = keys.iter().map(|key| format!("{KEY}{key}"));
+    let request = scene.locks.lock_all(keys).wait_time(LONG);
+    match variant {
+        0 => request.expire(LONG),
+        1 => request.renew(true).max_hold(LONG),
+        2 => request.expire(LONG).min_hold(BRIEF),
+        _ => request.expire(LONG).reentrant(true),
+    }
+}
+
+/// The ends of the keys of a set, after [`KEY`].
+const SEVERAL: [&str; 3] = ["", ":b", ":c"];
+
+fn acquire_several_keys(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        if cut.variant == 3 {
+            let acquired = cut.off(several(scene, 0).fenced().acquire()).await;
+            return acquired.is_some_and(|guard| guard.unwrap().is_valid());
+        }
+        let acquired = cut.off(several(scene, cut.variant).acquire()).await;
+        acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+fn acquire_several_keys_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.other, 0).await;
+        behind(holder, cut, Box::pin(several(scene, cut.variant).acquire())).await
+    })
+}
+
+fn acquire_several_keys_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.locks, 0).await;
+        behind(holder, cut, Box::pin(several(scene, cut.variant).acquire())).await
+    })
+}
+
+/// The caller goes on from the queue of one key to that of another.
+fn acquire_several_keys_behind_one_holder_after_another(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let here = scene.locks.lock(format!("{KEY}:b")).expire(LONG).try_acquire().await.unwrap();
+        let there = scene.other.lock(format!("{KEY}:c")).expire(LONG).try_acquire().await.unwrap();
+        let holder = held(&scene.other, 0).await;
+        let release_later = tokio::spawn(async {
+            tokio::time::sleep(BRIEF / 10).await;
+            here.release().await.unwrap();
+            tokio::time::sleep(BRIEF / 10).await;
+            there.release().await.unwrap();
+        });
+        let done = behind(holder, cut, Box::pin(several(scene, cut.variant).acquire())).await;
+        release_later.await.unwrap();
+        done
+    })
+}
+
+fn release_several_keys(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let guard = several(scene, cut.variant).try_acquire().await.unwrap();
+        cut.off(guard.release()).await.is_some_and(|released| released.is_ok())
+    })
 }
 
 /// Waits behind `holder`, which releases the lock once the wait has begun. With [`Moment::WhenWoken`] the

@@ -4,5 +4,6 @@
 mod fencing;
 mod keeping;
 mod runtimes;
+mod several_keys;
 mod shared;
 mod slow_release;

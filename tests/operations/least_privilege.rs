@@ -10,8 +10,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use redlock_core::{
-    Dialect, ExtendError, LockError, LockManager, LockManagerBuilder, NodeError, ReleaseError,
-    Vote, Votes,
+    Dialect, ExtendError, LockError, LockManager, LockManagerBuilder, LockRequest, MultiGuard,
+    NodeError, ReleaseError, Vote, Votes,
 };
 use redlock_tests::{Logs, Peer, Probe, RedisServer, eventually};
 
@@ -403,6 +403,40 @@ async fn without_pexpire_and_del_no_lock_is_left_without_a_deadline() {
             assert_eq!(locks.is_empty(), dialect == Dialect::Redisson);
             restricted.clear().await;
         }
+    }
+}
+
+fn set(locks: &LockManager) -> LockRequest<MultiGuard> {
+    locks.lock_all(["order:42", "order:43"]).expire(LONG).wait_time(SOON)
+}
+
+#[tokio::test]
+async fn a_lock_of_several_keys_needs_the_rights_of_a_plain_lock() {
+    let restricted = Restricted::start(Dialect::Plain, None).await;
+    let (one, other) = (restricted.manager().await, restricted.manager().await);
+    let guard = set(&one).fenced().acquire().await.unwrap();
+    let waiting = tokio::spawn(set(&other).min_hold(Duration::from_millis(20)).acquire());
+    guard.extend(LONG * 2).await.unwrap();
+    eventually("the waiter listens", SOON, async || {
+        let channel = format!("{PREFIX}order:42");
+        let counted: (String, u64) =
+            restricted.probe.clone().command(["PUBSUB", "NUMSUB", &channel]).await;
+        (counted.1 > 0).then_some(())
+    })
+    .await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+}
+
+/// A script that lacks a right leaves no key half done.
+#[tokio::test]
+async fn a_lock_of_several_keys_is_not_acquired_without_a_right() {
+    for missing in ["+set", "+pttl", "+evalsha"] {
+        let mut restricted = Restricted::start(Dialect::Plain, Some(missing)).await;
+        let error = set(&restricted.manager().await).acquire().await.unwrap_err();
+        let LockError::Unavailable { votes, .. } = error else { panic!("{missing}: {error:?}") };
+        restricted.assert_not_permitted(&votes);
+        assert_eq!(restricted.probe.keys().await, [""; 0], "{missing}");
     }
 }
 

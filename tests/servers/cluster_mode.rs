@@ -92,3 +92,17 @@ async fn a_fenced_handler_with_a_brace_in_the_prefix_is_misconfigured() {
         assert!(!response.headers().contains_key("retry-after"));
     }
 }
+
+/// A script may access keys of one slot only. A common hash tag gives the keys one slot.
+#[tokio::test]
+async fn in_cluster_mode_the_keys_of_a_lock_need_a_common_slot() {
+    let server = start().await;
+    let locks = connect(&server, "").await;
+    let guard = locks.lock_all(["{shop}:a", "{shop}:b"]).fenced().try_acquire().await.unwrap();
+    guard.release().await.unwrap();
+    let error = locks.lock_all(["a", "b"]).wait_time(SOON).acquire().await.unwrap_err();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert!(error.diagnostics().to_string().contains("slot"), "{}", error.diagnostics());
+    let locks = connect(&server, "{locks}:").await;
+    locks.lock_all(["a", "b"]).try_acquire().await.unwrap().release().await.unwrap();
+}

@@ -5,5 +5,6 @@ mod cluster_mode;
 mod connect;
 mod redisson_wire;
 mod server_states;
+mod several_keys;
 mod wire;
 mod wire_names;

@@ -6,7 +6,8 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::response::Response;
 use http::Method;
-use redlock_core::{KeyError, LockKey, LockManager, LockOptions, LostError, OnLost};
+use redlock_core::__private::KeySet;
+use redlock_core::{KeyError, LockManager, LockOptions, LostError, OnLost};
 
 use super::http_options::HttpOptions;
 use crate::extract::lock_slot::LockSlot;
@@ -14,6 +15,7 @@ use crate::options::HoldUntil;
 use crate::rejection::LockRejection;
 use crate::serve::active_lock::ActiveLock;
 use crate::serve::body;
+use crate::serve::function::request;
 
 /// The hidden extractor of a locked handler, which runs before the handler's own extractors.
 ///
@@ -52,11 +54,11 @@ impl<M, const FENCED: bool> HandlerLock<M, FENCED> {
     /// The rejection of the request, with the HTTP options.
     pub async fn acquire(
         self,
-        key: Result<LockKey, KeyError>,
+        keys: Result<impl Into<KeySet>, KeyError>,
         options: LockOptions,
         http: HttpOptions,
     ) -> Result<HandlerGuard, LockRejection> {
-        let request = self.manager.lock(key).options(options).fenced_if(FENCED);
+        let request = request(&self.manager, keys).options(options).fenced_if(FENCED);
         let active_lock = request.acquire().await.map(ActiveLock::new).map_err(|error| {
             http.apply(LockRejection::from(error)).with_log_limit(self.manager.log_limit())
         })?;

@@ -91,9 +91,15 @@ impl HeldLock {
         Self(LockSlot::Filled(LockView { handle: guard.handle(), token: None }))
     }
 
-    /// Returns the key of the lock, without the manager's prefix.
+    /// Returns the key of the lock, without the manager's prefix. Of several keys, returns the first.
     pub fn key(&self) -> &LockKey {
         self.0.handle().map_or(&NOT_LOCKED_YET, LockHandle::key)
+    }
+
+    /// Returns all keys of the lock, without the manager's prefix, sorted. A lock has several keys if its
+    /// attribute has [`keys`](crate::redis_lock#several-keys).
+    pub fn keys(&self) -> &[LockKey] {
+        self.0.handle().map_or(std::slice::from_ref(&*NOT_LOCKED_YET), LockHandle::keys)
     }
 
     /// Returns the remaining validity: how long the handler may still rely on the lock. Zero if the lock

@@ -43,6 +43,9 @@ use crate::rejection::LockRejection;
 /// locks. An empty value is answered with 400. All values are escaped, so no value can pretend to be another
 /// key.
 ///
+/// The layer does not see the body of a request. A handler whose keys are in the body, such as the articles of a
+/// cart, has the attribute with [`keys`](crate::redis_lock#several-keys) instead.
+///
 /// A client can send any header and any query. Lock by a header only if a proxy or an authentication layer
 /// sets or checks it: otherwise, a client with another value gets another lock for the same resource. Keys
 /// are written to the servers and to the log, so do not make them from passwords and tokens.

@@ -194,10 +194,12 @@ impl LockRejection {
                 | LockError::TooManyWaiters { .. }
                 | LockError::ShutDown => RejectionKind::Unavailable,
                 LockError::AlreadyHeld { .. } => RejectionKind::AlreadyHeld,
-                LockError::InvalidKey(KeyError::UnknownPlaceholder { .. } | KeyError::Reserved) => {
-                    RejectionKind::Misconfigured
-                }
-                LockError::InvalidKey(_) => RejectionKind::InvalidKey,
+                LockError::InvalidKey(error) => match error.of_key() {
+                    KeyError::UnknownPlaceholder { .. } | KeyError::Reserved => {
+                        RejectionKind::Misconfigured
+                    }
+                    _ => RejectionKind::InvalidKey,
+                },
                 // A foreign key, an option out of range, and errors that core may add later.
                 _ => RejectionKind::Misconfigured,
             },

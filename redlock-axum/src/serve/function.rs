@@ -1,12 +1,13 @@
 //! The parts of a function with `#[redis_lock(manager = ..)]` that need no generated code.
 
-use redlock_core::{KeyError, LockError, LockKey, LockManager, LockOptions, LockRequest};
+use redlock_core::__private::{KeySet, request_of};
+use redlock_core::{KeyError, LockError, LockManager, LockOptions, LockRequest};
 
 use crate::serve::active_lock::ActiveLock;
 
 /// Returns a request for the lock. The types of the parameters say what the arguments of the attribute must be.
-pub fn request(manager: &LockManager, key: Result<LockKey, KeyError>) -> LockRequest {
-    manager.lock(key)
+pub fn request(manager: &LockManager, keys: Result<impl Into<KeySet>, KeyError>) -> LockRequest {
+    request_of(manager, keys.map(Into::into))
 }
 
 /// Acquires the lock of a function with `manager = ..`.

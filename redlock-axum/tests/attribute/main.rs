@@ -17,6 +17,7 @@ mod methods;
 mod one_holder;
 mod refusals;
 mod returned_futures;
+mod several_keys;
 mod skip;
 mod stacked;
 #[path = "../support/mod.rs"]

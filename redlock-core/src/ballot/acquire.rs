@@ -32,14 +32,15 @@ pub(crate) struct Grant {
 /// The reason why an acquisition failed.
 #[derive(Debug)]
 pub(crate) enum Refusal {
-    /// Another caller holds the lock. `is_shared` says whether shared holders refuse an exclusive lock.
-    Contended { remaining: Option<Duration>, is_shared: bool, votes: Votes },
+    /// Another caller holds the lock. `key` is the index of the key that it holds, and `is_shared` says whether shared
+    /// holders refuse an exclusive lock.
+    Contended { key: usize, remaining: Option<Duration>, is_shared: bool, votes: Votes },
     /// No quorum of nodes answered.
     Unavailable(Votes),
     /// The lease was over before a quorum granted it.
     TimedOut { elapsed: Duration, votes: Votes },
-    /// Foreign keys, which are not locks, prevent a quorum.
-    Foreign(Votes),
+    /// Foreign keys, which are not locks, prevent a quorum. `key` is the index of the key.
+    Foreign { key: usize, votes: Votes },
 }
 
 impl Ballot {
@@ -153,10 +154,12 @@ impl Ballot {
     /// Returns why the nodes refused: foreign keys, or another holder.
     fn foreign_or_contended(&self, round: &Round) -> Refusal {
         let (tally, votes) = (round.tally(), round.votes(&self.nodes));
+        let key = round.refused_key();
         if tally.is_foreign() {
-            Refusal::Foreign(votes)
+            Refusal::Foreign { key, votes }
         } else {
-            Refusal::Contended { remaining: tally.remaining(), is_shared: round.is_shared(), votes }
+            let (remaining, is_shared) = (tally.remaining(), round.is_shared());
+            Refusal::Contended { key, remaining, is_shared, votes }
         }
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::{Notify, RwLock};
 use super::granted_lease::GrantedLease;
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
-use crate::key::LockKey;
+use crate::key::{KeySet, LockKey};
 use crate::lock::{LockSpec, Mode, Token, WriterMark};
 use crate::node::{Action, Op};
 
@@ -19,7 +19,7 @@ use crate::node::{Action, Op};
 #[derive(Debug)]
 pub(crate) struct Attempt {
     spec: LockSpec,
-    key: LockKey,
+    keys: KeySet,
     token: Token,
     /// The lease, from the moment at which the nodes granted it.
     lease: Mutex<GrantedLease>,
@@ -109,10 +109,10 @@ impl Retention {
 }
 
 impl Attempt {
-    pub(crate) fn new(spec: &LockSpec, key: LockKey) -> Self {
+    pub(crate) fn new(spec: &LockSpec, keys: impl Into<KeySet>) -> Self {
         Self {
             spec: spec.clone(),
-            key,
+            keys: keys.into(),
             token: Token::random(spec.dialect()),
             lease: Mutex::default(),
             changed: Notify::new(),
@@ -329,9 +329,14 @@ impl Attempt {
         self.changed.notify_waiters();
     }
 
-    /// Returns the key that the caller locks.
+    /// Returns the key that the caller locks; of several keys, the first.
     pub(crate) fn key(&self) -> &LockKey {
-        &self.key
+        self.keys.first()
+    }
+
+    /// Returns the keys that the caller locks.
+    pub(crate) fn keys(&self) -> &[LockKey] {
+        self.keys.as_slice()
     }
 
     /// Returns the lock as the nodes store it.

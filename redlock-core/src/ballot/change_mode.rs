@@ -68,10 +68,11 @@ impl Ballot {
     /// keeps nevertheless runs out by itself.
     pub(crate) fn withdraw_in_background(&self, spec: &LockSpec, mark: WriterMark) {
         let token = Token::random(spec.dialect());
-        let mut round = Round::new(&self.nodes, false);
-        round.send(&self.nodes, |_, node| {
-            node.call(Op::new(spec, token, Action::Withdraw { mark }))
-        });
-        self.await_pending(&mut round);
+        for key in spec.queue_keys() {
+            let withdraw = Op::new(&spec.of_key(key), token, Action::Withdraw { mark });
+            let mut round = Round::new(&self.nodes, false);
+            round.send(&self.nodes, |_, node| node.call(withdraw.clone()));
+            self.await_pending(&mut round);
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! One round: the same command to all nodes, and the wait for their votes.
 
+use std::cmp::Reverse;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use tokio::time::{Instant, sleep_until};
 
 use super::fan_out::FanOut;
@@ -47,6 +49,8 @@ pub(crate) struct Round {
     is_shared: bool,
     /// Whether a node has said that an exclusive caller waits for the shared lock.
     writer_waits: bool,
+    /// The indexes of the keys for which nodes have refused the lock, as far as the nodes name them.
+    refused_keys: SmallVec<[u16; 4]>,
 }
 
 impl Round {
@@ -62,6 +66,7 @@ impl Round {
             subscribers: None,
             is_shared: false,
             writer_waits: false,
+            refused_keys: SmallVec::new(),
         }
     }
 
@@ -154,6 +159,7 @@ impl Round {
             subscribers,
             is_shared,
             writer_waits,
+            refused_keys,
         } = self;
         fan_out.poll_all(cx, |index, reply| {
             let is_numbered =
@@ -166,6 +172,7 @@ impl Round {
             *subscribers = reply.subscribers.max(*subscribers);
             *is_shared |= reply.is_shared;
             *writer_waits |= reply.writer_waits;
+            refused_keys.extend(reply.refused_key.and_then(|key| u16::try_from(key).ok()));
             tally.count(index, reply.vote);
         });
         tally.decision()
@@ -194,6 +201,15 @@ impl Round {
     /// Returns whether a node has said that an exclusive caller waits for the shared lock.
     pub(crate) fn writer_waits(&self) -> bool {
         self.writer_waits
+    }
+
+    /// Returns the index of the key for which most nodes refused the lock; of several, the lowest. A key that a
+    /// crashed holder has left on a few nodes therefore does not hide the key that prevents the quorum.
+    pub(crate) fn refused_key(&self) -> usize {
+        let named = &self.refused_keys;
+        let votes = |key: u16| named.iter().filter(|other| **other == key).count();
+        let most = named.iter().max_by_key(|key| (votes(**key), Reverse(**key)));
+        most.copied().map_or(0, usize::from)
     }
 
     pub(crate) fn tally(&self) -> &Tally {

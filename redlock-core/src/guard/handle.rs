@@ -48,7 +48,8 @@ impl fmt::Display for LockState {
 }
 
 impl LockHandle {
-    /// Returns the key of the lock, without the manager's prefix.
+    /// Returns the key of the lock, without the manager's prefix. Of a lock of
+    /// [several keys](crate::LockManager::lock_all), returns the first.
     pub fn key(&self) -> &LockKey {
         self.held.attempt().key()
     }
@@ -56,6 +57,11 @@ impl LockHandle {
     /// Returns whether others may share the lock, as [`LockGuard::is_shared`](crate::LockGuard::is_shared) does.
     pub fn is_shared(&self) -> bool {
         self.held.attempt().mode().is_shared()
+    }
+
+    /// Returns all keys of the lock, without the manager's prefix, sorted. Most locks have one key.
+    pub fn keys(&self) -> &[LockKey] {
+        self.held.attempt().keys()
     }
 
     /// Returns the rate limit of the manager's log events. No public API.

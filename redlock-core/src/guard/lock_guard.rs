@@ -65,6 +65,11 @@ impl LockGuard {
         self.handle.is_shared()
     }
 
+    /// Returns all keys of the lock, as [`LockHandle::keys`] does.
+    pub(crate) fn keys(&self) -> &[LockKey] {
+        self.handle.keys()
+    }
+
     /// Returns how long the lock stays valid; zero if it is no longer valid.
     ///
     /// The validity counts from before the first command was sent. Each call compares it with the clock:

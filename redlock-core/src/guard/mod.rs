@@ -8,6 +8,7 @@ mod fenced_tests;
 mod handle;
 mod lock_guard;
 mod lost;
+mod multi_guard;
 mod release_or_log;
 
 pub use abort_on_loss::{AbortOnLoss, LossWatcher};
@@ -16,3 +17,4 @@ pub use fenced::FencedGuard;
 pub use handle::{LockHandle, LockState};
 pub use lock_guard::LockGuard;
 pub use lost::Lost;
+pub use multi_guard::MultiGuard;

@@ -1,6 +1,8 @@
 //! Lock keys ([`LockKey`]), the escaping of values ([`KeyPart`]), and key templates ([`KeyTemplate`]).
 
+mod error;
 mod into_lock_key;
+mod key_set;
 mod part;
 mod placeholder;
 #[cfg(feature = "serde")]
@@ -16,7 +18,9 @@ use std::sync::Arc;
 use sha2::{Digest, Sha256};
 use smol_str::SmolStr;
 
+pub use error::KeyError;
 pub use into_lock_key::IntoLockKey;
+pub use key_set::KeySet;
 pub use part::KeyPart;
 pub use template::{KeyTemplate, PlaceholderKind, TemplateError};
 
@@ -163,69 +167,6 @@ impl fmt::Debug for LockKey {
     }
 }
 
-/// The error of creating a key.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeyError {
-    /// The whole key is empty.
-    #[error("the lock key is empty")]
-    Empty,
-    /// The value of a part of the key is empty. Two resources could share such a key.
-    #[error("{} of the lock key is empty", part_name(.name.as_deref()))]
-    #[non_exhaustive]
-    EmptyPart {
-        /// The name of the placeholder, if it is known.
-        name: Option<String>,
-    },
-    /// The key contains a control character. Wrap values in [`KeyPart`].
-    #[error("the lock key contains a control character at byte {index}")]
-    #[non_exhaustive]
-    ControlCharacter {
-        /// The position of the control character, in bytes.
-        index: usize,
-    },
-    /// The key begins with `redlock:`, as the names of the library's own keys do.
-    #[error("the lock key begins with `redlock:`, which is reserved")]
-    Reserved,
-    /// The key begins with `redlock:` because of the value of a part.
-    #[error("{} makes the lock key begin with `redlock:`, which is reserved", part_name(.name.as_deref()))]
-    #[non_exhaustive]
-    ReservedPart {
-        /// The name of the placeholder, if it is known.
-        name: Option<String>,
-    },
-    /// A placeholder of a template has no value.
-    #[error("the placeholder {{{name}}} of the lock key is unknown; available: {}", list(.available))]
-    #[non_exhaustive]
-    UnknownPlaceholder {
-        /// The name of the placeholder.
-        name: String,
-        /// The names of the given values.
-        available: Vec<String>,
-    },
-    /// A value does not have the type of its placeholder.
-    #[error("the part {{{name}}} of the lock key is not {expected}")]
-    #[non_exhaustive]
-    WrongType {
-        /// The name of the placeholder.
-        name: String,
-        /// A description of the values that the placeholder accepts.
-        expected: &'static str,
-    },
-}
-
-fn part_name(name: Option<&str>) -> String {
-    name.map_or_else(|| "a part".to_owned(), |name| format!("the part {{{name}}}"))
-}
-
-fn list(names: &[String]) -> String {
-    if names.is_empty() {
-        "none".to_owned()
-    } else {
-        names.iter().map(|name| format!("{{{name}}}")).collect::<Vec<_>>().join(", ")
-    }
-}
-
 /// Creates the key of an attribute's template, whose values are escaped.
 ///
 /// # Errors
@@ -304,30 +245,5 @@ mod tests {
                 assert_ne!(key(&head[before..], digest), victim, "{template}");
             }
         }
-    }
-
-    #[test]
-    fn errors_name_the_part_and_the_available_placeholders() {
-        let error = KeyError::UnknownPlaceholder {
-            name: "idd".into(),
-            available: vec!["id".into(), "sku".into()],
-        };
-        assert_eq!(
-            error.to_string(),
-            "the placeholder {idd} of the lock key is unknown; available: {id}, {sku}"
-        );
-        let error = KeyError::UnknownPlaceholder { name: "id".into(), available: vec![] };
-        assert_eq!(
-            error.to_string(),
-            "the placeholder {id} of the lock key is unknown; available: none"
-        );
-        assert_eq!(
-            KeyError::ReservedPart { name: Some("id".into()) }.to_string(),
-            "the part {id} makes the lock key begin with `redlock:`, which is reserved"
-        );
-        assert_eq!(
-            KeyError::EmptyPart { name: Some("id".into()) }.to_string(),
-            "the part {id} of the lock key is empty"
-        );
     }
 }

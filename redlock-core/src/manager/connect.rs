@@ -135,6 +135,7 @@ impl LockManagerBuilder {
         };
         let node_without_fencing = first_without(|capabilities| capabilities.fencing);
         let node_without_shared = first_without(|capabilities| capabilities.shared);
+        let node_of_one_key = first_without(|capabilities| capabilities.several_keys);
         let ballot = Ballot::new(nodes, node_timeout, clock, cleanup);
         let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
         runtimes.add_service(&keeper);
@@ -151,6 +152,7 @@ impl LockManagerBuilder {
             leases,
             node_without_fencing,
             node_without_shared,
+            node_of_one_key,
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),

@@ -19,7 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::context::Context;
-use crate::key::IntoLockKey;
+use crate::guard::MultiGuard;
+use crate::key::{IntoLockKey, KeyError, KeySet};
 use crate::log_limit::LogLimit;
 #[cfg(any(test, feature = "unstable-simulation"))]
 use crate::queue::Queues;
@@ -82,7 +83,52 @@ impl LockManager {
     /// [`LockError::InvalidKey`](crate::LockError::InvalidKey). See
     /// [`LockKey::new`](crate::LockKey::new).
     pub fn lock(&self, key: impl IntoLockKey) -> LockRequest {
-        LockRequest::new(Arc::clone(&self.context), key.into_lock_key())
+        LockRequest::new(Arc::clone(&self.context), key.into_lock_key().map(KeySet::from))
+    }
+
+    /// Returns a request for one lock of several keys: the holder gets all of them or none. For work on
+    /// several resources, such as the items of a shopping cart.
+    ///
+    /// The keys are sorted, and duplicates are removed, so their order does not matter. From 1 to 64 different
+    /// keys are allowed. Any lock that has one of the keys, such as [`lock`](Self::lock) of that key, excludes
+    /// this lock.
+    ///
+    /// Each node sets, extends and releases all keys in one step. While the caller waits, no key is held: it
+    /// asks for all keys again when the key is free for which it was refused. So callers of overlapping keys do
+    /// not block each other for ever, but a lock of many keys may wait for long while others lock these keys one
+    /// after another. If one key is lost, the whole lock is lost.
+    ///
+    /// The errors of the acquisition are those of a lock of one key. Their
+    /// [`key`](crate::LockError::key) is the first key that another holder has, or else the first key. They
+    /// are also:
+    ///
+    /// * [`LockError::InvalidKey`](crate::LockError::InvalidKey) if the list is empty, has more than 64
+    ///   different keys, or contains an invalid key;
+    /// * [`LockError::InvalidOption`](crate::LockError::InvalidOption) with
+    ///   [`Dialect::Redisson`](crate::Dialect::Redisson), and if a [node](crate::node) cannot hold several keys.
+    ///
+    /// In Redis Cluster the keys must be in one slot: give them a common hash tag, such as `{shop}:sku:7`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use redlock_core::LockManager;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let locks = LockManager::in_memory();
+    /// let skus = ["sku:7", "sku:3", "sku:7"];
+    /// let guard = locks.lock_all(skus).wait_time(Duration::from_secs(1)).acquire().await?;
+    /// assert_eq!(guard.keys().len(), 2);
+    /// assert!(locks.lock("sku:3").try_acquire().await.unwrap_err().is_contended());
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn lock_all(
+        &self,
+        keys: impl IntoIterator<Item = impl IntoLockKey>,
+    ) -> LockRequest<MultiGuard> {
+        LockRequest::of_all(Arc::clone(&self.context), KeySet::collect(keys))
     }
 
     /// Returns whether a quorum of nodes is available, as far as this process knows, for example for a
@@ -140,6 +186,11 @@ impl LockManager {
         }
         cleanup_tasks.finish(*connect_timeout).await;
     }
+}
+
+/// Returns a request for the lock of these keys, with the guard of a lock of one key. No public API.
+pub fn request_of(locks: &LockManager, keys: Result<KeySet, KeyError>) -> LockRequest {
+    LockRequest::new(Arc::clone(&locks.context), keys)
 }
 
 #[cfg(test)]

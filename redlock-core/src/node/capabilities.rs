@@ -24,6 +24,9 @@ pub struct Capabilities {
     pub fencing: bool,
     /// Whether the node can hold [shared](crate::node::Mode::Shared) locks. Defaults to `false`.
     pub shared: bool,
+    /// Whether the node can hold a lock of several [keys](super::LockSpec::keys): all of them or none.
+    /// Defaults to `false`, because a node that reads only the first key would break such locks.
+    pub several_keys: bool,
     /// Whether the node executes operations in the order in which their futures were first polled.
     /// Defaults to `true`. If it is `false`,
     /// [`LockManagerBuilder::node`](crate::LockManagerBuilder::node) wraps the node in
@@ -38,6 +41,7 @@ impl Default for Capabilities {
             longest_lease: validity::MAX_EXPIRE,
             fencing: true,
             shared: false,
+            several_keys: false,
             ordered: true,
         }
     }

@@ -280,7 +280,7 @@ impl Node for FakeNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities { several_keys: true, ..Capabilities::default() }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {

@@ -16,8 +16,9 @@
 //! If the store also notifies [subscribers](Node::subscribe) of releases, waiters acquire a released lock
 //! without delay. Otherwise waiters poll.
 //!
-//! The items document the details: [`Action`] the votes, [`Reply::number`] the fencing numbers. Every lock
-//! is an exclusive lock of one key, so a node needs only [`LockSpec::name`]. A node may ignore the
+//! The items document the details: [`Action`] the votes, [`Reply::number`] the fencing numbers. A node gets
+//! locks of several keys only if its [capabilities](Capabilities::several_keys) say so. Otherwise every lock
+//! is an exclusive lock of one key, and the node needs only [`LockSpec::name`]. A node may ignore the
 //! [dialect](LockSpec::dialect) if no other library uses its store.
 //!
 //! ## Order
@@ -220,7 +221,8 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// no caller waits for it. The section [Failures](self#failures) explains the errors.
     fn call(&self, op: Op) -> ReplyFuture;
 
-    /// Calls `notify` whenever a lock of this spec is released, until the subscription is dropped.
+    /// Calls `notify` whenever a lock of this spec is released, until the subscription is dropped. The spec
+    /// has one key. The release of a lock of several keys notifies the subscribers of each of them.
     ///
     /// Notifications may get lost, or come too often: a waiter also polls, and a notification only makes it
     /// request the lock again. A node without notifications returns `Subscription::new(|| {})`. The end of a

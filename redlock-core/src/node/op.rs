@@ -34,6 +34,13 @@ impl Op {
 /// | `Upgrade` | the token was the only holder, and now holds the lock exclusively | [`Vote::Held`]: others share the lock; [`Vote::NotHeld`] as above; nothing was changed |
 /// | `Withdraw` | the mark was removed, or there was none | |
 ///
+/// A lock of several [keys](LockSpec::keys) is held only if the token holds each of them. `Acquire` sets all
+/// of them or none. If the token has lost a key, `Extend` and `Confirm` change nothing, and `Release`
+/// releases the keys that the token still holds, and votes [`Vote::NotHeld`]. Only a node with
+/// [`several_keys`](super::Capabilities::several_keys) gets such locks. There is one exception to the
+/// table: the manager sets a lock again on a node that has lost it, and the node may still have some of its
+/// keys. `Acquire` then sets all of them.
+///
 /// On every action, a node may also vote [`Vote::Foreign`] if a key holds something other than a lock, and
 /// [`Vote::Failed`]. A node replies to an unknown action with
 /// [`NodeError::Server`](crate::NodeError::Server).
@@ -131,12 +138,23 @@ pub struct Reply {
     /// Whether a living mark stands at the shared lock that an `Extend` extended. From then on, this process lets
     /// no further callers share its lock.
     pub writer_waits: bool,
+    /// The index, in [`LockSpec::keys`], of the first key for which the node refuses an `Acquire` with
+    /// [`Vote::Held`] or [`Vote::Foreign`]. The caller waits for that key. A node may leave it out for a lock of
+    /// one key.
+    pub refused_key: Option<usize>,
 }
 
 impl Reply {
     /// Creates a reply that consists of a vote.
     pub fn new(vote: Vote) -> Self {
-        Self { vote, number: None, subscribers: None, is_shared: false, writer_waits: false }
+        Self {
+            vote,
+            number: None,
+            subscribers: None,
+            is_shared: false,
+            writer_waits: false,
+            refused_key: None,
+        }
     }
 
     /// Adds the fencing number of the holder.
@@ -161,6 +179,12 @@ impl Reply {
     #[must_use]
     pub fn with_waiting_writer(self) -> Self {
         Self { writer_waits: true, ..self }
+    }
+
+    /// Adds the index of the first key for which the node refuses the lock.
+    #[must_use]
+    pub fn with_refused_key(self, index: usize) -> Self {
+        Self { refused_key: Some(index), ..self }
     }
 }
 

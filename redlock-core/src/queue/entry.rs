@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::lease::Held;
-use crate::lock::Mode;
+use crate::lock::LockSpec;
 
 /// The requirements of one waiter.
 #[derive(Debug, Clone, Copy)]
@@ -20,13 +21,15 @@ pub(crate) struct WaiterOptions {
     pub(crate) fenced: bool,
     /// The scope in which the caller waits, if any.
     pub(crate) scope: Option<u64>,
+    /// When the caller began to wait. A lock of several keys may have waited in other queues before.
+    pub(crate) since: Instant,
 }
 
 /// The entry of one waiter in its queue.
 #[derive(Debug)]
 pub(super) struct QueueEntry {
-    /// The mode of the lock that the waiter requests.
-    pub(super) mode: Mode,
+    /// The lock that the waiter requests. Its other keys have other queues.
+    pub(super) spec: LockSpec,
     pub(super) options: WaiterOptions,
     pub(super) state: Mutex<EntryState>,
     pub(super) changed: Notify,
@@ -43,12 +46,16 @@ pub(super) enum EntryState {
 }
 
 impl QueueEntry {
-    pub(super) fn new(mode: Mode, options: WaiterOptions) -> Self {
-        Self { mode, options, state: Mutex::new(EntryState::Waiting), changed: Notify::new() }
+    pub(super) fn new(spec: LockSpec, options: WaiterOptions) -> Self {
+        Self { spec, options, state: Mutex::new(EntryState::Waiting), changed: Notify::new() }
     }
 
     pub(super) fn is_waiting(&self) -> bool {
         matches!(*self.state.lock(), EntryState::Waiting)
+    }
+
+    pub(super) fn is_asking(&self) -> bool {
+        matches!(*self.state.lock(), EntryState::Asking)
     }
 
     /// Hands a lock over to the waiter, and wakes it.

@@ -92,10 +92,11 @@ impl HandOverStreak {
 fn meets_requirements(held: &Held, waiter: &QueueEntry, node_timeout: Duration) -> bool {
     let WaiterOptions { expire, accepts_hand_over, fenced, .. } = waiter.options;
     accepts_hand_over
-        // The nodes hold the lock in the mode of the former holder. Readers share a lock instead of handing it over, and
-        // only as long as no writer waits.
-        && held.attempt().mode() == waiter.mode
-        && waiter.mode != Mode::SHARED
+        // The nodes hold the keys of the former holder, in its mode. A waiter may need more keys. Readers share a lock
+        // instead of handing it over, and only as long as no writer waits.
+        && held.attempt().spec().queue_keys() == waiter.spec.queue_keys()
+        && held.attempt().mode() == waiter.spec.mode()
+        && waiter.spec.mode() != Mode::SHARED
         && is_long_enough(held.lease_remaining(), expire)
         // The lease is not longer than the waiter asks for, even on a node that has granted an extension
         // whose reply was lost.

@@ -75,8 +75,11 @@ impl Holders {
     }
 
     fn place(&self, held: &Arc<Held>) -> Option<usize> {
+        let is_it = |holder: &Holder| Arc::ptr_eq(&holder.held, held);
         let place = held.place();
-        self.0.get(place).is_some_and(|holder| Arc::ptr_eq(&holder.held, held)).then_some(place)
+        // The holder of several keys is among the holders of each, and knows only one of its places.
+        let is_there = self.0.get(place).is_some_and(is_it);
+        if is_there { Some(place) } else { self.0.iter().position(is_it) }
     }
 
     pub(super) fn get_mut(&mut self, held: &Arc<Held>) -> Option<&mut Holder> {

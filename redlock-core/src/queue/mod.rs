@@ -22,7 +22,7 @@ pub(crate) use entry::WaiterOptions;
 pub(crate) use hand_over::needs_extension;
 pub(crate) use outage::is_outage;
 pub(crate) use outage_wait::OutageWait;
-pub(crate) use queues::Queues;
+pub(crate) use queues::{LocalConflict, Queues};
 pub(crate) use readers::TryAdmission;
 pub(crate) use waiter::{WaitOutcome, Waiter};
 
@@ -32,6 +32,8 @@ mod hand_over_tests;
 mod mode_tests;
 #[cfg(test)]
 mod outage_tests;
+#[cfg(test)]
+mod several_keys_tests;
 #[cfg(test)]
 mod split_tests;
 #[cfg(test)]

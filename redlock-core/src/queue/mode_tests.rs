@@ -47,9 +47,14 @@ impl Process {
 
     /// Adds a waiter. Its task returns the lock when the waiter has it.
     fn wait(&self, mode: Mode) -> JoinHandle<Arc<Held>> {
-        let options =
-            WaiterOptions { expire: LEASE, accepts_hand_over: true, fenced: false, scope: None };
-        let waiter = self.queues.join(&self.spec(mode), &self.key, options).unwrap();
+        let options = WaiterOptions {
+            expire: LEASE,
+            accepts_hand_over: true,
+            fenced: false,
+            scope: None,
+            since: Instant::now(),
+        };
+        let waiter = self.queues.join(&self.spec(mode), 0, &self.key, options).unwrap();
         let process = self.clone();
         tokio::spawn(async move {
             let held = match waiter.wait().await {
@@ -70,7 +75,7 @@ impl Process {
 
     /// Returns for how long a caller that requests the lock in this mode would have to wait.
     fn local_conflict_remaining(&self, mode: Mode) -> Option<Duration> {
-        self.queues.local_conflict_remaining(&self.spec(mode))
+        Some(self.queues.local_conflict(&self.spec(mode))?.remaining)
     }
 }
 

@@ -30,6 +30,15 @@ pub(crate) struct Queues {
     closed: AtomicBool,
 }
 
+/// A lock of this process that conflicts with a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LocalConflict {
+    /// The index of the request's first key that the lock has too.
+    pub(crate) key: usize,
+    /// The remaining validity of the lock.
+    pub(crate) remaining: Duration,
+}
+
 /// The permit to release a lock on the nodes, issued if the lock was not handed over. Dropping the permit
 /// lets the next waiter ask the nodes, whether the lock was released or not.
 #[must_use]
@@ -53,10 +62,27 @@ impl Queues {
         Self { by_key, ballot, max_waiters, outage_grace, closed }
     }
 
-    /// Returns the remaining validity of the lock that this process holds and that conflicts with `spec`;
-    /// `None` if there is none.
-    pub(crate) fn local_conflict_remaining(&self, spec: &LockSpec) -> Option<Duration> {
-        self.by_key.lock().get(spec.queue_key())?.local_conflict_remaining(spec.mode())
+    /// Returns the lock of this process that conflicts with `spec`; `None` if there is none.
+    pub(crate) fn local_conflict(&self, spec: &LockSpec) -> Option<LocalConflict> {
+        let by_key = self.by_key.lock();
+        spec.queue_keys().iter().enumerate().find_map(|(key, queue_key)| {
+            let remaining = by_key.get(queue_key)?.local_conflict_remaining(spec.mode())?;
+            Some(LocalConflict { key, remaining })
+        })
+    }
+
+    /// Returns the index of the first key that a lock of this process holds or another caller of this process
+    /// waits for. A caller that waits through an outage does not count: an arriving caller finds out itself
+    /// whether the outage is over.
+    pub(crate) fn busy_key(&self, spec: &LockSpec) -> Option<usize> {
+        let has_quorum = self.ballot.has_quorum();
+        let by_key = self.by_key.lock();
+        spec.queue_keys().iter().position(|key| {
+            by_key.get(key).is_some_and(|queue| {
+                queue.local_conflict_remaining(spec.mode()).is_some()
+                    || !queue.waiting.is_empty() && queue.outage.is_none() && has_quorum
+            })
+        })
     }
 
     /// Ends all waiting. Returns the locks that this process holds, including locks that were handed over and
@@ -78,22 +104,26 @@ impl Queues {
     /// Records that this process holds a lock, which the nodes granted at `granted`.
     pub(crate) fn add_holder(&self, held: &Arc<Held>, scope: Option<u64>, granted: Moment) {
         let mut by_key = self.by_key.lock();
-        let queue = by_key.entry(held.attempt().spec().queue_key().clone()).or_default();
-        queue.add_holder(held, scope, granted);
-        // A quorum has granted the lock, so the outage is over.
-        queue.outage = None;
-        queue.wake_first();
-        queue.wake_scopes();
+        for key in held.attempt().spec().queue_keys() {
+            let queue = by_key.entry(key.clone()).or_default();
+            queue.add_holder(held, scope, granted);
+            // A quorum has granted the lock, so the outage is over.
+            queue.outage = None;
+            queue.wake_first();
+            queue.wake_scopes();
+        }
     }
 
     /// Records that a waiter has taken the lock that was handed over to it. Its scope shares the lock only
     /// from now on, because a waiter may be dropped before it takes the lock.
     pub(crate) fn record_take_over(&self, held: &Arc<Held>, scope: Option<u64>) {
         let mut by_key = self.by_key.lock();
-        let Some(queue) = by_key.get_mut(held.attempt().spec().queue_key()) else { return };
-        if let Some(holder) = queue.holders.get_mut(held) {
-            holder.scope = scope;
-            queue.wake_scopes();
+        for key in held.attempt().spec().queue_keys() {
+            let Some(queue) = by_key.get_mut(key) else { continue };
+            if let Some(holder) = queue.holders.get_mut(held) {
+                holder.scope = scope;
+                queue.wake_scopes();
+            }
         }
     }
 
@@ -114,14 +144,14 @@ impl Queues {
 
     /// Wakes the first waiter after an exclusive holder of this process has begun to share its lock.
     pub(crate) fn wake_readers(&self, held: &Arc<Held>) {
-        if let Some(queue) = self.by_key.lock().get(held.attempt().spec().queue_key()) {
+        if let Some(queue) = self.by_key.lock().get(&held.attempt().spec().queue_keys()[0]) {
             queue.wake_first();
         }
     }
 
     /// Records that a lock of this process is exclusive now.
     pub(crate) fn end_upgrade(&self, held: &Arc<Held>) {
-        if let Some(queue) = self.by_key.lock().get_mut(held.attempt().spec().queue_key()) {
+        if let Some(queue) = self.by_key.lock().get_mut(&held.attempt().spec().queue_keys()[0]) {
             // The locks of the others are lost.
             queue.holders.keep_only(held);
             held.attempt().end_upgrade(true);
@@ -132,7 +162,7 @@ impl Queues {
     /// begun.
     pub(crate) fn begin_upgrade(&self, held: &Arc<Held>) -> bool {
         let by_key = self.by_key.lock();
-        let Some(queue) = by_key.get(held.attempt().spec().queue_key()) else { return false };
+        let Some(queue) = by_key.get(&held.attempt().spec().queue_keys()[0]) else { return false };
         let holders = queue.holders.iter().filter(|holder| holder.held.is_valid());
         let is_alone = holders.count() == 1 && !held.has_other_guards();
         if is_alone {
@@ -142,16 +172,20 @@ impl Queues {
     }
 
     /// Hands a lock that is no longer held over to the next waiter. Returns `None` if that succeeded.
-    /// Otherwise returns the permit to release the lock on the nodes.
+    /// Otherwise returns the permit to release the lock on the nodes. A lock of several keys is never handed
+    /// over, because the first waiters of its queues are different callers.
     pub(crate) fn hand_over_or_permit<'a>(
         &'a self,
         held: &'a Arc<Held>,
     ) -> Option<ReleasePermit<'a>> {
-        let mut by_key = self.by_key.lock();
-        if let Some(queue) = by_key.get_mut(held.attempt().spec().queue_key())
-            && queue.hand_over(held, self.ballot.node_timeout)
-        {
-            return None;
+        let spec = held.attempt().spec();
+        if let [key] = spec.queue_keys() {
+            let mut by_key = self.by_key.lock();
+            if let Some(queue) = by_key.get_mut(key)
+                && queue.hand_over(held, self.ballot.node_timeout)
+            {
+                return None;
+            }
         }
         Some(ReleasePermit { queues: self, held, subscribers: 0 })
     }
@@ -209,14 +243,15 @@ fn remove_if_unused(mut entry: OccupiedEntry<'_, QueueKey, WaitQueue>) {
 
 impl Drop for ReleasePermit<'_> {
     fn drop(&mut self) {
-        let key = self.held.attempt().spec().queue_key().clone();
         let mut by_key = self.queues.by_key.lock();
-        let Entry::Occupied(mut entry) = by_key.entry(key) else { return };
-        let queue = entry.get_mut();
-        queue.holders.remove(self.held);
-        let this_process_subscribes = queue.release_signal.is_some();
-        queue.fairness.record_release(self.subscribers, this_process_subscribes);
-        queue.wake_first();
-        remove_if_unused(entry);
+        for key in self.held.attempt().spec().queue_keys() {
+            let Entry::Occupied(mut entry) = by_key.entry(key.clone()) else { continue };
+            let queue = entry.get_mut();
+            queue.holders.remove(self.held);
+            let this_process_subscribes = queue.release_signal.is_some();
+            queue.fairness.record_release(self.subscribers, this_process_subscribes);
+            queue.wake_first();
+            remove_if_unused(entry);
+        }
     }
 }

@@ -15,6 +15,8 @@ use crate::quorum::quorum;
 /// A release on fewer nodes proves nothing: another caller may be cleaning up after an attempt.
 pub(crate) struct ReleaseSignal {
     published: Arc<PublishedReleases>,
+    /// Whether the subscriptions are those of a shared lock.
+    is_shared: bool,
     /// Unsubscribes when the signal is dropped.
     _subscriptions: Vec<Subscription>,
 }
@@ -45,7 +47,13 @@ impl ReleaseSignal {
                 subscription
             })
             .collect();
-        (Self { published, _subscriptions: subscriptions }, ready)
+        let is_shared = spec.mode().is_shared();
+        (Self { published, is_shared, _subscriptions: subscriptions }, ready)
+    }
+
+    /// Returns whether the subscriptions are those of a shared lock: their messages are not those of an exclusive one.
+    pub(super) fn is_shared(&self) -> bool {
+        self.is_shared
     }
 
     /// Forgets all published releases so far.

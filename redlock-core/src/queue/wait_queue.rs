@@ -46,6 +46,15 @@ impl WaitQueue {
         self.holders.push(Holder::new(Arc::clone(held), scope, granted));
     }
 
+    /// Adds a waiter behind those that have waited for longer. Only a caller that has waited in another queue
+    /// overtakes others, but not the first waiter while it asks the nodes.
+    pub(super) fn add_waiter(&mut self, entry: &Arc<QueueEntry>) {
+        let since = entry.options.since;
+        let is_before = |other: &Arc<QueueEntry>| other.options.since <= since || other.is_asking();
+        let place = self.waiting.iter().rposition(is_before).map_or(0, |before| before + 1);
+        self.waiting.insert(place, Arc::clone(entry));
+    }
+
     pub(super) fn wake_first(&self) {
         if let Some(first) = self.waiting.front() {
             first.changed.notify_one();

@@ -24,7 +24,7 @@ use crate::node::Subscription;
 #[derive(Debug)]
 pub(crate) struct Waiter {
     queues: Arc<Queues>,
-    spec: LockSpec,
+    /// The key in whose queue the caller waits.
     key: QueueKey,
     entry: Arc<QueueEntry>,
     /// How the caller found the queue on arrival.
@@ -65,25 +65,25 @@ enum WaitStep {
 }
 
 impl Queues {
-    /// Adds a caller at the end of the queue.
+    /// Adds a caller to the queue of a key of its lock: the one at `index`, which is `key`.
     pub(crate) fn join(
         self: &Arc<Self>,
         spec: &LockSpec,
+        index: usize,
         key: &LockKey,
         options: WaiterOptions,
     ) -> Result<Waiter, LockError> {
-        let entry = Arc::new(QueueEntry::new(spec.mode(), options));
-        let queue_key = spec.queue_key().clone();
+        let entry = Arc::new(QueueEntry::new(spec.clone(), options));
+        let queue_key = spec.queue_keys()[index].clone();
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(queue_key.clone()).or_default();
         if queue.waiting.len() >= self.max_waiters {
             return Err(LockError::TooManyWaiters { key: key.clone(), limit: self.max_waiters });
         }
         let arrival = self.arrival(queue, spec.mode());
-        queue.waiting.push_back(Arc::clone(&entry));
+        queue.add_waiter(&entry);
         drop(by_key);
-        let (queues, spec) = (Arc::clone(self), spec.clone());
-        Ok(Waiter { queues, spec, key: queue_key, entry, arrival })
+        Ok(Waiter { queues: Arc::clone(self), key: queue_key, entry, arrival })
     }
 
     fn arrival(&self, queue: &WaitQueue, mode: Mode) -> Arrival {
@@ -151,13 +151,13 @@ impl Waiter {
             return Err(WaitStep::UntilNotified);
         }
         // The waiter watches a holder of this process, because the holder may overrun its lease.
-        if let Some((held, _)) = queue.holders.conflicting(self.spec.mode()) {
+        if let Some((held, _)) = queue.holders.conflicting(self.entry.spec.mode()) {
             return Err(WaitStep::UntilHolderEnds(Arc::clone(held)));
         }
         if let Some(left) = queue.fairness.yield_remaining().filter(|_| queue.holders.is_empty()) {
             return Err(WaitStep::For(left));
         }
-        if self.spec.mode() == Mode::SHARED {
+        if self.entry.spec.mode() == Mode::SHARED {
             let WaiterOptions { expire, scope, .. } = self.entry.options;
             match queue.admit(expire, scope) {
                 // The waiter leaves the queue now, which wakes the next one.
@@ -195,7 +195,7 @@ impl Waiter {
     /// Asks the nodes for a turn of the readers, as long as the returned subscriptions live.
     pub(crate) fn request_turn(&self) -> Vec<Subscription> {
         let nodes = self.queues.ballot.nodes.iter();
-        nodes.map(|node| node.request_turn(&self.spec)).collect()
+        nodes.map(|node| node.request_turn(&self.entry.spec)).collect()
     }
 
     pub(super) fn ballot(&self) -> &Ballot {
@@ -233,15 +233,19 @@ impl Waiter {
         by_key.get(&self.key)?.outage.as_ref().map(|outage| outage.votes.clone())
     }
 
-    /// Returns the release signal of this queue, if a waiter has subscribed.
+    /// Returns the release signal of this queue, if a waiter has subscribed that waits for a shared lock too, or for an
+    /// exclusive one too.
     pub(crate) fn release_signal(&self) -> Option<Arc<ReleaseSignal>> {
-        self.queues.by_key.lock().get(&self.key)?.release_signal.clone()
+        let is_shared = self.entry.spec.mode().is_shared();
+        let signal = self.queues.by_key.lock().get(&self.key)?.release_signal.clone();
+        signal.filter(|signal| signal.is_shared() == is_shared)
     }
 
-    /// Subscribes to the releases of this lock, and waits until a quorum of subscriptions is in effect, at
+    /// Subscribes to the releases of the queue's key, and waits until a quorum of subscriptions is in effect, at
     /// most for `timeout`.
     pub(crate) async fn subscribe(&self, timeout: Duration) -> Arc<ReleaseSignal> {
-        let (signal, ready) = ReleaseSignal::subscribe(&self.queues.ballot.nodes, &self.spec);
+        let spec = self.entry.spec.of_key(&self.key);
+        let (signal, ready) = ReleaseSignal::subscribe(&self.queues.ballot.nodes, &spec);
         let signal = Arc::new(signal);
         if let Some(queue) = self.queues.by_key.lock().get_mut(&self.key) {
             queue.release_signal = Some(Arc::clone(&signal));

@@ -19,15 +19,16 @@ use crate::ballot::MinHold;
 use crate::context::Context;
 use crate::error::{ExtendError, LockError, Votes};
 use crate::guard::LockGuard;
-use crate::key::LockKey;
+use crate::key::KeySet;
 use crate::lease::Held;
 use crate::lock::{LockName, LockSpec, Mode};
 use crate::options::{ResolvedOptions, WaitTime};
+use crate::queue::LocalConflict;
 
 /// One acquisition of a lock, with checked options.
 pub(super) struct Acquisition<'a> {
     pub(super) context: &'a Arc<Context>,
-    pub(super) key: &'a LockKey,
+    pub(super) keys: &'a KeySet,
     pub(super) spec: LockSpec,
     pub(super) options: ResolvedOptions,
     /// Whether the holder gets a fencing token.
@@ -37,15 +38,22 @@ pub(super) struct Acquisition<'a> {
 impl<'a> Acquisition<'a> {
     /// Checks the options and the key of a request.
     pub(super) fn new(request: &'a LockRequest) -> Result<Self, LockError> {
-        let LockRequest { context, key, options, fenced, on_lost: _, guard: _ } = request;
+        let LockRequest { context, keys, options, fenced, on_lost: _, guard: _ } = request;
         let options = options.resolve(context)?;
         if *fenced {
             context.check_fenced(options.mode)?;
         }
-        let key = key.as_ref().map_err(Clone::clone)?;
-        let name = LockName::new(&context.prefix, key);
-        let spec = LockSpec::new(name, options.mode, options.dialect);
-        Ok(Self { context, key, spec, options, fenced: *fenced })
+        let keys = keys.as_ref().map_err(Clone::clone)?;
+        let name = |key| LockName::new(&context.prefix, key);
+        let spec = match keys {
+            KeySet::One(key) => LockSpec::new(name(key), options.mode, options.dialect),
+            KeySet::Several(keys) => {
+                context.check_several_keys(options.mode, options.dialect)?;
+                let names = keys.iter().map(name).collect();
+                LockSpec::of_all(names, options.mode, options.dialect)
+            }
+        };
+        Ok(Self { context, keys, spec, options, fenced: *fenced })
     }
 }
 
@@ -101,8 +109,12 @@ impl Acquisition<'_> {
             Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),
             Some(WaitTime::Forever) => None,
         };
-        // Boxed, because the future would enlarge the futures of requests that do not wait.
-        Box::pin(self.wait(deadline)).await
+        // Boxed, because the futures would enlarge the futures of requests that do not wait.
+        if self.spec.has_several_keys() {
+            Box::pin(self.wait_for_all(deadline)).await
+        } else {
+            Box::pin(self.wait(deadline)).await
+        }
     }
 
     /// Makes one attempt to acquire the lock. A lock that this process holds is refused without a round
@@ -112,8 +124,8 @@ impl Acquisition<'_> {
             // Boxed, because the future would enlarge the futures of requests for exclusive locks.
             return Box::pin(self.try_read()).await;
         }
-        if let Some(remaining) = self.context.queues.local_conflict_remaining(&self.spec) {
-            return Err(self.contended(Some(remaining)));
+        if let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
+            return Err(self.contended_locally(conflict));
         }
         match self.ask_nodes(&mut AskState::default()).await {
             // The holder may be another acquisition of the same scope, which ran concurrently in the same
@@ -132,9 +144,10 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Shares a lock that the current scope holds, if the request is reentrant, or if both share the lock. Returns
-    /// `None` if the lock is being released.
+    /// Shares a lock that the current scope holds, if the request has the same keys, and is reentrant or shares the lock
+    /// as its holder does. Returns `None` if the lock is being released.
     pub(super) fn share(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
+        let has_same_keys = held.attempt().spec().queue_keys() == self.spec.queue_keys();
         let may_share = match (held.attempt().mode(), self.spec.mode()) {
             // Otherwise an exclusive caller that waits for the first would keep out the second.
             (Mode::SHARED, Mode::SHARED) => true,
@@ -145,15 +158,22 @@ impl Acquisition<'_> {
             // A holder that shares the lock would wait for itself.
             _ => false,
         };
-        if may_share {
+        if may_share && has_same_keys {
             Ok(LockGuard::share(self.context, held))
         } else {
-            Err(LockError::AlreadyHeld { key: self.key.clone() })
+            let common = self.spec.common_key(held.attempt().spec()).unwrap_or_default();
+            Err(LockError::AlreadyHeld { key: self.keys.at(common).clone() })
         }
     }
 
     /// Returns the error of a lock that this process holds. No node was asked.
-    pub(super) fn contended(&self, remaining: Option<Duration>) -> LockError {
-        LockError::Contended { key: self.key.clone(), remaining, votes: Votes::default() }
+    pub(super) fn contended_locally(&self, conflict: LocalConflict) -> LockError {
+        self.contended(conflict.key, Some(conflict.remaining))
+    }
+
+    /// Returns the error of a caller that waited for the key at this index. No node was asked.
+    pub(super) fn contended(&self, key: usize, remaining: Option<Duration>) -> LockError {
+        let key = self.keys.at(key).clone();
+        LockError::Contended { key, remaining, votes: Votes::default() }
     }
 }

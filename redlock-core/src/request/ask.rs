@@ -58,7 +58,7 @@ impl Acquisition<'_> {
             met_shared: *met_shared || self.fenced,
             mark: mark.as_mut().filter(|_| *met_shared).map(Mark::set),
         };
-        let mut attempt = Attempt::new(&self.spec, self.key.clone()).with_enquiry(enquiry);
+        let mut attempt = Attempt::new(&self.spec, self.keys.clone()).with_enquiry(enquiry);
         if self.fenced {
             attempt = attempt.fenced();
         }
@@ -90,16 +90,21 @@ impl Acquisition<'_> {
 
     /// Returns the error of an attempt that the nodes refused.
     pub(super) fn refused(&self, refusal: Refusal) -> LockError {
-        let (key, expire) = (self.key.clone(), self.options.expire);
+        let expire = self.options.expire;
+        let refused_key = match &refusal {
+            Refusal::Contended { key, .. } | Refusal::Foreign { key, .. } => *key,
+            Refusal::Unavailable(_) | Refusal::TimedOut { .. } => 0,
+        };
+        let key = self.keys.at(refused_key).clone();
         match refusal {
-            Refusal::Contended { remaining, votes, .. } => {
+            Refusal::Contended { key: _, remaining, is_shared: _, votes } => {
                 LockError::Contended { key, remaining, votes }
             }
             Refusal::Unavailable(votes) => LockError::Unavailable { key, votes },
             Refusal::TimedOut { elapsed, votes } => {
                 LockError::TimedOut { key, elapsed, expire, votes }
             }
-            Refusal::Foreign(votes) => LockError::ForeignKey { key, votes },
+            Refusal::Foreign { key: _, votes } => LockError::ForeignKey { key, votes },
         }
     }
 }

@@ -4,6 +4,7 @@ mod acquisition;
 mod ask;
 mod ask_state;
 mod fenced;
+mod multi;
 mod read;
 mod run;
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod run_tests;
 pub(crate) mod scope;
 mod take_over;
 mod wait;
+mod wait_for_all;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -19,7 +21,7 @@ use std::sync::Arc;
 use crate::context::Context;
 use crate::error::LockError;
 use crate::guard::LockGuard;
-use crate::key::{KeyError, LockKey};
+use crate::key::{KeyError, KeySet};
 use crate::options::{LockOptions, OnLost};
 use crate::telemetry::AcquisitionTimer;
 use acquisition::Acquisition;
@@ -56,7 +58,7 @@ use acquisition::Acquisition;
 #[must_use = "a request does nothing until `acquire`, `try_acquire` or `run` is awaited"]
 pub struct LockRequest<G = LockGuard> {
     context: Arc<Context>,
-    key: Result<LockKey, KeyError>,
+    keys: Result<KeySet, KeyError>,
     options: LockOptions,
     /// Whether the holder gets a fencing token.
     fenced: bool,
@@ -66,10 +68,10 @@ pub struct LockRequest<G = LockGuard> {
 }
 
 impl LockRequest {
-    pub(crate) fn new(context: Arc<Context>, key: Result<LockKey, KeyError>) -> Self {
+    pub(crate) fn new(context: Arc<Context>, keys: Result<KeySet, KeyError>) -> Self {
         Self {
             context,
-            key,
+            keys,
             options: LockOptions::new(),
             fenced: false,
             on_lost: OnLost::default(),
@@ -89,8 +91,8 @@ impl<G> LockRequest<G> {
 
     /// Returns the same request for another type of guard.
     fn with_guard<T>(self, fenced: bool) -> LockRequest<T> {
-        let Self { context, key, options, fenced: _, on_lost, guard: _ } = self;
-        LockRequest { context, key, options, fenced, on_lost, guard: PhantomData }
+        let Self { context, keys, options, fenced: _, on_lost, guard: _ } = self;
+        LockRequest { context, keys, options, fenced, on_lost, guard: PhantomData }
     }
 }
 
@@ -176,10 +178,10 @@ impl LockRequest {
 
 impl<G> Clone for LockRequest<G> {
     fn clone(&self) -> Self {
-        let (context, key) = (Arc::clone(&self.context), self.key.clone());
+        let (context, keys) = (Arc::clone(&self.context), self.keys.clone());
         Self {
             context,
-            key,
+            keys,
             options: self.options.clone(),
             fenced: self.fenced,
             on_lost: self.on_lost,
@@ -191,7 +193,7 @@ impl<G> Clone for LockRequest<G> {
 impl<G> fmt::Debug for LockRequest<G> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockRequest")
-            .field("key", &self.key)
+            .field("keys", &self.keys)
             .field("options", &self.options)
             .field("fenced", &self.fenced)
             .field("on_lost", &self.on_lost)

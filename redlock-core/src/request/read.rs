@@ -19,8 +19,8 @@ impl Acquisition<'_> {
         let mut may_await = true;
         loop {
             match self.try_admit(may_await) {
-                TryAdmission::Joined(held) => return Ok(self.join(held)),
-                TryAdmission::Refused(remaining) => return Err(self.contended(Some(remaining))),
+                TryAdmission::Joined(held) => return Ok(self.guard_of_reader(held)),
+                TryAdmission::Refused(remaining) => return Err(self.contended(0, Some(remaining))),
                 // The other reader's reply makes it a holder, whose lock this reader then shares. A refusal of the
                 // other reader may be outdated by now, so this reader then asks the nodes itself.
                 TryAdmission::Await(ended) => {
@@ -57,11 +57,11 @@ impl Acquisition<'_> {
             Extension::Unavailable(_) => held.record_unconfirmed(),
         }
         let held = context.queues.admit(&self.spec, expire, scope::current())?;
-        Some(self.join(held))
+        Some(self.guard_of_reader(held))
     }
 
     /// Makes the guard of a reader that shares the lock of other readers.
-    pub(super) fn join(&self, held: Arc<Held>) -> LockGuard {
+    pub(super) fn guard_of_reader(&self, held: Arc<Held>) -> LockGuard {
         scope::record(&self.context.queues, &held);
         let (context, renewal) = (Arc::clone(self.context), self.options.renewal());
         let (now, remaining) = (Instant::now(), held.remaining());

@@ -134,13 +134,13 @@ fn id(queues: &Arc<Queues>) -> usize {
     Arc::as_ptr(queues).addr()
 }
 
-/// Returns the lock of this key that the current scope holds, whatever its mode is.
+/// Returns the lock of the current scope that has a key of this spec, whatever its mode is.
 pub(crate) fn find(queues: &Arc<Queues>, spec: &LockSpec) -> Option<Arc<Held>> {
     let find = |scope: &Arc<Scope>| {
         let all = scope.held.lock();
         let of_manager = all.iter().filter(|(manager, _)| *manager == id(queues));
         of_manager.filter_map(|(_, held)| held.upgrade()).find(|held| {
-            held.attempt().spec().queue_key() == spec.queue_key()
+            spec.common_key(held.attempt().spec()).is_some()
                 && held.state() == HoldState::Held
                 && held.is_valid()
         })

@@ -27,7 +27,7 @@ impl Acquisition<'_> {
         {
             match ballot.confirm(held.attempt(), token, held.remaining(), None).await {
                 Ok(()) => held.set_token(token),
-                Err(Refusal::Contended { .. } | Refusal::Foreign(_)) => held.discard(),
+                Err(Refusal::Contended { .. } | Refusal::Foreign { .. }) => held.discard(),
                 Err(refusal) => {
                     // The next waiter could not confirm the lock either.
                     held.attempt().abandon();

@@ -18,17 +18,20 @@ use crate::queue::{
     wake_retry_delay,
 };
 
+/// The end of a wait in the queue of one key.
+pub(super) enum QueueExit {
+    /// The lock was acquired.
+    Acquired(LockGuard),
+    /// The key at this index is held. Only a lock of several keys can be refused for another key than that of
+    /// the queue.
+    HeldAt(usize),
+}
+
 impl Acquisition<'_> {
     /// Waits in the queue of this process. Then takes the lock over from its former holder, or asks the
     /// nodes for it. `None` as deadline waits without a limit.
     pub(super) async fn wait(&self, deadline: Option<Instant>) -> Result<LockGuard, LockError> {
-        let options = WaiterOptions {
-            expire: self.options.expire,
-            accepts_hand_over: self.options.min_hold.is_none(),
-            fenced: self.fenced,
-            scope: scope::current(),
-        };
-        let waiter = self.context.queues.join(&self.spec, self.key, options)?;
+        let waiter = self.join(0, Instant::now())?;
         let mut outage_wait = OutageWait::new(&waiter);
         if waiter.arrived_in_outage() {
             // This caller asks the nodes at once and returns their failure, while the waiters before it
@@ -42,35 +45,63 @@ impl Acquisition<'_> {
             }
         }
         loop {
+            let exit = self.wait_in_queue(&waiter, 0, &mut outage_wait, deadline).await?;
+            if let QueueExit::Acquired(guard) = exit {
+                return Ok(guard);
+            }
+        }
+    }
+
+    /// Joins the queue of the key at this index. The caller has waited since `since`.
+    pub(super) fn join(&self, key: usize, since: Instant) -> Result<Waiter, LockError> {
+        let options = WaiterOptions {
+            expire: self.options.expire,
+            accepts_hand_over: self.options.min_hold.is_none(),
+            fenced: self.fenced,
+            scope: scope::current(),
+            since,
+        };
+        self.context.queues.join(&self.spec, key, self.keys.at(key), options)
+    }
+
+    /// Waits in the queue of the key at index `key`, until the lock is acquired or refused for another key.
+    pub(super) async fn wait_in_queue(
+        &self,
+        waiter: &Waiter,
+        key: usize,
+        outage_wait: &mut OutageWait,
+        deadline: Option<Instant>,
+    ) -> Result<QueueExit, LockError> {
+        loop {
             let outcome = match deadline {
                 Some(deadline) => timeout_at(deadline, waiter.wait()).await.ok(),
                 None => Some(waiter.wait().await),
             };
             match outcome {
                 Some(WaitOutcome::AskNodes) => {
-                    return self.ask_until_granted(&waiter, &mut outage_wait, deadline).await;
+                    return self.ask_until_granted(waiter, key, outage_wait, deadline).await;
                 }
-                Some(WaitOutcome::Joined(held)) => return Ok(self.join(held)),
+                Some(WaitOutcome::Joined(held)) => {
+                    return Ok(QueueExit::Acquired(self.guard_of_reader(held)));
+                }
                 Some(WaitOutcome::Extend(held)) => {
                     // Boxed, because the future would enlarge the futures of requests for exclusive locks.
                     if let Some(guard) = Box::pin(self.extend_and_join(&held)).await {
-                        return Ok(guard);
+                        return Ok(QueueExit::Acquired(guard));
                     }
-                    return self.ask_until_granted(&waiter, &mut outage_wait, deadline).await;
+                    return self.ask_until_granted(waiter, key, outage_wait, deadline).await;
                 }
                 Some(WaitOutcome::HeldByScope(held)) => {
                     if let Some(guard) = self.share(held)? {
-                        return Ok(guard);
+                        return Ok(QueueExit::Acquired(guard));
                     }
                 }
                 Some(WaitOutcome::HandedOver(held)) => {
-                    if let Some(guard) =
-                        self.accept(held, &waiter, &mut outage_wait, deadline).await?
-                    {
-                        return Ok(guard);
+                    if let Some(guard) = self.accept(held, waiter, outage_wait, deadline).await? {
+                        return Ok(QueueExit::Acquired(guard));
                     }
                 }
-                None => return Err(self.timed_out(&waiter)),
+                None => return Err(self.timed_out(waiter, key)),
             }
         }
     }
@@ -104,23 +135,32 @@ impl Acquisition<'_> {
     }
 
     /// Returns the error of a caller whose waiting time was over before it was its turn to ask the nodes.
-    fn timed_out(&self, waiter: &Waiter) -> LockError {
-        match waiter.outage_votes() {
-            Some(votes) => LockError::Unavailable { key: self.key.clone(), votes },
-            None => self.contended(self.context.queues.local_conflict_remaining(&self.spec)),
+    fn timed_out(&self, waiter: &Waiter, key: usize) -> LockError {
+        if let Some(votes) = waiter.outage_votes() {
+            return LockError::Unavailable { key: self.keys.at(key).clone(), votes };
+        }
+        match self.context.queues.local_conflict(&self.spec) {
+            Some(conflict) => self.contended_locally(conflict),
+            None => self.contended(key, None),
         }
     }
 
     /// Asks the nodes until they grant the lock, the waiting time is over, or the attempt fails for
-    /// another reason.
+    /// another reason. Returns early if another key than that of the queue, which is at index `key`, is held.
     async fn ask_until_granted(
         &self,
         waiter: &Waiter,
+        key: usize,
         outage_wait: &mut OutageWait,
         deadline: Option<Instant>,
-    ) -> Result<LockGuard, LockError> {
+    ) -> Result<QueueExit, LockError> {
+        let several_keys = self.spec.has_several_keys();
         let node_timeout = self.context.ballot.node_timeout;
         let mut signal = waiter.release_signal();
+        if several_keys && signal.is_none() {
+            // The lock was refused for this key before, so it is likely to be refused again.
+            signal = Some(waiter.subscribe(node_timeout.min(left(deadline))).await);
+        }
         let mut backoff = Backoff::new();
         // A published release wakes one waiter per process, and only one of them gets the lock, perhaps
         // for a short time. After a wake-up, a refused waiter therefore skips the lookup of the TTL, to
@@ -130,12 +170,15 @@ impl Acquisition<'_> {
         let mut state = AskState::of_waiter(self.context, &self.spec);
         let mut patience = Patience::new(self.spec.mode());
         loop {
+            if several_keys && let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
+                return Ok(QueueExit::HeldAt(conflict.key));
+            }
             if let Some(signal) = &signal {
                 signal.reset();
             }
             let begun = Instant::now();
             let refused = match self.ask_nodes(&mut state).await {
-                Ok(guard) => return Ok(guard),
+                Ok(guard) => return Ok(QueueExit::Acquired(guard)),
                 Err(refused) => refused,
             };
             if is_outage(&refused) {
@@ -145,7 +188,7 @@ impl Acquisition<'_> {
                 state.skip_ttl_lookup = false;
                 continue;
             }
-            let LockError::Contended { remaining, votes, .. } = &refused else {
+            let LockError::Contended { key: held_key, remaining, votes } = &refused else {
                 waiter.record_quorum();
                 return Err(refused);
             };
@@ -157,11 +200,9 @@ impl Acquisition<'_> {
                 signal = None;
             }
             if let Some(guard) = self.share_in_scope()? {
-                return Ok(guard);
+                return Ok(QueueExit::Acquired(guard));
             }
-            let left = deadline.map_or(Duration::MAX, |deadline| {
-                deadline.saturating_duration_since(Instant::now())
-            });
+            let left = left(deadline);
             if left.is_zero() {
                 return Err(refused);
             }
@@ -171,6 +212,12 @@ impl Acquisition<'_> {
                 // the same callers again and again, so it pauses for a random time instead.
                 sleep(backoff.pause().min(left)).await;
                 continue;
+            }
+            if several_keys {
+                let held_at = self.keys.index_of(held_key);
+                if held_at != key {
+                    return Ok(QueueExit::HeldAt(held_at));
+                }
             }
             if remaining.is_some() {
                 backoff = Backoff::new();
@@ -227,4 +274,9 @@ impl Patience {
             self.turn = waiter.request_turn();
         }
     }
+}
+
+/// Returns the time until the deadline. No deadline is an endless time.
+pub(super) fn left(deadline: Option<Instant>) -> Duration {
+    deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()))
 }

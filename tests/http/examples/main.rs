@@ -33,6 +33,17 @@ async fn the_example_policies_answers_as_its_readme_says() {
     walkthrough.stop(FIRST).await;
 }
 
+#[tokio::test]
+async fn the_example_cart_answers_as_its_readme_says() {
+    let mut walkthrough = Walkthrough::run("cart", env!("CARGO_BIN_EXE_cart")).await.unwrap();
+    walkthrough.promises("5 articles are ordered");
+    assert_eq!(walkthrough.background().await, "5 articles are ordered\n");
+    let mut probe = walkthrough.redis.probe().await;
+    assert_eq!(probe.keys().await, [""; 0], "a lock was not released");
+    walkthrough.stop(FIRST).await;
+    walkthrough.stop(OTHER).await;
+}
+
 /// Runs the example `policies` with a changed copy of its file, and returns its output.
 fn with_changed_policies(from: &str, to: &str) -> Output {
     let policies = include_str!("../../../examples/policies.toml");
@@ -124,6 +135,7 @@ async fn the_examples_accept_a_password_with_a_comma() {
     for program in [
         env!("CARGO_BIN_EXE_index"),
         env!("CARGO_BIN_EXE_policies"),
+        env!("CARGO_BIN_EXE_cart"),
         env!("CARGO_BIN_EXE_renewal"),
         env!("CARGO_BIN_EXE_redisson"),
     ] {

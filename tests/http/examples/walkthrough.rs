@@ -159,6 +159,10 @@ impl Walkthrough {
     }
 
     fn request(&self, words: &[&str]) -> reqwest::RequestBuilder {
+        let (words, json) = match *words {
+            [ref words @ .., "--json", json] => (words, Some(json.to_owned())),
+            ref words => (words, None),
+        };
         let (method, url) = match *words {
             ["curl", url] => ("GET", url),
             ["curl", "-X", method, url] => (method, url),
@@ -166,7 +170,11 @@ impl Walkthrough {
         };
         let (address, path) = url.strip_prefix("http://").unwrap().split_once('/').unwrap();
         let url = self.services[address].url(&format!("/{path}"));
-        reqwest::Client::new().request(method.parse().unwrap(), url)
+        let request = reqwest::Client::new().request(method.parse().unwrap(), url);
+        match json {
+            Some(json) => request.header("content-type", "application/json").body(json),
+            None => request,
+        }
     }
 
     /// Sends a command to the test's Redis. Returns the output of `redis-cli` in a terminal.

@@ -55,6 +55,23 @@ handlers! {
     shared: [expire = "5m", reentrant],
 }
 
+macro_rules! handlers_with_several_keys {
+    ($($name:ident: [$($options:tt)*],)+) => {
+        $(
+            #[redis_lock(keys("order:{}", [*id, *id + 1]), $($options)*)]
+            async fn $name(Path(id): Path<u64>, body: String) -> Response {
+                work(format!("{id} {body}")).await
+            }
+        )+
+    };
+}
+
+handlers_with_several_keys! {
+    several: [expire = "5m"],
+    several_renewed: [expire = "5m", renew, wait_time = "5m"],
+    several_fenced: [expire = "5m", fenced, wait_time = "5m", on_lost = abort],
+}
+
 fn by(layer: LockLayer) -> MethodRouter<LockManager> {
     post(handler).route_layer(layer)
 }
@@ -69,6 +86,9 @@ fn routes() -> Vec<(&'static str, MethodRouter<LockManager>)> {
         ("attribute, fenced", post(fenced)),
         ("attribute, aborted", post(aborted)),
         ("attribute, inside of a layer", post(shared).route_layer(layer())),
+        ("several keys", post(several)),
+        ("several keys, renewed", post(several_renewed)),
+        ("several keys, fenced", post(several_fenced)),
         ("layer", by(layer())),
         ("layer, renewed", by(layer().renew(true).max_hold(LONG).wait_time(LONG))),
         ("layer, min held", by(layer().min_hold(BRIEF))),

@@ -13,7 +13,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, mpsc};
 
-use crate::{FRONTS, KEY, LONG, SOON, Service, three_fronts};
+use crate::{ALL, FRONTS, KEY, LONG, SOON, Service, three_fronts};
 
 async fn serve(router: Router) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -33,7 +33,7 @@ async fn no_lock_is_left_after_a_disconnect_or_an_uncaught_panic() {
         client.post(format!("http://{address}{front}")).header(json.0, json.1).body(body).send()
     };
 
-    for front in FRONTS {
+    for front in ALL {
         let held = {
             let mut gone = Box::pin(post(front, r#""never""#));
             tokio::select! {

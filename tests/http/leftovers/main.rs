@@ -28,6 +28,8 @@ const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(20);
 const KEY: &str = "order:42";
 const FRONTS: [&str; 3] = ["/attribute/42", "/layer/42", "/policy/42"];
+/// The front ends, and the attribute with several keys.
+const ALL: [&str; 4] = ["/attribute/42", "/layer/42", "/policy/42", "/several/42"];
 
 fn layer() -> LockLayer {
     LockLayer::new("order:{id:u64}").expire(LONG)
@@ -100,6 +102,15 @@ async fn attribute(
     inside.work(end).await
 }
 
+#[redis_lock(keys("order:{}", [*id, *id + 1]), expire = "5m", installed)]
+async fn several(
+    Path(id): Path<u64>,
+    State(inside): State<Inside>,
+    Json(end): Json<End>,
+) -> Result<&'static str, Failed> {
+    inside.work(end).await
+}
+
 async fn plain(State(inside): State<Inside>, Json(end): Json<End>) -> Result<&'static str, Failed> {
     inside.work(end).await
 }
@@ -116,7 +127,9 @@ impl Service {
         let nodes = Nodes::redis(5).await;
         let locks = nodes.manager().await;
         let inside = Inside::default();
-        let router = three_fronts(post(attribute), post(plain), &locks);
+        let several = Router::new().route("/several/{id}", post(several));
+        let router = three_fronts(post(attribute), post(plain), &locks)
+            .merge(several.layer(LocksLayer::new(&locks)));
         Self { nodes, locks, router: router.with_state(inside.clone()), inside }
     }
 
@@ -163,7 +176,7 @@ async fn no_lock_is_left_however_a_handler_ends() {
         (&with_timeout, r#""never""#, StatusCode::GATEWAY_TIMEOUT, 1),
         (&service.router, "an extractor rejects it", StatusCode::BAD_REQUEST, 0),
     ] {
-        for front in FRONTS {
+        for front in ALL {
             let before = service.entries();
             let response = router.clone().oneshot(request(front, body)).await.unwrap();
             assert_eq!(response.status(), status, "{front}: {body}");
@@ -178,7 +191,7 @@ async fn no_lock_is_left_however_a_handler_ends() {
 async fn sequential_requests_are_not_refused() {
     let service = Service::start().await;
     for _ in 0..50 {
-        for front in FRONTS {
+        for front in ALL {
             assert_eq!(service.send(front, r#""success""#).await, StatusCode::OK, "{front}");
         }
     }
@@ -187,7 +200,7 @@ async fn sequential_requests_are_not_refused() {
 #[tokio::test]
 async fn no_lock_is_left_after_a_refusal() {
     let service = Service::start().await;
-    for front in FRONTS {
+    for front in ALL {
         let before = service.entries();
         let guard = service.locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
         assert_eq!(service.send(front, r#""success""#).await, StatusCode::CONFLICT, "{front}");

@@ -9,6 +9,7 @@
 //! | `~1000` | a number of milliseconds: at most this one, and at most 450 below it |
 //! | `a number from the clock` | a text: the server's time in microseconds, or a greater number |
 //! | `seconds and microseconds` | the server's time as two texts |
+//! | `refused at 2 ~1000` | a refusal of several keys: the index of a key, and its time to live |
 //! | `-NOSCRIPT` | an error that begins with this word |
 //! | `has run_id:` | a text that contains `run_id:` |
 
@@ -204,6 +205,101 @@ pub(super) const CASES: &[(&str, &str)] = &[
         a> EVALSHA redisson/shorten 1 k t 1 channel => -3
         a> HSET k f v => -WRONGTYPE
         ",
+    ),
+    (
+        "several keys are set together, or none of them",
+        r#"
+        a> EVALSHA several/acquire 3 k l m t 1000 => OK
+        a> GET k => "t"
+        a> GET m => "t"
+        a> PTTL l => ~1000
+        a> EVALSHA several/acquire 3 a l m u 9000 => refused at 1 ~1000
+        a> GET a => nil
+        a> EVALSHA several/acquire 3 k l m t 9000 => refused at 0 ~1000
+        a> PTTL l => ~1000
+        a> DEL l => 1
+        a> EVALSHA several/acquire 3 k l m t 5000 => OK
+        a> PTTL k => ~5000
+        a> PTTL l => ~5000
+        a> HSET h f v => 1
+        a> EVALSHA several/acquire 2 a h u 1000 => refused at 1 -3
+        a> SET s v => OK
+        a> EVALSHA several/acquire 3 a b s u 1000 => refused at 2 -1
+        a> GET a => nil
+        "#,
+    ),
+    (
+        "several keys are extended and released together by their owner",
+        r"
+        b> SUBSCRIBE k l => push subscribe k 1
+        b> => push subscribe l 2
+        c> SUBSCRIBE l => push subscribe l 1
+        a> EVALSHA several/acquire 2 k l t 1000 => OK
+        a> EVALSHA several/extend 2 k l t 5000 => 1
+        a> EVALSHA several/extend 2 k l t 100 => 1
+        a> EVALSHA several/extend 2 k l u 9000 => 0
+        a> PTTL k => ~5000
+        a> PTTL l => ~5000
+        a> EVALSHA several/shorten 2 k l u 1000 => 0
+        a> EVALSHA several/shorten 2 k l t 3000 => 3
+        b> => push message k 0
+        b> => push message l 0
+        c> => push message l 0
+        a> PTTL l => ~3000
+        a> EVALSHA several/release 2 k l u => 0
+        a> EVALSHA several/release 2 k l t => 3
+        a> GET k => nil
+        a> GET l => nil
+        a> EVALSHA several/release 2 k l t => 0
+        ",
+    ),
+    (
+        "the owner of only some of several keys does not extend them, and releases them",
+        r#"
+        b> SUBSCRIBE k l => push subscribe k 1
+        b> => push subscribe l 2
+        a> EVALSHA several/acquire 3 k l m t 1000 => OK
+        a> SET l u => OK
+        a> EVALSHA several/extend 3 k l m t 9000 => 0
+        a> EVALSHA several/confirm 4 k l m c t 7 3 => 0
+        a> PTTL k => ~1000
+        a> GET c => nil
+        a> EVALSHA several/shorten 3 k l m t 500 => 0
+        b> => push message k 0
+        a> PTTL m => ~500
+        a> EVALSHA several/release 3 k l m t => 0
+        b> => push message k 0
+        a> GET k => nil
+        a> GET l => "u"
+        a> GET m => nil
+        a> SET k t => OK
+        a> HSET h f v => 1
+        a> EVALSHA several/extend 2 k h t 9000 => -3
+        a> PTTL k => -1
+        a> EVALSHA several/release 3 k h l t => -3
+        a> GET k => nil
+        "#,
+    ),
+    (
+        "several keys have one fencing number, which each of their counters gives out",
+        r#"
+        a> SET c 9000000000000000 => OK
+        a> EVALSHA several/acquire_fenced 4 k l c d t 1000 2 => "9000000000000001"
+        a> GET c => "9000000000000001"
+        a> GET d => "9000000000000001"
+        a> GET l => "t"
+        a> EVALSHA several/acquire_fenced 4 k l c d u 1000 2 => refused at 0 ~1000
+        a> EVALSHA several/confirm 4 k l c d t 9000000000000007 2 => 1
+        a> EVALSHA several/confirm 4 k l c d t 9000000000000003 2 => 1
+        a> EVALSHA several/confirm 4 k l c d u 9000000000000009 2 => 0
+        a> GET d => "9000000000000007"
+        a> SET d x => OK
+        a> EVALSHA several/acquire_fenced 4 a b c d t 1000 2 => -ERR
+        a> EVALSHA several/confirm 4 k l c d t 9000000000000009 2 => -ERR
+        a> GET a => nil
+        a> GET c => "9000000000000007"
+        a> EVALSHA several/acquire_fenced 3 a b e t 1000 2 => a number from the clock
+        "#,
     ),
     (
         "an unknown script is an error until it is loaded",

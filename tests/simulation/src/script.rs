@@ -34,6 +34,9 @@ pub(super) fn run(
     arguments: &[&[u8]],
 ) -> Result<Reply, Reply> {
     let key = keys[0];
+    if let Some(operation) = name.strip_prefix("several/") {
+        return run_several(store, operation, keys, arguments);
+    }
     let Some(operation) = name.strip_prefix("plain/") else {
         return run_redisson(
             store,
@@ -97,6 +100,84 @@ fn run_redisson(
     }
 }
 
+/// Executes the scripts of locks of several keys.
+fn run_several(
+    store: &mut Store,
+    operation: &str,
+    keys: &[&[u8]],
+    arguments: &[&[u8]],
+) -> Result<Reply, Reply> {
+    let counts = matches!(operation, "acquire_fenced" | "confirm");
+    let count = if counts { usize::try_from(int(arguments[2])?).unwrap() } else { keys.len() };
+    let (keys, counters) = keys.split_at(count);
+    let token = Some(arguments[0]);
+    let mut owned = Vec::new();
+    for (index, key) in keys.iter().enumerate() {
+        let refused = match store.text(key) {
+            Ok(None) => None,
+            Ok(holder) if holder == token => {
+                owned.push(*key);
+                (owned.len() == keys.len()).then(|| (0, store.time_to_live(key)))
+            }
+            Ok(_) => Some((index, store.time_to_live(key))),
+            Err(_) => Some((index, -3)),
+        };
+        if let Some((index, left)) = refused
+            && operation.starts_with("acquire")
+        {
+            let index = i64::try_from(index).unwrap();
+            return Ok(Reply::Array(vec![Reply::Int(index), Reply::Int(left)]));
+        }
+    }
+    if operation.starts_with("acquire") {
+        let lease = int(arguments[1])?;
+        let answer = match operation {
+            "acquire_fenced" => Reply::bulk(count_all(store, counters)?),
+            _ => Reply::Simple("OK"),
+        };
+        for key in keys {
+            store.set(key, arguments[0], Some(lease));
+        }
+        return Ok(answer);
+    }
+    let lost = keys.iter().find(|key| store.text(key) != Ok(token));
+    let lost = lost.map(|key| if store.text(key).is_err() { -3 } else { 0 });
+    if let (Some(lost), "extend" | "confirm") = (lost, operation) {
+        return Ok(Reply::Int(lost));
+    }
+    let mut most = 0;
+    match operation {
+        "extend" => {
+            for key in keys {
+                run_as_owner(store, operation, &[key], arguments)?;
+            }
+        }
+        "confirm" => {
+            for counter in counters {
+                counted(store, counter)?;
+            }
+            for counter in counters {
+                run_as_owner(store, operation, &[keys[0], counter], arguments)?;
+            }
+        }
+        "release" | "shorten" => {
+            for key in owned {
+                let published = match operation {
+                    "release" => release(store, key, key),
+                    _ => shorten(store, key, arguments[1], key)?,
+                };
+                let Reply::Int(published) = published else { unreachable!() };
+                most = most.max(published - 1);
+            }
+            if let Some(lost) = lost {
+                return Ok(Reply::Int(lost));
+            }
+        }
+        _ => return Err(error(&format!("ERR the simulation does not know {operation}"))),
+    }
+    Ok(Reply::Int(1 + most))
+}
+
 /// Executes the operations that are the same in both dialects, once the caller is known to own the lock.
 fn run_as_owner(
     store: &mut Store,
@@ -140,8 +221,17 @@ fn counted(store: &Store, counter: &[u8]) -> Result<i64, Reply> {
 }
 
 fn count(store: &mut Store, counter: &[u8]) -> Result<String, Reply> {
-    let micros = i64::try_from(store.now.as_micros()).expect("a time that fits into an i64");
-    let number = (counted(store, counter)?.max(micros) + 1).to_string();
-    store.set(counter, number.as_bytes(), None);
+    count_all(store, &[counter])
+}
+
+fn count_all(store: &mut Store, counters: &[&[u8]]) -> Result<String, Reply> {
+    let mut highest = i64::try_from(store.now.as_micros()).expect("a time that fits into an i64");
+    for counter in counters {
+        highest = counted(store, counter)?.max(highest);
+    }
+    let number = (highest + 1).to_string();
+    for counter in counters {
+        store.set(counter, number.as_bytes(), None);
+    }
     Ok(number)
 }

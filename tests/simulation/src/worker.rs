@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rand::rngs::SmallRng;
-use redlock_core::{LockError, LockGuard, LockManager, LockRequest, scope};
+use redlock_core::{
+    Dialect, LockError, LockGuard, LockKey, LockManager, LockRequest, MultiGuard, scope,
+};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::history::Span;
@@ -61,10 +63,15 @@ impl Worker {
 
     async fn turn(&mut self) {
         let plan = &self.world.plan;
-        let key = format!("key-{}", self.random.random_range(0..plan.keys));
+        let first = self.random.random_range(0..plan.keys);
+        // Redisson has no locks of several keys.
+        let is_set = plan.dialect == Dialect::Plain && self.random.random_ratio(1, 3);
+        let count = if is_set { self.random.random_range(2..=4) } else { 1 };
+        let keys = (first..first + count).map(|key| format!("key-{}", key % plan.keys));
+        let keys: Vec<_> = keys.collect();
         let lease = plan.leases[self.random.random_range(0..plan.leases.len())];
         let renewed = self.random.random_ratio(1, 4);
-        let mut request = self.locks.lock(&key).expire(lease);
+        let mut request = self.locks.lock_all(&keys).expire(lease);
         if renewed {
             request = request.renew(true);
         }
@@ -86,11 +93,11 @@ impl Worker {
         let patience = if patience { self.millis(0, 80) } else { Duration::from_secs(60) };
         let begun = Instant::now();
         let acquired = timeout(patience, acquire).await;
-        self.record(|| format!("{key}, lease {lease:?}, wait {wait:?}: {acquired:?}"));
+        self.record(|| format!("{keys:?}, lease {lease:?}, wait {wait:?}: {acquired:?}"));
         let took = begun.elapsed();
         if took > again.unwrap_or_default() + wait + ATTEMPTS {
             self.violation(&format!(
-                "took {took:?} to acquire {key}, with a wait_time of {wait:?}"
+                "took {took:?} to acquire {keys:?}, with a wait_time of {wait:?}"
             ));
         }
         self.world.count(&acquired);
@@ -113,7 +120,7 @@ impl Worker {
         lease: Duration,
         renewed: bool,
     ) {
-        let mut belief = Belief::new(self, guard.key().as_str(), number);
+        let mut belief = Belief::new(self, guard.handle().keys(), number);
         let longest_hold = self.world.plan.longest_hold;
         let longest = if renewed { longest_hold } else { (lease * 3 / 2).min(longest_hold) };
         // Many holds are short, and some outlast their lease.
@@ -187,22 +194,22 @@ impl Worker {
 }
 
 async fn acquire(
-    request: LockRequest,
+    request: LockRequest<MultiGuard>,
     fenced: bool,
 ) -> Result<(LockGuard, Option<i64>), LockError> {
     if fenced {
         let guard = request.fenced().acquire().await?;
         let number = guard.fencing_token().number();
-        Ok((guard.into_guard(), Some(number)))
+        Ok((guard.into_guard().into_guard(), Some(number)))
     } else {
-        request.acquire().await.map(|guard| (guard, None))
+        request.acquire().await.map(|guard| (guard.into_guard(), None))
     }
 }
 
 /// Acquires the lock twice in one scope, the second time after a pause. Returns the first result and drops
 /// the other acquisition.
 async fn acquire_twice(
-    request: &LockRequest,
+    request: &LockRequest<MultiGuard>,
     fenced: bool,
     pause: Duration,
 ) -> Result<(LockGuard, Option<i64>), LockError> {
@@ -219,10 +226,12 @@ async fn acquire_twice(
     .await
 }
 
-/// The belief of a holder that it holds a lock. It lasts until the end of the validity, the loss of the
+/// The belief of a holder that it holds all keys of a lock. It lasts until the end of the validity, the loss of the
 /// lock, or the drop of this value.
 struct Belief {
     world: Arc<World>,
+    keys: Vec<String>,
+    /// The span of each key, without the key.
     span: Span,
     drift: i32,
     /// The end of the belief, unless the lease is extended.
@@ -231,14 +240,22 @@ struct Belief {
 }
 
 impl Belief {
-    fn new(worker: &Worker, key: &str, number: Option<i64>) -> Self {
+    fn new(worker: &Worker, keys: &[LockKey], number: Option<i64>) -> Self {
         let start = worker.world.trace.elapsed();
-        let (key, holder) = (key.to_owned(), worker.name.clone());
+        let keys = keys.iter().map(|key| key.as_str().to_owned()).collect();
+        let (key, holder) = (String::new(), worker.name.clone());
         let client = worker.client;
         let (granted, since, end) = (start, start, start);
         let span = Span { key, holder, client, granted, since, start, end, number };
         let world = Arc::clone(&worker.world);
-        Self { world, span, drift: worker.drift, until: Instant::now(), was_lost: false }
+        Self { world, keys, span, drift: worker.drift, until: Instant::now(), was_lost: false }
+    }
+
+    /// Adds a span of each key to the history.
+    fn report(&self, span: &Span) {
+        for key in &self.keys {
+            self.world.believed(Span { key: key.clone(), ..span.clone() });
+        }
     }
 
     /// Ends the belief, because the guard reports that the lock is lost.
@@ -258,7 +275,7 @@ impl Belief {
             let next = Span { since: self.span.start, start, number: None, ..self.span.clone() };
             let mut before = std::mem::replace(&mut self.span, next);
             before.end = self.world.trace.at(now.min(self.until));
-            self.world.believed(before);
+            self.report(&before);
         }
         self.until = until;
     }
@@ -268,7 +285,7 @@ impl Drop for Belief {
     fn drop(&mut self) {
         let end = Instant::now().min(self.until);
         self.span.end = self.world.trace.at(end);
-        self.world.believed(self.span.clone());
+        self.report(&self.span);
     }
 }
 

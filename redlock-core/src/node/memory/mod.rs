@@ -1,5 +1,6 @@
 //! A node in the memory of this process.
 
+mod several_keys;
 mod shared_lock;
 mod subscribers;
 mod table;
@@ -139,7 +140,7 @@ impl Node for MemoryNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { shared: true, ..Capabilities::default() }
+        Capabilities { shared: true, several_keys: true, ..Capabilities::default() }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {

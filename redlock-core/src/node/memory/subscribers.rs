@@ -53,8 +53,8 @@ impl Subscribers {
     }
 
     /// Returns the subscribers of a lock that a release concerns.
-    pub(super) fn of(&self, spec: &LockSpec, audience: Audience) -> Vec<Notify> {
-        let Some(subscribers) = self.by_lock.get(&(spec.name().clone(), spec.dialect())) else {
+    pub(super) fn of(&self, name: &LockName, dialect: Dialect, audience: Audience) -> Vec<Notify> {
+        let Some(subscribers) = self.by_lock.get(&(name.clone(), dialect)) else {
             return Vec::new();
         };
         let wanted = subscribers.iter().filter(|subscriber| match audience {

@@ -38,6 +38,15 @@ impl StoredLock {
         }
     }
 
+    /// Returns whether the lock was acquired in another dialect. On a server, its key would have another type. There are
+    /// no shared locks in the Redisson dialect.
+    pub(super) fn is_foreign(&self, wanted: Dialect) -> bool {
+        match self {
+            Self::Exclusive { dialect, .. } => *dialect != wanted,
+            Self::Shared(_) => wanted != Dialect::Plain,
+        }
+    }
+
     /// Returns the time until the lock is removed.
     pub(super) fn time_to_live(&self, now: Moment) -> Duration {
         match self {
@@ -64,13 +73,10 @@ fn held(remaining: Duration) -> Reply {
 impl LockTable {
     /// Executes an operation. Returns the subscribers to notify too.
     pub(super) fn execute(&mut self, op: &Op, now: Moment) -> (Reply, Vec<Notify>) {
-        let is_living = self.by_name.get_mut(op.spec.name()).is_some_and(|lock| lock.settle(now));
-        if !is_living {
-            self.by_name.remove(op.spec.name());
+        if op.spec.has_several_keys() {
+            return self.execute_on_all(op, now);
         }
-        if let Some(lock) = self.by_name.get(op.spec.name())
-            && is_foreign(lock, op.spec.dialect())
-        {
+        if self.living(op.spec.name(), now).is_some_and(|lock| lock.is_foreign(op.spec.dialect())) {
             return (FOREIGN.into(), Vec::new());
         }
         let (reply, audience) = match op.action {
@@ -89,8 +95,17 @@ impl LockTable {
             Action::Withdraw { mark } => self.withdraw(op, mark),
         };
         let Some(audience) = audience else { return (reply, Vec::new()) };
-        let notified = self.subscribers.of(&op.spec, audience);
+        let notified = self.subscribers.of(op.spec.name(), op.spec.dialect(), audience);
         (reply.with_subscribers(notified.len()), notified)
+    }
+
+    /// Returns the lock of this name if it lives.
+    pub(super) fn living(&mut self, name: &LockName, now: Moment) -> Option<&mut StoredLock> {
+        let is_living = self.by_name.get_mut(name).is_some_and(|lock| lock.settle(now));
+        if !is_living {
+            self.by_name.remove(name);
+        }
+        self.by_name.get_mut(name)
     }
 
     /// Acquires an exclusive lock. Marks of waiting writers do not refuse it.
@@ -284,7 +299,7 @@ impl LockTable {
 
     /// Returns the next fencing number. It is never below the time in microseconds since 1970, so that
     /// numbers grow even when this process restarts.
-    fn next_number(&mut self, prefix: &str) -> i64 {
+    pub(super) fn next_number(&mut self, prefix: &str) -> i64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let floor = i64::try_from(now.as_micros()).unwrap_or_default();
         let count = self.counters.entry(prefix.to_owned()).or_default();
@@ -293,7 +308,7 @@ impl LockTable {
     }
 
     /// Removes locks that have ended, from time to time.
-    fn sweep(&mut self, now: Moment) {
+    pub(super) fn sweep(&mut self, now: Moment) {
         const SMALLEST: usize = 64;
         if self.by_name.len() >= self.sweep_at.max(SMALLEST) {
             self.by_name.retain(|_, lock| lock.settle(now));
@@ -309,19 +324,10 @@ fn is_own(token: &Token, op: &Op) -> bool {
     *token == op.token || (op.spec.mode().is_shared() && token.is_upgrade_of(&op.token))
 }
 
-/// Returns whether the lock was acquired in another dialect. On a server, its key would have another type. There are
-/// no shared locks in the Redisson dialect.
-fn is_foreign(lock: &StoredLock, wanted: Dialect) -> bool {
-    match lock {
-        StoredLock::Exclusive { dialect, .. } => *dialect != wanted,
-        StoredLock::Shared(_) => wanted != Dialect::Plain,
-    }
-}
-
 #[cfg(test)]
 impl LockTable {
     /// Returns the subscribers that a release of the lock would notify.
     pub(super) fn subscribers_of(&self, spec: &LockSpec) -> Vec<Notify> {
-        self.subscribers.of(spec, Audience::All)
+        self.subscribers.of(spec.name(), spec.dialect(), Audience::All)
     }
 }

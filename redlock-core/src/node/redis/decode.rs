@@ -26,7 +26,10 @@ pub(super) fn acquired(reply: &ServerReply) -> Option<Vote> {
 pub(super) fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
     match reply {
         Ok(Value::Int(_)) => refused(reply),
-        Ok(Value::Array(_)) => Reply::new(shared_by_others(reply)).with_shared_holders(),
+        Ok(Value::Array(list)) if list.len() == 1 => {
+            Reply::new(shared_by_others(reply)).with_shared_holders()
+        }
+        Ok(Value::Array(key_and_lease)) => refused_for_key(key_and_lease),
         Ok(Value::BulkString(text)) if fenced => {
             let number = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
             match number {
@@ -95,6 +98,19 @@ pub(super) fn upgraded(reply: &ServerReply) -> Vote {
         Ok(Value::Array(_)) => shared_by_others(reply),
         other => owned(other),
     }
+}
+
+/// Decodes the reply to a refused acquisition of several keys: the index of a key, its time to live, and a third item if
+/// only shared holders refuse the lock.
+fn refused_for_key(list: &[Value]) -> Reply {
+    let (key, lease, is_shared) = match list {
+        [Value::Int(key), lease @ Value::Int(_)] => (key, lease, false),
+        [Value::Int(key), lease @ Value::Int(_), Value::Int(_)] => (key, lease, true),
+        _ => return unexpected().into(),
+    };
+    let Ok(key) = usize::try_from(*key) else { return unexpected().into() };
+    let reply = refused(&Ok(lease.clone())).with_refused_key(key);
+    if is_shared { reply.with_shared_holders() } else { reply }
 }
 
 /// Returns the vote of a reply of a script that compares the owner.

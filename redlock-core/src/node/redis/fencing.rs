@@ -40,6 +40,14 @@ pub(super) fn counter(name: &LockName) -> String {
     }
 }
 
+/// Returns the names of the counters that number the holders of a lock of several keys, each once.
+pub(super) fn counters(names: &[LockName]) -> Vec<String> {
+    let mut counters: Vec<String> = names.iter().map(counter).collect();
+    counters.sort_unstable();
+    counters.dedup();
+    counters
+}
+
 /// Returns the slot of a key.
 fn slot(key: &str) -> usize {
     slot_of(hash_tag(key).unwrap_or(key).as_bytes())

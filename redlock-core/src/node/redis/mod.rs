@@ -215,7 +215,7 @@ impl Node for RedisNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { shared: true, ..Capabilities::default() }
+        Capabilities { shared: true, several_keys: true, ..Capabilities::default() }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {

@@ -6,10 +6,11 @@ pub(crate) mod held;
 pub(crate) mod hot_key;
 pub(crate) mod own_keys;
 pub(crate) mod processes;
+pub(crate) mod several_keys;
 pub(crate) mod surroundings;
 
 /// The names of all rows, in the order of the table.
-pub(crate) const NAMES: [&str; 19] = [
+pub(crate) const NAMES: [&str; 21] = [
     "one-node",
     "one-node-8",
     "one-node-64",
@@ -19,6 +20,8 @@ pub(crate) const NAMES: [&str; 19] = [
     "one-node-current-thread",
     "five-nodes",
     "five-nodes-64",
+    "ten-keys",
+    "ten-keys-five-nodes",
     "one-frozen",
     "one-frozen-cold",
     "one-far-away",

@@ -139,6 +139,9 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
         return;
     };
     let counts = matches!(op.action, Action::Acquire { fenced: true, .. } | Action::Confirm { .. });
+    if op.spec.has_several_keys() {
+        return encode_several(command, op, sha, counts);
+    }
     command.arg("EVALSHA").arg(sha).arg(1 + usize::from(counts)).arg(name.as_str());
     if counts {
         command.arg(fencing::counter(name));
@@ -177,16 +180,50 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
 
 /// Encodes the arguments of an acquisition that depend on the mode of the lock.
 fn encode_mode(command: &mut Cmd, spec: &LockSpec, mark: Option<WriterMark>) {
-    match (spec.dialect(), spec.mode(), mark) {
-        (Dialect::Redisson, _, _) => command,
-        (Dialect::Plain, Mode::Shared { permits }, _) => {
-            command.arg(permits.map_or(0, NonZeroU32::get))
+    match (spec.dialect(), spec.mode()) {
+        (Dialect::Redisson, _) => {}
+        (Dialect::Plain, Mode::Shared { permits }) => {
+            command.arg(permits.map_or(0, NonZeroU32::get));
         }
-        (Dialect::Plain, Mode::Exclusive, Some(mark)) => {
-            command.arg(mark.to_string()).arg(encode::millis(WriterMark::LIFE_TIME))
-        }
-        (Dialect::Plain, Mode::Exclusive, None) => command.arg("").arg(""),
+        (Dialect::Plain, Mode::Exclusive) => encode_mark(command, mark),
+    }
+}
+
+/// Encodes the mark of a waiting writer and its time to live.
+fn encode_mark(command: &mut Cmd, mark: Option<WriterMark>) {
+    match mark {
+        Some(mark) => command.arg(mark.to_string()).arg(encode::millis(WriterMark::LIFE_TIME)),
+        None => command.arg("").arg(""),
     };
+}
+
+/// Encodes the command of an operation on a lock of several keys, which is always a script. Its releases are
+/// published on the channels that have the names of the keys.
+fn encode_several(command: &mut Cmd, op: &Op, sha: &str, counts: bool) {
+    let names = op.spec.keys();
+    let counters = if counts { fencing::counters(names) } else { Vec::new() };
+    command.arg("EVALSHA").arg(sha).arg(names.len() + counters.len());
+    for name in names {
+        command.arg(name.as_str());
+    }
+    command.arg(counters).arg(op.token.as_str());
+    match op.action {
+        Action::Acquire { lease, mark, .. } => {
+            command.arg(encode::millis(lease)).arg(names.len());
+            encode_mark(command, mark);
+        }
+        Action::Extend { lease } => {
+            command.arg(encode::millis(lease));
+        }
+        Action::Confirm { number } => {
+            command.arg(number).arg(names.len());
+        }
+        Action::Release { min_hold } => {
+            min_hold.map(|time| command.arg(encode::millis(time)));
+        }
+        // The modes of a lock of several keys do not change, and its mark is withdrawn from each key by itself.
+        Action::Downgrade { .. } | Action::Upgrade { .. } | Action::Withdraw { .. } => {}
+    }
 }
 
 #[cfg(test)]

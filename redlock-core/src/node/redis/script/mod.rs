@@ -4,8 +4,8 @@
 //! are constant, and data is passed in KEYS and ARGV, so that the server compiles each script once.
 //!
 //! A script is assembled from the pieces in this folder. The first key is the lock, and the first argument the
-//! token. The folder `plain` has the scripts of exclusive locks, `shared` those of shared locks, and `redisson`
-//! those of the Redisson dialect.
+//! token. The folder `plain` has the scripts of exclusive locks, `shared` those of shared locks, `several` those of
+//! locks of several keys, and `redisson` those of the Redisson dialect.
 //!
 //! | script | further keys and arguments | replies |
 //! |---|---|---|
@@ -19,6 +19,11 @@
 //! | `downgrade` | the token of the exclusive lock | 1 |
 //! | `upgrade` | the token of the exclusive lock | 1; if others share the lock, the time until the last of them ends, in a list |
 //! | `withdraw` | a mark instead of a token | 1 |
+//!
+//! The scripts of several keys have all of them first, and behind them the counters. The number of the locks' keys is the
+//! third argument if there may be counters; the mark of an acquisition and its time to live follow it. A refused
+//! acquisition replies the index of the first key that is not free and its time to live, in a list, and a third item if
+//! only shared holders refuse it.
 //!
 //! A time to live of -1 means that the key has none, -2 that there is no key, and -4 that the lock is shared. Every
 //! script that compares the owner replies 0 if another owner holds the lock or the lock is free. Every script replies
@@ -85,6 +90,20 @@ scripts! {
     SHARED_UPGRADE = "shared/upgrade": "shared/read" "shared/own" "shared/upgrade";
     SHARED_WITHDRAW = "shared/withdraw": "shared/read" "shared/write" "shared/withdraw";
 
+    SEVERAL_ACQUIRE = "several/acquire":
+        "several/counted" "several/read" "several/shared" "several/free" "several/set" "redisson/ok";
+    SEVERAL_ACQUIRE_FENCED = "several/acquire_fenced":
+        "several/counted" "several/read" "several/shared" "several/free" "several/counters"
+        "several/count" "several/set" "redisson/number";
+    SEVERAL_CONFIRM = "several/confirm":
+        "several/counted" "several/read" "several/owned" "several/counters" "several/confirm";
+    SEVERAL_EXTEND = "several/extend":
+        "several/all" "several/read" "several/owned" "several/extend";
+    SEVERAL_RELEASE = "several/release":
+        "several/all" "several/read" "several/find" "several/delete" "several/publish";
+    SEVERAL_SHORTEN = "several/shorten":
+        "several/all" "several/read" "several/find" "several/shorten" "several/publish";
+
     REDISSON_ACQUIRE = "redisson/acquire":
         "redisson/read" "redisson/free" "redisson/set" "redisson/ok";
     REDISSON_ACQUIRE_FENCED = "redisson/acquire_fenced":
@@ -108,6 +127,15 @@ impl Script {
             (_, _, Action::Upgrade { .. }) => SHARED_UPGRADE,
             (_, _, Action::Withdraw { .. }) => SHARED_WITHDRAW,
 
+            // Locks of several keys are plain and exclusive.
+            (_, _, action) if op.spec.has_several_keys() => match action {
+                Action::Acquire { fenced: true, .. } => SEVERAL_ACQUIRE_FENCED,
+                Action::Extend { .. } => SEVERAL_EXTEND,
+                Action::Confirm { .. } => SEVERAL_CONFIRM,
+                Action::Release { min_hold: None } => SEVERAL_RELEASE,
+                Action::Release { min_hold: Some(_) } => SEVERAL_SHORTEN,
+                _ => SEVERAL_ACQUIRE,
+            },
             (Dialect::Plain, Mode::Exclusive, action) => match action {
                 Action::Acquire { fenced: true, .. } => PLAIN_TAKE_FENCED,
                 Action::Acquire { met_shared: true, .. } => PLAIN_TAKE,
@@ -139,7 +167,7 @@ impl Script {
         self.index
     }
 
-    /// Returns the dialect and the operation, such as `plain/release`.
+    /// Returns the kind of the lock and the operation, such as `plain/release`.
     #[cfg(any(test, feature = "unstable-simulation"))]
     pub(super) const fn name(self) -> &'static str {
         self.name

@@ -1,0 +1,122 @@
+//! The keys of one lock.
+
+use std::slice;
+use std::sync::Arc;
+
+use super::{IntoLockKey, KeyError, LockKey};
+use crate::validity::MAX_KEYS;
+
+/// The keys of one lock: at least one, sorted and different. Cloning is cheap.
+/// No public API.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeySet {
+    /// One key.
+    One(LockKey),
+    /// At least two keys.
+    Several(Arc<[LockKey]>),
+}
+
+impl KeySet {
+    /// Collects keys, sorts them and removes the duplicates. Stops at the first invalid key, and at the key
+    /// that is one too many.
+    ///
+    /// # Errors
+    ///
+    /// The error of the first invalid key, with its position; [`KeyError::NoKeys`] and
+    /// [`KeyError::TooManyKeys`].
+    pub fn collect(keys: impl IntoIterator<Item = impl IntoLockKey>) -> Result<Self, KeyError> {
+        let mut all: Vec<LockKey> = Vec::new();
+        for (index, key) in keys.into_iter().enumerate() {
+            let key = key.into_lock_key().map_err(|error| KeyError::in_list(index, error))?;
+            let Err(place) = all.binary_search(&key) else { continue };
+            if all.len() == MAX_KEYS {
+                return Err(KeyError::TooManyKeys);
+            }
+            all.insert(place, key);
+        }
+        match <[LockKey; 1]>::try_from(all) {
+            Ok([key]) => Ok(Self::One(key)),
+            Err(none) if none.is_empty() => Err(KeyError::NoKeys),
+            Err(several) => Ok(Self::Several(several.into())),
+        }
+    }
+
+    pub(crate) fn as_slice(&self) -> &[LockKey] {
+        match self {
+            Self::One(key) => slice::from_ref(key),
+            Self::Several(keys) => keys,
+        }
+    }
+
+    pub(crate) fn first(&self) -> &LockKey {
+        match self {
+            Self::One(key) => key,
+            Self::Several(keys) => &keys[0],
+        }
+    }
+
+    /// Returns the key at this index, or the first key if there is none.
+    pub(crate) fn at(&self, index: usize) -> &LockKey {
+        match self {
+            Self::One(key) => key,
+            Self::Several(keys) => keys.get(index).unwrap_or(&keys[0]),
+        }
+    }
+
+    /// Returns the index of a key; 0 if it is not one of these keys.
+    pub(crate) fn index_of(&self, key: &LockKey) -> usize {
+        self.as_slice().binary_search(key).unwrap_or_default()
+    }
+}
+
+impl From<LockKey> for KeySet {
+    fn from(key: LockKey) -> Self {
+        Self::One(key)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_sorted_and_different() {
+        let keys = KeySet::collect(["b", "c", "a", "b"]).unwrap();
+        let texts: Vec<_> = keys.as_slice().iter().map(LockKey::as_str).collect();
+        assert_eq!(texts, ["a", "b", "c"]);
+        assert_eq!(keys.first().as_str(), "a");
+        assert_eq!(KeySet::collect(["a", "a"]).unwrap(), KeySet::One(LockKey::new("a").unwrap()));
+    }
+
+    #[test]
+    fn a_list_has_from_1_to_64_different_keys() {
+        let error = KeySet::collect([""; 0]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the list of lock keys has 0 keys, but must have from 1 to 64 different keys"
+        );
+        let keys = |count: usize| (0..count).map(|number| format!("key:{number}"));
+        let twice = keys(MAX_KEYS).chain(keys(MAX_KEYS));
+        assert_eq!(KeySet::collect(twice).unwrap().as_slice().len(), MAX_KEYS);
+        let error = KeySet::collect(keys(MAX_KEYS + 1)).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "the list of lock keys has more than 64 different keys, but must have from 1 to 64 different keys"
+        );
+        // A list without an end is not read without an end.
+        let endless = (0..).map(|number: u64| format!("key:{number}"));
+        assert_eq!(KeySet::collect(endless), Err(KeyError::TooManyKeys));
+    }
+
+    #[test]
+    fn an_invalid_member_is_named_by_its_position() {
+        let error = KeySet::collect(["a", "redlock:b", "c"]).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "key 2 of the list: the lock key begins with `redlock:`, which is reserved"
+        );
+        let error = KeySet::collect(["a", "b", ""]).unwrap_err();
+        assert_eq!(error.to_string(), "key 3 of the list: the lock key is empty");
+    }
+}

@@ -1,0 +1,1 @@
+if #owned > 0 then redis.call('DEL', unpack(owned)) end

@@ -1,0 +1,203 @@
+//! Waiting for locks of several keys, in paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::tests::{SECOND, acquisitions, nodes, settle, two_processes, wait};
+use crate::clock::fake::RuntimeClock;
+use crate::node::Node;
+use crate::node::fake::FakeMode;
+use crate::{LockError, LockManager, LockManagerBuilder, MemoryNode, MultiGuard};
+
+const MILLI: Duration = Duration::from_millis(1);
+
+type SetWaiter = JoinHandle<Result<MultiGuard, LockError>>;
+
+fn wait_for_all<const N: usize>(locks: &LockManager, keys: [&'static str; N]) -> SetWaiter {
+    let request = locks.lock_all(keys).expire(30 * SECOND).wait_time(60 * SECOND);
+    tokio::spawn(request.acquire())
+}
+
+async fn acquired(waiter: SetWaiter) -> MultiGuard {
+    timeout(SECOND / 100, waiter).await.expect("no timer is needed").unwrap().unwrap()
+}
+
+/// The waiter sleeps in the queue of `b`, then of `c`, and takes no time of its own between them.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_goes_from_key_to_key_and_is_woken_by_each_release() {
+    let (here, there, _) = two_processes(3);
+    for second in [&there, &here] {
+        let first = wait(&there, "b").await.unwrap();
+        let waiter = wait_for_all(&here, ["a", "b", "c"]);
+        settle().await;
+        let second = wait(second, "c").await.unwrap();
+        for guard in [first, second] {
+            sleep(10 * MILLI).await;
+            assert!(!waiter.is_finished());
+            guard.release().await.unwrap();
+        }
+        acquired(waiter).await.release().await.unwrap();
+        assert!(here.queues().is_empty() && there.queues().is_empty());
+    }
+}
+
+/// A refusal in this process costs no command.
+#[tokio::test(start_paused = true)]
+async fn a_set_with_a_key_of_this_process_is_refused_without_asking_the_nodes() {
+    let (locks, nodes) = nodes(3);
+    let held = locks.lock_all(["b", "c"]).try_acquire().await.unwrap();
+    let before = acquisitions(&nodes[0]);
+    for keys in [["a", "b"], ["c", "d"]] {
+        let error = locks.lock_all(keys).try_acquire().await.unwrap_err();
+        assert!(error.is_contended() && error.votes().unwrap().is_empty(), "{error:?}");
+    }
+    let waiters = [wait_for_all(&locks, ["a", "b"]), wait_for_all(&locks, ["a", "c"])];
+    assert!(locks.lock("c").try_acquire().await.unwrap_err().is_contended());
+    sleep(SECOND).await;
+    assert_eq!(acquisitions(&nodes[0]), before);
+    held.release().await.unwrap();
+    for waiter in waiters {
+        waiter.await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert!(locks.queues().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_queue_of_a_released_set_wakes_its_first_waiter() {
+    let (here, _, _) = two_processes(1);
+    let held = here.lock_all(["a", "b", "c"]).expire(30 * SECOND).try_acquire().await.unwrap();
+    let waiters = ["a", "b", "c"].map(|key| {
+        let locks = here.clone();
+        tokio::spawn(async move { wait(&locks, key).await })
+    });
+    settle().await;
+    held.release().await.unwrap();
+    for waiter in waiters {
+        timeout(SECOND / 100, waiter).await.unwrap().unwrap().unwrap().release().await.unwrap();
+    }
+    assert!(here.queues().is_empty());
+}
+
+/// The nodes hold another set of keys than the waiter needs.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_handed_over_only_to_a_waiter_with_the_same_keys() {
+    let (here, there, nodes) = two_processes(1);
+    // From a set to a key, from a key to a set, from a set to an equal set.
+    let set = here.lock_all(["a", "b"]).expire(30 * SECOND).try_acquire().await.unwrap();
+    let one = {
+        let locks = here.clone();
+        tokio::spawn(async move { wait(&locks, "a").await })
+    };
+    settle().await;
+    let equal = wait_for_all(&here, ["a", "b"]);
+    settle().await;
+    set.release().await.unwrap();
+    let one = timeout(SECOND / 100, one).await.unwrap().unwrap().unwrap();
+    assert!(there.lock("b").try_acquire().await.unwrap().release().await.is_ok());
+    one.release().await.unwrap();
+    let equal = acquired(equal).await;
+    for key in ["a", "b"] {
+        assert!(nodes[0].time_to_live(key).is_some(), "{key} is not held on the node");
+        assert!(there.lock(key).try_acquire().await.unwrap_err().is_contended(), "{key}");
+    }
+    equal.release().await.unwrap();
+    assert!(nodes[0].is_empty());
+}
+
+/// The caller of the set has waited for longer, but in the queue of another key.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_comes_from_another_queue_keeps_the_place_of_its_arrival() {
+    let (here, there, _) = two_processes(1);
+    let a = wait(&there, "a").await.unwrap();
+    let set = wait_for_all(&here, ["a", "b"]);
+    sleep(MILLI).await;
+    let b = wait(&here, "b").await.unwrap();
+    let later = {
+        let locks = here.clone();
+        tokio::spawn(async move { wait(&locks, "b").await })
+    };
+    sleep(MILLI).await;
+    a.release().await.unwrap();
+    sleep(MILLI).await;
+    b.release().await.unwrap();
+    let set = acquired(set).await;
+    assert!(!later.is_finished());
+    set.release().await.unwrap();
+    later.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_refuses_a_set_and_is_named() {
+    let clock = Arc::new(RuntimeClock::new());
+    let node = MemoryNode::with_clock(clock.clone());
+    let locks = LockManager::builder().memory_node(&node).max_waiters(1).connect().await.unwrap();
+    let _held = locks.lock("b").try_acquire().await.unwrap();
+    let first = wait_for_all(&locks, ["a", "b"]);
+    settle().await;
+    let error = wait_for_all(&locks, ["b", "c"]).await.unwrap().unwrap_err();
+    let LockError::TooManyWaiters { key, limit, .. } = error else { panic!("{error:?}") };
+    assert_eq!((key.as_str(), limit), ("b", 1));
+    first.abort();
+    assert!(first.await.unwrap_err().is_cancelled());
+    let next = wait_for_all(&locks, ["b", "c"]);
+    settle().await;
+    assert!(!next.is_finished(), "the place of the dropped waiter is not free");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiting_set_outlasts_a_short_outage_and_fails_after_a_long_one() {
+    let (locks, nodes) = nodes(3);
+    for long in [false, true] {
+        for node in &nodes {
+            node.occupy(3600 * SECOND);
+        }
+        let waiter = wait_for_all(&locks, ["a", "b"]);
+        sleep(SECOND).await;
+        for node in &nodes {
+            node.set(FakeMode::Down);
+        }
+        let begun = Instant::now();
+        if long {
+            let error = timeout(5 * SECOND, waiter).await.unwrap().unwrap().unwrap_err();
+            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+            assert!(begun.elapsed() >= 2 * SECOND);
+            // A new caller fails within one ballot.
+            let begun = Instant::now();
+            let error = wait_for_all(&locks, ["a", "b"]).await.unwrap().unwrap_err();
+            assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+            assert!(begun.elapsed() < SECOND / 10);
+        } else {
+            sleep(SECOND).await;
+            for node in &nodes {
+                node.forget();
+            }
+            for node in &nodes {
+                node.set(FakeMode::Up(Duration::ZERO));
+            }
+            let guard = timeout(SECOND, waiter).await.unwrap().unwrap().unwrap();
+            guard.release().await.unwrap();
+        }
+        assert!(locks.queues().is_empty());
+    }
+}
+
+/// A crashed caller has left `a` on one node, and another one `b` on the other node.
+#[tokio::test(start_paused = true)]
+async fn a_set_for_which_each_node_names_another_key_waits_until_its_wait_time_is_over() {
+    let (here, there, nodes) = two_processes(2);
+    let stale = |node: &MemoryNode| {
+        let node = Arc::new(node.clone()) as Arc<dyn Node>;
+        LockManagerBuilder::with_nodes(vec![node], Arc::new(RuntimeClock::new()))
+    };
+    // Each node alone has another key, so that no quorum holds any of them.
+    let _left =
+        [wait(&stale(&nodes[0]), "a").await.unwrap(), wait(&stale(&nodes[1]), "b").await.unwrap()];
+    let request = here.lock_all(["a", "b"]).wait_time(SECOND);
+    let begun = Instant::now();
+    let error = request.acquire().await.unwrap_err();
+    assert!(error.is_contended() && begun.elapsed() >= SECOND, "{error:?}");
+    assert!(here.queues().is_empty() && there.queues().is_empty());
+}
