@@ -159,7 +159,9 @@ impl Round {
             }
             *number = reply.number.max(*number);
             *subscribers = reply.subscribers.max(*subscribers);
-            refused_keys.extend(reply.refused_key.and_then(|key| u16::try_from(key).ok()));
+            if let Some(key) = reply.refused_key.and_then(|key| u16::try_from(key).ok()) {
+                refused_keys.push(key);
+            }
             tally.count(index, reply.vote);
         });
         tally.decision()
