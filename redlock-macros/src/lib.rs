@@ -226,7 +226,7 @@ use proc_macro::TokenStream;
 /// one key. The text may have other placeholders, as in `key`: `keys("{shop}:{:lower}", cart.skus(), shop = cart.shop)`. A
 /// parameter that is a list may stand in place of the iterator (`keys("sku:{}", skus)`), and a slice as `skus.iter()`.
 ///
-/// **An expression**, `keys = <expression>`: an iterator or a list of texts or of [`LockKey`]s, whose values are not
+/// **An expression**, `keys = <expression>`: an iterator or a list of texts or of `LockKey`s, whose values are not
 /// escaped.
 ///
 /// ```

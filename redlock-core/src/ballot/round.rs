@@ -172,7 +172,9 @@ impl Round {
             *subscribers = reply.subscribers.max(*subscribers);
             *is_shared |= reply.is_shared;
             *writer_waits |= reply.writer_waits;
-            refused_keys.extend(reply.refused_key.and_then(|key| u16::try_from(key).ok()));
+            if let Some(key) = reply.refused_key.and_then(|key| u16::try_from(key).ok()) {
+                refused_keys.push(key);
+            }
             tally.count(index, reply.vote);
         });
         tally.decision()

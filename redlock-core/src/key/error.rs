@@ -16,7 +16,7 @@ pub enum KeyError {
         /// The name of the placeholder, if it is known.
         name: Option<String>,
     },
-    /// The key contains a control character. Wrap values in [`KeyPart`].
+    /// The key contains a control character. Wrap values in [`KeyPart`](crate::KeyPart).
     #[error("the lock key contains a control character at byte {index}")]
     #[non_exhaustive]
     ControlCharacter {

@@ -65,10 +65,16 @@ impl Queues {
     /// Returns the lock of this process that conflicts with `spec`; `None` if there is none.
     pub(crate) fn local_conflict(&self, spec: &LockSpec) -> Option<LocalConflict> {
         let by_key = self.by_key.lock();
-        spec.queue_keys().iter().enumerate().find_map(|(key, queue_key)| {
+        let conflict_at = |key: usize, queue_key| {
             let remaining = by_key.get(queue_key)?.local_conflict_remaining(spec.mode())?;
             Some(LocalConflict { key, remaining })
-        })
+        };
+        match spec.queue_keys() {
+            [queue_key] => conflict_at(0, queue_key),
+            several => {
+                several.iter().enumerate().find_map(|(key, queue_key)| conflict_at(key, queue_key))
+            }
+        }
     }
 
     /// Returns the index of the first key that a lock of this process holds or another caller of this process
