@@ -48,6 +48,7 @@ on_each_kind_of_nodes! {
         a_scope_reads_twice_and_never_waits_for_itself,
         a_held_reader_stays_for_its_minimum_time,
         readers_are_not_numbered,
+        a_set_waits_for_the_readers_of_its_keys,
     ]
 }
 
@@ -491,6 +492,52 @@ async fn readers_are_not_numbered(nodes: Nodes) {
     assert!(writer.fencing_token().number() > 0);
     writer.release().await.unwrap();
     nodes.become_empty().await;
+}
+
+/// The set leaves its mark only at the keys that are shared, and only if no key is held exclusively.
+async fn a_set_waits_for_the_readers_of_its_keys(nodes: Nodes) {
+    let [one, two, three] = managers(&nodes).await;
+    let set = |locks: &LockManager| locks.lock_all(["a", KEY, "z"]).expire(LONG);
+    let readers =
+        [shared(&one).try_acquire().await.unwrap(), shared(&two).try_acquire().await.unwrap()];
+    let refused = set(&three).try_acquire().await.unwrap_err();
+    assert!(refused.is_contended() && refused.key().unwrap().as_str() == KEY, "{refused:?}");
+    let other = two.lock("z").expire(LONG).try_acquire().await.unwrap();
+    let waiting = tokio::spawn(set(&three).wait_forever().acquire());
+    tokio::time::sleep(MARGIN * 2).await;
+    assert!(!is_contended(shared(&one)).await, "a set that waits for another key stops readers");
+    other.release().await.unwrap();
+    eventually("the set stops new readers", SOON, async || {
+        is_contended(shared(&one)).await.then_some(())
+    })
+    .await;
+    for reader in readers {
+        assert!(!waiting.is_finished());
+        reader.release().await.unwrap();
+    }
+    let guard = timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
+    for locks in [&one, &three] {
+        assert!(is_contended(shared(locks)).await);
+    }
+    let in_use = guard.into_guard().downgrade().await.unwrap_err();
+    in_use.into_guard().unwrap().release().await.unwrap();
+    nodes.become_empty().await;
+
+    // A caller that gives up leaves no mark.
+    let reader = shared(&one).try_acquire().await.unwrap();
+    let gives_up = set(&three).fenced().wait_time(SHORT).acquire().await;
+    assert!(gives_up.unwrap_err().is_contended());
+    let next = timeout(SHORT, shared(&two).wait_forever().acquire()).await;
+    drop((reader, next.unwrap().unwrap()));
+    nodes.become_empty().await;
+
+    for (option, request) in [("shared", set(&one).shared()), ("permits", set(&one).permits(2))] {
+        let error = request.try_acquire().await.unwrap_err();
+        assert!(
+            matches!(&error, LockError::InvalidOption(error) if error.option() == option),
+            "{error:?}"
+        );
+    }
 }
 
 fn permit(locks: &LockManager, permits: u32) -> LockRequest {

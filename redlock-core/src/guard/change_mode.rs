@@ -12,9 +12,9 @@ use crate::key::LockKey;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DowngradeError {
-    /// Another guard of the same [scope](crate::scope()) shares the exclusive lock, and relies on it. The lock stays
-    /// exclusive.
-    #[error("another guard of the same request relies on the exclusive lock")]
+    /// The lock has several keys, or another guard of the same [scope](crate::scope()) shares the exclusive lock, and
+    /// relies on it. The lock stays exclusive.
+    #[error("the lock has several keys, or another guard of the same request relies on it")]
     #[non_exhaustive]
     InUse {
         /// The guard of the exclusive lock.
@@ -137,7 +137,7 @@ impl LockGuard {
         if attempt.mode().is_shared() {
             return Ok(self);
         }
-        if held.has_other_guards() {
+        if held.has_other_guards() || attempt.spec().has_several_keys() {
             return Err(DowngradeError::InUse { guard: self });
         }
         let _gate = attempt.mode_gate.write().await;

@@ -36,7 +36,7 @@ thread_local! {
 }
 
 impl SharedCommands {
-    /// Returns the command of the operation if it was encoded last, or else the memory for it, if there is any.
+    /// Returns the command of the operation if it was encoded last, which its token and its action tell, or else the memory for it, if there is any.
     fn take(&mut self, op: &Op) -> Result<Arc<EncodedCommand>, Option<Arc<EncodedCommand>>> {
         let matches = |encoded: &Arc<EncodedCommand>| {
             encoded.token == op.token && encoded.action == op.action
