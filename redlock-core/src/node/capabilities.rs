@@ -22,6 +22,8 @@ pub struct Capabilities {
     /// Whether the node can issue fencing numbers, see [`Reply::number`](super::Reply::number). Defaults to
     /// `true`.
     pub fencing: bool,
+    /// Whether the node has fair queues, see [`Node::queue`](super::Node::queue). Defaults to `false`.
+    pub fair: bool,
     /// Whether the node executes operations in the order in which their futures were first polled.
     /// Defaults to `true`. If it is `false`,
     /// [`LockManagerBuilder::node`](crate::LockManagerBuilder::node) wraps the node in
@@ -35,6 +37,7 @@ impl Default for Capabilities {
             shortest_lease: validity::MIN_EXPIRE,
             longest_lease: validity::MAX_EXPIRE,
             fencing: true,
+            fair: false,
             ordered: true,
         }
     }

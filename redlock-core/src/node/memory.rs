@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
+use super::memory_queue::FairQueueTable;
 use super::{
-    Action, Capabilities, Node, NodeStatus, Notify, Op, Reply, ReplyFuture, StatusReceiver,
-    StatusSender, Subscription,
+    Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reply,
+    ReplyFuture, StatusReceiver, StatusSender, Subscription,
 };
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::error::{ForeignKind, Vote};
@@ -46,9 +47,16 @@ pub struct MemoryNode {
 struct Store {
     name: Arc<str>,
     clock: Arc<dyn Clock>,
+    /// The time from which the fair queues count.
+    created: Moment,
     status: StatusSender,
     locks: Mutex<LockTable>,
+    queues: Mutex<FairQueueTable>,
+    queue_subscribers: Mutex<QueueSubscribers>,
 }
+
+/// The subscribers to the fair queue of a lock, by process, each with the number of its subscription.
+type QueueSubscribers = HashMap<(LockName, ProcessId), Vec<(u64, Notify)>>;
 
 #[derive(Default)]
 struct LockTable {
@@ -79,7 +87,15 @@ impl MemoryNode {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let name = format!("memory-{}", COUNT.fetch_add(1, Ordering::Relaxed)).into();
         let status = StatusSender::new(NodeStatus::Up);
-        let store = Store { name, clock, status, locks: Mutex::default() };
+        let store = Store {
+            name,
+            created: clock.now(),
+            clock,
+            status,
+            locks: Mutex::default(),
+            queues: Mutex::default(),
+            queue_subscribers: Mutex::default(),
+        };
         Self { store: Arc::new(store) }
     }
 
@@ -117,6 +133,7 @@ impl MemoryNode {
         let mut locks = self.store.locks.lock();
         locks.by_name.clear();
         locks.counters.clear();
+        self.store.queues.lock().clear();
     }
 }
 
@@ -128,6 +145,12 @@ impl MemoryNode {
         for notify in subscribers {
             notify();
         }
+    }
+
+    /// Returns whether no caller waits in a fair queue.
+    pub(crate) fn has_empty_queues(&self) -> bool {
+        let now = self.store.clock.now().since(self.store.created);
+        self.store.queues.lock().is_empty(now)
     }
 
     /// Returns the number of subscriptions to all locks.
@@ -244,7 +267,7 @@ impl Node for MemoryNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities::default()
+        Capabilities { fair: true, ..Capabilities::default() }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
@@ -295,6 +318,38 @@ impl Node for MemoryNode {
                 subscribers.retain(|(other, _)| *other != id);
                 if subscribers.is_empty() {
                     locks.subscribers.remove(&lock);
+                }
+            }
+        })
+    }
+
+    /// Executes the operation at once.
+    fn queue(&self, op: QueueOp) -> QueueFuture {
+        let mut queues = self.store.queues.lock();
+        let now = self.store.clock.now().since(self.store.created);
+        let (reply, notified) = queues.execute(&op, now);
+        drop(queues);
+        if let Some(process) = notified {
+            let channel = (op.spec.name().clone(), process);
+            let subscribers = self.store.queue_subscribers.lock().get(&channel).cloned();
+            subscribers.into_iter().flatten().for_each(|(_, notify)| notify());
+        }
+        Box::pin(std::future::ready(Ok(reply)))
+    }
+
+    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed);
+        let channel = (spec.name().clone(), process);
+        let mut subscribers = self.store.queue_subscribers.lock();
+        subscribers.entry(channel.clone()).or_default().push((id, notify));
+        let store = Arc::clone(&self.store);
+        Subscription::new(move || {
+            let mut subscribers = store.queue_subscribers.lock();
+            if let Some(of_process) = subscribers.get_mut(&channel) {
+                of_process.retain(|(other, _)| *other != id);
+                if of_process.is_empty() {
+                    subscribers.remove(&channel);
                 }
             }
         })

@@ -169,8 +169,10 @@ pub(crate) mod deferring;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
+mod memory_queue;
 mod op;
 mod ordered;
+mod queue_op;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 mod reply_future;
@@ -181,11 +183,14 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::NodeError;
 pub use crate::lock::{LockName, LockSpec, Mode, Token};
 pub use capabilities::Capabilities;
 pub(crate) use capabilities::LeaseRange;
 pub use op::{Action, Op, Reply};
 pub use ordered::Ordered;
+pub(crate) use queue_op::PRESENCE;
+pub use queue_op::{FirstTicket, ProcessId, QueueAction, QueueFuture, QueueOp, QueueReply, Ticket};
 #[cfg(feature = "redis")]
 pub(crate) use reply_future::Execution;
 pub use reply_future::ReplyFuture;
@@ -222,6 +227,24 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// request the lock again. A node without notifications returns `Subscription::new(|| {})`. The end of a
     /// lease needs no notification: a [refusal](crate::Vote::Held) contains the remaining lease.
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription;
+
+    /// Executes an operation on a [fair](Capabilities::fair) queue.
+    ///
+    /// The order of the queues decides only which caller asks for a lock first, so that a lost or late operation does
+    /// no harm. The provided method returns an error: a node without fair queues does not implement it.
+    fn queue(&self, _: QueueOp) -> QueueFuture {
+        let unsupported = || NodeError::Server("this node has no fair queues".into());
+        Box::pin(std::future::ready(Err(unsupported())))
+    }
+
+    /// Calls `notify` whenever an operation of another process makes a ticket of this process the first one of the
+    /// lock's fair queue, until the subscription is dropped.
+    ///
+    /// Notifications may get lost, or come too often. The provided method never notifies: a waiting process then
+    /// inspects the queue once per second.
+    fn subscribe_queue(&self, _: &LockSpec, _: ProcessId, _: Notify) -> Subscription {
+        Subscription::new(|| {})
+    }
 
     /// Returns the status of the node.
     ///

@@ -84,6 +84,27 @@ const REDISSON: Scripts = Scripts {
         "redisson/read" "redisson/owned" "shorten" "redisson/publish" "subscribers"),
 };
 
+/// The scripts of the [fair queues](super::fair).
+#[derive(Debug)]
+pub(super) struct FairScripts {
+    pub(super) enter: Script,
+    pub(super) refresh: Script,
+    pub(super) leave: Script,
+    pub(super) inspect: Script,
+}
+
+/// Each takes the process and the length of its presence in microseconds as the first arguments. Returns the time of
+/// the server in microseconds as text, 1 if the process was present and otherwise 0, the first ticket or an empty
+/// text, and for how many microseconds the process of that ticket is still present.
+pub(super) const FAIR: FairScripts = FairScripts {
+    /// The further arguments are pairs of a ticket and the microseconds that its caller has waited.
+    enter: script!(12, "fair/enter": "fair/begin" "fair/enter" "fair/end"),
+    refresh: script!(13, "fair/refresh": "fair/begin" "fair/refresh" "fair/end"),
+    /// The further arguments are tickets.
+    leave: script!(14, "fair/leave": "fair/begin" "fair/leave" "fair/end"),
+    inspect: script!(15, "fair/inspect": "fair/begin" "fair/end"),
+};
+
 impl Scripts {
     /// Returns the scripts of a dialect.
     pub(super) const fn of(dialect: Dialect) -> &'static Self {
@@ -121,9 +142,9 @@ impl Scripts {
 
 impl Script {
     /// The number of scripts.
-    pub(super) const COUNT: usize = 12;
+    pub(super) const COUNT: usize = 16;
 
-    /// The scripts of all dialects, each at its index.
+    /// The scripts of all dialects and of the fair queues, each at its index.
     pub(super) const ALL: [Self; Self::COUNT] = {
         let mut all = [PLAIN.extend; Self::COUNT];
         let (mut dialect, dialects) = (0, [PLAIN.all(), REDISSON.all()]);
@@ -136,6 +157,12 @@ impl Script {
                 script += 1;
             }
             dialect += 1;
+        }
+        let FairScripts { enter, refresh, leave, inspect } = FAIR;
+        let (mut script, fair) = (0, [enter, refresh, leave, inspect]);
+        while script < fair.len() {
+            all[fair[script].index] = fair[script];
+            script += 1;
         }
         all
     };

@@ -1,0 +1,102 @@
+//! Fair queues in memory.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use super::queue_op::{FirstTicket, ProcessId, QueueAction, QueueOp, QueueReply};
+use crate::lock::LockName;
+
+/// The fair queues of a store in memory.
+#[derive(Debug, Default)]
+pub(super) struct FairQueueTable {
+    by_name: HashMap<LockName, TicketQueue>,
+}
+
+/// The fair queue of one lock.
+#[derive(Debug, Default)]
+struct TicketQueue {
+    /// Arrival, process and number of each ticket. The arrival is in nanoseconds, and may be before the start of the
+    /// clock.
+    tickets: BTreeSet<(i128, ProcessId, u64)>,
+    /// The end of the presence of each process.
+    present_until: BTreeMap<ProcessId, Duration>,
+}
+
+impl FairQueueTable {
+    /// Executes an operation. Also returns the process that has to be notified because it has the first ticket now.
+    pub(super) fn execute(
+        &mut self,
+        op: &QueueOp,
+        now: Duration,
+    ) -> (QueueReply, Option<ProcessId>) {
+        // The queue of a lock that no process uses any more must not stay.
+        self.by_name.retain(|_, queue| queue.present_until.values().any(|until| *until > now));
+        let name = op.spec.name();
+        let queue = self.by_name.entry(name.clone()).or_default();
+        let before = queue.first();
+        let was_present = queue.execute(op, now);
+        let first = queue.first();
+        let reply = QueueReply::new(now, was_present);
+        let Some((process, number)) = first else {
+            self.by_name.remove(name);
+            return (reply, None);
+        };
+        let present_for =
+            queue.present_until.get(&process).map_or(Duration::ZERO, |until| *until - now);
+        let notified = (first != before && process != op.process).then_some(process);
+        (reply.with_first(FirstTicket { process, number, present_for }), notified)
+    }
+
+    /// Removes all queues.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn clear(&mut self) {
+        self.by_name.clear();
+    }
+
+    /// Returns whether no caller waits in any queue.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self, now: Duration) -> bool {
+        !self.by_name.values().any(|queue| queue.present_until.values().any(|until| *until > now))
+    }
+}
+
+impl TicketQueue {
+    fn first(&self) -> Option<(ProcessId, u64)> {
+        self.tickets.first().map(|(_, process, number)| (*process, *number))
+    }
+
+    /// Executes an operation. Returns whether its process was present before.
+    fn execute(&mut self, op: &QueueOp, now: Duration) -> bool {
+        let Self { tickets, present_until } = self;
+        present_until.retain(|_, until| *until > now);
+        tickets.retain(|(_, process, _)| present_until.contains_key(process));
+        let process = op.process;
+        let was_present = present_until.contains_key(&process);
+        match &op.action {
+            QueueAction::Enter { tickets: entered } => {
+                present_until.insert(process, now + op.presence);
+                for ticket in &**entered {
+                    let is_there = |(_, other, number): &(i128, ProcessId, u64)| {
+                        *other == process && *number == ticket.number
+                    };
+                    if !tickets.iter().any(is_there) {
+                        let arrival = nanos(now) - nanos(ticket.waited);
+                        tickets.insert((arrival, process, ticket.number));
+                    }
+                }
+            }
+            QueueAction::Refresh if was_present => {
+                present_until.insert(process, now + op.presence);
+            }
+            QueueAction::Leave { numbers } => {
+                tickets.retain(|(_, other, number)| *other != process || !numbers.contains(number));
+            }
+            QueueAction::Refresh | QueueAction::Inspect => {}
+        }
+        was_present
+    }
+}
+
+fn nanos(duration: Duration) -> i128 {
+    i128::try_from(duration.as_nanos()).unwrap_or(i128::MAX)
+}
