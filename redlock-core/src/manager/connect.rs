@@ -24,7 +24,7 @@ use crate::node::memory::MemoryNode;
 #[cfg(feature = "redis")]
 use crate::node::redis::Endpoint;
 use crate::node::{LeaseRange, Node, NodeStatus, StatusReceiver};
-use crate::queue::Queues;
+use crate::queue::{FairKeeper, FairQueues, Queues};
 use crate::quorum::quorum;
 use crate::runtimes::Runtimes;
 use crate::telemetry;
@@ -132,13 +132,22 @@ impl LockManagerBuilder {
         let leases = LeaseRange::of(&nodes);
         let node_without_fencing = nodes.iter().find(|node| !node.capabilities().fencing);
         let node_without_fencing = node_without_fencing.map(|node| Arc::clone(node.name()));
+        let node_without_fair = nodes.iter().find(|node| !node.capabilities().fair);
+        let node_without_fair = node_without_fair.map(|node| Arc::clone(node.name()));
         let ballot = Ballot::new(nodes, node_timeout, clock, cleanup);
         let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
         runtimes.add_service(&keeper);
+        let queues = Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace));
+        let (tasks, limit) = (Arc::clone(&cleanup_tasks), Arc::clone(&log_limit));
+        let fair = FairQueues::new(ballot.clone(), tasks, limit);
+        let fair_keeper = Arc::new(FairKeeper::new(&fair, &queues));
+        runtimes.add_service(&fair_keeper);
         let context = Context {
             keeper,
             runtimes,
-            queues: Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace)),
+            queues,
+            fair,
+            _fair_keeper: fair_keeper,
             ballot,
             cleanup_tasks,
             prefix: prefix.into(),
@@ -147,6 +156,7 @@ impl LockManagerBuilder {
             log_limit,
             leases,
             node_without_fencing,
+            node_without_fair,
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),

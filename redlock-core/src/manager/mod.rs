@@ -22,7 +22,7 @@ use crate::context::Context;
 use crate::key::IntoLockKey;
 use crate::log_limit::LogLimit;
 #[cfg(any(test, feature = "unstable-simulation"))]
-use crate::queue::Queues;
+use crate::queue::{FairQueues, Queues};
 use crate::request::LockRequest;
 
 pub use builder::LockManagerBuilder;
@@ -129,8 +129,9 @@ impl LockManager {
     ///
     /// Cancel safe. Dropping the future only stops the waiting: the manager stays shut down.
     pub async fn shutdown(&self) {
-        let Context { keeper, ballot, queues, cleanup_tasks, closed, connect_timeout, .. } =
-            &*self.context;
+        let Context {
+            keeper, ballot, queues, fair, cleanup_tasks, closed, connect_timeout, ..
+        } = &*self.context;
         closed.store(true, Ordering::SeqCst);
         self.context.runtimes.register_current();
         for held in keeper.all().into_iter().chain(queues.close()) {
@@ -138,6 +139,7 @@ impl LockManager {
             keeper.remove(&held);
             ballot.release_in_background(Arc::clone(held.attempt()), held.latest_expiry());
         }
+        fair.close();
         cleanup_tasks.finish(*connect_timeout).await;
     }
 }
@@ -154,6 +156,10 @@ impl LockManager {
 impl LockManager {
     pub(crate) fn queues(&self) -> &Arc<Queues> {
         &self.context.queues
+    }
+
+    pub(crate) fn fair_queues(&self) -> &Arc<FairQueues> {
+        &self.context.fair
     }
 }
 

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::error::{ForeignKind, Vote};
-use crate::lock::{Dialect, LockName, LockSpec, Token};
+use crate::lock::{Dialect, LockName, LockSpec, QueueKey, Token};
 
 /// A node in the memory of this process, for examples, tests and services that run as one copy.
 ///
@@ -56,7 +56,7 @@ struct Store {
 }
 
 /// The subscribers to the fair queue of a lock, by process, each with the number of its subscription.
-type QueueSubscribers = HashMap<(LockName, ProcessId), Vec<(u64, Notify)>>;
+type QueueSubscribers = HashMap<(QueueKey, ProcessId), Vec<(u64, Notify)>>;
 
 #[derive(Default)]
 struct LockTable {
@@ -145,6 +145,11 @@ impl MemoryNode {
         for notify in subscribers {
             notify();
         }
+    }
+
+    /// Forgets all fair queues.
+    pub(crate) fn forget_queues(&self) {
+        self.store.queues.lock().clear();
     }
 
     /// Returns whether no caller waits in a fair queue.
@@ -330,7 +335,7 @@ impl Node for MemoryNode {
         let (reply, notified) = queues.execute(&op, now);
         drop(queues);
         if let Some(process) = notified {
-            let channel = (op.spec.name().clone(), process);
+            let channel = (op.spec.queue_key().clone(), process);
             let subscribers = self.store.queue_subscribers.lock().get(&channel).cloned();
             subscribers.into_iter().flatten().for_each(|(_, notify)| notify());
         }
@@ -340,7 +345,7 @@ impl Node for MemoryNode {
     fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let channel = (spec.name().clone(), process);
+        let channel = (spec.queue_key().clone(), process);
         let mut subscribers = self.store.queue_subscribers.lock();
         subscribers.entry(channel.clone()).or_default().push((id, notify));
         let store = Arc::clone(&self.store);

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use super::queue_op::{FirstTicket, ProcessId, QueueAction, QueueOp, QueueReply};
-use crate::lock::LockName;
+use crate::lock::QueueKey;
 
 /// The fair queues of a store in memory.
 #[derive(Debug, Default)]
 pub(super) struct FairQueueTable {
-    by_name: HashMap<LockName, TicketQueue>,
+    by_key: HashMap<QueueKey, TicketQueue>,
 }
 
 /// The fair queue of one lock.
@@ -30,15 +30,15 @@ impl FairQueueTable {
         now: Duration,
     ) -> (QueueReply, Option<ProcessId>) {
         // The queue of a lock that no process uses any more must not stay.
-        self.by_name.retain(|_, queue| queue.present_until.values().any(|until| *until > now));
-        let name = op.spec.name();
-        let queue = self.by_name.entry(name.clone()).or_default();
+        self.by_key.retain(|_, queue| queue.present_until.values().any(|until| *until > now));
+        let key = op.spec.queue_key();
+        let queue = self.by_key.entry(key.clone()).or_default();
         let before = queue.first();
         let was_present = queue.execute(op, now);
         let first = queue.first();
         let reply = QueueReply::new(now, was_present);
         let Some((process, number)) = first else {
-            self.by_name.remove(name);
+            self.by_key.remove(key);
             return (reply, None);
         };
         let present_for =
@@ -50,13 +50,13 @@ impl FairQueueTable {
     /// Removes all queues.
     #[cfg(any(test, feature = "test-util"))]
     pub(super) fn clear(&mut self) {
-        self.by_name.clear();
+        self.by_key.clear();
     }
 
     /// Returns whether no caller waits in any queue.
     #[cfg(test)]
     pub(super) fn is_empty(&self, now: Duration) -> bool {
-        !self.by_name.values().any(|queue| queue.present_until.values().any(|until| *until > now))
+        !self.by_key.values().any(|queue| queue.present_until.values().any(|until| *until > now))
     }
 }
 

@@ -189,7 +189,6 @@ pub use capabilities::Capabilities;
 pub(crate) use capabilities::LeaseRange;
 pub use op::{Action, Op, Reply};
 pub use ordered::Ordered;
-pub(crate) use queue_op::PRESENCE;
 pub use queue_op::{FirstTicket, ProcessId, QueueAction, QueueFuture, QueueOp, QueueReply, Ticket};
 #[cfg(feature = "redis")]
 pub(crate) use reply_future::Execution;

@@ -20,11 +20,11 @@ pub type QueueFuture = Pin<Box<dyn Future<Output = Result<QueueReply, NodeError>
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct QueueOp {
-    /// The lock. The queue depends only on its keys.
+    /// The lock. Its queue depends on its keys and its dialect, and not on its mode.
     pub spec: LockSpec,
     /// The process of the caller.
     pub process: ProcessId,
-    /// How long the process is present after an `Enter` or a `Refresh`.
+    /// How long the process is present after an `Enter` or a `Refresh`: at most 10 s.
     pub presence: Duration,
     /// The action on the queue.
     pub action: QueueAction,
@@ -37,7 +37,7 @@ impl QueueOp {
 }
 
 /// How long a process keeps its places after its last sign of life.
-pub(crate) const PRESENCE: Duration = Duration::from_secs(3);
+const PRESENCE: Duration = Duration::from_secs(3);
 
 /// An action on the fair queue of a lock.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -66,6 +66,7 @@ fields! {
     min_hold: Time,
     keep: Switch,
     reentrant: Switch,
+    fair: Switch,
     dialect: Dialect,
 }
 

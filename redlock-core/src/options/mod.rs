@@ -139,6 +139,12 @@ pub struct LockOptions {
     /// unless the lease is too short for [`min_hold`](Self::min_hold) or [`keep`](Self::keep): then the
     /// lease is extended. A [fenced](crate::LockRequest::fenced) request shares only a fenced lock.
     pub reentrant: Option<bool>,
+    /// Whether the caller waits in a fair queue: in order of arrival between processes.
+    ///
+    /// A fair caller without a [`wait_time`](Self::wait_time) is refused if a fair caller of any process waits. A
+    /// caller that is not fair may overtake the queue. All nodes must support
+    /// [fair queues](crate::node::Capabilities::fair). [`acquire`](crate::LockRequest::acquire) describes the order.
+    pub fair: Option<bool>,
     /// The dialect: how the lock is written on the nodes. Services in other languages can share a lock
     /// in their dialect.
     pub dialect: Option<Dialect>,
@@ -171,6 +177,7 @@ impl LockOptions {
             min_hold: None,
             keep: None,
             reentrant: None,
+            fair: None,
             dialect: None,
         }
     }
@@ -248,6 +255,13 @@ macro_rules! lock_option_setters {
         /// [`reentrant`](field@crate::LockOptions::reentrant). Defaults to an error.
         pub $($const)? fn reentrant(mut $self, reentrant: bool) -> Self {
             $options.reentrant = ::core::option::Option::Some(reentrant);
+            $end
+        }
+
+        /// Lets the caller wait in order of arrival between processes:
+        /// [`fair`](field@crate::LockOptions::fair). Defaults to an order in each process only.
+        pub $($const)? fn fair(mut $self) -> Self {
+            $options.fair = ::core::option::Option::Some(true);
             $end
         }
 

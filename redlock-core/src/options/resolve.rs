@@ -20,6 +20,8 @@ pub(crate) struct ResolvedOptions {
     pub(crate) wait_time: Option<WaitTime>,
     pub(crate) min_hold: Option<MinHold>,
     pub(crate) reentrant: bool,
+    /// Whether the caller waits in a fair queue.
+    pub(crate) fair: bool,
     pub(crate) dialect: Dialect,
     is_renewed: bool,
     max_hold: Option<Duration>,
@@ -40,10 +42,23 @@ impl LockOptions {
         // renewed by default.
         let is_renewed = self.is_renewed();
         let expire = self.expire.unwrap_or(context.expire);
-        let Self { expire: _, wait_time, renew: _, max_hold, min_hold, keep, reentrant, dialect } =
-            *self;
+        let Self {
+            expire: _,
+            wait_time,
+            renew: _,
+            max_hold,
+            min_hold,
+            keep,
+            reentrant,
+            fair,
+            dialect,
+        } = *self;
         Self { expire: Some(expire), renew: Some(is_renewed), ..*self }.check()?;
         context.check_expire(expire)?;
+        let fair = fair.unwrap_or_default();
+        if fair {
+            context.check_fair()?;
+        }
         let is_kept = keep.unwrap_or_default();
         let min_hold = min_hold.filter(|min_hold| !min_hold.is_zero());
         Ok(ResolvedOptions {
@@ -51,6 +66,7 @@ impl LockOptions {
             wait_time: wait_time.filter(|&wait_time| wait_time != Duration::ZERO.into()),
             min_hold: if is_kept { Some(MinHold::UntilExpiry) } else { min_hold.map(MinHold::For) },
             reentrant: reentrant.unwrap_or_default(),
+            fair,
             dialect: dialect.unwrap_or(context.dialect),
             is_renewed,
             max_hold,

@@ -24,6 +24,7 @@ const ALL: LockOptions = NONE
     .min_hold(Duration::ZERO)
     .keep(false)
     .reentrant(true)
+    .fair()
     .dialect(Dialect::Redisson);
 
 /// Returns the options after they were written and read in each format.
@@ -49,6 +50,7 @@ max_hold = "1h"
 min_hold = "0s"
 keep = false
 reentrant = true
+fair = true
 dialect = "redisson"
 "#
     );
@@ -87,11 +89,11 @@ fn written_options_are_read_back_unchanged() {
     let config = ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() };
     proptest!(config, |(
         [expire, wait_time, max_hold, min_hold] in [times(), times(), times(), times()],
-        [renew, keep, reentrant] in [any::<Option<bool>>(), any::<Option<bool>>(), any::<Option<bool>>()],
+        [renew, keep, reentrant, fair] in [any::<Option<bool>>(), any::<Option<bool>>(), any::<Option<bool>>(), any::<Option<bool>>()],
     )| {
         let wait_time = wait_time.map(WaitTime::UpTo);
         let options = LockOptions {
-            expire, wait_time, renew, max_hold, min_hold, keep, reentrant, dialect: None,
+            expire, wait_time, renew, max_hold, min_hold, keep, reentrant, fair, dialect: None,
         };
         for copy in copies(&options) {
             prop_assert_eq!(&copy, &options);

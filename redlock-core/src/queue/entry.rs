@@ -6,11 +6,12 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use super::fair::FairQueue;
 use crate::lease::Held;
 use crate::lock::Mode;
 
 /// The requirements of one waiter.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct WaiterOptions {
     /// The lease that the waiter requests.
     pub(crate) expire: Duration,
@@ -20,6 +21,8 @@ pub(crate) struct WaiterOptions {
     pub(crate) fenced: bool,
     /// The scope in which the caller waits, if any.
     pub(crate) scope: Option<u64>,
+    /// The fair queue in which the caller waits, if any.
+    pub(crate) fair: Option<Arc<FairQueue>>,
 }
 
 /// The entry of one waiter in its queue.

@@ -88,8 +88,10 @@ impl HandOverStreak {
 
 /// Returns whether a lock meets a waiter's requirements.
 fn meets_requirements(held: &Held, waiter: &QueueEntry, node_timeout: Duration) -> bool {
-    let WaiterOptions { expire, accepts_hand_over, fenced, .. } = waiter.options;
+    let WaiterOptions { expire, accepts_hand_over, fenced, ref fair, .. } = waiter.options;
     accepts_hand_over
+        // Otherwise a waiter of another process is next.
+        && fair.as_ref().is_none_or(|queue| queue.is_first())
         // The nodes hold the lock in the mode of the former holder.
         && held.attempt().spec().mode() == waiter.mode
         && held.lease_remaining() >= MIN_LEASE_LEFT.of(expire)

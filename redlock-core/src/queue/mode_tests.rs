@@ -46,8 +46,13 @@ impl Process {
 
     /// Adds a waiter. Its task returns the lock when the waiter has it.
     fn wait(&self, mode: Mode) -> JoinHandle<Arc<Held>> {
-        let options =
-            WaiterOptions { expire: LEASE, accepts_hand_over: true, fenced: false, scope: None };
+        let options = WaiterOptions {
+            expire: LEASE,
+            accepts_hand_over: true,
+            fenced: false,
+            scope: None,
+            fair: None,
+        };
         let waiter = self.queues.join(&self.spec(mode), &self.key, options).unwrap();
         let process = self.clone();
         tokio::spawn(async move {

@@ -443,7 +443,13 @@ async fn releases_on_fewer_nodes_than_a_quorum_wake_no_waiter() {
         let waiter = here.queues().join(
             &spec,
             &key,
-            WaiterOptions { expire: SECOND, accepts_hand_over: true, fenced: false, scope: None },
+            WaiterOptions {
+                expire: SECOND,
+                accepts_hand_over: true,
+                fenced: false,
+                scope: None,
+                fair: None,
+            },
         );
         let waiter = waiter.unwrap();
         waiter.subscribe(SECOND).await
@@ -473,8 +479,13 @@ async fn a_waiter_asks_again_when_a_quorum_has_confirmed_its_subscription() {
         }
         let key = LockKey::new("a").unwrap();
         let spec = spec(&key);
-        let options =
-            WaiterOptions { expire: SECOND, accepts_hand_over: true, fenced: false, scope: None };
+        let options = WaiterOptions {
+            expire: SECOND,
+            accepts_hand_over: true,
+            fenced: false,
+            scope: None,
+            fair: None,
+        };
         let waiter = locks.queues().join(&spec, &key, options).unwrap();
         let begun = Instant::now();
         waiter.subscribe(SECOND).await;

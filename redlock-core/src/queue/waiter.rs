@@ -148,7 +148,10 @@ impl Waiter {
         if let Some((held, _)) = queue.conflicting(self.spec.mode()) {
             return Err(WaitStep::UntilHolderEnds(Arc::clone(held)));
         }
-        if let Some(left) = queue.fairness.yield_remaining() {
+        // A fair waiter needs no pause: it asks only if it is the next of all processes.
+        if self.entry.options.fair.is_none()
+            && let Some(left) = queue.fairness.yield_remaining()
+        {
             return Err(WaitStep::For(left));
         }
         *state = EntryState::Asking;
@@ -182,7 +185,7 @@ impl Waiter {
     }
 
     /// Resolves when another caller or a shutdown wakes this waiter.
-    pub(super) async fn notified(&self) {
+    pub(crate) async fn notified(&self) {
         self.entry.changed.notified().await;
     }
 

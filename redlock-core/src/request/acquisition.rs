@@ -3,9 +3,11 @@
 //! ```text
 //! run ─┬─ share_in_scope                       the scope of the caller holds the lock: share or refuse it
 //!      ├─ try_once ── ask_nodes                without a waiting time: one attempt
+//!      ├─ try_once_fairly ── try_once          the same, unless a fair caller waits
 //!      └─ wait ─┬─ take_over                   a holder of this process has handed the lock over
 //!               ├─ share                       another task of the scope has acquired the lock
 //!               └─ ask_until_granted           it is this caller's turn to ask the nodes
+//!                    └─ await_turn             a fair caller waits until no other process is first
 //! ```
 
 use std::sync::Arc;
@@ -95,6 +97,8 @@ impl Acquisition<'_> {
             return Ok(guard);
         }
         let deadline = match self.options.wait_time {
+            // Boxed, because the future would enlarge the futures of requests that are not fair.
+            None if self.options.fair => return Box::pin(self.try_once_fairly()).await,
             None => return self.try_once().await,
             // A deadline that the clock cannot represent is no deadline.
             Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),

@@ -2,6 +2,7 @@
 
 mod acquisition;
 mod ask;
+mod fair;
 mod fenced;
 mod run;
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::error::{LockError, Vote};
 use crate::guard::LockGuard;
 use crate::lease::Held;
 use crate::queue::{
-    Backoff, OutageWait, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause,
+    Backoff, FairPlace, OutageWait, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause,
     wake_retry_delay,
 };
 
@@ -19,13 +19,33 @@ impl Acquisition<'_> {
     /// Waits in the queue of this process. Then takes the lock over from its former holder, or asks the
     /// nodes for it. `None` as deadline waits without a limit.
     pub(super) async fn wait(&self, deadline: Option<Instant>) -> Result<LockGuard, LockError> {
+        if !self.options.fair {
+            return self.wait_in_queue(None, deadline).await;
+        }
+        let place = self.context.fair.join(&self.spec);
+        let result = self.wait_in_queue(Some(&place), deadline).await;
+        if result.is_ok() {
+            place.leave_with_lock();
+        }
+        result
+    }
+
+    async fn wait_in_queue(
+        &self,
+        place: Option<&FairPlace>,
+        deadline: Option<Instant>,
+    ) -> Result<LockGuard, LockError> {
         let options = WaiterOptions {
             expire: self.options.expire,
             accepts_hand_over: self.options.min_hold.is_none(),
             fenced: self.fenced,
             scope: scope::current(),
+            fair: place.map(|place| Arc::clone(place.queue())),
         };
         let waiter = self.context.queues.join(&self.spec, self.key, options)?;
+        if let Some(place) = place {
+            Box::pin(place.enter()).await;
+        }
         let mut outage_wait = OutageWait::new(&waiter);
         if waiter.arrived_in_outage() {
             // This caller asks the nodes at once and returns their failure, while the waiters before it
@@ -45,7 +65,9 @@ impl Acquisition<'_> {
             };
             match outcome {
                 Some(WaitOutcome::AskNodes) => {
-                    return self.ask_until_granted(&waiter, &mut outage_wait, deadline).await;
+                    return self
+                        .ask_until_granted(&waiter, place, &mut outage_wait, deadline)
+                        .await;
                 }
                 Some(WaitOutcome::HeldByScope(held)) => {
                     if let Some(guard) = self.share(held)? {
@@ -93,7 +115,7 @@ impl Acquisition<'_> {
     }
 
     /// Returns the error of a caller whose waiting time was over before it was its turn to ask the nodes.
-    fn timed_out(&self, waiter: &Waiter) -> LockError {
+    pub(super) fn timed_out(&self, waiter: &Waiter) -> LockError {
         match waiter.outage_votes() {
             Some(votes) => LockError::Unavailable { key: self.key.clone(), votes },
             None => self.contended(self.context.queues.local_conflict_remaining(&self.spec)),
@@ -105,6 +127,7 @@ impl Acquisition<'_> {
     async fn ask_until_granted(
         &self,
         waiter: &Waiter,
+        place: Option<&FairPlace>,
         outage_wait: &mut OutageWait,
         deadline: Option<Instant>,
     ) -> Result<LockGuard, LockError> {
@@ -118,13 +141,23 @@ impl Acquisition<'_> {
         let one_node = self.context.ballot.nodes.len() == 1;
         let mut skip_ttl_lookup = false;
         loop {
+            let begun = Instant::now();
+            // Boxed, because the future would enlarge the futures of requests that are not fair.
+            let turn = match place {
+                Some(place) => Box::pin(self.await_turn(place, waiter, deadline)).await,
+                None => Ok(None),
+            };
             if let Some(signal) = &signal {
                 signal.reset();
             }
-            let begun = Instant::now();
-            let refused = match self.ask_nodes(skip_ttl_lookup).await {
-                Ok(guard) => return Ok(guard),
-                Err(refused) => refused,
+            let refused = match turn {
+                Ok(Some(guard)) => return Ok(guard),
+                Ok(None) => match self.ask_nodes(skip_ttl_lookup).await {
+                    Ok(guard) => return Ok(guard),
+                    Err(refused) => refused,
+                },
+                Err(refused) if is_outage(&refused) => refused,
+                Err(error) => return Err(error),
             };
             if is_outage(&refused) {
                 // Boxed, because this is rare and the future would enlarge the future of every

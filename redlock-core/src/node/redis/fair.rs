@@ -13,18 +13,24 @@ use super::error::node_error;
 use super::fencing;
 use super::script::{FAIR, Script};
 use crate::error::NodeError;
-use crate::lock::LockName;
+use crate::lock::{Dialect, LockSpec};
 use crate::node::{FirstTicket, ProcessId, QueueAction, QueueOp, QueueReply};
 
 /// Returns the name of the fair queue of a lock.
-pub(super) fn queue(name: &LockName) -> String {
+pub(super) fn queue(spec: &LockSpec) -> String {
+    let kind = match spec.dialect() {
+        Dialect::Plain => "fair",
+        // Callers of two dialects do not wait for each other.
+        Dialect::Redisson => "fair-redisson",
+    };
+    let name = spec.name();
     let key = &name.as_str()[name.prefix().len()..];
-    format!("{}:{key}", fencing::beside(name, "fair"))
+    format!("{}:{key}", fencing::beside(name, kind))
 }
 
 /// Returns the channel on which a process is notified that it has the first ticket.
-pub(super) fn channel(name: &LockName, process: ProcessId) -> Arc<str> {
-    format!("{}:{process}", queue(name)).into()
+pub(super) fn channel(spec: &LockSpec, process: ProcessId) -> Arc<str> {
+    format!("{}:{process}", queue(spec)).into()
 }
 
 /// Executes an operation.
@@ -57,7 +63,7 @@ fn script(action: &QueueAction) -> Script {
 fn encode(op: &QueueOp, sha: &str) -> Cmd {
     let QueueOp { spec, process, presence, action } = op;
     let mut command = Cmd::new();
-    command.arg("EVALSHA").arg(sha).arg(1).arg(queue(spec.name()));
+    command.arg("EVALSHA").arg(sha).arg(1).arg(queue(spec));
     command.arg(process.to_string()).arg(micros(*presence));
     match action {
         QueueAction::Enter { tickets } => {
@@ -116,32 +122,38 @@ fn decode(reply: &Result<Value, RedisError>) -> Result<QueueReply, NodeError> {
 mod tests {
     use super::*;
     use crate::key::LockKey;
-    use crate::lock::{Dialect, LockSpec, Mode};
+    use crate::lock::{LockName, Mode};
     use crate::node::Ticket;
 
-    fn name(prefix: &str) -> LockName {
-        LockName::new(prefix, &LockKey::new("order:42").unwrap())
+    fn spec(prefix: &str, dialect: Dialect) -> LockSpec {
+        let name = LockName::new(prefix, &LockKey::new("order:42").unwrap());
+        LockSpec::new(name, Mode::Exclusive, dialect)
     }
 
     /// Existing deployments have these names on their servers and in their permissions.
     #[test]
     fn the_names_of_queues_and_channels_do_not_change() {
-        assert_eq!(queue(&name("shop:")), "shop:redlock:fair:{9208}:order:42");
-        assert_eq!(queue(&name("{locks}:")), "{locks}:redlock:fair:order:42");
-        let process = ProcessId::parse("00000000000000ff").unwrap();
-        let expected = "shop:redlock:fair:{9208}:order:42:00000000000000ff";
-        assert_eq!(&*channel(&name("shop:"), process), expected);
+        for (prefix, dialect, expected) in [
+            ("shop:", Dialect::Plain, "shop:redlock:fair:{9208}:order:42"),
+            ("shop:", Dialect::Redisson, "shop:redlock:fair-redisson:{9208}:order:42"),
+            ("{locks}:", Dialect::Plain, "{locks}:redlock:fair:order:42"),
+        ] {
+            let spec = spec(prefix, dialect);
+            assert_eq!(queue(&spec), expected);
+            let process = ProcessId::parse("00000000000000ff").unwrap();
+            assert_eq!(*channel(&spec, process), format!("{expected}:00000000000000ff"));
+        }
     }
 
     #[test]
     fn tickets_have_the_same_length_and_times_are_in_microseconds() {
-        let spec = LockSpec::new(name(""), Mode::Exclusive, Dialect::Plain);
+        let spec = spec("", Dialect::Plain);
         let process = ProcessId::parse("a").unwrap();
         let tickets = [Ticket::new(1, Duration::from_millis(2)), Ticket::new(255, Duration::ZERO)];
         let op = QueueOp::new(&spec, process, QueueAction::Enter { tickets: tickets.into() });
         let command = encode(&op, "sha");
         let mut expected = Cmd::new();
-        expected.arg("EVALSHA").arg("sha").arg(1).arg(queue(spec.name()));
+        expected.arg("EVALSHA").arg("sha").arg(1).arg(queue(&spec));
         expected.arg("000000000000000a").arg(3_000_000);
         expected.arg("0000000000000001").arg(2000).arg("00000000000000ff").arg(0);
         assert_eq!(command.get_packed_command(), expected.get_packed_command());

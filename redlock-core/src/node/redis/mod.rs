@@ -255,7 +255,7 @@ impl Node for RedisNode {
     }
 
     fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
-        self.subscriptions.subscribe(&fair::channel(spec.name(), process), notify)
+        self.subscriptions.subscribe(&fair::channel(spec, process), notify)
     }
 
     fn status(&self) -> StatusReceiver {
