@@ -334,7 +334,7 @@ impl Node for MemoryNode {
         let now = self.store.clock.now().since(self.store.created);
         let (reply, notified) = queues.execute(&op, now);
         drop(queues);
-        if let Some(process) = notified {
+        for process in notified {
             let channel = (op.spec.queue_key().clone(), process);
             let subscribers = self.store.queue_subscribers.lock().get(&channel).cloned();
             subscribers.into_iter().flatten().for_each(|(_, notify)| notify());

@@ -23,12 +23,9 @@ struct TicketQueue {
 }
 
 impl FairQueueTable {
-    /// Executes an operation. Also returns the process that has to be notified because it has the first ticket now.
-    pub(super) fn execute(
-        &mut self,
-        op: &QueueOp,
-        now: Duration,
-    ) -> (QueueReply, Option<ProcessId>) {
+    /// Executes an operation. Also returns the processes that have to be notified: the process that has the first ticket
+    /// now, and the process that had it before.
+    pub(super) fn execute(&mut self, op: &QueueOp, now: Duration) -> (QueueReply, Vec<ProcessId>) {
         // The queue of a lock that no process uses any more must not stay.
         self.by_key.retain(|_, queue| queue.present_until.values().any(|until| *until > now));
         let key = op.spec.queue_key();
@@ -39,11 +36,13 @@ impl FairQueueTable {
         let reply = QueueReply::new(now, was_present);
         let Some((process, number)) = first else {
             self.by_key.remove(key);
-            return (reply, None);
+            return (reply, Vec::new());
         };
         let present_for =
             queue.present_until.get(&process).map_or(Duration::ZERO, |until| *until - now);
-        let notified = (first != before && process != op.process).then_some(process);
+        let mut notified = vec![process];
+        notified.extend(before.map(|(process, _)| process).filter(|before| *before != process));
+        notified.retain(|process| *process != op.process && first != before);
         (reply.with_first(FirstTicket { process, number, present_for }), notified)
     }
 

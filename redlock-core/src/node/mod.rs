@@ -236,8 +236,8 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
         Box::pin(std::future::ready(Err(unsupported())))
     }
 
-    /// Calls `notify` whenever an operation of another process makes a ticket of this process the first one of the
-    /// lock's fair queue, until the subscription is dropped.
+    /// Calls `notify` whenever an operation of another process replaces the first ticket of the lock's fair queue, and the
+    /// new or the former first ticket is one of this process, until the subscription is dropped.
     ///
     /// Notifications may get lost, or come too often. The provided method never notifies: a waiting process then
     /// inspects the queue once per second.

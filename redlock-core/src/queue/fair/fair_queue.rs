@@ -361,7 +361,7 @@ impl FairQueue {
     /// failed or a node before it is back. `is_held_here` returns whether this process holds the lock.
     pub(super) async fn look_after(&self, is_held_here: impl FnOnce() -> bool) {
         let now = Instant::now();
-        let (current, failure, is_first) = {
+        let (current, failure) = {
             let mut state = self.state.lock();
             state.due = now + REFRESH;
             let has_stalled =
@@ -373,11 +373,10 @@ impl FairQueue {
                 state.first = None;
                 return;
             }
-            (state.conductor.as_ref().ok().copied(), state.failure.take(), state.first.is_some())
+            (state.conductor.as_ref().ok().copied(), state.failure.take())
         };
         if let Some(index) = current
             && failure.is_none()
-            && !is_first
         {
             self.subscribe(index).await;
         }

@@ -215,7 +215,7 @@ async fn a_first_waiter_whose_future_is_not_polled_loses_its_place_and_gets_it_b
     // Its ticket is as old as before, so it comes before this caller.
     let holder = there.lock("a").acquire().await.unwrap();
     let third = caller(&there, 3, &order);
-    sleep(MILLI).await;
+    sleep(3 * SECOND / 2).await;
     let order_of_stalled = Arc::clone(&order);
     let stalled = tokio::spawn(async move {
         let guard = stalled.await.unwrap();
@@ -329,7 +329,8 @@ async fn without_a_conductor_a_fair_caller_fails_as_in_an_outage() {
     sleep(SECOND).await;
     nodes[0].forget();
     nodes[0].set(FakeMode::Up(Duration::ZERO));
-    timeout(3 * SECOND, waiting).await.unwrap().unwrap().unwrap();
+    let guard = timeout(3 * SECOND, waiting).await.unwrap().unwrap().unwrap();
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -8,9 +8,13 @@ end
 local latest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
 redis.call('PEXPIREAT', KEYS[1], text(math.ceil(-latest / 1000)))
 local process = process_of(first)
-if first ~= first_before and process ~= ARGV[1] then
+if first ~= first_before then
   -- A denied PUBLISH does not fail the operation: the process finds out by itself.
-  redis.pcall('PUBLISH', KEYS[1] .. ':' .. process, '0')
+  local function notify(other)
+    if other ~= ARGV[1] then redis.pcall('PUBLISH', KEYS[1] .. ':' .. other, '0') end
+  end
+  notify(process)
+  if first_before and process_of(first_before) ~= process then notify(process_of(first_before)) end
 end
 local left = -redis.call('ZSCORE', KEYS[1], process) - now
 return {text(now), present, first, left}
