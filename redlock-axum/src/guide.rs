@@ -8,6 +8,7 @@
 //! | [`guarantees`] | What does a lock promise, and under which conditions? What happens when a server, the network, a clock or this process fails? |
 //! | [`options`] | Which options does a lock have, with which ranges and defaults, and how are they written? |
 //! | [`recipes`] | How does a handler acquire several locks? How does a middleware lock, or a task that outlives its handler? What is not supported? |
+//! | [`fair`] | How do callers of several processes wait in order of arrival? What does the order cost? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
 //! | [`interoperability`] | Which services in other languages share these locks? |
@@ -26,11 +27,15 @@ macro_rules! page {
         concat!(
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
+            "[production.md]: crate::guide::production\n",
             "[wire.md]: crate::redlock_core#names-on-the-wire\n\n",
             include_str!(concat!("../docs/", $file))
         )
     };
 }
+
+#[doc = page!("fair.md")]
+pub mod fair {}
 
 #[doc = page!("fencing.md")]
 pub mod fencing {}

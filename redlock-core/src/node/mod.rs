@@ -34,6 +34,12 @@
 //! * A pool of connections, or a client that sends each request in its own task, does not keep this order.
 //!   Such a node sets [`Capabilities::ordered`] to `false`, and the manager wraps it in [`Ordered`].
 //!
+//! ## Fair queues
+//!
+//! A node may have a [queue](Node::queue) for each lock, in which processes keep their places. It is optional, see
+//! [`Capabilities::fair`]: without it, requests with [`fair`](crate::LockRequest::fair) are refused. The queue decides
+//! which caller asks first, and not which caller gets the lock.
+//!
 //! ## Dropped futures
 //!
 //! A node must not send an operation whose future is dropped before its first poll. If the future is

@@ -21,7 +21,7 @@ pub(super) fn queue(spec: &LockSpec) -> String {
     let kind = match spec.dialect() {
         Dialect::Plain => "fair",
         // Callers of two dialects do not wait for each other.
-        Dialect::Redisson => "fair-redisson",
+        Dialect::Redisson => "fairrlock",
     };
     let name = spec.name();
     let key = &name.as_str()[name.prefix().len()..];
@@ -135,7 +135,7 @@ mod tests {
     fn the_names_of_queues_and_channels_do_not_change() {
         for (prefix, dialect, expected) in [
             ("shop:", Dialect::Plain, "shop:redlock:fair:{9208}:order:42"),
-            ("shop:", Dialect::Redisson, "shop:redlock:fair-redisson:{9208}:order:42"),
+            ("shop:", Dialect::Redisson, "shop:redlock:fairrlock:{9208}:order:42"),
             ("{locks}:", Dialect::Plain, "{locks}:redlock:fair:order:42"),
         ] {
             let spec = spec(prefix, dialect);

@@ -98,8 +98,10 @@ pub(super) struct FairScripts {
 /// text, and for how many microseconds the process of that ticket is still present.
 pub(super) const FAIR: FairScripts = FairScripts {
     // The further arguments are pairs of a ticket and the microseconds that its caller has waited.
-    enter: script!(12, "fair/enter": "fair/begin" "fair/enter" "fair/end"),
-    refresh: script!(13, "fair/refresh": "fair/begin" "fair/refresh" "fair/end"),
+    enter: script!(12, "fair/enter":
+        "fair/begin" "fair/presence" "fair/enter" "fair/end"),
+    refresh: script!(13, "fair/refresh":
+        "fair/begin" "fair/if_present" "fair/presence" "fair/end_if" "fair/end"),
     // The further arguments are tickets.
     leave: script!(14, "fair/leave": "fair/begin" "fair/leave" "fair/end"),
     inspect: script!(15, "fair/inspect": "fair/begin" "fair/end"),

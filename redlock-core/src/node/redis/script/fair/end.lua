@@ -4,9 +4,6 @@ if not first then
   redis.call('DEL', KEYS[1])
   return {text(now), present, '', 0}
 end
--- The presence that ends last has the lowest score. The queue ends with it.
-local latest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]
-redis.call('PEXPIREAT', KEYS[1], text(math.ceil(-latest / 1000)))
 local process = process_of(first)
 if first ~= first_before then
   -- A denied PUBLISH does not fail the operation: the process finds out by itself.

@@ -1,4 +1,3 @@
-redis.call('ZADD', KEYS[1], text(-now - presence), ARGV[1])
 for index = 3, #ARGV, 2 do
   local arrival = math.max(1, now - ARGV[index + 1])
   -- A ticket that is in the queue already keeps its place.
