@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use redlock_core::simulation::scripts;
 
+use super::fair;
 use super::resp::Reply;
 use super::store::{Store, error, int};
 
@@ -34,6 +35,9 @@ pub(super) fn run(
     arguments: &[&[u8]],
 ) -> Result<Reply, Reply> {
     let key = keys[0];
+    if let Some(operation) = name.strip_prefix("fair/") {
+        return fair::run(store, operation, key, arguments);
+    }
     let Some(operation) = name.strip_prefix("plain/") else {
         return run_redisson(
             store,
@@ -140,8 +144,12 @@ fn counted(store: &Store, counter: &[u8]) -> Result<i64, Reply> {
 }
 
 fn count(store: &mut Store, counter: &[u8]) -> Result<String, Reply> {
-    let micros = i64::try_from(store.now.as_micros()).expect("a time that fits into an i64");
-    let number = (counted(store, counter)?.max(micros) + 1).to_string();
+    let number = (counted(store, counter)?.max(micros(store)) + 1).to_string();
     store.set(counter, number.as_bytes(), None);
     Ok(number)
+}
+
+/// Returns the time on the server's clock in microseconds.
+pub(super) fn micros(store: &Store) -> i64 {
+    i64::try_from(store.now.as_micros()).expect("a time that fits into an i64")
 }

@@ -1,4 +1,4 @@
-local until_millis = text(math.ceil((now + presence) / 1000))
+local until_millis = text(math.floor((now + presence) / 1000))
 -- Redis keeps the writes of a script that fails, but every queue has a deadline. So this script adds nothing if PEXPIREAT
 -- is not permitted. Redis 6.2 has no function for this check.
 if redis.acl_check_cmd and not redis.acl_check_cmd('PEXPIREAT', KEYS[1], until_millis) then
