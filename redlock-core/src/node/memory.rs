@@ -3,19 +3,19 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use parking_lot::Mutex;
 
-use super::memory_queue::FairQueueTable;
+use super::memory_queue::MemoryQueues;
 use super::{
     Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reply,
     ReplyFuture, StatusReceiver, StatusSender, Subscription,
 };
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::error::{ForeignKind, Vote};
-use crate::lock::{Dialect, LockName, LockSpec, QueueKey, Token};
+use crate::lock::{Dialect, LockName, LockSpec, Token};
 
 /// A node in the memory of this process, for examples, tests and services that run as one copy.
 ///
@@ -51,12 +51,8 @@ struct Store {
     created: Moment,
     status: StatusSender,
     locks: Mutex<LockTable>,
-    queues: Mutex<FairQueueTable>,
-    queue_subscribers: Mutex<QueueSubscribers>,
+    queues: MemoryQueues,
 }
-
-/// The subscribers to the fair queue of a lock, by process, each with the number of its subscription.
-type QueueSubscribers = HashMap<(QueueKey, ProcessId), Vec<(u64, Notify)>>;
 
 #[derive(Default)]
 struct LockTable {
@@ -93,8 +89,7 @@ impl MemoryNode {
             clock,
             status,
             locks: Mutex::default(),
-            queues: Mutex::default(),
-            queue_subscribers: Mutex::default(),
+            queues: MemoryQueues::default(),
         };
         Self { store: Arc::new(store) }
     }
@@ -133,7 +128,7 @@ impl MemoryNode {
         let mut locks = self.store.locks.lock();
         locks.by_name.clear();
         locks.counters.clear();
-        self.store.queues.lock().clear();
+        self.store.queues.clear();
     }
 }
 
@@ -149,13 +144,13 @@ impl MemoryNode {
 
     /// Forgets all fair queues.
     pub(crate) fn forget_queues(&self) {
-        self.store.queues.lock().clear();
+        self.store.queues.clear();
     }
 
     /// Returns whether no caller waits in a fair queue.
     pub(crate) fn has_empty_queues(&self) -> bool {
         let now = self.store.clock.now().since(self.store.created);
-        self.store.queues.lock().is_empty(now)
+        self.store.queues.is_empty(now)
     }
 
     /// Returns the number of subscriptions to all locks.
@@ -330,34 +325,13 @@ impl Node for MemoryNode {
 
     /// Executes the operation at once.
     fn queue(&self, op: QueueOp) -> QueueFuture {
-        let mut queues = self.store.queues.lock();
         let now = self.store.clock.now().since(self.store.created);
-        let (reply, notified) = queues.execute(&op, now);
-        drop(queues);
-        for process in notified {
-            let channel = (op.spec.queue_key().clone(), process);
-            let subscribers = self.store.queue_subscribers.lock().get(&channel).cloned();
-            subscribers.into_iter().flatten().for_each(|(_, notify)| notify());
-        }
+        let reply = self.store.queues.execute(&op, now);
         Box::pin(std::future::ready(Ok(reply)))
     }
 
     fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        let channel = (spec.queue_key().clone(), process);
-        let mut subscribers = self.store.queue_subscribers.lock();
-        subscribers.entry(channel.clone()).or_default().push((id, notify));
-        let store = Arc::clone(&self.store);
-        Subscription::new(move || {
-            let mut subscribers = store.queue_subscribers.lock();
-            if let Some(of_process) = subscribers.get_mut(&channel) {
-                of_process.retain(|(other, _)| *other != id);
-                if of_process.is_empty() {
-                    subscribers.remove(&channel);
-                }
-            }
-        })
+        self.store.queues.subscribe(spec, process, notify)
     }
 
     fn status(&self) -> StatusReceiver {

@@ -1,15 +1,81 @@
 //! Fair queues in memory.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
-use super::queue_op::{FirstTicket, ProcessId, QueueAction, QueueOp, QueueReply};
-use crate::lock::QueueKey;
+use parking_lot::Mutex;
 
-/// The fair queues of a store in memory.
-#[derive(Debug, Default)]
-pub(super) struct FairQueueTable {
+use super::queue_op::{FirstTicket, ProcessId, QueueAction, QueueOp, QueueReply};
+use super::subscription::{Notify, Subscription};
+use crate::lock::{LockSpec, QueueKey};
+
+/// The fair queues of a store in memory, and their subscribers. Clones share them.
+#[derive(Clone, Default)]
+pub(super) struct MemoryQueues(Arc<Mutex<FairQueueTable>>);
+
+#[derive(Default)]
+struct FairQueueTable {
     by_key: HashMap<QueueKey, TicketQueue>,
+    /// The subscribers of each process, each with its number.
+    subscribers: HashMap<(QueueKey, ProcessId), Vec<(u64, Notify)>>,
+    next_subscriber: u64,
+}
+
+impl MemoryQueues {
+    /// Executes an operation, and notifies the processes that it concerns.
+    pub(super) fn execute(&self, op: &QueueOp, now: Duration) -> QueueReply {
+        let mut table = self.0.lock();
+        let (reply, processes) = table.execute(op, now);
+        let key = op.spec.queue_key();
+        let subscribers = processes
+            .into_iter()
+            .filter_map(|process| table.subscribers.get(&(key.clone(), process)))
+            .flatten();
+        let notified: Vec<Notify> = subscribers.map(|(_, notify)| Arc::clone(notify)).collect();
+        drop(table);
+        for notify in notified {
+            notify();
+        }
+        reply
+    }
+
+    pub(super) fn subscribe(
+        &self,
+        spec: &LockSpec,
+        process: ProcessId,
+        notify: Notify,
+    ) -> Subscription {
+        let channel = (spec.queue_key().clone(), process);
+        let mut table = self.0.lock();
+        let id = table.next_subscriber;
+        table.next_subscriber += 1;
+        table.subscribers.entry(channel.clone()).or_default().push((id, notify));
+        drop(table);
+        let queues = self.clone();
+        Subscription::new(move || {
+            let subscribers = &mut queues.0.lock().subscribers;
+            if let Some(of_process) = subscribers.get_mut(&channel) {
+                of_process.retain(|(other, _)| *other != id);
+                if of_process.is_empty() {
+                    subscribers.remove(&channel);
+                }
+            }
+        })
+    }
+
+    /// Removes all queues.
+    #[cfg(any(test, feature = "test-util"))]
+    pub(super) fn clear(&self) {
+        self.0.lock().by_key.clear();
+    }
+
+    /// Returns whether no caller waits in any queue.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self, now: Duration) -> bool {
+        let table = self.0.lock();
+        !table.by_key.values().any(|queue| queue.present_until.values().any(|until| *until > now))
+    }
 }
 
 /// The fair queue of one lock.
@@ -38,24 +104,14 @@ impl FairQueueTable {
             self.by_key.remove(key);
             return (reply, Vec::new());
         };
-        let present_for =
-            queue.present_until.get(&process).map_or(Duration::ZERO, |until| *until - now);
+        let present_for = queue
+            .present_until
+            .get(&process)
+            .map_or(Duration::ZERO, |until| until.saturating_sub(now));
         let mut notified = vec![process];
         notified.extend(before.map(|(process, _)| process).filter(|before| *before != process));
         notified.retain(|process| *process != op.process && first != before);
         (reply.with_first(FirstTicket { process, number, present_for }), notified)
-    }
-
-    /// Removes all queues.
-    #[cfg(any(test, feature = "test-util"))]
-    pub(super) fn clear(&mut self) {
-        self.by_key.clear();
-    }
-
-    /// Returns whether no caller waits in any queue.
-    #[cfg(test)]
-    pub(super) fn is_empty(&self, now: Duration) -> bool {
-        !self.by_key.values().any(|queue| queue.present_until.values().any(|until| *until > now))
     }
 }
 

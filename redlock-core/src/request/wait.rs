@@ -23,11 +23,7 @@ impl Acquisition<'_> {
             return self.wait_in_queue(None, deadline).await;
         }
         let place = self.context.fair.join(&self.spec);
-        let result = self.wait_in_queue(Some(&place), deadline).await;
-        if result.is_ok() {
-            place.leave_with_lock();
-        }
-        result
+        self.wait_in_queue(Some(&place), deadline).await
     }
 
     async fn wait_in_queue(
@@ -78,6 +74,9 @@ impl Acquisition<'_> {
                     if let Some(guard) =
                         self.accept(held, &waiter, &mut outage_wait, deadline).await?
                     {
+                        if let Some(place) = place {
+                            place.take_first();
+                        }
                         return Ok(guard);
                     }
                 }
@@ -153,7 +152,12 @@ impl Acquisition<'_> {
             let refused = match turn {
                 Ok(Some(guard)) => return Ok(guard),
                 Ok(None) => match self.ask_nodes(skip_ttl_lookup).await {
-                    Ok(guard) => return Ok(guard),
+                    Ok(guard) => {
+                        if let Some(place) = place {
+                            place.take_first();
+                        }
+                        return Ok(guard);
+                    }
                     Err(refused) => refused,
                 },
                 Err(refused) if is_outage(&refused) => refused,

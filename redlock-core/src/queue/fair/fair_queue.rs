@@ -1,6 +1,5 @@
 //! The part of a fair queue that belongs to this process.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,15 +7,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
+use super::REFRESH;
 use super::shared::FairShared;
-use super::{REFRESH, STALL};
-use crate::error::{NodeError, Vote, Votes};
+use super::state::{Entry, FairState, FairWaiter};
+use crate::error::{NodeError, Votes};
 use crate::lock::LockSpec;
-use crate::node::{
-    FirstTicket, NodeStatus, QueueAction, QueueOp, QueueReply, Subscription, Ticket,
-};
+use crate::node::{FirstTicket, QueueAction, QueueOp, QueueReply, Ticket};
 
 /// Added to the rest of a presence, so that it is over when the store is asked.
 const AFTER_PRESENCE: Duration = Duration::from_millis(2);
@@ -29,54 +27,12 @@ const CLOCK_STEP: Duration = Duration::from_secs(1);
 pub(crate) struct FairQueue {
     /// Distinguishes the queues of a manager, in the order of their creation.
     id: u64,
-    shared: Arc<FairShared>,
-    spec: LockSpec,
-    state: Mutex<FairState>,
+    pub(super) shared: Arc<FairShared>,
+    pub(super) spec: LockSpec,
+    pub(super) state: Mutex<FairState>,
     /// Notified when the turn of this process may have come, or the keeper has failed to find a conductor.
     changed: Notify,
-    this: Weak<Self>,
-}
-
-struct FairState {
-    /// The index of the node that keeps the order; or the reasons why no node does.
-    conductor: Result<usize, Votes>,
-    /// The error of the conductor since the keeper was here.
-    failure: Option<NodeError>,
-    /// The waiters of this process by the numbers of their tickets.
-    waiters: BTreeMap<u64, FairWaiter>,
-    /// The tickets that are being removed.
-    leaving: BTreeSet<u64>,
-    /// The number of the first ticket of all, and since when, if it is a ticket of this process.
-    first: Option<(u64, Instant)>,
-    /// The time of the newest reply on the clock of the conductor.
-    replied_at: Duration,
-    /// When a waiter of this process last began to ask for the lock, or began to wait for its turn.
-    last_turn: Instant,
-    /// Whether the presence is not refreshed, because the first waiter does not ask for the lock.
-    is_stalled: bool,
-    subscription: Option<(usize, Subscription)>,
-    /// When the keeper has to look after this queue.
-    due: Instant,
-    /// How often the keeper has looked for a conductor in vain.
-    failed_searches: u64,
-}
-
-struct FairWaiter {
-    arrived: Instant,
-    /// The number of the ticket, which the waiter reads when it leaves.
-    number: Arc<AtomicU64>,
-    entry: Entry,
-}
-
-/// Where the ticket of a waiter is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Entry {
-    /// The waiter enters it.
-    Pending,
-    /// In the queue of this node.
-    At(usize),
-    /// In no queue. The keeper enters it.
-    Missing,
+    pub(super) this: Weak<Self>,
 }
 
 /// Whether a waiter may ask the nodes for the lock.
@@ -92,25 +48,11 @@ pub(super) enum Turn {
 
 impl FairQueue {
     pub(super) fn new(shared: &Arc<FairShared>, spec: &LockSpec) -> Arc<Self> {
-        let now = Instant::now();
-        let state = FairState {
-            conductor: Ok(shared.first_up()),
-            failure: None,
-            waiters: BTreeMap::new(),
-            leaving: BTreeSet::new(),
-            first: None,
-            replied_at: Duration::ZERO,
-            last_turn: now,
-            is_stalled: false,
-            subscription: None,
-            due: now + REFRESH,
-            failed_searches: 0,
-        };
         Arc::new_cyclic(|this| Self {
             id: shared.next_ticket(),
             shared: Arc::clone(shared),
             spec: spec.clone(),
-            state: Mutex::new(state),
+            state: Mutex::new(FairState::new(shared.first_up())),
             changed: Notify::new(),
             this: Weak::clone(this),
         })
@@ -149,14 +91,12 @@ impl FairQueue {
         }
         let index = {
             let mut state = self.state.lock();
-            match state.conductor {
-                Ok(index) => index,
-                Err(_) => {
-                    // The keeper enters the ticket when it has found a conductor.
-                    state.set_entry(number, Entry::Missing);
-                    return;
-                }
-            }
+            let Ok(index) = state.conductor else {
+                // The keeper enters the ticket when it has found a conductor.
+                state.set_entry(number, Entry::Missing);
+                return;
+            };
+            index
         };
         if let Err(error) = self.enter_at(index, vec![number], false).await {
             let mut state = self.state.lock();
@@ -171,7 +111,7 @@ impl FairQueue {
 
     /// Enters tickets on a node. If the caller is the keeper, which has chosen this node, the node is the conductor from
     /// now on.
-    async fn enter_at(
+    pub(super) async fn enter_at(
         &self,
         index: usize,
         numbers: Vec<u64>,
@@ -217,9 +157,10 @@ impl FairQueue {
     }
 
     /// Evaluates a reply of the conductor.
-    fn apply(&self, index: usize, reply: &QueueReply) {
+    pub(super) fn apply(&self, index: usize, reply: &QueueReply) {
         let mut state = self.state.lock();
-        let is_late = reply.time < state.replied_at && state.replied_at - reply.time < CLOCK_STEP;
+        let late_by = state.replied_at.saturating_sub(reply.time);
+        let is_late = !late_by.is_zero() && late_by < CLOCK_STEP;
         if !state.is_conductor(index) || is_late {
             return;
         }
@@ -238,7 +179,7 @@ impl FairQueue {
                 }
             }
             Some(FirstTicket { present_for, .. }) => {
-                due = due.min(now + present_for + AFTER_PRESENCE)
+                due = due.min(now + present_for + AFTER_PRESENCE);
             }
             None => state.forget_entries(index),
         }
@@ -269,8 +210,6 @@ impl FairQueue {
     pub(super) fn remove(&self, number: u64) -> bool {
         let mut state = self.state.lock();
         state.waiters.remove(&number);
-        // Until the ticket has left, it may still be the first one.
-        state.leaving.insert(number);
         state.first.take_if(|(first, _)| *first == number);
         let is_last = state.waiters.is_empty();
         if is_last {
@@ -295,16 +234,16 @@ impl FairQueue {
 
     /// Removes tickets from the queue of a node, in the background. If that fails, they are removed when one of them is
     /// the first, or with the presence of this process.
-    fn leave_at(&self, index: usize, numbers: Vec<u64>) {
+    pub(super) fn leave_at(&self, index: usize, numbers: Vec<u64>) {
         let Some(this) = self.this.upgrade() else { return };
         self.state.lock().leaving.extend(&numbers);
         let op = self.op(QueueAction::Leave { numbers: numbers.clone().into() });
+        let leaving = Leaving { queue: this, numbers };
         self.shared.call_in_background(index, op, move |reply| {
-            let mut state = this.state.lock();
-            state.leaving.retain(|number| !numbers.contains(number));
-            drop(state);
+            let queue = Arc::clone(&leaving.queue);
+            drop(leaving);
             if let Ok(reply) = reply {
-                this.apply(index, &reply);
+                queue.apply(index, &reply);
             }
         });
     }
@@ -357,139 +296,27 @@ impl FairQueue {
         self.state.lock().due
     }
 
-    /// Refreshes the presence of this process, enters missing tickets, and moves to another conductor if the conductor has
-    /// failed or a node before it is back. `is_held_here` returns whether this process holds the lock.
-    pub(super) async fn look_after(&self, is_held_here: impl FnOnce() -> bool) {
-        let now = Instant::now();
-        let (current, failure) = {
-            let mut state = self.state.lock();
-            state.due = now + REFRESH;
-            let has_stalled =
-                |since: Instant| now.duration_since(since.max(state.last_turn)) >= STALL;
-            if state.is_stalled
-                || state.first.is_some_and(|(_, since)| has_stalled(since)) && !is_held_here()
-            {
-                state.is_stalled = true;
-                state.first = None;
-                return;
-            }
-            (state.conductor.as_ref().ok().copied(), state.failure.take())
-        };
-        if let Some(index) = current
-            && failure.is_none()
-        {
-            self.subscribe(index).await;
-        }
-        self.settle(current, failure).await;
-    }
-
-    /// Subscribes to the notifications of a node, and waits until the subscription is in effect.
-    async fn subscribe(&self, index: usize) {
-        if matches!(self.state.lock().subscription, Some((node, _)) if node == index) {
-            return;
-        }
-        let this = Weak::clone(&self.this);
-        let notify = Arc::new(move || {
-            if let Some(queue) = this.upgrade() {
-                queue.wake_keeper();
-            }
-        });
-        let node = &self.shared.ballot.nodes[index];
-        let mut subscription = node.subscribe_queue(&self.spec, self.shared.process, notify);
-        let ready = subscription.take_ready();
-        {
-            let mut state = self.state.lock();
-            if state.waiters.is_empty() {
-                return;
-            }
-            state.subscription = Some((index, subscription));
-        }
-        if let Some(ready) = ready {
-            let _ = timeout(self.shared.ballot.node_timeout, ready).await;
-        }
-    }
-
-    /// Asks the nodes in their order until one of them keeps the order.
-    async fn settle(&self, current: Option<usize>, mut failure: Option<NodeError>) {
-        let ballot = &self.shared.ballot;
-        let mut votes = Vec::new();
-        for (index, status) in ballot.statuses.iter().enumerate() {
-            let is_current = current == Some(index);
-            let attempt = match (is_current.then(|| failure.take()).flatten(), status.get()) {
-                (Some(failure), _) => Err(failure),
-                (None, NodeStatus::Down(reason)) if !is_current => Err(reason),
-                _ => self.settle_at(index, is_current).await,
-            };
-            match attempt {
-                Ok(()) => {
-                    if let Some(former) = current.filter(|_| !is_current) {
-                        self.leave_at(former, self.numbers());
-                    }
-                    return;
-                }
-                Err(error) => votes.push(Some(Vote::Failed(error))),
-            }
-        }
-        let names = ballot.nodes.iter().map(|node| Arc::clone(node.name()));
-        let mut state = self.state.lock();
-        state.conductor = Err(names.zip(votes).collect());
-        state.first = None;
-        state.failed_searches += 1;
-        drop(state);
-        self.changed.notify_waiters();
-    }
-
-    /// Refreshes the presence on a node, and enters the tickets that it does not have.
-    async fn settle_at(&self, index: usize, is_current: bool) -> Result<(), NodeError> {
-        if is_current {
-            let reply = self.shared.call(index, self.op(QueueAction::Refresh)).await?;
-            if reply.was_present {
-                self.apply(index, &reply);
-            } else {
-                self.state.lock().forget_entries(index);
-            }
-        }
-        let missing: Vec<u64> = {
-            let state = self.state.lock();
-            let missing = state.waiters.iter().filter(|(_, waiter)| match waiter.entry {
-                Entry::Missing => true,
-                Entry::Pending => !is_current,
-                Entry::At(node) => node != index,
-            });
-            missing.map(|(number, _)| *number).collect()
-        };
-        if missing.is_empty() && is_current {
-            return Ok(());
-        }
-        self.enter_at(index, missing, true).await
-    }
-
     /// Returns the numbers of all tickets.
-    fn numbers(&self) -> Vec<u64> {
+    pub(super) fn numbers(&self) -> Vec<u64> {
         self.state.lock().waiters.keys().copied().collect()
     }
 
-    fn op(&self, action: QueueAction) -> QueueOp {
+    pub(super) fn op(&self, action: QueueAction) -> QueueOp {
         QueueOp::new(&self.spec, self.shared.process, action)
     }
 }
 
-impl FairState {
-    fn is_conductor(&self, index: usize) -> bool {
-        matches!(self.conductor, Ok(conductor) if conductor == index)
-    }
+/// Tickets whose removal is in progress. When it has ended, by a reply or without one, a ticket that is still in the queue
+/// is removed again.
+struct Leaving {
+    queue: Arc<FairQueue>,
+    numbers: Vec<u64>,
+}
 
-    /// Records that a node does not have the tickets of this process any more.
-    fn forget_entries(&mut self, index: usize) {
-        self.first = None;
-        for waiter in self.waiters.values_mut().filter(|waiter| waiter.entry == Entry::At(index)) {
-            waiter.entry = Entry::Missing;
-        }
-    }
-
-    /// Records where the ticket of a waiter is. Returns whether the waiter is there.
-    fn set_entry(&mut self, number: u64, entry: Entry) -> bool {
-        self.waiters.get_mut(&number).map(|waiter| waiter.entry = entry).is_some()
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let mut state = self.queue.state.lock();
+        state.leaving.retain(|number| !self.numbers.contains(number));
     }
 }
 

@@ -15,8 +15,10 @@
 mod fair_queue;
 mod fair_queues;
 mod keeper;
+mod look_after;
 mod place;
 mod shared;
+mod state;
 
 pub(crate) use fair_queue::FairQueue;
 pub(crate) use fair_queues::FairQueues;

@@ -73,8 +73,8 @@ impl FairPlace {
         }
     }
 
-    /// Leaves the queue because the waiter has got the lock.
-    pub(crate) fn leave_with_lock(self) {
+    /// Makes the first ticket that of this waiter, which has got the lock. It leaves the queue with this ticket.
+    pub(crate) fn take_first(&self) {
         self.queue.exchange_for_first(self.number());
     }
 

@@ -195,6 +195,58 @@ async fn a_ticket_without_a_waiter_is_removed_when_it_is_the_first() {
     assert!(nodes[0].has_empty_queues());
 }
 
+/// The waiters of one process keep their order, but its tickets count: the second waiter's ticket was delayed less.
+#[tokio::test(start_paused = true)]
+async fn waiters_of_a_process_use_its_tickets_in_the_order_of_the_tickets() {
+    let nodes = memory_nodes(1);
+    let [here, there, holding] = [(); 3].map(|()| process(&nodes));
+    let holder = holding.lock("a").acquire().await.unwrap();
+    let order = Order::default();
+    let mut callers = Vec::new();
+    for (number, locks) in [&here, &here, &there].into_iter().enumerate() {
+        callers.push(caller(locks, number, &order));
+        sleep(MILLI).await;
+    }
+    // The second ticket of `here` is the first, and the first one is the last.
+    nodes[0].forget_queues();
+    for (locks, ticket, waited) in [(&here, 2, 10), (&there, 0, 5), (&here, 0, 1)] {
+        let tickets = [Ticket::new(ticket, waited * SECOND)];
+        let enter = QueueAction::Enter { tickets: tickets.into() };
+        let process = locks.fair_queues().process();
+        nodes[0].queue(QueueOp::new(&spec(), process, enter)).await.unwrap();
+    }
+    sleep(3 * SECOND / 2).await;
+    holder.release().await.unwrap();
+    for caller in callers {
+        caller.await.unwrap();
+    }
+    assert_eq!(*order.lock(), [0, 2, 1]);
+    settle().await;
+    assert!(nodes[0].has_empty_queues());
+}
+
+/// The conductor does not answer when a waiter gives up, and recovers before the presence is over.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_that_was_not_removed_in_an_outage_does_not_block_the_queue() {
+    let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
+    let locks = fake_process(&nodes);
+    nodes[0].occupy(3600 * SECOND);
+    let mut first = Box::pin(fair(&locks).acquire());
+    let order = Order::default();
+    assert!(timeout(SECOND, &mut first).await.is_err());
+    let second = caller(&locks, 1, &order);
+    sleep(100 * MILLI).await;
+    nodes[0].set(FakeMode::Down);
+    // The keeper notices the outage.
+    sleep(3 * SECOND / 2).await;
+    drop(first);
+    nodes[0].forget();
+    nodes[0].set(FakeMode::Up(Duration::ZERO));
+    timeout(3 * SECOND, second).await.unwrap().unwrap();
+    settle().await;
+    assert!(nodes[0].queues.has_empty_queues());
+}
+
 /// As in a `select!` whose other branch runs for long.
 #[tokio::test(start_paused = true)]
 async fn a_first_waiter_whose_future_is_not_polled_loses_its_place_and_gets_it_back() {
@@ -302,7 +354,9 @@ async fn the_first_node_is_the_conductor_again_when_it_is_back() {
     assert!(nodes[1].queues.has_empty_queues() && !nodes[0].queues.has_empty_queues());
     let second = caller(&there, 1, &order);
     sleep(MILLI).await;
-    nodes.iter().for_each(|node| node.forget());
+    for node in &nodes {
+        node.forget();
+    }
     first.await.unwrap();
     second.await.unwrap();
     assert_eq!(*order.lock(), [0, 1]);
