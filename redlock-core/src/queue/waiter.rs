@@ -148,10 +148,7 @@ impl Waiter {
         if let Some((held, _)) = queue.conflicting(self.spec.mode()) {
             return Err(WaitStep::UntilHolderEnds(Arc::clone(held)));
         }
-        // A fair waiter needs no pause: it asks only if it is the next of all processes.
-        if self.entry.options.fair.is_none()
-            && let Some(left) = queue.fairness.yield_remaining()
-        {
+        if let Some(left) = queue.fairness.yield_remaining() {
             return Err(WaitStep::For(left));
         }
         *state = EntryState::Asking;

@@ -12,7 +12,7 @@ use crate::clock::fake::RuntimeClock;
 use crate::key::LockKey;
 use crate::lock::{Dialect, LockName, LockSpec, Mode};
 use crate::node::fake::{FakeMode, FakeNode};
-use crate::node::{Node, ProcessId, QueueAction, QueueOp, Ticket};
+use crate::node::{FirstTicket, Node, ProcessId, QueueAction, QueueOp, QueueReply, Ticket};
 use crate::{LockError, LockManager, LockManagerBuilder, LockRequest, MemoryNode};
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -50,6 +50,13 @@ fn caller(locks: &LockManager, number: usize, order: &Order) -> JoinHandle<()> {
     })
 }
 
+/// Waits until all callers are done.
+async fn finish(callers: impl IntoIterator<Item = JoinHandle<()>>) {
+    for caller in callers {
+        timeout(20 * SECOND, caller).await.expect("the lock within 20 s").unwrap();
+    }
+}
+
 /// Lets background tasks finish.
 async fn settle() {
     sleep(MILLI).await;
@@ -84,9 +91,7 @@ async fn fair_callers_of_several_processes_get_the_lock_in_the_order_of_their_ar
         }
         let begun = Instant::now();
         holder.release().await.unwrap();
-        for caller in callers {
-            caller.await.unwrap();
-        }
+        finish(callers).await;
         assert_eq!(*order.lock(), (0..40).collect::<Vec<_>>(), "{count} nodes");
         // Each waiter is woken by a message, not by a poll.
         assert!(begun.elapsed() < 40 * 10 * MILLI, "{:?}", begun.elapsed());
@@ -111,9 +116,7 @@ async fn a_lock_is_handed_over_only_to_the_waiter_that_is_next_of_all() {
         sleep(MILLI).await;
     }
     holder.release().await.unwrap();
-    for caller in callers {
-        caller.await.unwrap();
-    }
+    finish(callers).await;
     assert_eq!(*order.lock(), [0, 1, 2, 3, 4]);
 }
 
@@ -146,9 +149,7 @@ async fn a_killed_process_delays_the_others_once_by_its_presence() {
         sleep(MILLI).await;
     }
     let killed = Instant::now();
-    for caller in callers {
-        caller.await.unwrap();
-    }
+    finish(callers).await;
     let took = killed.elapsed();
     assert_eq!(*order.lock(), [0, 1, 2, 3, 4, 5]);
     assert!((SECOND * 29 / 10..SECOND * 32 / 10).contains(&took), "{took:?}");
@@ -217,12 +218,34 @@ async fn waiters_of_a_process_use_its_tickets_in_the_order_of_the_tickets() {
     }
     sleep(3 * SECOND / 2).await;
     holder.release().await.unwrap();
-    for caller in callers {
-        caller.await.unwrap();
-    }
+    finish(callers).await;
     assert_eq!(*order.lock(), [0, 2, 1]);
     settle().await;
     assert!(nodes[0].has_empty_queues());
+}
+
+/// Replies of one connection arrive in order, but their tasks may evaluate them in any order.
+#[tokio::test(start_paused = true)]
+async fn an_overtaken_reply_is_ignored_unless_the_clock_of_the_store_was_stepped() {
+    let locks = process(&memory_nodes(1));
+    let place = locks.fair_queues().join(&spec());
+    let own = locks.fair_queues().process();
+    let other = ProcessId::parse("ffff").unwrap();
+    let reply = |at: Duration, process| {
+        let first = FirstTicket { process, number: 0, present_for: SECOND };
+        QueueReply::new(at, true).with_first(first)
+    };
+    for (at, process, is_first) in [
+        (5000, other, false),
+        (5010, own, true),
+        (5009, other, true),
+        (5011, other, false),
+        (5010, own, false),
+        (4011, own, true),
+    ] {
+        place.queue().apply(0, &reply(at * MILLI, process));
+        assert_eq!(place.queue().is_first(), is_first, "{at} {process}");
+    }
 }
 
 /// The conductor does not answer when a waiter gives up, and recovers before the presence is over.
@@ -260,7 +283,7 @@ async fn a_first_waiter_whose_future_is_not_polled_loses_its_place_and_gets_it_b
     let order = Order::default();
     let second = caller(&there, 1, &order);
     holder.release().await.unwrap();
-    second.await.unwrap();
+    finish([second]).await;
     let took = begun.elapsed();
     assert!((3 * SECOND..7 * SECOND).contains(&took), "{took:?}");
 
@@ -276,8 +299,7 @@ async fn a_first_waiter_whose_future_is_not_polled_loses_its_place_and_gets_it_b
     });
     sleep(100 * MILLI).await;
     holder.release().await.unwrap();
-    stalled.await.unwrap();
-    third.await.unwrap();
+    finish([stalled, third]).await;
     assert_eq!(*order.lock(), [1, 2, 3]);
 }
 
@@ -297,9 +319,7 @@ async fn waiters_enter_a_forgotten_queue_again_in_their_order() {
     callers.push(caller(&here, 4, &order));
     sleep(2 * SECOND).await;
     holder.release().await.unwrap();
-    for caller in callers {
-        caller.await.unwrap();
-    }
+    finish(callers).await;
     assert_eq!(*order.lock(), [0, 1, 2, 3, 4]);
 }
 
@@ -326,9 +346,7 @@ async fn when_the_conductor_fails_the_waiters_keep_their_order_on_the_next_node(
         nodes[0].set(mode);
         sleep(3 * SECOND / 2).await;
         callers.push(caller(&here, 4, &order));
-        for caller in callers {
-            timeout(10 * SECOND, caller).await.unwrap().unwrap();
-        }
+        finish(callers).await;
         assert_eq!(*order.lock(), [0, 1, 2, 3, 4], "{mode:?}");
         // Each of the two managers has its own limit of log lines.
         assert_eq!(conductor_changes(&logs), 2, "{mode:?}");
@@ -357,8 +375,7 @@ async fn the_first_node_is_the_conductor_again_when_it_is_back() {
     for node in &nodes {
         node.forget();
     }
-    first.await.unwrap();
-    second.await.unwrap();
+    finish([first, second]).await;
     assert_eq!(*order.lock(), [0, 1]);
 }
 
@@ -392,13 +409,14 @@ async fn a_shutdown_removes_all_tickets_and_ends_all_waiting() {
     let nodes = memory_nodes(1);
     let [here, there] = [process(&nodes), process(&nodes)];
     let _holder = there.lock("a").acquire().await.unwrap();
+    enter_other(&nodes[0], 1).await;
     let mut polled = Box::pin(fair(&here).acquire());
     let mut behind = Box::pin(fair(&here).acquire());
     assert!(timeout(100 * MILLI, &mut polled).await.is_err());
     assert!((&mut behind).now_or_never().is_none());
-    assert!(!nodes[0].has_empty_queues());
     here.shutdown().await;
-    // The futures have not been polled since.
+    // The futures have not been polled since, and only the ticket of the other process is left.
+    other_process(&nodes[0], QueueAction::Leave { numbers: [1].into() }).await;
     assert!(nodes[0].has_empty_queues());
     for waiting in [polled, behind] {
         let ended = timeout(SECOND, waiting).await.unwrap().unwrap_err();
