@@ -49,10 +49,10 @@ pub(super) const CASES: &[(&str, &str)] = &[
     ),
     (
         "a fair queue of another type is an error",
-        r#"
+        r"
         a> SET q t => OK
         a> EVALSHA fair/inspect 1 q A 3000000 => -WRONGTYPE
-        "#,
+        ",
     ),
     (
         "a SET with NX sets a free key, and is refused on a held key",

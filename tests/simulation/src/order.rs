@@ -22,7 +22,8 @@ pub(super) fn overtaken(turns: &[FairTurn], until: Duration, apart: Duration) ->
                 && second.granted < first.granted
         };
         for second in turns.iter().filter(is_overtaking) {
-            found.push(format!("a fair caller was overtaken: {first:?} by {second:?}"));
+            let FairTurn { key, holder, .. } = first;
+            found.push(format!("{holder} was overtaken at {key}: {first:?} by {second:?}"));
         }
     }
     found
