@@ -43,6 +43,9 @@ impl FairQueues {
         add: impl FnOnce(&Arc<FairQueue>) -> T,
     ) -> T {
         let mut by_key = self.by_key.lock();
+        if by_key.is_empty() {
+            self.shared.wake_idle_keeper();
+        }
         let queue = by_key
             .entry(spec.queue_key().clone())
             .or_insert_with(|| FairQueue::new(&self.shared, spec));

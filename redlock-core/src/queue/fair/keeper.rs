@@ -68,7 +68,14 @@ async fn keep(fair: Weak<FairQueues>, queues: Weak<Queues>, wake: Arc<Notify>) {
                 }
             }
             let latest = Instant::now() + REFRESH;
-            fair.next_due(&keys_in_progress).map_or(latest, |due| due.min(latest))
+            fair.next_due(&keys_in_progress).map(|due| due.min(latest))
+        };
+        let due = async {
+            match next {
+                Some(next) => sleep_until(next).await,
+                // The first queue wakes this task.
+                None => std::future::pending().await,
+            }
         };
         is_due = None;
         tokio::select! {
@@ -77,7 +84,7 @@ async fn keep(fair: Weak<FairQueues>, queues: Weak<Queues>, wake: Arc<Notify>) {
                 keys_in_progress.remove(&key);
             }
             () = wake.notified() => {}
-            () = sleep_until(next) => is_due = Some(Instant::now()),
+            () = due => is_due = Some(Instant::now()),
         }
     }
 }

@@ -79,6 +79,11 @@ impl FairShared {
         urgent.wake.notify_one();
     }
 
+    /// Wakes the keeper, which does not look at the queues while there are none.
+    pub(super) fn wake_idle_keeper(&self) {
+        self.urgent.lock().wake.notify_one();
+    }
+
     pub(super) fn take_urgent(&self) -> Vec<QueueKey> {
         std::mem::take(&mut self.urgent.lock().keys)
     }

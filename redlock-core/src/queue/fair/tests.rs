@@ -196,6 +196,28 @@ async fn a_ticket_without_a_waiter_is_removed_when_it_is_the_first() {
     assert!(nodes[0].has_empty_queues());
 }
 
+/// A waiter that is first from the beginning needs the refresh, too.
+#[tokio::test(start_paused = true)]
+async fn the_presence_of_a_process_is_refreshed_as_long_as_it_waits() {
+    let nodes = memory_nodes(1);
+    let [here, there] = [process(&nodes), process(&nodes)];
+    // The keeper has nothing to do at first.
+    sleep(10 * SECOND).await;
+    let holder = there.lock("a").expire(60 * SECOND).acquire().await.unwrap();
+    let order = Order::default();
+    let first = caller(&here, 0, &order);
+    sleep(MILLI).await;
+    for _ in 0..100 {
+        sleep(SECOND / 10).await;
+        let process = here.fair_queues().process();
+        let inspect = QueueOp::new(&spec(), process, QueueAction::Inspect);
+        let present_for = nodes[0].queue(inspect).await.unwrap().first.unwrap().present_for;
+        assert!(present_for >= 1990 * MILLI, "{present_for:?}");
+    }
+    holder.release().await.unwrap();
+    finish([first]).await;
+}
+
 /// The waiters of one process keep their order, but its tickets count: the second waiter's ticket was delayed less.
 #[tokio::test(start_paused = true)]
 async fn waiters_of_a_process_use_its_tickets_in_the_order_of_the_tickets() {
