@@ -9,6 +9,7 @@
 //! | [`options`] | Which options does a lock have, with which ranges and defaults, and how are they written? |
 //! | [`several_keys`] | How does a handler lock all articles of a cart, or none? In which order do such requests wait? |
 //! | [`recipes`] | How does a handler acquire several locks? How does a middleware lock, or a task that outlives its handler? What is not supported? |
+//! | [`fair`] | How do callers of several processes wait in order of arrival? What does the order cost? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
 //! | [`interoperability`] | Which services in other languages share these locks? |
@@ -27,12 +28,16 @@ macro_rules! page {
         concat!(
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
+            "[production.md]: crate::guide::production\n",
             "[several-keys.md]: crate::guide::several_keys\n",
             "[wire.md]: crate::redlock_core#names-on-the-wire\n\n",
             include_str!(concat!("../docs/", $file))
         )
     };
 }
+
+#[doc = page!("fair.md")]
+pub mod fair {}
 
 #[doc = page!("fencing.md")]
 pub mod fencing {}

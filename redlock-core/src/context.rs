@@ -10,7 +10,7 @@ use crate::lease::{CleanupTasks, LeaseKeeper};
 use crate::lock::{Dialect, Mode};
 use crate::log_limit::LogLimit;
 use crate::node::LeaseRange;
-use crate::queue::Queues;
+use crate::queue::{FairKeeper, FairQueues, Queues};
 use crate::runtimes::Runtimes;
 use crate::validity;
 
@@ -20,6 +20,9 @@ pub(crate) struct Context {
     pub(crate) keeper: Arc<LeaseKeeper>,
     pub(crate) runtimes: Arc<Runtimes>,
     pub(crate) queues: Arc<Queues>,
+    pub(crate) fair: Arc<FairQueues>,
+    /// Keeps this process present in its fair queues.
+    pub(crate) _fair_keeper: Arc<FairKeeper>,
     pub(crate) cleanup_tasks: Arc<CleanupTasks>,
     pub(crate) prefix: Box<str>,
     pub(crate) dialect: Dialect,
@@ -34,6 +37,8 @@ pub(crate) struct Context {
     pub(crate) node_without_shared: Option<Arc<str>>,
     /// The first node that cannot hold a lock of several keys, if any.
     pub(crate) node_of_one_key: Option<Arc<str>>,
+    /// The first node that has no fair queues, if any.
+    pub(crate) node_without_fair: Option<Arc<str>>,
     pub(crate) restart_guard: Option<Duration>,
     pub(crate) connect_timeout: Duration,
     pub(crate) closed: AtomicBool,
@@ -110,22 +115,43 @@ impl Context {
             let allowed = format!("unset: the node {node} does not support fencing");
             return Err(InvalidOption::new("fenced", "true", allowed));
         }
+        self.check_prefix("fenced")
+    }
+
+    /// Refuses fair locks if a node has no fair queues, or if the prefix leaves no name for the queue in the hash
+    /// slot of its lock.
+    pub(crate) fn check_fair(&self) -> Result<(), InvalidOption> {
+        if let Some(node) = &self.node_without_fair {
+            let allowed = format!("unset: the node {node} has no fair queues");
+            return Err(InvalidOption::new("fair", "true", allowed));
+        }
+        self.check_prefix("fair")
+    }
+
+    fn check_prefix(&self, option: &str) -> Result<(), InvalidOption> {
         if self.prefix.contains('{') && !has_hash_tag(&self.prefix) {
-            let allowed =
-                "without `{`, or with a hash tag such as `{locks}:`, because a lock is fenced";
+            let allowed = format!(
+                "without `{{`, or with a hash tag such as `{{locks}}:`, because a lock is {option}"
+            );
             return Err(InvalidOption::new("prefix", format!("{:?}", self.prefix), allowed));
         }
         Ok(())
     }
 
-    /// Refuses locks of several keys if a node, the mode or the dialect has no such locks.
+    /// Refuses locks of several keys if a node, another option or the dialect has no such locks.
     pub(crate) fn check_several_keys(
         &self,
         mode: Mode,
+        fair: bool,
         dialect: Dialect,
     ) -> Result<(), InvalidOption> {
-        if let Mode::Shared { permits } = mode {
-            let option = if permits.is_some() { "permits" } else { "shared" };
+        let conflicting = match mode {
+            Mode::Shared { permits: None } => Some("shared"),
+            Mode::Shared { permits: Some(_) } => Some("permits"),
+            // A caller of several keys would need the first ticket of each of their queues at the same time.
+            Mode::Exclusive => fair.then_some("fair"),
+        };
+        if let Some(option) = conflicting {
             let message = format!("{option} cannot be combined with several keys");
             return Err(InvalidOption::conflict(option, message));
         }

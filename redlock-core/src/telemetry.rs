@@ -60,6 +60,12 @@ pub(crate) fn lost() {
     metrics::counter!("redlock_lost_total").increment(1);
 }
 
+/// Counts a change of the node that keeps the order of fair waiters.
+pub(crate) fn conductor_changed() {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_conductor_changes_total").increment(1);
+}
+
 /// Counts an extension that the holder or the renewal requested.
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn extension(outcome: &'static str) {
@@ -98,6 +104,10 @@ pub(crate) fn describe() {
         describe_counter!(
             "redlock_lost_total",
             "Locks that were lost before their holder released them"
+        );
+        describe_counter!(
+            "redlock_conductor_changes_total",
+            "Changes of the node that keeps the order of fair waiters"
         );
         describe_counter!("redlock_extensions_total", "Extensions of leases, by outcome");
         describe_counter!("redlock_clock_steps_total", "Steps of the nodes' wall clocks");

@@ -275,6 +275,7 @@ mod tests {
             ("min_hold", quote!(1)),
             ("keep", quote!(true)),
             ("reentrant", quote!(true)),
+            ("fair", quote!(true)),
             ("dialect", quote!(redisson)),
             ("fenced", quote!(true)),
             ("on_lost", quote!(abort)),
@@ -305,7 +306,7 @@ mod tests {
                 known_arguments()
             )
         );
-        for unknown in ["fair", "hold_at_least"] {
+        for unknown in ["fast", "hold_at_least"] {
             let ident = Ident::new(unknown, Span::call_site());
             assert_eq!(
                 message(quote!(key = "a", #ident = 1)),

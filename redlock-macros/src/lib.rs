@@ -132,12 +132,13 @@ use proc_macro::TokenStream;
 /// `keys` is required. `key`, `expire`, `wait_time` and `time_unit` are the `key`, `expire`, `waitTime` and `timeUnit` of
 /// Spring's `@RedisLock`. This page has sections about [`key`](#the-key), [`keep`](#release-and-cancellation),
 /// [`hold_until`](#streams), [`fenced`](#the-lock-in-the-function), [`on_lost`](#when-the-lock-is-lost),
-/// [`reentrant`](#acquiring-a-lock-that-the-request-already-holds),
-/// [`keys`](#several-keys), [`error` and `on_reject`](#your-own-response), and [`manager`](#functions-and-methods).
+/// [`reentrant`](#acquiring-a-lock-that-the-request-already-holds), [`keys`](#several-keys),
+/// [`fair`](#waiting-in-order), [`error` and `on_reject`](#your-own-response), and
+/// [`manager`](#functions-and-methods).
 ///
 /// Times (`expire`, `wait_time`, `max_hold`, `min_hold`, `retry_after_max`) are whole numbers, strings with a
 /// unit (`"500ms"`, `"2s"`, `"1m 30s"`, `"1h"`, `"1d"`), or constants: a `Duration`, or a whole number in
-/// `time_unit`, such as `expire = LEASE` or `expire = Self::LEASE`. `renew`, `keep`, `reentrant` and
+/// `time_unit`, such as `expire = LEASE` or `expire = Self::LEASE`. `renew`, `keep`, `reentrant`, `fair` and
 /// `fenced` are written alone, which means `true`, or with `= true` or `= false`. All of these values are
 /// constants: a wrong value does not compile.
 ///
@@ -578,6 +579,14 @@ use proc_macro::TokenStream;
 /// caller does, `reentrant` or not. Futures that are joined in one task are one holder: if two of them lock
 /// the same key, the second is refused or shares the lock. Two calls outside of any scope are two holders, also if
 /// they are joined.
+///
+/// # Waiting in order
+///
+/// Calls of one process get a lock in order of arrival. With `fair`, calls of all processes do that are `fair` too, for
+/// two more commands for each call. It needs a `wait_time`: without one, a `fair` call is refused while another `fair`
+/// call waits. The page [Fair locks] describes the order and its limits.
+///
+/// [Fair locks]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/fair/index.html
 ///
 /// # The generated code
 ///

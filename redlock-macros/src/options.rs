@@ -17,7 +17,7 @@ type Parse = fn(ParseStream<'_>, &Ident) -> syn::Result<Written>;
 
 /// The options of `LockOptions`, with the parser of their values. A line here is all that an option needs, unless it
 /// has a new kind of value.
-const LOCK_OPTIONS: [(&str, Parse); 8] = [
+const LOCK_OPTIONS: [(&str, Parse); 9] = [
     ("expire", expire),
     ("wait_time", wait_time),
     ("renew", switch),
@@ -25,6 +25,7 @@ const LOCK_OPTIONS: [(&str, Parse); 8] = [
     ("min_hold", time),
     ("keep", switch),
     ("reentrant", switch),
+    ("fair", method),
     ("dialect", dialect),
 ];
 
@@ -58,6 +59,8 @@ enum OptionValue {
     Time(AttributeTime),
     Forever,
     Switch(bool),
+    /// A setter without a value, and whether it is called.
+    Method(bool),
     Dialect(&'static str),
 }
 
@@ -85,6 +88,8 @@ impl Options {
                 }
                 OptionValue::Forever => quote!(.wait_forever()),
                 OptionValue::Switch(switch) => quote!(.#option(#switch)),
+                OptionValue::Method(true) => quote!(.#option()),
+                OptionValue::Method(false) => quote!(),
                 OptionValue::Dialect(dialect) => {
                     let dialect = Ident::new(dialect, Span::mixed_site());
                     quote!(.#option(#private::Dialect::#dialect))
@@ -227,6 +232,10 @@ fn switch(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
     Ok(Written::Other(name.span(), OptionValue::Switch(flag(input, name)?)))
 }
 
+fn method(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
+    Ok(Written::Other(name.span(), OptionValue::Method(flag(input, name)?)))
+}
+
 fn is_forever(value: &Expr) -> bool {
     matches!(
         ungrouped(value),
@@ -296,7 +305,7 @@ mod tests {
                 quote!(#expression).to_string()
             }
             OptionValue::Forever => "forever".to_owned(),
-            OptionValue::Switch(switch) => switch.to_string(),
+            OptionValue::Switch(switch) | OptionValue::Method(switch) => switch.to_string(),
             OptionValue::Dialect(dialect) => (*dialect).to_owned(),
         };
         let setters = options(tokens).setters;
@@ -316,7 +325,7 @@ mod tests {
     fn every_option_has_one_setter() {
         let written = quote! {
             expire = 9, wait_time = "2s", renew, max_hold = "1m", min_hold = 3, keep = false, reentrant,
-            dialect = redisson,
+            fair, dialect = redisson,
         };
         assert_eq!(
             setters(written),
@@ -328,6 +337,7 @@ mod tests {
                 "min_hold 3s",
                 "keep false",
                 "reentrant true",
+                "fair true",
                 "dialect Redisson",
             ]
         );
@@ -346,6 +356,14 @@ mod tests {
         let expire = ". expire (:: core :: time :: Duration :: new (9u64 , 0u32))";
         assert!(expression.contains(expire), "{expression}");
         assert!(expression.contains(". renew (true)"), "{expression}");
+        let calls = |tokens| {
+            options(tokens)
+                .expression(&quote!(private), &pay)
+                .to_string()
+                .matches(". fair ()")
+                .count()
+        };
+        assert_eq!((calls(quote!(fair)), calls(quote!(fair = false))), (1, 0));
         for option in ["expire", "renew"] {
             let check = format!("private :: assert_valid (& __REDIS_LOCK_OPTIONS , {option:?})");
             assert_eq!(expression.matches(&check).count(), 1, "{expression}");
@@ -355,11 +373,11 @@ mod tests {
     #[test]
     fn a_flag_stands_alone_or_has_a_value() {
         for (written, expected) in [
-            (quote!(renew, keep, reentrant), true),
-            (quote!(renew = true, keep = true, reentrant = true), true),
-            (quote!(renew = false, keep = false, reentrant = false), false),
+            (quote!(renew, keep, reentrant, fair), true),
+            (quote!(renew = true, keep = true, reentrant = true, fair = true), true),
+            (quote!(renew = false, keep = false, reentrant = false, fair = false), false),
         ] {
-            let switches = ["renew", "keep", "reentrant"];
+            let switches = ["renew", "keep", "reentrant", "fair"];
             assert_eq!(setters(written), switches.map(|name| format!("{name} {expected}")));
         }
         for value in [quote!(1), quote!("true"), quote!(yes)] {

@@ -49,6 +49,11 @@ on_each_kind_of_nodes! {
         acquire_several_keys_behind_a_caller_of_this_process,
         acquire_several_keys_behind_one_holder_after_another,
         release_several_keys,
+        try_acquire_fairly,
+        acquire_fairly,
+        acquire_fairly_behind_another_process,
+        acquire_fairly_behind_a_caller_of_this_process,
+        acquire_fairly_behind_a_fair_caller,
         release,
         release_fenced,
         release_to_the_next_waiter,
@@ -72,6 +77,8 @@ on_each_kind_of_nodes! {
         acquire_fenced,
         acquire_behind_another_process,
         acquire_behind_a_caller_of_this_process,
+        acquire_fairly,
+        acquire_fairly_behind_another_process,
         release,
         release_to_the_next_waiter,
         extend,
@@ -390,6 +397,49 @@ fn acquire_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> 
     Box::pin(async move {
         let holder = held(&scene.locks, 0).await;
         behind(holder, cut, request(&scene.locks, cut.variant).acquire()).await
+    })
+}
+
+fn try_acquire_fairly(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let acquired = cut.off(request(&scene.locks, cut.variant).fair().try_acquire()).await;
+        acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+fn acquire_fairly(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let acquired = cut.off(request(&scene.locks, cut.variant).fair().acquire()).await;
+        acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+fn acquire_fairly_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.other, 0).await;
+        behind(holder, cut, request(&scene.locks, cut.variant).fair().acquire()).await
+    })
+}
+
+fn acquire_fairly_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.locks, 0).await;
+        behind(holder, cut, request(&scene.locks, cut.variant).fair().acquire()).await
+    })
+}
+
+/// The fair caller of another process is first, and gets the lock when its holder releases it.
+fn acquire_fairly_behind_a_fair_caller(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.locks, 0).await;
+        let mut first = Box::pin(request(&scene.other, 0).fair().acquire());
+        // Its ticket is in the queue before that of the tested caller.
+        let waits = tokio::time::timeout(Duration::from_millis(5), &mut first).await;
+        assert!(waits.is_err());
+        let first = tokio::spawn(async move { drop(first.await.unwrap()) });
+        let done = behind(holder, cut, request(&scene.locks, cut.variant).fair().acquire()).await;
+        first.await.unwrap();
+        done
     })
 }
 

@@ -531,7 +531,11 @@ async fn a_set_waits_for_the_readers_of_its_keys(nodes: Nodes) {
     drop((reader, next.unwrap().unwrap()));
     nodes.become_empty().await;
 
-    for (option, request) in [("shared", set(&one).shared()), ("permits", set(&one).permits(2))] {
+    for (option, request) in [
+        ("shared", set(&one).shared()),
+        ("permits", set(&one).permits(2)),
+        ("fair", set(&one).fair()),
+    ] {
         let error = request.try_acquire().await.unwrap_err();
         assert!(
             matches!(&error, LockError::InvalidOption(error) if error.option() == option),

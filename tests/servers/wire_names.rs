@@ -47,10 +47,23 @@ impl Row {
     fn describes(&self, prefix: &str, key: &str, name: &Name) -> bool {
         let pattern = self.pattern.replace("<prefix>", prefix).replace("<key>", key);
         let is_number = |text: &str| text.parse().is_ok_and(|tag: u32| tag.to_string() == text);
+        let (text, pattern) = match pattern.strip_suffix(":<process>") {
+            None => (&*name.text, &*pattern),
+            Some(pattern) => {
+                let is_process = |text: &str| {
+                    text.len() == 16 && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+                };
+                let parts = name.text.rsplit_once(':');
+                match parts.filter(|(_, process)| is_process(process)) {
+                    Some((text, _)) => (text, pattern),
+                    None => return false,
+                }
+            }
+        };
         let fits = match pattern.split_once("<tag>") {
-            None => name.text == pattern,
+            None => text == pattern,
             Some((before, after)) => {
-                let tag = name.text.strip_prefix(before);
+                let tag = text.strip_prefix(before);
                 tag.and_then(|rest| rest.strip_suffix(after)).is_some_and(is_number)
             }
         };
@@ -144,6 +157,33 @@ async fn use_every_kind(servers: &Servers, prefix: &str, key: &str) {
         fenced.extend(LONG * 2).await.unwrap();
         assert!(request(&other).fenced().try_acquire().await.unwrap_err().is_contended());
         fenced.release().await.unwrap();
+
+        let held = request(&one).try_acquire().await.unwrap();
+        let wait =
+            |locks: &LockManager| tokio::spawn(request(locks).fair().wait_forever().acquire());
+        let mut waiters = Vec::new();
+        for (locks, tickets) in [(&other, 1), (&one, 2)] {
+            waiters.push(wait(locks));
+            let mut probe = servers[0].probe().await;
+            eventually(
+                "the caller waits, and a process that is not first subscribes",
+                SOON,
+                async || {
+                    let keys = probe.keys().await;
+                    let queue = keys.iter().find(|key| key.contains("redlock:fair"))?;
+                    let count: usize = probe.command(["ZCOUNT", queue, "0", "+inf"]).await;
+                    let channels: Vec<String> = probe.command(["PUBSUB", "CHANNELS"]).await;
+                    let subscribed = channels.iter().any(|name| name.contains("redlock:fair"));
+                    (count == tickets && (subscribed || tickets == 1)).then_some(())
+                },
+            )
+            .await;
+        }
+        held.release().await.unwrap();
+        for waiter in waiters {
+            let next = tokio::time::timeout(SOON, waiter).await.unwrap().unwrap().unwrap();
+            next.release().await.unwrap();
+        }
 
         for server in servers.iter() {
             server.probe().await.reset_calls().await;

@@ -48,6 +48,7 @@ macro_rules! app {
     }};
 }
 
+mod fair;
 mod fenced;
 mod keeping;
 mod locking;
@@ -117,6 +118,11 @@ impl App {
             }
         };
         Self { router, locks, node }
+    }
+
+    /// Uses the node and the manager of another application.
+    fn on(self, other: &Self) -> Self {
+        Self { locks: other.locks.clone(), node: other.node.clone(), ..self }
     }
 
     /// Wraps the application that the front end has locked.

@@ -65,6 +65,7 @@ async fn a_table_is_read_from_toml() {
         max_hold = "1h"
         min_hold = 0
         reentrant = true
+        fair = true
         keep = false
         on_lost = "keep_going"
         wait_time = "20ms"

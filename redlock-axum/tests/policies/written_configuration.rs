@@ -24,6 +24,7 @@ fn every_field() -> LockPolicy {
         .min_hold(Duration::from_secs(1))
         .keep(false)
         .reentrant(true)
+        .fair()
         .dialect(Dialect::Redisson)
         .fenced(true)
         .on_lost(OnLost::Abort)
@@ -52,6 +53,7 @@ max_hold = "1h"
 min_hold = "1s"
 keep = false
 reentrant = true
+fair = true
 dialect = "redisson"
 fenced = true
 on_lost = "abort"

@@ -96,6 +96,11 @@ impl LockSpec {
         }
     }
 
+    /// The key of the queue in which callers wait for the first key.
+    pub(crate) fn queue_key(&self) -> &QueueKey {
+        &self.queue_keys()[0]
+    }
+
     /// Returns the index of the first key that both locks have.
     pub(crate) fn common_key(&self, other: &Self) -> Option<usize> {
         if let (SpecKeys::One(key), SpecKeys::One(other)) = (&self.keys, &other.keys) {

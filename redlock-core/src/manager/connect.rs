@@ -24,7 +24,7 @@ use crate::node::memory::MemoryNode;
 #[cfg(feature = "redis")]
 use crate::node::redis::Endpoint;
 use crate::node::{Capabilities, LeaseRange, Node, NodeStatus, StatusReceiver};
-use crate::queue::Queues;
+use crate::queue::{FairKeeper, FairQueues, Queues};
 use crate::quorum::quorum;
 use crate::runtimes::Runtimes;
 use crate::telemetry;
@@ -136,13 +136,21 @@ impl LockManagerBuilder {
         let node_without_fencing = first_without(|capabilities| capabilities.fencing);
         let node_without_shared = first_without(|capabilities| capabilities.shared);
         let node_of_one_key = first_without(|capabilities| capabilities.several_keys);
+        let node_without_fair = first_without(|capabilities| capabilities.fair);
         let ballot = Ballot::new(nodes, node_timeout, clock, cleanup);
         let keeper = Arc::new(LeaseKeeper::new(ballot.clone()));
         runtimes.add_service(&keeper);
+        let queues = Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace));
+        let (tasks, limit) = (Arc::clone(&cleanup_tasks), Arc::clone(&log_limit));
+        let fair = FairQueues::new(ballot.clone(), tasks, limit);
+        let fair_keeper = Arc::new(FairKeeper::new(&fair, &queues));
+        runtimes.add_service(&fair_keeper);
         let context = Context {
             keeper,
             runtimes,
-            queues: Arc::new(Queues::new(ballot.clone(), max_waiters, outage_grace)),
+            queues,
+            fair,
+            _fair_keeper: fair_keeper,
             ballot,
             cleanup_tasks,
             prefix: prefix.into(),
@@ -153,6 +161,7 @@ impl LockManagerBuilder {
             node_without_fencing,
             node_without_shared,
             node_of_one_key,
+            node_without_fair,
             restart_guard,
             connect_timeout,
             closed: AtomicBool::new(false),

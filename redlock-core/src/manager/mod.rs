@@ -23,7 +23,7 @@ use crate::guard::MultiGuard;
 use crate::key::{IntoLockKey, KeyError, KeySet};
 use crate::log_limit::LogLimit;
 #[cfg(any(test, feature = "unstable-simulation"))]
-use crate::queue::Queues;
+use crate::queue::{FairQueues, Queues};
 use crate::request::LockRequest;
 
 pub use builder::LockManagerBuilder;
@@ -175,8 +175,9 @@ impl LockManager {
     ///
     /// Cancel safe. Dropping the future only stops the waiting: the manager stays shut down.
     pub async fn shutdown(&self) {
-        let Context { keeper, ballot, queues, cleanup_tasks, closed, connect_timeout, .. } =
-            &*self.context;
+        let Context {
+            keeper, ballot, queues, fair, cleanup_tasks, closed, connect_timeout, ..
+        } = &*self.context;
         closed.store(true, Ordering::SeqCst);
         self.context.runtimes.register_current();
         for held in keeper.all().into_iter().chain(queues.close()) {
@@ -184,6 +185,7 @@ impl LockManager {
             keeper.remove(&held);
             ballot.release_in_background(Arc::clone(held.attempt()), held.latest_expiry());
         }
+        fair.close();
         cleanup_tasks.finish(*connect_timeout).await;
     }
 }
@@ -205,6 +207,10 @@ impl LockManager {
 impl LockManager {
     pub(crate) fn queues(&self) -> &Arc<Queues> {
         &self.context.queues
+    }
+
+    pub(crate) fn fair_queues(&self) -> &Arc<FairQueues> {
+        &self.context.fair
     }
 }
 

@@ -27,6 +27,8 @@ pub struct Capabilities {
     /// Whether the node can hold a lock of several [keys](super::LockSpec::keys): all of them or none.
     /// Defaults to `false`, because a node that reads only the first key would break such locks.
     pub several_keys: bool,
+    /// Whether the node has fair queues, see [`Node::queue`](super::Node::queue). Defaults to `false`.
+    pub fair: bool,
     /// Whether the node executes operations in the order in which their futures were first polled.
     /// Defaults to `true`. If it is `false`,
     /// [`LockManagerBuilder::node`](crate::LockManagerBuilder::node) wraps the node in
@@ -42,6 +44,7 @@ impl Default for Capabilities {
             fencing: true,
             shared: false,
             several_keys: false,
+            fair: false,
             ordered: true,
         }
     }

@@ -10,11 +10,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Action, Capabilities, Node, NodeStatus, Notify, Op, Reply, ReplyFuture, Silence,
-    StatusReceiver, StatusSender, Subscription,
+    Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reply,
+    ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
+use crate::clock::fake::RuntimeClock;
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
+use crate::node::memory::MemoryNode;
 
 /// A node that executes operations in order, like a server with the commands of one connection.
 pub(crate) struct FakeNode {
@@ -32,6 +34,8 @@ pub(crate) struct FakeNode {
     /// before that the store owes a reply.
     measures_from_first_look: AtomicBool,
     first_look: Mutex<Option<Instant>>,
+    /// The store of the fair queues.
+    pub(crate) queues: MemoryNode,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -162,6 +166,7 @@ impl FakeNode {
             reports_silence: AtomicBool::new(true),
             measures_from_first_look: AtomicBool::new(false),
             first_look: Mutex::default(),
+            queues: MemoryNode::with_clock(Arc::new(RuntimeClock::new())),
         })
     }
 
@@ -280,7 +285,29 @@ impl Node for FakeNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { several_keys: true, ..Capabilities::default() }
+        Capabilities { several_keys: true, fair: true, ..Capabilities::default() }
+    }
+
+    /// A node that is not up fails, or does not reply and never executes the operation.
+    fn queue(&self, op: QueueOp) -> QueueFuture {
+        match *self.mode.borrow() {
+            FakeMode::Up(delay) => {
+                let queues = self.queues.clone();
+                Box::pin(async move {
+                    let reply = queues.queue(op);
+                    if !delay.is_zero() {
+                        sleep(delay).await;
+                    }
+                    reply.await
+                })
+            }
+            FakeMode::Frozen => Box::pin(std::future::pending()),
+            _ => Box::pin(std::future::ready(Err(refused()))),
+        }
+    }
+
+    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
+        self.queues.subscribe_queue(spec, process, notify)
     }
 
     fn call(&self, op: Op) -> ReplyFuture {

@@ -35,6 +35,12 @@
 //! * A pool of connections, or a client that sends each request in its own task, does not keep this order.
 //!   Such a node sets [`Capabilities::ordered`] to `false`, and the manager wraps it in [`Ordered`].
 //!
+//! ## Fair queues
+//!
+//! A node may have a [queue](Node::queue) for each lock, in which processes keep their places. It is optional, see
+//! [`Capabilities::fair`]: without it, requests with [`fair`](crate::LockRequest::fair) are refused. The queue decides
+//! which caller asks first, and not which caller gets the lock.
+//!
 //! ## Dropped futures
 //!
 //! A node must not send an operation whose future is dropped before its first poll. If the future is
@@ -170,8 +176,10 @@ pub(crate) mod deferring;
 #[cfg(test)]
 pub(crate) mod fake;
 pub(crate) mod memory;
+mod memory_queue;
 mod op;
 mod ordered;
+mod queue_op;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 mod reply_future;
@@ -182,11 +190,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::NodeError;
 pub use crate::lock::{LockName, LockSpec, Mode, Token, WriterMark};
 pub use capabilities::Capabilities;
 pub(crate) use capabilities::LeaseRange;
 pub use op::{Action, Op, Reply};
 pub use ordered::Ordered;
+pub use queue_op::{FirstTicket, ProcessId, QueueAction, QueueFuture, QueueOp, QueueReply, Ticket};
 #[cfg(feature = "redis")]
 pub(crate) use reply_future::Execution;
 pub use reply_future::ReplyFuture;
@@ -237,6 +247,24 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
     /// holder. The provided method does nothing: then exclusive callers that never rest can starve the others.
     fn request_turn(&self, spec: &LockSpec) -> Subscription {
         let _ = spec;
+        Subscription::new(|| {})
+    }
+
+    /// Executes an operation on a [fair](Capabilities::fair) queue.
+    ///
+    /// The order of the queues decides only which caller asks for a lock first, so that a lost or late operation does
+    /// no harm. The provided method returns an error: a node without fair queues does not implement it.
+    fn queue(&self, _: QueueOp) -> QueueFuture {
+        let unsupported = || NodeError::Server("this node has no fair queues".into());
+        Box::pin(std::future::ready(Err(unsupported())))
+    }
+
+    /// Calls `notify` whenever an operation of another process replaces the first ticket of the lock's fair queue, and the
+    /// new or the former first ticket is one of this process, until the subscription is dropped.
+    ///
+    /// Notifications may get lost, or come too often. The provided method never notifies: a waiting process then
+    /// inspects the queue once per second.
+    fn subscribe_queue(&self, _: &LockSpec, _: ProcessId, _: Notify) -> Subscription {
         Subscription::new(|| {})
     }
 

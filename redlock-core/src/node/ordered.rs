@@ -11,7 +11,8 @@ use futures_util::future::{Shared, WeakShared, join_all};
 use parking_lot::Mutex;
 
 use super::{
-    Action, Capabilities, Node, Notify, Op, ReplyFuture, Silence, StatusReceiver, Subscription,
+    Action, Capabilities, Node, Notify, Op, ProcessId, QueueFuture, QueueOp, ReplyFuture, Silence,
+    StatusReceiver, Subscription,
 };
 use crate::lock::{LockSpec, Token};
 
@@ -123,6 +124,16 @@ impl<N: Node> Node for Ordered<N> {
 
     fn request_turn(&self, spec: &LockSpec) -> Subscription {
         self.node.request_turn(spec)
+    }
+
+    /// The order of these operations is not kept: a ticket that enters after it has left is removed as soon as it is the
+    /// first one.
+    fn queue(&self, op: QueueOp) -> QueueFuture {
+        self.node.queue(op)
+    }
+
+    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
+        self.node.subscribe_queue(spec, process, notify)
     }
 
     fn status(&self) -> StatusReceiver {

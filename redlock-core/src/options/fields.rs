@@ -68,6 +68,7 @@ fields! {
     reentrant: Switch,
     shared: Switch,
     permits: WholeNumber,
+    fair: Switch,
     dialect: Dialect,
 }
 

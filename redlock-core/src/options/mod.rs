@@ -156,6 +156,12 @@ pub struct LockOptions {
     ///
     /// [Permits]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/permits/index.html
     pub permits: Option<u32>,
+    /// Whether the caller waits in a fair queue: in order of arrival between processes.
+    ///
+    /// A fair caller without a [`wait_time`](Self::wait_time) is refused if a fair caller of any process waits. A
+    /// caller that is not fair may overtake the queue. All nodes must support
+    /// [fair queues](crate::node::Capabilities::fair). [`acquire`](crate::LockRequest::acquire) describes the order.
+    pub fair: Option<bool>,
     /// The dialect: how the lock is written on the nodes. Services in other languages can share a lock
     /// in their dialect.
     pub dialect: Option<Dialect>,
@@ -190,6 +196,7 @@ impl LockOptions {
             reentrant: None,
             shared: None,
             permits: None,
+            fair: None,
             dialect: None,
         }
     }
@@ -281,6 +288,13 @@ macro_rules! lock_option_setters {
         /// [`permits`](field@crate::LockOptions::permits), from 1 to 1000. Defaults to an exclusive lock.
         pub $($const)? fn permits(mut $self, permits: u32) -> Self {
             $options.permits = ::core::option::Option::Some(permits);
+            $end
+        }
+
+        /// Lets the caller wait in order of arrival between processes:
+        /// [`fair`](field@crate::LockOptions::fair). Defaults to an order in each process only.
+        pub $($const)? fn fair(mut $self) -> Self {
+            $options.fair = ::core::option::Option::Some(true);
             $end
         }
 

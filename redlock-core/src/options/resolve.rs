@@ -24,6 +24,8 @@ pub(crate) struct ResolvedOptions {
     pub(crate) min_hold: Option<MinHold>,
     pub(crate) reentrant: bool,
     pub(crate) mode: Mode,
+    /// Whether the caller waits in a fair queue.
+    pub(crate) fair: bool,
     pub(crate) dialect: Dialect,
     is_renewed: bool,
     max_hold: Option<Duration>,
@@ -44,12 +46,16 @@ impl LockOptions {
         // renewed by default.
         let is_renewed = self.is_renewed();
         let expire = self.expire.unwrap_or(context.expire);
-        let Self { wait_time, max_hold, min_hold, keep, reentrant, dialect, .. } = *self;
+        let Self { wait_time, max_hold, min_hold, keep, reentrant, fair, dialect, .. } = *self;
         Self { expire: Some(expire), renew: Some(is_renewed), ..*self }.check()?;
         context.check_expire(expire)?;
         let dialect = dialect.unwrap_or(context.dialect);
         let mode = self.mode();
         context.check_mode(mode, dialect)?;
+        let fair = fair.unwrap_or_default();
+        if fair {
+            context.check_fair()?;
+        }
         let is_kept = keep.unwrap_or_default();
         let min_hold = min_hold.filter(|min_hold| !min_hold.is_zero());
         Ok(ResolvedOptions {
@@ -58,6 +64,7 @@ impl LockOptions {
             min_hold: if is_kept { Some(MinHold::UntilExpiry) } else { min_hold.map(MinHold::For) },
             reentrant: reentrant.unwrap_or_default(),
             mode,
+            fair,
             dialect,
             is_renewed,
             max_hold,

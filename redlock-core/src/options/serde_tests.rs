@@ -26,6 +26,7 @@ const ALL: LockOptions = NONE
     .reentrant(true)
     .shared()
     .permits(3)
+    .fair()
     .dialect(Dialect::Redisson);
 
 /// Returns the options after they were written and read in each format.
@@ -53,6 +54,7 @@ keep = false
 reentrant = true
 shared = true
 permits = 3
+fair = true
 dialect = "redisson"
 "#
     );
@@ -91,13 +93,13 @@ fn written_options_are_read_back_unchanged() {
     let config = ProptestConfig { cases: 200, failure_persistence: None, ..Default::default() };
     proptest!(config, |(
         [expire, wait_time, max_hold, min_hold] in [times(), times(), times(), times()],
-        [renew, keep, reentrant, shared] in [(); 4].map(|()| any::<Option<bool>>()),
+        [renew, keep, reentrant, shared, fair] in [(); 5].map(|()| any::<Option<bool>>()),
         permits in any::<Option<u32>>(),
     )| {
         let wait_time = wait_time.map(WaitTime::UpTo);
         let options = LockOptions {
             expire, wait_time, renew, max_hold, min_hold, keep, reentrant, shared, permits,
-            dialect: None,
+            fair, dialect: None,
         };
         for copy in copies(&options) {
             prop_assert_eq!(&copy, &options);

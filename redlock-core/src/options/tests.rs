@@ -168,6 +168,7 @@ mod configuration {
             min_hold = "500ms"
             keep = false
             reentrant = true
+            fair = true
             dialect = "redisson"
             "#,
         );
@@ -179,6 +180,7 @@ mod configuration {
             .min_hold(SECOND / 2)
             .keep(false)
             .reentrant(true)
+            .fair()
             .dialect(Dialect::Redisson);
         assert_eq!(options, Ok(expected));
         assert_eq!(toml("wait_time = \"forever\"").unwrap().wait_time, Some(WaitTime::Forever));

@@ -7,11 +7,12 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::fair::FairQueue;
 use crate::lease::Held;
 use crate::lock::LockSpec;
 
 /// The requirements of one waiter.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct WaiterOptions {
     /// The lease that the waiter requests.
     pub(crate) expire: Duration,
@@ -23,6 +24,8 @@ pub(crate) struct WaiterOptions {
     pub(crate) scope: Option<u64>,
     /// When the caller began to wait. A lock of several keys may have waited in other queues before.
     pub(crate) since: Instant,
+    /// The fair queue in which the caller waits, if any.
+    pub(crate) fair: Option<Arc<FairQueue>>,
 }
 
 /// The entry of one waiter in its queue.

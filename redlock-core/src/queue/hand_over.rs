@@ -90,8 +90,10 @@ impl HandOverStreak {
 
 /// Returns whether a lock meets a waiter's requirements.
 fn meets_requirements(held: &Held, waiter: &QueueEntry, node_timeout: Duration) -> bool {
-    let WaiterOptions { expire, accepts_hand_over, fenced, .. } = waiter.options;
+    let WaiterOptions { expire, accepts_hand_over, fenced, ref fair, .. } = waiter.options;
     accepts_hand_over
+        // Otherwise a waiter of another process is next.
+        && fair.as_ref().is_none_or(|queue| queue.is_first())
         // The nodes hold the keys of the former holder, in its mode. A waiter may need more keys. Readers share a lock
         // instead of handing it over, and only as long as no writer waits.
         && held.attempt().spec().queue_keys() == waiter.spec.queue_keys()

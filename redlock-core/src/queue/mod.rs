@@ -7,6 +7,7 @@
 
 mod backoff;
 mod entry;
+mod fair;
 mod hand_over;
 mod holders;
 mod outage;
@@ -19,6 +20,7 @@ mod waiter;
 
 pub(crate) use backoff::{Backoff, poll_pause, wake_retry_delay};
 pub(crate) use entry::WaiterOptions;
+pub(crate) use fair::{FairKeeper, FairPlace, FairQueues};
 pub(crate) use hand_over::needs_extension;
 pub(crate) use outage::is_outage;
 pub(crate) use outage_wait::OutageWait;

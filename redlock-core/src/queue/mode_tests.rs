@@ -53,6 +53,7 @@ impl Process {
             fenced: false,
             scope: None,
             since: Instant::now(),
+            fair: None,
         };
         let waiter = self.queues.join(&self.spec(mode), 0, &self.key, options).unwrap();
         let process = self.clone();

@@ -150,14 +150,14 @@ impl Queues {
 
     /// Wakes the first waiter after an exclusive holder of this process has begun to share its lock.
     pub(crate) fn wake_readers(&self, held: &Arc<Held>) {
-        if let Some(queue) = self.by_key.lock().get(&held.attempt().spec().queue_keys()[0]) {
+        if let Some(queue) = self.by_key.lock().get(held.attempt().spec().queue_key()) {
             queue.wake_first();
         }
     }
 
     /// Records that a lock of this process is exclusive now.
     pub(crate) fn end_upgrade(&self, held: &Arc<Held>) {
-        if let Some(queue) = self.by_key.lock().get_mut(&held.attempt().spec().queue_keys()[0]) {
+        if let Some(queue) = self.by_key.lock().get_mut(held.attempt().spec().queue_key()) {
             // The locks of the others are lost.
             queue.holders.keep_only(held);
             held.attempt().end_upgrade(true);
@@ -168,7 +168,7 @@ impl Queues {
     /// begun.
     pub(crate) fn begin_upgrade(&self, held: &Arc<Held>) -> bool {
         let by_key = self.by_key.lock();
-        let Some(queue) = by_key.get(&held.attempt().spec().queue_keys()[0]) else { return false };
+        let Some(queue) = by_key.get(held.attempt().spec().queue_key()) else { return false };
         let holders = queue.holders.iter().filter(|holder| holder.held.is_valid());
         let is_alone = holders.count() == 1 && !held.has_other_guards();
         if is_alone {

@@ -90,7 +90,7 @@ impl Queues {
         scope: Option<u64>,
         may_await: bool,
     ) -> TryAdmission {
-        let key = &spec.queue_keys()[0];
+        let key = spec.queue_key();
         let mut by_key = self.by_key.lock();
         let queue = by_key.entry(key.clone()).or_default();
         if let Some(remaining) = queue.local_conflict_remaining(spec.mode()) {
@@ -125,7 +125,7 @@ impl Queues {
         expire: Duration,
         scope: Option<u64>,
     ) -> Option<Arc<Held>> {
-        match self.by_key.lock().get_mut(&spec.queue_keys()[0])?.admit(expire, scope) {
+        match self.by_key.lock().get_mut(spec.queue_key())?.admit(expire, scope) {
             Admission::Joined(held) => Some(held),
             Admission::Extend(_) | Admission::AskNodes => None,
         }

@@ -450,6 +450,7 @@ async fn releases_on_fewer_nodes_than_a_quorum_wake_no_waiter() {
                 fenced: false,
                 scope: None,
                 since: Instant::now(),
+                fair: None,
             },
         );
         let waiter = waiter.unwrap();
@@ -486,6 +487,7 @@ async fn a_waiter_asks_again_when_a_quorum_has_confirmed_its_subscription() {
             fenced: false,
             scope: None,
             since: Instant::now(),
+            fair: None,
         };
         let waiter = locks.queues().join(&spec, 0, &key, options).unwrap();
         let begun = Instant::now();

@@ -157,8 +157,11 @@ impl Waiter {
         if let Some(left) = queue.fairness.yield_remaining().filter(|_| queue.holders.is_empty()) {
             return Err(WaitStep::For(left));
         }
-        if self.entry.spec.mode() == Mode::SHARED {
-            let WaiterOptions { expire, scope, .. } = self.entry.options;
+        let WaiterOptions { expire, scope, ref fair, .. } = self.entry.options;
+        // A fair reader joins others only if its process is the first of all.
+        if self.entry.spec.mode() == Mode::SHARED
+            && fair.as_ref().is_none_or(|queue| queue.is_first())
+        {
             match queue.admit(expire, scope) {
                 // The waiter leaves the queue now, which wakes the next one.
                 Admission::Joined(held) => return Ok(WaitOutcome::Joined(held)),
@@ -203,7 +206,7 @@ impl Waiter {
     }
 
     /// Resolves when another caller or a shutdown wakes this waiter.
-    pub(super) async fn notified(&self) {
+    pub(crate) async fn notified(&self) {
         self.entry.changed.notified().await;
     }
 

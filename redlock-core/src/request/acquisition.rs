@@ -3,9 +3,11 @@
 //! ```text
 //! run ─┬─ share_in_scope                       the scope of the caller holds the lock: share or refuse it
 //!      ├─ try_once ── ask_nodes                without a waiting time: one attempt
+//!      ├─ try_once_fairly ── try_once          the same, unless a fair caller waits
 //!      └─ wait ─┬─ take_over                   a holder of this process has handed the lock over
 //!               ├─ share                       another task of the scope has acquired the lock
 //!               └─ ask_until_granted           it is this caller's turn to ask the nodes
+//!                    └─ await_turn             a fair caller waits until no other process is first
 //! ```
 
 use std::sync::Arc;
@@ -48,7 +50,7 @@ impl<'a> Acquisition<'a> {
         let spec = match keys {
             KeySet::One(key) => LockSpec::new(name(key), options.mode, options.dialect),
             KeySet::Several(keys) => {
-                context.check_several_keys(options.mode, options.dialect)?;
+                context.check_several_keys(options.mode, options.fair, options.dialect)?;
                 let names = keys.iter().map(name).collect();
                 LockSpec::of_all(names, options.mode, options.dialect)
             }
@@ -104,6 +106,8 @@ impl Acquisition<'_> {
             return Ok(guard);
         }
         let deadline = match self.options.wait_time {
+            // Boxed, because the future would enlarge the futures of requests that are not fair.
+            None if self.options.fair => return Box::pin(self.try_once_fairly()).await,
             None => return self.try_once().await,
             // A deadline that the clock cannot represent is no deadline.
             Some(WaitTime::UpTo(wait_time)) => Instant::now().checked_add(wait_time),

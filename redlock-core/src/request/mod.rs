@@ -3,6 +3,7 @@
 mod acquisition;
 mod ask;
 mod ask_state;
+mod fair;
 mod fenced;
 mod multi;
 mod read;
@@ -150,6 +151,12 @@ impl LockRequest {
     ///
     /// Between processes, neither an order nor a share is guaranteed: the process whose request reaches
     /// a quorum of nodes first gets the lock.
+    ///
+    /// Callers with [`fair`](Self::fair) wait in order of arrival between processes, too: in a queue on the first
+    /// node that answers. They do not overtake each other, but a caller without `fair` may overtake them. A process
+    /// that is killed loses its places after 3 s. The lock is handed over in this process only if its next waiter
+    /// is the next of all processes. While a fair caller waits, a fair caller without a `wait_time` is refused.
+    /// The votes of the nodes decide who holds the lock, with or without `fair`.
     ///
     /// # Errors
     ///

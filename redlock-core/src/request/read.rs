@@ -11,6 +11,7 @@ use crate::ballot::Extension;
 use crate::error::LockError;
 use crate::guard::LockGuard;
 use crate::lease::Held;
+use crate::lock::Mode;
 use crate::queue::TryAdmission;
 
 impl Acquisition<'_> {
@@ -56,7 +57,16 @@ impl Acquisition<'_> {
             Extension::Lost(_) => context.keeper.lose_all(held),
             Extension::Unavailable(_) => held.record_unconfirmed(),
         }
-        let held = context.queues.admit(&self.spec, expire, scope::current())?;
+        self.join_readers()
+    }
+
+    /// Shares the lock of other readers of this process, if it is current; `None` for an exclusive request.
+    pub(super) fn join_readers(&self) -> Option<LockGuard> {
+        if self.spec.mode() != Mode::SHARED {
+            return None;
+        }
+        let (queues, expire) = (&self.context.queues, self.options.expire);
+        let held = queues.admit(&self.spec, expire, scope::current())?;
         Some(self.guard_of_reader(held))
     }
 

@@ -14,7 +14,7 @@ use crate::lease::Held;
 use crate::lock::Mode;
 use crate::node::Subscription;
 use crate::queue::{
-    Backoff, OutageWait, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause,
+    Backoff, FairPlace, OutageWait, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause,
     wake_retry_delay,
 };
 
@@ -31,7 +31,23 @@ impl Acquisition<'_> {
     /// Waits in the queue of this process. Then takes the lock over from its former holder, or asks the
     /// nodes for it. `None` as deadline waits without a limit.
     pub(super) async fn wait(&self, deadline: Option<Instant>) -> Result<LockGuard, LockError> {
-        let waiter = self.join(0, Instant::now())?;
+        if !self.options.fair {
+            return self.wait_with(None, deadline).await;
+        }
+        let place = self.context.fair.join(&self.spec);
+        self.wait_with(Some(&place), deadline).await
+    }
+
+    /// Waits, with the place in the fair queue if the caller is fair.
+    async fn wait_with(
+        &self,
+        place: Option<&FairPlace>,
+        deadline: Option<Instant>,
+    ) -> Result<LockGuard, LockError> {
+        let waiter = self.join(0, Instant::now(), place)?;
+        if let Some(place) = place {
+            Box::pin(place.enter()).await;
+        }
         let mut outage_wait = OutageWait::new(&waiter);
         if waiter.arrived_in_outage() {
             // This caller asks the nodes at once and returns their failure, while the waiters before it
@@ -45,7 +61,7 @@ impl Acquisition<'_> {
             }
         }
         loop {
-            let exit = self.wait_in_queue(&waiter, 0, &mut outage_wait, deadline).await?;
+            let exit = self.wait_in_queue(&waiter, 0, place, &mut outage_wait, deadline).await?;
             if let QueueExit::Acquired(guard) = exit {
                 return Ok(guard);
             }
@@ -53,13 +69,19 @@ impl Acquisition<'_> {
     }
 
     /// Joins the queue of the key at this index. The caller has waited since `since`.
-    pub(super) fn join(&self, key: usize, since: Instant) -> Result<Waiter, LockError> {
+    pub(super) fn join(
+        &self,
+        key: usize,
+        since: Instant,
+        place: Option<&FairPlace>,
+    ) -> Result<Waiter, LockError> {
         let options = WaiterOptions {
             expire: self.options.expire,
             accepts_hand_over: self.options.min_hold.is_none(),
             fenced: self.fenced,
             scope: scope::current(),
             since,
+            fair: place.map(|place| Arc::clone(place.queue())),
         };
         self.context.queues.join(&self.spec, key, self.keys.at(key), options)
     }
@@ -69,6 +91,7 @@ impl Acquisition<'_> {
         &self,
         waiter: &Waiter,
         key: usize,
+        place: Option<&FairPlace>,
         outage_wait: &mut OutageWait,
         deadline: Option<Instant>,
     ) -> Result<QueueExit, LockError> {
@@ -79,17 +102,19 @@ impl Acquisition<'_> {
             };
             match outcome {
                 Some(WaitOutcome::AskNodes) => {
-                    return self.ask_until_granted(waiter, key, outage_wait, deadline).await;
+                    return self.ask_until_granted(waiter, key, place, outage_wait, deadline).await;
                 }
                 Some(WaitOutcome::Joined(held)) => {
+                    took_turn(place);
                     return Ok(QueueExit::Acquired(self.guard_of_reader(held)));
                 }
                 Some(WaitOutcome::Extend(held)) => {
                     // Boxed, because the future would enlarge the futures of requests for exclusive locks.
                     if let Some(guard) = Box::pin(self.extend_and_join(&held)).await {
+                        took_turn(place);
                         return Ok(QueueExit::Acquired(guard));
                     }
-                    return self.ask_until_granted(waiter, key, outage_wait, deadline).await;
+                    return self.ask_until_granted(waiter, key, place, outage_wait, deadline).await;
                 }
                 Some(WaitOutcome::HeldByScope(held)) => {
                     if let Some(guard) = self.share(held)? {
@@ -98,6 +123,7 @@ impl Acquisition<'_> {
                 }
                 Some(WaitOutcome::HandedOver(held)) => {
                     if let Some(guard) = self.accept(held, waiter, outage_wait, deadline).await? {
+                        took_turn(place);
                         return Ok(QueueExit::Acquired(guard));
                     }
                 }
@@ -135,7 +161,7 @@ impl Acquisition<'_> {
     }
 
     /// Returns the error of a caller whose waiting time was over before it was its turn to ask the nodes.
-    fn timed_out(&self, waiter: &Waiter, key: usize) -> LockError {
+    pub(super) fn timed_out(&self, waiter: &Waiter, key: usize) -> LockError {
         if let Some(votes) = waiter.outage_votes() {
             return LockError::Unavailable { key: self.keys.at(key).clone(), votes };
         }
@@ -151,6 +177,7 @@ impl Acquisition<'_> {
         &self,
         waiter: &Waiter,
         key: usize,
+        place: Option<&FairPlace>,
         outage_wait: &mut OutageWait,
         deadline: Option<Instant>,
     ) -> Result<QueueExit, LockError> {
@@ -173,13 +200,33 @@ impl Acquisition<'_> {
             if several_keys && let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
                 return Ok(QueueExit::HeldAt(conflict.key));
             }
+            let begun = Instant::now();
+            // Boxed, because the future would enlarge the futures of requests that are not fair.
+            let turn = match place {
+                Some(place) => Box::pin(self.await_turn(place, waiter, deadline)).await,
+                None => Ok(None),
+            };
             if let Some(signal) = &signal {
                 signal.reset();
             }
-            let begun = Instant::now();
-            let refused = match self.ask_nodes(&mut state).await {
-                Ok(guard) => return Ok(QueueExit::Acquired(guard)),
-                Err(refused) => refused,
+            let refused = match turn {
+                Ok(Some(guard)) => return Ok(QueueExit::Acquired(guard)),
+                Ok(None) => {
+                    // Other readers of this process may have acquired the lock meanwhile.
+                    if let Some(guard) = self.join_readers() {
+                        took_turn(place);
+                        return Ok(QueueExit::Acquired(guard));
+                    }
+                    match self.ask_nodes(&mut state).await {
+                        Ok(guard) => {
+                            took_turn(place);
+                            return Ok(QueueExit::Acquired(guard));
+                        }
+                        Err(refused) => refused,
+                    }
+                }
+                Err(refused) if is_outage(&refused) => refused,
+                Err(error) => return Err(error),
             };
             if is_outage(&refused) {
                 // Boxed, because this is rare and the future would enlarge the future of every
@@ -244,6 +291,13 @@ impl Acquisition<'_> {
             patience.record(waiter, was_notified || is_first);
             state.skip_ttl_lookup = was_notified && one_node;
         }
+    }
+}
+
+/// Records that a caller has the lock, so that its process leaves the fair queue, if it waited in one.
+fn took_turn(place: Option<&FairPlace>) {
+    if let Some(place) = place {
+        place.take_first();
     }
 }
 

@@ -40,7 +40,7 @@ impl Acquisition<'_> {
                 Err(error) => return Err(error),
             },
         };
-        let mut waiter = self.join(key, since)?;
+        let mut waiter = self.join(key, since, None)?;
         let mut outage_wait = OutageWait::new(&waiter);
         if refused {
             outage_wait.record_refusal(&waiter);
@@ -49,7 +49,7 @@ impl Acquisition<'_> {
         loop {
             let begun = Instant::now();
             let held_at = loop {
-                match self.wait_in_queue(&waiter, key, &mut outage_wait, deadline).await? {
+                match self.wait_in_queue(&waiter, key, None, &mut outage_wait, deadline).await? {
                     QueueExit::Acquired(guard) => return Ok(guard),
                     QueueExit::HeldAt(other) if other != key => break other,
                     QueueExit::HeldAt(_) => {}
@@ -63,7 +63,7 @@ impl Acquisition<'_> {
                 let pause = jitter(SHORT_WAIT / 2..SHORT_WAIT);
                 sleep(pause.min(left(deadline))).await;
             }
-            waiter = self.join(key, since)?;
+            waiter = self.join(key, since, None)?;
         }
     }
 }

@@ -53,7 +53,7 @@ impl<F> fmt::Debug for Readings<F> {
 
 /// Returns whether no caller of this manager holds a lock or waits for one.
 pub fn is_idle(locks: &LockManager) -> bool {
-    locks.queues().is_empty()
+    locks.queues().is_empty() && locks.fair_queues().is_empty()
 }
 
 #[cfg(test)]

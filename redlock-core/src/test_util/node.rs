@@ -12,8 +12,8 @@ use super::TestClock;
 use crate::error::{NodeError, Vote};
 use crate::node::memory::MemoryNode;
 use crate::node::{
-    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, Reply, ReplyFuture, StatusReceiver,
-    StatusSender, Subscription,
+    Capabilities, LockSpec, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, Reply,
+    ReplyFuture, StatusReceiver, StatusSender, Subscription,
 };
 
 /// A node in memory that fails, freezes, slows down or forgets when the test demands it.
@@ -211,6 +211,34 @@ impl Node for TestNode {
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
         self.0.store.subscribe(spec, notify)
+    }
+
+    /// A frozen node does not execute the operation, even when it recovers.
+    fn queue(&self, op: QueueOp) -> QueueFuture {
+        let shared = Arc::clone(&self.0);
+        Box::pin(async move {
+            let (behaviour, connection) = {
+                let state = shared.state.lock();
+                (state.behaviour, state.connection.clone())
+            };
+            let delay = match behaviour {
+                Behaviour::Failing => return Err(not_connected()),
+                Behaviour::Frozen => {
+                    connection.cancelled().await;
+                    return Err(connection_broke());
+                }
+                Behaviour::Answering { delay } => delay,
+            };
+            let reply = shared.store.queue(op);
+            if !delay.is_zero() {
+                shared.clock.sleep(delay).await;
+            }
+            reply.await
+        })
+    }
+
+    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
+        self.0.store.subscribe_queue(spec, process, notify)
     }
 
     fn status(&self) -> StatusReceiver {

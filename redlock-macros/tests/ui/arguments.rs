@@ -15,7 +15,7 @@ async fn no_value() {}
 #[redis_lock(key = "a", waitTime = 2)]
 async fn the_name_in_java() {}
 
-#[redis_lock(key = "a", fair = true)]
+#[redis_lock(key = "a", fast = true)]
 async fn unknown() {}
 
 #[redis_lock(key = "a", expire = 5, expire = 6)]

@@ -14,6 +14,27 @@ impl Ours {
     }
 }
 
+/// This library with callers that wait in order of arrival between processes.
+#[derive(Clone)]
+pub(crate) struct Fair(pub(crate) LockManager);
+
+impl Locker for Fair {
+    type Held = LockGuard;
+
+    async fn lock(&self, key: &str) -> Result<LockGuard, String> {
+        self.wait(key).await
+    }
+
+    async fn wait(&self, key: &str) -> Result<LockGuard, String> {
+        let request = self.0.lock(key).expire(LEASE).fair().wait_forever();
+        request.acquire().await.map_err(|error| error.diagnostics().to_string())
+    }
+
+    async fn unlock(&self, _: &str, guard: LockGuard) -> Result<(), String> {
+        guard.release().await.map_err(|error| error.diagnostics().to_string())
+    }
+}
+
 impl Locker for Ours {
     type Held = LockGuard;
 

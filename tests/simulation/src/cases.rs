@@ -16,6 +16,46 @@
 /// The cases: the behaviour that a case shows, and its lines.
 pub(super) const CASES: &[(&str, &str)] = &[
     (
+        "tickets are ordered by their arrival, and a change of the first one is published",
+        r#"
+        a> EVALSHA fair/inspect 1 q A 3000000 => has "" 0]
+        a> EVALSHA fair/enter 1 q A 3000000 1 0 => has 0 "A:1" 3000000]
+        b> SUBSCRIBE q:A => push subscribe q:A 1
+        a> EVALSHA fair/enter 1 q B 3000000 1 0 2 5000000 => has 0 "B:2"
+        b> => push message q:A 0
+        a> EVALSHA fair/enter 1 q B 3000000 2 0 => has 1 "B:2"
+        a> PTTL q => ~3000
+        a> EVALSHA fair/leave 1 q B 3000000 2 => has 1 "A:1"
+        b> => push message q:A 0
+        a> EVALSHA fair/inspect 1 q C 3000000 => has 0 "A:1"
+        a> EVALSHA fair/leave 1 q A 3000000 1 => has 1 "B:1"
+        b> PING => PONG
+        a> EVALSHA fair/leave 1 q B 3000000 1 => has 1 "" 0]
+        a> PTTL q => -2
+        "#,
+    ),
+    (
+        "a process whose presence is over loses its tickets, and a refresh prolongs the presence",
+        r#"
+        a> EVALSHA fair/enter 1 q A 1500000 1 9 2 9 => has "A:1"
+        a> EVALSHA fair/enter 1 q B 3000000 1 0 => has 0 "A:1"
+        wait 700
+        a> EVALSHA fair/refresh 1 q B 3000000 => has 1 "A:1"
+        wait 900
+        a> EVALSHA fair/refresh 1 q B 3000000 => has 1 "B:1"
+        a> EVALSHA fair/refresh 1 q A 1500000 => has 0 "B:1"
+        a> EVALSHA fair/leave 1 q B 3000000 1 => has "" 0]
+        a> PTTL q => -2
+        "#,
+    ),
+    (
+        "a fair queue of another type is an error",
+        r"
+        a> SET q t => OK
+        a> EVALSHA fair/inspect 1 q A 3000000 => -WRONGTYPE
+        ",
+    ),
+    (
         "a SET with NX sets a free key, and is refused on a held key",
         r#"
         a> SET k t NX PX 1000 => OK

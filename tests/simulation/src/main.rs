@@ -34,8 +34,10 @@
 
 mod cases;
 mod comparison;
+mod fair;
 mod history;
 mod network;
+mod order;
 mod panics;
 mod plan;
 mod promise;
@@ -100,14 +102,38 @@ fn no_promise_breaks_under_any_seed() {
     }
     eprintln!("{runs} runs in {:?}: {total:?}", begun.elapsed());
     // The runs must reach every outcome, or they have tested nothing.
-    let Counts { granted, contended, unavailable, given_up, faults, excused, stepped, batches: _ } =
-        total;
-    for count in [granted / 3, contended, unavailable, given_up, faults / 10, stepped] {
+    let Counts {
+        granted,
+        contended,
+        unavailable,
+        given_up,
+        faults,
+        excused,
+        stepped,
+        batches: _,
+        fair,
+    } = total;
+    for count in [granted / 3, contended, unavailable, given_up, faults / 10, stepped, fair] {
         assert!(count >= runs, "{runs} runs: {total:?}");
     }
     // One overlap per two hundred grants was excused when this was written. Many more would hide
     // violations.
     assert!(excused <= ALLOWED_EXCUSES + granted / 100, "{total:?}");
+}
+
+/// Every caller is in the order of arrival.
+#[test]
+fn without_faults_no_fair_caller_is_overtaken() {
+    const SEEDS: u64 = 60;
+    let mut total = Counts::default();
+    for seed in 0..SEEDS {
+        let plan = Plan { keys: 1, ..Plan::without_faults(seed) };
+        let Outcome { violations, counts, .. } = run_plan(plan, false);
+        assert_eq!(violations, [""; 0], "seed {seed}");
+        total.add(counts);
+    }
+    eprintln!("{SEEDS} runs without faults: {total:?}");
+    assert!(total.fair > SEEDS, "{total:?}");
 }
 
 /// Many callers of one client send their commands at the same moments, so that writes wait for further commands.

@@ -212,6 +212,17 @@ impl Plan {
         }
     }
 
+    /// Returns the plan of a seed without its faults.
+    pub(super) fn without_faults(seed: u64) -> Self {
+        Self { faults: Vec::new(), ..Self::few_workers(seed, Weakness::FastClocks) }
+            .with_steady_clocks()
+    }
+
+    fn with_steady_clocks(mut self) -> Self {
+        self.servers.iter_mut().for_each(|clock| clock.drift = 0);
+        self
+    }
+
     pub(super) fn longest_lease(&self) -> Duration {
         self.leases.iter().max().copied().unwrap_or_default()
     }

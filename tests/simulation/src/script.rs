@@ -4,6 +4,7 @@ use std::sync::LazyLock;
 
 use redlock_core::simulation::scripts;
 
+use super::fair;
 use super::resp::Reply;
 use super::store::{Store, error, int};
 
@@ -36,6 +37,9 @@ pub(super) fn run(
     let key = keys[0];
     if let Some(operation) = name.strip_prefix("several/") {
         return run_several(store, operation, keys, arguments);
+    }
+    if let Some(operation) = name.strip_prefix("fair/") {
+        return fair::run(store, operation, key, arguments);
     }
     let Some(operation) = name.strip_prefix("plain/") else {
         return run_redisson(
@@ -225,7 +229,7 @@ fn count(store: &mut Store, counter: &[u8]) -> Result<String, Reply> {
 }
 
 fn count_all(store: &mut Store, counters: &[&[u8]]) -> Result<String, Reply> {
-    let mut highest = i64::try_from(store.now.as_micros()).expect("a time that fits into an i64");
+    let mut highest = micros(store);
     for counter in counters {
         highest = counted(store, counter)?.max(highest);
     }
@@ -234,4 +238,9 @@ fn count_all(store: &mut Store, counters: &[&[u8]]) -> Result<String, Reply> {
         store.set(counter, number.as_bytes(), None);
     }
     Ok(number)
+}
+
+/// Returns the time on the server's clock in microseconds.
+pub(super) fn micros(store: &Store) -> i64 {
+    i64::try_from(store.now.as_micros()).expect("a time that fits into an i64")
 }

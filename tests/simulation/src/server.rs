@@ -63,6 +63,10 @@ const RUNNING_FOR: Duration = Duration::from_secs(3600);
 
 /// The prefix of the fencing counters, which have no time to live.
 const COUNTERS: &[u8] = b"redlock:fencing:";
+/// The prefix of the fair queues of both dialects.
+const FAIR: &[u8] = b"redlock:fair";
+/// The longest time to live of a fair queue, in milliseconds.
+const PRESENCE: i64 = 3000;
 
 impl Server {
     pub(super) fn start(
@@ -203,7 +207,8 @@ impl Server {
         for key in state.store.keys.keys() {
             let time_to_live = state.store.time_to_live(key);
             // A backward step prolongs the leases.
-            let allowed = 0..=state.longest_lease + state.stepped_back;
+            let longest = if key.starts_with(FAIR) { PRESENCE } else { state.longest_lease };
+            let allowed = 0..=longest + state.stepped_back;
             if !key.starts_with(COUNTERS) && !allowed.contains(&time_to_live) {
                 let key = String::from_utf8_lossy(key);
                 let words =

@@ -39,11 +39,15 @@ pub(super) struct Entry {
 }
 
 pub(super) type Hash = BTreeMap<Vec<u8>, Vec<u8>>;
+/// The members of a sorted set with their scores.
+pub(super) type Sorted = BTreeMap<Vec<u8>, i64>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Content {
     Text(Vec<u8>),
     Hash(Hash),
+    /// A sorted set, whose scores are whole numbers.
+    Sorted(Sorted),
 }
 
 impl Store {
@@ -175,7 +179,7 @@ impl Store {
         match self.keys.get(key).map(|entry| &entry.value) {
             None => Ok(None),
             Some(Content::Text(text)) => Ok(Some(text)),
-            Some(Content::Hash(_)) => Err(wrong_type()),
+            Some(_) => Err(wrong_type()),
         }
     }
 
@@ -183,8 +187,23 @@ impl Store {
         match self.keys.get(key).map(|entry| &entry.value) {
             None => Ok(None),
             Some(Content::Hash(hash)) => Ok(Some(hash)),
-            Some(Content::Text(_)) => Err(wrong_type()),
+            Some(_) => Err(wrong_type()),
         }
+    }
+
+    pub(super) fn sorted(&self, key: &[u8]) -> Result<Option<&Sorted>, Reply> {
+        match self.keys.get(key).map(|entry| &entry.value) {
+            None => Ok(None),
+            Some(Content::Sorted(members)) => Ok(Some(members)),
+            Some(_) => Err(wrong_type()),
+        }
+    }
+
+    /// Sets the members of a sorted set, and, unless it is `None`, the last millisecond in which it exists.
+    pub(super) fn set_sorted(&mut self, key: &[u8], members: Sorted, until: Option<i64>) {
+        let before = self.keys.get(key).and_then(|entry| entry.until);
+        let entry = Entry { value: Content::Sorted(members), until: until.or(before) };
+        self.keys.insert(key.to_vec(), entry);
     }
 
     pub(super) fn set(&mut self, key: &[u8], value: &[u8], millis: Option<i64>) -> Reply {

@@ -11,6 +11,7 @@ use redlock_core::{
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::history::Span;
+use super::order::FairTurn;
 use super::world::{NODE_TIMEOUT, World};
 
 pub(super) struct Worker {
@@ -27,6 +28,9 @@ pub(super) struct Worker {
 /// the nodes, and another round that begins at the end of the `wait_time`. A client notices after twice the
 /// `node_timeout` that a server has fallen silent between two replies.
 const ATTEMPTS: Duration = Duration::from_millis(3 * (2 * 50 + 15) + 10);
+
+/// The longest time until a client notices that a server is silent.
+const SILENCE: Duration = Duration::from_millis(2 * 50 + 15);
 
 /// The tolerance for the end of a lease that is not extended: two calculations of it differ by less.
 const CLOCK_TICK: Duration = Duration::from_millis(1);
@@ -80,6 +84,10 @@ impl Worker {
         if !wait.is_zero() {
             request = request.wait_time(wait);
         }
+        let fair = self.random.random_ratio(1, 3);
+        if fair {
+            request = request.fair();
+        }
         let fenced = self.random.random_ratio(1, 3);
         let again = self.random.random_ratio(1, 4).then(|| self.millis(0, 200));
         let acquire = async {
@@ -93,9 +101,20 @@ impl Worker {
         let patience = if patience { self.millis(0, 80) } else { Duration::from_secs(60) };
         let begun = Instant::now();
         let acquired = timeout(patience, acquire).await;
-        self.record(|| format!("{keys:?}, lease {lease:?}, wait {wait:?}: {acquired:?}"));
+        self.record(|| {
+            format!("{keys:?}, lease {lease:?}, wait {wait:?}, fair {fair}: {acquired:?}")
+        });
         let took = begun.elapsed();
-        if took > again.unwrap_or_default() + wait + ATTEMPTS {
+        // A fair caller also asks one node after another for the conductor, up to twice.
+        let nodes = u32::try_from(self.world.plan.servers.len()).unwrap();
+        let searches = if fair { 2 * nodes * SILENCE } else { Duration::ZERO };
+        if fair && again.is_none() && acquired.as_ref().is_ok_and(Result::is_ok) {
+            let granted = self.world.trace.elapsed();
+            let (key, holder, begun) =
+                (key.clone(), self.name.clone(), granted.saturating_sub(took));
+            self.world.took_turn(FairTurn { key, holder, begun, granted });
+        }
+        if took > again.unwrap_or_default() + wait + ATTEMPTS + searches {
             self.violation(&format!(
                 "took {took:?} to acquire {keys:?}, with a wait_time of {wait:?}"
             ));

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::history::{self, Span};
 use super::network::Network;
+use super::order::{self, FairTurn};
 use super::panics;
 use super::plan::{Fault, Plan, SLOW, Weakness};
 use super::server::Server;
@@ -38,6 +39,8 @@ pub(super) struct Counts {
     pub(super) stepped: u64,
     /// The writes that have waited for further commands, and contained many.
     pub(super) batches: u64,
+    /// The turns of fair callers.
+    pub(super) fair: u64,
 }
 
 #[derive(Debug)]
@@ -52,6 +55,7 @@ pub(super) struct World {
     pub(super) plan: Plan,
     pub(super) trace: Trace,
     spans: Mutex<Vec<Span>>,
+    fair_turns: Mutex<Vec<FairTurn>>,
     violations: Mutex<Vec<String>>,
     counts: Mutex<Counts>,
 }
@@ -73,6 +77,7 @@ pub(super) fn run_plan(plan: Plan, traced: bool) -> Outcome {
             plan,
             trace: Trace::new(traced),
             spans: Mutex::default(),
+            fair_turns: Mutex::default(),
             violations: Mutex::default(),
             counts: Mutex::default(),
         };
@@ -117,6 +122,11 @@ impl World {
             self.counts.lock().excused += u64::from(is_excused);
             is_excused
         }));
+        let first_fault = plan.faults.first().map_or(Duration::MAX, |(at, _)| *at);
+        let apart = Duration::from_millis(2 * plan.latency.end() + 10);
+        let turns = std::mem::take(&mut *self.fair_turns.lock());
+        self.counts.lock().fair = turns.len() as u64;
+        violations.extend(order::overtaken(&turns, first_fault, apart));
         violations.extend(panics::take());
         violations.extend(servers.iter().flat_map(Server::take_violations));
         Outcome { violations, counts: *self.counts.lock(), trace: self.trace.take() }
@@ -209,7 +219,8 @@ impl World {
         let turns = present.flat_map(|client| {
             client.workers.iter().map(|_| async {
                 let lease = self.plan.longest_lease();
-                let request = client.locks.lock("last").expire(lease).wait_time(LONGEST_WORK);
+                let request =
+                    client.locks.lock("last").expire(lease).wait_time(LONGEST_WORK).fair();
                 let guard = request.acquire().await?;
                 self.trace.record(|| format!("{guard:?}"));
                 sleep(Duration::from_millis(5)).await;
@@ -242,6 +253,10 @@ impl World {
     pub(super) fn violation(&self, what: String) {
         self.trace.record(|| format!("VIOLATION: {what}"));
         self.violations.lock().push(what);
+    }
+
+    pub(super) fn took_turn(&self, turn: FairTurn) {
+        self.fair_turns.lock().push(turn);
     }
 
     pub(super) fn believed(&self, span: Span) {
@@ -283,8 +298,17 @@ struct Client {
 
 impl Counts {
     pub(super) fn add(&mut self, other: Self) {
-        let Self { granted, contended, unavailable, given_up, faults, stepped, excused, batches } =
-            other;
+        let Self {
+            granted,
+            contended,
+            unavailable,
+            given_up,
+            faults,
+            stepped,
+            excused,
+            batches,
+            fair,
+        } = other;
         self.granted += granted;
         self.contended += contended;
         self.unavailable += unavailable;
@@ -293,5 +317,6 @@ impl Counts {
         self.stepped += stepped;
         self.excused += excused;
         self.batches += batches;
+        self.fair += fair;
     }
 }

@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::memory_queue::MemoryQueues;
 use super::{
-    Capabilities, Node, NodeStatus, Notify, Op, ReplyFuture, StatusReceiver, StatusSender,
-    Subscription,
+    Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueFuture, QueueOp, ReplyFuture,
+    StatusReceiver, StatusSender, Subscription,
 };
-use crate::clock::{Clock, SystemClock};
+use crate::clock::{Clock, Moment, SystemClock};
 use crate::lock::LockSpec;
 use table::LockTable;
 
@@ -50,8 +51,11 @@ pub struct MemoryNode {
 struct Store {
     name: Arc<str>,
     clock: Arc<dyn Clock>,
+    /// The time from which the fair queues count.
+    created: Moment,
     status: StatusSender,
     locks: Mutex<LockTable>,
+    queues: MemoryQueues,
 }
 
 impl MemoryNode {
@@ -65,7 +69,14 @@ impl MemoryNode {
         static COUNT: AtomicUsize = AtomicUsize::new(1);
         let name = format!("memory-{}", COUNT.fetch_add(1, Ordering::Relaxed)).into();
         let status = StatusSender::new(NodeStatus::Up);
-        let store = Store { name, clock, status, locks: Mutex::default() };
+        let store = Store {
+            name,
+            created: clock.now(),
+            clock,
+            status,
+            locks: Mutex::default(),
+            queues: MemoryQueues::default(),
+        };
         Self { store: Arc::new(store) }
     }
 
@@ -103,6 +114,7 @@ impl MemoryNode {
         let mut locks = self.store.locks.lock();
         locks.by_name.clear();
         locks.counters.clear();
+        self.store.queues.clear();
     }
 }
 
@@ -114,6 +126,17 @@ impl MemoryNode {
         for notify in subscribers {
             notify();
         }
+    }
+
+    /// Forgets all fair queues.
+    pub(crate) fn forget_queues(&self) {
+        self.store.queues.clear();
+    }
+
+    /// Returns whether no caller waits in a fair queue.
+    pub(crate) fn has_empty_queues(&self) -> bool {
+        let now = self.store.clock.now().since(self.store.created);
+        self.store.queues.is_empty(now)
     }
 
     /// Returns the number of subscriptions to all locks.
@@ -140,7 +163,8 @@ impl Node for MemoryNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { shared: true, several_keys: true, ..Capabilities::default() }
+        let defaults = Capabilities::default();
+        Capabilities { shared: true, several_keys: true, fair: true, ..defaults }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
@@ -165,6 +189,17 @@ impl Node for MemoryNode {
         self.store.locks.lock().subscribers.request_turn(spec.name());
         let (store, spec) = (Arc::clone(&self.store), spec.clone());
         Subscription::new(move || store.locks.lock().subscribers.withdraw_turn(spec.name()))
+    }
+
+    /// Executes the operation at once.
+    fn queue(&self, op: QueueOp) -> QueueFuture {
+        let now = self.store.clock.now().since(self.store.created);
+        let reply = self.store.queues.execute(&op, now);
+        Box::pin(std::future::ready(Ok(reply)))
+    }
+
+    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
+        self.store.queues.subscribe(spec, process, notify)
     }
 
     fn status(&self) -> StatusReceiver {

@@ -32,11 +32,16 @@ static TAGS: LazyLock<Box<[u32]>> = LazyLock::new(|| {
 
 /// Returns the name of the counter that numbers the holders of a lock.
 pub(super) fn counter(name: &LockName) -> String {
+    beside(name, "fencing")
+}
+
+/// Returns a name in the slot of a lock that begins with the prefix of the lock.
+pub(super) fn beside(name: &LockName, kind: &str) -> String {
     let prefix = name.prefix();
     if hash_tag(prefix).is_some() {
-        format!("{prefix}redlock:fencing")
+        format!("{prefix}redlock:{kind}")
     } else {
-        format!("{prefix}redlock:fencing:{{{}}}", TAGS[slot(name.as_str())])
+        format!("{prefix}redlock:{kind}:{{{}}}", TAGS[slot(name.as_str())])
     }
 }
 

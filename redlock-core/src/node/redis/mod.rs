@@ -7,6 +7,7 @@ mod dialect;
 mod encode;
 mod error;
 mod executor;
+mod fair;
 mod fencing;
 #[cfg(test)]
 mod order_tests;
@@ -26,8 +27,8 @@ use tokio::runtime::Handle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    Action, Capabilities, Node, NodeStatus, Notify, Op, ReplyFuture, Silence, StatusReceiver,
-    StatusSender, Subscription,
+    Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueAction, QueueFuture,
+    QueueOp, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
 use crate::clock::Clock;
 use crate::error::{NodeError, Vote};
@@ -165,9 +166,23 @@ impl RedisNode {
             | Action::Withdraw { .. } => {}
             Action::Release { .. } => return Ok(connection),
         }
+        self.check_replies(connection)
+    }
+
+    /// Returns the connection, or an error if the server is silent.
+    fn check_replies(&self, connection: Arc<Connection>) -> Result<Arc<Connection>, NodeError> {
         match connection.silent_for(self.node_timeout) {
             Some(time) => Err(NodeError::NoReply(time)),
             None => Ok(connection),
+        }
+    }
+
+    /// Returns the connection for an operation on a fair queue.
+    fn connection_for_queue(&self, action: &QueueAction) -> Result<Arc<Connection>, NodeError> {
+        let connection = self.connection()?;
+        match action {
+            QueueAction::Leave { .. } => Ok(connection),
+            _ => self.check_replies(connection),
         }
     }
 }
@@ -215,7 +230,8 @@ impl Node for RedisNode {
     }
 
     fn capabilities(&self) -> Capabilities {
-        Capabilities { shared: true, several_keys: true, ..Capabilities::default() }
+        let defaults = Capabilities::default();
+        Capabilities { shared: true, several_keys: true, fair: true, ..defaults }
     }
 
     fn call(&self, op: Op) -> ReplyFuture {
@@ -237,6 +253,17 @@ impl Node for RedisNode {
 
     fn request_turn(&self, spec: &LockSpec) -> Subscription {
         self.subscriptions.subscribe(&dialect::turn_channel(spec), true, Arc::new(|| {}))
+    }
+
+    fn queue(&self, op: QueueOp) -> QueueFuture {
+        match self.connection_for_queue(&op.action) {
+            Ok(connection) => Box::pin(async move { fair::execute(&connection, &op).await }),
+            Err(reason) => Box::pin(std::future::ready(Err(reason))),
+        }
+    }
+
+    fn subscribe_queue(&self, spec: &LockSpec, process: ProcessId, notify: Notify) -> Subscription {
+        self.subscriptions.subscribe(&fair::channel(spec, process), false, notify)
     }
 
     fn status(&self) -> StatusReceiver {

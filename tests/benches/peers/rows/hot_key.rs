@@ -11,7 +11,7 @@ use tokio::sync::{Mutex, OwnedMutexGuard};
 use crate::comparison::{Comparison, Costs, Side, compare};
 use crate::floor::Floor;
 use crate::locker::Locker;
-use crate::ours::Ours;
+use crate::ours::{Fair, Ours};
 use crate::rounds::Contender;
 use crate::settings::{LEAST_ROUNDS, Settings};
 use crate::theirs::Theirs;
@@ -96,7 +96,7 @@ impl Locker for Local {
 }
 
 pub(crate) async fn measure(settings: &Settings) {
-    if !settings.wants_any(&["hot-key", "hot-key-work"]) {
+    if !settings.wants_any(&["hot-key", "hot-key-work", "hot-key-fair"]) {
         return;
     }
     let servers = Servers::start(1).await;
@@ -131,6 +131,29 @@ pub(crate) async fn measure(settings: &Settings) {
             .limit("commands per turn", commands.median, 0.5)
             .print();
     }
+    if settings.wants("hot-key-fair") {
+        fair(&servers).await;
+    }
+}
+
+/// Measures fair callers beside callers that wait in order in this process only.
+async fn fair(servers: &Servers) {
+    let meter = Meter::over(servers).await;
+    let unfair = Ours::connect(&servers.urls()).await;
+    let (fair, task) = (Fair(unfair.0.clone()), Task { turns: 20, work: Duration::ZERO });
+    let sides = vec![
+        (Side::Reference, contender(&unfair, task, &meter)),
+        (Side::Ours, contender(&fair, task, &meter)),
+    ];
+    let compared = compare(LEAST_ROUNDS, sides).await;
+    unfair.0.shutdown().await;
+    let commands = compared.summary(Side::Ours, Turns::commands_per_turn);
+    let unfair = compared.summary(Side::Reference, Turns::commands_per_turn);
+    let work =
+        format!("hot key, {CALLERS} fair callers, no work inside, turns/s (reference: unfair)");
+    let mut row = compared.row(work, Turns::per_second);
+    row.add_to_ours(format!("{commands} commands per turn, unfair {unfair}"));
+    row.print();
 }
 
 /// Measures a base, ours and rslock. Each has a task of its own.

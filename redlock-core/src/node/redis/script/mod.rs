@@ -25,6 +25,12 @@
 //! acquisition replies the index of the first key that is not free and its time to live, in a list, and a third item if
 //! only shared holders refuse it.
 //!
+//! The scripts of the [fair queues](super::fair) take the process and the length of its presence in microseconds as the
+//! first arguments. The further arguments of `fair/enter` are pairs of a ticket and the microseconds that its caller has
+//! waited, those of `fair/leave` are tickets. Each replies the time of the server in microseconds as text, 1 if the
+//! process was present and otherwise 0, the first ticket or an empty text, and for how many microseconds the process of
+//! that ticket is still present.
+//!
 //! A time to live of -1 means that the key has none, -2 that there is no key, and -4 that the lock is shared. Every
 //! script that compares the owner replies 0 if another owner holds the lock or the lock is free. Every script replies
 //! -3 for a key that is not a lock of the dialect.
@@ -103,6 +109,12 @@ scripts! {
         "several/all" "several/read" "several/find" "several/delete" "several/publish";
     SEVERAL_SHORTEN = "several/shorten":
         "several/all" "several/read" "several/find" "several/shorten" "several/publish";
+
+    FAIR_ENTER = "fair/enter": "fair/begin" "fair/presence" "fair/enter" "fair/end";
+    FAIR_REFRESH = "fair/refresh":
+        "fair/begin" "fair/if_present" "fair/presence" "fair/end_if" "fair/end";
+    FAIR_LEAVE = "fair/leave": "fair/begin" "fair/leave" "fair/end";
+    FAIR_INSPECT = "fair/inspect": "fair/begin" "fair/end";
 
     REDISSON_ACQUIRE = "redisson/acquire":
         "redisson/read" "redisson/free" "redisson/set" "redisson/ok";

@@ -1,0 +1,1 @@
+if was_present then

@@ -1,0 +1,490 @@
+//! Fair queues on nodes in memory, in paused time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use parking_lot::Mutex;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::clock::fake::RuntimeClock;
+use crate::key::LockKey;
+use crate::lock::{Dialect, LockName, LockSpec, Mode};
+use crate::node::fake::{FakeMode, FakeNode};
+use crate::node::{FirstTicket, Node, ProcessId, QueueAction, QueueOp, QueueReply, Ticket};
+use crate::{LockError, LockManager, LockManagerBuilder, LockRequest, MemoryNode};
+
+const MILLI: Duration = Duration::from_millis(1);
+const SECOND: Duration = Duration::from_secs(1);
+
+fn memory_nodes(count: usize) -> Vec<MemoryNode> {
+    (0..count).map(|_| MemoryNode::with_clock(Arc::new(RuntimeClock::new()))).collect()
+}
+
+/// Returns a manager, which is a process of its own.
+fn process<N: Node + Clone>(nodes: &[N]) -> LockManager {
+    let nodes = nodes.iter().map(|node| Arc::new(node.clone()) as Arc<dyn Node>).collect();
+    LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()))
+}
+
+fn fake_process(nodes: &[Arc<FakeNode>]) -> LockManager {
+    let nodes = nodes.iter().map(|node| Arc::clone(node) as Arc<dyn Node>).collect();
+    LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()))
+}
+
+fn fair(locks: &LockManager) -> LockRequest {
+    locks.lock("a").expire(10 * SECOND).fair().wait_forever()
+}
+
+type Order = Arc<Mutex<Vec<usize>>>;
+
+/// Starts a fair caller, which writes its number down when it has the lock.
+fn caller(locks: &LockManager, number: usize, order: &Order) -> JoinHandle<()> {
+    let (request, order) = (fair(locks), Arc::clone(order));
+    tokio::spawn(async move {
+        let guard = request.acquire().await.unwrap();
+        order.lock().push(number);
+        sleep(5 * MILLI).await;
+        guard.release().await.unwrap();
+    })
+}
+
+/// Waits until all callers are done.
+async fn finish(callers: impl IntoIterator<Item = JoinHandle<()>>) {
+    for caller in callers {
+        timeout(20 * SECOND, caller).await.expect("the lock within 20 s").unwrap();
+    }
+}
+
+/// Lets background tasks finish.
+async fn settle() {
+    sleep(MILLI).await;
+}
+
+fn spec() -> LockSpec {
+    let name = LockName::new("", &LockKey::new("a").unwrap());
+    LockSpec::new(name, Mode::Exclusive, Dialect::Plain)
+}
+
+/// Executes an operation of a process that has no manager, so that its presence is not refreshed.
+async fn other_process(node: &impl Node, action: QueueAction) {
+    let process = ProcessId::parse("ffff").unwrap();
+    node.queue(QueueOp::new(&spec(), process, action)).await.unwrap();
+}
+
+async fn enter_other(node: &impl Node, number: u64) {
+    let tickets = [Ticket::new(number, Duration::ZERO)];
+    other_process(node, QueueAction::Enter { tickets: tickets.into() }).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn fair_callers_of_several_processes_get_the_lock_in_the_order_of_their_arrival() {
+    for count in [1, 3] {
+        let nodes = memory_nodes(count);
+        let processes: Vec<_> = (0..4).map(|_| process(&nodes)).collect();
+        let (order, holder) = (Order::default(), processes[0].lock("a").acquire().await.unwrap());
+        let mut callers = Vec::new();
+        for number in 0..40 {
+            callers.push(caller(&processes[(number * 7 + number / 3) % 4], number, &order));
+            sleep(MILLI).await;
+        }
+        let begun = Instant::now();
+        holder.release().await.unwrap();
+        finish(callers).await;
+        assert_eq!(*order.lock(), (0..40).collect::<Vec<_>>(), "{count} nodes");
+        // Each waiter is woken by a message, not by a poll.
+        assert!(begun.elapsed() < 40 * 10 * MILLI, "{:?}", begun.elapsed());
+        settle().await;
+        for (locks, node) in processes.iter().zip(&nodes) {
+            assert!(locks.queues().is_empty() && locks.fair_queues().is_empty());
+            assert!(node.has_empty_queues() && node.is_empty());
+        }
+    }
+}
+
+/// Without the order, a process would hand its lock over to its own waiters.
+#[tokio::test(start_paused = true)]
+async fn a_lock_is_handed_over_only_to_the_waiter_that_is_next_of_all() {
+    let nodes = memory_nodes(1);
+    let [here, there] = [process(&nodes), process(&nodes)];
+    let order = Order::default();
+    let holder = fair(&here).acquire().await.unwrap();
+    let mut callers = Vec::new();
+    for (number, locks) in [&here, &there, &here, &here, &there].into_iter().enumerate() {
+        callers.push(caller(locks, number, &order));
+        sleep(MILLI).await;
+    }
+    holder.release().await.unwrap();
+    finish(callers).await;
+    assert_eq!(*order.lock(), [0, 1, 2, 3, 4]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fair_try_does_not_overtake_the_queue() {
+    let nodes = memory_nodes(1);
+    let [here, there] = [process(&nodes), process(&nodes)];
+    enter_other(&nodes[0], 1).await;
+    for locks in [&here, &there] {
+        let refused = locks.lock("a").fair().try_acquire().await.unwrap_err();
+        assert!(refused.is_contended(), "{refused}");
+        // A caller that is not fair does overtake.
+        locks.lock("a").try_acquire().await.unwrap().release().await.unwrap();
+    }
+    other_process(&nodes[0], QueueAction::Leave { numbers: [1].into() }).await;
+    here.lock("a").fair().try_acquire().await.unwrap().release().await.unwrap();
+    assert!(nodes[0].has_empty_queues());
+}
+
+/// The killed process has the first ticket and one in the middle.
+#[tokio::test(start_paused = true)]
+async fn a_killed_process_delays_the_others_once_by_its_presence() {
+    let nodes = memory_nodes(1);
+    let [here, there] = [process(&nodes), process(&nodes)];
+    let order = Order::default();
+    let mut callers = Vec::new();
+    for number in 0..6 {
+        enter_other(&nodes[0], number as u64).await;
+        callers.push(caller([&here, &there][number % 2], number, &order));
+        sleep(MILLI).await;
+    }
+    let killed = Instant::now();
+    finish(callers).await;
+    let took = killed.elapsed();
+    assert_eq!(*order.lock(), [0, 1, 2, 3, 4, 5]);
+    assert!((SECOND * 29 / 10..SECOND * 32 / 10).contains(&took), "{took:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_gives_up_leaves_at_once() {
+    let nodes = memory_nodes(1);
+    let [here, there] = [process(&nodes), process(&nodes)];
+    let holder = here.lock("a").acquire().await.unwrap();
+    let first = caller(&here, 0, &Order::default());
+    sleep(MILLI).await;
+    let order = Order::default();
+    let second = caller(&there, 1, &order);
+    sleep(MILLI).await;
+    first.abort();
+    settle().await;
+    let timed_out = fair(&here).wait_time(20 * MILLI).acquire().await.unwrap_err();
+    assert!(timed_out.is_contended(), "{timed_out}");
+    let released = Instant::now();
+    holder.release().await.unwrap();
+    second.await.unwrap();
+    assert!(released.elapsed() < 10 * MILLI, "{:?}", released.elapsed());
+    settle().await;
+    assert!(nodes[0].has_empty_queues());
+    assert!(here.fair_queues().is_empty() && there.fair_queues().is_empty());
+}
+
+/// The removal of a ticket was lost with its connection. The process is present, because it has another waiter.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_without_a_waiter_is_removed_when_it_is_the_first() {
+    let nodes = memory_nodes(1);
+    let locks = process(&nodes);
+    let op = |number| {
+        let tickets = [Ticket::new(number, SECOND)];
+        let enter = QueueAction::Enter { tickets: tickets.into() };
+        QueueOp::new(&spec(), locks.fair_queues().process(), enter)
+    };
+    nodes[0].queue(op(1000)).await.unwrap();
+    nodes[0].queue(op(1001)).await.unwrap();
+    let guard = timeout(SECOND, fair(&locks).acquire()).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    settle().await;
+    assert!(nodes[0].has_empty_queues());
+}
+
+/// A waiter that is first from the beginning needs the refresh, too.
+#[tokio::test(start_paused = true)]
+async fn the_presence_of_a_process_is_refreshed_as_long_as_it_waits() {
+    let nodes = memory_nodes(1);
+    let [here, there] = [process(&nodes), process(&nodes)];
+    // The keeper has nothing to do at first.
+    sleep(10 * SECOND).await;
+    let holder = there.lock("a").expire(60 * SECOND).acquire().await.unwrap();
+    let order = Order::default();
+    let first = caller(&here, 0, &order);
+    sleep(MILLI).await;
+    for _ in 0..100 {
+        sleep(SECOND / 10).await;
+        let process = here.fair_queues().process();
+        let inspect = QueueOp::new(&spec(), process, QueueAction::Inspect);
+        let present_for = nodes[0].queue(inspect).await.unwrap().first.unwrap().present_for;
+        assert!(present_for >= 1990 * MILLI, "{present_for:?}");
+    }
+    holder.release().await.unwrap();
+    finish([first]).await;
+}
+
+/// The waiters of one process keep their order, but its tickets count: the second waiter's ticket was delayed less.
+#[tokio::test(start_paused = true)]
+async fn waiters_of_a_process_use_its_tickets_in_the_order_of_the_tickets() {
+    let nodes = memory_nodes(1);
+    let [here, there, holding] = [(); 3].map(|()| process(&nodes));
+    let holder = holding.lock("a").acquire().await.unwrap();
+    let order = Order::default();
+    let mut callers = Vec::new();
+    for (number, locks) in [&here, &here, &there].into_iter().enumerate() {
+        callers.push(caller(locks, number, &order));
+        sleep(MILLI).await;
+    }
+    // The second ticket of `here` is the first, and the first one is the last.
+    nodes[0].forget_queues();
+    for (locks, ticket, waited) in [(&here, 2, 10), (&there, 0, 5), (&here, 0, 1)] {
+        let tickets = [Ticket::new(ticket, waited * SECOND)];
+        let enter = QueueAction::Enter { tickets: tickets.into() };
+        let process = locks.fair_queues().process();
+        nodes[0].queue(QueueOp::new(&spec(), process, enter)).await.unwrap();
+    }
+    sleep(3 * SECOND / 2).await;
+    holder.release().await.unwrap();
+    finish(callers).await;
+    assert_eq!(*order.lock(), [0, 2, 1]);
+    settle().await;
+    assert!(nodes[0].has_empty_queues());
+}
+
+/// Replies of one connection arrive in order, but their tasks may evaluate them in any order.
+#[tokio::test(start_paused = true)]
+async fn an_overtaken_reply_is_ignored_unless_the_clock_of_the_store_was_stepped() {
+    let locks = process(&memory_nodes(1));
+    let place = locks.fair_queues().join(&spec());
+    let own = locks.fair_queues().process();
+    let other = ProcessId::parse("ffff").unwrap();
+    let reply = |at: Duration, process| {
+        let first = FirstTicket { process, number: 0, present_for: SECOND };
+        QueueReply::new(at, true).with_first(first)
+    };
+    for (at, process, is_first) in [
+        (5000, other, false),
+        (5010, own, true),
+        (5009, other, true),
+        (5011, other, false),
+        (5010, own, false),
+        (4011, own, true),
+    ] {
+        place.queue().apply(0, &reply(at * MILLI, process));
+        assert_eq!(place.queue().is_first(), is_first, "{at} {process}");
+    }
+}
+
+/// The conductor does not answer when a waiter gives up, and recovers before the presence is over.
+#[tokio::test(start_paused = true)]
+async fn a_ticket_that_was_not_removed_in_an_outage_does_not_block_the_queue() {
+    let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
+    let locks = fake_process(&nodes);
+    nodes[0].occupy(3600 * SECOND);
+    let mut first = Box::pin(fair(&locks).acquire());
+    let order = Order::default();
+    assert!(timeout(SECOND, &mut first).await.is_err());
+    let second = caller(&locks, 1, &order);
+    sleep(100 * MILLI).await;
+    nodes[0].set(FakeMode::Down);
+    // The keeper notices the outage.
+    sleep(3 * SECOND / 2).await;
+    drop(first);
+    nodes[0].forget();
+    nodes[0].set(FakeMode::Up(Duration::ZERO));
+    timeout(3 * SECOND, second).await.unwrap().unwrap();
+    settle().await;
+    assert!(nodes[0].queues.has_empty_queues());
+}
+
+/// As in a `select!` whose other branch runs for long.
+#[tokio::test(start_paused = true)]
+async fn a_first_waiter_whose_future_is_not_polled_loses_its_place_and_gets_it_back() {
+    let nodes = memory_nodes(1);
+    let [here, there] = [process(&nodes), process(&nodes)];
+    let holder = there.lock("a").expire(SECOND).acquire().await.unwrap();
+    let mut stalled = Box::pin(fair(&here).acquire());
+    // It has the first ticket, and has seen that the lock is held.
+    assert!(timeout(100 * MILLI, &mut stalled).await.is_err());
+    let begun = Instant::now();
+    let order = Order::default();
+    let second = caller(&there, 1, &order);
+    holder.release().await.unwrap();
+    finish([second]).await;
+    let took = begun.elapsed();
+    assert!((3 * SECOND..7 * SECOND).contains(&took), "{took:?}");
+
+    // Its ticket is as old as before, so it comes before this caller.
+    let holder = there.lock("a").acquire().await.unwrap();
+    let third = caller(&there, 3, &order);
+    sleep(3 * SECOND / 2).await;
+    let order_of_stalled = Arc::clone(&order);
+    let stalled = tokio::spawn(async move {
+        let guard = stalled.await.unwrap();
+        order_of_stalled.lock().push(2);
+        guard.release().await.unwrap();
+    });
+    sleep(100 * MILLI).await;
+    holder.release().await.unwrap();
+    finish([stalled, third]).await;
+    assert_eq!(*order.lock(), [1, 2, 3]);
+}
+
+/// The store has forgotten the queue, as a restarted server does.
+#[tokio::test(start_paused = true)]
+async fn waiters_enter_a_forgotten_queue_again_in_their_order() {
+    let nodes = memory_nodes(1);
+    let [here, there] = [process(&nodes), process(&nodes)];
+    let holder = here.lock("a").acquire().await.unwrap();
+    let order = Order::default();
+    let mut callers = Vec::new();
+    for (number, locks) in [&there, &here, &there, &here].into_iter().enumerate() {
+        callers.push(caller(locks, number, &order));
+        sleep(10 * MILLI).await;
+    }
+    nodes[0].forget_queues();
+    callers.push(caller(&here, 4, &order));
+    sleep(2 * SECOND).await;
+    holder.release().await.unwrap();
+    finish(callers).await;
+    assert_eq!(*order.lock(), [0, 1, 2, 3, 4]);
+}
+
+fn conductor_changes(logs: &redlock_logs::Logs) -> usize {
+    logs.count("WARN", "another node keeps the order of fair waiters")
+}
+
+#[tokio::test(start_paused = true)]
+async fn when_the_conductor_fails_the_waiters_keep_their_order_on_the_next_node() {
+    for mode in [FakeMode::Down, FakeMode::Frozen] {
+        let logs = redlock_logs::Logs::collect();
+        let nodes: Vec<_> = ["x", "y", "z"].map(FakeNode::start).into();
+        let [here, there] = [fake_process(&nodes), fake_process(&nodes)];
+        for node in &nodes {
+            node.occupy(3 * SECOND);
+        }
+        let order = Order::default();
+        let mut callers = Vec::new();
+        for (number, locks) in [&here, &there, &here, &there].into_iter().enumerate() {
+            callers.push(caller(locks, number, &order));
+            sleep(10 * MILLI).await;
+        }
+        assert_eq!(conductor_changes(&logs), 0);
+        nodes[0].set(mode);
+        sleep(3 * SECOND / 2).await;
+        callers.push(caller(&here, 4, &order));
+        finish(callers).await;
+        assert_eq!(*order.lock(), [0, 1, 2, 3, 4], "{mode:?}");
+        // Each of the two managers has its own limit of log lines.
+        assert_eq!(conductor_changes(&logs), 2, "{mode:?}");
+        settle().await;
+        assert!(nodes.iter().all(|node| node.queues.has_empty_queues()));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_node_is_the_conductor_again_when_it_is_back() {
+    let nodes: Vec<_> = ["x", "y", "z"].map(FakeNode::start).into();
+    let [here, there] = [fake_process(&nodes), fake_process(&nodes)];
+    nodes[0].set(FakeMode::Down);
+    for node in &nodes {
+        node.occupy(3600 * SECOND);
+    }
+    let order = Order::default();
+    let first = caller(&here, 0, &order);
+    sleep(MILLI).await;
+    assert!(!nodes[1].queues.has_empty_queues());
+    nodes[0].set(FakeMode::Up(Duration::ZERO));
+    sleep(3 * SECOND / 2).await;
+    assert!(nodes[1].queues.has_empty_queues() && !nodes[0].queues.has_empty_queues());
+    let second = caller(&there, 1, &order);
+    sleep(MILLI).await;
+    for node in &nodes {
+        node.forget();
+    }
+    finish([first, second]).await;
+    assert_eq!(*order.lock(), [0, 1]);
+}
+
+/// No caller gets a fair lock without an order.
+#[tokio::test(start_paused = true)]
+async fn without_a_conductor_a_fair_caller_fails_as_in_an_outage() {
+    let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
+    let locks = fake_process(&nodes);
+    nodes[0].set(FakeMode::Down);
+    for request in [fair(&locks), locks.lock("a").fair()] {
+        let begun = Instant::now();
+        let error = request.acquire().await.unwrap_err();
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+        assert!(begun.elapsed() < SECOND / 2, "{:?}", begun.elapsed());
+    }
+    // A caller that was waiting before keeps its place for the grace period.
+    nodes[0].set(FakeMode::Up(Duration::ZERO));
+    nodes[0].occupy(3600 * SECOND);
+    let waiting = tokio::spawn(fair(&locks).acquire());
+    sleep(SECOND).await;
+    nodes[0].set(FakeMode::Down);
+    sleep(SECOND).await;
+    nodes[0].forget();
+    nodes[0].set(FakeMode::Up(Duration::ZERO));
+    let guard = timeout(3 * SECOND, waiting).await.unwrap().unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_removes_all_tickets_and_ends_all_waiting() {
+    let nodes = memory_nodes(1);
+    let [here, there] = [process(&nodes), process(&nodes)];
+    let _holder = there.lock("a").acquire().await.unwrap();
+    enter_other(&nodes[0], 1).await;
+    let mut polled = Box::pin(fair(&here).acquire());
+    let mut behind = Box::pin(fair(&here).acquire());
+    assert!(timeout(100 * MILLI, &mut polled).await.is_err());
+    assert!((&mut behind).now_or_never().is_none());
+    here.shutdown().await;
+    // The futures have not been polled since, and only the ticket of the other process is left.
+    other_process(&nodes[0], QueueAction::Leave { numbers: [1].into() }).await;
+    assert!(nodes[0].has_empty_queues());
+    for waiting in [polled, behind] {
+        let ended = timeout(SECOND, waiting).await.unwrap().unwrap_err();
+        assert!(matches!(ended, LockError::ShutDown), "{ended}");
+    }
+    assert!(nodes[0].has_empty_queues());
+}
+
+/// The holder waits for its sibling, which waits behind another process.
+#[tokio::test(start_paused = true)]
+async fn a_fair_caller_does_not_wait_for_a_lock_of_its_own_scope() {
+    let nodes = memory_nodes(1);
+    let [here, there] = [process(&nodes), process(&nodes)];
+    let blocker = there.lock("a").acquire().await.unwrap();
+    enter_other(&nodes[0], 1).await;
+    let both = crate::scope(async {
+        let waiting = fair(&here).reentrant(true).acquire();
+        let holding = async {
+            sleep(MILLI).await;
+            blocker.release().await.unwrap();
+            let guard = here.lock("a").try_acquire().await.unwrap();
+            (guard, Instant::now())
+        };
+        let (shared, (guard, held_since)) = tokio::join!(waiting, holding);
+        assert!(held_since.elapsed() < SECOND, "{:?}", held_since.elapsed());
+        drop((shared.unwrap(), guard));
+    });
+    timeout(10 * SECOND, both).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fair_request_needs_nodes_with_fair_queues_and_a_prefix_with_a_place_for_them() {
+    let (node, _sent) = crate::node::deferring::DeferringNode::new();
+    let locks = process_of(Arc::new(node));
+    let error = fair(&locks).acquire().await.unwrap_err();
+    let message = error.to_string();
+    assert!(matches!(error, LockError::InvalidOption(_)), "{error:?}");
+    assert!(message.starts_with("fair is true, but must be unset: the node"), "{message}");
+
+    let locks = LockManager::builder().prefix("a{b").memory_node(&memory_nodes(1)[0]);
+    let error = fair(&locks.connect().await.unwrap()).acquire().await.unwrap_err();
+    let expected = "prefix is \"a{b\", but must be without `{`, or with a hash tag such as `{locks}:`, \
+                    because a lock is fair";
+    assert_eq!(error.to_string(), expected);
+}
+
+fn process_of(node: Arc<dyn Node>) -> LockManager {
+    LockManagerBuilder::with_nodes(vec![node], Arc::new(RuntimeClock::new()))
+}

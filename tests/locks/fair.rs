@@ -1,0 +1,298 @@
+//! Fair callers on real servers: their order between processes, what faults cost, and what the order costs.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::io::{BufRead, BufReader, Write};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use redlock_core::LockManager;
+use redlock_tests::{Probe, Servers, eventually};
+
+const LEASE: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_secs(30);
+const KEY: &str = "door";
+
+/// A manager with long timeouts, because many tests share few cores.
+async fn manager(servers: &Servers) -> LockManager {
+    let builder = LockManager::builder().urls(servers.urls()).connect_timeout(SOON);
+    builder.node_timeout(Duration::from_secs(2)).connect().await.unwrap()
+}
+
+/// A process of fair callers. It is killed when dropped.
+struct Waiters {
+    child: Child,
+    output: Option<BufReader<ChildStdout>>,
+}
+
+/// A caller of a process that had the lock from `begun` to `ended`.
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    number: usize,
+    begun: u64,
+    ended: u64,
+}
+
+impl Waiters {
+    fn start(servers: &Servers, hold: Duration) -> Self {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_fair-waiters"))
+            .env("REDIS_URLS", servers.urls().join(","))
+            .env("KEY", KEY)
+            .env("HOLD_MS", hold.as_millis().to_string())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        output.read_line(&mut line).unwrap();
+        assert_eq!(line, "ready\n");
+        Self { child, output: Some(output) }
+    }
+
+    fn add(&mut self, number: usize) {
+        writeln!(self.child.stdin.as_mut().unwrap(), "{number}").unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits until all callers are done.
+    fn finish(mut self) -> Vec<Held> {
+        drop(self.child.stdin.take());
+        let lines = self.output.take().unwrap().lines();
+        let held = lines.map(|line| {
+            let line = line.unwrap();
+            let mut parts = line.split(' ').map(|part| part.parse::<u64>().unwrap());
+            let [number, begun, ended] = [(); 3].map(|()| parts.next().unwrap());
+            Held { number: usize::try_from(number).unwrap(), begun, ended }
+        });
+        let held = held.collect();
+        assert!(self.child.wait().unwrap().success());
+        held
+    }
+}
+
+impl Drop for Waiters {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Waits for all processes. Returns the callers in the order in which they had the lock, after checking that no two of
+/// them had it at the same time.
+async fn finish(processes: Vec<Waiters>) -> Vec<Held> {
+    let finished =
+        processes.into_iter().map(|process| tokio::task::spawn_blocking(move || process.finish()));
+    let mut held = Vec::new();
+    for process in finished.collect::<Vec<_>>() {
+        held.extend(process.await.unwrap());
+    }
+    held.sort_by_key(|held| held.begun);
+    for pair in held.windows(2) {
+        assert!(pair[0].ended <= pair[1].begun, "two holders at once: {pair:?}");
+    }
+    held
+}
+
+/// Adds a caller to a process, waits until its ticket is in the queue, and then for 20 ms more.
+async fn arrive(process: &mut Waiters, number: usize, servers: &Servers) {
+    process.add(number);
+    let mut probe = servers[0].probe().await;
+    let tickets = async |probe: &mut Probe| {
+        let keys = probe.keys().await;
+        let queue = keys.iter().find(|key| key.contains(":fair:"))?;
+        let tickets: Vec<String> = probe.command(["ZRANGEBYSCORE", queue, "0", "+inf"]).await;
+        Some(tickets)
+    };
+    // Numbers are given in the order of arrival, from 0.
+    eventually("the caller has arrived", SOON, async || {
+        (tickets(&mut probe).await?.len() > number).then_some(())
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+}
+
+fn numbers(held: &[Held]) -> Vec<usize> {
+    held.iter().map(|held| held.number).collect()
+}
+
+async fn assert_nothing_is_left(servers: &Servers) {
+    eventually("no key and no subscription is left", SOON, async || {
+        for server in servers.iter() {
+            let mut probe = server.probe().await;
+            let channels: Vec<String> = probe.command(["PUBSUB", "CHANNELS"]).await;
+            if !probe.keys().await.is_empty() || !channels.is_empty() {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
+}
+
+async fn callers_get_the_lock_in_the_order_of_their_arrival(nodes: usize) {
+    const PROCESSES: usize = 4;
+    const CALLERS: usize = 100;
+    let servers = Servers::start(nodes).await;
+    let locks = manager(&servers).await;
+    let guard = locks.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
+    let mut processes: Vec<_> =
+        (0..PROCESSES).map(|_| Waiters::start(&servers, Duration::from_millis(1))).collect();
+    for number in 0..CALLERS {
+        // Each process has 25 callers, in changing turns.
+        let process = &mut processes[(number + number / PROCESSES) % PROCESSES];
+        arrive(process, number, &servers).await;
+    }
+    guard.release().await.unwrap();
+    let held = finish(processes).await;
+    assert_eq!(numbers(&held), (0..CALLERS).collect::<Vec<_>>());
+    let took = Duration::from_nanos(held[CALLERS - 1].ended - held[0].begun);
+    println!("{nodes} nodes: {CALLERS} turns in {took:?}");
+    drop(locks);
+    assert_nothing_is_left(&servers).await;
+}
+
+#[tokio::test]
+async fn on_one_node_callers_get_the_lock_in_the_order_of_their_arrival() {
+    callers_get_the_lock_in_the_order_of_their_arrival(1).await;
+}
+
+#[tokio::test]
+async fn on_five_nodes_callers_get_the_lock_in_the_order_of_their_arrival() {
+    callers_get_the_lock_in_the_order_of_their_arrival(5).await;
+}
+
+/// The killed process has every other place, from the first on.
+#[tokio::test]
+async fn a_killed_process_delays_the_others_once_however_many_callers_it_had() {
+    const CALLERS: usize = 30;
+    let servers = Servers::start(1).await;
+    let locks = manager(&servers).await;
+    let guard = locks.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
+    let mut killed = Waiters::start(&servers, Duration::from_millis(1));
+    let mut processes: Vec<_> =
+        (0..2).map(|_| Waiters::start(&servers, Duration::from_millis(1))).collect();
+    for number in 0..CALLERS {
+        let process = if number % 2 == 0 { &mut killed } else { &mut processes[number / 2 % 2] };
+        arrive(process, number, &servers).await;
+    }
+    killed.kill();
+    let begun = Instant::now();
+    guard.release().await.unwrap();
+    let held = finish(processes).await;
+    let took = begun.elapsed();
+    assert_eq!(numbers(&held), (1..CALLERS).step_by(2).collect::<Vec<_>>());
+    println!("{took:?} after the kill, all others were done");
+    assert!(took < Duration::from_millis(3500), "{took:?}");
+    drop(locks);
+    assert_nothing_is_left(&servers).await;
+}
+
+#[tokio::test]
+async fn when_the_conductor_is_killed_no_caller_is_lost() {
+    const CALLERS: usize = 60;
+    let mut servers = Servers::start(5).await;
+    let mut processes: Vec<_> =
+        (0..3).map(|_| Waiters::start(&servers, Duration::from_millis(10))).collect();
+    for number in 0..CALLERS {
+        processes[number % 3].add(number);
+        if number == CALLERS / 3 {
+            servers[0].kill();
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let held = finish(processes).await;
+    let order = numbers(&held);
+    let mut sorted = order.clone();
+    sorted.sort_unstable();
+    assert_eq!(sorted, (0..CALLERS).collect::<Vec<_>>());
+    // Callers that had arrived close to each other may change places, but none falls far behind.
+    let overtaken = |(at, number): (usize, &usize)| {
+        order[..at].iter().filter(|earlier| *earlier > number).count()
+    };
+    let overtaken: Vec<usize> = order.iter().enumerate().map(overtaken).collect();
+    let most = overtaken.iter().max().unwrap();
+    println!(
+        "{} of {CALLERS} were overtaken, by at most {most}",
+        overtaken.iter().filter(|by| **by > 0).count()
+    );
+    assert!(*most <= CALLERS / 4, "{order:?}");
+    servers[0].restart().await;
+    assert_nothing_is_left(&servers).await;
+}
+
+/// Its presence ends, and it gets its places back.
+#[tokio::test]
+async fn a_stopped_process_gets_its_places_back() {
+    let servers = Servers::start(1).await;
+    let locks = manager(&servers).await;
+    let guard = locks.lock(KEY).expire(LEASE).try_acquire().await.unwrap();
+    let [mut stopped, mut other] =
+        [(); 2].map(|()| Waiters::start(&servers, Duration::from_millis(1)));
+    for number in 0..6 {
+        arrive([&mut stopped, &mut other][number % 2], number, &servers).await;
+    }
+    let pid = rustix::process::Pid::from_child(&stopped.child);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    let mut probe = servers[0].probe().await;
+    let queue = probe.keys().await.into_iter().find(|key| key.contains(":fair:")).unwrap();
+    eventually("the presence is over", SOON, async || {
+        let tickets: u64 = probe.command(["ZCARD", &queue]).await;
+        // The other process, with three tickets.
+        (tickets == 4).then_some(())
+    })
+    .await;
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    eventually("the process is back", SOON, async || {
+        let tickets: u64 = probe.command(["ZCARD", &queue]).await;
+        (tickets == 8).then_some(())
+    })
+    .await;
+    // The other process notices within a second that it is not the first any more.
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    guard.release().await.unwrap();
+    assert_eq!(numbers(&finish(vec![stopped, other]).await), [0, 1, 2, 3, 4, 5]);
+    drop(locks);
+    assert_nothing_is_left(&servers).await;
+}
+
+/// Returns the number of commands that clients have sent since the last call.
+async fn commands(servers: &Servers) -> u64 {
+    let mut sum = 0;
+    for server in servers.iter() {
+        let mut probe = server.probe().await;
+        let calls = probe.calls().await;
+        let sent = ["set", "evalsha", "subscribe", "unsubscribe"];
+        sum += sent.iter().filter_map(|name| calls.get(*name)).sum::<u64>();
+        probe.reset_calls().await;
+    }
+    sum
+}
+
+/// The figures of the guide.
+#[tokio::test]
+async fn a_fair_acquisition_costs_two_more_commands_on_the_first_node() {
+    const ROUNDS: u64 = 50;
+    for (nodes, plain) in [(1, 2), (3, 6)] {
+        let servers = Servers::start(nodes).await;
+        let locks = manager(&servers).await;
+        let request = || locks.lock(KEY).expire(LEASE).wait_forever();
+        let mut per_acquisition = Vec::new();
+        for is_fair in [false, true] {
+            commands(&servers).await;
+            for _ in 0..ROUNDS {
+                let request = if is_fair { request().fair() } else { request() };
+                request.acquire().await.unwrap().release().await.unwrap();
+            }
+            // The last place is left in the background.
+            locks.lock("other").try_acquire().await.unwrap().release().await.unwrap();
+            assert_nothing_is_left(&servers).await;
+            per_acquisition.push((commands(&servers).await - plain) / ROUNDS);
+        }
+        assert_eq!(per_acquisition, [plain, plain + 2], "{nodes} nodes");
+    }
+}
