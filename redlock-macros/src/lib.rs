@@ -8,6 +8,7 @@
 mod arguments;
 mod bindings;
 mod body;
+mod count;
 mod duration;
 mod evaluated;
 mod expand;

@@ -6,6 +6,7 @@ use syn::parse::ParseStream;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Lit, Signature};
 
+use crate::count::WrittenCount;
 use crate::duration::{AttributeTime, TimeUnit, WrittenDuration};
 use crate::evaluated::{Check, Evaluated};
 use crate::http::ParsedHttpArguments;
@@ -17,7 +18,7 @@ type Parse = fn(ParseStream<'_>, &Ident) -> syn::Result<Written>;
 
 /// The options of `LockOptions`, with the parser of their values. A line here is all that an option needs, unless it
 /// has a new kind of value.
-const LOCK_OPTIONS: [(&str, Parse); 8] = [
+const LOCK_OPTIONS: [(&str, Parse); 10] = [
     ("expire", expire),
     ("wait_time", wait_time),
     ("renew", switch),
@@ -25,6 +26,8 @@ const LOCK_OPTIONS: [(&str, Parse); 8] = [
     ("min_hold", time),
     ("keep", switch),
     ("reentrant", switch),
+    ("shared", shared),
+    ("permits", permits),
     ("dialect", dialect),
 ];
 
@@ -58,6 +61,8 @@ enum OptionValue {
     Time(AttributeTime),
     Forever,
     Switch(bool),
+    Shared(bool),
+    Count(WrittenCount),
     Dialect(&'static str),
 }
 
@@ -85,13 +90,20 @@ impl Options {
                 }
                 OptionValue::Forever => quote!(.wait_forever()),
                 OptionValue::Switch(switch) => quote!(.#option(#switch)),
+                OptionValue::Shared(true) => quote!(.shared()),
+                // The default.
+                OptionValue::Shared(false) => quote!(),
+                OptionValue::Count(count) => {
+                    let count = count.expression(private);
+                    quote!(.#option(#count))
+                }
                 OptionValue::Dialect(dialect) => {
                     let dialect = Ident::new(dialect, Span::mixed_site());
                     quote!(.#option(#private::Dialect::#dialect))
                 }
             }
         });
-        let constants = self.setters.iter().filter_map(Setter::constant);
+        let constants = self.setters.iter().filter_map(|setter| setter.constant(private));
         let checks = self.setters.iter().map(|Setter { option, span, .. }| Check {
             span: *span,
             assertion: quote!(#private::assert_valid),
@@ -102,19 +114,29 @@ impl Options {
             ty: quote!(#private::LockOptions),
             value: quote!(#private::attribute_options(#private::LockOptions::new() #(#calls)*)),
             checks: checks.collect(),
-            constants: constants.map(|time| (time, quote!(#private::expect_time))).collect(),
+            constants: constants.collect(),
         };
         options.expression(signature)
     }
 }
 
 impl Setter {
-    /// Returns the value if it is a constant of the user.
-    fn constant(&self) -> Option<&Expr> {
+    /// Returns the value if it is a constant of the user, and the function that explains why a wrong type is refused.
+    fn constant(&self, private: &TokenStream) -> Option<(&Expr, TokenStream)> {
         match &self.value {
-            OptionValue::Time(AttributeTime::Constant { expression, .. }) => Some(expression),
+            OptionValue::Time(AttributeTime::Constant { expression, .. }) => {
+                Some((expression, quote!(#private::expect_time)))
+            }
+            OptionValue::Count(WrittenCount::Constant(expression)) => {
+                Some((expression, quote!(#private::expect_count)))
+            }
             _ => None,
         }
+    }
+
+    /// Returns whether the lock may have several holders at a time.
+    fn is_for_several(&self) -> bool {
+        matches!(self.value, OptionValue::Shared(true) | OptionValue::Count(_))
     }
 }
 
@@ -171,9 +193,19 @@ impl ParsedOptions {
             };
             setters.push(Setter { option, span, value });
         }
+        let fenced = fenced.and_then(|(span, fenced)| fenced.then_some(span));
+        let for_several = setters.iter().find(|setter| setter.is_for_several());
+        if let (Some(span), Some(Setter { option, .. })) = (fenced, for_several) {
+            return Err(syn::Error::new(
+                span,
+                format!(
+                    "`fenced` cannot be combined with `{option}`: only exclusive holders have numbers"
+                ),
+            ));
+        }
         Ok(Options {
             setters,
-            fenced: fenced.and_then(|(span, fenced)| fenced.then_some(span)),
+            fenced,
             on_lost: on_lost.unwrap_or_default(),
         })
     }
@@ -225,6 +257,16 @@ fn wait_time(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
 
 fn switch(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
     Ok(Written::Other(name.span(), OptionValue::Switch(flag(input, name)?)))
+}
+
+fn shared(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
+    Ok(Written::Other(name.span(), OptionValue::Shared(flag(input, name)?)))
+}
+
+fn permits(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
+    let value = value(input, name)?;
+    let count = WrittenCount::parse("permits", &value)?;
+    Ok(Written::Other(value.span(), OptionValue::Count(count)))
 }
 
 fn is_forever(value: &Expr) -> bool {
@@ -296,7 +338,11 @@ mod tests {
                 quote!(#expression).to_string()
             }
             OptionValue::Forever => "forever".to_owned(),
-            OptionValue::Switch(switch) => switch.to_string(),
+            OptionValue::Switch(switch) | OptionValue::Shared(switch) => switch.to_string(),
+            OptionValue::Count(WrittenCount::Literal(count)) => count.to_string(),
+            OptionValue::Count(WrittenCount::Constant(expression)) => {
+                quote!(#expression).to_string()
+            }
             OptionValue::Dialect(dialect) => (*dialect).to_owned(),
         };
         let setters = options(tokens).setters;
@@ -316,7 +362,7 @@ mod tests {
     fn every_option_has_one_setter() {
         let written = quote! {
             expire = 9, wait_time = "2s", renew, max_hold = "1m", min_hold = 3, keep = false, reentrant,
-            dialect = redisson,
+            shared, permits = 3, dialect = redisson,
         };
         assert_eq!(
             setters(written),
@@ -328,12 +374,15 @@ mod tests {
                 "min_hold 3s",
                 "keep false",
                 "reentrant true",
+                "shared true",
+                "permits 3",
                 "dialect Redisson",
             ]
         );
         assert_eq!(setters(quote!(wait_time = "forever")), ["wait_time forever"]);
         assert_eq!(setters(quote!(dialect = plain)), ["dialect Plain"]);
         assert_eq!(setters(quote!(expire = Self::LEASE)), ["expire Self :: LEASE"]);
+        assert_eq!(setters(quote!(permits = Self::EXPORTS)), ["permits Self :: EXPORTS"]);
     }
 
     /// The compiler checks the rules of the options when it compiles the attribute, each rule at
@@ -355,16 +404,28 @@ mod tests {
     #[test]
     fn a_flag_stands_alone_or_has_a_value() {
         for (written, expected) in [
-            (quote!(renew, keep, reentrant), true),
-            (quote!(renew = true, keep = true, reentrant = true), true),
-            (quote!(renew = false, keep = false, reentrant = false), false),
+            (quote!(renew, keep, reentrant, shared), true),
+            (quote!(renew = true, keep = true, reentrant = true, shared = true), true),
+            (quote!(renew = false, keep = false, reentrant = false, shared = false), false),
         ] {
-            let switches = ["renew", "keep", "reentrant"];
+            let switches = ["renew", "keep", "reentrant", "shared"];
             assert_eq!(setters(written), switches.map(|name| format!("{name} {expected}")));
         }
         for value in [quote!(1), quote!("true"), quote!(yes)] {
             assert!(message(quote!(renew = #value)).starts_with("`renew` is `true` or `false`"));
         }
+    }
+
+    #[test]
+    fn only_exclusive_locks_are_fenced() {
+        for (tokens, option) in
+            [(quote!(shared, fenced), "shared"), (quote!(fenced, permits = 2), "permits")]
+        {
+            let expected = format!("`fenced` cannot be combined with `{option}`: ");
+            assert!(message(tokens).starts_with(&expected));
+        }
+        options(quote!(shared = false, fenced));
+        options(quote!(shared, fenced = false));
     }
 
     #[test]
