@@ -113,7 +113,7 @@ async fn acquire_for_request(
     let key = route_key::of_request(key, config, parts).await?;
     let manager = config.manager(&parts.extensions).ok_or_else(LockRejection::missing_manager)?;
     let options = &route_lock.options;
-    let request = manager.lock(key).options(options.resolved());
+    let request = manager.lock(key).options(options.resolved_for(&parts.method));
     ActiveLock::acquire(request, options.fenced).await.map_err(|error| {
         LockRejection::from(error)
             .with_contended_status(options.contended_status)

@@ -172,7 +172,7 @@ async fn the_options_set_the_dialect(front_end: FrontEnd) {
 async fn flags_can_be_set_to_false(front_end: FrontEnd) {
     let app = app!(
         front_end,
-        [renew = false, keep = false, reentrant = false, fenced = false],
+        [renew = false, keep = false, reentrant = false, shared = false, fenced = false],
         [.renew(true).keep(true).reentrant(true).fenced(true)
             .renew(false).keep(false).reentrant(false).fenced(false)],
         async fn handler(
