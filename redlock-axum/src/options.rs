@@ -146,7 +146,8 @@ fn check_list(methods: &Methods) -> Result<(), InvalidOption> {
         let allowed = "at least one method; leave it out to lock every method exclusively";
         return Err(InvalidOption::new("shared_on", "an empty list", allowed));
     }
-    let repeated = named.iter().enumerate().find(|(index, method)| named[..*index].contains(method));
+    let repeated =
+        named.iter().enumerate().find(|(index, method)| named[..*index].contains(method));
     match repeated {
         Some((_, method)) => {
             let allowed = format!("a list that has {method} once");

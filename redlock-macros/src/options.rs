@@ -203,11 +203,7 @@ impl ParsedOptions {
                 ),
             ));
         }
-        Ok(Options {
-            setters,
-            fenced,
-            on_lost: on_lost.unwrap_or_default(),
-        })
+        Ok(Options { setters, fenced, on_lost: on_lost.unwrap_or_default() })
     }
 
     /// Returns the unit of whole numbers. A `time_unit` without any whole number is an error.

@@ -94,7 +94,10 @@ async fn at_most_n_requests_hold_a_permit(front_end: FrontEnd) {
     let mut exports = send_inside(&app, &stage, 3).await;
     assert_eq!(app.node.len(), 3);
     let fourth = app.post().await;
-    assert_eq!((fourth.status.as_u16(), &fourth.headers["retry-after"]), (409, &"5".parse().unwrap()));
+    assert_eq!(
+        (fourth.status.as_u16(), &fourth.headers["retry-after"]),
+        (409, &"5".parse().unwrap())
+    );
 
     stage.leave(1);
     assert_eq!(exports.join_next().await.unwrap().unwrap(), 200);
