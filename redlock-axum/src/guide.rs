@@ -8,6 +8,8 @@
 //! | [`guarantees`] | What does a lock promise, and under which conditions? What happens when a server, the network, a clock or this process fails? |
 //! | [`options`] | Which options does a lock have, with which ranges and defaults, and how are they written? |
 //! | [`recipes`] | How does a handler acquire several locks? How does a middleware lock, or a task that outlives its handler? What is not supported? |
+//! | [`shared`] | How do many readers share a lock that a writer has alone? Who waits for whom, and for how long? |
+//! | [`permits`] | How do at most n requests run at the same time? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
 //! | [`interoperability`] | Which services in other languages share these locks? |
@@ -26,6 +28,10 @@ macro_rules! page {
         concat!(
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
+            "[permits.md]: crate::guide::permits\n",
+            "[production.md]: crate::guide::production\n",
+            "[recipes.md]: crate::guide::recipes\n",
+            "[shared.md]: crate::guide::shared\n",
             "[wire.md]: crate::redlock_core#names-on-the-wire\n\n",
             include_str!(concat!("../docs/", $file))
         )
@@ -47,6 +53,9 @@ pub mod options {}
 #[doc = page!("performance.md")]
 pub mod performance {}
 
+#[doc = page!("permits.md")]
+pub mod permits {}
+
 // The example connects to servers.
 #[cfg(any(feature = "redis", not(doctest)))]
 #[doc = page!("production.md")]
@@ -54,6 +63,9 @@ pub mod production {}
 
 #[doc = page!("recipes.md")]
 pub mod recipes {}
+
+#[doc = page!("shared.md")]
+pub mod shared {}
 
 #[cfg(feature = "test-util")]
 #[doc = page!("testing.md")]
