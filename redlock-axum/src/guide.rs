@@ -12,7 +12,7 @@
 //! | [`permits`] | How do at most n requests run at the same time? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
-//! | [`interoperability`] | Which services in other languages share these locks? |
+//! | [`interoperability`] | Which services in other languages use the same locks? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
 //! | [`verification`] | How was the library tested? How can you repeat the tests? |
 //! | [`performance`] | What does a lock cost? |

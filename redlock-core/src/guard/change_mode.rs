@@ -12,7 +12,7 @@ use crate::key::LockKey;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DowngradeError {
-    /// Another guard of the same [scope](crate::scope()) shares the exclusive lock, and relies on it. The lock stays
+    /// Another guard of the same [scope](crate::scope()) has joined the exclusive lock, and relies on it. The lock stays
     /// exclusive.
     #[error("another guard of the same request relies on the exclusive lock")]
     #[non_exhaustive]

@@ -26,7 +26,7 @@ impl LockRequest<FencedGuard> {
     /// # Errors
     ///
     /// As [`LockRequest::try_acquire`]. [`LockError::AlreadyHeld`] also if a reentrant request would
-    /// share a lock that has no number.
+    /// join a lock that has no number.
     ///
     /// # Cancel safety
     ///
@@ -39,7 +39,7 @@ impl LockRequest<FencedGuard> {
     ///
     /// # Errors
     ///
-    /// As [`LockRequest::acquire`]. [`LockError::AlreadyHeld`] also if a reentrant request would share a
+    /// As [`LockRequest::acquire`]. [`LockError::AlreadyHeld`] also if a reentrant request would join a
     /// lock that has no number.
     ///
     /// # Cancel safety

@@ -124,7 +124,7 @@ impl LockRequest {
     /// The last attempt may end after the `wait_time`, because the caller waits for the nodes' replies
     /// to it. If nodes are silent, that takes up to the manager's
     /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) longer. It takes up to twice that for a
-    /// [fenced](Self::fenced) lock, and for a shared lock that has to be extended for
+    /// [fenced](Self::fenced) lock, and for a lock of the same scope that has to be extended for
     /// [`min_hold`](Self::min_hold) or [`keep`](Self::keep). It takes longer still if this process is
     /// late, but never longer than the lease.
     ///
@@ -146,8 +146,13 @@ impl LockRequest {
     /// * The lock is handed over only if at least 3/4 of the lease that the next waiter requests is
     ///   left. If less than 9/10 is left, the lease is extended in the background.
     ///
-    /// Between processes, neither an order nor a share is guaranteed: the process whose request reaches
+    /// Between processes, neither an order nor a number of turns is guaranteed: the process whose request reaches
     /// a quorum of nodes first gets the lock.
+    ///
+    /// [Shared](Self::shared) locks have further rules. Readers that stand next to each other in the queue of a
+    /// process get the lock together. A waiting exclusive caller keeps out later readers, in this process and in
+    /// others. A reader lets four releases of exclusive holders pass, and then asks for a turn of 50 ms, in which only
+    /// readers get the lock.
     ///
     /// # Errors
     ///
