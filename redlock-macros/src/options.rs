@@ -330,15 +330,13 @@ mod tests {
     fn setters(tokens: TokenStream) -> Vec<String> {
         let value = |value: &OptionValue| match value {
             OptionValue::Time(AttributeTime::Literal(time)) => format!("{time:?}"),
-            OptionValue::Time(AttributeTime::Constant { expression, .. }) => {
+            OptionValue::Time(AttributeTime::Constant { expression, .. })
+            | OptionValue::Count(WrittenCount::Constant(expression)) => {
                 quote!(#expression).to_string()
             }
             OptionValue::Forever => "forever".to_owned(),
             OptionValue::Switch(switch) | OptionValue::Shared(switch) => switch.to_string(),
             OptionValue::Count(WrittenCount::Literal(count)) => count.to_string(),
-            OptionValue::Count(WrittenCount::Constant(expression)) => {
-                quote!(#expression).to_string()
-            }
             OptionValue::Dialect(dialect) => (*dialect).to_owned(),
         };
         let setters = options(tokens).setters;

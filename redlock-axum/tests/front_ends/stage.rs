@@ -34,7 +34,7 @@ impl Stage {
     pub(crate) async fn until_inside(&self, handlers: usize) {
         let mut inside = self.inside.subscribe();
         let reached = inside.wait_for(|inside| *inside == handlers);
-        timeout(Duration::from_secs(10), reached).await.expect("not within ten seconds").unwrap();
+        timeout(Duration::from_secs(10), reached).await.unwrap().unwrap();
     }
 
     /// Returns the number of handlers that run.
