@@ -1,4 +1,4 @@
-//! A handler that shares its lock with a Java service, which uses the `RLock` of Redisson.
+//! A handler whose lock is also the lock of a Java service, which uses the `RLock` of Redisson.
 //!
 //! ```sh
 //! REDIS_URLS=redis://127.0.0.1 cargo run --example redisson
@@ -33,7 +33,7 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 use tracing::info;
 
-/// `dialect = redisson` for this lock. If all locks of a service are shared with Java, set the
+/// `dialect = redisson` for this lock. If a Java service uses all locks of a service, set the
 /// dialect once instead: `LockManager::builder().dialect(Dialect::Redisson)`.
 ///
 /// A lease of 30 seconds is Redisson's default. Redisson renews it while the lock is held, and so

@@ -2,7 +2,9 @@
 
 use redlock_core::{IntoLockKey, KeyError};
 
-pub use crate::attribute::constants::{StatusConstant, TimeConstant, expect_status, expect_time};
+pub use crate::attribute::constants::{
+    CountConstant, StatusConstant, TimeConstant, expect_count, expect_status, expect_time,
+};
 pub use crate::attribute::handler::HandlerLock;
 pub use crate::attribute::http_options::{
     HttpOptions, assert_contended_status, assert_retry_after_max,

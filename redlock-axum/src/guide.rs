@@ -10,9 +10,11 @@
 //! | [`several_keys`] | How does a handler lock all articles of a cart, or none? In which order do such requests wait? |
 //! | [`recipes`] | How does a handler acquire several locks? How does a middleware lock, or a task that outlives its handler? What is not supported? |
 //! | [`fair`] | How do callers of several processes wait in order of arrival? What does the order cost? |
+//! | [`shared`] | How do many readers share a lock that a writer has alone? Who waits for whom, and for how long? |
+//! | [`permits`] | How do at most n requests run at the same time? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
-//! | [`interoperability`] | Which services in other languages share these locks? |
+//! | [`interoperability`] | Which services in other languages use the same locks? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
 //! | [`verification`] | How was the library tested? How can you repeat the tests? |
 //! | [`performance`] | What does a lock cost? |
@@ -28,8 +30,11 @@ macro_rules! page {
         concat!(
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
+            "[permits.md]: crate::guide::permits\n",
             "[production.md]: crate::guide::production\n",
+            "[recipes.md]: crate::guide::recipes\n",
             "[several-keys.md]: crate::guide::several_keys\n",
+            "[shared.md]: crate::guide::shared\n",
             "[wire.md]: crate::redlock_core#names-on-the-wire\n\n",
             include_str!(concat!("../docs/", $file))
         )
@@ -54,6 +59,9 @@ pub mod options {}
 #[doc = page!("performance.md")]
 pub mod performance {}
 
+#[doc = page!("permits.md")]
+pub mod permits {}
+
 // The example connects to servers.
 #[cfg(any(feature = "redis", not(doctest)))]
 #[doc = page!("production.md")]
@@ -64,6 +72,9 @@ pub mod recipes {}
 
 #[doc = page!("several-keys.md")]
 pub mod several_keys {}
+
+#[doc = page!("shared.md")]
+pub mod shared {}
 
 #[cfg(feature = "test-util")]
 #[doc = page!("testing.md")]

@@ -53,6 +53,9 @@
 //! layer and the policies never see the state. They use the manager that a [`LocksLayer`] has installed, or the
 //! manager that the application sets by `manager`.
 //!
+//! Each of them locks exclusively, or [shares](guide::shared) the lock among readers, or has [permits](guide::permits)
+//! for a number of holders.
+//!
 //! The [`guide`] describes the guarantees and the effect of each fault, the use in production, other
 //! languages, and how to test an application.
 //!
@@ -176,14 +179,15 @@
 //!   attribute on its handler, or the attribute on a service that the handler calls. Each request behind a
 //!   [`LocksLayer`], and each call of a function with the attribute, is therefore a [`scope`], in which the
 //!   inner lock fails at once, with 500 and an error in the log. Make the inner lock `reentrant`, so that it
-//!   shares the outer one, or give it another key. A task that is spawned inside is outside of the scope, and
+//!   joins the outer one, or give it another key. A task that is spawned inside is outside of the scope, and
 //!   waits for the lock as any other caller does.
 //! * `{id}` takes the text of the path, so `42` and `042` are two keys. Write `{id:u64}` if they are
 //!   one order. The attribute uses the extracted value: there, `Path<u64>` has the same effect.
 //! * [`Router::route_layer`](axum::Router::route_layer) and `layer` also lock requests that are answered
 //!   with 405 and, if the lock names no methods, CORS preflights (`OPTIONS`), unless the CORS layer is
 //!   outside of the lock. Name the [methods](LockLayer::methods).
-//! * Browsers and proxies often repeat a GET request on their own. Lock the methods that change something.
+//! * Browsers and proxies often repeat a GET request on their own. Lock the methods that change something, and let the
+//!   others share the lock ([`LockLayer::shared_on`]) if they must not see a change that is half done.
 //!
 #![doc = include_str!("../docs/features.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]

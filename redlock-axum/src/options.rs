@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use http::StatusCode;
-use redlock_core::{InvalidOption, LockOptions, OnLost};
+use http::{Method, StatusCode};
+use redlock_core::{Dialect, InvalidOption, LockOptions, OnLost};
 
+use crate::config::Methods;
 use crate::error::SetupError;
 
 /// The default lease of layers, policies and attributes.
@@ -45,6 +46,8 @@ pub enum HoldUntil {
 #[derive(Debug, Clone)]
 pub(crate) struct RouteOptions {
     pub(crate) lock: LockOptions,
+    /// The methods whose requests share the lock, while all others lock it exclusively.
+    pub(crate) shared_on: Option<Methods>,
     pub(crate) fenced: bool,
     pub(crate) on_lost: OnLost,
     pub(crate) contended_status: StatusCode,
@@ -56,6 +59,7 @@ impl Default for RouteOptions {
     fn default() -> Self {
         Self {
             lock: LockOptions::new(),
+            shared_on: None,
             fenced: false,
             on_lost: OnLost::default(),
             contended_status: DEFAULT_CONTENDED_STATUS,
@@ -67,19 +71,62 @@ impl Default for RouteOptions {
 
 impl RouteOptions {
     /// Returns the options of the lock, with the default lease if none is set.
-    pub(crate) fn resolved(&self) -> LockOptions {
+    fn resolved(&self) -> LockOptions {
         with_default_expire(self.lock.clone())
+    }
+
+    /// Returns the options of the lock of a request with this method.
+    pub(crate) fn resolved_for(&self, method: &Method) -> LockOptions {
+        let options = self.resolved();
+        match &self.shared_on {
+            Some(shared_on) if shared_on.matches(method) => options.shared(),
+            _ => options,
+        }
     }
 
     /// Returns the first mistake as an error.
     pub(crate) fn check(&self) -> Result<(), SetupError> {
         self.check_independent()?;
-        Ok(self.resolved().check()?)
+        self.resolved().check()?;
+        Ok(self.check_mode()?)
+    }
+
+    /// Returns the first option that does not go together with the mode of the lock.
+    fn check_mode(&self) -> Result<(), InvalidOption> {
+        let LockOptions { shared, permits, dialect, .. } = self.lock;
+        let shared = shared == Some(true);
+        if let Some(methods) = &self.shared_on {
+            let conflict = |rule| Err(InvalidOption::new("shared_on", methods, rule));
+            if shared {
+                return conflict("unset beside shared, which shares the lock on every method");
+            }
+            if permits.is_some() {
+                return conflict("unset beside permits, which every method needs");
+            }
+            if dialect == Some(Dialect::Redisson) {
+                return conflict("unset in the dialect redisson, which has no shared locks");
+            }
+        }
+        let mode = [
+            (shared, "shared"),
+            (permits.is_some(), "permits"),
+            (self.shared_on.is_some(), "shared_on"),
+        ];
+        match mode.into_iter().find(|(is_set, _)| *is_set) {
+            Some((_, option)) if self.fenced => {
+                let rule = format!("unset beside {option}: only exclusive holders have numbers");
+                Err(InvalidOption::new("fenced", "true", rule))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the first option that is wrong by itself, independent of the other options.
     pub(crate) fn check_independent(&self) -> Result<(), SetupError> {
         self.lock.check_ranges()?;
+        if let Some(methods) = &self.shared_on {
+            check_list(methods)?;
+        }
         let status = self.contended_status;
         if !status.is_client_error() && !status.is_server_error() {
             return Err(SetupError::ContendedStatus(status));
@@ -89,6 +136,24 @@ impl RouteOptions {
             return Err(InvalidOption::new("retry_after_max", value, "at least 1 s").into());
         }
         Ok(())
+    }
+}
+
+/// Checks the list of methods of `shared_on`.
+fn check_list(methods: &Methods) -> Result<(), InvalidOption> {
+    let named = methods.named().unwrap_or_default();
+    if named.is_empty() {
+        let allowed = "at least one method; leave it out to lock every method exclusively";
+        return Err(InvalidOption::new("shared_on", "an empty list", allowed));
+    }
+    let repeated =
+        named.iter().enumerate().find(|(index, method)| named[..*index].contains(method));
+    match repeated {
+        Some((_, method)) => {
+            let allowed = format!("a list that has {method} once");
+            Err(InvalidOption::new("shared_on", methods, allowed))
+        }
+        None => Ok(()),
     }
 }
 
@@ -108,6 +173,21 @@ macro_rules! route_option_setters {
         }
 
         redlock_core::lock_option_setters!($self => $options.lock; $end);
+
+        /// Shares the lock among the requests with these methods, while requests with other methods lock it exclusively:
+        /// requests that read a resource run at the same time, and a request that writes to it runs alone. Defaults to
+        /// an exclusive lock for every method.
+        ///
+        /// GET includes HEAD, because axum answers HEAD with the handler for GET. Cannot be combined with
+        /// [`shared`](Self::shared), [`permits`](Self::permits) or [`fenced`](Self::fenced). The page
+        /// [`shared`](crate::guide::shared) of the guide has the rules of shared locks.
+        pub fn shared_on(
+            mut $self,
+            methods: impl IntoIterator<Item = http::Method>,
+        ) -> Self {
+            $options.shared_on = Some($crate::config::Methods::only(methods));
+            $end
+        }
 
         /// Sets whether each holder gets a fencing token, with which a database can refuse late writes.
         /// The handler reads the token with the extractor [`FencedLock`](crate::FencedLock), which extracts

@@ -40,6 +40,9 @@
 //! * [`LockGuard`] is a held lock. It reports how long the lock is valid and when it is lost, extends
 //!   the lease, and releases the lock when it is dropped. [`LockHandle`] is a view of a held lock that
 //!   can be cloned and passed around.
+//! * [`shared`](LockRequest::shared) and [`permits`](LockRequest::permits) let several callers hold a lock at the same
+//!   time: the readers of a read-write lock, or at most n holders. [`LockGuard::downgrade`] and
+//!   [`LockGuard::try_upgrade`] change the mode of a held lock.
 //! * [`FencedGuard`] is a guard with a [`FencingToken`], which a database can check.
 //! * [`node`] is the protocol between a manager and its nodes, for stores other than Redis.
 //! * [`LockKey`], [`KeyPart`] and [`KeyTemplate`] build keys in which different values give different
@@ -49,7 +52,8 @@
 //!
 //! # Guarantees
 //!
-//! A key has at most one holder whose guard [is valid](LockGuard::is_valid), as long as
+//! A key has at most one holder whose guard [is valid](LockGuard::is_valid) or, if its holders
+//! [share](LockRequest::shared) it, no exclusive one beside them, as long as
 //!
 //! * the clocks of the nodes and of this process drift apart by no more than 1 % of the lease plus 2 ms,
 //!   and nobody steps a node's wall clock forward: Redis measures the time to live of a key by its wall

@@ -8,6 +8,7 @@
 mod arguments;
 mod bindings;
 mod body;
+mod count;
 mod duration;
 mod evaluated;
 mod expand;
@@ -131,16 +132,16 @@ use proc_macro::TokenStream;
 /// The page [Options] lists every argument with its meaning, its range and its default. Only `key` or
 /// `keys` is required. `key`, `expire`, `wait_time` and `time_unit` are the `key`, `expire`, `waitTime` and `timeUnit` of
 /// Spring's `@RedisLock`. This page has sections about [`key`](#the-key), [`keep`](#release-and-cancellation),
-/// [`hold_until`](#streams), [`fenced`](#the-lock-in-the-function), [`on_lost`](#when-the-lock-is-lost),
+/// [`shared` and `permits`](#several-holders), [`fair`](#waiting-in-order), [`hold_until`](#streams),
+/// [`fenced`](#the-lock-in-the-function), [`on_lost`](#when-the-lock-is-lost),
 /// [`reentrant`](#acquiring-a-lock-that-the-request-already-holds), [`keys`](#several-keys),
-/// [`fair`](#waiting-in-order), [`error` and `on_reject`](#your-own-response), and
-/// [`manager`](#functions-and-methods).
+/// [`error` and `on_reject`](#your-own-response), and [`manager`](#functions-and-methods).
 ///
 /// Times (`expire`, `wait_time`, `max_hold`, `min_hold`, `retry_after_max`) are whole numbers, strings with a
 /// unit (`"500ms"`, `"2s"`, `"1m 30s"`, `"1h"`, `"1d"`), or constants: a `Duration`, or a whole number in
-/// `time_unit`, such as `expire = LEASE` or `expire = Self::LEASE`. `renew`, `keep`, `reentrant`, `fair` and
-/// `fenced` are written alone, which means `true`, or with `= true` or `= false`. All of these values are
-/// constants: a wrong value does not compile.
+/// `time_unit`, such as `expire = LEASE` or `expire = Self::LEASE`. `permits` is a whole number or a constant. `renew`,
+/// `keep`, `reentrant`, `fair`, `shared` and `fenced` are written alone, which means `true`, or with `= true` or
+/// `= false`. All of these values are constants: a wrong value does not compile.
 ///
 /// Choose `expire` longer than the function takes, enable `renew`, or
 /// [check the lock](#the-lock-in-the-function) while the function runs.
@@ -528,6 +529,28 @@ use proc_macro::TokenStream;
 ///
 /// [`FencingToken`] documents the guarantees of the token, and has the statement for PostgreSQL.
 ///
+/// # Several holders
+///
+/// With `shared`, any number of calls hold the lock at the same time: the readers. A call without it is a writer, which
+/// has the lock alone. A writer waits for the readers that are inside, and keeps out later ones. With `permits`, at most
+/// this number of calls hold the lock at the same time; the manager must have a single node.
+///
+/// ```
+/// # use axum::extract::Path;
+/// # use redlock_axum::redis_lock;
+/// #[redis_lock(key = "catalogue", shared)]
+/// async fn list() {}
+///
+/// #[redis_lock(key = "catalogue", wait_time = 5)]
+/// async fn rebuild() {}
+///
+/// #[redis_lock(key = "export:{tenant}", permits = 3)]
+/// async fn export(Path(tenant): Path<u64>) {}
+/// ```
+///
+/// The pages [Shared locks] and [Permits] of the guide have the rules. `shared` and `permits` cannot be combined with
+/// each other, with `fenced` and with `dialect = redisson`.
+///
 /// # When the lock is lost
 ///
 /// A lock is lost when its lease runs out or could not be renewed, or when a quorum of nodes no longer
@@ -550,9 +573,10 @@ use proc_macro::TokenStream;
 /// A call that acquires a lock which its own request holds already would wait for itself. Examples are
 /// a handler with the attribute behind a layer with the same key, and a service's method with the attribute
 /// that the handler calls. Each call of a function with the attribute is therefore one holder, in a [`scope`]:
-/// the inner call is refused at once, whatever its `wait_time` is, with [`LockError::AlreadyHeld`]. With `reentrant` the inner call shares the lock, and
-/// the last holder to end releases it. A `fenced` call shares only a lock that is `fenced` too, because a
-/// lock cannot get a fencing token later.
+/// the inner call is refused at once, whatever its `wait_time` is, with [`LockError::AlreadyHeld`]. With `reentrant` the
+/// inner call joins the lock, and the last holder to end releases it. A `fenced` call joins only a lock that is `fenced`
+/// too, because a lock cannot get a fencing token later. A `shared` call also joins the shared lock of its request, with
+/// or without `reentrant`. A call that needs the exclusive lock never joins a shared one.
 ///
 /// ```
 /// # use redlock_axum::{LockError, LockManager, LockRejection, Locks, redis_lock};
@@ -570,14 +594,14 @@ use proc_macro::TokenStream;
 /// #     axum::Router::new().route("/", axum::routing::post(recount));
 /// ```
 ///
-/// An inner call that shares the lock sends nothing to the nodes, and its `expire`, `renew` and `max_hold`
+/// An inner call that joins the lock sends nothing to the nodes, and its `expire`, `renew` and `max_hold`
 /// have no effect, because the lease belongs to the outer call. Its `min_hold` and `keep` apply to the
-/// shared lock: if less than `min_hold` (with `keep`: less than `expire`) is left of the lease, the inner
+/// joined lock: if less than `min_hold` (with `keep`: less than `expire`) is left of the lease, the inner
 /// call extends the lease to its own `expire`.
 ///
 /// A task that is spawned with `tokio::spawn` is outside of the scope: it waits for the lock as any other
 /// caller does, `reentrant` or not. Futures that are joined in one task are one holder: if two of them lock
-/// the same key, the second is refused or shares the lock. Two calls outside of any scope are two holders, also if
+/// the same key, the second is refused or joins the lock. Two calls outside of any scope are two holders, also if
 /// they are joined.
 ///
 /// # Waiting in order
@@ -605,7 +629,7 @@ use proc_macro::TokenStream;
 /// one, and needs `manager`.
 ///
 /// A recursive call of the function acquires the lock like any other call: with the same key it is
-/// refused, or [shares the lock](#acquiring-a-lock-that-the-request-already-holds).
+/// refused, or [joins the lock](#acquiring-a-lock-that-the-request-already-holds).
 ///
 /// # Pitfalls
 ///
@@ -622,6 +646,8 @@ use proc_macro::TokenStream;
 ///
 /// [Several keys]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/several_keys/index.html
 /// [Options]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/options/index.html
+/// [Permits]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/permits/index.html
+/// [Shared locks]: https://docs.rs/redlock-axum/latest/redlock_axum/guide/shared/index.html
 /// [`HeldLock`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.HeldLock.html
 /// [`FencedLock`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.FencedLock.html
 /// [`FencingToken`]: https://docs.rs/redlock-axum/latest/redlock_axum/struct.FencingToken.html

@@ -6,6 +6,7 @@ use syn::parse::ParseStream;
 use syn::spanned::Spanned;
 use syn::{Expr, ExprLit, Lit, Signature};
 
+use crate::count::WrittenCount;
 use crate::duration::{AttributeTime, TimeUnit, WrittenDuration};
 use crate::evaluated::{Check, Evaluated};
 use crate::http::ParsedHttpArguments;
@@ -17,7 +18,7 @@ type Parse = fn(ParseStream<'_>, &Ident) -> syn::Result<Written>;
 
 /// The options of `LockOptions`, with the parser of their values. A line here is all that an option needs, unless it
 /// has a new kind of value.
-const LOCK_OPTIONS: [(&str, Parse); 9] = [
+const LOCK_OPTIONS: [(&str, Parse); 11] = [
     ("expire", expire),
     ("wait_time", wait_time),
     ("renew", switch),
@@ -26,6 +27,8 @@ const LOCK_OPTIONS: [(&str, Parse); 9] = [
     ("keep", switch),
     ("reentrant", switch),
     ("fair", method),
+    ("shared", method),
+    ("permits", permits),
     ("dialect", dialect),
 ];
 
@@ -61,6 +64,7 @@ enum OptionValue {
     Switch(bool),
     /// A setter without a value, and whether it is called.
     Method(bool),
+    Count(WrittenCount),
     Dialect(&'static str),
 }
 
@@ -90,13 +94,17 @@ impl Options {
                 OptionValue::Switch(switch) => quote!(.#option(#switch)),
                 OptionValue::Method(true) => quote!(.#option()),
                 OptionValue::Method(false) => quote!(),
+                OptionValue::Count(count) => {
+                    let count = count.expression(private);
+                    quote!(.#option(#count))
+                }
                 OptionValue::Dialect(dialect) => {
                     let dialect = Ident::new(dialect, Span::mixed_site());
                     quote!(.#option(#private::Dialect::#dialect))
                 }
             }
         });
-        let constants = self.setters.iter().filter_map(Setter::constant);
+        let constants = self.setters.iter().filter_map(|setter| setter.constant(private));
         let checks = self.setters.iter().map(|Setter { option, span, .. }| Check {
             span: *span,
             assertion: quote!(#private::assert_valid),
@@ -107,18 +115,32 @@ impl Options {
             ty: quote!(#private::LockOptions),
             value: quote!(#private::attribute_options(#private::LockOptions::new() #(#calls)*)),
             checks: checks.collect(),
-            constants: constants.map(|time| (time, quote!(#private::expect_time))).collect(),
+            constants: constants.collect(),
         };
         options.expression(signature)
     }
 }
 
 impl Setter {
-    /// Returns the value if it is a constant of the user.
-    fn constant(&self) -> Option<&Expr> {
+    /// Returns the value if it is a constant of the user, and the function that explains why a wrong type is refused.
+    fn constant(&self, private: &TokenStream) -> Option<(&Expr, TokenStream)> {
         match &self.value {
-            OptionValue::Time(AttributeTime::Constant { expression, .. }) => Some(expression),
+            OptionValue::Time(AttributeTime::Constant { expression, .. }) => {
+                Some((expression, quote!(#private::expect_time)))
+            }
+            OptionValue::Count(WrittenCount::Constant(expression)) => {
+                Some((expression, quote!(#private::expect_count)))
+            }
             _ => None,
+        }
+    }
+
+    /// Returns whether the lock may have several holders at a time.
+    fn is_for_several(&self) -> bool {
+        match self.value {
+            OptionValue::Method(is_called) => is_called && self.option == "shared",
+            OptionValue::Count(_) => true,
+            _ => false,
         }
     }
 }
@@ -176,11 +198,17 @@ impl ParsedOptions {
             };
             setters.push(Setter { option, span, value });
         }
-        Ok(Options {
-            setters,
-            fenced: fenced.and_then(|(span, fenced)| fenced.then_some(span)),
-            on_lost: on_lost.unwrap_or_default(),
-        })
+        let fenced = fenced.and_then(|(span, fenced)| fenced.then_some(span));
+        let for_several = setters.iter().find(|setter| setter.is_for_several());
+        if let (Some(span), Some(Setter { option, .. })) = (fenced, for_several) {
+            return Err(syn::Error::new(
+                span,
+                format!(
+                    "`fenced` cannot be combined with `{option}`: only exclusive holders have numbers"
+                ),
+            ));
+        }
+        Ok(Options { setters, fenced, on_lost: on_lost.unwrap_or_default() })
     }
 
     /// Returns the unit of whole numbers. A `time_unit` without any whole number is an error.
@@ -234,6 +262,12 @@ fn switch(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
 
 fn method(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
     Ok(Written::Other(name.span(), OptionValue::Method(flag(input, name)?)))
+}
+
+fn permits(input: ParseStream<'_>, name: &Ident) -> syn::Result<Written> {
+    let value = value(input, name)?;
+    let count = WrittenCount::parse("permits", &value)?;
+    Ok(Written::Other(value.span(), OptionValue::Count(count)))
 }
 
 fn is_forever(value: &Expr) -> bool {
@@ -301,11 +335,13 @@ mod tests {
     fn setters(tokens: TokenStream) -> Vec<String> {
         let value = |value: &OptionValue| match value {
             OptionValue::Time(AttributeTime::Literal(time)) => format!("{time:?}"),
-            OptionValue::Time(AttributeTime::Constant { expression, .. }) => {
+            OptionValue::Time(AttributeTime::Constant { expression, .. })
+            | OptionValue::Count(WrittenCount::Constant(expression)) => {
                 quote!(#expression).to_string()
             }
             OptionValue::Forever => "forever".to_owned(),
             OptionValue::Switch(switch) | OptionValue::Method(switch) => switch.to_string(),
+            OptionValue::Count(WrittenCount::Literal(count)) => count.to_string(),
             OptionValue::Dialect(dialect) => (*dialect).to_owned(),
         };
         let setters = options(tokens).setters;
@@ -325,7 +361,7 @@ mod tests {
     fn every_option_has_one_setter() {
         let written = quote! {
             expire = 9, wait_time = "2s", renew, max_hold = "1m", min_hold = 3, keep = false, reentrant,
-            fair, dialect = redisson,
+            fair, shared, permits = 3, dialect = redisson,
         };
         assert_eq!(
             setters(written),
@@ -338,12 +374,15 @@ mod tests {
                 "keep false",
                 "reentrant true",
                 "fair true",
+                "shared true",
+                "permits 3",
                 "dialect Redisson",
             ]
         );
         assert_eq!(setters(quote!(wait_time = "forever")), ["wait_time forever"]);
         assert_eq!(setters(quote!(dialect = plain)), ["dialect Plain"]);
         assert_eq!(setters(quote!(expire = Self::LEASE)), ["expire Self :: LEASE"]);
+        assert_eq!(setters(quote!(permits = Self::EXPORTS)), ["permits Self :: EXPORTS"]);
     }
 
     /// The compiler checks the rules of the options when it compiles the attribute, each rule at
@@ -373,16 +412,37 @@ mod tests {
     #[test]
     fn a_flag_stands_alone_or_has_a_value() {
         for (written, expected) in [
-            (quote!(renew, keep, reentrant, fair), true),
-            (quote!(renew = true, keep = true, reentrant = true, fair = true), true),
-            (quote!(renew = false, keep = false, reentrant = false, fair = false), false),
+            (quote!(renew, keep, reentrant, fair, shared), true),
+            (quote!(renew = true, keep = true, reentrant = true, fair = true, shared = true), true),
+            (
+                quote!(
+                    renew = false,
+                    keep = false,
+                    reentrant = false,
+                    fair = false,
+                    shared = false
+                ),
+                false,
+            ),
         ] {
-            let switches = ["renew", "keep", "reentrant", "fair"];
+            let switches = ["renew", "keep", "reentrant", "fair", "shared"];
             assert_eq!(setters(written), switches.map(|name| format!("{name} {expected}")));
         }
         for value in [quote!(1), quote!("true"), quote!(yes)] {
             assert!(message(quote!(renew = #value)).starts_with("`renew` is `true` or `false`"));
         }
+    }
+
+    #[test]
+    fn only_exclusive_locks_are_fenced() {
+        for (tokens, option) in
+            [(quote!(shared, fenced), "shared"), (quote!(fenced, permits = 2), "permits")]
+        {
+            let expected = format!("`fenced` cannot be combined with `{option}`: ");
+            assert!(message(tokens).starts_with(&expected));
+        }
+        options(quote!(shared = false, fenced));
+        options(quote!(shared, fenced = false));
     }
 
     #[test]

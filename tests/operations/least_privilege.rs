@@ -45,6 +45,14 @@ enum Ability {
     Release,
     /// `ReleaseError::Unavailable`, with `NotPermitted`, for a lock with `min_hold`.
     ReleaseLater,
+    /// `LockError::Unavailable`, with `NotPermitted`, for a shared lock and for one with permits.
+    Share,
+    /// `LockError::Unavailable`, with `NotPermitted`, for a shared lock, although an exclusive holder has the lock.
+    RefuseReader,
+    /// `LockError::ForeignKey` for an exclusive lock, although others share the lock.
+    RefuseWriter,
+    /// `ReleaseError::Unavailable`, with `NotPermitted`, for a shared lock. It stays until its lease runs out.
+    StopSharing,
     /// A warning in the log. This user's waiters are not woken by releases, and poll instead.
     Listen,
     /// No waiter of any user is woken by this user's releases; the waiters notice them by polling.
@@ -54,8 +62,9 @@ enum Ability {
 }
 
 use Ability::{
-    Acquire, Announce, Connect, Extend, Fence, Identify, Listen, Refuse, Release, ReleaseLater,
-    StopListening, TellRemaining, WatchClock,
+    Acquire, Announce, Connect, Extend, Fence, Identify, Listen, Refuse, RefuseReader,
+    RefuseWriter, Release, ReleaseLater, Share, StopListening, StopSharing, TellRemaining,
+    WatchClock,
 };
 
 /// A rule of the ACL, and the abilities that are missing without it.
@@ -65,13 +74,18 @@ const PLAIN: &[Right] = &[
     ("~lock:*", &[Acquire]),
     ("&lock:*", &[Listen, Announce]),
     ("+set", &[Acquire]),
-    ("+time", &[Fence, WatchClock]),
-    ("+get", &[Fence, TellRemaining, Extend, Release, ReleaseLater]),
-    ("+del", &[Release]),
+    ("+time", &[Fence, Share, WatchClock]),
+    ("+get", &[Fence, TellRemaining, Extend, Release, ReleaseLater, RefuseReader]),
+    ("+del", &[Release, StopSharing]),
     ("+pexpire", &[Extend, ReleaseLater]),
-    ("+pttl", &[TellRemaining, Extend, ReleaseLater]),
+    ("+pttl", &[TellRemaining, Extend, ReleaseLater, RefuseReader]),
+    ("+hget", &[RefuseWriter]),
+    ("+hgetall", &[Fence, Share]),
+    ("+hset", &[Share]),
+    ("+hdel", &[StopSharing]),
+    ("+pexpireat", &[Share]),
     ("+publish", &[Announce]),
-    ("+evalsha", &[Fence, TellRemaining, Extend, Release, ReleaseLater]),
+    ("+evalsha", &[Fence, Share, TellRemaining, Extend, Release, ReleaseLater]),
     ("+script|load", &[Connect]),
     ("+subscribe", &[Listen]),
     ("+unsubscribe", &[StopListening]),
@@ -292,9 +306,62 @@ impl Restricted {
         }
         self.clear().await;
 
+        if self.dialect == Dialect::Plain {
+            lacking.extend(self.sharing_lacks(&locks, &stranger).await);
+            self.clear().await;
+        }
+
         if !lacking.contains(&Refuse) {
             lacking.extend(self.waiting_lacks(&locks, &stranger).await);
         }
+        lacking
+    }
+
+    /// Tries the operations on shared locks.
+    async fn sharing_lacks(&mut self, locks: &LockManager, stranger: &LockManager) -> Vec<Ability> {
+        let mut lacking = Vec::new();
+        let request = |locks: &LockManager| locks.lock(KEY).expire(LONG);
+        for shared in [request(locks).permits(3), request(locks).shared()] {
+            match shared.try_acquire().await {
+                Ok(guard) => {
+                    guard.extend(LONG * 2).await.unwrap();
+                    match request(stranger).try_acquire().await.unwrap_err() {
+                        LockError::Contended { .. } => {}
+                        LockError::ForeignKey { .. } => lacking.push(RefuseWriter),
+                        error => panic!("{error}"),
+                    }
+                    match guard.release().await {
+                        Ok(()) => assert_eq!(self.probe.keys().await, [""; 0]),
+                        Err(ReleaseError::Unavailable { votes, .. }) => {
+                            self.assert_not_permitted(&votes);
+                            lacking.push(StopSharing);
+                        }
+                        Err(error) => panic!("{error}"),
+                    }
+                    self.clear().await;
+                }
+                Err(LockError::Unavailable { votes, .. }) => {
+                    self.assert_not_permitted(&votes);
+                    // A script's effects stay when it fails (every lock has a deadline).
+                    assert_eq!(self.probe.keys().await, [""; 0]);
+                    lacking.push(Share);
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+        if lacking.contains(&Share) {
+            return lacking;
+        }
+        let exclusive = request(locks).try_acquire().await.unwrap();
+        match request(stranger).shared().try_acquire().await.unwrap_err() {
+            LockError::Contended { remaining: Some(_), .. } => {}
+            LockError::Unavailable { votes, .. } => {
+                self.assert_not_permitted(&votes);
+                lacking.push(RefuseReader);
+            }
+            error => panic!("{error}"),
+        }
+        drop(exclusive);
         lacking
     }
 
@@ -309,14 +376,13 @@ impl Restricted {
         if !listens.await {
             lacking.push(Listen);
         }
-        let (before, _) = self.calls("publish").await;
+        let (deleted, _) = self.calls("del").await;
+        let (published, _) = self.calls("publish").await;
         drop(guard);
         // Without the right to release the lock, its lease runs out.
         self.probe.command::<()>(["PEXPIRE", &format!("{PREFIX}{KEY}"), "300"]).await;
         let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap().unwrap();
-        let releases = |calls: (u64, u64)| calls.0;
-        if releases(self.calls("del").await) > 0 && releases(self.calls("publish").await) == before
-        {
+        if self.calls("del").await.0 > deleted && self.calls("publish").await.0 == published {
             lacking.push(Announce);
         }
         drop(guard);
@@ -437,6 +503,24 @@ async fn a_lock_of_several_keys_is_not_acquired_without_a_right() {
         let LockError::Unavailable { votes, .. } = error else { panic!("{missing}: {error:?}") };
         restricted.assert_not_permitted(&votes);
         assert_eq!(restricted.probe.keys().await, [""; 0], "{missing}");
+    }
+}
+
+/// A reader that several writers have passed asks for a turn, for which the server has to be asked for its time. The
+/// lock is free by then.
+#[tokio::test]
+async fn a_release_succeeds_although_the_turn_of_the_readers_is_not_permitted() {
+    let lock = format!("{PREFIX}{KEY}");
+    for missing in [None, Some("+time"), Some("+hset"), Some("+pexpireat")] {
+        let mut restricted = Restricted::start(Dialect::Plain, missing).await;
+        let client = redis::Client::open(restricted.server.url()).unwrap();
+        let mut reader = client.get_async_pubsub().await.unwrap();
+        reader.subscribe(&[&lock, &format!("{lock}:readers")]).await.unwrap();
+        let guard = restricted.manager().await.lock(KEY).try_acquire().await.unwrap();
+        guard.release().await.unwrap();
+        let turn: Vec<&String> = missing.is_none().then_some(&lock).into_iter().collect();
+        let keys = restricted.probe.keys().await;
+        assert_eq!(keys.iter().collect::<Vec<_>>(), turn, "without {missing:?}");
     }
 }
 

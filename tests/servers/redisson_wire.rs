@@ -69,7 +69,7 @@ async fn a_release_is_published_on_the_channel_of_redisson() {
     let early = redisson(&locks, KEY).min_hold(LONG).try_acquire().await.unwrap();
     early.release().await.unwrap();
     servers[0].probe().await.command::<()>(["SET", "the end", ""]).await;
-    let lines = monitor.until(|line| line.contains("the end")).await;
+    let lines = monitor.until(|line| line.contains("\"the end\"")).await;
     let announced = format!(r#""PUBLISH" "{CHANNEL}" "0""#);
     let count = lines.iter().filter(|line| line.contains(&announced)).count();
     assert_eq!(count, 2, "{lines:#?}");

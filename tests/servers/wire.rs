@@ -82,7 +82,7 @@ async fn every_attempt_has_a_fresh_token() {
     locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
     servers[0].probe().await.command::<()>(["SET", "the end", ""]).await;
 
-    let lines = monitor.until(|line| line.contains("the end")).await;
+    let lines = monitor.until(|line| line.contains("\"the end\"")).await;
     let tokens: Vec<&str> = lines
         .iter()
         .filter_map(|line| line.split_once(&format!(r#""SET" "{KEY}" ""#)))

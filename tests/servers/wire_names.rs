@@ -12,6 +12,8 @@ const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(20);
 const KEY: &str = "order:42";
 const DIALECTS: [Dialect; 2] = [Dialect::Plain, Dialect::Redisson];
+/// Ends the lines of a `MONITOR`. No script contains it.
+const LAST_WORDS: &str = "no command follows";
 const PAGE: &str = include_str!("../../redlock-core/src/wire.md");
 
 /// A row of the table.
@@ -214,8 +216,31 @@ async fn use_every_kind(servers: &Servers, prefix: &str, key: &str) {
             }
         }
     }
+    share(servers, prefix, key, &one, &other).await;
     one.shutdown().await;
     other.shutdown().await;
+}
+
+/// Reads, waits for readers, and changes the mode.
+async fn share(servers: &Servers, prefix: &str, key: &str, one: &LockManager, other: &LockManager) {
+    let request = |locks: &LockManager| locks.lock(key).expire(LONG);
+    let reader = request(one).shared().try_acquire().await.unwrap();
+    reader.extend(LONG * 2).await.unwrap();
+    let writer = tokio::spawn(request(other).wait_time(LONG).acquire());
+    on_each(servers, "the writer waits", async |probe| {
+        let fields = probe.command::<Vec<String>>(["HKEYS", &format!("{prefix}{key}")]).await;
+        u64::from(fields.iter().any(|field| field.starts_with("w:")))
+    })
+    .await;
+    let reader = reader.try_upgrade().await.unwrap().downgrade().await.unwrap();
+    reader.release().await.unwrap();
+    let writer = tokio::time::timeout(SOON, writer).await.unwrap().unwrap().unwrap();
+
+    writer.release().await.unwrap();
+    if servers.iter().count() == 1 {
+        let permit = request(one).permits(2).acquire().await.unwrap();
+        permit.release().await.unwrap();
+    }
 }
 
 /// The wire is final from the first release on: a new name needs a row of the table.
@@ -232,8 +257,8 @@ async fn the_table_lists_every_key_and_channel_that_a_server_sees() {
             use_every_kind(&servers, prefix, key).await;
             for (server, monitor) in servers.iter().zip(&mut monitors) {
                 let mut probe = server.probe().await;
-                probe.command::<()>(["ECHO", "the end"]).await;
-                let lines = monitor.until(|line| line.contains("the end")).await;
+                probe.command::<()>(["ECHO", LAST_WORDS]).await;
+                let lines = monitor.until(|line| line.contains(LAST_WORDS)).await;
                 let commands: BTreeSet<_> = lines.iter().map(|line| words(line)).collect();
                 for command in commands {
                     for name in names(&mut probe, &command).await {
@@ -292,14 +317,57 @@ async fn values_and_times_to_live_are_those_of_the_table() {
             guard.release().await.unwrap();
         }
     }
-    probe.command::<()>(["ECHO", "the end"]).await;
-    let lines = monitor.until(|line| line.contains("the end")).await;
+    probe.command::<()>(["ECHO", LAST_WORDS]).await;
+    let lines = monitor.until(|line| line.contains(LAST_WORDS)).await;
     let published: Vec<_> =
         lines.iter().map(|line| words(line)).filter(|words| words[0] == "PUBLISH").collect();
     let message = |channel: &str| ["PUBLISH", channel, "0"].map(str::to_owned).to_vec();
     let plain = message("shop:order:42");
     let redisson = message("redisson_lock__channel:{shop:order:42}");
     assert_eq!(published, [plain.clone(), plain, redisson.clone(), redisson]);
+}
+
+#[tokio::test]
+async fn the_entries_of_a_shared_lock_are_those_of_the_page() {
+    let servers = Servers::start(1).await;
+    let (one, other) = (manager(&servers, "").await, manager(&servers, "").await);
+    let mut probe = servers[0].probe().await;
+    let request = |locks: &LockManager| locks.lock(KEY).expire(LONG);
+    let is_hex = |text: &str, length: usize| {
+        text.len() == length && text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    };
+    for (kind, lock) in [("r:", request(&one).shared()), ("p:", request(&one).permits(2))] {
+        let guard = lock.try_acquire().await.unwrap();
+        let writer = tokio::spawn(request(&other).wait_time(LONG).acquire());
+        let fields = eventually("the writer has left its mark", SOON, async || {
+            let fields: HashMap<String, String> =
+                servers[0].probe().await.command(["HGETALL", KEY]).await;
+            (fields.len() == 3).then_some(fields)
+        });
+        let fields = fields.await;
+        assert_eq!(fields["mode"], "shared");
+        let time: (u64, u64) = probe.command(["TIME"]).await;
+        let now = time.0 * 1000 + time.1 / 1000;
+        for (field, end) in fields.iter().filter(|(field, _)| *field != "mode") {
+            let left = end.parse::<u64>().unwrap() - now;
+            if let Some(mark) = field.strip_prefix("w:") {
+                assert!(is_hex(mark, 16) && left <= 1000, "{field} {left}");
+            } else {
+                let token = field.strip_prefix(kind).unwrap();
+                let lease = u64::try_from(LONG.as_millis()).unwrap();
+                assert!(is_hex(token, 32) && lease - 20_000 < left && left <= lease, "{left}");
+            }
+        }
+        assert!(probe.time_to_live(KEY).await.unwrap() > LONG / 2);
+        guard.release().await.unwrap();
+        writer.await.unwrap().unwrap().release().await.unwrap();
+    }
+    let upgraded = request(&one).shared().try_acquire().await.unwrap().try_upgrade().await.unwrap();
+    let value = String::from_utf8(probe.get(KEY).await.unwrap()).unwrap();
+    let (token, number) = value.split_once('#').unwrap();
+    assert!(is_hex(token, 32) && number.parse::<u16>().is_ok(), "{} bytes", value.len());
+    upgraded.release().await.unwrap();
+    assert_eq!(probe.keys().await, [""; 0]);
 }
 
 /// Old and new copies of a service must shorten a long key in the same way.

@@ -43,6 +43,38 @@ macro_rules! whole_numbers {
 }
 whole_numbers!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize);
 
+/// A constant of the user, as a count in an attribute.
+#[derive(Debug)]
+pub struct CountConstant<T>(pub T);
+
+/// A type of constants that are counts. `CountConstant` is implemented for the same types.
+#[diagnostic::on_unimplemented(
+    message = "a count in `#[redlock_axum::redis_lock]` must be a whole number, not `{Self}`",
+    label = "this constant is not a whole number"
+)]
+pub trait IsCount {}
+
+macro_rules! counts {
+    ($($number:ty),*) => {$(
+        impl IsCount for $number {}
+
+        impl CountConstant<$number> {
+            /// Returns the number. A number that does not fit into the result stays out of the range of every option.
+            #[allow(clippy::cast_lossless, clippy::cast_sign_loss, clippy::cast_possible_truncation, unused_comparisons)]
+            pub const fn number(self) -> u32 {
+                if self.0 < 0 {
+                    0
+                } else if self.0 as u64 > u32::MAX as u64 {
+                    u32::MAX
+                } else {
+                    self.0 as u32
+                }
+            }
+        }
+    )*};
+}
+counts!(u8, u16, u32, u64, usize, i8, i16, i32, i64, isize);
+
 /// A constant of the user, as a status in an attribute.
 #[derive(Debug)]
 pub struct StatusConstant<T>(pub T);
@@ -77,3 +109,6 @@ pub const fn expect_status<T: IsStatus>(_: &T) {}
 
 /// Does nothing. The call explains why a constant of another type is refused.
 pub const fn expect_time<T: IsTime>(_: &T) {}
+
+/// Does nothing. The call explains why a constant of another type is refused.
+pub const fn expect_count<T: IsCount>(_: &T) {}

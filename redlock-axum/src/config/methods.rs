@@ -1,10 +1,11 @@
-//! The HTTP methods that a layer or a policy locks.
+//! The HTTP methods that a layer or a policy locks, and those whose requests share the lock.
 
+use std::fmt;
 use std::sync::Arc;
 
 use http::Method;
 
-/// The HTTP methods that are locked. The default is all methods.
+/// A list of HTTP methods. The default is all methods.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Methods(Option<Arc<[Method]>>);
 
@@ -13,7 +14,7 @@ impl Methods {
         Self(Some(methods.into_iter().collect()))
     }
 
-    /// Returns whether a request with this method must be locked.
+    /// Returns whether the list covers a request with this method.
     ///
     /// axum answers HEAD with the handler for GET, so GET covers HEAD: the handler must not
     /// run without its lock.
@@ -32,6 +33,17 @@ impl Methods {
 
     pub(crate) fn is_empty(&self) -> bool {
         self.0.as_ref().is_some_and(|methods| methods.is_empty())
+    }
+}
+
+/// Writes the methods with commas between them.
+impl fmt::Display for Methods {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, method) in self.named().unwrap_or_default().iter().enumerate() {
+            let comma = if index == 0 { "" } else { ", " };
+            write!(f, "{comma}{method}")?;
+        }
+        Ok(())
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use axum::response::Response;
 use http::{Method, StatusCode};
-use redlock_core::KeyTemplate;
+use redlock_core::{InvalidOption, KeyTemplate};
 
 use super::{KeySource, Methods};
 use crate::error::SetupError;
@@ -46,6 +46,7 @@ impl RouteLock {
         if self.checked.get().is_none() {
             self.check_independent()?;
             self.options.check()?;
+            self.check_shared_on()?;
             // Another thread may have been faster.
             let _ = self.checked.set(());
         }
@@ -67,6 +68,19 @@ impl RouteLock {
             return Err(SetupError::NoMethods);
         }
         Ok(key)
+    }
+
+    /// Checks that the methods of `shared_on` are locked. Otherwise their requests would run without a lock.
+    fn check_shared_on(&self) -> Result<(), InvalidOption> {
+        let shared_on = self.options.shared_on.as_ref().and_then(Methods::named);
+        let unlocked = shared_on.unwrap_or_default().iter().find(|m| !self.methods.matches(m));
+        match unlocked {
+            Some(method) => {
+                let allowed = format!("among the methods that are locked: {}", self.methods);
+                Err(InvalidOption::new("shared_on", method, allowed))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Returns whether `serve` handles requests with this method.

@@ -40,9 +40,11 @@ use crate::rejection::LockRejection;
 /// # Several locks
 ///
 /// If a layer and the attribute, or several layers, each hold a lock, the innermost lock is extracted, as
-/// for [`HeldLock`]. It never gets the fencing token of an outer lock. This also applies to a shared lock:
+/// for [`HeldLock`]. It never gets the fencing token of an outer lock. This also applies to a lock that is joined:
 /// inside a `fenced` layer, a `reentrant` layer or attribute must be `fenced` as well, and both then have
 /// the same token.
+///
+/// A [shared](crate::LockLayer::shared) lock has no fencing token, and neither has a permit.
 ///
 /// # Errors
 ///

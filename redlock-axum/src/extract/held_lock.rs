@@ -49,8 +49,8 @@ use crate::rejection::LockRejection;
 ///
 /// The attribute acquires its lock after extraction, so a custom extractor, or the expression of
 /// a `key`, can see a `HeldLock` whose lock is not acquired yet. Until then
-/// [`is_valid`](Self::is_valid) returns `false`, [`remaining`](Self::remaining) returns zero,
-/// [`extend`](Self::extend) fails, [`lost`](Self::lost) is ready at once, and [`key`](Self::key) returns
+/// [`is_valid`](Self::is_valid) and [`is_shared`](Self::is_shared) return `false`,
+/// [`remaining`](Self::remaining) returns zero, [`extend`](Self::extend) fails, [`lost`](Self::lost) is ready at once, and [`key`](Self::key) returns
 /// `not-locked-yet`.
 #[derive(Debug, Clone)]
 pub struct HeldLock(LockSlot);
@@ -100,6 +100,13 @@ impl HeldLock {
     /// attribute has [`keys`](crate::redis_lock#several-keys).
     pub fn keys(&self) -> &[LockKey] {
         self.0.handle().map_or(std::slice::from_ref(&*NOT_LOCKED_YET), LockHandle::keys)
+    }
+
+    /// Returns whether others may hold the lock at the same time: whether it is a [shared](crate::LockLayer::shared)
+    /// lock, or has [permits](crate::LockLayer::permits). A handler for several methods can distinguish its readers
+    /// from its writers by it, see [`shared_on`](crate::LockLayer::shared_on).
+    pub fn is_shared(&self) -> bool {
+        self.0.handle().is_some_and(LockHandle::is_shared)
     }
 
     /// Returns the remaining validity: how long the handler may still rely on the lock. Zero if the lock

@@ -24,10 +24,11 @@ const METHODS: [Method; 9] = [
 ];
 
 /// The fields of a policy that are not [options of its lock](LockOptions::FIELDS).
-const OWN_FIELDS: [&str; 8] = [
+const OWN_FIELDS: [&str; 9] = [
     "route",
     "key",
     "methods",
+    "shared_on",
     "fenced",
     "on_lost",
     "contended_status",
@@ -71,6 +72,7 @@ struct PolicyFields {
     key: Option<String>,
     methods: Option<MethodList>,
     lock: LockOptions,
+    shared_on: Option<MethodList>,
     fenced: Option<Switch>,
     on_lost: Option<OnLost>,
     contended_status: Option<Status>,
@@ -118,6 +120,7 @@ impl PolicyFields {
             "route" => self.route = Some(map.next_value()?),
             "key" => self.key = Some(map.next_value()?),
             "methods" => self.methods = map.next_value()?,
+            "shared_on" => self.shared_on = map.next_value()?,
             "fenced" => self.fenced = map.next_value()?,
             "on_lost" => self.on_lost = map.next_value()?,
             "contended_status" => self.contended_status = map.next_value()?,
@@ -136,6 +139,7 @@ impl PolicyFields {
             key,
             methods,
             lock,
+            shared_on,
             fenced,
             on_lost,
             contended_status,
@@ -147,6 +151,9 @@ impl PolicyFields {
         let mut policy = LockPolicy::new(route, key).options(lock);
         if let Some(MethodList(methods)) = methods {
             policy = policy.methods(methods);
+        }
+        if let Some(MethodList(methods)) = shared_on {
+            policy = policy.shared_on(methods);
         }
         if let Some(Switch(fenced)) = fenced {
             policy = policy.fenced(fenced);

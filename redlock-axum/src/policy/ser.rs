@@ -6,6 +6,7 @@ use redlock_core::{LockOptions, OnLost};
 use serde::ser::{Serialize, Serializer};
 
 use super::{LockPolicies, LockPolicy};
+use crate::config::Methods;
 use crate::options::{HoldUntil, RouteOptions};
 
 /// The fields of a policy. Those with a default value are `None`.
@@ -17,6 +18,8 @@ struct WrittenPolicy<'a> {
     methods: Option<Vec<&'a str>>,
     #[serde(flatten)]
     lock: &'a LockOptions,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shared_on: Option<Vec<&'a str>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     fenced: Option<bool>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -32,14 +35,22 @@ struct WrittenPolicy<'a> {
 impl Serialize for LockPolicy {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { route, key, methods, options } = self;
-        let RouteOptions { lock, fenced, on_lost, contended_status, retry_after_max, hold_until } =
-            options;
+        let RouteOptions {
+            lock,
+            shared_on,
+            fenced,
+            on_lost,
+            contended_status,
+            retry_after_max,
+            hold_until,
+        } = options;
         let default = RouteOptions::default();
         let fields = WrittenPolicy {
             route,
             key,
-            methods: methods.named().map(|methods| methods.iter().map(Method::as_str).collect()),
+            methods: methods.named().map(names),
             lock,
+            shared_on: shared_on.as_ref().and_then(Methods::named).map(names),
             fenced: set(*fenced, default.fenced),
             on_lost: set(*on_lost, default.on_lost),
             contended_status: set(contended_status.as_u16(), default.contended_status.as_u16()),
@@ -48,6 +59,10 @@ impl Serialize for LockPolicy {
         };
         fields.serialize(serializer)
     }
+}
+
+fn names(methods: &[Method]) -> Vec<&str> {
+    methods.iter().map(Method::as_str).collect()
 }
 
 /// Returns the value, unless it is the default.

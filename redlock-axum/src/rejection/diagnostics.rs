@@ -23,7 +23,8 @@ impl fmt::Display for Diagnostics<'_> {
             RejectionCause::Lock(error @ LockError::AlreadyHeld { .. }) => write!(
                 f,
                 "{}; set `reentrant` on the inner lock (and `fenced`, if the outer lock is fenced), \
-                 or give it another key",
+                 or give it another key; if one of them is shared or has permits, make both shared or both \
+                 exclusive, because a holder that shares a lock would wait for itself",
                 error.diagnostics()
             ),
             RejectionCause::Lock(error) => error.diagnostics().fmt(f),

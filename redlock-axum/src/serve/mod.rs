@@ -103,7 +103,8 @@ async fn acquire_for_request(
     let key = route_key::of_request(key, config, parts).await?;
     let manager = config.manager(&parts.extensions).ok_or_else(LockRejection::missing_manager)?;
     let options = &route_lock.options;
-    let request = manager.lock(key).options(options.resolved()).fenced_if(options.fenced);
+    let options_for_method = options.resolved_for(&parts.method);
+    let request = manager.lock(key).options(options_for_method).fenced_if(options.fenced);
     request.acquire().await.map(ActiveLock::new).map_err(|error| {
         LockRejection::from(error)
             .with_contended_status(options.contended_status)

@@ -1,4 +1,4 @@
-//! Times that are constants of the application.
+//! Times and counts that are constants of the application.
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ const LEASE: Duration = Duration::from_millis(30_500);
 const MINUTES: u8 = 2;
 /// The name that the generated code could have, too.
 const OPTIONS: i64 = 40;
+const TWO: i16 = 2;
 
 #[redis_lock(key = "k", expire = LEASE)]
 async fn duration(lock: HeldLock) -> String {
@@ -88,4 +89,34 @@ async fn a_time_may_be_a_constant_of_the_type() {
     let (short, long) = (short.lease().await.unwrap(), long.lease().await.unwrap());
     assert!(short <= Duration::from_secs(20) && short > Duration::from_secs(10), "{short:?}");
     assert!(long <= Duration::from_secs(3000) && long > Duration::from_secs(2990), "{long:?}");
+}
+
+/// A service whose type has the number of its exports.
+struct Exports<const COUNT: usize>(LockManager);
+
+impl<const COUNT: usize> Exports<COUNT> {
+    const PERMITS: usize = COUNT;
+
+    #[redis_lock(key = "k", permits = Self::PERMITS, manager = self.0)]
+    async fn export(&self) -> Result<(), LockError> {
+        Ok(())
+    }
+}
+
+#[redis_lock(key = "k", permits = TWO, manager = locks)]
+async fn export(locks: &LockManager) -> Result<(), LockError> {
+    Ok(())
+}
+
+#[tokio::test]
+async fn a_count_may_be_a_constant() {
+    let (locks, _node) = memory().await;
+    let other = || locks.lock("k").permits(1000).try_acquire();
+    let _one = other().await.unwrap();
+    export(&locks).await.unwrap();
+    Exports::<2>(locks.clone()).export().await.unwrap();
+    let _two = other().await.unwrap();
+    assert!(export(&locks).await.unwrap_err().is_contended());
+    assert!(Exports::<2>(locks.clone()).export().await.unwrap_err().is_contended());
+    Exports::<3>(locks.clone()).export().await.unwrap();
 }

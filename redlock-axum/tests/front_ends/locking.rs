@@ -172,14 +172,17 @@ async fn the_options_set_the_dialect(front_end: FrontEnd) {
 async fn flags_can_be_set_to_false(front_end: FrontEnd) {
     let app = app!(
         front_end,
-        [renew = false, keep = false, reentrant = false, fair = false, fenced = false],
+        [
+            renew = false, keep = false, reentrant = false, fair = false, shared = false, fenced = false
+        ],
         [.renew(true).keep(true).reentrant(true).fenced(true)
             .renew(false).keep(false).reentrant(false).fenced(false)],
         async fn handler(
+            lock: HeldLock,
             Extension(node): Extension<MemoryNode>,
             fenced: Option<redlock_axum::FencedLock>,
         ) -> String {
-            assert!(fenced.is_none());
+            assert!(fenced.is_none() && !lock.is_shared());
             node.time_to_live(KEY).unwrap().as_millis().to_string()
         }
     );

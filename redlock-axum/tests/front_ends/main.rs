@@ -56,6 +56,9 @@ mod lost;
 mod reentrance;
 mod release;
 mod renewal;
+mod shared;
+mod shared_on;
+mod stage;
 
 use std::time::Duration;
 

@@ -111,13 +111,15 @@ fn checked_returns_mistakes_as_errors() {
 #[tokio::test]
 async fn an_unchecked_mistake_is_logged_at_once_and_refuses_every_request() {
     let (locks, node) = memory().await;
-    let mistakes: [fn() -> LockLayer; 6] = [
+    let mistakes: [fn() -> LockLayer; 8] = [
         || LockLayer::new("'order:' + #id").renew(true),
         || LockLayer::new("order:{id").renew(true),
         || LockLayer::new("redlock:{id}").renew(true),
         || LockLayer::new("k").expire(Duration::ZERO).renew(true),
         || LockLayer::new("k").methods([]),
         || LockLayer::new("k").contended_status(StatusCode::OK),
+        || LockLayer::new("k").permits(0),
+        || LockLayer::new("k").shared_on([]),
     ];
     for mistake in mistakes {
         let logs = Logs::collect();
@@ -149,7 +151,15 @@ async fn an_unfinished_layer_is_not_logged_as_wrong() {
     assert_eq!(logs.lines(), Vec::<String>::new());
     assert_eq!(post(&app(good, &locks, &node), "/orders/42/pay").await, 200);
 
-    let wrong = LockLayer::new("k").max_hold(HOUR);
-    assert_eq!(post(&app(wrong, &locks, &node), "/orders/42/pay").await, 500);
-    assert_eq!(logs.count("ERROR", "max_hold requires renew"), 1);
+    for (wrong, mistake) in [
+        (LockLayer::new("k").max_hold(HOUR), "max_hold requires renew"),
+        (
+            LockLayer::new("k").shared().fenced(true),
+            "fenced is true, but must be unset beside shared",
+        ),
+    ] {
+        assert_eq!(logs.count("ERROR", mistake), 0);
+        assert_eq!(post(&app(wrong, &locks, &node), "/orders/42/pay").await, 500);
+        assert_eq!(logs.count("ERROR", mistake), 1);
+    }
 }

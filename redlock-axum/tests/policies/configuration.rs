@@ -113,6 +113,9 @@ async fn the_options_for_holding_a_lock_are_read() {
             { route = "/again", key = "again", reentrant = true },
             { route = "/counts", key = "counts", fenced = true },
             { route = "/streams", key = "streams", hold_until = "end_of_body" },
+            { route = "/shares", key = "shares", shared = true },
+            { route = "/limits", key = "limits", permits = 2 },
+            { route = "/reads", key = "reads", methods = ["GET", "POST"], shared_on = "GET" },
         ]
         "#,
     )
@@ -127,6 +130,9 @@ async fn the_options_for_holding_a_lock_are_read() {
         .route("/again", on_post(ok))
         .route("/counts", on_post(|_: FencedLock| async {}))
         .route("/streams", on_post(async || "a body"))
+        .route("/shares", on_post(ok))
+        .route("/limits", on_post(ok))
+        .route("/reads", on_post(ok).get(ok).put(ok))
         .layer(table.locks)
         .route_layer(LockLayer::new("again"))
         .layer(LocksLayer::new(&locks));
@@ -148,6 +154,20 @@ async fn the_options_for_holding_a_lock_are_read() {
     assert_eq!(post(&app, "/stops").await, 503);
     assert_eq!(post(&app, "/hangs").await, 200);
     assert_eq!(post(&app, "/again").await, 200);
+
+    let _reader = locks.lock("shares").shared().try_acquire().await.unwrap();
+    assert_eq!(post(&app, "/shares").await, 200);
+    let permit = async || locks.lock("limits").permits(2).try_acquire().await.unwrap();
+    let _one = permit().await;
+    assert_eq!(post(&app, "/limits").await, 200);
+    let _two = permit().await;
+    assert_eq!(post(&app, "/limits").await, 409);
+    let _reader = locks.lock("reads").shared().try_acquire().await.unwrap();
+    for (method, status) in
+        [(Method::GET, 200), (Method::HEAD, 200), (Method::POST, 409), (Method::PUT, 200)]
+    {
+        assert_eq!(send(&app, method.clone(), "/reads").await.status(), status, "{method}");
+    }
 }
 
 #[test]
@@ -176,6 +196,17 @@ fn each_mistake_in_a_file_has_a_clear_message() {
         ("keep = true\nkeep = true", "duplicate key"),
         ("dialect = 'redis'", "unknown variant `redis`, expected `plain` or `redisson`"),
         ("on_lost = 'panic'", "unknown variant `panic`, expected `keep_going` or `abort`"),
+        ("shared = 'yes'", "expected a boolean"),
+        ("permits = 0", "permits is 0, but must be from 1 to 1000"),
+        ("permits = -1", "expected a whole number"),
+        ("shared = true\npermits = 3", "permits cannot be combined with shared"),
+        ("shared = true\nfenced = true", "fenced is true, but must be unset beside shared"),
+        ("shared_on = 'get'", "`get` is not a method; the methods are GET, POST, PUT"),
+        ("shared_on = []", "shared_on is an empty list, but must be at least one method"),
+        ("shared_on = ['GET', 'GET']", "shared_on is GET, GET, but must be a list that has GET"),
+        ("shared_on = 'GET'\nshared = true", "shared_on is GET, but must be unset beside shared"),
+        ("shared_on = 'GET'\npermits = 3", "shared_on is GET, but must be unset beside permits"),
+        ("shared_on = 'GET'\nmethods = 'PUT'", "shared_on is GET, but must be among the methods"),
         ("contended_status = 42", "expected an HTTP status such as 409 or 423"),
         ("contended_status = 200", "contended_status is 200 OK"),
         ("retry_after_max = 'soon'", "expected a time such as"),

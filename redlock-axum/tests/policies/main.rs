@@ -10,6 +10,7 @@ mod mistakes;
 mod options;
 mod request_values;
 mod routes;
+mod shared_mistakes;
 #[cfg(feature = "serde")]
 mod written_configuration;
 

@@ -13,7 +13,7 @@ use tower::{Layer, ServiceExt};
 use crate::support::{OnlyWhenReady, memory, post, request, send};
 use crate::{ok, orders, policies};
 
-fn mistake(policies: impl IntoIterator<Item = LockPolicy>) -> PolicyError {
+pub(crate) fn mistake(policies: impl IntoIterator<Item = LockPolicy>) -> PolicyError {
     LockPolicies::new(policies).unwrap_err()
 }
 
@@ -58,6 +58,20 @@ fn each_mistake_in_a_table_names_its_policy() {
     assert_eq!(
         message(LockPolicy::new("/stock", "k").methods([])),
         "lock policy 2 (/stock): methods is an empty list; leave it out to lock every method"
+    );
+    assert_eq!(
+        message(LockPolicy::new("/stock", "k").permits(1001)),
+        "lock policy 2 (/stock): permits is 1001, but must be from 1 to 1000"
+    );
+    assert_eq!(
+        message(LockPolicy::new("/stock", "k").shared_on([])),
+        "lock policy 2 (/stock): shared_on is an empty list, but must be at least one method; leave \
+         it out to lock every method exclusively"
+    );
+    let twice = [Method::GET, Method::HEAD, Method::GET];
+    assert_eq!(
+        message(LockPolicy::new("/stock", "k").shared_on(twice)),
+        "lock policy 2 (/stock): shared_on is GET, HEAD, GET, but must be a list that has GET once"
     );
 }
 

@@ -33,9 +33,20 @@ fn every_field() -> LockPolicy {
         .hold_until(HoldUntil::EndOfBody)
 }
 
+/// Policies of shared locks, whose fields exclude others.
+fn shared() -> [LockPolicy; 3] {
+    [
+        LockPolicy::new("/prices", "prices").shared(),
+        LockPolicy::new("/exports", "exports").permits(3),
+        LockPolicy::new("/catalogue", "catalogue").shared_on([Method::GET, Method::HEAD]),
+    ]
+}
+
 #[test]
 fn a_table_is_written_without_defaults() {
-    let locks = policies([orders().on_lost(OnLost::KeepGoing), every_field()]);
+    let [prices, exports, catalogue] = shared();
+    let policy = orders().on_lost(OnLost::KeepGoing);
+    let locks = policies([policy, every_field(), prices, exports, catalogue]);
     assert_eq!(
         toml::to_string(&Config { locks }).unwrap(),
         r#"[[locks]]
@@ -60,13 +71,28 @@ on_lost = "abort"
 contended_status = 423
 retry_after_max = "30s"
 hold_until = "end_of_body"
+
+[[locks]]
+route = "/prices"
+key = "prices"
+shared = true
+
+[[locks]]
+route = "/exports"
+key = "exports"
+permits = 3
+
+[[locks]]
+route = "/catalogue"
+key = "catalogue"
+shared_on = ["GET", "HEAD"]
 "#
     );
 }
 
 #[test]
 fn a_written_table_is_read_back_unchanged() {
-    let table = || policies([orders(), every_field()]);
+    let table = || policies([orders(), every_field()].into_iter().chain(shared()));
     let config = Config { locks: table() };
     let written = ron::ser::to_string_pretty(&config, ron::ser::PrettyConfig::new()).unwrap();
     for copy in [
@@ -109,9 +135,17 @@ fn numbers_and_switches_may_be_texts() {
         toml::from_str::<LockPolicy>(&format!("route = '/'\nkey = 'k'\n{fields}"))
             .map(|policy| format!("{policy:?}"))
     };
-    let texts = read("expire = '10'\ncontended_status = '423'\nfenced = 'true'\nrenew = 'false'");
-    let values = read("expire = 10\ncontended_status = 423\nfenced = true\nrenew = false");
-    assert_eq!(texts.unwrap(), values.unwrap());
+    for (texts, values) in [
+        (
+            "expire = '10'\ncontended_status = '423'\nfenced = 'true'\nrenew = 'false'",
+            "expire = 10\ncontended_status = 423\nfenced = true\nrenew = false",
+        ),
+        ("shared = 'true'", "shared = true"),
+        ("permits = '3'", "permits = 3"),
+        ("shared_on = 'GET'", "shared_on = ['GET']"),
+    ] {
+        assert_eq!(read(texts).unwrap(), read(values).unwrap());
+    }
     for wrong in ["contended_status = '42'", "contended_status = '-409'", "contended_status = -409"]
     {
         let error = read(wrong).unwrap_err().to_string();

@@ -2,14 +2,18 @@
 #![allow(clippy::unwrap_used, reason = "a test may")]
 
 mod at_most_n_holders;
+mod cached_catalogue;
 mod middleware;
 mod readiness;
 mod several_locks;
 mod spawned_work;
+mod tenant_exports;
 
 const PAGE: &str = include_str!("../../docs/recipes.md");
-const FILES: [&str; 5] = [
+const FILES: [&str; 7] = [
     include_str!("several_locks.rs"),
+    include_str!("cached_catalogue.rs"),
+    include_str!("tenant_exports.rs"),
     include_str!("middleware.rs"),
     include_str!("spawned_work.rs"),
     include_str!("readiness.rs"),

@@ -80,8 +80,8 @@ pub enum LockError {
     #[error(transparent)]
     InvalidOption(#[from] InvalidOption),
     /// The same [scope](crate::scope()), such as the same web request, holds the lock, and would wait
-    /// for itself. A [reentrant](crate::LockRequest::reentrant) request shares the lock instead. No node
-    /// was asked.
+    /// for itself. A [reentrant](crate::LockRequest::reentrant) request joins the lock instead, unless the
+    /// lock is [shared](crate::LockRequest::shared) and the request is exclusive. No node was asked.
     #[error("the lock is already held by the same request")]
     #[non_exhaustive]
     AlreadyHeld {

@@ -12,7 +12,7 @@ use crate::key::LockKey;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DowngradeError {
-    /// The lock has several keys, or another guard of the same [scope](crate::scope()) shares the exclusive lock, and
+    /// The lock has several keys, or another guard of the same [scope](crate::scope()) has joined the exclusive lock, and
     /// relies on it. The lock stays exclusive.
     #[error("the lock has several keys, or another guard of the same request relies on it")]
     #[non_exhaustive]

@@ -46,18 +46,18 @@ pub struct FencedGuard {
 }
 
 impl FencedGuard {
-    /// Makes a fenced guard. Fails with [`LockError::AlreadyHeld`] if the guard shares a lock that has
+    /// Makes a fenced guard. Fails with [`LockError::AlreadyHeld`] if the guard has joined a lock that has
     /// no number.
     pub(crate) fn new(guard: LockGuard) -> Result<Self, LockError> {
         match guard.fencing_token() {
             Some(token) => Ok(Self { guard, token }),
-            // The shared lock was acquired by a request that is not fenced.
+            // The joined lock was acquired by a request that is not fenced.
             None => Err(LockError::AlreadyHeld { key: guard.key().clone() }),
         }
     }
 
     /// Returns the number of this holder. It is fixed when the lock is acquired: an extension keeps it,
-    /// and guards that share the lock have the same number.
+    /// and guards that have joined the lock have the same number.
     pub fn fencing_token(&self) -> FencingToken {
         self.token
     }

@@ -171,17 +171,17 @@ async fn a_lock_without_a_number_is_not_handed_to_a_waiter_that_needs_one() {
 }
 
 #[tokio::test]
-async fn an_extension_and_a_shared_lock_keep_the_number() {
+async fn an_extension_and_a_joined_lock_keep_the_number() {
     let locks = over(&[MemoryNode::new()]).await;
     scope(async {
         let guard = locks.lock("a").fenced().acquire().await.unwrap();
         let token = guard.fencing_token();
         guard.extend(WAIT).await.unwrap();
-        let shared = locks.lock("a").reentrant(true).fenced().try_acquire().await.unwrap();
-        assert_eq!(shared.fencing_token(), token);
+        let joined = locks.lock("a").reentrant(true).fenced().try_acquire().await.unwrap();
+        assert_eq!(joined.fencing_token(), token);
         drop(guard);
-        assert_eq!(shared.fencing_token(), token);
-        shared.release().await.unwrap();
+        assert_eq!(joined.fencing_token(), token);
+        joined.release().await.unwrap();
         assert!(locks.lock("a").fenced().acquire().await.unwrap().fencing_token() > token);
     })
     .await;

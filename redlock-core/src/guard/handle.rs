@@ -12,7 +12,7 @@ use crate::key::LockKey;
 use crate::lease::{Held, HoldState};
 use crate::log_limit::LogLimit;
 
-/// A view of a held lock: it shares the lease of the guard, but cannot release the lock.
+/// A view of a held lock: it has the lease of the guard, but cannot release the lock.
 ///
 /// Cloning is cheap. A handle may outlive the guard, and then reports that the lock is not held.
 #[derive(Clone)]
@@ -54,7 +54,7 @@ impl LockHandle {
         self.held.attempt().key()
     }
 
-    /// Returns whether others may share the lock, as [`LockGuard::is_shared`](crate::LockGuard::is_shared) does.
+    /// Returns whether others may hold the lock at the same time, as [`LockGuard::is_shared`](crate::LockGuard::is_shared) does.
     pub fn is_shared(&self) -> bool {
         self.held.attempt().mode().is_shared()
     }

@@ -59,7 +59,7 @@ impl LockGuard {
         self.handle.key()
     }
 
-    /// Returns whether others may share the lock: whether the request was [shared](crate::LockRequest::shared), or
+    /// Returns whether others may hold the lock at the same time: whether the request was [shared](crate::LockRequest::shared), or
     /// had [permits](crate::LockRequest::permits), or the lock was [downgraded](Self::downgrade).
     pub fn is_shared(&self) -> bool {
         self.handle.is_shared()
@@ -119,7 +119,7 @@ impl LockGuard {
     /// Ends the guard without releasing the lock: the lock stays on the nodes until its lease runs out,
     /// so that no other caller acquires it before. For work that runs at most once per period.
     ///
-    /// Ends the renewal too. If other guards of the same [scope](crate::scope()) share the lock, this
+    /// Ends the renewal too. If other guards of the same [scope](crate::scope()) have joined the lock, this
     /// takes effect when the last of them is dropped or released.
     pub fn keep_until_expiry(self) {
         self.handle.held.attempt().keep_until_expiry();
@@ -174,7 +174,7 @@ impl LockGuard {
         let moves = context.wait_after_move().await;
         // `end` disarms `drop`. From its first poll on, the ballot's release completes in the background
         // if it is dropped, and nothing is awaited between `end` and this first poll. `end` returns
-        // `None` while another guard of the same scope shares the lock.
+        // `None` while another guard of the same scope has joined the lock.
         let Some(ended) = end(handle, released) else { return Ok(()) };
         let Some(permit) = context.queues.hand_over_or_permit(held) else { return Ok(()) };
         let latest_expiry = held.latest_expiry();
@@ -209,7 +209,7 @@ impl LockGuard {
 }
 
 /// Ends the holding of a guard in this process. Returns the time of the end if the lock has to be released on the
-/// nodes; `None` while another guard shares it.
+/// nodes; `None` while another guard holds it.
 fn end(handle: &LockHandle, released: &mut bool) -> Option<Moment> {
     let LockHandle { context, held } = handle;
     *released = true;

@@ -11,12 +11,15 @@
 ///
 /// | | plain | Redisson |
 /// |---|---|---|
-/// | shared with | Jedis, spring-data-redis, redis-py, redsync, node-redlock, RedLock.net and others | `RLock` of Redisson |
+/// | also used by | Jedis, spring-data-redis, redis-py, redsync, node-redlock, RedLock.net and others | `RLock` of Redisson |
 /// | value at the key | a string: the token | a hash: from the owner to its hold count |
 /// | channel of releases | the name of the key | `redisson_lock__channel:{name}` |
 /// | acquired by | `SET` | a script |
+/// | [shared](crate::LockRequest::shared) locks and [permits](crate::LockRequest::permits) | a hash with the field `mode`, and scripts | none |
 /// | required rights, besides `evalsha`, `script\|load`, `pexpire`, `pttl`, `del`, `publish`, `subscribe`, `unsubscribe`, `info` | `set`, `get` | `exists`, `hexists`, `hset` |
-/// | required rights for [fenced](crate::LockRequest::fenced) locks | `time` | `time`, `get`, `set` |
+/// | required rights for [fenced](crate::LockRequest::fenced) locks | `time`, `hgetall` | `time`, `get`, `set` |
+/// | required rights for shared locks and permits | `time`, `hgetall`, `hset`, `hdel`, `pexpireat` | |
+/// | required rights of exclusive callers that meet shared holders | `time`, `hget`, `hgetall`, and to wait for them `hset`, `hdel`, `pexpireat` | |
 ///
 /// # Examples
 ///
@@ -42,11 +45,11 @@ pub enum Dialect {
     /// `SET key token NX PX milliseconds`, as the Redis documentation describes it.
     #[default]
     Plain,
-    /// The `RLock` of Redisson, for services in Rust and in Java that share a lock: each is refused
+    /// The `RLock` of Redisson, for services in Rust and in Java that use the same lock: each is refused
     /// while the other holds the lock, and notified when the other releases it.
     ///
     /// Every acquisition is an owner of its own, so its hold count is always 1;
-    /// [reentrant](crate::LockRequest::reentrant) guards share one owner. The other locks of Redisson
+    /// [reentrant](crate::LockRequest::reentrant) guards have one owner. The other locks of Redisson
     /// (fair, read and write, multi, spin) are not supported, but on one server a held fair or
     /// read-write lock refuses this lock. With several nodes, `RedissonRedLock` is the counterpart. The
     /// [validity](crate::LockGuard::remaining) of this crate's guards does not extend to it.

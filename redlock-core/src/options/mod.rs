@@ -26,8 +26,8 @@ pub(crate) use resolve::ResolvedOptions;
 pub use resolve::assert_valid;
 pub(crate) use time::{TIME_FORM, parse_time};
 
-/// The options of an acquisition: the lease, the waiting time, and how the lock is kept, renewed and
-/// shared.
+/// The options of an acquisition: the lease, the waiting time, the number of holders, and how the lock is kept
+/// and renewed.
 ///
 /// Every front end has these options under these names: [`LockRequest`](crate::LockRequest) and, in
 /// `redlock-axum`, the attribute `#[redis_lock(..)]`, `LockLayer`, `LockPolicy` and, with the feature
@@ -81,7 +81,7 @@ pub(crate) use time::{TIME_FORM, parse_time};
 ///    `Value` there if no other option has this type. Such a type is also re-exported by `redlock-axum` and its
 ///    `__private`.
 /// 3. Its effect: the acquisition in `redlock-core/src/request/` reads the `ResolvedOptions`. An option that the
-///    nodes store also goes through `ballot/attempt.rs`, `node/op.rs`, `node/redis/dialect/`, `node/memory.rs` and
+///    nodes store also goes through `ballot/attempt.rs`, `node/op.rs`, `node/redis/dialect/`, `node/memory/` and
 ///    `wire.md`, and into the rules of `queue/hand_over.rs`, because a hand-over leaves the lock on the nodes as
 ///    it is.
 /// 4. Documentation: a row in `redlock-axum/docs/options.md` and in the README's table of the attribute, which
@@ -122,22 +122,24 @@ pub struct LockOptions {
     /// The shortest time, counted from the acquisition, for which the lock stays on the nodes, even if
     /// its holder releases it earlier. For work that must not be repeated sooner, on any machine.
     ///
-    /// At most the lease. If [reentrant](Self::reentrant) requests share a lock, the latest end counts.
+    /// At most the lease. If [reentrant](Self::reentrant) requests join a lock, the latest end counts.
     /// The lock of a crashed holder still runs out after its lease.
     pub min_hold: Option<Duration>,
     /// Whether the lock stays on the nodes until its lease runs out, however the guard ends: at most one
     /// holder per key and lease.
     ///
     /// A release sends nothing and succeeds. A request with `keep` never takes over a lock with less
-    /// than its whole lease. If [reentrant](Self::reentrant) requests share a lock, `keep` in one of
+    /// than its whole lease. If [reentrant](Self::reentrant) requests join a lock, `keep` in one of
     /// them is enough. Cannot be combined with [`min_hold`](Self::min_hold).
     pub keep: Option<bool>,
-    /// Whether the request shares a lock that the same [scope](crate::scope()) holds already, instead of
+    /// Whether the request joins a lock that the same [scope](crate::scope()) holds already, instead of
     /// failing with [`LockError::AlreadyHeld`](crate::LockError::AlreadyHeld).
     ///
-    /// A shared lock is released with the last of its guards. Sharing sends nothing and keeps the lease,
+    /// The lock is released with the last of its guards. Joining it sends nothing and keeps the lease,
     /// unless the lease is too short for [`min_hold`](Self::min_hold) or [`keep`](Self::keep): then the
-    /// lease is extended. A [fenced](crate::LockRequest::fenced) request shares only a fenced lock.
+    /// lease is extended. A [fenced](crate::LockRequest::fenced) request joins only a fenced lock. A
+    /// [shared](Self::shared) request also joins the exclusive lock of its scope, and an exclusive request never
+    /// joins a shared lock.
     pub reentrant: Option<bool>,
     /// Whether the lock is shared: any number of callers may hold it at the same time, but no
     /// [exclusive](crate::node::Mode) holder. The callers that read a resource share its lock, and the callers that
@@ -162,8 +164,8 @@ pub struct LockOptions {
     /// caller that is not fair may overtake the queue. All nodes must support
     /// [fair queues](crate::node::Capabilities::fair). [`acquire`](crate::LockRequest::acquire) describes the order.
     pub fair: Option<bool>,
-    /// The dialect: how the lock is written on the nodes. Services in other languages can share a lock
-    /// in their dialect.
+    /// The dialect: how the lock is written on the nodes. Services in other languages can use the
+    /// same lock in their dialect.
     pub dialect: Option<Dialect>,
 }
 
@@ -270,7 +272,7 @@ macro_rules! lock_option_setters {
             $end
         }
 
-        /// Sets whether the request shares a lock that the same scope holds already:
+        /// Sets whether the request joins a lock that the same scope holds already:
         /// [`reentrant`](field@crate::LockOptions::reentrant). Defaults to an error.
         pub $($const)? fn reentrant(mut $self, reentrant: bool) -> Self {
             $options.reentrant = ::core::option::Option::Some(reentrant);

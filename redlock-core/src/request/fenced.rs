@@ -33,7 +33,7 @@ impl LockRequest<FencedGuard> {
     /// # Errors
     ///
     /// As [`LockRequest::try_acquire`]. [`LockError::AlreadyHeld`] also if a reentrant request would
-    /// share a lock that has no number.
+    /// join a lock that has no number.
     ///
     /// # Cancel safety
     ///
@@ -46,7 +46,7 @@ impl LockRequest<FencedGuard> {
     ///
     /// # Errors
     ///
-    /// As [`LockRequest::acquire`]. [`LockError::AlreadyHeld`] also if a reentrant request would share a
+    /// As [`LockRequest::acquire`]. [`LockError::AlreadyHeld`] also if a reentrant request would join a
     /// lock that has no number.
     ///
     /// # Cancel safety

@@ -127,7 +127,7 @@ impl LockRequest {
     /// The last attempt may end after the `wait_time`, because the caller waits for the nodes' replies
     /// to it. If nodes are silent, that takes up to the manager's
     /// [`node_timeout`](crate::LockManagerBuilder::node_timeout) longer. It takes up to twice that for a
-    /// [fenced](Self::fenced) lock, and for a shared lock that has to be extended for
+    /// [fenced](Self::fenced) lock, and for a lock of the same scope that has to be extended for
     /// [`min_hold`](Self::min_hold) or [`keep`](Self::keep). It takes longer still if this process is
     /// late, but never longer than the lease.
     ///
@@ -149,7 +149,7 @@ impl LockRequest {
     /// * The lock is handed over only if at least 3/4 of the lease that the next waiter requests is
     ///   left. If less than 9/10 is left, the lease is extended in the background.
     ///
-    /// Between processes, neither an order nor a share is guaranteed: the process whose request reaches
+    /// Between processes, neither an order nor a number of turns is guaranteed: the process whose request reaches
     /// a quorum of nodes first gets the lock.
     ///
     /// Callers with [`fair`](Self::fair) wait in order of arrival between processes, too: in a queue on the first
@@ -157,6 +157,11 @@ impl LockRequest {
     /// that is killed loses its places after 3 s. The lock is handed over in this process only if its next waiter
     /// is the next of all processes. While a fair caller waits, a fair caller without a `wait_time` is refused.
     /// The votes of the nodes decide who holds the lock, with or without `fair`.
+    ///
+    /// [Shared](Self::shared) locks have further rules. Readers that stand next to each other in the queue of a
+    /// process get the lock together. A waiting exclusive caller keeps out later readers, in this process and in
+    /// others. A reader lets four releases of exclusive holders pass, and then asks for a turn of 50 ms, in which only
+    /// readers get the lock.
     ///
     /// # Errors
     ///

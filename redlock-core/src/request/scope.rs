@@ -20,14 +20,15 @@ tokio::task_local! {
 
 /// Runs a future as one holder, which never waits for its own locks. A second acquisition of a key
 /// inside the future fails at once with [`LockError::AlreadyHeld`](crate::LockError::AlreadyHeld), or
-/// shares the lock if it is [reentrant](crate::LockRequest::reentrant).
+/// joins the lock if it is [reentrant](crate::LockRequest::reentrant), or if both are
+/// [shared](crate::LockRequest::shared).
 ///
 /// The handlers and layers of `redlock-axum` run in one scope per web request, and a function with the attribute
 /// `redis_lock` in a scope of its own. A scope inside a scope has no effect.
 ///
 /// A scope belongs to its task. A task that is spawned inside (`tokio::spawn`) is outside of the scope,
 /// and waits for the lock like any other caller. Futures that are joined or selected in one task
-/// (`tokio::join!`) share the scope and count as one holder: if two of them lock the same key at the
+/// (`tokio::join!`) are in the same scope and count as one holder: if two of them lock the same key at the
 /// same time, one of them gets `AlreadyHeld`.
 ///
 /// # Examples
@@ -41,9 +42,9 @@ tokio::task_local! {
 ///     let guard = locks.lock("order:42").try_acquire().await?;
 ///     let again = locks.lock("order:42").try_acquire().await;
 ///     assert!(matches!(again, Err(LockError::AlreadyHeld { .. })));
-///     let shared = locks.lock("order:42").reentrant(true).try_acquire().await?;
+///     let joined = locks.lock("order:42").reentrant(true).try_acquire().await?;
 ///     drop(guard);
-///     assert!(shared.is_valid());
+///     assert!(joined.is_valid());
 ///     Ok(())
 /// })
 /// .await
@@ -271,7 +272,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_scope_shares_no_lock_with_other_tasks_scopes_or_managers() {
+    async fn other_tasks_scopes_and_managers_do_not_join_the_lock_of_a_scope() {
         let (locks, _) = manager().await;
         let (others, _) = manager().await;
         scope(async {

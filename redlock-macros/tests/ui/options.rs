@@ -36,8 +36,31 @@ async fn the_name_in_shedlock() {}
 #[redis_lock(key = "a", dialect = "redisson")]
 async fn quoted_dialect() {}
 
+#[redis_lock(key = "a", shared = 1)]
+async fn number_for_shared() {}
+
+#[redis_lock(key = "a", permits)]
+async fn no_permits() {}
+
+#[redis_lock(key = "a", permits = "3")]
+async fn quoted_permits() {}
+
+#[redis_lock(key = "a", permits = -1)]
+async fn negative_permits() {}
+
+#[redis_lock(key = "a", shared, fenced)]
+async fn numbered_readers() {}
+
+#[redis_lock(key = "a", permits = 3, fenced = true)]
+async fn numbered_permits() {}
+
+#[redis_lock(key = "a", shared_on = [GET])]
+async fn the_name_in_a_layer() {}
+
 fn main() {
     let _ = (text_for_a_flag(), number_for_a_flag(), no_flag(), unknown_end(), quoted_end());
     let _ = (no_end(), twice(), no_time(), endless_lease(), unquoted_wait());
-    let _ = (the_name_in_shedlock(), quoted_dialect());
+    let _ = (the_name_in_shedlock(), quoted_dialect(), number_for_shared(), no_permits());
+    let _ = (quoted_permits(), negative_permits(), numbered_readers(), numbered_permits());
+    let _ = the_name_in_a_layer();
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests")]
 
 mod renewal;
+mod shared;
 mod shop;
 mod walkthrough;
 
@@ -136,6 +137,8 @@ async fn the_examples_accept_a_password_with_a_comma() {
         env!("CARGO_BIN_EXE_index"),
         env!("CARGO_BIN_EXE_policies"),
         env!("CARGO_BIN_EXE_cart"),
+        env!("CARGO_BIN_EXE_catalogue"),
+        env!("CARGO_BIN_EXE_exports"),
         env!("CARGO_BIN_EXE_renewal"),
         env!("CARGO_BIN_EXE_redisson"),
     ] {

@@ -84,7 +84,8 @@ impl Worker {
         if !wait.is_zero() {
             request = request.wait_time(wait);
         }
-        let fair = self.random.random_ratio(1, 3);
+        // A lock of several keys cannot be fair.
+        let fair = count == 1 && self.random.random_ratio(1, 3);
         if fair {
             request = request.fair();
         }
@@ -111,7 +112,7 @@ impl Worker {
         if fair && again.is_none() && acquired.as_ref().is_ok_and(Result::is_ok) {
             let granted = self.world.trace.elapsed();
             let (key, holder, begun) =
-                (key.clone(), self.name.clone(), granted.saturating_sub(took));
+                (keys[0].clone(), self.name.clone(), granted.saturating_sub(took));
             self.world.took_turn(FairTurn { key, holder, begun, granted });
         }
         if took > again.unwrap_or_default() + wait + ATTEMPTS + searches {

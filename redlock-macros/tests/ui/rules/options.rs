@@ -32,4 +32,22 @@ async fn longer_than_the_lease(locks: &LockManager) -> Result<(), LockError> {
     Ok(())
 }
 
+#[redis_lock(key = "a", permits = 0)]
+async fn no_permits() {}
+
+#[redis_lock(key = "a", permits = 1001)]
+async fn too_many_permits() {}
+
+#[redis_lock(key = "a", permits = 99999999999999999999)]
+async fn more_permits_than_any_number() {}
+
+#[redis_lock(key = "a", shared, permits = 3)]
+async fn readers_with_permits() {}
+
+#[redis_lock(key = "a", shared, dialect = redisson)]
+async fn readers_of_redisson() {}
+
+#[redis_lock(key = "a", permits = 3, dialect = redisson)]
+async fn permits_of_redisson() {}
+
 fn main() {}

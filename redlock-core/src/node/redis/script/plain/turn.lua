@@ -5,7 +5,8 @@ local function give_turn(subscribers)
   if type(subscribers) ~= 'number' or subscribers == 0 then return end
   local readers = redis.pcall('PUBLISH', KEYS[1] .. ':readers', '0')
   if type(readers) ~= 'number' or readers == 0 then return end
-  local time = redis.call('TIME')
+  local time = redis.pcall('TIME')
+  if time.err then return end
   local till = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000) + 50)
   redis.pcall('HSET', KEYS[1], 'mode', 'shared', 't', till)
   local deadline = redis.pcall('PEXPIREAT', KEYS[1], till)

@@ -1,0 +1,154 @@
+//! A catalogue that many requests read at the same time, and that one request changes alone.
+//!
+//! ```sh
+//! cargo run --example catalogue                               # locks this process only
+//! REDIS_URLS=redis://127.0.0.1 cargo run --example catalogue  # one lock for all copies
+//! ```
+//!
+//! A change is made in two steps, with a pause between them (`?hold_ms=`). No reader sees a catalogue between the
+//! steps: `GET` shares the lock with other readers, and `PUT` has it alone. Both wait for each other for up to five
+//! seconds.
+
+use std::error::Error;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::extract::{FromRef, Query, State};
+use axum::http::Method;
+use axum::routing::{get, post};
+use redlock_axum::{LockLayer, LockManager, LockManagerConfig, LockRejection, Locks, LocksLayer};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
+use tracing::{info, warn};
+
+const KEY: &str = "catalogue";
+const WAIT: Duration = Duration::from_secs(5);
+
+/// A reader. The layer takes the lock, and shares it among the readers.
+async fn list(State(catalogue): State<Catalogue>, Query(work): Query<Work>) -> String {
+    info!("read begins");
+    tokio::time::sleep(work.time()).await;
+    let articles = catalogue.articles().await;
+    info!("read ends");
+    articles + "\n"
+}
+
+/// A writer. The layer takes the lock exclusively.
+async fn add(
+    State(catalogue): State<Catalogue>,
+    Query(Article { add }): Query<Article>,
+    Query(work): Query<Work>,
+) -> String {
+    info!("change begins");
+    catalogue.change(&add, work.time()).await;
+    info!("change ends");
+    format!("{add} is added\n")
+}
+
+/// A writer that becomes a reader: what it has written stays as it is while it checks the result, and others may read
+/// it already. The layers have no such lock, so the handler acquires it.
+async fn import(
+    locks: Locks,
+    State(catalogue): State<Catalogue>,
+    Query(work): Query<Work>,
+) -> Result<String, LockRejection> {
+    let writer = locks.lock(KEY).wait_time(WAIT).acquire().await?;
+    info!("import begins");
+    catalogue.change("umbrella", Duration::ZERO).await;
+    // If the change of the mode is not confirmed, the lock may still be exclusive, and the check goes on under it.
+    let reader = writer.downgrade().await.or_else(|error| error.into_guard().ok_or(()));
+    let Ok(reader) = reader else { return Ok("the import is not checked\n".to_owned()) };
+    tokio::time::sleep(work.time()).await; // the check
+    info!("import ends");
+    if let Err(error) = reader.release().await {
+        warn!("{}", error.diagnostics());
+    }
+    Ok("the import is checked\n".to_owned())
+}
+
+/// Stands for a database, in which a change takes several statements.
+#[derive(Clone, Default)]
+struct Catalogue(Arc<Mutex<Vec<String>>>);
+
+impl Catalogue {
+    async fn articles(&self) -> String {
+        self.0.lock().await.join(", ")
+    }
+
+    /// Adds an article, and sorts the articles later.
+    async fn change(&self, article: &str, pause: Duration) {
+        self.0.lock().await.push(article.to_owned());
+        tokio::time::sleep(pause).await;
+        self.0.lock().await.sort();
+    }
+}
+
+#[derive(Clone, FromRef)]
+struct Shop {
+    locks: LockManager,
+    catalogue: Catalogue,
+}
+
+fn app(locks: &LockManager, catalogue: Catalogue) -> Router {
+    let lock = LockLayer::new(KEY).shared_on([Method::GET, Method::HEAD]).wait_time(WAIT);
+    Router::new()
+        .route("/catalogue", get(list).put(add).route_layer(lock))
+        .route("/catalogue/import", post(import))
+        .layer(LocksLayer::new(locks))
+        .with_state(Shop { locks: locks.clone(), catalogue })
+}
+
+async fn serve() -> Result<(), Box<dyn Error>> {
+    let locks = match std::env::var("REDIS_URLS") {
+        Ok(urls) => LockManager::connect(LockManagerConfig::split_urls(&urls)).await?,
+        Err(_) => LockManager::in_memory(),
+    };
+    let catalogue = Catalogue::default();
+    for article in ["coat", "hat"] {
+        catalogue.change(article, Duration::ZERO).await;
+    }
+    let app = app(&locks, catalogue);
+
+    let listen = std::env::var("LISTEN").unwrap_or_else(|_| "127.0.0.1:3000".to_owned());
+    let listener = TcpListener::bind(&listen).await?;
+    info!("listening on {}", listener.local_addr()?);
+    axum::serve(listener, app)
+        .with_graceful_shutdown(async { tokio::signal::ctrl_c().await.unwrap_or_default() })
+        .await?;
+    locks.shutdown().await;
+    Ok(())
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    tracing_subscriber::fmt().init();
+    match serve().await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `?add=`
+#[derive(Deserialize)]
+struct Article {
+    add: String,
+}
+
+/// `?hold_ms=`
+#[derive(Deserialize)]
+struct Work {
+    #[serde(default)]
+    hold_ms: u64,
+}
+
+impl Work {
+    fn time(&self) -> Duration {
+        Duration::from_millis(self.hold_ms)
+    }
+}
