@@ -70,6 +70,44 @@ on_each_kind_of_nodes! {
 }
 
 on_each_kind_of_nodes! {
+    [
+        shared_memory_x1: Nodes::memory(1),
+        shared_memory_x5: Nodes::memory(5),
+        shared_redis_x1: Nodes::redis(1).await,
+        shared_redis_x5: Nodes::redis(5).await,
+    ]
+    at_every_poll [
+        read,
+        try_read,
+        read_beside_a_reader_of_this_process,
+        read_beside_a_reader_whose_lease_is_to_be_extended,
+        read_behind_a_writer_of_another_process,
+        read_behind_a_writer_of_this_process,
+        read_fairly_behind_a_writer_of_another_process,
+        write_behind_a_reader_of_another_process,
+        write_fenced_behind_a_reader_of_another_process,
+        write_behind_a_reader_of_this_process,
+        lock_several_keys_behind_a_reader_of_another_process,
+        downgrade,
+        upgrade,
+        upgrade_beside_a_reader_of_another_process,
+        release_a_shared_lock,
+    ]
+}
+
+on_each_kind_of_nodes! {
+    [
+        permits_memory: Nodes::memory(1),
+        permits_redis: Nodes::redis(1).await,
+    ]
+    at_every_poll [
+        acquire_a_permit,
+        acquire_a_permit_behind_another_process,
+        acquire_a_permit_behind_a_caller_of_this_process,
+    ]
+}
+
+on_each_kind_of_nodes! {
     [redis_x1_beside_a_crowd: Nodes::redis(1).await,]
     at_every_poll_beside_a_crowd [
         try_acquire,
@@ -384,6 +422,152 @@ async fn behind<T, E>(
         .await
     };
     cut.off(waiting).await.is_some_and(|acquired| acquired.is_ok())
+}
+
+/// A request that shares the lock.
+fn shared(locks: &LockManager, variant: usize) -> LockRequest {
+    request(locks, variant).shared()
+}
+
+fn read(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let acquired = cut.off(shared(&scene.locks, cut.variant).acquire()).await;
+        acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+fn try_read(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let acquired = cut.off(shared(&scene.locks, cut.variant).try_acquire()).await;
+        acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+fn read_beside_a_reader_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let other = shared(&scene.locks, 0).try_acquire().await.unwrap();
+        let acquired = cut.off(shared(&scene.locks, cut.variant).acquire()).await;
+        assert!(other.is_valid());
+        acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+/// The servers' last answer is older than 50 ms, so the next reader asks them.
+fn read_beside_a_reader_whose_lease_is_to_be_extended(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let other = shared(&scene.locks, 0).try_acquire().await.unwrap();
+        tokio::time::sleep(BRIEF * 2).await;
+        let acquired = if cut.moment == Moment::AtOnce {
+            cut.off(shared(&scene.locks, cut.variant).acquire()).await
+        } else {
+            cut.off(shared(&scene.locks, cut.variant).try_acquire()).await
+        };
+        assert!(other.is_valid());
+        acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+fn read_behind_a_writer_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.other, 0).await;
+        behind(holder, cut, shared(&scene.locks, cut.variant).acquire()).await
+    })
+}
+
+fn read_behind_a_writer_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.locks, 0).await;
+        behind(holder, cut, shared(&scene.locks, cut.variant).acquire()).await
+    })
+}
+
+fn read_fairly_behind_a_writer_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = held(&scene.other, 0).await;
+        behind(holder, cut, shared(&scene.locks, cut.variant).fair().acquire()).await
+    })
+}
+
+fn write_behind_a_reader_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = shared(&scene.other, 0).try_acquire().await.unwrap();
+        behind(holder, cut, request(&scene.locks, cut.variant).acquire()).await
+    })
+}
+
+fn write_fenced_behind_a_reader_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = shared(&scene.other, 0).try_acquire().await.unwrap();
+        behind(holder, cut, request(&scene.locks, cut.variant).fenced().acquire()).await
+    })
+}
+
+fn write_behind_a_reader_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = shared(&scene.locks, 0).try_acquire().await.unwrap();
+        behind(holder, cut, request(&scene.locks, cut.variant).acquire()).await
+    })
+}
+
+fn lock_several_keys_behind_a_reader_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = shared(&scene.other, 0).try_acquire().await.unwrap();
+        behind(holder, cut, Box::pin(several(scene, cut.variant).acquire())).await
+    })
+}
+
+fn downgrade(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let guard = held(&scene.locks, cut.variant).await;
+        cut.off(guard.downgrade()).await.is_some_and(|guard| guard.unwrap().is_shared())
+    })
+}
+
+fn upgrade(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let guard = shared(&scene.locks, cut.variant).try_acquire().await.unwrap();
+        cut.off(guard.try_upgrade()).await.is_some_and(|guard| !guard.unwrap().is_shared())
+    })
+}
+
+fn upgrade_beside_a_reader_of_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let other = shared(&scene.other, 0).try_acquire().await.unwrap();
+        let guard = shared(&scene.locks, cut.variant).try_acquire().await.unwrap();
+        let refused = cut.off(guard.try_upgrade()).await;
+        assert!(other.is_valid());
+        refused.is_some_and(|refused| refused.unwrap_err().into_guard().unwrap().is_valid())
+    })
+}
+
+fn release_a_shared_lock(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let guard = shared(&scene.locks, cut.variant).try_acquire().await.unwrap();
+        cut.off(guard.release()).await.is_some_and(|released| released.is_ok())
+    })
+}
+
+fn acquire_a_permit(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let other = request(&scene.other, 0).permits(2).try_acquire().await.unwrap();
+        let acquired = cut.off(request(&scene.locks, cut.variant).permits(2).acquire()).await;
+        assert!(other.is_valid());
+        acquired.is_some_and(|guard| guard.unwrap().is_valid())
+    })
+}
+
+fn acquire_a_permit_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = request(&scene.other, 0).permits(1).try_acquire().await.unwrap();
+        behind(holder, cut, request(&scene.locks, cut.variant).permits(1).acquire()).await
+    })
+}
+
+fn acquire_a_permit_behind_a_caller_of_this_process(scene: &Scene, cut: Cut) -> Done<'_> {
+    Box::pin(async move {
+        let holder = request(&scene.locks, 0).permits(1).try_acquire().await.unwrap();
+        behind(holder, cut, request(&scene.locks, cut.variant).permits(1).acquire()).await
+    })
 }
 
 fn acquire_behind_another_process(scene: &Scene, cut: Cut) -> Done<'_> {
