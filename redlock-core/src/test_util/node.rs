@@ -213,6 +213,10 @@ impl Node for TestNode {
         self.0.store.subscribe(spec, notify)
     }
 
+    fn request_turn(&self, spec: &LockSpec) -> Subscription {
+        self.0.store.request_turn(spec)
+    }
+
     fn status(&self) -> StatusReceiver {
         self.0.status.subscribe()
     }
