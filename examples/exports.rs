@@ -23,8 +23,8 @@ use tracing::info;
 /// The number of exports that the database of a tenant can bear.
 const EXPORTS: u32 = 3;
 
-/// A fourth export of the tenant is refused with 409. The lease of each export is renewed, so that a copy that is killed
-/// blocks its permits for three seconds at most.
+/// A fourth export of the tenant is refused with 409. The lease of each export is renewed, so that a copy that is
+/// killed blocks its permits for three seconds at most.
 #[redis_lock(key = "export:{tenant}", permits = EXPORTS, expire = 3, renew)]
 async fn export(Path(tenant): Path<u64>, Query(work): Query<Work>) -> String {
     work.run("export").await;

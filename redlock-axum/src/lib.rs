@@ -220,11 +220,11 @@ pub use policy::{LockPolicies, LockPolicy, PolicyService};
 pub use redlock_core;
 #[doc(inline)]
 pub use redlock_core::{
-    ConfigError, ConnectError, Dialect, ExtendError, FencedGuard, FencingToken, ForeignKind,
-    IntoLockKey, InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard, LockHandle,
-    LockKey, LockManager, LockManagerBuilder, LockManagerConfig, LockOptions, LockRequest,
-    LockState, Lost, LostError, MemoryNode, NodeError, OnLost, ReleaseError, RunError, Scoped,
-    TemplateError, Vote, Votes, WaitTime, scope,
+    ConfigError, ConnectError, Dialect, DowngradeError, ExtendError, FencedGuard, FencingToken,
+    ForeignKind, IntoLockKey, InvalidOption, KeyError, KeyPart, KeyTemplate, LockError, LockGuard,
+    LockHandle, LockKey, LockManager, LockManagerBuilder, LockManagerConfig, LockOptions,
+    LockRequest, LockState, Lost, LostError, MemoryNode, NodeError, OnLost, ReleaseError, RunError,
+    Scoped, TemplateError, UpgradeError, Vote, Votes, WaitTime, scope,
 };
 #[doc(inline)]
 pub use redlock_macros::redis_lock;

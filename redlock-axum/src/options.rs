@@ -174,7 +174,7 @@ macro_rules! route_option_setters {
 
         redlock_core::lock_option_setters!($self => $options.lock; $end);
 
-        /// Shares the lock among the requests with these methods, while requests with other methods lock it exclusively:
+        /// Shares the lock among the requests with these methods. Requests with other methods lock it exclusively. So
         /// requests that read a resource run at the same time, and a request that writes to it runs alone. Defaults to
         /// an exclusive lock for every method.
         ///

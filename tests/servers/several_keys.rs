@@ -66,7 +66,10 @@ async fn each_key_of_a_set_is_a_plain_lock_with_the_same_token() {
 async fn a_foreign_key_refuses_the_set_before_anything_is_set() {
     let (_server, locks, mut probe) = one().await;
     for (set, found) in [
-        (vec!["HSET", "c", "mode", "shared"], ForeignKind::WrongType),
+        (vec!["HSET", "c", "mode", "read"], ForeignKind::WrongType),
+        (vec!["HSET", "c", "mode", "shared", "x", "1"], ForeignKind::WrongType),
+        (vec!["HSET", "c", "mode", "shared", "r:x", "soon"], ForeignKind::WrongType),
+        (vec!["RPUSH", "c", "x"], ForeignKind::WrongType),
         (vec!["SET", "c", "for ever"], ForeignKind::NoTimeToLive),
         (vec!["SET", "c", "long", "PX", "800000000"], ForeignKind::TimeToLiveTooLong),
     ] {

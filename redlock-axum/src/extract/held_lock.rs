@@ -50,8 +50,8 @@ use crate::rejection::LockRejection;
 /// The attribute acquires its lock after extraction, so a custom extractor, or the expression of
 /// a `key`, can see a `HeldLock` whose lock is not acquired yet. Until then
 /// [`is_valid`](Self::is_valid) and [`is_shared`](Self::is_shared) return `false`,
-/// [`remaining`](Self::remaining) returns zero, [`extend`](Self::extend) fails, [`lost`](Self::lost) is ready at once, and [`key`](Self::key) returns
-/// `not-locked-yet`.
+/// [`remaining`](Self::remaining) returns zero, [`extend`](Self::extend) fails, [`lost`](Self::lost) is ready
+/// at once, and [`key`](Self::key) returns `not-locked-yet`.
 #[derive(Debug, Clone)]
 pub struct HeldLock(LockSlot);
 

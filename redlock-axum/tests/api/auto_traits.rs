@@ -9,8 +9,9 @@ use std::time::Duration;
 use axum::Router;
 use axum::response::Response;
 use redlock_axum::{
-    FencedLock, HeldLock, LockLayer, LockPolicies, LockPolicy, LockRejection, LockService, Locks,
-    NotFenced, NotLocked, PolicyError, PolicyService, ResponseFuture, SetupError,
+    DowngradeError, FencedLock, HeldLock, LockGuard, LockLayer, LockPolicies, LockPolicy,
+    LockRejection, LockService, Locks, NotFenced, NotLocked, PolicyError, PolicyService,
+    ResponseFuture, SetupError, UpgradeError,
 };
 
 const fn is_error<E: Error + Send + Sync + 'static>() {}
@@ -18,11 +19,13 @@ const fn is_shared<T: Clone + Send + Sync + 'static>() {}
 const fn is_sent<T: Send + 'static>() {}
 
 const _: () = {
+    is_error::<DowngradeError>();
     is_error::<LockRejection>();
     is_error::<NotFenced>();
     is_error::<NotLocked>();
     is_error::<PolicyError>();
     is_error::<SetupError>();
+    is_error::<UpgradeError>();
 };
 
 /// axum demands this of extensions, layers and services.
@@ -40,13 +43,15 @@ const _: () = {
 };
 
 /// A handler can await each of these futures.
-const _: fn(&HeldLock, &FencedLock) = |held, fenced| {
+const _: fn(&HeldLock, &FencedLock, [LockGuard; 2]) = |held, fenced, [writer, reader]| {
     fn is_send<F: Future + Send>(_: F) {}
 
     is_send(held.extend(Duration::ZERO));
     is_send(held.lost());
     is_send(fenced.extend(Duration::ZERO));
     is_send(fenced.lost());
+    is_send(writer.downgrade());
+    is_send(reader.try_upgrade());
 };
 
 /// With a `Deref`, methods that a later version adds to `HeldLock` would appear on `FencedLock` by themselves.

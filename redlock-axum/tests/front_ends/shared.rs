@@ -3,7 +3,9 @@
 use std::pin::pin;
 
 use axum::Extension;
-use redlock_axum::{FencedLock, HeldLock, LockError, LockManager, LockRejection, Locks};
+use redlock_axum::{
+    FencedLock, HeldLock, LockError, LockManager, LockRejection, Locks, MemoryNode,
+};
 use redlock_logs::Logs;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -20,6 +22,8 @@ on_each_front_end![
     a_reader_that_asks_for_the_exclusive_lock_is_refused_at_once,
     a_reader_may_read_again,
     an_exclusive_holder_may_read_its_own_lock_if_it_is_reentrant,
+    a_request_takes_one_permit,
+    a_reader_with_min_hold_keeps_out_writers_and_no_readers,
     a_shared_lock_has_no_number,
     permits_on_several_nodes_are_refused_and_the_log_says_why,
 ];
@@ -174,6 +178,41 @@ async fn an_exclusive_holder_may_read_its_own_lock_if_it_is_reentrant(front_end:
     assert!(app.node.is_empty());
 }
 
+async fn a_request_takes_one_permit(front_end: FrontEnd) {
+    let app = app!(
+        front_end, [permits = 2], [.permits(2)],
+        async fn handler(locks: Locks, Extension(node): Extension<MemoryNode>) {
+            let permit = |number| locks.lock(KEY).permits(number);
+            for second in [permit(2), permit(3).reentrant(true), locks.lock(KEY).shared()] {
+                let refused = second.wait_time(HOUR).acquire().await.unwrap_err();
+                assert!(matches!(refused, LockError::AlreadyHeld { .. }), "{refused:?}");
+            }
+            let same = permit(2).reentrant(true).try_acquire().await.unwrap();
+            assert_eq!(node.len(), 1);
+            same.release().await.unwrap();
+            assert_eq!(node.len(), 1, "the permit of the handler was released");
+        }
+    );
+    assert_eq!(app.post().await.status, 200);
+    assert!(app.node.is_empty());
+}
+
+async fn a_reader_with_min_hold_keeps_out_writers_and_no_readers(front_end: FrontEnd) {
+    let app = app!(
+        front_end, [shared, expire = 60, min_hold = 30], [.shared().expire(MINUTE).min_hold(MINUTE / 2)],
+        async fn handler() {}
+    );
+    assert_eq!(app.post().await.status, 200);
+    let left = app.time_to_live().unwrap();
+    assert!((MINUTE / 3..=MINUTE / 2).contains(&left), "{left:?}");
+    assert_eq!(app.post().await.status, 200);
+    let other = LockManager::builder().memory_node(&app.node).connect().await.unwrap();
+    for locks in [&app.locks, &other] {
+        drop(locks.lock(KEY).shared().try_acquire().await.unwrap());
+        assert!(locks.lock(KEY).try_acquire().await.unwrap_err().is_contended());
+    }
+}
+
 async fn a_shared_lock_has_no_number(front_end: FrontEnd) {
     let app = app!(
         front_end, [shared], [.shared()],
@@ -194,7 +233,7 @@ async fn permits_on_several_nodes_are_refused_and_the_log_says_why(front_end: Fr
     );
     let mut builder = LockManager::builder();
     for _ in 0..3 {
-        builder = builder.memory_node(&redlock_axum::MemoryNode::new());
+        builder = builder.memory_node(&MemoryNode::new());
     }
     let app = App { locks: builder.connect().await.unwrap(), ..app };
     let logs = Logs::collect();

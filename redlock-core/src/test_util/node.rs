@@ -241,6 +241,10 @@ impl Node for TestNode {
         self.0.store.subscribe_queue(spec, process, notify)
     }
 
+    fn request_turn(&self, spec: &LockSpec) -> Subscription {
+        self.0.store.request_turn(spec)
+    }
+
     fn status(&self) -> StatusReceiver {
         self.0.status.subscribe()
     }

@@ -277,3 +277,22 @@ async fn paused_time_alone_does_not_move_the_leases_of_a_memory_node() {
         assert_eq!(begun.elapsed() >= second * 5, !ends, "{:?}", begun.elapsed());
     }
 }
+
+/// Without the turn, writers that never rest would starve the readers of a test.
+#[tokio::test]
+async fn a_node_gives_readers_the_turn_for_which_they_ask() {
+    let test = TestLocks::new(1);
+    let node = &test.nodes()[0];
+    for asks in [false, true] {
+        let acquire = op(ACQUIRE);
+        let release = Op::new(&acquire.spec, acquire.token, RELEASE);
+        let _subscription = node.subscribe(&acquire.spec, std::sync::Arc::new(|| {}));
+        let _turn = asks.then(|| node.request_turn(&acquire.spec));
+        for op in [acquire, release] {
+            assert_eq!(node.call(op).await.vote, Vote::Granted);
+        }
+        assert_eq!(node.time_to_live("a").is_some(), asks);
+        test.clock().advance(crate::node::TURN).await;
+        assert_eq!(node.time_to_live("a"), None);
+    }
+}

@@ -8,7 +8,7 @@ local function rest_of(key)
   for index = 1, #fields, 2 do
     local field, till = fields[index], tonumber(fields[index + 1])
     if field ~= 'mode' then
-      if not till or till >= 1e15 then return nil end
+      if not till or till >= 1e15 or not (field == 't' or string.find(field, '^[rpw]:')) then return nil end
       if string.sub(field, 1, 1) ~= 'w' then last = math.max(last, till - now) end
     end
   end

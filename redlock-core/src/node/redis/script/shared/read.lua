@@ -18,7 +18,7 @@ else
     local field, till = fields[index], tonumber(fields[index + 1])
     if field == 'mode' then
       is_lock = fields[index + 1] == 'shared'
-    elseif till and till < 1e15 then
+    elseif till and till < 1e15 and (field == 't' or string.find(field, '^[rpw]:')) then
       ends[field] = till
     else
       return -3
