@@ -25,6 +25,15 @@ impl fmt::Display for WithKeyAndVotes<'_> {
     }
 }
 
+/// Returns an error for operators, with the key of the lock and the votes of the nodes.
+pub(crate) fn with_key_and_votes<'a>(
+    error: &'a dyn fmt::Display,
+    key: &'a LockKey,
+    votes: Option<&'a Votes>,
+) -> impl fmt::Display + use<'a> {
+    WithKeyAndVotes { error, key: Some(key), votes }
+}
+
 /// Writes the method `diagnostics` of an error that has a method `key` and a method `votes`.
 macro_rules! diagnostics {
     ($($error:ident: $key:expr, $votes:expr;)+) => {$(

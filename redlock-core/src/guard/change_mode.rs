@@ -1,11 +1,12 @@
 //! Turning a held exclusive lock into a shared one, and back.
 
+use std::fmt;
 use std::time::Duration;
 
 use super::handle::LockHandle;
 use super::lock_guard::LockGuard;
 use crate::ballot::{Attempt, Upgrade};
-use crate::error::Votes;
+use crate::error::{Votes, with_key_and_votes};
 use crate::key::LockKey;
 
 /// The error of [`LockGuard::downgrade`].
@@ -42,6 +43,28 @@ pub enum DowngradeError {
 }
 
 impl DowngradeError {
+    /// Returns the key of the lock.
+    pub fn key(&self) -> &LockKey {
+        match self {
+            Self::InUse { guard } | Self::Unavailable { guard, .. } => guard.key(),
+            Self::Lost { key, .. } => key,
+        }
+    }
+
+    /// Returns the vote of each node, or `None` if no node was asked.
+    pub fn votes(&self) -> Option<&Votes> {
+        match self {
+            Self::InUse { .. } => None,
+            Self::Unavailable { votes, .. } | Self::Lost { votes, .. } => Some(votes),
+        }
+    }
+
+    /// Returns the error for logs and operators: the message, the key of the lock, and the vote of each node. Not for
+    /// clients, as [`LockError::diagnostics`](crate::LockError::diagnostics).
+    pub fn diagnostics(&self) -> impl fmt::Display {
+        with_key_and_votes(self, self.key(), self.votes())
+    }
+
     /// Returns the guard, unless the lock is lost.
     pub fn into_guard(self) -> Option<LockGuard> {
         match self {
@@ -89,6 +112,29 @@ pub enum UpgradeError {
 }
 
 impl UpgradeError {
+    /// Returns the key of the lock.
+    pub fn key(&self) -> &LockKey {
+        match self {
+            Self::Shared { guard, .. } | Self::Unavailable { guard, .. } => guard.key(),
+            Self::Lost { key, .. } => key,
+        }
+    }
+
+    /// Returns the vote of each node.
+    pub fn votes(&self) -> &Votes {
+        match self {
+            Self::Shared { votes, .. }
+            | Self::Unavailable { votes, .. }
+            | Self::Lost { votes, .. } => votes,
+        }
+    }
+
+    /// Returns the error for logs and operators: the message, the key of the lock, and the vote of each node. Not for
+    /// clients, as [`LockError::diagnostics`](crate::LockError::diagnostics).
+    pub fn diagnostics(&self) -> impl fmt::Display {
+        with_key_and_votes(self, self.key(), Some(self.votes()))
+    }
+
     /// Returns the guard of the shared lock, unless the lock is lost.
     pub fn into_guard(self) -> Option<LockGuard> {
         match self {

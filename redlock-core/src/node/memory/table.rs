@@ -213,16 +213,13 @@ impl LockTable {
                 shared.remove(own);
                 let last = shared.longest(now, SharedEntry::is_holder);
                 let audience = match (last, shared.has_mark()) {
-                    // A waiting writer sleeps until the last holder ends.
-                    (last, true) if last.unwrap_or_default() < now.time_until(end) => {
-                        if shared.has_permits() {
-                            Some(Audience::All)
-                        } else {
-                            Some(Audience::Writers)
-                        }
+                    // A waiting writer sleeps until the last holder ends. It keeps all others out.
+                    (last, true) => {
+                        let is_later = last.unwrap_or_default() < now.time_until(end);
+                        is_later.then_some(Audience::Writers)
                     }
-                    (None, _) => Some(Audience::All),
-                    (Some(_), _) => shared.has_permits().then_some(Audience::Readers),
+                    (None, false) => Some(Audience::All),
+                    (Some(_), false) => shared.has_permits().then_some(Audience::Readers),
                 };
                 self.remove_if_ended(name, now);
                 audience

@@ -12,9 +12,9 @@ else
   local _, mark = living('w')
   local readers, last_reader = living('r')
   local permits, last_permit = living('p')
-  if permits > 0 then
+  if permits > 0 and mark == 0 then
     subscribers = redis.pcall('PUBLISH', KEYS[1], 'r')
-  elseif readers == 0 and mark == 0 then
+  elseif readers == 0 and permits == 0 and mark == 0 then
     subscribers = redis.pcall('PUBLISH', KEYS[1], '0')
   end
   -- A waiting writer sleeps until the last holder ends.
