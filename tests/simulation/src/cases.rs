@@ -1,12 +1,15 @@
 //! Requests with the replies that a simulated server and a real server both have to give.
 //!
 //! A line consists of the connection, `>`, a request, `=>` and the expected reply. A line without a request
-//! expects a push message. `EVALSHA name` calls the script of that name. The expected reply is written as
+//! expects a push message. `EVALSHA name` calls the script of that name. In a request, `_` is an empty text, and `@1000`
+//! the time in so many milliseconds on the server's clock. The expected reply is written as
 //!
 //! | | |
 //! |---|---|
 //! | `OK`, `nil`, `7`, `"text"`, `push message k 0` | itself |
 //! | `~1000` | a number of milliseconds: at most this one, and at most 450 below it |
+//! | `@1000` | a text: a time on the server's clock, in so many milliseconds from now, or up to 450 earlier |
+//! | `[~1000]` | a list of one such reply |
 //! | `a number from the clock` | a text: the server's time in microseconds, or a greater number |
 //! | `seconds and microseconds` | the server's time as two texts |
 //! | `-NOSCRIPT` | an error that begins with this word |
@@ -97,7 +100,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         a> HSET k f v => 1
         a> EVALSHA plain/inspect 1 k => -3
         a> SET k t NX PX 1000 => nil
-        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => -3
+        a> EVALSHA plain/take_fenced 2 k c t 1000 _ _ => -3
         a> EVALSHA plain/confirm 2 k c t 7 => -3
         a> EVALSHA plain/extend 1 k t 1000 => -3
         a> EVALSHA plain/release 1 k t => -3
@@ -112,7 +115,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         r"
         a> SET k v => OK
         a> EVALSHA plain/inspect 1 k => -1
-        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => -1
+        a> EVALSHA plain/take_fenced 2 k c t 1000 _ _ => -1
         a> EVALSHA plain/extend 1 k v 1000 => 1
         a> PTTL k => ~1000
         ",
@@ -121,14 +124,14 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "the fencing counter grows, and never falls below the clock",
         r#"
         a> SET c 9000000000000000 => OK
-        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => "9000000000000001"
+        a> EVALSHA plain/take_fenced 2 k c t 1000 _ _ => "9000000000000001"
         a> PTTL k => ~1000
         a> PTTL c => -1
         a> GET k => "t"
-        a> EVALSHA plain/acquire_fenced 2 k c u 1000 => ~1000
+        a> EVALSHA plain/take_fenced 2 k c u 1000 _ _ => ~1000
         a> GET c => "9000000000000001"
         a> DEL c => 1
-        a> EVALSHA plain/acquire_fenced 2 l c t 1000 => a number from the clock
+        a> EVALSHA plain/take_fenced 2 l c t 1000 _ _ => a number from the clock
         a> GET c => a number from the clock
         "#,
     ),
@@ -149,7 +152,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a fencing counter that is no number is an error, and no key is set",
         r"
         a> SET c x => OK
-        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => -ERR
+        a> EVALSHA plain/take_fenced 2 k c t 1000 _ _ => -ERR
         a> EVALSHA redisson/acquire_fenced 2 k c t 1000 => -ERR
         a> PTTL k => -2
         a> SET k t NX PX 1000 => OK

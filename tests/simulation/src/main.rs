@@ -43,6 +43,7 @@ mod real;
 mod resp;
 mod script;
 mod server;
+mod shared_cases;
 mod steps;
 mod store;
 mod trace;
