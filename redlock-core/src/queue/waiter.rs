@@ -233,9 +233,11 @@ impl Waiter {
         by_key.get(&self.key)?.outage.as_ref().map(|outage| outage.votes.clone())
     }
 
-    /// Returns the release signal of this queue, if a waiter has subscribed.
+    /// Returns the release signal of this queue, if a waiter for a lock of the same mode has subscribed.
     pub(crate) fn release_signal(&self) -> Option<Arc<ReleaseSignal>> {
-        self.queues.by_key.lock().get(&self.key)?.release_signal.clone()
+        let by_key = self.queues.by_key.lock();
+        let signal = by_key.get(&self.key)?.release_signal.as_ref();
+        signal.filter(|signal| signal.serves(self.spec.mode())).cloned()
     }
 
     /// Subscribes to the releases of this lock, and waits until a quorum of subscriptions is in effect, at
