@@ -46,6 +46,21 @@ pub(super) enum Content {
     Hash(Hash),
 }
 
+impl Content {
+    /// Returns the value in a readable form.
+    pub(super) fn shown(&self) -> String {
+        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        match self {
+            Self::Text(value) => text(value),
+            Self::Hash(hash) => {
+                let fields =
+                    hash.iter().map(|(field, value)| format!("{} {}", text(field), text(value)));
+                fields.collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+}
+
 impl Store {
     pub(super) fn new(run_id: String, now: Duration) -> Self {
         Self {

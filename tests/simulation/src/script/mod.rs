@@ -65,7 +65,10 @@ impl Call<'_> {
     }
 
     fn number(&self, argument: usize) -> Result<i64, Reply> {
-        int(self.arguments[argument])
+        self.arguments
+            .get(argument)
+            .ok_or_else(|| error("ERR an argument is missing"))
+            .and_then(|text| int(text))
     }
 
     /// Returns the time to live of the lock.
