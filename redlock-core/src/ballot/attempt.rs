@@ -139,7 +139,17 @@ impl Attempt {
 
     /// Returns the operation that sets the lock on a node.
     pub(crate) fn acquire_op(&self, lease: Duration) -> Op {
-        let Enquiry { ttl_lookup: lookup, met_shared, mark } = self.enquiry;
+        self.acquire_op_with(lease, self.enquiry)
+    }
+
+    /// Returns the operation that sets the lock on a node that has forgotten it. The holder does not wait, so the operation
+    /// leaves no mark.
+    pub(crate) fn restore_op(&self, lease: Duration) -> Op {
+        self.acquire_op_with(lease, Enquiry { mark: None, ..self.enquiry })
+    }
+
+    fn acquire_op_with(&self, lease: Duration, enquiry: Enquiry) -> Op {
+        let Enquiry { ttl_lookup: lookup, met_shared, mark } = enquiry;
         // Only exclusive holders are numbered.
         let fenced = self.is_fenced() && !self.mode().is_shared();
         self.op(Action::Acquire { lease, fenced, lookup, met_shared, mark })
@@ -369,6 +379,16 @@ pub(crate) mod tests {
     fn debug_does_not_show_the_token() {
         let attempt = attempt("a");
         assert!(!format!("{attempt:?}").contains(attempt.token().as_str()));
+    }
+
+    /// The simulation found a mark that a restored lock left for a second.
+    #[test]
+    fn a_restored_lock_leaves_no_mark() {
+        let enquiry = Enquiry { mark: Some(WriterMark::random()), ..Enquiry::default() };
+        let attempt = attempt("a").with_enquiry(enquiry);
+        let leaves_mark = |op: Op| matches!(op.action, Action::Acquire { mark: Some(_), .. });
+        assert!(leaves_mark(attempt.acquire_op(Duration::MAX)));
+        assert!(!leaves_mark(attempt.restore_op(Duration::MAX)));
     }
 
     /// A lock may be restored on a node after a change of its mode.
