@@ -139,8 +139,20 @@ impl Attempt {
 
     /// Returns the operation that sets the lock on a node.
     pub(crate) fn acquire_op(&self, lease: Duration) -> Op {
-        let Enquiry { ttl_lookup: lookup, met_shared, mark } = self.enquiry;
-        self.op(Action::Acquire { lease, fenced: self.is_fenced(), lookup, met_shared, mark })
+        self.acquire_op_with(lease, self.enquiry)
+    }
+
+    /// Returns the operation that sets the lock on a node that has forgotten it. The holder does not wait, so the operation
+    /// leaves no mark.
+    pub(crate) fn restore_op(&self, lease: Duration) -> Op {
+        self.acquire_op_with(lease, Enquiry { mark: None, ..self.enquiry })
+    }
+
+    fn acquire_op_with(&self, lease: Duration, enquiry: Enquiry) -> Op {
+        let Enquiry { ttl_lookup: lookup, met_shared, mark } = enquiry;
+        // Only exclusive holders are numbered.
+        let fenced = self.is_fenced() && !self.mode().is_shared();
+        self.op(Action::Acquire { lease, fenced, lookup, met_shared, mark })
     }
 
     /// Returns the operation that extends the lease on a node.
@@ -291,9 +303,9 @@ impl Attempt {
         Some(FencingToken::new(number, fencing.holder))
     }
 
-    /// Returns the number of the present holder; `None` if the attempt is not fenced.
+    /// Returns the number of the present holder; `None` if the attempt is not fenced, or if the lock is shared.
     pub(crate) fn number(&self) -> Option<i64> {
-        let fencing = self.fencing.as_ref()?;
+        let fencing = self.fencing.as_ref().filter(|_| !self.mode().is_shared())?;
         Some(fencing.number.load(Ordering::SeqCst))
     }
 
@@ -372,6 +384,32 @@ pub(crate) mod tests {
     fn debug_does_not_show_the_token() {
         let attempt = attempt("a");
         assert!(!format!("{attempt:?}").contains(attempt.token().as_str()));
+    }
+
+    /// The simulation found a mark that a restored lock left for a second.
+    #[test]
+    fn a_restored_lock_leaves_no_mark() {
+        let enquiry = Enquiry { mark: Some(WriterMark::random()), ..Enquiry::default() };
+        let attempt = attempt("a").with_enquiry(enquiry);
+        let leaves_mark = |op: Op| matches!(op.action, Action::Acquire { mark: Some(_), .. });
+        assert!(leaves_mark(attempt.acquire_op(Duration::MAX)));
+        assert!(!leaves_mark(attempt.restore_op(Duration::MAX)));
+    }
+
+    /// A lock may be restored on a node after a change of its mode.
+    #[test]
+    fn a_downgraded_lock_has_no_number() {
+        let attempt = attempt("a").fenced();
+        attempt.first_token(Some(7));
+        let is_fenced = || {
+            matches!(attempt.acquire_op(Duration::MAX).action, Action::Acquire { fenced: true, .. })
+        };
+        assert!(is_fenced());
+        attempt.downgrade();
+        assert!(!is_fenced() && attempt.number().is_none());
+        attempt.begin_upgrade();
+        attempt.end_upgrade(true);
+        assert!(is_fenced() && attempt.number() == Some(7));
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl Cleanup for CleanupTasks {
                     return;
                 }
                 attempt.record_asked(index);
-                let reply = poll_periodically(nodes[index].call(attempt.acquire_op(expire))).await;
+                let reply = poll_periodically(nodes[index].call(attempt.restore_op(expire))).await;
                 let (key, node) = (attempt.key(), nodes[index].name());
                 if reply.vote == Vote::Granted {
                     tracing::debug!(%key, %node, "restored a lock that was missing on a node");

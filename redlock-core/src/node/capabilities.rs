@@ -12,6 +12,7 @@ use crate::validity;
 /// Every node can hold [exclusive](crate::node::Mode::Exclusive) locks of one key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
+#[expect(clippy::struct_excessive_bools, reason = "each capability is independent of the others")]
 pub struct Capabilities {
     /// The shortest lease that the node grants. Defaults to 10 ms, which is also the shortest lease of a
     /// request.

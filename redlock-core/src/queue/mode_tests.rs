@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::tests::{SECOND, settle, two_processes};
 use super::{Queues, WaitOutcome, WaiterOptions};
@@ -14,6 +14,7 @@ use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::Mode::Exclusive;
 use crate::lock::{LockName, LockSpec, Mode};
+use crate::test_util::TestLocks;
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -212,5 +213,37 @@ async fn a_holder_that_overran_its_lease_is_forgotten_when_a_conflicting_lock_is
         process.release(&process.wait(next).await.unwrap());
         assert!(process.queues.is_empty(), "{former:?}, then {next:?}");
         process.release(&overrun);
+    }
+}
+
+/// The subscription of a waiter stays after it has left, as long as other callers of the process wait.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_is_notified_after_a_waiter_of_another_mode_has_subscribed() {
+    const MOMENT: Duration = Duration::from_millis(10);
+    for (first, second) in [(Mode::SHARED, Exclusive), (Exclusive, Mode::SHARED)] {
+        let nodes = TestLocks::new(1);
+        let (process, other) = (nodes.manager(), nodes.builder().connect().await.unwrap());
+        let holder = other.lock("a").expire(LEASE).try_acquire().await.unwrap();
+        let wait = |mode| {
+            let request = process.lock("a").expire(LEASE).wait_forever();
+            let request = if mode == Exclusive { request } else { request.shared() };
+            tokio::spawn(request.acquire())
+        };
+        let subscribed = wait(first);
+        sleep(MOMENT).await;
+        let next = wait(second);
+        sleep(MOMENT).await;
+        subscribed.abort();
+        sleep(MOMENT).await;
+        let begun = Instant::now();
+        // The nodes notify only readers.
+        let holder = holder.downgrade().await.unwrap();
+        sleep(MOMENT).await;
+        if second == Exclusive {
+            assert!(!next.is_finished());
+            holder.release().await.unwrap();
+        }
+        drop(next.await.unwrap().unwrap());
+        assert!(begun.elapsed() < 3 * MOMENT, "{second}: {:?}", begun.elapsed());
     }
 }

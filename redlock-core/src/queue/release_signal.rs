@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use crate::lock::LockSpec;
+use crate::lock::{LockSpec, Mode};
 use crate::node::{Node, Notify, Ready, Subscription};
 use crate::quorum::quorum;
 
@@ -14,9 +14,10 @@ use crate::quorum::quorum;
 ///
 /// A release on fewer nodes proves nothing: another caller may be cleaning up after an attempt.
 pub(crate) struct ReleaseSignal {
-    published: Arc<PublishedReleases>,
-    /// Whether the subscriptions are those of a shared lock.
+    /// Whether the nodes notify callers that wait for a shared lock. Some releases concern only these callers, others only
+    /// those that wait for an exclusive lock.
     is_shared: bool,
+    published: Arc<PublishedReleases>,
     /// Unsubscribes when the signal is dropped.
     _subscriptions: Vec<Subscription>,
 }
@@ -48,12 +49,12 @@ impl ReleaseSignal {
             })
             .collect();
         let is_shared = spec.mode().is_shared();
-        (Self { published, is_shared, _subscriptions: subscriptions }, ready)
+        (Self { is_shared, published, _subscriptions: subscriptions }, ready)
     }
 
-    /// Returns whether the subscriptions are those of a shared lock: their messages are not those of an exclusive one.
-    pub(super) fn is_shared(&self) -> bool {
-        self.is_shared
+    /// Returns whether the signal notifies callers that wait for a lock of this mode.
+    pub(super) fn serves(&self, mode: Mode) -> bool {
+        self.is_shared == mode.is_shared()
     }
 
     /// Forgets all published releases so far.

@@ -236,12 +236,11 @@ impl Waiter {
         by_key.get(&self.key)?.outage.as_ref().map(|outage| outage.votes.clone())
     }
 
-    /// Returns the release signal of this queue, if a waiter has subscribed that waits for a shared lock too, or for an
-    /// exclusive one too.
+    /// Returns the release signal of this queue, if a waiter for a lock of the same mode has subscribed.
     pub(crate) fn release_signal(&self) -> Option<Arc<ReleaseSignal>> {
-        let is_shared = self.entry.spec.mode().is_shared();
-        let signal = self.queues.by_key.lock().get(&self.key)?.release_signal.clone();
-        signal.filter(|signal| signal.is_shared() == is_shared)
+        let by_key = self.queues.by_key.lock();
+        let signal = by_key.get(&self.key)?.release_signal.as_ref();
+        signal.filter(|signal| signal.serves(self.entry.spec.mode())).cloned()
     }
 
     /// Subscribes to the releases of the queue's key, and waits until a quorum of subscriptions is in effect, at

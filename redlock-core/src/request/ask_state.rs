@@ -45,9 +45,10 @@ impl<'a> Mark<'a> {
         self.id
     }
 
-    /// Records that the lock was acquired, which has removed all marks.
+    /// Records that the lock was acquired, which has removed all marks on the nodes that have granted it.
     pub(super) fn acquired(&mut self) {
-        self.is_set = false;
+        // Of several nodes, a minority may have refused the lock, and keep the mark.
+        self.is_set &= self.context.ballot.nodes.len() > 1;
     }
 }
 
@@ -56,5 +57,38 @@ impl Drop for Mark<'_> {
         if self.is_set {
             self.context.ballot.withdraw_in_background(self.spec, self.id);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::sleep;
+
+    use crate::LockManager;
+    use crate::test_util::TestLocks;
+
+    /// The simulation found a mark that stopped readers on one node for a second.
+    #[tokio::test(start_paused = true)]
+    async fn the_mark_is_withdrawn_from_a_minority_that_refuses_the_lock() {
+        let nodes = TestLocks::new(3);
+        let (locks, others) = (nodes.manager(), nodes.builder().connect().await.unwrap());
+        let first = LockManager::builder().test_clock(nodes.clock()).node(nodes.nodes()[0].clone());
+        let first = first.connect().await.unwrap();
+        let reader = others.lock("a").shared().try_acquire().await.unwrap();
+        let reader_of_first = first.lock("a").shared().try_acquire().await.unwrap();
+        let writer = tokio::spawn(locks.lock("a").wait_forever().acquire());
+        sleep(Duration::from_millis(20)).await;
+        // Another process, because the readers of one process share their lock without asking the node.
+        let next = LockManager::builder().test_clock(nodes.clock()).node(nodes.nodes()[0].clone());
+        let next = next.connect().await.unwrap();
+        let refused = next.lock("a").shared().try_acquire().await.unwrap_err();
+        assert!(refused.is_contended(), "the writer has left no mark: {refused:?}");
+        reader.release().await.unwrap();
+        let writer = writer.await.unwrap().unwrap();
+        sleep(Duration::from_millis(20)).await;
+        let reader_of_next = next.lock("a").shared().try_acquire().await.unwrap();
+        drop((writer, reader_of_first, reader_of_next));
     }
 }

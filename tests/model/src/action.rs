@@ -7,12 +7,18 @@ use crate::network::{Attempt, Message};
 /// One step. Clients and nodes are counted from 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// A client asks all nodes for the lock.
+    /// A client asks all nodes for the exclusive lock.
     Ask(usize),
+    /// A client asks all nodes to share the lock.
+    AskToShare(usize),
     /// A client releases the lock, or abandons its attempt.
     Leave(usize),
     /// A client asks all nodes to extend its lease.
     Renew(usize),
+    /// A holder that shares the lock asks all nodes for the exclusive lock.
+    Upgrade(usize),
+    /// An exclusive holder asks all nodes to share its lock.
+    Downgrade(usize),
     /// A message arrives, and the node executes it.
     Arrive(Message),
     /// A message is lost.
@@ -35,8 +41,11 @@ impl fmt::Display for Action {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
             Self::Ask(client) => write!(f, "{} asks all nodes", Client(client)),
+            Self::AskToShare(client) => write!(f, "{} asks all nodes to share", Client(client)),
             Self::Leave(client) => write!(f, "{} releases or abandons its attempt", Client(client)),
             Self::Renew(client) => write!(f, "{} asks for an extension", Client(client)),
+            Self::Upgrade(client) => write!(f, "{} asks for an upgrade", Client(client)),
+            Self::Downgrade(client) => write!(f, "{} downgrades its lock", Client(client)),
             Self::Arrive(message) => write!(f, "{} executes {message}", Node(message.node)),
             Self::Lose(message) => write!(f, "{message} to {} is lost", Node(message.node)),
             Self::Count(client, node) => {

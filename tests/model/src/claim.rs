@@ -4,15 +4,19 @@ use stateright::Property;
 
 use crate::client::Phase;
 use crate::model::Redlock;
+use crate::network::Attempt;
 use crate::node::Owner;
 use crate::state::State;
 use crate::time::LEASE;
+use crate::world::Sharing;
 
 /// A property of every state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Claim {
-    /// At most one client holds the lock with validity left.
+    /// A client that holds the exclusive lock with validity left is the only client that holds the lock.
     MutualExclusion,
+    /// No more clients share the lock than there are permits.
+    NoMoreThanPermits,
     /// After a node has executed the clean-up of an attempt, the node never has a key of that attempt
     /// again.
     NoOrphan,
@@ -25,13 +29,19 @@ pub enum Claim {
 
 impl Claim {
     /// All claims.
-    pub const ALL: [Self; 4] =
-        [Self::MutualExclusion, Self::NoOrphan, Self::NothingBeyondItsLease, Self::GrowingNumber];
+    pub const ALL: [Self; 5] = [
+        Self::MutualExclusion,
+        Self::NoMoreThanPermits,
+        Self::NoOrphan,
+        Self::NothingBeyondItsLease,
+        Self::GrowingNumber,
+    ];
 
     /// Returns the name of the claim in the output.
     pub fn name(self) -> &'static str {
         match self {
             Self::MutualExclusion => "mutual exclusion",
+            Self::NoMoreThanPermits => "no more than permits",
             Self::NoOrphan => "no orphan",
             Self::NothingBeyondItsLease => "nothing beyond its lease",
             Self::GrowingNumber => "growing number",
@@ -43,6 +53,7 @@ impl Claim {
     ) -> Property<Redlock<NODES, CLIENTS>> {
         let condition = match self {
             Self::MutualExclusion => mutual_exclusion,
+            Self::NoMoreThanPermits => no_more_than_permits,
             Self::NoOrphan => no_orphan,
             Self::NothingBeyondItsLease => nothing_beyond_its_lease,
             Self::GrowingNumber => growing_number,
@@ -78,11 +89,29 @@ pub(crate) fn situations<const NODES: usize, const CLIENTS: usize>()
     ]
 }
 
+/// A situation that must occur if clients share the lock.
+pub(crate) fn shared_situation<const NODES: usize, const CLIENTS: usize>()
+-> Property<Redlock<NODES, CLIENTS>> {
+    Property::sometimes("two clients share the lock", |model, state: &State<NODES, CLIENTS>| {
+        state.clients.iter().filter(|client| client.believes(model.rules)).count() > 1
+    })
+}
+
 fn mutual_exclusion<const NODES: usize, const CLIENTS: usize>(
     model: &Redlock<NODES, CLIENTS>,
     state: &State<NODES, CLIENTS>,
 ) -> bool {
-    state.clients.iter().filter(|client| client.believes(model.rules)).count() <= 1
+    let holders = || state.clients.iter().filter(|client| client.believes(model.rules));
+    holders().count() <= 1 || holders().all(|client| client.hold.is_shared())
+}
+
+fn no_more_than_permits<const NODES: usize, const CLIENTS: usize>(
+    model: &Redlock<NODES, CLIENTS>,
+    state: &State<NODES, CLIENTS>,
+) -> bool {
+    let Sharing::Permits(permits) = model.world.sharing else { return true };
+    let holders = state.clients.iter().filter(|client| client.believes(model.rules));
+    holders.count() <= usize::from(permits)
 }
 
 fn no_orphan<const NODES: usize, const CLIENTS: usize>(
@@ -90,10 +119,13 @@ fn no_orphan<const NODES: usize, const CLIENTS: usize>(
     state: &State<NODES, CLIENTS>,
 ) -> bool {
     !state.sites.iter().any(|site| {
-        site.node.key.is_some_and(|key| {
-            let Owner { client, attempt } = key.owner;
+        let is_orphan = |owner: Owner| {
+            let Owner { client, attempt } = owner;
             site.connections[usize::from(client)].of(attempt).cleaned
-        })
+        };
+        let readers = (0..CLIENTS).map(|client| Owner::new(client, Attempt::Present));
+        site.node.key.is_some_and(|key| is_orphan(key.owner))
+            || readers.filter(|reader| site.has_reader(*reader)).any(is_orphan)
     })
 }
 
@@ -101,7 +133,10 @@ fn nothing_beyond_its_lease<const NODES: usize, const CLIENTS: usize>(
     _: &Redlock<NODES, CLIENTS>,
     state: &State<NODES, CLIENTS>,
 ) -> bool {
-    state.sites.iter().all(|site| site.node.key.is_none_or(|key| key.age < LEASE))
+    state.sites.iter().all(|site| {
+        site.node.key.is_none_or(|key| key.age < LEASE)
+            && site.readers.iter().flatten().all(|age| *age < LEASE)
+    })
 }
 
 fn growing_number<const NODES: usize, const CLIENTS: usize>(

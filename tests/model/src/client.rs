@@ -17,10 +17,29 @@ pub(crate) enum Phase {
     Holding,
 }
 
+/// How a client holds the lock, or asks for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Hold {
+    #[default]
+    Exclusive,
+    /// The exclusive lock of a client that shared it before.
+    Upgraded,
+    Shared,
+    /// The client shares the lock, and has asked for the exclusive one.
+    Upgrading,
+}
+
+impl Hold {
+    pub(crate) fn is_shared(self) -> bool {
+        matches!(self, Self::Shared | Self::Upgrading)
+    }
+}
+
 /// The state of one client.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Client {
     pub(crate) phase: Phase,
+    pub(crate) hold: Hold,
     /// Ticks on the client's clock since it asked for the lease, or for the last extension that a quorum
     /// granted.
     pub(crate) age: u8,
@@ -37,9 +56,9 @@ pub(crate) struct Client {
 
 impl Client {
     /// Begins an attempt. Its validity counts from here.
-    pub(crate) fn ask(&mut self, handed_out_before: u8) {
-        *self =
-            Self { phase: Phase::Asking, handed_out_before, ahead: self.ahead, ..Self::default() };
+    pub(crate) fn ask(&mut self, hold: Hold, handed_out_before: u8) {
+        let (phase, ahead) = (Phase::Asking, self.ahead);
+        *self = Self { phase, hold, handed_out_before, ahead, ..Self::default() };
     }
 
     /// Ends the attempt, or the hold.
@@ -50,10 +69,12 @@ impl Client {
     /// Returns whether the client waits for the answers to this request.
     pub(crate) fn awaits(self, request: Request) -> bool {
         match request {
-            Request::Set => self.phase == Phase::Asking,
+            Request::Set => self.phase == Phase::Asking && self.hold == Hold::Exclusive,
+            Request::Enter => self.phase == Phase::Asking && self.hold == Hold::Shared,
+            Request::Upgrade => self.hold == Hold::Upgrading,
             Request::WriteBack => self.phase == Phase::WritingBack,
             Request::Extend => self.renewal.is_some(),
-            Request::Expire | Request::Delete => false,
+            Request::Expire | Request::Delete | Request::Downgrade => false,
         }
     }
 
@@ -62,6 +83,13 @@ impl Client {
         self.phase = Phase::Holding;
         if !rules.keep(Rule::ValidityFromTheStart) {
             self.age = 0;
+        }
+    }
+
+    /// Gives up an upgrade that no quorum has granted. The lock stays shared.
+    pub(crate) fn give_upgrade_up(&mut self) {
+        if self.hold == Hold::Upgrading {
+            self.hold = Hold::Shared;
         }
     }
 

@@ -5,6 +5,7 @@
 //! steps that breaks a claim. To learn the algorithm, read in this order:
 //!
 //! 1. `node`: one Redis server, one vote;
+//!    `site`: the same node, with the clients that share the lock on it;
 //! 2. `network`: the messages between a client and a node, which arrive in any order;
 //! 3. `client`: the state of one process, and how long its lock is valid;
 //! 4. `step`: the algorithm: ask, arrive, count, decide, leave;
@@ -26,6 +27,8 @@
 //! * A crash of a client: it is the same as a client whose clean-ups never arrive.
 //! * A node that is down: it is the same as a node whose messages never arrive.
 //! * A no from a node: it only makes a client give up, which the client may do at any time.
+//! * The mark of a waiting writer and the turn of readers: they only make a node say no.
+//! * The repair of a failed upgrade, a second upgrade, and a downgrade of an upgraded lock.
 //! * A repeated clean-up: it finds nothing more to delete than the first.
 //! * Bytes, connections and tasks: the tests against real servers cover them.
 //!
@@ -44,6 +47,7 @@ mod network;
 mod node;
 mod random;
 mod rules;
+mod site;
 mod state;
 mod step;
 mod symmetry;
@@ -68,4 +72,4 @@ pub use model::Redlock;
 pub use network::{Attempt, Message, Request};
 pub use rules::{Rule, Rules};
 pub use state::State;
-pub use world::{Clocks, Restarts, World};
+pub use world::{Clocks, Restarts, Sharing, World};

@@ -3,12 +3,12 @@
 use stateright::{Model, Property};
 
 use crate::action::Action;
-use crate::claim::{Claim, situations};
-use crate::client::Phase;
+use crate::claim::{Claim, shared_situation, situations};
+use crate::client::{Hold, Phase};
 use crate::network::{Answer, Attempt, Message, Request};
 use crate::rules::Rules;
 use crate::state::State;
-use crate::world::{Restarts, World};
+use crate::world::{Restarts, Sharing, World};
 
 /// By how much the fencing counters of some nodes are ahead in the initial states.
 const LEAD: u8 = 1;
@@ -56,17 +56,20 @@ impl<const NODES: usize, const CLIENTS: usize> Model for Redlock<NODES, CLIENTS>
         let (world, rules) = (self.world, self.rules);
         let mut state = *last;
         match action {
-            Action::Ask(client) => state.ask(client),
+            Action::Ask(client) => state.ask(client, Hold::Exclusive),
+            Action::AskToShare(client) => state.ask(client, Hold::Shared),
+            Action::Upgrade(client) => state.upgrade(client),
+            Action::Downgrade(client) => state.downgrade(client),
             Action::Leave(client) => state.leave(client, world),
             Action::Renew(client) => state.renew(client),
             Action::Arrive(message) => state.arrive(message, world, rules),
             Action::Lose(message) => state.lose(message, rules),
             Action::Count(client, node) => state.count(client, node, world, rules),
             Action::Tick => state.tick(world, rules),
-            Action::RunNodeAhead(node) => state.run_node_ahead(node),
+            Action::RunNodeAhead(node) => state.run_node_ahead(node, rules),
             Action::RunClientAhead(client) => state.run_client_ahead(client, world, rules),
             Action::SetClock(node) => state.sites[node].node.key = None,
-            Action::Restart(node) => state.sites[node].node.restart(world),
+            Action::Restart(node) => state.sites[node].restart(world),
         }
         state.settle(rules);
         // Never `None`: the checker cannot print the steps of a random walk that met a `None`.
@@ -76,7 +79,11 @@ impl<const NODES: usize, const CLIENTS: usize> Model for Redlock<NODES, CLIENTS>
     fn properties(&self) -> Vec<Property<Self>> {
         match self.claim {
             Some(claim) => vec![claim.property()],
-            None => Claim::ALL.into_iter().map(Claim::property).chain(situations()).collect(),
+            None => {
+                let claims = Claim::ALL.into_iter().map(Claim::property);
+                let sharing = self.world.is_shared().then(shared_situation);
+                claims.chain(situations()).chain(sharing).collect()
+            }
         }
     }
 
@@ -96,12 +103,22 @@ impl<const NODES: usize, const CLIENTS: usize> Redlock<NODES, CLIENTS> {
         let at = &state.clients[client];
         if state.may_ask(client, self.world) {
             actions.push(Action::Ask(client));
+            if self.world.is_shared() {
+                actions.push(Action::AskToShare(client));
+            }
         }
         if at.phase != Phase::Idle {
             actions.push(Action::Leave(client));
         }
         if at.phase == Phase::Holding && self.world.renewals {
             actions.push(Action::Renew(client));
+        }
+        if at.phase == Phase::Holding && self.world.sharing == Sharing::ChangingModes {
+            match at.hold {
+                Hold::Exclusive => actions.push(Action::Downgrade(client)),
+                Hold::Shared => actions.push(Action::Upgrade(client)),
+                Hold::Upgrading | Hold::Upgraded => {}
+            }
         }
         if self.world.clients_drift() && !at.ahead {
             actions.push(Action::RunClientAhead(client));
@@ -125,9 +142,9 @@ impl<const NODES: usize, const CLIENTS: usize> Redlock<NODES, CLIENTS> {
                 if state.may_arrive(message, self.rules) {
                     actions.push(Action::Arrive(message));
                 }
-                // Only a SET needs a step for its loss. To lose any other request is the same as to delay
-                // it for ever, because no step waits for it.
-                if request == Request::Set {
+                // Only a request for the lock needs a step for its loss. To lose any other request is the same
+                // as to delay it for ever, because no step waits for it.
+                if request.acquires() {
                     actions.push(Action::Lose(message));
                 }
             }

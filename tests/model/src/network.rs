@@ -15,11 +15,30 @@ pub enum Request {
     Extend,
     /// The clean-up: delete the key, if the client still owns it.
     Delete,
+    /// Share the lock, if nobody holds it exclusively.
+    Enter,
+    /// Turn the client's share into an exclusive lock, if no other client shares the lock.
+    Upgrade,
+    /// Turn the client's exclusive lock into a share.
+    Downgrade,
 }
 
 impl Request {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Set, Self::Expire, Self::WriteBack, Self::Extend, Self::Delete];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Set,
+        Self::Expire,
+        Self::WriteBack,
+        Self::Extend,
+        Self::Delete,
+        Self::Enter,
+        Self::Upgrade,
+        Self::Downgrade,
+    ];
+
+    /// Returns whether the request asks for the lock.
+    pub(crate) const fn acquires(self) -> bool {
+        matches!(self, Self::Set | Self::Enter)
+    }
 
     const fn bit(self) -> u8 {
         1 << self as u8
@@ -84,6 +103,11 @@ impl InFlight {
         self.requests & request.bit() != 0
     }
 
+    /// Returns whether a request that asks for the lock has not arrived yet.
+    pub(crate) fn acquires(self) -> bool {
+        self.has(Request::Set) || self.has(Request::Enter)
+    }
+
     pub(crate) fn is_empty(self) -> bool {
         self.requests == 0
     }
@@ -138,6 +162,9 @@ impl fmt::Display for Request {
             Self::WriteBack => "write-back",
             Self::Extend => "extension",
             Self::Delete => "clean-up",
+            Self::Enter => "request to share",
+            Self::Upgrade => "upgrade",
+            Self::Downgrade => "downgrade",
         })
     }
 }

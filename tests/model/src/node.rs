@@ -30,6 +30,8 @@ pub(crate) struct Key {
     pub(crate) age: u8,
     /// Whether the key has a time to live.
     pub(crate) expires: bool,
+    /// Whether its owner has shared the lock before.
+    pub(crate) upgraded: bool,
 }
 
 /// The state of one node.
@@ -80,7 +82,7 @@ impl Node {
             return None;
         }
         let expires = rules.keep(Rule::LeaseWithTheKey);
-        self.key = Some(Key { owner, age: 0, expires });
+        self.key = Some(Key { owner, age: 0, expires, upgraded: false });
         self.counter += u8::from(world.is_fenced());
         Some(self.counter)
     }

@@ -21,7 +21,7 @@ pub(crate) struct Walk {
     weights: [u32; KINDS],
 }
 
-const KINDS: usize = 11;
+const KINDS: usize = 14;
 /// The number of weights, which are powers of two: the rarest kind of step is up to 32 times rarer than the
 /// most frequent one.
 const SPREAD: u32 = 6;
@@ -71,5 +71,8 @@ fn kind(action: &Action) -> usize {
         Action::RunClientAhead(_) => 8,
         Action::SetClock(_) => 9,
         Action::Restart(_) => 10,
+        Action::AskToShare(_) => 11,
+        Action::Upgrade(_) => 12,
+        Action::Downgrade(_) => 13,
     }
 }

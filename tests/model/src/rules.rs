@@ -2,7 +2,7 @@
 //!
 //! A rule counts as necessary only if the checker finds a broken claim in a model that breaks the rule.
 
-use crate::node::Owner;
+use crate::node::{Key, Owner};
 use crate::quorum::quorum;
 use crate::time;
 
@@ -35,6 +35,18 @@ pub enum Rule {
     /// A fencing number is written back to a majority before the lock is handed out. If broken: the number
     /// is the maximum of the counters, and is not written back.
     NumberWrittenBack,
+    /// A node lets no client share a lock that another client holds exclusively. If broken: the node does not look.
+    NoReaderBesideAWriter,
+    /// A node grants no exclusive lock while clients share the lock. If broken: the node does not look.
+    NoWriterBesideReaders,
+    /// Each client that shares the lock has an end of its own. If broken: the lease belongs to the key, so that an
+    /// extension by one client prolongs the lock of all.
+    OwnEndOfEachReader,
+    /// A node upgrades a lock only if no other client shares it. If broken: the node does not look.
+    UpgradeAlone,
+    /// An upgraded lock has a token of its own. If broken: a node takes the lock from before a downgrade that has not
+    /// arrived for the upgraded one.
+    TokenOfTheUpgrade,
 }
 
 /// The rules that a model keeps: all of them, or all but one.
@@ -88,6 +100,11 @@ impl Rules {
     /// Returns whether two attempts have the same token.
     pub(crate) fn is_same_token(self, one: Owner, other: Owner) -> bool {
         one.client == other.client && (one.attempt == other.attempt || !self.keep(Rule::FreshToken))
+    }
+
+    /// Returns whether a request for the upgraded lock, or for the one before, concerns a key.
+    pub(crate) fn concerns(self, upgraded: bool, key: Key) -> bool {
+        key.upgraded == upgraded || !self.keep(Rule::TokenOfTheUpgrade)
     }
 
     /// Returns whether a clean-up without a key to delete can do no harm, so that the model can drop it.

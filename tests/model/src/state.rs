@@ -11,6 +11,8 @@ use crate::world::World;
 pub(crate) struct Site<const CLIENTS: usize> {
     pub(crate) node: Node,
     pub(crate) connections: [Connection; CLIENTS],
+    /// The clients that share the lock on this node: ticks on the node's clock since each one's lease began.
+    pub(crate) readers: [Option<u8>; CLIENTS],
 }
 
 /// All nodes, clients and messages at one moment.
@@ -30,6 +32,7 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
             sites: counters.map(|counter| Site {
                 node: Node::new(counter),
                 connections: [Connection::default(); CLIENTS],
+                readers: [None; CLIENTS],
             }),
             clients: [Client::default(); CLIENTS],
             handed_out: 0,
@@ -40,15 +43,19 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
     pub(crate) fn is_left(&self, client: usize, attempt: Attempt) -> bool {
         let owner = Owner::new(client, attempt);
         self.sites.iter().any(|site| {
-            !site.connections[client].of(attempt).is_empty() || site.node.holds_key_of(owner)
+            !site.connections[client].of(attempt).is_empty()
+                || site.node.holds_key_of(owner)
+                || site.has_reader(owner)
         })
     }
 
     /// Returns whether a client may begin an attempt. The model follows two attempts of a client at most.
     pub(crate) fn may_ask(&self, client: usize, world: World) -> bool {
         let no_former = || (0..CLIENTS).all(|client| !self.is_left(client, Attempt::Former));
+        // The model knows only present attempts that share the lock.
+        let retries = world.retries && !world.is_shared();
         self.clients[client].phase == Phase::Idle
-            && (!self.is_left(client, Attempt::Present) || world.retries && no_former())
+            && (!self.is_left(client, Attempt::Present) || retries && no_former())
     }
 
     /// Returns whether a message may be the next one to arrive.
@@ -56,24 +63,25 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         let Message { client, node, attempt, request } = message;
         let behind = request == Request::Delete && rules.keep(Rule::CleanUpBehindItsSet);
         let in_flight = self.sites[node].connections[client].of(attempt);
-        in_flight.has(request) && !(behind && in_flight.has(Request::Set))
+        in_flight.has(request) && !(behind && in_flight.acquires())
     }
 
     /// Drops messages that can have no effect, so that states which differ only in such messages become
     /// one.
     ///
-    /// If neither the SET of an attempt is in flight nor its key on the node, the node has nothing that
+    /// If neither the SET of an attempt, or its request to share, is in flight nor its key on the node, the node has nothing that
     /// another request of the attempt could change.
     pub(crate) fn settle(&mut self, rules: Rules) {
         if !rules.clean_up_is_harmless() {
             return;
         }
-        for Site { node, connections } in &mut self.sites {
-            for (client, connection) in connections.iter_mut().enumerate() {
+        for site in &mut self.sites {
+            for client in 0..CLIENTS {
                 for attempt in [Attempt::Present, Attempt::Former] {
-                    let in_flight = connection.of_mut(attempt);
-                    let is_there = node.holds_key_of(Owner::new(client, attempt));
-                    if !in_flight.has(Request::Set) && !is_there {
+                    let owner = Owner::new(client, attempt);
+                    let is_there = site.node.holds_key_of(owner) || site.has_reader(owner);
+                    let in_flight = site.connections[client].of_mut(attempt);
+                    if !in_flight.acquires() && !is_there {
                         *in_flight = InFlight::default();
                     }
                 }

@@ -1,7 +1,7 @@
 //! The effect of each step. This is the algorithm, from the client's request to its clean-up: ask, arrive,
 //! count, decide, leave.
 
-use crate::client::{Client, Phase};
+use crate::client::{Client, Hold, Phase};
 use crate::network::{Answer, Attempt, InFlight, Message, Request};
 use crate::node::Owner;
 use crate::rules::{Rule, Rules};
@@ -10,15 +10,16 @@ use crate::world::World;
 
 impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
     /// A client begins an attempt, and asks all nodes at once.
-    pub(crate) fn ask(&mut self, client: usize) {
+    pub(crate) fn ask(&mut self, client: usize, hold: Hold) {
         if self.is_left(client, Attempt::Present) {
             self.make_former(client);
         }
-        self.clients[client].ask(self.handed_out);
+        self.clients[client].ask(hold, self.handed_out);
+        let request = if hold.is_shared() { Request::Enter } else { Request::Set };
         for site in &mut self.sites {
             let connection = &mut site.connections[client];
             connection.present = InFlight::default();
-            connection.present.send(Request::Set);
+            connection.present.send(request);
         }
     }
 
@@ -52,10 +53,32 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
 
     /// A holder asks all nodes to extend its lease.
     pub(crate) fn renew(&mut self, client: usize) {
-        self.clients[client].renewal = Some(0);
+        let renewer = &mut self.clients[client];
+        renewer.renewal = Some(0);
+        renewer.give_upgrade_up();
         self.forget_answers(client);
         for site in &mut self.sites {
             site.connections[client].present.send(Request::Extend);
+        }
+    }
+
+    /// A holder that shares the lock asks all nodes for the exclusive lock. Its lease keeps its end.
+    pub(crate) fn upgrade(&mut self, client: usize) {
+        let holder = &mut self.clients[client];
+        (holder.hold, holder.renewal) = (Hold::Upgrading, None);
+        self.forget_answers(client);
+        for site in &mut self.sites {
+            site.connections[client].present.send(Request::Upgrade);
+        }
+    }
+
+    /// An exclusive holder shares its lock from now on, and asks all nodes to do so too.
+    pub(crate) fn downgrade(&mut self, client: usize) {
+        let holder = &mut self.clients[client];
+        (holder.hold, holder.renewal) = (Hold::Shared, None);
+        self.forget_answers(client);
+        for site in &mut self.sites {
+            site.connections[client].present.send(Request::Downgrade);
         }
     }
 
@@ -69,7 +92,8 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         in_flight.remove(request);
         in_flight.cleaned |= request == Request::Delete;
         let owner = Owner::new(client, attempt);
-        let yes = site.node.execute(request, number, owner, world, rules);
+        let yes = site.execute(request, number, owner, world, rules);
+        let connection = &mut site.connections[client];
         if let Some(counter) = yes
             && attempt == Attempt::Present
             && self.clients[client].awaits(request)
@@ -83,7 +107,7 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
         let Message { client, node, attempt, request } = message;
         let connection = &mut self.sites[node].connections[client];
         connection.of_mut(attempt).remove(request);
-        let is_asked = request == Request::Set
+        let is_asked = request.acquires()
             && attempt == Attempt::Present
             && self.clients[client].awaits(request);
         if is_asked && !rules.keep(Rule::QuorumOfAll) {
@@ -130,6 +154,7 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
                 }
             }
             Phase::Asking | Phase::WritingBack => self.hold(client, rules),
+            Phase::Holding if decider.hold == Hold::Upgrading => decider.hold = Hold::Upgraded,
             Phase::Holding => decider.end_renewal(rules),
             Phase::Idle => {}
         }
@@ -145,7 +170,7 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
     pub(crate) fn tick(&mut self, world: World, rules: Rules) {
         for site in &mut self.sites {
             if !std::mem::take(&mut site.node.ahead) {
-                site.node.advance();
+                site.advance(rules);
             }
         }
         for client in 0..CLIENTS {
@@ -156,10 +181,10 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
     }
 
     /// The clock of one node advances by a tick, and no other clock does.
-    pub(crate) fn run_node_ahead(&mut self, node: usize) {
-        let node = &mut self.sites[node].node;
-        node.advance();
-        node.ahead = true;
+    pub(crate) fn run_node_ahead(&mut self, node: usize, rules: Rules) {
+        let site = &mut self.sites[node];
+        site.advance(rules);
+        site.node.ahead = true;
     }
 
     /// The clock of one client advances by a tick, and no other clock does.

@@ -50,7 +50,8 @@ impl<const NODES: usize, const CLIENTS: usize> State<NODES, CLIENTS> {
             if let Some(key) = &mut node.key {
                 key.owner.client = name[usize::from(key.owner.client)];
             }
-            Site { node, connections: order.map(|client| site.connections[client]) }
+            let connections = order.map(|client| site.connections[client]);
+            Site { node, connections, readers: order.map(|client| site.readers[client]) }
         });
         sites.sort_unstable();
         sites
@@ -71,6 +72,7 @@ mod tests {
     use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 
     use super::*;
+    use crate::client::Hold;
     use crate::network::{Attempt, Message, Request};
     use crate::rules::Rules;
     use crate::world::World;
@@ -78,7 +80,7 @@ mod tests {
     /// Returns the hash of the state after a client has asked and its SET has arrived at `nodes`.
     fn asked(client: usize, nodes: &[usize]) -> u64 {
         let mut state = State::<3, 3>::new([0; 3]);
-        state.ask(client);
+        state.ask(client, Hold::Exclusive);
         for &node in nodes {
             let (attempt, request) = (Attempt::Present, Request::Set);
             let message = Message { client, node, attempt, request };

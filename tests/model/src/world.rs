@@ -31,6 +31,19 @@ pub enum Restarts {
     Forgetting,
 }
 
+/// Whether clients share the lock. If they do, they try again only when nothing of their former attempt is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    /// Every holder is exclusive.
+    None,
+    /// Clients also share the lock, as the readers of a read-write lock.
+    Readers,
+    /// Readers may upgrade their lock, and exclusive holders may downgrade it.
+    ChangingModes,
+    /// Clients also share the lock, at most this number at a time.
+    Permits(u8),
+}
+
 /// The faults that may happen. In every world, messages are delayed, are lost and overtake each other, and
 /// clients release or give up at any moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,6 +59,8 @@ pub struct World {
     pub renewals: bool,
     /// The highest fencing number that the checker follows; `None` if locks have no fencing number.
     pub fencing: Option<u8>,
+    /// Whether clients share the lock.
+    pub sharing: Sharing,
 }
 
 impl World {
@@ -56,12 +71,17 @@ impl World {
         retries: false,
         renewals: false,
         fencing: None,
+        sharing: Sharing::None,
     };
 }
 
 impl World {
     pub(crate) fn is_fenced(self) -> bool {
         self.fencing.is_some()
+    }
+
+    pub(crate) fn is_shared(self) -> bool {
+        self.sharing != Sharing::None
     }
 
     pub(crate) fn nodes_drift(self) -> bool {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use redlock_model::Claim::{GrowingNumber, MutualExclusion, NoOrphan, NothingBeyondItsLease};
-use redlock_model::{Check, Clocks, Restarts, Rule, Search, World};
+use redlock_model::{Check, Clocks, Restarts, Rule, Search, Sharing, World};
 
 /// A bound that no counter reaches in a walk.
 const NO_BOUND: u8 = 200;
@@ -35,6 +35,11 @@ fn all_claims_hold_with_all_faults_and_fencing() {
     walks("everything, fenced", FENCED).holds();
 }
 
+#[test]
+fn all_claims_hold_with_all_faults_while_clients_share_the_lock() {
+    walks("everything, shared", SHARED).holds();
+}
+
 /// Two broken rules take many steps in a certain order to find (validity from the last reply, and a restart
 /// delay that is a tick too short). Only the exhaustive search finds those.
 #[test]
@@ -57,6 +62,15 @@ fn walks_find_broken_rules() {
     drift.needs(Rule::Margin, MutualExclusion);
     let fenced = Check { name: "everything, fenced", world: FENCED, ..everything };
     fenced.needs(Rule::NumberWrittenBack, GrowingNumber);
+    let shared = Check { name: "everything, shared", world: SHARED, ..everything };
+    for (rule, claim) in [
+        (Rule::NoReaderBesideAWriter, MutualExclusion),
+        (Rule::NoWriterBesideReaders, MutualExclusion),
+        (Rule::OwnEndOfEachReader, NothingBeyondItsLease),
+        (Rule::UpgradeAlone, MutualExclusion),
+    ] {
+        shared.needs(rule, claim);
+    }
 }
 
 const EVERYTHING: World = World {
@@ -65,7 +79,10 @@ const EVERYTHING: World = World {
     retries: true,
     renewals: true,
     fencing: None,
+    sharing: Sharing::None,
 };
+
+const SHARED: World = World { retries: false, sharing: Sharing::ChangingModes, ..EVERYTHING };
 
 /// Nodes remember here: a node that forgets its counter breaks the growth of fencing numbers.
 const FENCED: World =

@@ -1,12 +1,15 @@
 //! Requests with the replies that a simulated server and a real server both have to give.
 //!
 //! A line consists of the connection, `>`, a request, `=>` and the expected reply. A line without a request
-//! expects a push message. `EVALSHA name` calls the script of that name. The expected reply is written as
+//! expects a push message. `EVALSHA name` calls the script of that name. In a request, `_` is an empty text, and `@1000`
+//! the time in so many milliseconds on the server's clock. The expected reply is written as
 //!
 //! | | |
 //! |---|---|
 //! | `OK`, `nil`, `7`, `"text"`, `push message k 0` | itself |
 //! | `~1000` | a number of milliseconds: at most this one, and at most 450 below it |
+//! | `@1000` | a text: a time on the server's clock, in so many milliseconds from now, or up to 450 earlier |
+//! | `[~1000]` | a list of one such reply |
 //! | `a number from the clock` | a text: the server's time in microseconds, or a greater number |
 //! | `seconds and microseconds` | the server's time as two texts |
 //! | `refused at 2 ~1000` | a refusal of several keys: the index of a key, and its time to live |
@@ -138,7 +141,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         a> HSET k f v => 1
         a> EVALSHA plain/inspect 1 k => -3
         a> SET k t NX PX 1000 => nil
-        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => -3
+        a> EVALSHA plain/take_fenced 2 k c t 1000 _ _ => -3
         a> EVALSHA plain/confirm 2 k c t 7 => -3
         a> EVALSHA plain/extend 1 k t 1000 => -3
         a> EVALSHA plain/release 1 k t => -3
@@ -153,7 +156,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         r"
         a> SET k v => OK
         a> EVALSHA plain/inspect 1 k => -1
-        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => -1
+        a> EVALSHA plain/take_fenced 2 k c t 1000 _ _ => -1
         a> EVALSHA plain/extend 1 k v 1000 => 1
         a> PTTL k => ~1000
         ",
@@ -162,14 +165,14 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "the fencing counter grows, and never falls below the clock",
         r#"
         a> SET c 9000000000000000 => OK
-        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => "9000000000000001"
+        a> EVALSHA plain/take_fenced 2 k c t 1000 _ _ => "9000000000000001"
         a> PTTL k => ~1000
         a> PTTL c => -1
         a> GET k => "t"
-        a> EVALSHA plain/acquire_fenced 2 k c u 1000 => ~1000
+        a> EVALSHA plain/take_fenced 2 k c u 1000 _ _ => ~1000
         a> GET c => "9000000000000001"
         a> DEL c => 1
-        a> EVALSHA plain/acquire_fenced 2 l c t 1000 => a number from the clock
+        a> EVALSHA plain/take_fenced 2 l c t 1000 _ _ => a number from the clock
         a> GET c => a number from the clock
         "#,
     ),
@@ -190,7 +193,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "a fencing counter that is no number is an error, and no key is set",
         r"
         a> SET c x => OK
-        a> EVALSHA plain/acquire_fenced 2 k c t 1000 => -ERR
+        a> EVALSHA plain/take_fenced 2 k c t 1000 _ _ => -ERR
         a> EVALSHA redisson/acquire_fenced 2 k c t 1000 => -ERR
         a> PTTL k => -2
         a> SET k t NX PX 1000 => OK
@@ -249,22 +252,22 @@ pub(super) const CASES: &[(&str, &str)] = &[
     (
         "several keys are set together, or none of them",
         r#"
-        a> EVALSHA several/acquire 3 k l m t 1000 => OK
+        a> EVALSHA several/acquire 3 k l m t 1000 3 _ _ => OK
         a> GET k => "t"
         a> GET m => "t"
         a> PTTL l => ~1000
-        a> EVALSHA several/acquire 3 a l m u 9000 => refused at 1 ~1000
+        a> EVALSHA several/acquire 3 a l m u 9000 3 _ _ => refused at 1 ~1000
         a> GET a => nil
-        a> EVALSHA several/acquire 3 k l m t 9000 => refused at 0 ~1000
+        a> EVALSHA several/acquire 3 k l m t 9000 3 _ _ => refused at 0 ~1000
         a> PTTL l => ~1000
         a> DEL l => 1
-        a> EVALSHA several/acquire 3 k l m t 5000 => OK
+        a> EVALSHA several/acquire 3 k l m t 5000 3 _ _ => OK
         a> PTTL k => ~5000
         a> PTTL l => ~5000
         a> HSET h f v => 1
-        a> EVALSHA several/acquire 2 a h u 1000 => refused at 1 -3
+        a> EVALSHA several/acquire 2 a h u 1000 2 _ _ => refused at 1 -3
         a> SET s v => OK
-        a> EVALSHA several/acquire 3 a b s u 1000 => refused at 2 -1
+        a> EVALSHA several/acquire 3 a b s u 1000 3 _ _ => refused at 2 -1
         a> GET a => nil
         "#,
     ),
@@ -274,7 +277,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         b> SUBSCRIBE k l => push subscribe k 1
         b> => push subscribe l 2
         c> SUBSCRIBE l => push subscribe l 1
-        a> EVALSHA several/acquire 2 k l t 1000 => OK
+        a> EVALSHA several/acquire 2 k l t 1000 2 _ _ => OK
         a> EVALSHA several/extend 2 k l t 5000 => 1
         a> EVALSHA several/extend 2 k l t 100 => 1
         a> EVALSHA several/extend 2 k l u 9000 => 0
@@ -298,7 +301,7 @@ pub(super) const CASES: &[(&str, &str)] = &[
         r#"
         b> SUBSCRIBE k l => push subscribe k 1
         b> => push subscribe l 2
-        a> EVALSHA several/acquire 3 k l m t 1000 => OK
+        a> EVALSHA several/acquire 3 k l m t 1000 3 _ _ => OK
         a> SET l u => OK
         a> EVALSHA several/extend 3 k l m t 9000 => 0
         a> EVALSHA several/confirm 4 k l m c t 7 3 => 0
@@ -324,21 +327,21 @@ pub(super) const CASES: &[(&str, &str)] = &[
         "several keys have one fencing number, which each of their counters gives out",
         r#"
         a> SET c 9000000000000000 => OK
-        a> EVALSHA several/acquire_fenced 4 k l c d t 1000 2 => "9000000000000001"
+        a> EVALSHA several/acquire_fenced 4 k l c d t 1000 2 _ _ => "9000000000000001"
         a> GET c => "9000000000000001"
         a> GET d => "9000000000000001"
         a> GET l => "t"
-        a> EVALSHA several/acquire_fenced 4 k l c d u 1000 2 => refused at 0 ~1000
+        a> EVALSHA several/acquire_fenced 4 k l c d u 1000 2 _ _ => refused at 0 ~1000
         a> EVALSHA several/confirm 4 k l c d t 9000000000000007 2 => 1
         a> EVALSHA several/confirm 4 k l c d t 9000000000000003 2 => 1
         a> EVALSHA several/confirm 4 k l c d u 9000000000000009 2 => 0
         a> GET d => "9000000000000007"
         a> SET d x => OK
-        a> EVALSHA several/acquire_fenced 4 a b c d t 1000 2 => -ERR
+        a> EVALSHA several/acquire_fenced 4 a b c d t 1000 2 _ _ => -ERR
         a> EVALSHA several/confirm 4 k l c d t 9000000000000009 2 => -ERR
         a> GET a => nil
         a> GET c => "9000000000000007"
-        a> EVALSHA several/acquire_fenced 3 a b e t 1000 2 => a number from the clock
+        a> EVALSHA several/acquire_fenced 3 a b e t 1000 2 _ _ => a number from the clock
         "#,
     ),
     (

@@ -9,6 +9,7 @@ use redlock_core::simulation::scripts;
 use super::cases::CASES;
 use super::real::RealServer;
 use super::resp::{Request, show};
+use super::shared_cases::SHARED_CASES;
 use super::store::Store;
 
 /// A server that the cases test.
@@ -19,6 +20,8 @@ pub(super) trait Subject {
     /// Returns the next message that the server sends over a connection.
     fn receive(&mut self, connection: char) -> Value;
     fn wait(&mut self, duration: Duration);
+    /// Returns the time since 1970 on the server's clock.
+    fn now(&self) -> Duration;
 }
 
 /// Runs the lines of a case. The error names the line whose reply differs.
@@ -37,15 +40,19 @@ fn check(subject: &mut impl Subject, lines: &str) -> Result<(), String> {
         let (request, expected) = line.split_once("=>").expect("an expected reply");
         let (connection, request) = request.split_once('>').expect("a connection");
         let connection = connection.chars().next().expect("its letter");
+        let now = subject.now();
+        let word = |word: &str| match word.strip_prefix('@') {
+            _ if word == "_" => String::new(),
+            Some(millis) => (whole_millis(now) + parsed(millis)).to_string(),
+            None => shas.get(word).map_or(word, String::as_str).to_owned(),
+        };
         let words = request.split_whitespace();
-        let request: Request = words
-            .map(|word| shas.get(word).map_or(word, String::as_str).as_bytes().to_vec())
-            .collect();
+        let request: Request = words.map(|each| word(each).into_bytes()).collect();
         if !request.is_empty() {
             subject.send(connection, &request);
         }
         let reply = subject.receive(connection);
-        if !matches(&reply, expected.trim()) {
+        if !matches(&reply, expected.trim(), subject.now()) {
             return Err(format!("{line}, but the reply was {}", show(&reply)));
         }
     }
@@ -67,18 +74,42 @@ fn load(subject: &mut impl Subject) -> Result<BTreeMap<String, String>, String> 
     Ok(shas)
 }
 
-fn matches(reply: &Value, expected: &str) -> bool {
+fn whole_millis(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).expect("a time that fits into an i64")
+}
+
+fn parsed(millis: &str) -> i64 {
+    millis.parse().expect("milliseconds")
+}
+
+fn matches(reply: &Value, expected: &str, now: Duration) -> bool {
     let shown = show(reply);
+    // A slow machine may take up to 450 ms between the requests.
+    let is_about = |millis: &str, value: i64| {
+        let millis = parsed(millis);
+        (millis - 450..=millis).contains(&value)
+    };
     if let (Some(millis), Value::Int(value)) = (expected.strip_prefix('~'), reply) {
-        let millis: i64 = millis.parse().expect("milliseconds");
-        // A slow machine may take up to 450 ms between the requests.
-        return (millis - 450..=millis).contains(value);
+        return is_about(millis, *value);
+    }
+    if let (Some(millis), Value::BulkString(_)) = (expected.strip_prefix('@'), reply) {
+        let till = shown.trim_matches('"').parse::<i64>();
+        return till.is_ok_and(|till| is_about(millis, till - whole_millis(now)));
+    }
+    if let (Some(item), Value::Array(items)) = (expected.strip_prefix('['), reply) {
+        let item = item.trim_end_matches(']');
+        return matches!(&items[..], [only] if matches(only, item, now));
     }
     if let Some((key, left)) =
         expected.strip_prefix("refused at ").and_then(|at| at.split_once(' '))
     {
         let Value::Array(parts) = reply else { return false };
-        return matches!(&parts[..], [at, rest] if matches(at, key) && matches(rest, left));
+        let (left, is_shared) =
+            left.strip_suffix(" by readers").map_or((left, false), |left| (left, true));
+        let [at, rest, shared @ ..] = &parts[..] else { return false };
+        return matches(at, key, now)
+            && matches(rest, left, now)
+            && shared.len() == usize::from(is_shared);
     }
     if expected == "a number from the clock" {
         let number = shown.trim_matches('"').parse::<i64>();
@@ -135,11 +166,19 @@ impl Subject for Simulated {
     fn wait(&mut self, duration: Duration) {
         self.now += duration;
     }
+
+    fn now(&self) -> Duration {
+        self.now
+    }
+}
+
+fn all_cases() -> impl Iterator<Item = (&'static str, &'static str)> {
+    CASES.iter().chain(SHARED_CASES).copied()
 }
 
 #[test]
 fn the_simulated_server_gives_the_expected_replies() {
-    for (name, lines) in CASES {
+    for (name, lines) in all_cases() {
         check(&mut Simulated::new(), lines).unwrap_or_else(|error| panic!("{name}: {error}"));
     }
 }
@@ -147,7 +186,7 @@ fn the_simulated_server_gives_the_expected_replies() {
 #[test]
 fn a_real_server_gives_the_expected_replies() {
     let Some(mut server) = RealServer::start() else { return };
-    for (name, lines) in CASES {
+    for (name, lines) in all_cases() {
         // On a busy machine a key may expire before the next request: the case gets up to four attempts.
         let mut attempts = (0..3).map(|_| check(&mut server, lines));
         let answered = attempts.find(Result::is_ok).unwrap_or_else(|| check(&mut server, lines));
@@ -163,6 +202,8 @@ fn an_unexpected_reply_fails_the_comparison() {
         "\"OK\"",
         "-ERR",
         "~1000",
+        "@1000",
+        "[~1000]",
         "has x",
         "a number from the clock",
         "seconds and microseconds",
@@ -173,4 +214,10 @@ fn an_unexpected_reply_fails_the_comparison() {
     }
     assert!(check(&mut Simulated::new(), "a> PTTL k => ~1000").is_err());
     assert!(check(&mut Simulated::new(), "a> GET k => -2").is_err());
+    let entry = "a> HSET k r:one @1000 => 1\na> HGET k r:one => ";
+    for (expected, is_met) in [("@1000", true), ("@1400", true), ("@999", false), ("@1451", false)]
+    {
+        let lines = format!("{entry}{expected}");
+        assert_eq!(check(&mut Simulated::new(), &lines).is_ok(), is_met, "{expected}");
+    }
 }

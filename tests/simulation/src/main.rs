@@ -32,10 +32,14 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
+mod belief;
+mod calm;
 mod cases;
 mod comparison;
 mod fair;
 mod history;
+mod holding;
+mod marks;
 mod network;
 mod order;
 mod panics;
@@ -45,6 +49,7 @@ mod real;
 mod resp;
 mod script;
 mod server;
+mod shared_cases;
 mod steps;
 mod store;
 mod trace;
@@ -103,18 +108,13 @@ fn no_promise_breaks_under_any_seed() {
     eprintln!("{runs} runs in {:?}: {total:?}", begun.elapsed());
     // The runs must reach every outcome, or they have tested nothing.
     let Counts {
-        granted,
-        contended,
-        unavailable,
-        given_up,
-        faults,
-        excused,
-        stepped,
-        batches: _,
-        fair,
+        granted, contended, unavailable, given_up, faults, excused, stepped, fair, ..
     } = total;
     for count in [granted / 3, contended, unavailable, given_up, faults / 10, stepped, fair] {
         assert!(count >= runs, "{runs} runs: {total:?}");
+    }
+    for count in [total.shared, total.downgraded, total.upgraded] {
+        assert!(count >= runs / 2, "{runs} runs: {total:?}");
     }
     // One overlap per two hundred grants was excused when this was written. Many more would hide
     // violations.
@@ -149,6 +149,27 @@ fn no_promise_breaks_with_crowds_of_callers() {
     }
     eprintln!("{SEEDS} crowds: {total:?}");
     assert!(total.batches > 10 * SEEDS && total.given_up > SEEDS, "{total:?}");
+}
+
+/// Readers, writers and holders of permits never rest, and nothing fails. Readers overlap, nobody starves, and a writer
+/// leaves no mark behind.
+#[test]
+fn nobody_starves_among_readers_and_writers_that_never_rest() {
+    const SEEDS: u64 = 12;
+    let mut total = Counts::default();
+    for seed in 0..SEEDS {
+        let Outcome { violations, counts, .. } = run_plan(Plan::calm(seed), false);
+        if !violations.is_empty() {
+            for line in run_plan(Plan::calm(seed), true).trace {
+                eprintln!("{line}");
+            }
+        }
+        assert_eq!(violations, [""; 0], "seed {seed}");
+        assert!(counts.shared > 0, "seed {seed}: no reader met another one: {counts:?}");
+        total.add(counts);
+    }
+    eprintln!("{SEEDS} calm runs: {total:?}");
+    assert!(total.downgraded > SEEDS && total.upgraded > SEEDS, "{total:?}");
 }
 
 #[test]

@@ -107,6 +107,13 @@ pub(super) struct Plan {
     pub(super) beat: Option<Duration>,
     /// The time in which no worker begins to ask for a lock.
     pub(super) idle: Option<Range<Duration>>,
+    /// Whether workers share locks.
+    pub(super) shares: bool,
+    /// The longest time that a caller may wait although nothing fails; `None` if faults may delay it for longer. Some
+    /// callers then wait without a limit.
+    pub(super) longest_wait: Option<Duration>,
+    /// The longest pause between two turns of a worker, in milliseconds.
+    pub(super) longest_pause: u64,
     /// The longest time for which a worker holds a lock.
     pub(super) longest_hold: Duration,
     /// The time after which no worker begins a turn.
@@ -124,6 +131,8 @@ const LONGEST_SILENCE: Duration = Duration::from_millis(6500);
 const DRIFT: RangeInclusive<i32> = -4000..=4000;
 const LENGTH: Duration = Duration::from_secs(2);
 const LONGEST_HOLD: Duration = Duration::from_millis(800);
+/// The longest pause of a worker, in milliseconds.
+pub(super) const LONGEST_PAUSE: u64 = 150;
 /// One seed in this many is a [crowd](Plan::crowd).
 const CROWDED: u64 = 12;
 /// The number of workers of each client in a crowd.
@@ -165,7 +174,12 @@ impl Plan {
             Weakness::FastClocks => 200_000,
             _ => drift_of_a_clock(random),
         };
-        let servers = (0..if random.random_ratio(1, 3) { 5 } else { 3 })
+        let servers = match random.random_range(0..6) {
+            0 if weakness == Weakness::None => 1,
+            0..4 => 3,
+            _ => 5,
+        };
+        let servers = (0..servers)
             .map(|_| WallClock {
                 drift: drift(&mut random),
                 // A server that has forgotten its counter continues from its clock. Fencing numbers then
@@ -175,13 +189,17 @@ impl Plan {
             .collect();
         let clients =
             (0..random.random_range(2..=4)).map(|_| drift_of_a_clock(&mut random)).collect();
+        let dialect = any_dialect(&mut random);
         let mut plan = Self {
             seed,
             servers,
             clients,
             workers: random.random_range(1..=3),
             keys: random.random_range(1..=3),
-            dialect: if random.random_ratio(1, 4) { Dialect::Redisson } else { Dialect::Plain },
+            dialect,
+            shares: may_share(&mut random, dialect),
+            longest_wait: None,
+            longest_pause: LONGEST_PAUSE,
             latency: 0..=random.random_range(1..=12),
             leases,
             restart_guard: weakness == Weakness::None
@@ -231,6 +249,11 @@ impl Plan {
     /// released.
     pub(super) fn has_long_leases(&self) -> bool {
         self.longest_lease() > self.length
+    }
+
+    /// Returns whether workers leave some locks to expire.
+    pub(super) fn keeps_locks(&self) -> bool {
+        !self.has_long_leases() && self.longest_wait.is_none()
     }
 
     /// Adds random faults. `pauses` is the range of the longest pause between two faults, so that some runs
@@ -336,6 +359,16 @@ pub(super) fn drift_of_a_clock(random: &mut SmallRng) -> i32 {
         1 => *DRIFT.end(),
         _ => random.random_range(DRIFT),
     }
+}
+
+/// Returns a random dialect.
+pub(super) fn any_dialect(random: &mut SmallRng) -> Dialect {
+    if random.random_ratio(1, 4) { Dialect::Redisson } else { Dialect::Plain }
+}
+
+/// Returns whether workers share their locks. Only plain locks can be shared.
+pub(super) fn may_share(random: &mut SmallRng, dialect: Dialect) -> bool {
+    dialect == Dialect::Plain && random.random_ratio(3, 4)
 }
 
 fn any_direction(random: &mut SmallRng) -> Direction {

@@ -45,7 +45,7 @@ const RECOVERY: Duration = Duration::from_millis(2 * *SLOW.end()).saturating_add
 impl Plan {
     /// Returns whether the restart guard does not promise to prevent this overlap of two holders.
     pub(super) fn excuses(&self, first: &Span, second: &Span) -> bool {
-        let held = first.since.saturating_sub(ACQUIRING)..=second.start;
+        let held = first.leased.saturating_sub(ACQUIRING)..=second.start;
         let mut stepped = BTreeMap::<usize, Duration>::new();
         for step in self.steps().filter(|step| step.is_forward() && held.contains(&step.at)) {
             let view = ClientView { plan: self, client: second.client, step };
@@ -215,6 +215,7 @@ fn last_clear_start(at: Duration, length: Duration, obstructions: &[Range<Durati
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::history::Hold;
     use crate::network::Direction;
 
     const MILLI: Duration = Duration::from_millis(1);
@@ -231,7 +232,9 @@ mod tests {
     fn span(client: usize, start: u32, end: u32) -> Span {
         let [start, end] = [start, end].map(|at| at * MILLI);
         let [key, holder] = ["key", ""].map(str::to_owned);
-        Span { key, holder, client, granted: start, since: start, start, end, number: None }
+        let (granted, since, leased) = (start, start, start);
+        let hold = Hold::Exclusive;
+        Span { key, holder, client, hold, granted, since, leased, start, end, number: None }
     }
 
     /// Returns whether the plan excuses an overlap of a holder from 1000 to 5000 ms with one from `second`
@@ -291,12 +294,23 @@ mod tests {
         assert!(!stepped.excuses(&first, &second));
         let extended = Span { since: 2600 * MILLI, ..second.clone() };
         assert!(stepped.excuses(&first, &extended));
-        let extended = Span { since: 2500 * MILLI, start: 2600 * MILLI, ..first.clone() };
+        let since = 2500 * MILLI;
+        let extended = Span { since, leased: since, start: 2600 * MILLI, ..first.clone() };
         let second = span(1, 2620, 2621);
         assert!(
             !stepped.excuses(&extended, &second),
             "the first lease was extended after the step"
         );
+    }
+
+    /// A change of the mode is confirmed by a quorum, but keeps the end of the lease.
+    #[test]
+    fn a_step_before_a_change_of_the_mode_excuses_an_overlap_after_it() {
+        let stepped = plan(&[(2000, step(3000))]);
+        let [first, second] = [span(0, 1000, 5000), span(1, 2600, 2601)];
+        let upgraded = Span { since: 2500 * MILLI, start: 2500 * MILLI, ..first };
+        assert!(stepped.excuses(&upgraded, &second));
+        assert!(!stepped.excuses(&Span { leased: 2500 * MILLI, ..upgraded }, &second));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bb8_redis::redis::{Parser, Value};
 
@@ -106,6 +106,11 @@ impl Subject for RealServer {
 
     fn wait(&mut self, duration: Duration) {
         std::thread::sleep(duration);
+    }
+
+    fn now(&self) -> Duration {
+        // The server runs on this machine.
+        SystemTime::now().duration_since(UNIX_EPOCH).expect("a time after 1970")
     }
 }
 

@@ -8,8 +8,8 @@ use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::network::{Arrival, Network, Packet, Sender};
-use super::resp::take_request;
-use super::store::{ConnectionId, Store};
+use super::resp::{Reply, take_request};
+use super::store::{ConnectionId, Content, Hash, Store};
 use super::trace::Trace;
 
 /// Whether a server keeps its data over a restart.
@@ -60,6 +60,10 @@ struct State {
 
 /// The uptime of the servers when a simulation begins.
 const RUNNING_FOR: Duration = Duration::from_secs(3600);
+
+/// How long the mark of a waiting writer and a turn of the readers last, in milliseconds.
+const LONGEST_MARK: i64 = 1000;
+const TURN: i64 = 50;
 
 /// The prefix of the fencing counters, which have no time to live.
 const COUNTERS: &[u8] = b"redlock:fencing:";
@@ -152,6 +156,18 @@ impl Server {
         locks.map(|key| String::from_utf8_lossy(key).into_owned()).collect()
     }
 
+    /// Returns the keys of the locks at which the living mark of a writer stands.
+    pub(super) fn marked_keys(&self) -> Vec<String> {
+        let now = i64::try_from(self.now().as_millis()).expect("a time that fits into an i64");
+        let state = self.0.state.lock();
+        let is_marked = |value: &Content| {
+            let Content::Hash(hash) = value else { return false };
+            shared_entries(hash).any(|(kind, till)| kind == b'w' && till >= now)
+        };
+        let marked = state.store.keys.iter().filter(|(_, entry)| is_marked(&entry.value));
+        marked.map(|(key, _)| String::from_utf8_lossy(key).into_owned()).collect()
+    }
+
     pub(super) fn take_violations(&self) -> Vec<String> {
         std::mem::take(&mut self.0.state.lock().violations)
     }
@@ -199,22 +215,68 @@ impl Server {
             let (request, replies) = (trace.request(request), replies.join(", "));
             format!("server {number}, client {client}: {request} -> {replies}")
         });
+        // A client sends no request that Redis does not understand.
+        let is_mistake =
+            |reply: &Reply| matches!(reply, Reply::Error(text) if text.starts_with("ERR"));
+        for (_, reply) in outgoing.iter().filter(|(_, reply)| is_mistake(reply)) {
+            let words = request.iter().map(|word| String::from_utf8_lossy(word));
+            let words = words.collect::<Vec<_>>().join(" ");
+            state.violations.push(format!("server {number}: {words} -> {}", reply.shown()));
+        }
         for (to, reply) in outgoing {
             if let Some(sender) = state.connections.get(&to) {
                 sender.send(reply.encoded());
             }
         }
-        for key in state.store.keys.keys() {
-            let time_to_live = state.store.time_to_live(key);
+        state.check_deadlines(*number);
+    }
+}
+
+impl State {
+    /// Checks that every lock has a deadline, and that a shared lock ends with its last entry.
+    fn check_deadlines(&mut self, number: usize) {
+        let Self { store, longest_lease, stepped_back, .. } = self;
+        for (key, entry) in store.keys.iter().filter(|(key, _)| !key.starts_with(COUNTERS)) {
+            let time_to_live = store.time_to_live(key);
             // A backward step prolongs the leases.
-            let longest = if key.starts_with(FAIR) { PRESENCE } else { state.longest_lease };
-            let allowed = 0..=longest + state.stepped_back;
-            if !key.starts_with(COUNTERS) && !allowed.contains(&time_to_live) {
-                let key = String::from_utf8_lossy(key);
-                let words =
-                    format!("{key} has a time to live of {time_to_live} ms on server {number}");
-                state.violations.push(words);
+            let allowed = |longest: i64| 0..=longest + *stepped_back;
+            let is_allowed = match &entry.value {
+                Content::Text(_) => allowed(*longest_lease).contains(&time_to_live),
+                Content::Sorted(_) => {
+                    key.starts_with(FAIR) && allowed(PRESENCE).contains(&time_to_live)
+                }
+                Content::Hash(hash) if !hash.contains_key(&b"mode"[..]) => {
+                    allowed(*longest_lease).contains(&time_to_live)
+                }
+                Content::Hash(hash) => {
+                    let entries =
+                        shared_entries(hash).map(|(kind, till)| (kind, till - store.millis()));
+                    let living: Vec<_> = entries.filter(|(_, left)| *left >= 0).collect();
+                    let is_short = |(kind, left): &(u8, i64)| match kind {
+                        b'w' => allowed(LONGEST_MARK).contains(left),
+                        b't' => allowed(TURN).contains(left),
+                        _ => allowed(*longest_lease).contains(left),
+                    };
+                    let last = living.iter().map(|(_, left)| *left).max();
+                    living.iter().all(is_short) && last == Some(time_to_live)
+                }
+            };
+            if !is_allowed {
+                let (key, value) = (String::from_utf8_lossy(key), entry.value.shown());
+                let words = format!(
+                    "{key} has a time to live of {time_to_live} ms on server {number}: {value}"
+                );
+                self.violations.push(words);
             }
         }
     }
+}
+
+/// Returns the kind and the end of each entry of a shared lock.
+fn shared_entries(hash: &Hash) -> impl Iterator<Item = (u8, i64)> {
+    let entries = hash.iter().filter(|(field, _)| &field[..] != b"mode");
+    entries.map(|(field, till)| {
+        let till = std::str::from_utf8(till).ok().and_then(|till| till.parse().ok());
+        (field[0], till.expect("the end of an entry"))
+    })
 }

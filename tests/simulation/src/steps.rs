@@ -7,7 +7,7 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use redlock_core::Dialect;
 
-use super::plan::{Fault, Plan, Weakness, drift_of_a_clock};
+use super::plan::{Fault, LONGEST_PAUSE, Plan, Weakness, any_dialect, drift_of_a_clock, may_share};
 use super::promise::UNNOTICED;
 use super::server::WallClock;
 
@@ -48,13 +48,17 @@ impl Plan {
             ahead: random.random_range(0..5000),
         };
         let servers = if random.random_ratio(1, 6) { 5 } else { 3 };
+        let dialect = any_dialect(&mut random);
         let mut plan = Self {
             seed,
             servers: (0..servers).map(|_| clock(&mut random)).collect(),
             clients: (0..random.random_range(2..=3)).map(|_| drift(&mut random)).collect(),
             workers: random.random_range(1..=2),
             keys: 1,
-            dialect: if random.random_ratio(1, 4) { Dialect::Redisson } else { Dialect::Plain },
+            dialect,
+            shares: may_share(&mut random, dialect),
+            longest_wait: None,
+            longest_pause: LONGEST_PAUSE,
             latency: 0..=random.random_range(1..=12),
             leases: LEASES.to_vec(),
             restart_guard,
@@ -89,6 +93,9 @@ impl Plan {
             workers: 2,
             keys: 1,
             dialect: Dialect::Plain,
+            shares: false,
+            longest_wait: None,
+            longest_pause: LONGEST_PAUSE,
             latency: 0..=random.random_range(1..=12),
             leases: vec![lease],
             restart_guard,

@@ -50,6 +50,26 @@ pub(super) enum Content {
     Sorted(Sorted),
 }
 
+impl Content {
+    /// Returns the value in a readable form.
+    pub(super) fn shown(&self) -> String {
+        let text = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
+        match self {
+            Self::Text(value) => text(value),
+            Self::Hash(hash) => {
+                let fields =
+                    hash.iter().map(|(field, value)| format!("{} {}", text(field), text(value)));
+                fields.collect::<Vec<_>>().join(", ")
+            }
+            Self::Sorted(members) => {
+                let members =
+                    members.iter().map(|(member, score)| format!("{} {score}", text(member)));
+                members.collect::<Vec<_>>().join(", ")
+            }
+        }
+    }
+}
+
 impl Store {
     pub(super) fn new(run_id: String, now: Duration) -> Self {
         Self {
@@ -126,12 +146,27 @@ impl Store {
                     self.set(key, value, Some(millis))
                 }
             }
-            ("HSET", [key, field, value]) => self.put(key, field, value)?,
+            ("HSET", [key, pairs @ ..]) if !pairs.is_empty() && pairs.len() % 2 == 0 => {
+                let mut added = 0;
+                for pair in pairs.chunks(2) {
+                    added += self.put(key, pair[0], pair[1])?;
+                }
+                Reply::Int(added)
+            }
+            ("HGET", [key, field]) => {
+                let value = self.hash(key)?.and_then(|hash| hash.get(*field));
+                value.map_or(Reply::Null, Reply::bulk)
+            }
+            ("HLEN", [key]) => Reply::Int(count(self.hash(key)?.map_or(0, Hash::len))),
             ("DEL", [key]) => Reply::Int(i64::from(self.keys.remove(*key).is_some())),
             ("PTTL", [key]) => Reply::Int(self.time_to_live(key)),
             ("PEXPIRE", [key, millis]) => {
                 let millis = int(millis)?;
                 Reply::Int(self.expire_in(key, millis))
+            }
+            ("PEXPIREAT", [key, until]) => {
+                let until = int(until)?;
+                Reply::Int(self.expire_at(key, until))
             }
             ("PUBLISH", [channel, message]) => Reply::Int(self.publish(channel, message)),
             ("SUBSCRIBE", channels) => return Ok(self.subscribe(from, channels)),
@@ -160,7 +195,8 @@ impl Store {
         self.keys.retain(|_, entry| entry.until.is_none_or(|until| now <= until));
     }
 
-    fn millis(&self) -> i64 {
+    /// Returns the time in milliseconds on the server's clock.
+    pub(super) fn millis(&self) -> i64 {
         i64::try_from(self.now.as_millis()).expect("a time that fits into an i64")
     }
 
@@ -215,13 +251,25 @@ impl Store {
         Reply::Simple("OK")
     }
 
-    pub(super) fn put(&mut self, key: &[u8], field: &[u8], value: &[u8]) -> Result<Reply, Reply> {
+    /// Sets a field of a hash. Returns the number of added fields.
+    pub(super) fn put(&mut self, key: &[u8], field: &[u8], value: &[u8]) -> Result<i64, Reply> {
         self.hash(key)?;
         let empty = || Entry { value: Content::Hash(BTreeMap::new()), until: None };
         let entry = self.keys.entry(key.to_vec()).or_insert_with(empty);
         let Content::Hash(hash) = &mut entry.value else { return Err(wrong_type()) };
         let added = hash.insert(field.to_vec(), value.to_vec()).is_none();
-        Ok(Reply::Int(i64::from(added)))
+        Ok(i64::from(added))
+    }
+
+    /// Removes a field of a hash, and the hash with its last field.
+    pub(super) fn remove_field(&mut self, key: &[u8], field: &[u8]) {
+        let Some(Content::Hash(hash)) = self.keys.get_mut(key).map(|entry| &mut entry.value) else {
+            return;
+        };
+        hash.remove(field);
+        if hash.is_empty() {
+            self.keys.remove(key);
+        }
     }
 
     pub(super) fn time_to_live(&self, key: &[u8]) -> i64 {
@@ -233,10 +281,15 @@ impl Store {
     }
 
     pub(super) fn expire_in(&mut self, key: &[u8], millis: i64) -> i64 {
-        let until = self.millis() + millis;
+        self.expire_at(key, self.millis() + millis)
+    }
+
+    /// Sets the last millisecond in which the key exists. A key whose last millisecond is the present one ends at once.
+    pub(super) fn expire_at(&mut self, key: &[u8], until: i64) -> i64 {
+        let now = self.millis();
         let Some(entry) = self.keys.get_mut(key) else { return 0 };
         entry.until = Some(until);
-        if millis <= 0 {
+        if until <= now {
             self.keys.remove(key);
         }
         1
@@ -247,7 +300,7 @@ impl Store {
         let push = ["message".as_bytes(), channel, message].map(Reply::bulk);
         let sent = subscribers.iter().map(|to| (*to, Reply::Push(push.to_vec())));
         self.outgoing.extend(sent);
-        i64::try_from(subscribers.len()).expect("a count that fits into an i64")
+        count(subscribers.len())
     }
 
     fn subscribe(&mut self, from: ConnectionId, channels: &[&[u8]]) -> Option<Reply> {
@@ -272,9 +325,9 @@ impl Store {
     }
 
     fn confirm_subscription(&mut self, from: ConnectionId, kind: &str, channel: &[u8]) {
-        let count = self.subscribers.values().filter(|all| all.contains(&from)).count();
-        let count = Reply::Int(i64::try_from(count).expect("a count that fits into an i64"));
-        let push = Reply::Push(vec![Reply::bulk(kind), Reply::bulk(channel), count]);
+        let channels = self.subscribers.values().filter(|all| all.contains(&from)).count();
+        let channels = Reply::Int(count(channels));
+        let push = Reply::Push(vec![Reply::bulk(kind), Reply::bulk(channel), channels]);
         self.outgoing.push((from, push));
     }
 
@@ -283,6 +336,10 @@ impl Store {
         self.scripts.insert(script.sha.as_bytes(), &script.name);
         Ok(Reply::bulk(&script.sha))
     }
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).expect("a count that fits into an i64")
 }
 
 pub(super) fn error(text: &str) -> Reply {

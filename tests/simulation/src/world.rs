@@ -10,7 +10,8 @@ use redlock_core::{LockError, LockManager, NodeError, Vote, Votes, simulation};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::history::{self, Span};
+use super::history::{self, Hold, Span};
+use super::marks::WaitingWriters;
 use super::network::Network;
 use super::order::{self, FairTurn};
 use super::panics;
@@ -41,6 +42,13 @@ pub(super) struct Counts {
     pub(super) batches: u64,
     /// The turns of fair callers.
     pub(super) fair: u64,
+    /// The grants of shared locks that a holder of another client had.
+    pub(super) shared: u64,
+    pub(super) downgraded: u64,
+    pub(super) upgraded: u64,
+    /// The longest time in which a caller acquired a shared lock, and an exclusive one.
+    pub(super) longest_read: Duration,
+    pub(super) longest_write: Duration,
 }
 
 #[derive(Debug)]
@@ -58,6 +66,7 @@ pub(super) struct World {
     fair_turns: Mutex<Vec<FairTurn>>,
     violations: Mutex<Vec<String>>,
     counts: Mutex<Counts>,
+    pub(super) writers: WaitingWriters,
 }
 
 /// Runs the plan of a seed. All events follow from the seed alone.
@@ -80,6 +89,7 @@ pub(super) fn run_plan(plan: Plan, traced: bool) -> Outcome {
             fair_turns: Mutex::default(),
             violations: Mutex::default(),
             counts: Mutex::default(),
+            writers: WaitingWriters::default(),
         };
         Arc::new(world).run().await
     })
@@ -98,7 +108,11 @@ impl World {
         for client in 0..plan.clients.len() {
             clients.push(self.start_client(client, &network, &mut work).await);
         }
-        self.inject_faults(&network, &servers, &clients).await;
+        tokio::select! {
+            biased;
+            () = self.inject_faults(&network, &servers, &clients) => {}
+            () = self.watch_marks(&servers) => {}
+        }
         let all_work = async {
             while let Some(done) = work.join_next().await {
                 if let Err(error) = done
@@ -116,6 +130,7 @@ impl World {
         self.give_every_worker_a_turn(&clients).await;
         self.counts.lock().batches = network.batches();
         let spans = std::mem::take(&mut *self.spans.lock());
+        self.counts.lock().shared = history::shared_grants(&spans);
         let mut violations = std::mem::take(&mut *self.violations.lock());
         violations.extend(history::violations(spans, |first, second| {
             let is_excused = plan.excuses(first, second);
@@ -217,16 +232,20 @@ impl World {
     async fn give_every_worker_a_turn(&self, clients: &[Client]) {
         let present = clients.iter().filter(|client| !*client.has_vanished.lock());
         let turns = present.flat_map(|client| {
-            client.workers.iter().map(|_| async {
+            (0..client.workers.len()).map(move |number| {
                 let lease = self.plan.longest_lease();
-                let request =
-                    client.locks.lock("last").expire(lease).wait_time(LONGEST_WORK).fair();
-                let guard = request.acquire().await?;
-                self.trace.record(|| format!("{guard:?}"));
-                sleep(Duration::from_millis(5)).await;
-                drop(guard);
-                Ok::<_, LockError>(())
+                let request = client.locks.lock("last").expire(lease).wait_time(LONGEST_WORK);
+                let request = request.fair();
+                let is_reader = self.plan.shares && number % 2 == 0;
+                if is_reader { request.shared() } else { request }
             })
+        });
+        let turns = turns.map(|request| async move {
+            let guard = request.acquire().await?;
+            self.trace.record(|| format!("{guard:?}"));
+            sleep(Duration::from_millis(5)).await;
+            drop(guard);
+            Ok::<_, LockError>(())
         });
         for turn in futures_util::future::join_all(turns).await {
             if let Err(error) = turn {
@@ -264,7 +283,19 @@ impl World {
         self.spans.lock().push(span);
     }
 
-    pub(super) fn count<T, E>(&self, acquired: &Result<Result<T, LockError>, E>) {
+    pub(super) fn changed_mode(&self, to: Hold) {
+        let counts = &mut *self.counts.lock();
+        let count =
+            if to == Hold::Exclusive { &mut counts.upgraded } else { &mut counts.downgraded };
+        *count += 1;
+    }
+
+    pub(super) fn count<T, E>(
+        &self,
+        hold: Hold,
+        took: Duration,
+        acquired: &Result<Result<T, LockError>, E>,
+    ) {
         if let Ok(Err(error)) = acquired
             && error.votes().is_some_and(names_a_step)
         {
@@ -276,6 +307,13 @@ impl World {
             }
         }
         let counts = &mut *self.counts.lock();
+        if let Ok(Ok(_)) = acquired {
+            let longest = match hold {
+                Hold::Exclusive => &mut counts.longest_write,
+                Hold::Reader | Hold::Permit(_) => &mut counts.longest_read,
+            };
+            *longest = took.max(*longest);
+        }
         *match acquired {
             Ok(Ok(_)) => &mut counts.granted,
             Ok(Err(LockError::Contended { .. })) => &mut counts.contended,
@@ -298,17 +336,10 @@ struct Client {
 
 impl Counts {
     pub(super) fn add(&mut self, other: Self) {
-        let Self {
-            granted,
-            contended,
-            unavailable,
-            given_up,
-            faults,
-            stepped,
-            excused,
-            batches,
-            fair,
-        } = other;
+        let Self { granted, contended, unavailable, given_up, faults, stepped, excused, .. } =
+            other;
+        let Self { batches, fair, shared, downgraded, upgraded, .. } = other;
+        let Self { longest_read, longest_write, .. } = other;
         self.granted += granted;
         self.contended += contended;
         self.unavailable += unavailable;
@@ -318,5 +349,10 @@ impl Counts {
         self.excused += excused;
         self.batches += batches;
         self.fair += fair;
+        self.shared += shared;
+        self.downgraded += downgraded;
+        self.upgraded += upgraded;
+        self.longest_read = self.longest_read.max(longest_read);
+        self.longest_write = self.longest_write.max(longest_write);
     }
 }

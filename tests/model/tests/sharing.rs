@@ -1,0 +1,71 @@
+//! Visits every state of clients that share the lock: readers beside writers, changes of the mode, and permits.
+
+use redlock_model::Claim::{MutualExclusion, NoMoreThanPermits, NoOrphan, NothingBeyondItsLease};
+use redlock_model::{Check, Clocks, Restarts, Rule, Search, Sharing, World};
+
+const READERS: World = World { sharing: Sharing::Readers, ..World::CALM };
+
+fn every<const NODES: usize, const CLIENTS: usize>(
+    name: &'static str,
+    world: World,
+) -> Check<NODES, CLIENTS> {
+    Check { name, world, search: Search::Every }
+}
+
+#[test]
+fn readers_and_writers_exclude_each_other_on_one_node() {
+    let drifting = World { clocks: Clocks::NodesDrift, renewals: true, ..READERS };
+    let node: Check<1, 2> = every("readers, drift, renewals", drifting);
+    node.holds();
+    node.needs(Rule::NoReaderBesideAWriter, MutualExclusion);
+    node.needs(Rule::NoWriterBesideReaders, MutualExclusion);
+    node.needs(Rule::Margin, MutualExclusion);
+    node.needs(Rule::ValidityFromTheStart, MutualExclusion);
+    node.needs(Rule::CleanUpBehindItsSet, NoOrphan);
+    // A dead reader would keep writers out as long as others extend the key.
+    node.needs(Rule::OwnEndOfEachReader, NothingBeyondItsLease);
+    every::<1, 3>("readers, drift, renewals", drifting).holds();
+    let clients = World { clocks: Clocks::ClientsDrift, ..drifting };
+    every::<1, 3>("readers, clocks of clients drift, renewals", clients).holds();
+}
+
+#[test]
+fn readers_and_writers_exclude_each_other_on_a_quorum() {
+    let drifting = World { clocks: Clocks::NodesDrift, ..READERS };
+    let quorum: Check<3, 2> = every("readers, drift", drifting);
+    quorum.holds();
+    quorum.needs(Rule::Margin, MutualExclusion);
+    let calm: Check<3, 2> = every("readers", READERS);
+    calm.needs(Rule::NoReaderBesideAWriter, MutualExclusion);
+    calm.needs(Rule::NoWriterBesideReaders, MutualExclusion);
+    calm.needs(Rule::QuorumOfAll, MutualExclusion);
+    let forgetting = World { restarts: Restarts::Forgetting, ..READERS };
+    every::<3, 2>("readers, nodes forget", forgetting).needs(Rule::RestartDelay, MutualExclusion);
+}
+
+#[test]
+fn a_lock_whose_mode_changes_stays_exclusive_while_it_is_exclusive() {
+    let changing = World { sharing: Sharing::ChangingModes, ..World::CALM };
+    let drifting = World { clocks: Clocks::NodesDrift, ..changing };
+    let node: Check<1, 2> = every("changes of the mode, drift", drifting);
+    node.holds();
+    node.needs(Rule::UpgradeAlone, MutualExclusion);
+    node.needs(Rule::TokenOfTheUpgrade, MutualExclusion);
+    every::<1, 2>("changes, drift, renewals", World { renewals: true, ..drifting }).holds();
+    let quorum: Check<3, 2> = every("changes of the mode", changing);
+    quorum.holds();
+    quorum.needs(Rule::UpgradeAlone, MutualExclusion);
+}
+
+#[test]
+fn permits_limit_the_holders_on_one_node_and_not_on_a_quorum() {
+    let permits = World { sharing: Sharing::Permits(2), ..World::CALM };
+    let drifting = World { clocks: Clocks::NodesDrift, renewals: true, ..permits };
+    let node: Check<1, 3> = every("permits, drift, renewals", drifting);
+    node.holds();
+    node.needs(Rule::OwnEndOfEachReader, NothingBeyondItsLease);
+    node.needs(Rule::Margin, NoMoreThanPermits);
+    // Three nodes, two permits each: one for each pair of nodes.
+    let at_once = World { clocks: Clocks::Stopped, ..permits };
+    every::<3, 3>("permits within a moment", at_once).is_too_much_for(NoMoreThanPermits);
+}

@@ -1,0 +1,44 @@
+//! Plans without faults, in which readers and writers never rest.
+
+use std::time::Duration;
+
+use rand::rngs::SmallRng;
+use rand::{RngExt, SeedableRng};
+use redlock_core::Dialect;
+
+use super::plan::{Plan, drift_of_a_clock};
+use super::server::WallClock;
+
+/// The longest time that a caller waits beside callers that never rest.
+const LONGEST_WAIT: Duration = Duration::from_millis(2500);
+
+impl Plan {
+    /// Returns a plan without faults. On one server, workers also use permits.
+    pub(super) fn calm(seed: u64) -> Self {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let servers = [1, 3, 5][random.random_range(0..3)];
+        let clock = |random: &mut SmallRng| WallClock { drift: drift_of_a_clock(random), ahead: 0 };
+        Self {
+            seed,
+            servers: (0..servers).map(|_| clock(&mut random)).collect(),
+            clients: (0..random.random_range(2..=4))
+                .map(|_| drift_of_a_clock(&mut random))
+                .collect(),
+            workers: random.random_range(2..=4),
+            keys: 1,
+            dialect: Dialect::Plain,
+            shares: true,
+            longest_wait: Some(LONGEST_WAIT),
+            longest_pause: 10,
+            latency: 0..=random.random_range(1..=3),
+            leases: vec![Duration::from_millis(600)],
+            restart_guard: false,
+            checks_guard: true,
+            beat: None,
+            idle: None,
+            longest_hold: Duration::from_millis(60),
+            length: Duration::from_secs(4),
+            faults: Vec::new(),
+        }
+    }
+}

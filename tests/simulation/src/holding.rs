@@ -1,0 +1,157 @@
+//! The part of a worker's turn from the grant to the release.
+
+use std::time::Duration;
+
+use rand::RngExt;
+use redlock_core::{DowngradeError, LockGuard, UpgradeError};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::belief::Belief;
+use super::history::Hold;
+use super::worker::Worker;
+
+impl Worker {
+    pub(super) async fn hold(
+        &mut self,
+        guard: LockGuard,
+        hold: Hold,
+        number: Option<i64>,
+        lease: Duration,
+        renewed: bool,
+    ) {
+        let mut belief = Belief::new(self, guard.handle().keys(), hold, number);
+        let longest_hold = self.world.plan.longest_hold;
+        let longest = if renewed { longest_hold } else { (lease * 3 / 2).min(longest_hold) };
+        self.watch(&guard, &mut belief, longest).await;
+        let Some(guard) = self.change_modes(guard, &mut belief, longest / 4).await else { return };
+        let extends = self.random.random_ratio(1, 5);
+        if extends {
+            let at_once = self.random.random_ratio(1, 3);
+            let pause = if at_once { 0.0 } else { self.random.random_range(0.0..1.2) };
+            let pause = lease.min(longest_hold).mul_f64(pause);
+            tokio::select! {
+                biased;
+                () = guard.lost() => belief.end(),
+                () = async {
+                    if guard.extend(lease).await.is_ok() {
+                        belief.continue_for(guard.remaining());
+                        sleep_until((Instant::now() + pause).min(belief.until)).await;
+                    }
+                } => {}
+            }
+        }
+        let was_valid = guard.is_valid();
+        if was_valid && belief.was_lost {
+            self.violation(&format!("has a valid guard of {} again, after its loss", guard.key()));
+        }
+        if guard.is_shared() != (belief.hold() != Hold::Exclusive) {
+            self.violation(&format!("holds {} as {:?}: {guard:?}", guard.key(), belief.hold()));
+        }
+        drop(belief);
+        let end = self.random.random_range(0..10);
+        self.record(|| format!("ends its hold of {} ({end}), valid: {was_valid}", guard.key()));
+        match end {
+            0..5 => {
+                let released = guard.release().await;
+                self.record(|| format!("released: {released:?}"));
+            }
+            5 => {
+                let patience = self.millis(0, 20);
+                let _ = timeout(patience, guard.release()).await;
+            }
+            6 if self.world.plan.keeps_locks() => guard.keep_until_expiry(),
+            _ => drop(guard),
+        }
+    }
+
+    /// Holds a lock for a random time, up to `longest`.
+    async fn watch(&mut self, guard: &LockGuard, belief: &mut Belief, longest: Duration) {
+        // Many holds are short, and some outlast their lease.
+        let is_longest = self.random.random_ratio(1, 3);
+        let part = if is_longest { 1.0 } else { self.random.random_range(0.0..1.0f64).powi(3) };
+        let until = Instant::now() + longest.mul_f64(part);
+        loop {
+            let left = guard.remaining();
+            if left.is_zero() {
+                belief.end();
+                break;
+            }
+            belief.continue_for(left);
+            tokio::select! {
+                biased;
+                () = guard.lost() => {}
+                () = sleep_until(until.min(belief.until)) => {}
+            }
+            if Instant::now() >= until {
+                break;
+            }
+        }
+    }
+
+    /// Changes the mode of the lock some times. Returns `None` if the lock was lost, or if the worker has given up.
+    async fn change_modes(
+        &mut self,
+        mut guard: LockGuard,
+        belief: &mut Belief,
+        longest: Duration,
+    ) -> Option<LockGuard> {
+        // The mode of a lock of several keys does not change.
+        if !self.world.plan.shares || guard.handle().keys().len() > 1 {
+            return Some(guard);
+        }
+        let changes = self.random.random_range(0..=5_u32).saturating_sub(2);
+        for _ in 0..changes {
+            let patience = self.random.random_ratio(1, 12);
+            let patience = if patience { self.millis(0, 20) } else { Duration::from_secs(60) };
+            let change = async {
+                match belief.hold() {
+                    Hold::Exclusive => self.downgrade(guard, belief).await,
+                    Hold::Reader | Hold::Permit(_) => self.upgrade(guard, belief).await,
+                }
+            };
+            guard = timeout(patience, change).await.ok()??;
+            self.watch(&guard, belief, longest).await;
+        }
+        Some(guard)
+    }
+
+    async fn downgrade(&self, guard: LockGuard, belief: &mut Belief) -> Option<LockGuard> {
+        // The holder gives the exclusive lock up at once. The shared lock is part of it.
+        belief.change(Hold::Reader, belief.since());
+        let downgraded = guard.downgrade().await;
+        self.record(|| format!("downgraded: {downgraded:?}"));
+        match downgraded {
+            Ok(guard) => {
+                self.world.changed_mode(Hold::Reader);
+                Some(guard)
+            }
+            Err(DowngradeError::Lost { .. }) => {
+                belief.end();
+                None
+            }
+            Err(DowngradeError::Unavailable { guard, .. }) => Some(guard),
+            Err(error) => {
+                self.violation(&format!("got the unexpected error {error:?}"));
+                None
+            }
+        }
+    }
+
+    async fn upgrade(&self, guard: LockGuard, belief: &mut Belief) -> Option<LockGuard> {
+        let begun = self.world.trace.elapsed();
+        let upgraded = guard.try_upgrade().await;
+        self.record(|| format!("upgraded: {upgraded:?}"));
+        match upgraded {
+            Ok(guard) => {
+                self.world.changed_mode(Hold::Exclusive);
+                belief.change(Hold::Exclusive, begun);
+                Some(guard)
+            }
+            Err(UpgradeError::Lost { .. }) => {
+                belief.end();
+                None
+            }
+            Err(error) => error.into_guard(),
+        }
+    }
+}
