@@ -173,32 +173,23 @@ impl Attempt {
 
     /// Returns the operation that turns the exclusive lock into a shared one on a node.
     pub(crate) fn downgrade_op(&self) -> Op {
-        let from = self.exclusive_token(*self.mode.lock());
-        Op::new(&self.spec.with_mode(Mode::SHARED), self.token, Action::Downgrade { from })
+        let action = Action::Downgrade { upgrades: self.mode.lock().upgrades };
+        Op::new(&self.spec.with_mode(Mode::SHARED), self.token, action)
     }
 
     /// Returns the operation that turns the shared lock into an exclusive one on a node.
     pub(crate) fn upgrade_op(&self) -> Op {
-        let present = *self.mode.lock();
-        let to = self.exclusive_token(present);
-        Op::new(&self.spec.with_mode(present.mode), self.token, Action::Upgrade { to })
+        let PresentMode { mode, upgrades, .. } = *self.mode.lock();
+        Op::new(&self.spec.with_mode(mode), self.token, Action::Upgrade { upgrades })
     }
 
     fn op(&self, action: Action) -> Op {
-        let present = *self.mode.lock();
-        let token = match present.mode {
-            Mode::Exclusive => self.exclusive_token(present),
-            Mode::Shared { .. } => self.token,
+        let PresentMode { mode, upgrades, .. } = *self.mode.lock();
+        let token = match (mode, upgrades) {
+            (Mode::Shared { .. }, _) | (_, 0) => self.token,
+            (Mode::Exclusive, upgrades) => self.token.upgraded(upgrades),
         };
-        Op::new(&self.spec.with_mode(present.mode), token, action)
-    }
-
-    /// Returns the token of the exclusive lock.
-    fn exclusive_token(&self, present: PresentMode) -> Token {
-        match present.upgrades {
-            0 => self.token,
-            upgrades => self.token.upgraded(upgrades),
-        }
+        Op { spec: self.spec.with_mode(mode), token, action }
     }
 
     /// Returns the present mode of the lock.

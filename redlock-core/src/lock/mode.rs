@@ -1,7 +1,7 @@
 //! The modes of a lock.
 
 use std::fmt;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 
 /// The mode of a lock: how many holders it may have at the same time.
 ///
@@ -59,14 +59,14 @@ impl fmt::Display for Mode {
 ///
 /// The mark is a random number, which gives no right to anything. Nodes forget it after [`LIFE_TIME`](Self::LIFE_TIME).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct WriterMark(u64);
+pub struct WriterMark(NonZeroU64);
 
 impl WriterMark {
     /// How long a node keeps a mark: 1 s. A waiting caller renews its mark at least every 500 ms.
     pub const LIFE_TIME: std::time::Duration = std::time::Duration::from_secs(1);
 
     pub(crate) fn random() -> Self {
-        Self(rand::random())
+        Self(NonZeroU64::MIN.saturating_add(rand::random::<u64>() >> 1))
     }
 }
 

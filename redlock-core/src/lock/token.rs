@@ -59,6 +59,9 @@ impl Token {
     /// token, so that a late command of an earlier upgrade has no effect.
     pub(crate) fn upgraded(&self, count: u16) -> Self {
         let mut token = *self;
+        if count == 0 {
+            return token;
+        }
         token.push(b"#");
         token.push(count.to_string().as_bytes());
         token

@@ -23,6 +23,13 @@ impl Op {
     pub(crate) fn new(spec: &LockSpec, token: Token, action: Action) -> Self {
         Self { spec: spec.clone(), token, action }
     }
+
+    /// Returns the token of the exclusive lock after `upgrades` upgrades of a shared lock with the token of the operation:
+    /// `#` and the number follow that token. Each upgrade has another token, so that a late command of an earlier one has
+    /// no effect. A lock that was never upgraded has the token of the operation itself.
+    pub fn upgraded(&self, upgrades: u16) -> Token {
+        self.token.upgraded(upgrades)
+    }
 }
 
 /// An action on a lock.
@@ -89,23 +96,23 @@ pub enum Action {
         /// refusals have reported.
         min_hold: Option<Duration>,
     },
-    /// Turns the exclusive lock of the token `from` into a [shared](crate::node::Mode::SHARED) one of the
+    /// Turns the exclusive lock of the token [`upgraded`](Op::upgraded) into a [shared](crate::node::Mode::SHARED) one of the
     /// [token of the operation](Op::token), with the rest of its lease, and notifies the subscribers that wait for a
     /// shared lock. Grants a lock that the token of the operation shares already.
     #[non_exhaustive]
     Downgrade {
-        /// The token of the exclusive lock.
-        from: Token,
+        /// The number of upgrades of this lock so far.
+        upgrades: u16,
     },
-    /// Turns the shared lock of the [token of the operation](Op::token) into an exclusive one of the token `to`, with
-    /// the rest of its lease, if no other token shares it.
+    /// Turns the shared lock of the [token of the operation](Op::token) into an exclusive one of the token
+    /// [`upgraded`](Op::upgraded), with the rest of its lease, if no other token shares it.
     ///
-    /// The token `to` begins with the token of the operation. A later `Extend` or `Release` of the shared token also
+    /// That token begins with the token of the operation. A later `Extend` or `Release` of the shared token also
     /// covers the exclusive lock, because the upgrade may reach only a minority of the nodes.
     #[non_exhaustive]
     Upgrade {
-        /// The token of the exclusive lock.
-        to: Token,
+        /// The number of this upgrade.
+        upgrades: u16,
     },
     /// Removes the mark of a caller that gives up, and notifies the subscribers that wait for a shared lock if no
     /// other mark is left.

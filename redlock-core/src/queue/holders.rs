@@ -47,19 +47,24 @@ impl Holders {
     }
 
     /// Returns the lock of one of the holders.
+    #[inline]
     pub(super) fn last(&self) -> Option<&Arc<Held>> {
         self.0.last().map(|holder| &holder.held)
     }
 
+    #[inline]
     pub(super) fn push(&mut self, holder: Holder) {
         holder.held.set_place(self.0.len());
         self.0.push(holder);
     }
 
     /// Removes the holders whose locks conflict with a lock of this mode.
+    #[inline]
     pub(super) fn remove_incompatible(&mut self, mode: Mode) {
-        self.0.retain(|holder| holder.held.attempt().mode().compatible(mode));
-        self.renumber();
+        if !self.0.is_empty() {
+            self.0.retain(|holder| holder.held.attempt().mode().compatible(mode));
+            self.renumber();
+        }
     }
 
     /// Removes all holders but one.
@@ -74,6 +79,7 @@ impl Holders {
         }
     }
 
+    #[inline]
     fn place(&self, held: &Arc<Held>) -> Option<usize> {
         let is_it = |holder: &Holder| Arc::ptr_eq(&holder.held, held);
         let place = held.place();
@@ -88,6 +94,7 @@ impl Holders {
     }
 
     /// Removes a holder.
+    #[inline]
     pub(super) fn remove(&mut self, held: &Arc<Held>) -> Option<Holder> {
         let place = self.place(held)?;
         let removed = self.0.swap_remove(place);
@@ -98,11 +105,12 @@ impl Holders {
     }
 
     /// Returns whether another holder shares this lock.
+    #[inline]
     pub(super) fn is_shared(&self, held: &Arc<Held>) -> bool {
         let shares = |other: &Holder| {
             Arc::ptr_eq(other.held.attempt(), held.attempt()) && !Arc::ptr_eq(&other.held, held)
         };
-        held.attempt().mode().is_shared() && self.0.iter().any(shares)
+        self.len() > 1 && held.attempt().mode().is_shared() && self.0.iter().any(shares)
     }
 
     /// Returns the holder for whose end a lock of this mode has to wait, and the rest of its validity.

@@ -90,8 +90,8 @@ impl LockTable {
             Action::Confirm { number } => (self.confirm(op, number), None),
             Action::Release { min_hold: None } => self.release(op, now),
             Action::Release { min_hold: Some(time) } => self.shorten(op, now, time),
-            Action::Downgrade { from } => self.downgrade(op, from),
-            Action::Upgrade { to } => (self.upgrade(op, now, to), None),
+            Action::Downgrade { upgrades } => self.downgrade(op, op.upgraded(upgrades)),
+            Action::Upgrade { upgrades } => (self.upgrade(op, now, op.upgraded(upgrades)), None),
             Action::Withdraw { mark } => self.withdraw(op, mark),
         };
         let Some(audience) = audience else { return (reply, Vec::new()) };

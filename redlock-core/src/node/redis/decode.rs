@@ -7,7 +7,7 @@ use bb8_redis::redis::{RedisError, Value};
 use super::error::node_error;
 use crate::error::{ForeignKind, NodeError, Vote};
 use crate::fencing_token::FencingToken;
-use crate::node::Reply;
+use crate::node::{Action, Reply};
 use crate::validity;
 
 type ServerReply = Result<Value, RedisError>;
@@ -22,8 +22,21 @@ pub(super) fn acquired(reply: &ServerReply) -> Option<Vote> {
     }
 }
 
+/// Decodes the reply of the script of an action.
+pub(super) fn reply_of_script(reply: &ServerReply, action: &Action) -> Reply {
+    match action {
+        Action::Acquire { fenced, .. } => acquired_by_script(reply, *fenced),
+        Action::Release { .. } => released(reply),
+        Action::Extend { .. } => extended(reply),
+        Action::Upgrade { .. } => upgraded(reply).into(),
+        Action::Confirm { .. } | Action::Downgrade { .. } | Action::Withdraw { .. } => {
+            owned(reply).into()
+        }
+    }
+}
+
 /// Decodes the reply of a script that acquires the lock. A fenced lock is granted only with a number.
-pub(super) fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
+fn acquired_by_script(reply: &ServerReply, fenced: bool) -> Reply {
     match reply {
         Ok(Value::Int(_)) => refused(reply),
         Ok(Value::Array(list)) if list.len() == 1 => {
@@ -85,7 +98,7 @@ fn shared_by_others(reply: &ServerReply) -> Vote {
 }
 
 /// Decodes the reply to an extension, which says whether a writer waits for a shared lock.
-pub(super) fn extended(reply: &ServerReply) -> Reply {
+fn extended(reply: &ServerReply) -> Reply {
     match reply {
         Ok(Value::Int(2)) => Reply::new(Vote::Granted).with_waiting_writer(),
         other => owned(other).into(),
@@ -93,7 +106,7 @@ pub(super) fn extended(reply: &ServerReply) -> Reply {
 }
 
 /// Returns the vote of a reply to an upgrade.
-pub(super) fn upgraded(reply: &ServerReply) -> Vote {
+fn upgraded(reply: &ServerReply) -> Vote {
     match reply {
         Ok(Value::Array(_)) => shared_by_others(reply),
         other => owned(other),
@@ -114,7 +127,7 @@ fn refused_for_key(list: &[Value]) -> Reply {
 }
 
 /// Returns the vote of a reply of a script that compares the owner.
-pub(super) fn owned(reply: &ServerReply) -> Vote {
+fn owned(reply: &ServerReply) -> Vote {
     match reply {
         Ok(Value::Int(1)) => Vote::Granted,
         Ok(Value::Int(0)) => Vote::NotHeld,
@@ -125,7 +138,7 @@ pub(super) fn owned(reply: &ServerReply) -> Vote {
 }
 
 /// Decodes the reply to a release, which contains the number of subscribers.
-pub(super) fn released(reply: &ServerReply) -> Reply {
+fn released(reply: &ServerReply) -> Reply {
     match reply {
         Ok(Value::Int(count)) if *count >= 1 => Reply::new(Vote::Granted)
             .with_subscribers(usize::try_from(count - 1).unwrap_or_default()),

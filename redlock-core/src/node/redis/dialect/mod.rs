@@ -87,26 +87,19 @@ pub(crate) async fn execute(
     };
     drop(command);
 
-    let reply = match op.action {
-        Action::Acquire { fenced, .. } if script.is_some() => {
-            decode::acquired_by_script(&reply, fenced)
-        }
-        Action::Acquire { lease, .. } => match (decode::acquired(&reply), begun) {
+    let reply = match (&op.action, script) {
+        (Action::Acquire { lease, .. }, None) => match (decode::acquired(&reply), begun) {
             (Some(vote), _) => vote.into(),
             (None, Some(begun)) => {
-                let until = begun + look_up_time(lease, node_timeout);
+                let until = begun + look_up_time(*lease, node_timeout);
                 Box::pin(plain::refused(connection, op, until)).await
             }
             (None, None) => Vote::Held { remaining: None }.into(),
         },
-        Action::Extend { .. } => return decode::extended(&reply),
-        Action::Upgrade { .. } => decode::upgraded(&reply).into(),
-        Action::Confirm { .. } | Action::Downgrade { .. } | Action::Withdraw { .. } => {
-            return decode::owned(&reply).into();
-        }
-        Action::Release { .. } => return decode::released(&reply),
+        (action, _) => decode::reply_of_script(&reply, action),
     };
-    if reply.vote != Vote::Granted {
+    let grants = matches!(op.action, Action::Acquire { .. } | Action::Upgrade { .. });
+    if !grants || reply.vote != Vote::Granted {
         return reply;
     }
     if is_released() {
@@ -171,8 +164,8 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
                 command.arg(&*channel(&op.spec));
             }
         }
-        Action::Downgrade { from: exclusive } | Action::Upgrade { to: exclusive } => {
-            command.arg(exclusive.as_str());
+        Action::Downgrade { upgrades } | Action::Upgrade { upgrades } => {
+            command.arg(op.upgraded(upgrades).as_str());
         }
         Action::Withdraw { .. } => {}
     }
