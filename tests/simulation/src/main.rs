@@ -38,7 +38,6 @@ mod cases;
 mod comparison;
 mod history;
 mod holding;
-mod marks;
 mod network;
 mod panics;
 mod plan;
@@ -51,6 +50,7 @@ mod shared_cases;
 mod steps;
 mod store;
 mod trace;
+mod waiting_writers;
 mod worker;
 mod world;
 
@@ -138,10 +138,11 @@ fn no_promise_breaks_with_crowds_of_callers() {
 fn nobody_starves_among_readers_and_writers_that_never_rest() {
     const SEEDS: u64 = 12;
     let mut total = Counts::default();
-    for seed in 0..SEEDS {
-        let Outcome { violations, counts, .. } = run_plan(Plan::calm(seed), false);
+    let plans = |seed| [(seed, Plan::calm(seed)), (seed, Plan::calm_readers(seed))];
+    for (seed, plan) in (0..SEEDS).flat_map(plans) {
+        let Outcome { violations, counts, .. } = run_plan(plan.clone(), false);
         if !violations.is_empty() {
-            for line in run_plan(Plan::calm(seed), true).trace {
+            for line in run_plan(plan, true).trace {
                 eprintln!("{line}");
             }
         }

@@ -109,6 +109,12 @@ pub(super) struct Plan {
     pub(super) idle: Option<Range<Duration>>,
     /// Whether workers share locks.
     pub(super) shares: bool,
+    /// Whether workers that share locks also change the mode of their locks.
+    pub(super) changes_modes: bool,
+    /// Whether workers also use permits, which need a single server.
+    pub(super) permits: bool,
+    /// Of a hundred callers, the number that ask for an exclusive lock if workers share locks.
+    pub(super) writers: u32,
     /// The longest time that a caller may wait although nothing fails; `None` if faults may delay it for longer. Some
     /// callers then wait without a limit.
     pub(super) longest_wait: Option<Duration>,
@@ -131,6 +137,8 @@ const LONGEST_SILENCE: Duration = Duration::from_millis(6500);
 const DRIFT: RangeInclusive<i32> = -4000..=4000;
 const LENGTH: Duration = Duration::from_secs(2);
 const LONGEST_HOLD: Duration = Duration::from_millis(800);
+/// Of a hundred callers, the usual number of writers.
+pub(super) const WRITERS: u32 = 40;
 /// The longest pause of a worker, in milliseconds.
 pub(super) const LONGEST_PAUSE: u64 = 150;
 /// One seed in this many is a [crowd](Plan::crowd).
@@ -179,6 +187,7 @@ impl Plan {
             0..4 => 3,
             _ => 5,
         };
+        let permits = servers == 1;
         let servers = (0..servers)
             .map(|_| WallClock {
                 drift: drift(&mut random),
@@ -198,6 +207,9 @@ impl Plan {
             keys: random.random_range(1..=3),
             dialect,
             shares: may_share(&mut random, dialect),
+            changes_modes: true,
+            permits,
+            writers: WRITERS,
             longest_wait: None,
             longest_pause: LONGEST_PAUSE,
             latency: 0..=random.random_range(1..=12),

@@ -7,7 +7,9 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use redlock_core::Dialect;
 
-use super::plan::{Fault, LONGEST_PAUSE, Plan, Weakness, any_dialect, drift_of_a_clock, may_share};
+use super::plan::{
+    Fault, LONGEST_PAUSE, Plan, WRITERS, Weakness, any_dialect, drift_of_a_clock, may_share,
+};
 use super::promise::UNNOTICED;
 use super::server::WallClock;
 
@@ -57,6 +59,9 @@ impl Plan {
             keys: 1,
             dialect,
             shares: may_share(&mut random, dialect),
+            changes_modes: true,
+            permits: false,
+            writers: WRITERS,
             longest_wait: None,
             longest_pause: LONGEST_PAUSE,
             latency: 0..=random.random_range(1..=12),
@@ -94,6 +99,9 @@ impl Plan {
             keys: 1,
             dialect: Dialect::Plain,
             shares: false,
+            changes_modes: true,
+            permits: false,
+            writers: WRITERS,
             longest_wait: None,
             longest_pause: LONGEST_PAUSE,
             latency: 0..=random.random_range(1..=12),

@@ -99,6 +99,9 @@ impl Worker {
         let begun = Instant::now();
         let waiting = (hold == Hold::Exclusive).then(|| world.waiting_writer(&key));
         let acquired = timeout(patience, acquire).await;
+        if let (Some(waiting), Ok(Ok(_))) = (&waiting, &acquired) {
+            waiting.served();
+        }
         drop(waiting);
         self.record(|| format!("{key}, {hold:?}, lease {lease:?}, wait {wait:?}: {acquired:?}"));
         let took = begun.elapsed();
@@ -123,9 +126,9 @@ impl Worker {
 
     fn choose_hold(&mut self) -> Hold {
         let plan = &self.world.plan;
-        if !plan.shares || self.random.random_ratio(2, 5) {
+        if !plan.shares || self.random.random_ratio(plan.writers, 100) {
             Hold::Exclusive
-        } else if plan.servers.len() == 1 && self.random.random_ratio(1, 2) {
+        } else if plan.permits && self.random.random_ratio(1, 2) {
             Hold::Permit(self.random.random_range(1..=3))
         } else {
             Hold::Reader

@@ -11,12 +11,12 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::history::{self, Hold, Span};
-use super::marks::WaitingWriters;
 use super::network::Network;
 use super::panics;
 use super::plan::{Fault, Plan, SLOW, Weakness};
 use super::server::Server;
 use super::trace::Trace;
+use super::waiting_writers::WaitingWriters;
 use super::worker::Worker;
 
 pub(super) const NODE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -106,7 +106,7 @@ impl World {
         tokio::select! {
             biased;
             () = self.inject_faults(&network, &servers, &clients) => {}
-            () = self.watch_marks(&servers) => {}
+            () = self.watch_writers(&servers) => {}
         }
         let all_work = async {
             while let Some(done) = work.join_next().await {
