@@ -6,29 +6,28 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use redlock_core::Dialect;
 
-use super::plan::{Plan, WRITERS, drift_of_a_clock};
+use super::plan::{Plan, drift_of_a_clock};
 use super::server::WallClock;
+use super::sharing::Sharing;
 
 /// The longest time that a caller waits beside callers that never rest.
 const LONGEST_WAIT: Duration = Duration::from_millis(3200);
 
 /// The longest time that a caller waits among many readers and few writers.
-const LONGEST_WAIT_AMONG_READERS: Duration = Duration::from_millis(2000);
+const LONGEST_WAIT_AMONG_READERS: Duration = Duration::from_secs(2);
+
+/// A lease that lasts longer than a run, so that nothing but the marks of writers ends the sharing of readers.
+const LONG_LEASE: Duration = Duration::from_secs(20);
 
 impl Plan {
-    /// Returns a plan without faults, with few writers among many readers. Without a mark, the readers of one process
-    /// would keep the writers of others out as long as they overlap.
+    /// Returns a plan without faults, with few writers among many readers. Without marks, and unless the readers of a
+    /// process looked for marks, they would keep the writers of other processes out as long as they overlap.
     pub(super) fn calm_readers(seed: u64) -> Self {
         let workers = SmallRng::seed_from_u64(seed).random_range(8..=16);
         let longest_wait = Some(LONGEST_WAIT_AMONG_READERS);
-        Self {
-            workers,
-            changes_modes: false,
-            permits: false,
-            writers: 5,
-            longest_wait,
-            ..Self::calm(seed)
-        }
+        let sharing = Some(Sharing { writers: 5, permits: false, changes_modes: false });
+        let leases = vec![LONG_LEASE];
+        Self { workers, sharing, longest_wait, leases, ..Self::calm(seed) }
     }
 
     /// Returns a plan without faults. On one server, workers also use permits.
@@ -45,10 +44,7 @@ impl Plan {
             workers: random.random_range(2..=4),
             keys: 1,
             dialect: Dialect::Plain,
-            shares: true,
-            changes_modes: true,
-            permits: servers == 1,
-            writers: WRITERS,
+            sharing: Some(Sharing::on(servers)),
             longest_wait: Some(LONGEST_WAIT),
             longest_pause: 10,
             latency: 0..=random.random_range(1..=3),

@@ -95,7 +95,7 @@ impl Worker {
         belief: &mut Belief,
         longest: Duration,
     ) -> Option<LockGuard> {
-        if !self.world.plan.shares || !self.world.plan.changes_modes {
+        if !self.world.plan.sharing.is_some_and(|sharing| sharing.changes_modes) {
             return Some(guard);
         }
         let changes = self.random.random_range(0..=5_u32).saturating_sub(2);

@@ -47,6 +47,7 @@ mod resp;
 mod script;
 mod server;
 mod shared_cases;
+mod sharing;
 mod steps;
 mod store;
 mod trace;

@@ -10,6 +10,7 @@ use redlock_core::Dialect;
 
 use super::network::{Direction, Latency};
 use super::server::{Memory, WallClock};
+use super::sharing::Sharing;
 
 /// A deliberate breach of the conditions under which the lock is safe. The simulation has to find the
 /// violations that follow.
@@ -107,14 +108,8 @@ pub(super) struct Plan {
     pub(super) beat: Option<Duration>,
     /// The time in which no worker begins to ask for a lock.
     pub(super) idle: Option<Range<Duration>>,
-    /// Whether workers share locks.
-    pub(super) shares: bool,
-    /// Whether workers that share locks also change the mode of their locks.
-    pub(super) changes_modes: bool,
-    /// Whether workers also use permits, which need a single server.
-    pub(super) permits: bool,
-    /// Of a hundred callers, the number that ask for an exclusive lock if workers share locks.
-    pub(super) writers: u32,
+    /// How the workers share locks, if they do.
+    pub(super) sharing: Option<Sharing>,
     /// The longest time that a caller may wait although nothing fails; `None` if faults may delay it for longer. Some
     /// callers then wait without a limit.
     pub(super) longest_wait: Option<Duration>,
@@ -137,8 +132,6 @@ const LONGEST_SILENCE: Duration = Duration::from_millis(6500);
 const DRIFT: RangeInclusive<i32> = -4000..=4000;
 const LENGTH: Duration = Duration::from_secs(2);
 const LONGEST_HOLD: Duration = Duration::from_millis(800);
-/// Of a hundred callers, the usual number of writers.
-pub(super) const WRITERS: u32 = 40;
 /// The longest pause of a worker, in milliseconds.
 pub(super) const LONGEST_PAUSE: u64 = 150;
 /// One seed in this many is a [crowd](Plan::crowd).
@@ -187,7 +180,8 @@ impl Plan {
             0..4 => 3,
             _ => 5,
         };
-        let permits = servers == 1;
+        let dialect = any_dialect(&mut random);
+        let sharing = Sharing::random(&mut random, dialect, servers);
         let servers = (0..servers)
             .map(|_| WallClock {
                 drift: drift(&mut random),
@@ -198,7 +192,6 @@ impl Plan {
             .collect();
         let clients =
             (0..random.random_range(2..=4)).map(|_| drift_of_a_clock(&mut random)).collect();
-        let dialect = any_dialect(&mut random);
         let mut plan = Self {
             seed,
             servers,
@@ -206,10 +199,7 @@ impl Plan {
             workers: random.random_range(1..=3),
             keys: random.random_range(1..=3),
             dialect,
-            shares: may_share(&mut random, dialect),
-            changes_modes: true,
-            permits,
-            writers: WRITERS,
+            sharing,
             longest_wait: None,
             longest_pause: LONGEST_PAUSE,
             latency: 0..=random.random_range(1..=12),
@@ -365,11 +355,6 @@ pub(super) fn drift_of_a_clock(random: &mut SmallRng) -> i32 {
 /// Returns a random dialect.
 pub(super) fn any_dialect(random: &mut SmallRng) -> Dialect {
     if random.random_ratio(1, 4) { Dialect::Redisson } else { Dialect::Plain }
-}
-
-/// Returns whether workers share their locks. Only plain locks can be shared.
-pub(super) fn may_share(random: &mut SmallRng, dialect: Dialect) -> bool {
-    dialect == Dialect::Plain && random.random_ratio(3, 4)
 }
 
 fn any_direction(random: &mut SmallRng) -> Direction {

@@ -60,7 +60,8 @@ impl World {
             for (key, writers) in &*self.writers.0.lock() {
                 // A writer that waits behind waiters for permits of its own process has left no mark yet, and the upgrade
                 // of a reader removes the marks.
-                let is_watched = !self.plan.changes_modes && writers.waiting > 0;
+                let changes_modes = self.plan.sharing.is_some_and(|sharing| sharing.changes_modes);
+                let is_watched = !changes_modes && writers.waiting > 0;
                 if is_watched && writers.unserved.elapsed() > UNSERVED {
                     self.violation(format!("no writer gets {key}: {writers:?}"));
                 }

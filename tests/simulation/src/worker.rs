@@ -71,7 +71,10 @@ impl Worker {
         let key = format!("key-{}", self.random.random_range(0..plan.keys));
         let lease = plan.leases[self.random.random_range(0..plan.leases.len())];
         let renewed = self.random.random_ratio(1, 4);
-        let hold = self.choose_hold();
+        let hold = match plan.sharing {
+            Some(sharing) => sharing.choose_hold(&mut self.random),
+            None => Hold::Exclusive,
+        };
         let mut request = self.locks.lock(&key).expire(lease);
         request = match hold {
             Hold::Exclusive => request,
@@ -121,17 +124,6 @@ impl Worker {
             ))
             | Err(_) => {}
             Ok(Err(error)) => self.violation(&format!("got the unexpected error {error:?}")),
-        }
-    }
-
-    fn choose_hold(&mut self) -> Hold {
-        let plan = &self.world.plan;
-        if !plan.shares || self.random.random_ratio(plan.writers, 100) {
-            Hold::Exclusive
-        } else if plan.permits && self.random.random_ratio(1, 2) {
-            Hold::Permit(self.random.random_range(1..=3))
-        } else {
-            Hold::Reader
         }
     }
 
@@ -193,7 +185,7 @@ async fn acquire_twice(
 
 impl Plan {
     fn attempts(&self) -> Duration {
-        if self.shares { ATTEMPTS + SHARED_ATTEMPTS } else { ATTEMPTS }
+        if self.sharing.is_some() { ATTEMPTS + SHARED_ATTEMPTS } else { ATTEMPTS }
     }
 }
 

@@ -225,7 +225,7 @@ impl World {
             (0..client.workers.len()).map(move |number| {
                 let lease = self.plan.longest_lease();
                 let request = client.locks.lock("last").expire(lease).wait_time(LONGEST_WORK);
-                let is_reader = self.plan.shares && number % 2 == 0;
+                let is_reader = self.plan.sharing.is_some() && number % 2 == 0;
                 if is_reader { request.shared() } else { request }
             })
         });
