@@ -9,12 +9,18 @@
 //!
 //! Every run checks that
 //!
-//! * no two callers believe that they hold one key at the same time, except for overlaps that a stepped
-//!   clock [excuses](promise),
+//! * no two callers believe that they hold one key at the same time, unless both share it; overlaps that a stepped
+//!   clock [excuses](promise) do not count,
+//! * no more callers hold permits than each of them allows,
 //! * fencing tokens grow,
 //! * no caller waits longer than its waiting time,
-//! * every lock has a deadline, and
+//! * every lock has a deadline, every holder that shares it a deadline of its own, and the key ends with the last of
+//!   them,
+//! * a client sends no request that a server does not understand, and
 //! * in the end no lock is left on the servers, no caller waits, and every caller gets the lock.
+//!
+//! Runs [without faults](calm) also check that readers overlap, that writers do not starve beside readers that never
+//! rest, and that no mark of a writer outlasts its waiting.
 //!
 //! ```text
 //! cargo test -p redlock-simulation -- --nocapture

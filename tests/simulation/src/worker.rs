@@ -128,7 +128,7 @@ impl Worker {
     }
 
     fn choose_wait(&mut self) -> Duration {
-        if self.random.random_ratio(1, 2) {
+        if !self.random.random_ratio(1, 2) {
             Duration::ZERO
         } else if self.world.plan.longest_wait.is_some() && self.random.random_ratio(1, 2) {
             NO_LIMIT
