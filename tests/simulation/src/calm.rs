@@ -27,7 +27,7 @@ impl Plan {
         let longest_wait = Some(LONGEST_WAIT_AMONG_READERS);
         let sharing = Some(Sharing { writers: 5, permits: false, changes_modes: false });
         let leases = vec![LONG_LEASE];
-        Self { workers, sharing, longest_wait, leases, ..Self::calm(seed) }
+        Self { workers, leases, sharing, longest_wait, ..Self::calm(seed) }
     }
 
     /// Returns a plan without faults. On one server, workers also use permits.
