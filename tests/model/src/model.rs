@@ -77,14 +77,12 @@ impl<const NODES: usize, const CLIENTS: usize> Model for Redlock<NODES, CLIENTS>
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        match self.claim {
-            Some(claim) => vec![claim.property()],
-            None => {
-                let claims = Claim::ALL.into_iter().map(Claim::property);
-                let sharing = self.world.is_shared().then(shared_situation);
-                claims.chain(situations()).chain(sharing).collect()
-            }
+        if let Some(claim) = self.claim {
+            return vec![claim.property()];
         }
+        let claims = Claim::ALL.into_iter().map(Claim::property);
+        let sharing = self.world.is_shared().then(shared_situation);
+        claims.chain(situations()).chain(sharing).collect()
     }
 
     fn within_boundary(&self, state: &Self::State) -> bool {

@@ -87,7 +87,7 @@ pub(super) fn violations(
                 && span.start <= second.start
         });
         let is_uncertain = [first, second].iter().any(|span| span.hold == Hold::Reader)
-            && second.since - first.since <= UNCERTAIN;
+            && second.since <= first.since + UNCERTAIN;
         after_first.any(|second| is_excused(first, second))
             || is_uncertain && is_excused(second, first)
     };
@@ -157,7 +157,7 @@ mod tests {
     }
 
     fn shared(client: usize, hold: Hold, start: u64, end: u64) -> Span {
-        Span { hold, client, ..span("a", start, end, None) }
+        Span { client, hold, ..span("a", start, end, None) }
     }
 
     #[test]

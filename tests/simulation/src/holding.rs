@@ -96,7 +96,8 @@ impl Worker {
         longest: Duration,
     ) -> Option<LockGuard> {
         // The mode of a lock of several keys does not change.
-        if !self.world.plan.shares || guard.handle().keys().len() > 1 {
+        let changes_modes = self.world.plan.sharing.is_some_and(|sharing| sharing.changes_modes);
+        if !changes_modes || guard.handle().keys().len() > 1 {
             return Some(guard);
         }
         let changes = self.random.random_range(0..=5_u32).saturating_sub(2);

@@ -9,12 +9,18 @@
 //!
 //! Every run checks that
 //!
-//! * no two callers believe that they hold one key at the same time, except for overlaps that a stepped
-//!   clock [excuses](promise),
+//! * no two callers believe that they hold one key at the same time, unless both share it; overlaps that a stepped
+//!   clock [excuses](promise) do not count,
+//! * no more callers hold permits than each of them allows,
 //! * fencing tokens grow,
 //! * no caller waits longer than its waiting time,
-//! * every lock has a deadline, and
+//! * every lock has a deadline, every holder that shares it a deadline of its own, and the key ends with the last of
+//!   them,
+//! * a client sends no request that a server does not understand, and
 //! * in the end no lock is left on the servers, no caller waits, and every caller gets the lock.
+//!
+//! Runs [without faults](calm) also check that readers overlap, that writers do not starve beside readers that never
+//! rest, and that no mark of a writer outlasts its waiting.
 //!
 //! ```text
 //! cargo test -p redlock-simulation -- --nocapture
@@ -39,7 +45,6 @@ mod comparison;
 mod fair;
 mod history;
 mod holding;
-mod marks;
 mod network;
 mod order;
 mod panics;
@@ -50,9 +55,11 @@ mod resp;
 mod script;
 mod server;
 mod shared_cases;
+mod sharing;
 mod steps;
 mod store;
 mod trace;
+mod waiting_writers;
 mod worker;
 mod world;
 
@@ -157,10 +164,11 @@ fn no_promise_breaks_with_crowds_of_callers() {
 fn nobody_starves_among_readers_and_writers_that_never_rest() {
     const SEEDS: u64 = 12;
     let mut total = Counts::default();
-    for seed in 0..SEEDS {
-        let Outcome { violations, counts, .. } = run_plan(Plan::calm(seed), false);
+    let plans = |seed| [(seed, Plan::calm(seed)), (seed, Plan::calm_readers(seed))];
+    for (seed, plan) in (0..SEEDS).flat_map(plans) {
+        let Outcome { violations, counts, .. } = run_plan(plan.clone(), false);
         if !violations.is_empty() {
-            for line in run_plan(Plan::calm(seed), true).trace {
+            for line in run_plan(plan, true).trace {
                 eprintln!("{line}");
             }
         }

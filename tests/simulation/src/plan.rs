@@ -10,6 +10,7 @@ use redlock_core::Dialect;
 
 use super::network::{Direction, Latency};
 use super::server::{Memory, WallClock};
+use super::sharing::Sharing;
 
 /// A deliberate breach of the conditions under which the lock is safe. The simulation has to find the
 /// violations that follow.
@@ -107,8 +108,8 @@ pub(super) struct Plan {
     pub(super) beat: Option<Duration>,
     /// The time in which no worker begins to ask for a lock.
     pub(super) idle: Option<Range<Duration>>,
-    /// Whether workers share locks.
-    pub(super) shares: bool,
+    /// How the workers share locks, if they do.
+    pub(super) sharing: Option<Sharing>,
     /// The longest time that a caller may wait although nothing fails; `None` if faults may delay it for longer. Some
     /// callers then wait without a limit.
     pub(super) longest_wait: Option<Duration>,
@@ -179,6 +180,8 @@ impl Plan {
             0..4 => 3,
             _ => 5,
         };
+        let dialect = any_dialect(&mut random);
+        let sharing = Sharing::random(&mut random, dialect, servers);
         let servers = (0..servers)
             .map(|_| WallClock {
                 drift: drift(&mut random),
@@ -189,7 +192,6 @@ impl Plan {
             .collect();
         let clients =
             (0..random.random_range(2..=4)).map(|_| drift_of_a_clock(&mut random)).collect();
-        let dialect = any_dialect(&mut random);
         let mut plan = Self {
             seed,
             servers,
@@ -197,7 +199,7 @@ impl Plan {
             workers: random.random_range(1..=3),
             keys: random.random_range(1..=3),
             dialect,
-            shares: may_share(&mut random, dialect),
+            sharing,
             longest_wait: None,
             longest_pause: LONGEST_PAUSE,
             latency: 0..=random.random_range(1..=12),
@@ -364,11 +366,6 @@ pub(super) fn drift_of_a_clock(random: &mut SmallRng) -> i32 {
 /// Returns a random dialect.
 pub(super) fn any_dialect(random: &mut SmallRng) -> Dialect {
     if random.random_ratio(1, 4) { Dialect::Redisson } else { Dialect::Plain }
-}
-
-/// Returns whether workers share their locks. Only plain locks can be shared.
-pub(super) fn may_share(random: &mut SmallRng, dialect: Dialect) -> bool {
-    dialect == Dialect::Plain && random.random_ratio(3, 4)
 }
 
 fn any_direction(random: &mut SmallRng) -> Direction {

@@ -7,9 +7,10 @@ use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
 use redlock_core::Dialect;
 
-use super::plan::{Fault, LONGEST_PAUSE, Plan, Weakness, any_dialect, drift_of_a_clock, may_share};
+use super::plan::{Fault, LONGEST_PAUSE, Plan, Weakness, any_dialect, drift_of_a_clock};
 use super::promise::UNNOTICED;
 use super::server::WallClock;
+use super::sharing::Sharing;
 
 /// Forward steps in milliseconds. They are longer than any lease, and longer than any answer takes: a slow
 /// answer hides a shorter step until the next reading of the clock.
@@ -56,7 +57,7 @@ impl Plan {
             workers: random.random_range(1..=2),
             keys: 1,
             dialect,
-            shares: may_share(&mut random, dialect),
+            sharing: Sharing::random(&mut random, dialect, servers),
             longest_wait: None,
             longest_pause: LONGEST_PAUSE,
             latency: 0..=random.random_range(1..=12),
@@ -93,7 +94,7 @@ impl Plan {
             workers: 2,
             keys: 1,
             dialect: Dialect::Plain,
-            shares: false,
+            sharing: None,
             longest_wait: None,
             longest_pause: LONGEST_PAUSE,
             latency: 0..=random.random_range(1..=12),

@@ -73,7 +73,10 @@ impl Worker {
         let world = Arc::clone(&self.world);
         let plan = &world.plan;
         let first = self.random.random_range(0..plan.keys);
-        let hold = self.choose_hold();
+        let hold = match plan.sharing {
+            Some(sharing) => sharing.choose_hold(&mut self.random),
+            None => Hold::Exclusive,
+        };
         // Redisson has no locks of several keys, and they have no bound for the waits of their callers.
         let may_be_set = plan.dialect == Dialect::Plain
             && hold == Hold::Exclusive
@@ -118,6 +121,9 @@ impl Worker {
         let waiting: Vec<_> = keys.iter().filter(|_| is_writer).collect();
         let waiting: Vec<_> = waiting.into_iter().map(|key| world.waiting_writer(key)).collect();
         let acquired = timeout(patience, acquire).await;
+        if let Ok(Ok(_)) = &acquired {
+            waiting.iter().for_each(|waiting| waiting.served());
+        }
         drop(waiting);
         self.record(|| {
             format!("{keys:?}, {hold:?}, lease {lease:?}, wait {wait:?}, fair {fair}: {acquired:?}")
@@ -151,19 +157,8 @@ impl Worker {
         }
     }
 
-    fn choose_hold(&mut self) -> Hold {
-        let plan = &self.world.plan;
-        if !plan.shares || self.random.random_ratio(2, 5) {
-            Hold::Exclusive
-        } else if plan.servers.len() == 1 && self.random.random_ratio(1, 2) {
-            Hold::Permit(self.random.random_range(1..=3))
-        } else {
-            Hold::Reader
-        }
-    }
-
     fn choose_wait(&mut self) -> Duration {
-        if self.random.random_ratio(1, 2) {
+        if !self.random.random_ratio(1, 2) {
             Duration::ZERO
         } else if self.world.plan.longest_wait.is_some() && self.random.random_ratio(1, 2) {
             NO_LIMIT
@@ -220,7 +215,7 @@ async fn acquire_twice(
 
 impl Plan {
     fn attempts(&self) -> Duration {
-        if self.shares { ATTEMPTS + SHARED_ATTEMPTS } else { ATTEMPTS }
+        if self.sharing.is_some() { ATTEMPTS + SHARED_ATTEMPTS } else { ATTEMPTS }
     }
 }
 

@@ -11,13 +11,13 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::history::{self, Hold, Span};
-use super::marks::WaitingWriters;
 use super::network::Network;
 use super::order::{self, FairTurn};
 use super::panics;
 use super::plan::{Fault, Plan, SLOW, Weakness};
 use super::server::Server;
 use super::trace::Trace;
+use super::waiting_writers::WaitingWriters;
 use super::worker::Worker;
 
 pub(super) const NODE_TIMEOUT: Duration = Duration::from_millis(50);
@@ -111,7 +111,7 @@ impl World {
         tokio::select! {
             biased;
             () = self.inject_faults(&network, &servers, &clients) => {}
-            () = self.watch_marks(&servers) => {}
+            () = self.watch_writers(&servers) => {}
         }
         let all_work = async {
             while let Some(done) = work.join_next().await {
@@ -236,7 +236,7 @@ impl World {
                 let lease = self.plan.longest_lease();
                 let request = client.locks.lock("last").expire(lease).wait_time(LONGEST_WORK);
                 let request = request.fair();
-                let is_reader = self.plan.shares && number % 2 == 0;
+                let is_reader = self.plan.sharing.is_some() && number % 2 == 0;
                 if is_reader { request.shared() } else { request }
             })
         });

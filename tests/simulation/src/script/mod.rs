@@ -48,9 +48,10 @@ pub(super) fn run(
 ) -> Result<Reply, Reply> {
     let call = Call { store, keys, arguments };
     match name.split_once('/') {
-        Some(("plain", operation @ ("take" | "take_fenced"))) => shared::run(call, operation),
+        Some(("plain", operation @ ("take" | "take_fenced")) | ("shared", operation)) => {
+            shared::run(call, operation)
+        }
         Some(("plain", operation)) => plain::run(call, operation),
-        Some(("shared", operation)) => shared::run(call, operation),
         Some(("several", operation)) => several::run(call, operation),
         Some(("fair", operation)) => fair::run(call.store, operation, keys[0], arguments),
         Some(("redisson", operation)) => redisson::run(call, operation),

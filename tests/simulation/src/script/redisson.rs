@@ -5,7 +5,7 @@ use crate::resp::Reply;
 
 pub(super) fn run(mut call: Call<'_>, operation: &str) -> Result<Reply, Reply> {
     let (key, owner) = (call.keys[0], call.arguments[0]);
-    let (exists, owned) = match call.store.hash(key) {
+    let (exists, is_owner) = match call.store.hash(key) {
         Ok(hash) => (hash.is_some(), hash.is_some_and(|hash| hash.contains_key(owner))),
         Err(_) => return Ok(Reply::Int(-3)),
     };
@@ -21,7 +21,7 @@ pub(super) fn run(mut call: Call<'_>, operation: &str) -> Result<Reply, Reply> {
             call.store.expire_in(key, lease);
             Ok(answer)
         }
-        _ if !owned => Ok(Reply::Int(0)),
+        _ if !is_owner => Ok(Reply::Int(0)),
         "release" => {
             call.store.keys.remove(key);
             Ok(Reply::Int(1 + call.store.publish(call.arguments[1], b"0")))
