@@ -3,7 +3,7 @@
 import sys
 
 import redis
-from redis.exceptions import LockError
+from redis.exceptions import LockError, ResponseError
 
 client = redis.Redis(port=int(sys.argv[1]))
 locks = {}
@@ -14,6 +14,11 @@ for line in sys.stdin:
         answer = "acquired" if lock.acquire(blocking=float(seconds[1]) > 0) else "refused"
         if answer == "acquired":
             locks[key] = lock
+    elif order == "locked":
+        try:
+            answer = str(client.lock(key).locked())
+        except ResponseError as error:
+            answer = str(error).split()[0]
     elif order == "extend":
         locks[key].extend(float(seconds[0]), replace_ttl=True)
         answer = "extended"
@@ -23,4 +28,6 @@ for line in sys.stdin:
             answer = "released"
         except LockError:
             answer = "not owned"
+        except ResponseError as error:
+            answer = str(error).split()[0]
     print(answer, flush=True)

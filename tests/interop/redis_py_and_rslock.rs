@@ -13,18 +13,18 @@ const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(10);
 const KEY: &str = "order:42";
 
-async fn left(server: &RedisServer, key: &str) -> Duration {
+pub(crate) async fn left(server: &RedisServer, key: &str) -> Duration {
     server.probe().await.time_to_live(key).await.unwrap()
 }
 
 /// Returns whether `left` is the rest of a lease of `asked` that began a moment ago.
-fn is_fresh(left: Duration, asked: Duration) -> bool {
+pub(crate) fn is_fresh(left: Duration, asked: Duration) -> bool {
     left <= asked && left + SOON > asked
 }
 
 /// Starts a Python process with redis-py. If redis-py is missing, prints a message and returns `None`, or
 /// panics in CI.
-fn redis_py(port: u16) -> Option<Peer> {
+pub(crate) fn redis_py(port: u16) -> Option<Peer> {
     let python = env::var("REDLOCK_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let import = Command::new(&python).args(["-c", "import redis.lock"]).output();
     if !import.is_ok_and(|import| import.status.success()) {
@@ -99,7 +99,7 @@ async fn neither_we_nor_redis_py_release_a_lock_of_the_other() {
 }
 
 /// A manager of rslock that makes only one attempt.
-fn rslock(servers: &Servers) -> rslock::LockManager {
+pub(crate) fn rslock(servers: &Servers) -> rslock::LockManager {
     let mut locks = rslock::LockManager::new(servers.urls());
     locks.set_retry(1, Duration::from_millis(1));
     locks

@@ -32,9 +32,9 @@ fn prepared() -> Result<&'static Path, String> {
     PREPARED.get_or_init(prepare).as_deref().map_err(Clone::clone)
 }
 
-/// Starts a server, a manager in the Redisson dialect, and a Java process. If the JDK or Maven is missing or
-/// Redisson cannot be downloaded, prints a message and returns `None`, or panics in CI.
-async fn with_redisson() -> Option<(Servers, LockManager, Peer)> {
+/// Starts a Java process with Redisson. If the JDK or Maven is missing or Redisson cannot be downloaded, prints a
+/// message and returns `None`, or panics in CI.
+pub(crate) fn redisson(port: u16) -> Option<Peer> {
     let directory = match prepared() {
         Ok(directory) => directory,
         Err(why) => {
@@ -42,33 +42,39 @@ async fn with_redisson() -> Option<(Servers, LockManager, Peer)> {
             return None;
         }
     };
+    let mut java = Command::new("java");
+    // These options make Java start faster.
+    java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"]);
+    java.arg(format!("{0}:{0}/*", directory.display()));
+    let mut peer = Peer::start(java.args(["RedissonPeer", &port.to_string()]));
+    assert_eq!(peer.answer(), "ready");
+    Some(peer)
+}
+
+/// Starts a server, a manager in the Redisson dialect, and a Java process, which may be missing.
+async fn with_redisson() -> Option<(Servers, LockManager, Peer)> {
     let servers = Servers::start(1).await;
     let nodes = Nodes::Redis(servers).redisson();
     let locks = nodes.manager().await;
     let Nodes::Redisson(nodes) = nodes else { unreachable!() };
     let Nodes::Redis(servers) = *nodes else { unreachable!() };
-    let mut java = Command::new("java");
-    // These options make Java start faster.
-    java.args(["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx128m", "-cp"]);
-    java.arg(format!("{0}:{0}/*", directory.display()));
-    let mut peer = Peer::start(java.args(["RedissonPeer", &servers[0].port().to_string()]));
-    assert_eq!(peer.answer(), "ready");
-    Some((servers, locks, peer))
+    let java = redisson(servers[0].port())?;
+    Some((servers, locks, java))
 }
 
-async fn left(server: &RedisServer, key: &str) -> Duration {
+pub(crate) async fn left(server: &RedisServer, key: &str) -> Duration {
     server.probe().await.time_to_live(key).await.unwrap()
 }
 
 /// Returns whether `left` is the rest of a lease of `asked` that began a moment ago.
-fn is_fresh(left: Duration, asked: Duration) -> bool {
+pub(crate) fn is_fresh(left: Duration, asked: Duration) -> bool {
     left <= asked && left + SOON > asked
 }
 
 /// Waits until a waiter has subscribed to the release of the lock and was refused once more. From then on
 /// only the message wakes it. The refusals are counted by `PTTL`, which no other command since the last
 /// `reset_calls` uses.
-async fn until_it_sleeps(probe: &mut Probe, channel: &str) {
+pub(crate) async fn until_it_sleeps(probe: &mut Probe, channel: &str) {
     eventually("the waiter sleeps", SOON, async || {
         let listeners: (String, u64) = probe.command(["PUBSUB", "NUMSUB", channel]).await;
         let refusals = probe.calls().await.get("pttl").copied();

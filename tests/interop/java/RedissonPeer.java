@@ -7,8 +7,10 @@ import org.redisson.api.RLock;
 import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
-/** Executes the order in each input line with the RLock of Redisson, and answers it with one line. */
+/** Executes the order in each input line with the locks of Redisson, and answers it with one line. */
 class RedissonPeer {
+    private static String kind = "lock";
+
     public static void main(String[] arguments) throws Exception {
         Config config = new Config();
         config.setThreads(2).setNettyThreads(2);
@@ -28,12 +30,22 @@ class RedissonPeer {
     }
 
     private static String execute(RedissonClient redisson, String[] order) throws InterruptedException {
-        RLock lock = redisson.getLock(order[1]);
+        // use lock, use read or use write: the RLock or a side of the RReadWriteLock, for all further orders.
+        if (order[0].equals("use")) {
+            kind = order[1];
+            return kind;
+        }
+        RLock lock = lock(redisson, order[1]);
         switch (order[0]) {
-            // lock <name> <wait> <lease>, in milliseconds; a lease of -1 is renewed by the watchdog.
+            // lock <name> <wait> <lease>, in milliseconds; waits for ever with a wait of -1. A lease of -1 is renewed
+            // by the watchdog.
             case "lock":
                 long wait = Long.parseLong(order[2]);
                 long lease = Long.parseLong(order[3]);
+                if (wait < 0) {
+                    lock.lock(lease, TimeUnit.MILLISECONDS);
+                    return "acquired";
+                }
                 return lock.tryLock(wait, lease, TimeUnit.MILLISECONDS) ? "acquired" : "refused";
             case "unlock":
                 try {
@@ -48,6 +60,17 @@ class RedissonPeer {
                 return String.valueOf(lock.isLocked());
             default:
                 return "unknown order";
+        }
+    }
+
+    private static RLock lock(RedissonClient redisson, String name) {
+        switch (kind) {
+            case "read":
+                return redisson.getReadWriteLock(name).readLock();
+            case "write":
+                return redisson.getReadWriteLock(name).writeLock();
+            default:
+                return redisson.getLock(name);
         }
     }
 }

@@ -1,0 +1,272 @@
+//! The plain locks of redis-py and rslock beside shared locks: each side is refused while the other one holds.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::time::{Duration, Instant};
+
+use redlock_core::{LockError, LockManager, LockRequest};
+use redlock_tests::{Nodes, Peer, Servers, eventually};
+
+use crate::redis_py_and_rslock::{is_fresh, left, redis_py, rslock};
+use crate::shared_entries::entries;
+
+const LONG: Duration = Duration::from_secs(300);
+const MINUTE: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(10);
+const KEY: &str = "catalogue";
+
+/// The libraries that lock by `SET NX`.
+struct Others {
+    /// Missing where several servers are one lock, which redis-py does not know.
+    redis_py: Option<Peer>,
+    rslock: rslock::LockManager,
+}
+
+impl Others {
+    async fn are_refused(&mut self) {
+        if let Some(python) = &mut self.redis_py {
+            assert_eq!(python.ask(&format!("acquire {KEY} 60 0")), "refused");
+        }
+        let refused = self.rslock.lock(KEY, MINUTE).await.unwrap_err();
+        assert!(matches!(refused, rslock::LockError::Unavailable), "{refused}");
+    }
+
+    async fn are_granted(&mut self, servers: &Servers) {
+        if let Some(python) = &mut self.redis_py {
+            assert_eq!(python.ask(&format!("acquire {KEY} 60 0")), "acquired");
+            assert_eq!(python.ask(&format!("release {KEY}")), "released");
+        }
+        let lock = self.rslock.lock(KEY, MINUTE).await.unwrap();
+        self.rslock.unlock(&lock).await;
+        no_key_is_left(servers).await;
+    }
+}
+
+/// Starts servers, two managers of this library and the other libraries. Without redis-py, tests rslock alone.
+async fn start(count: usize) -> (Servers, [LockManager; 2], Others) {
+    let nodes = Nodes::redis(count).await;
+    let ours = [nodes.manager().await, nodes.manager().await];
+    let Nodes::Redis(servers) = nodes else { unreachable!() };
+    let redis_py = if count == 1 { redis_py(servers[0].port()) } else { None };
+    let others = Others { redis_py, rslock: rslock(&servers) };
+    (servers, ours, others)
+}
+
+/// Starts a server, two managers of this library and a process with redis-py, which may be missing.
+async fn with_redis_py() -> Option<(Servers, [LockManager; 2], Peer)> {
+    let (servers, ours, others) = start(1).await;
+    Some((servers, ours, others.redis_py?))
+}
+
+fn shared(locks: &LockManager) -> LockRequest {
+    locks.lock(KEY).shared().expire(LONG)
+}
+
+async fn no_key_is_left(servers: &Servers) {
+    eventually("no key is left", SOON, async || servers.keys().await.is_empty().then_some(()))
+        .await;
+}
+
+/// Waits until this number of waiting processes has subscribed to the releases.
+async fn until_listening(servers: &Servers, count: u64) {
+    let mut probe = servers[0].probe().await;
+    eventually("the readers listen", SOON, async || {
+        let listeners: (String, u64) = probe.command(["PUBSUB", "NUMSUB", KEY]).await;
+        (listeners.1 == count).then_some(())
+    })
+    .await;
+}
+
+/// Waits until each server has this number of readers.
+async fn all_have_readers(servers: &Servers, count: usize) {
+    for server in servers.iter() {
+        let mut probe = server.probe().await;
+        eventually("the server has the readers", SOON, async || {
+            let entries = entries(&mut probe, KEY).await;
+            (entries.matches("r:").count() == count).then_some(())
+        })
+        .await;
+    }
+}
+
+async fn readers_refuse_plain_locks(count: usize) {
+    let (servers, [one, two], mut others) = start(count).await;
+    let first = shared(&one).try_acquire().await.unwrap();
+    all_have_readers(&servers, 1).await;
+    others.are_refused().await;
+    let last = shared(&two).try_acquire().await.unwrap();
+    all_have_readers(&servers, 2).await;
+    others.are_refused().await;
+    first.release().await.unwrap();
+    others.are_refused().await;
+    all_have_readers(&servers, 1).await;
+    others.are_refused().await;
+    last.release().await.unwrap();
+    no_key_is_left(&servers).await;
+    others.are_granted(&servers).await;
+}
+
+#[tokio::test]
+async fn readers_refuse_plain_locks_on_one_node() {
+    readers_refuse_plain_locks(1).await;
+}
+
+#[tokio::test]
+async fn readers_refuse_plain_locks_on_five_nodes() {
+    readers_refuse_plain_locks(5).await;
+}
+
+/// The mark of a waiting writer survives the last reader. It belongs to the lock, so that a plain lock does not
+/// overtake the writer.
+#[tokio::test]
+async fn the_mark_of_a_waiting_writer_refuses_plain_locks() {
+    let (servers, [one, two], mut others) = start(1).await;
+    let mut probe = servers[0].probe().await;
+    let reader = shared(&one).try_acquire().await.unwrap();
+    let mut writer = Box::pin(two.lock(KEY).expire(LONG).wait_time(LONG).acquire());
+    let marked = eventually("the writer has set its mark", SOON, async || {
+        entries(&mut probe, KEY).await.contains("w:").then_some(())
+    });
+    // From here on the writer is not polled, so that it neither enters nor renews its mark.
+    tokio::select! {
+        biased;
+        _ = &mut writer => panic!("a writer entered beside a reader"),
+        () = marked => {}
+    }
+    // The mark lives for a second. A slow machine must not outlive it.
+    let fields: Vec<String> = probe.command(["HKEYS", KEY]).await;
+    let mark = fields.iter().find(|field| field.starts_with("w:")).unwrap();
+    let time: (u64, u64) = probe.command(["TIME"]).await;
+    let end = ((time.0 + 60) * 1000).to_string();
+    probe.command::<()>(["HSET", KEY, mark, &end]).await;
+    reader.release().await.unwrap();
+    assert_eq!(entries(&mut probe, KEY).await, "mode=shared w:");
+    others.are_refused().await;
+    assert_eq!(entries(&mut probe, KEY).await, "mode=shared w:");
+    drop(writer);
+    no_key_is_left(&servers).await;
+    others.are_granted(&servers).await;
+}
+
+/// The turn of the readers lives for 50 ms, too short for a test. So the test writes a longer one.
+#[tokio::test]
+async fn the_turn_of_the_readers_refuses_plain_locks() {
+    let (servers, [one, _], mut others) = start(1).await;
+    let mut probe = servers[0].probe().await;
+    let time: (u64, u64) = probe.command(["TIME"]).await;
+    let end = ((time.0 + 60) * 1000).to_string();
+    probe.command::<()>(["HSET", KEY, "mode", "shared", "t", &end]).await;
+    probe.command::<()>(["PEXPIREAT", KEY, &end]).await;
+    others.are_refused().await;
+    let reader = shared(&one).try_acquire().await.unwrap();
+    others.are_refused().await;
+    reader.release().await.unwrap();
+    others.are_refused().await;
+    assert_eq!(entries(&mut probe, KEY).await, "mode=shared t");
+    probe.command::<()>(["DEL", KEY]).await;
+    others.are_granted(&servers).await;
+}
+
+#[tokio::test]
+async fn redis_py_waits_for_the_last_reader() {
+    let Some((servers, [one, two], mut python)) = with_redis_py().await else { return };
+    let mut probe = servers[0].probe().await;
+    let first = shared(&one).try_acquire().await.unwrap();
+    let last = shared(&two).try_acquire().await.unwrap();
+    probe.reset_calls().await;
+    python.order(&format!("acquire {KEY} 60 60"));
+    for (reader, refusals) in [(first, 2), (last, 4)] {
+        eventually("redis-py is refused", SOON, async || {
+            (probe.calls().await.get("set") >= Some(&refusals)).then_some(())
+        })
+        .await;
+        assert!(entries(&mut probe, KEY).await.starts_with("mode=shared r:"));
+        reader.release().await.unwrap();
+    }
+    assert_eq!(python.answer(), "acquired");
+    assert!(shared(&one).try_acquire().await.unwrap_err().is_contended());
+}
+
+/// The waiting readers get the lock after the release of the other library, which publishes nothing.
+#[tokio::test]
+async fn readers_wait_for_the_lock_of_redis_py() {
+    let Some((servers, [one, two], mut python)) = with_redis_py().await else { return };
+    assert_eq!(python.ask(&format!("acquire {KEY} 60 0")), "acquired");
+    let error = shared(&one).try_acquire().await.unwrap_err();
+    let LockError::Contended { remaining: Some(remaining), .. } = error else { panic!("{error}") };
+    assert!(is_fresh(remaining, MINUTE), "{remaining:?}");
+    let waiting = [&one, &two].map(|locks| tokio::spawn(shared(locks).wait_time(LONG).acquire()));
+    until_listening(&servers, 2).await;
+    assert_eq!(python.ask(&format!("release {KEY}")), "released");
+    for reader in waiting {
+        let guard = tokio::time::timeout(SOON, reader).await.unwrap().unwrap().unwrap();
+        assert_eq!(python.ask(&format!("acquire {KEY} 60 0")), "refused");
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn readers_wait_for_the_lease_of_redis_py() {
+    let Some((servers, [one, _], mut python)) = with_redis_py().await else { return };
+    let lease = Duration::from_secs(1);
+    let begun = Instant::now();
+    assert_eq!(python.ask(&format!("acquire {KEY} {} 0", lease.as_secs())), "acquired");
+    let waiting = shared(&one).wait_time(LONG).acquire();
+    let guard = tokio::time::timeout(SOON, waiting).await.unwrap().unwrap();
+    // The server counts whole milliseconds.
+    let waited = begun.elapsed();
+    assert!(waited + Duration::from_millis(5) > lease, "{waited:?}");
+
+    // The release comes too late, and leaves the reader alone.
+    assert_eq!(python.ask(&format!("release {KEY}")), "WRONGTYPE");
+    assert_eq!(entries(&mut servers[0].probe().await, KEY).await, "mode=shared r:");
+    assert!(is_fresh(left(&servers[0], KEY).await, LONG));
+    guard.release().await.unwrap();
+}
+
+/// redis-py reads the value of the lock as a string.
+#[tokio::test]
+async fn redis_py_does_not_see_readers() {
+    let Some((_servers, [one, _], mut python)) = with_redis_py().await else { return };
+    assert_eq!(python.ask(&format!("locked {KEY}")), "False");
+    let guard = shared(&one).try_acquire().await.unwrap();
+    assert_eq!(python.ask(&format!("locked {KEY}")), "WRONGTYPE");
+    guard.release().await.unwrap();
+    assert_eq!(python.ask(&format!("locked {KEY}")), "False");
+    let guard = one.lock(KEY).try_acquire().await.unwrap();
+    assert_eq!(python.ask(&format!("locked {KEY}")), "True");
+    guard.release().await.unwrap();
+}
+
+async fn readers_wait_for_the_lock_of_rslock(count: usize) {
+    let (servers, [one, two], others) = start(count).await;
+    let theirs = others.rslock;
+    let lock = theirs.lock(KEY, MINUTE).await.unwrap();
+    let error = shared(&one).try_acquire().await.unwrap_err();
+    let LockError::Contended { remaining: Some(remaining), .. } = error else { panic!("{error}") };
+    assert!(is_fresh(remaining, MINUTE), "{remaining:?}");
+    let waiting = [&one, &two].map(|locks| tokio::spawn(shared(locks).wait_time(LONG).acquire()));
+    until_listening(&servers, 2).await;
+    theirs.unlock(&lock).await;
+    let [first, last] = waiting;
+    let first = tokio::time::timeout(SOON, first).await.unwrap().unwrap().unwrap();
+    let last = tokio::time::timeout(SOON, last).await.unwrap().unwrap().unwrap();
+    all_have_readers(&servers, 2).await;
+    // A second release by rslock leaves the readers alone.
+    theirs.unlock(&lock).await;
+    all_have_readers(&servers, 2).await;
+    assert!(theirs.lock(KEY, MINUTE).await.is_err());
+    first.release().await.unwrap();
+    last.release().await.unwrap();
+    no_key_is_left(&servers).await;
+}
+
+#[tokio::test]
+async fn readers_wait_for_the_lock_of_rslock_on_one_node() {
+    readers_wait_for_the_lock_of_rslock(1).await;
+}
+
+#[tokio::test]
+async fn readers_wait_for_the_lock_of_rslock_on_five_nodes() {
+    readers_wait_for_the_lock_of_rslock(5).await;
+}
