@@ -14,6 +14,7 @@ use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::Mode::Exclusive;
 use crate::lock::{LockName, LockSpec, Mode};
+#[cfg(feature = "test-util")]
 use crate::test_util::TestLocks;
 
 const LEASE: Duration = Duration::from_secs(30);
@@ -217,6 +218,7 @@ async fn a_holder_that_overran_its_lease_is_forgotten_when_a_conflicting_lock_is
 }
 
 /// The subscription of a waiter stays after it has left, as long as other callers of the process wait.
+#[cfg(feature = "test-util")]
 #[tokio::test(start_paused = true)]
 async fn a_waiter_is_notified_after_a_waiter_of_another_mode_has_subscribed() {
     const MOMENT: Duration = Duration::from_millis(10);

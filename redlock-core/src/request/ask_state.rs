@@ -61,6 +61,7 @@ impl Drop for Mark<'_> {
 }
 
 #[cfg(test)]
+#[cfg(feature = "test-util")]
 mod tests {
     use std::time::Duration;
 

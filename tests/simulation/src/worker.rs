@@ -122,7 +122,9 @@ impl Worker {
         let waiting: Vec<_> = waiting.into_iter().map(|key| world.waiting_writer(key)).collect();
         let acquired = timeout(patience, acquire).await;
         if let Ok(Ok(_)) = &acquired {
-            waiting.iter().for_each(|waiting| waiting.served());
+            for waiting in &waiting {
+                waiting.served();
+            }
         }
         drop(waiting);
         self.record(|| {
