@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::tests::{SECOND, settle, two_processes};
 use super::{Queues, WaitOutcome, WaiterOptions};
