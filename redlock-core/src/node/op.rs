@@ -96,9 +96,9 @@ pub enum Action {
         /// refusals have reported.
         min_hold: Option<Duration>,
     },
-    /// Turns the exclusive lock of the token [`upgraded`](Op::upgraded) into a [shared](crate::node::Mode::SHARED) one of the
-    /// [token of the operation](Op::token), with the rest of its lease, and notifies the subscribers that wait for a
-    /// shared lock. Grants a lock that the token of the operation shares already.
+    /// Turns the exclusive lock of the token [`upgraded`](Op::upgraded) into a [shared](crate::node::Mode::SHARED) one of
+    /// the [token of the operation](Op::token), with the rest of its lease, and notifies the subscribers. Grants a lock
+    /// that the token of the operation shares already.
     #[non_exhaustive]
     Downgrade {
         /// The number of upgrades of this lock so far.

@@ -232,15 +232,15 @@ async fn a_waiter_is_notified_after_a_waiter_of_another_mode_has_subscribed() {
             tokio::spawn(request.acquire())
         };
         let subscribed = wait(first);
-        sleep(MOMENT).await;
+        tokio::time::sleep(MOMENT).await;
         let next = wait(second);
-        sleep(MOMENT).await;
+        tokio::time::sleep(MOMENT).await;
         subscribed.abort();
-        sleep(MOMENT).await;
+        tokio::time::sleep(MOMENT).await;
         let begun = Instant::now();
         // The nodes notify only readers.
         let holder = holder.downgrade().await.unwrap();
-        sleep(MOMENT).await;
+        tokio::time::sleep(MOMENT).await;
         if second == Exclusive {
             assert!(!next.is_finished());
             holder.release().await.unwrap();

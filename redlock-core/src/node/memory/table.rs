@@ -247,6 +247,8 @@ impl LockTable {
         (Vote::Granted.into(), Some(Audience::All))
     }
 
+    /// Shares an exclusive lock. The marks of writers are gone if the lock was upgraded before, so the writers are
+    /// notified too.
     fn downgrade(&mut self, op: &Op, from: Token) -> (Reply, Option<Audience>) {
         match self.by_name.get_mut(op.spec.name()) {
             Some(StoredLock::Exclusive { token, deadline, .. }) if *token == from => {
@@ -257,7 +259,7 @@ impl LockTable {
             Some(StoredLock::Shared(shared)) if shared.own(op.token).is_some() => {}
             Some(_) | None => return (Vote::NotHeld.into(), None),
         }
-        (Vote::Granted.into(), Some(Audience::Readers))
+        (Vote::Granted.into(), Some(Audience::All))
     }
 
     fn upgrade(&mut self, op: &Op, now: Moment, to: Token) -> Reply {

@@ -232,7 +232,7 @@ impl<'a> SharedLock<'a> {
         } else if self.own().1.is_none() {
             return Reply::Int(0);
         }
-        self.publish("r");
+        self.publish("0");
         Reply::Int(1)
     }
 

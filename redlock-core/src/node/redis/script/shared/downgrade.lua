@@ -7,5 +7,6 @@ if value == ARGV[2] then
 elseif not till then
   return 0
 end
-redis.pcall('PUBLISH', KEYS[1], 'r')
+-- The marks of writers are gone if the lock was upgraded before, so the writers are notified too.
+redis.pcall('PUBLISH', KEYS[1], '0')
 return 1
