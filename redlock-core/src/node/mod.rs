@@ -57,7 +57,7 @@
 //! ## Failures
 //!
 //! A node that has no result for an operation votes [`Vote::Failed`](crate::Vote::Failed). After a failed
-//! acquisition, the [`NodeError`](crate::NodeError) decides whether the manager sends a release. If the
+//! acquisition, the [`NodeError`] decides whether the manager sends a release. If the
 //! error means *not executed* although the store has set the lock, the lock stays until its lease runs out.
 //! When in doubt, a node replies with `ConnectionBroke`.
 //!
@@ -82,7 +82,7 @@
 //!
 //! The [token](Op::token) alone is enough to release or extend the lock. A node writes the token to its
 //! store and nowhere else: not to logs, errors, metrics, or the `Debug` text of the node. The texts of a
-//! [`NodeError`](crate::NodeError) and the [name](Node::name) of a node are logged: they must not contain
+//! [`NodeError`] and the [name](Node::name) of a node are logged: they must not contain
 //! passwords.
 //!
 //! ## Example
