@@ -60,6 +60,8 @@ on_each_kind_of_nodes! {
     [
         permits_limit_the_number_of_holders,
         callers_with_different_permits_each_keep_to_their_own,
+        a_waiter_for_a_permit_counts_the_holders_with_more_permits,
+        a_permit_that_was_upgraded_is_downgraded_to_a_permit,
         readers_and_holders_of_permits_exclude_each_other,
         the_permit_of_a_dead_holder_returns,
         waiters_for_permits_are_woken_in_order,
@@ -577,6 +579,40 @@ async fn callers_with_different_permits_each_keep_to_their_own(nodes: Nodes) {
         assert!(is_contended(permit(locks, 1)).await && is_contended(permit(locks, 2)).await);
         assert!(!is_contended(permit(locks, 3)).await);
     }
+}
+
+/// The process of the waiter may not hand it the permit of another holder.
+async fn a_waiter_for_a_permit_counts_the_holders_with_more_permits(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let first = permit(&one, 2).try_acquire().await.unwrap();
+    let mut others = Vec::new();
+    for locks in [&one, &two] {
+        others.push(permit(locks, 5).try_acquire().await.unwrap());
+    }
+    let waiter = waiting(permit(&one, 2)).await;
+    first.release().await.unwrap();
+    nodes.all_hold(KEY).await;
+    tokio::time::sleep(MARGIN).await;
+    assert!(!waiter.is_finished(), "the waiter is a third holder of two permits");
+    others.pop().unwrap().release().await.unwrap();
+    soon(waiter).await.release().await.unwrap();
+    others.pop().unwrap().release().await.unwrap();
+    nodes.become_empty().await;
+}
+
+async fn a_permit_that_was_upgraded_is_downgraded_to_a_permit(nodes: Nodes) {
+    let [one, two, _] = managers(&nodes).await;
+    let holder = permit(&one, 2).try_acquire().await.unwrap();
+    let writer = holder.try_upgrade().await.unwrap();
+    assert!(is_contended(permit(&two, 2)).await);
+    let holder = writer.downgrade().await.unwrap();
+    assert!(is_contended(shared(&two)).await && is_contended(exclusive(&two)).await);
+    let other = permit(&two, 2).try_acquire().await.unwrap();
+    assert!(is_contended(permit(&two, 2)).await);
+    let holder = holder.try_upgrade().await.unwrap_err().into_guard().unwrap();
+    other.release().await.unwrap();
+    holder.release().await.unwrap();
+    nodes.become_empty().await;
 }
 
 async fn readers_and_holders_of_permits_exclude_each_other(nodes: Nodes) {

@@ -524,6 +524,28 @@ async fn a_release_succeeds_although_the_turn_of_the_readers_is_not_permitted() 
     }
 }
 
+/// A downgrade removes the exclusive lock before it adds the shared one.
+#[tokio::test]
+async fn a_downgrade_that_is_not_permitted_leaves_the_lock_exclusive() {
+    let lock = format!("{PREFIX}{KEY}");
+    for missing in ["+hset", "+pexpireat"] {
+        let mut restricted = Restricted::start(Dialect::Plain, Some(missing)).await;
+        if missing == "+pexpireat" && restricted.is_older_than("7.0").await {
+            continue;
+        }
+        let locks = restricted.manager().await;
+        let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+        let error = guard.downgrade().await.unwrap_err();
+        restricted.assert_not_permitted(error.votes().unwrap());
+        let left: i64 = restricted.probe.command(["PTTL", &lock]).await;
+        let kind: String = restricted.probe.command(["TYPE", &lock]).await;
+        assert_eq!(kind, "string", "without {missing}");
+        assert!(left > 0, "without {missing}: {left}");
+        error.into_guard().unwrap().release().await.unwrap();
+        assert!(restricted.probe.keys().await.is_empty());
+    }
+}
+
 /// The rights of one application give no access to the locks of another application.
 #[tokio::test]
 async fn other_prefixes_are_out_of_reach() {

@@ -174,13 +174,13 @@ impl Attempt {
     /// Returns the operation that turns the exclusive lock into a shared one on a node.
     pub(crate) fn downgrade_op(&self) -> Op {
         let action = Action::Downgrade { upgrades: self.mode.lock().upgrades };
-        Op::new(&self.spec.with_mode(Mode::SHARED), self.token, action)
+        Op::new(&self.spec.with_mode(self.shared_mode()), self.token, action)
     }
 
     /// Returns the operation that turns the shared lock into an exclusive one on a node.
-    pub(crate) fn upgrade_op(&self) -> Op {
+    pub(crate) fn upgrade_op(&self, lease: Duration) -> Op {
         let PresentMode { mode, upgrades, .. } = *self.mode.lock();
-        Op::new(&self.spec.with_mode(mode), self.token, Action::Upgrade { upgrades })
+        Op::new(&self.spec.with_mode(mode), self.token, Action::Upgrade { upgrades, lease })
     }
 
     fn op(&self, action: Action) -> Op {
@@ -204,10 +204,21 @@ impl Attempt {
         if was_shared && !mode.is_shared() { Mode::SHARED } else { mode }
     }
 
+    /// Returns the mode of the lock after a downgrade.
+    fn shared_mode(&self) -> Mode {
+        let mode = self.spec.mode();
+        if mode.is_shared() { mode } else { Mode::SHARED }
+    }
+
     /// Records that the lock is shared from now on, whether the nodes have confirmed it or not.
     pub(crate) fn downgrade(&self) {
         let mut present = self.mode.lock();
-        (present.mode, present.was_shared) = (Mode::SHARED, true);
+        (present.mode, present.was_shared) = (self.shared_mode(), true);
+    }
+
+    /// Takes a downgrade back of which no node knows.
+    pub(crate) fn stay_exclusive(&self) {
+        self.mode.lock().mode = Mode::Exclusive;
     }
 
     /// Records that the nodes are about to be asked for an exclusive lock.

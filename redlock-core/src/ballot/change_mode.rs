@@ -23,6 +23,19 @@ pub(crate) enum Upgrade {
     Unavailable(Votes),
 }
 
+impl Upgrade {
+    /// Returns whether a node may have granted the exclusive lock.
+    pub(crate) fn may_be_exclusive(&self) -> bool {
+        let is_no = |vote| matches!(vote, Some(&(Vote::Held { .. } | Vote::NotHeld)));
+        match self {
+            Self::Upgraded => true,
+            Self::Refused { votes, .. } | Self::Lost(votes) | Self::Unavailable(votes) => {
+                !votes.iter().all(|(_, vote)| is_no(vote))
+            }
+        }
+    }
+}
+
 impl Ballot {
     /// Asks the nodes to share an exclusive lock, by the operation `downgrade`. `remaining` is the rest of its
     /// validity. If no quorum confirms it, returns the votes, and whether so many nodes have lost the lock that no quorum
@@ -44,12 +57,18 @@ impl Ballot {
         }
     }
 
-    /// Asks the nodes for the exclusive lock of a shared holder. `remaining` is the rest of its validity. Cancel safe:
-    /// if the future is dropped, each node either upgrades the lock or leaves it shared.
-    pub(crate) async fn upgrade(&self, attempt: &Arc<Attempt>, remaining: Duration) -> Upgrade {
+    /// Asks the nodes for the exclusive lock of a shared holder. `remaining` is the rest of its validity, and `lease` the
+    /// rest of its lease. Cancel safe: if the future is dropped, each node either upgrades the lock or leaves it shared.
+    pub(crate) async fn upgrade(
+        &self,
+        attempt: &Arc<Attempt>,
+        remaining: Duration,
+        lease: Duration,
+    ) -> Upgrade {
         let mut upgrading = HeldLockRound { ballot: self, round: Round::new(&self.nodes, false) };
         let round = &mut upgrading.round;
-        round.send(&self.nodes, |_, node| node.call(attempt.upgrade_op()));
+        let upgrade = attempt.upgrade_op(lease);
+        round.send(&self.nodes, |_, node| node.call(upgrade.clone()));
         let decision = round.decide(&self.nodes, self.limits(remaining)).await;
         let (tally, votes) = (round.tally(), round.votes(&self.nodes));
         let is_shared_by_others =

@@ -183,7 +183,7 @@ impl LockGuard {
         if attempt.mode().is_shared() {
             return Ok(self);
         }
-        if held.has_other_guards() || attempt.spec().has_several_keys() {
+        if attempt.spec().has_several_keys() {
             return Err(DowngradeError::InUse { guard: self });
         }
         let _gate = attempt.mode_gate.write().await;
@@ -196,6 +196,11 @@ impl LockGuard {
         // From now on, a release covers a shared lock too.
         let downgrade = attempt.downgrade_op();
         attempt.downgrade();
+        // A guard that joins the lock is counted before it looks at the mode.
+        if held.has_other_guards() {
+            attempt.stay_exclusive();
+            return Err(DowngradeError::InUse { guard: self });
+        }
         let confirmed = context.ballot.downgrade(&downgrade, remaining).await;
         let result = match confirmed {
             Ok(()) => {
@@ -263,18 +268,19 @@ impl LockGuard {
             return Err(UpgradeError::Shared { guard: self, remaining, votes });
         }
         let upgrading = Upgrading(attempt);
-        let upgrade = context.ballot.upgrade(attempt, remaining).await;
+        let upgrade = context.ballot.upgrade(attempt, remaining, held.lease_remaining()).await;
         if matches!(upgrade, Upgrade::Upgraded) && held.is_valid() {
             context.queues.end_upgrade(&held);
             std::mem::forget(upgrading);
             return Ok(self);
         }
-        // Some nodes may have granted the exclusive lock.
-        let downgrade = attempt.downgrade_op();
-        let shared = context.ballot.downgrade(&downgrade, held.remaining()).await;
-        if let Err((true, votes)) = shared {
-            context.keeper.lose_all(&held);
-            return Err(lost(votes));
+        if upgrade.may_be_exclusive() {
+            let downgrade = attempt.downgrade_op();
+            let shared = context.ballot.downgrade(&downgrade, held.remaining()).await;
+            if let Err((true, votes)) = shared {
+                context.keeper.lose_all(&held);
+                return Err(lost(votes));
+            }
         }
         match upgrade {
             Upgrade::Refused { remaining, votes } => {

@@ -2,6 +2,8 @@
 
 mod abort_on_loss;
 mod change_mode;
+#[cfg(test)]
+mod change_mode_tests;
 mod fenced;
 #[cfg(test)]
 mod fenced_tests;

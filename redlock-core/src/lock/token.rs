@@ -72,6 +72,16 @@ impl Token {
         self.as_str().strip_prefix(shared.as_str()).is_some_and(|rest| rest.starts_with('#'))
     }
 
+    /// Returns whether this is the token of the exclusive lock after at most `count` upgrades of a shared lock with the
+    /// token `shared`.
+    pub(crate) fn is_upgraded_at_most(&self, shared: &Self, count: u16) -> bool {
+        let rest = self.as_str().strip_prefix(shared.as_str());
+        rest.is_some_and(|rest| match rest.strip_prefix('#') {
+            Some(upgrades) => upgrades.parse::<u16>().is_ok_and(|upgrades| upgrades <= count),
+            None => rest.is_empty(),
+        })
+    }
+
     /// Returns the token as ASCII text. It is a secret.
     pub fn as_str(&self) -> &str {
         // `text` contains only ASCII characters, so the conversion does not fail.

@@ -96,16 +96,17 @@ pub enum Action {
         /// refusals have reported.
         min_hold: Option<Duration>,
     },
-    /// Turns the exclusive lock of the token [`upgraded`](Op::upgraded) into a [shared](crate::node::Mode::SHARED) one of
-    /// the [token of the operation](Op::token), with the rest of its lease, and notifies the subscribers. Grants a lock
-    /// that the token of the operation shares already.
+    /// Turns the exclusive lock of the token [`upgraded`](Op::upgraded), or of a lower number of upgrades, into a shared
+    /// one of the [token of the operation](Op::token) in the [mode](LockSpec::mode) of the operation, with the rest of
+    /// its lease, and notifies the subscribers. Grants a lock that the token of the operation shares already.
     #[non_exhaustive]
     Downgrade {
         /// The number of upgrades of this lock so far.
         upgrades: u16,
     },
     /// Turns the shared lock of the [token of the operation](Op::token) into an exclusive one of the token
-    /// [`upgraded`](Op::upgraded), with the rest of its lease, if no other token shares it.
+    /// [`upgraded`](Op::upgraded), if no other token shares it. Takes an exclusive lock of that token or of a lower
+    /// number of upgrades too: an earlier change of the mode has not reached this node, or only this node.
     ///
     /// That token begins with the token of the operation. A later `Extend` or `Release` of the shared token also
     /// covers the exclusive lock, because the upgrade may reach only a minority of the nodes.
@@ -113,6 +114,9 @@ pub enum Action {
     Upgrade {
         /// The number of this upgrade.
         upgrades: u16,
+        /// The rest of the lease. The node never shortens its own lease. An extension that has not reached this node may
+        /// have made the holder's lease longer.
+        lease: Duration,
     },
     /// Removes the mark of a caller that gives up, and notifies the subscribers that wait for a shared lock if no
     /// other mark is left.

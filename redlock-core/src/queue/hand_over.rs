@@ -28,7 +28,6 @@ use tokio::time::Instant;
 use super::entry::{QueueEntry, WaiterOptions};
 use crate::clock::Moment;
 use crate::lease::Held;
-use crate::lock::Mode;
 
 const MAX_HAND_OVERS: u32 = 15;
 const MAX_HAND_OVERS_WITH_REMOTE_WAITERS: u32 = 3;
@@ -95,10 +94,11 @@ fn meets_requirements(held: &Held, waiter: &QueueEntry, node_timeout: Duration) 
         // Otherwise a waiter of another process is next.
         && fair.as_ref().is_none_or(|queue| queue.is_first())
         // The nodes hold the keys of the former holder, in its mode. A waiter may need more keys. Readers share a lock
-        // instead of handing it over, and only as long as no writer waits.
+        // instead of handing it over. Only the nodes know whether a permit is free for a waiter: there may be more
+        // holders than its number of permits, or a writer that waits.
         && held.attempt().spec().queue_keys() == waiter.spec.queue_keys()
         && held.attempt().mode() == waiter.spec.mode()
-        && waiter.spec.mode() != Mode::SHARED
+        && !waiter.spec.mode().is_shared()
         && is_long_enough(held.lease_remaining(), expire)
         // The lease is not longer than the waiter asks for, even on a node that has granted an extension
         // whose reply was lost.

@@ -151,8 +151,24 @@ impl Acquisition<'_> {
     /// Shares a lock that the current scope holds, if the request has the same keys, and is reentrant or shares the lock
     /// as its holder does. Returns `None` if the lock is being released.
     pub(super) fn share(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
-        let has_same_keys = held.attempt().spec().queue_keys() == self.spec.queue_keys();
-        let may_share = match (held.attempt().mode(), self.spec.mode()) {
+        let attempt = held.attempt();
+        let has_same_keys = attempt.spec().queue_keys() == self.spec.queue_keys();
+        loop {
+            let mode = attempt.mode();
+            if !has_same_keys || !self.may_share(&held, mode) {
+                let common = self.spec.common_key(attempt.spec()).unwrap_or_default();
+                return Err(LockError::AlreadyHeld { key: self.keys.at(common).clone() });
+            }
+            let guard = LockGuard::share(self.context, Arc::clone(&held));
+            // A downgrade that did not see this guard has changed the mode before.
+            if attempt.mode() == mode {
+                return Ok(guard);
+            }
+        }
+    }
+
+    fn may_share(&self, held: &Held, mode: Mode) -> bool {
+        match (mode, self.spec.mode()) {
             // Otherwise an exclusive caller that waits for the first would keep out the second.
             (Mode::SHARED, Mode::SHARED) => true,
             // A fenced request can share only a lock that has a number.
@@ -161,12 +177,6 @@ impl Acquisition<'_> {
             }
             // A holder that shares the lock would wait for itself.
             _ => false,
-        };
-        if may_share && has_same_keys {
-            Ok(LockGuard::share(self.context, held))
-        } else {
-            let common = self.spec.common_key(held.attempt().spec()).unwrap_or_default();
-            Err(LockError::AlreadyHeld { key: self.keys.at(common).clone() })
         }
     }
 

@@ -21,7 +21,7 @@ pub(super) enum SharedEntry {
 
 impl SharedEntry {
     /// Returns the entry of a holder.
-    fn of_holder(token: Token, mode: Mode) -> Self {
+    pub(super) fn of_holder(token: Token, mode: Mode) -> Self {
         match mode {
             Mode::Shared { permits: Some(_) } => Self::Permit(token),
             Mode::Shared { permits: None } | Mode::Exclusive => Self::Reader(token),

@@ -90,8 +90,8 @@ impl LockTable {
             Action::Confirm { number } => (self.confirm(op, number), None),
             Action::Release { min_hold: None } => self.release(op, now),
             Action::Release { min_hold: Some(time) } => self.shorten(op, now, time),
-            Action::Downgrade { upgrades } => self.downgrade(op, op.upgraded(upgrades)),
-            Action::Upgrade { upgrades } => (self.upgrade(op, now, op.upgraded(upgrades)), None),
+            Action::Downgrade { upgrades } => self.downgrade(op, upgrades),
+            Action::Upgrade { upgrades, lease } => (self.upgrade(op, now, upgrades, lease), None),
             Action::Withdraw { mark } => self.withdraw(op, mark),
         };
         let Some(audience) = audience else { return (reply, Vec::new()) };
@@ -249,33 +249,44 @@ impl LockTable {
 
     /// Shares an exclusive lock. The marks of writers are gone if the lock was upgraded before, so the writers are
     /// notified too.
-    fn downgrade(&mut self, op: &Op, from: Token) -> (Reply, Option<Audience>) {
+    fn downgrade(&mut self, op: &Op, upgrades: u16) -> (Reply, Option<Audience>) {
         match self.by_name.get_mut(op.spec.name()) {
-            Some(StoredLock::Exclusive { token, deadline, .. }) if *token == from => {
+            Some(StoredLock::Exclusive { token, deadline, .. })
+                if token.is_upgraded_at_most(&op.token, upgrades) =>
+            {
                 let mut shared = SharedLock::default();
-                shared.set(SharedEntry::Reader(op.token), *deadline);
+                shared.set(SharedEntry::of_holder(op.token, op.spec.mode()), *deadline);
                 self.by_name.insert(op.spec.name().clone(), StoredLock::Shared(shared));
+                (Vote::Granted.into(), Some(Audience::All))
             }
-            Some(StoredLock::Shared(shared)) if shared.own(op.token).is_some() => {}
-            Some(_) | None => return (Vote::NotHeld.into(), None),
+            Some(StoredLock::Shared(shared)) if shared.own(op.token).is_some() => {
+                (Vote::Granted.into(), None)
+            }
+            Some(_) | None => (Vote::NotHeld.into(), None),
         }
-        (Vote::Granted.into(), Some(Audience::All))
     }
 
-    fn upgrade(&mut self, op: &Op, now: Moment, to: Token) -> Reply {
-        match self.by_name.get(op.spec.name()) {
-            Some(StoredLock::Exclusive { token, .. }) if *token == to => Vote::Granted.into(),
+    fn upgrade(&mut self, op: &Op, now: Moment, upgrades: u16, lease: Duration) -> Reply {
+        let own_end = match self.by_name.get(op.spec.name()) {
+            Some(StoredLock::Exclusive { token, deadline, .. })
+                if token.is_upgraded_at_most(&op.token, upgrades) =>
+            {
+                *deadline
+            }
             Some(StoredLock::Shared(shared)) => {
                 let Some((own, end)) = shared.own(op.token) else { return Vote::NotHeld.into() };
                 let is_other = |entry: SharedEntry| entry.is_holder() && entry != own;
                 if let Some(remaining) = shared.longest(now, is_other) {
                     return held(remaining).with_shared_holders();
                 }
-                self.set_exclusive(op, to, end);
-                Vote::Granted.into()
+                end
             }
-            Some(StoredLock::Exclusive { .. }) | None => Vote::NotHeld.into(),
-        }
+            Some(StoredLock::Exclusive { .. }) | None => return Vote::NotHeld.into(),
+        };
+        let end = now.plus(lease);
+        let end = if own_end.has_reached(end) { own_end } else { end };
+        self.set_exclusive(op, op.upgraded(upgrades), end);
+        Vote::Granted.into()
     }
 
     fn withdraw(&mut self, op: &Op, mark: WriterMark) -> (Reply, Option<Audience>) {

@@ -8,13 +8,14 @@ use std::time::Duration;
 use bb8_redis::redis::Cmd;
 
 use super::script::Script;
-use crate::lock::Token;
+use crate::lock::{Mode, Token};
 use crate::node::{Action, Op};
 
 /// The command of an operation.
 #[derive(Clone)]
 struct EncodedCommand {
     token: Token,
+    mode: Mode,
     action: Action,
     command: Cmd,
 }
@@ -36,10 +37,13 @@ thread_local! {
 }
 
 impl SharedCommands {
-    /// Returns the command of the operation if it was encoded last, which its token and its action tell, or else the memory for it, if there is any.
+    /// Returns the command of the operation if it was encoded last: the command has the token, the mode and the action of
+    /// the operation. Otherwise returns memory for the command, if there is any.
     fn take(&mut self, op: &Op) -> Result<Arc<EncodedCommand>, Option<Arc<EncodedCommand>>> {
         let matches = |encoded: &Arc<EncodedCommand>| {
-            encoded.token == op.token && encoded.action == op.action
+            encoded.token == op.token
+                && encoded.mode == op.spec.mode()
+                && encoded.action == op.action
         };
         if let Some(encoded) = self.last.upgrade().filter(matches) {
             return Ok(encoded);
@@ -60,11 +64,16 @@ pub(super) fn shared(op: &Op, encode: impl FnOnce(&mut Cmd)) -> SharedCommand {
         Err(Some(spare)) => spare,
         Err(None) => {
             let command = Cmd::with_capacity(8, 256);
-            Arc::new(EncodedCommand { token: op.token, action: op.action, command })
+            Arc::new(EncodedCommand {
+                token: op.token,
+                mode: op.spec.mode(),
+                action: op.action,
+                command,
+            })
         }
     };
     let changed = Arc::make_mut(&mut encoded);
-    (changed.token, changed.action) = (op.token, op.action);
+    (changed.token, changed.mode, changed.action) = (op.token, op.spec.mode(), op.action);
     changed.command.clear();
     encode(&mut changed.command);
     let _ = SHARED.try_with(|shared| shared.borrow_mut().last = Arc::downgrade(&encoded));
@@ -153,6 +162,16 @@ mod tests {
             assert_eq!(other.get_packed_command(), b"*1\r\n$5\r\nother\r\n");
         }
         assert_eq!(first.get_packed_command(), b"*1\r\n$5\r\nfirst\r\n");
+    }
+
+    /// After a change of the mode, the same token and action need another script.
+    #[test]
+    fn a_command_is_not_used_for_the_same_operation_in_another_mode() {
+        let exclusive = op(1);
+        let first = encoded(&exclusive, "exclusive");
+        let shared = Op { spec: exclusive.spec.with_mode(Mode::SHARED), ..exclusive.clone() };
+        assert_eq!(encoded(&shared, "shared").get_packed_command(), b"*1\r\n$6\r\nshared\r\n");
+        drop(first);
     }
 
     /// The memory of a command serves a later one only if no server needs the command any more.

@@ -25,7 +25,7 @@ pub(super) fn run(call: Call<'_>, operation: &str) -> Result<Reply, Reply> {
         "release" => Ok(lock.release()),
         "shorten" => lock.shorten(),
         "downgrade" => Ok(lock.downgrade()),
-        "upgrade" => Ok(lock.upgrade()),
+        "upgrade" => lock.upgrade(),
         "withdraw" => Ok(lock.withdraw()),
         _ => Err(super::unknown(operation)),
     }
@@ -124,15 +124,24 @@ impl<'a> SharedLock<'a> {
         (own, till)
     }
 
-    /// Returns whether the token, or an upgrade of it, has an exclusive lock.
-    fn is_exclusive(&self) -> bool {
-        let token = self.call.arguments[0];
-        let rest = self.value.as_ref().and_then(|value| value.strip_prefix(token));
-        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"#"))
+    /// Returns the number of upgrades of the token's exclusive lock; `None` for another token.
+    fn upgrades(&self, exclusive: &[u8]) -> Option<u32> {
+        let rest = exclusive.strip_prefix(self.call.arguments[0])?;
+        match rest.strip_prefix(b"#") {
+            Some(number) => std::str::from_utf8(number).ok()?.parse().ok(),
+            None => rest.is_empty().then_some(0),
+        }
     }
 
-    fn is_exclusive_of(&self, token: &[u8]) -> bool {
-        self.value.as_deref() == Some(token)
+    /// Returns whether the token, or an upgrade of it, has an exclusive lock.
+    fn is_exclusive(&self) -> bool {
+        self.value.as_ref().is_some_and(|value| self.upgrades(value).is_some())
+    }
+
+    /// Returns whether the token has an exclusive lock with at most as many upgrades as that of the second argument.
+    fn is_upgraded_before(&self) -> bool {
+        let upgrades = self.value.as_ref().and_then(|value| self.upgrades(value));
+        upgrades.is_some() && upgrades <= self.upgrades(self.call.arguments[1])
     }
 
     fn take(&mut self, fenced: bool) -> Result<Reply, Reply> {
@@ -225,30 +234,34 @@ impl<'a> SharedLock<'a> {
     }
 
     fn downgrade(&mut self) -> Reply {
-        if self.is_exclusive_of(self.call.arguments[1]) {
+        if self.is_upgraded_before() {
             let rest = self.call.store.time_to_live(self.call.keys[0]);
             self.call.store.keys.remove(self.call.keys[0]);
-            self.set(self.entry("r"), self.now + rest.max(0));
-        } else if self.own().1.is_none() {
-            return Reply::Int(0);
-        }
-        self.publish("0");
-        Reply::Int(1)
-    }
-
-    fn upgrade(&mut self) -> Reply {
-        let exclusive = self.call.arguments[1];
-        if self.is_exclusive_of(exclusive) {
+            let kind = if self.call.arguments[2] == b"p" { "p" } else { "r" };
+            self.set(self.entry(kind), self.now + rest.max(1));
+            self.publish("0");
             return Reply::Int(1);
         }
-        let (own, Some(till)) = self.own() else { return Reply::Int(0) };
-        let is_other = |field: &[u8]| matches!(field.first(), Some(b'r' | b'p')) && field != own;
-        let others = self.ends.iter().filter(|(field, _)| is_other(field)).map(|(_, end)| *end);
-        if let Some(last) = others.filter(|end| *end >= self.now).max() {
-            return list(last - self.now);
-        }
-        self.call.store.set(self.call.keys[0], exclusive, Some((till - self.now).max(1)));
-        Reply::Int(1)
+        Reply::Int(i64::from(self.own().1.is_some()))
+    }
+
+    fn upgrade(&mut self) -> Result<Reply, Reply> {
+        let lease = self.call.number(2)?;
+        let rest = match self.own() {
+            _ if self.is_upgraded_before() => self.call.store.time_to_live(self.call.keys[0]),
+            (own, Some(till)) => {
+                let kinds = |field: &[u8]| matches!(field.first(), Some(b'r' | b'p'));
+                let others = self.ends.iter().filter(|(field, _)| kinds(field) && **field != own);
+                let ends = others.map(|(_, end)| *end).filter(|end| *end >= self.now);
+                if let Some(last) = ends.max() {
+                    return Ok(list(last - self.now));
+                }
+                till - self.now
+            }
+            (_, None) => return Ok(Reply::Int(0)),
+        };
+        self.call.store.set(self.call.keys[0], self.call.arguments[1], Some(rest.max(lease)));
+        Ok(Reply::Int(1))
     }
 
     fn withdraw(&mut self) -> Reply {

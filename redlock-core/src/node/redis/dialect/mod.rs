@@ -164,8 +164,12 @@ fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
                 command.arg(&*channel(&op.spec));
             }
         }
-        Action::Downgrade { upgrades } | Action::Upgrade { upgrades } => {
-            command.arg(op.upgraded(upgrades).as_str());
+        Action::Downgrade { upgrades } => {
+            let has_permits = matches!(op.spec.mode(), Mode::Shared { permits: Some(_) });
+            command.arg(op.upgraded(upgrades).as_str()).arg(if has_permits { "p" } else { "r" });
+        }
+        Action::Upgrade { upgrades, lease } => {
+            command.arg(op.upgraded(upgrades).as_str()).arg(encode::millis(lease));
         }
         Action::Withdraw { .. } => {}
     }

@@ -16,8 +16,8 @@
 //! | `confirm` | the fencing counter; its least value | 1 |
 //! | `release` | `redisson`: the channel | 1 + the number of notified subscribers |
 //! | `shorten` | the new time to live, which never prolongs the old one; `redisson`: the channel | as `release` |
-//! | `downgrade` | the token of the exclusive lock | 1 |
-//! | `upgrade` | the token of the exclusive lock | 1; if others share the lock, the time until the last of them ends, in a list |
+//! | `downgrade` | the token of the exclusive lock; `r` for a reader, `p` for the holder of a permit | 1 |
+//! | `upgrade` | the token of the exclusive lock; its lease, which never shortens the old one | 1; if others share the lock, the time until the last of them ends, in a list |
 //! | `withdraw` | a mark instead of a token | 1 |
 //!
 //! The scripts of several keys have all of them first, and behind them the counters. The number of the locks' keys is the

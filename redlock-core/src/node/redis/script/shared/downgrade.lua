@@ -1,12 +1,21 @@
--- The second argument is the token of the exclusive lock.
-if value == ARGV[2] then
-  local rest = redis.call('PTTL', KEYS[1])
+-- The second argument is the token of the exclusive lock, the third `r` for a reader or `p` for the holder of a permit.
+-- A late downgrade leaves the exclusive lock of a later upgrade.
+if is_exclusive and upgraded <= upgrades(ARGV[2]) then
+  local rest = math.max(redis.call('PTTL', KEYS[1]), 1)
+  -- Every command after DEL has to be permitted. Redis 6.2 has no function for this check.
+  for _, command in ipairs({'HSET', 'PEXPIREAT'}) do
+    if redis.acl_check_cmd and not redis.acl_check_cmd(command, KEYS[1], '1', '1') then
+      return redis.pcall(command, KEYS[1], '1', '1')
+    end
+  end
   redis.call('DEL', KEYS[1])
-  local changed = set('r:' .. ARGV[1], now + math.max(rest, 0))
-  if type(changed) == 'table' then return changed end
-elseif not till then
-  return 0
+  local changed = set(ARGV[3] .. ':' .. ARGV[1], now + rest)
+  if type(changed) == 'table' then
+    redis.call('SET', KEYS[1], value, 'PX', string.format('%.0f', rest))
+    return changed
+  end
+  -- The marks of writers are gone if the lock was upgraded before, so the writers are notified too.
+  redis.pcall('PUBLISH', KEYS[1], '0')
+  return 1
 end
--- The marks of writers are gone if the lock was upgraded before, so the writers are notified too.
-redis.pcall('PUBLISH', KEYS[1], '0')
-return 1
+return till and 1 or 0

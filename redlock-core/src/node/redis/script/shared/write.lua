@@ -17,8 +17,9 @@ local function set(field, till)
   end
   local is_new = next(ends) == nil
   ends[field] = till
-  redis.call('HSET', KEYS[1], 'mode', 'shared', field, string.format('%.0f', till))
-  local changed = settle()
+  local changed = redis.pcall('HSET', KEYS[1], 'mode', 'shared', field, string.format('%.0f', till))
+  if type(changed) == 'table' then return changed end
+  changed = settle()
   if type(changed) == 'table' then
     if is_new then redis.call('DEL', KEYS[1]) else redis.call('HDEL', KEYS[1], field) end
   end
