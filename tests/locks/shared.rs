@@ -8,7 +8,7 @@ use redlock_core::{
     DowngradeError, ExtendError, LockError, LockGuard, LockManager, LockRequest, ReleaseError,
     UpgradeError, scope,
 };
-use redlock_tests::{Nodes, eventually, on_each_kind_of_nodes};
+use redlock_tests::{Nodes, Probe, RedisServer, eventually, on_each_kind_of_nodes};
 use tokio::time::timeout;
 
 /// A lease longer than any test: a lock that is gone earlier was released.
@@ -380,6 +380,23 @@ async fn an_upgrade_is_refused_while_others_read(nodes: Nodes) {
         writer.release().await.unwrap();
         nodes.become_empty().await;
     }
+}
+
+/// A refused upgrade changes nothing, and wakes nobody.
+#[tokio::test]
+async fn a_refused_upgrade_costs_one_command() {
+    let server = RedisServer::start().await;
+    let locks = LockManager::connect([server.url()]).await.unwrap();
+    let stranger = LockManager::connect([server.url()]).await.unwrap();
+    let mut reader = shared(&locks).try_acquire().await.unwrap();
+    let _other = shared(&stranger).try_acquire().await.unwrap();
+    let mut probe = Probe::connect(server.url()).await.unwrap();
+    probe.reset_calls().await;
+    for _ in 0..3 {
+        reader = reader.try_upgrade().await.unwrap_err().into_guard().unwrap();
+    }
+    let calls = probe.calls().await;
+    assert_eq!((calls.get("evalsha"), calls.get("publish")), (Some(&3), None), "{calls:?}");
 }
 
 async fn an_upgraded_lock_is_exclusive_until_it_is_released(nodes: Nodes) {
