@@ -48,7 +48,7 @@ async fn is_refused(locks: &LockManager) -> bool {
 #[tokio::test(start_paused = true)]
 async fn an_upgraded_lock_stays_for_the_whole_lease_on_the_nodes_that_grant_it() {
     let test = TestLocks::new(3);
-    let (one, two) = (test.manager(), test.manager());
+    let [one, two] = [test.manager(), test.builder().connect().await.unwrap()];
     let [first, _, third] = test.nodes() else { panic!("three nodes") };
     let reader = one.lock(KEY).shared().expire(SECOND).try_acquire().await.unwrap();
     third.fail();

@@ -44,8 +44,8 @@ pub enum Rule {
     OwnEndOfEachReader,
     /// A node upgrades a lock only if no other client shares it. If broken: the node does not look.
     UpgradeAlone,
-    /// An upgraded lock has a token of its own. If broken: a node takes the lock from before a downgrade that has not
-    /// arrived for the upgraded one.
+    /// An upgraded lock has a token of its own. If broken: the late downgrade of the lock from before takes the upgraded
+    /// lock away.
     TokenOfTheUpgrade,
 }
 
@@ -102,7 +102,7 @@ impl Rules {
         one.client == other.client && (one.attempt == other.attempt || !self.keep(Rule::FreshToken))
     }
 
-    /// Returns whether a request for the upgraded lock, or for the one before, concerns a key.
+    /// Returns whether a request that was sent for the upgraded lock, or for the one before, concerns a key.
     pub(crate) fn concerns(self, upgraded: bool, key: Key) -> bool {
         key.upgraded == upgraded || !self.keep(Rule::TokenOfTheUpgrade)
     }

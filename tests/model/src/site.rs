@@ -37,8 +37,11 @@ impl<const CLIENTS: usize> Site<CLIENTS> {
                 self.node.key = Some(Key { owner: from, age, expires: true, upgraded: true });
                 yes
             }
+            // The node has missed a downgrade, or has the upgraded lock already.
             (Request::Upgrade, None) => {
-                self.node.key.filter(|key| key.owner == from && rules.concerns(true, *key)).and(yes)
+                let key = self.node.key.as_mut().filter(|key| key.owner == from)?;
+                key.upgraded = true;
+                yes
             }
             (Request::Downgrade, _) => {
                 let is_own = |key: &Key| key.owner == from && rules.concerns(false, *key);
