@@ -91,6 +91,28 @@ async fn a_lease_that_may_be_longer_than_the_requested_one_is_not_handed_over() 
     }
 }
 
+/// Only the node knows how many holders of other processes there are.
+#[tokio::test(start_paused = true)]
+async fn a_permit_is_not_handed_over() {
+    let node = Arc::new(MemoryNode::new());
+    let manager = || {
+        let nodes = vec![Arc::clone(&node) as Arc<dyn Node>];
+        LockManagerBuilder::with_nodes(nodes, Arc::new(RuntimeClock::new()))
+    };
+    let (here, there) = (manager(), manager());
+    let permit = |locks, permits| request(locks).permits(permits).acquire();
+    let first = permit(&here, 2).await.unwrap();
+    let others = [permit(&here, 5).await.unwrap(), permit(&there, 5).await.unwrap()];
+    let waiter = tokio::spawn(permit(&here, 2));
+    sleep(BRIEFLY).await;
+    first.release().await.unwrap();
+    sleep(BRIEFLY).await;
+    assert!(!waiter.is_finished(), "the waiter is a third holder of two permits");
+    let [_other, last] = others;
+    last.release().await.unwrap();
+    drop(waiter.await.unwrap().unwrap());
+}
+
 /// The clock of the server steps forward, and another process gets the lock: in the same dialect,
 /// or in the other one, to which the first lock is a foreign key.
 #[tokio::test(start_paused = true)]
