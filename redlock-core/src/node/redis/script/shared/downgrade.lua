@@ -2,14 +2,9 @@
 -- A late downgrade leaves the exclusive lock of a later upgrade.
 if is_exclusive and upgraded <= upgrades(ARGV[2]) then
   local rest = math.max(redis.call('PTTL', KEYS[1]), 1)
-  -- Every command after DEL has to be permitted. Redis 6.2 has no function for this check.
-  for _, command in ipairs({'HSET', 'PEXPIREAT'}) do
-    if redis.acl_check_cmd and not redis.acl_check_cmd(command, KEYS[1], '1', '1') then
-      return redis.pcall(command, KEYS[1], '1', '1')
-    end
-  end
   redis.call('DEL', KEYS[1])
   local changed = set(ARGV[3] .. ':' .. ARGV[1], now + rest)
+  -- The user is not permitted to write a hash.
   if type(changed) == 'table' then
     redis.call('SET', KEYS[1], value, 'PX', string.format('%.0f', rest))
     return changed
