@@ -84,3 +84,27 @@ async fn an_upgrade_succeeds_after_one_that_reached_a_minority() {
     let reader = writer.downgrade().await.unwrap();
     reader.try_upgrade().await.unwrap().release().await.unwrap();
 }
+
+/// A node that has missed a downgrade still holds the exclusive lock, with the token of the upgrade before.
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn an_upgrade_succeeds_with_a_node_that_has_missed_the_downgrade() {
+    let test = TestLocks::new(3);
+    let (locks, other) = (test.manager(), test.builder().connect().await.unwrap());
+    let [first, second, _] = test.nodes() else { panic!("three nodes") };
+    let mut writer = locks.lock(KEY).expire(60 * SECOND).try_acquire().await.unwrap();
+    for _ in 0..3 {
+        first.fail();
+        let reader = writer.downgrade().await.unwrap();
+        first.recover();
+        second.fail();
+        writer = reader.try_upgrade().await.unwrap();
+        second.recover();
+        assert!(is_refused(&other).await);
+    }
+    second.fail();
+    let reader = writer.downgrade().await.unwrap();
+    other.lock(KEY).shared().try_acquire().await.unwrap().release().await.unwrap();
+    second.recover();
+    reader.release().await.unwrap();
+}
