@@ -85,6 +85,23 @@ async fn an_upgrade_succeeds_after_one_that_reached_a_minority() {
     reader.try_upgrade().await.unwrap().release().await.unwrap();
 }
 
+/// A node that has granted an upgrade without a quorum would refuse readers until the lock is released.
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn a_failed_upgrade_leaves_no_node_exclusive() {
+    let test = TestLocks::new(3);
+    let (locks, other) = (test.manager(), test.builder().connect().await.unwrap());
+    let [_, second, third] = test.nodes() else { panic!("three nodes") };
+    let reader = locks.lock(KEY).shared().expire(60 * SECOND).try_acquire().await.unwrap();
+    for failed in [second, third] {
+        failed.fail();
+    }
+    let error = reader.try_upgrade().await.unwrap_err();
+    second.recover();
+    assert!(!is_refused(&other).await, "the first node refuses readers");
+    assert!(error.into_guard().unwrap().is_shared());
+}
+
 /// A node that has missed a downgrade still holds the exclusive lock, with the token of the upgrade before.
 #[cfg(feature = "test-util")]
 #[tokio::test(start_paused = true)]

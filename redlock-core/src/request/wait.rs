@@ -117,7 +117,7 @@ impl Acquisition<'_> {
                     return self.ask_until_granted(waiter, key, place, outage_wait, deadline).await;
                 }
                 Some(WaitOutcome::HeldByScope(held)) => {
-                    if let Some(guard) = self.share(held)? {
+                    if let Some(guard) = self.share(&held)? {
                         return Ok(QueueExit::Acquired(guard));
                     }
                 }
