@@ -105,19 +105,40 @@ pub fn overlaps(holds: &[Hold]) -> Vec<(Hold, Hold)> {
 
 /// Finds holds that began although there were as many holders of the key as the new holder allowed, each with one of
 /// these holders.
+///
+/// The history does not show in which order the node granted two locks that were requested at the same time.
 pub fn too_many(holds: &[Hold]) -> Vec<(Hold, Hold)> {
     let mut found = Vec::new();
     for holds in by_key(holds).into_values() {
         for (index, hold) in holds.iter().enumerate() {
             let Sharing::Permits(permits) = hold.sharing else { continue };
-            let mut present = holds[..index].iter().filter(|before| hold.start < before.end);
-            let allowed = usize::try_from(permits).unwrap_or(usize::MAX);
-            if let Some(before) = present.nth(allowed.saturating_sub(1)) {
-                found.push(((*before).clone(), (*hold).clone()));
+            let present: Vec<_> =
+                holds[..index].iter().filter(|before| hold.start < before.end).collect();
+            let asked = hold.asked.unwrap_or(hold.start);
+            let earlier = present.iter().filter(|before| before.start <= asked).count();
+            let last = present.last();
+            let is_too_many = earlier >= as_count(permits) || !may_coexist(&present, permits);
+            if let Some(last) = last.filter(|_| is_too_many) {
+                found.push(((**last).clone(), (*hold).clone()));
             }
         }
     }
     found
+}
+
+/// Returns whether the node can have granted these locks one after another, in any order.
+fn may_coexist(present: &[&&Hold], permits: u32) -> bool {
+    let limit = |hold: &&&Hold| match hold.sharing {
+        Sharing::Permits(permits) => as_count(permits),
+        Sharing::Exclusive | Sharing::Readers => usize::MAX,
+    };
+    let mut limits: Vec<_> = present.iter().map(limit).chain([as_count(permits)]).collect();
+    limits.sort_unstable();
+    limits.iter().enumerate().all(|(before, limit)| before < *limit)
+}
+
+fn as_count(permits: u32) -> usize {
+    usize::try_from(permits).unwrap_or(usize::MAX)
 }
 
 /// Returns how often a reader began to hold a key while another reader held it.
@@ -238,6 +259,13 @@ mod tests {
         assert_eq!(too_many(&[permit(10, 30, 2), permit(15, 20, 2), permit(19, 25, 2)]).len(), 1);
         assert_eq!(too_many(&[permit(10, 30, 2), permit(15, 20, 2), permit(19, 25, 3)]), []);
         assert_eq!(too_many(&[permit(10, 30, 2), permit(15, 20, 1)]).len(), 1);
+        // The node may have granted the later one first.
+        let asked = |hold: Hold, asked| Hold { asked: Some(asked), ..hold };
+        assert_eq!(too_many(&[permit(10, 30, 2), asked(permit(15, 20, 1), 9)]), []);
+        assert_eq!(too_many(&[permit(10, 30, 2), asked(permit(15, 20, 1), 10)]).len(), 1);
+        assert_eq!(too_many(&[permit(10, 30, 1), asked(permit(15, 20, 1), 9)]).len(), 1);
+        let three = [permit(10, 30, 1), permit(11, 30, 3), asked(permit(15, 20, 1), 9)];
+        assert_eq!(too_many(&three).len(), 1);
     }
 
     #[test]

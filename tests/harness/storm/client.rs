@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
-use redlock_core::LockGuard;
 use rustix::process::Signal;
 use tempfile::TempDir;
 
@@ -31,10 +30,10 @@ pub enum Client {
 impl Client {
     const ALL: [Self; 3] = [Self::Honest, Self::IgnoresValidity, Self::DeletesWithoutComparing];
 
-    /// Returns for how long the client relies on a lock that it holds.
-    pub fn believes(self, guard: &LockGuard) -> Duration {
+    /// Returns for how long the client relies on a lock that is valid for `remaining`.
+    pub fn believes(self, remaining: Duration) -> Duration {
         match self {
-            Self::Honest | Self::DeletesWithoutComparing => guard.remaining(),
+            Self::Honest | Self::DeletesWithoutComparing => remaining,
             Self::IgnoresValidity => Duration::MAX,
         }
     }
@@ -61,6 +60,8 @@ pub(super) struct Command {
     pub(super) program: PathBuf,
     pub(super) client: Client,
     pub(super) restart_guard: bool,
+    /// The wait time within which a caller gets its lock under any fault.
+    pub(super) patience: Duration,
     /// The direct URLs of the servers, for commands that no network fault may affect.
     pub(super) server_urls: Vec<String>,
     pub(super) history: History,
@@ -75,6 +76,7 @@ impl Command {
             ("HISTORY", self.history.path().display().to_string()),
             ("SEED", seed.to_string()),
             ("LEASE_MS", LONGEST_LEASE.as_millis().to_string()),
+            ("PATIENCE_MS", self.patience.as_millis().to_string()),
             ("CLIENT", self.client.to_string()),
             ("RESTART_GUARD", self.restart_guard.to_string()),
         ];

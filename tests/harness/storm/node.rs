@@ -11,6 +11,9 @@ use super::strike::strike_node;
 use super::{Fault, LONGEST_LEASE, OWN_KEYS};
 use crate::redis_server::RedisServer;
 
+/// How long a process that waits fairly is present without a sign of life.
+const PRESENCE: Duration = Duration::from_secs(3);
+
 /// A server, and the state that earlier strikes have left on it.
 #[derive(Debug)]
 pub(super) struct Node {
@@ -81,8 +84,8 @@ impl Node {
     }
 
     /// Returns a violation for each key that must not exist any more. Keys of clients in `killed` may exist,
-    /// because these clients could not clean up.
-    pub(super) async fn leftovers(&self, killed: &BTreeSet<u32>) -> Vec<String> {
+    /// because these clients could not clean up. After any fault, the entries of fair queues may exist until they end.
+    pub(super) async fn leftovers(&self, killed: &BTreeSet<u32>, is_calm: bool) -> Vec<String> {
         let mut found = Vec::new();
         let longest = (LONGEST_LEASE + self.lengthened).as_millis();
         let mut probe = self.server.probe().await;
@@ -92,13 +95,22 @@ impl Node {
                 key.strip_prefix(OWN_KEYS).and_then(|own| own.split(':').next()?.parse().ok());
             let excused = match owner {
                 None if key.starts_with("redlock:fencing:") => true,
+                None if key.starts_with("redlock:fair") => {
+                    !is_calm && u128::try_from(left).is_ok_and(|left| left <= PRESENCE.as_millis())
+                }
                 Some(owner) => killed.contains(&owner),
                 // A contended key may be of a killed client, or kept on purpose: its lease must end in time.
                 None => u128::try_from(left).is_ok_and(|left| left <= longest),
             };
             if left != -2 && !excused {
                 let port = self.server.port();
-                found.push(format!("left behind on {port}: {key} for {left} ms"));
+                // A hash has the fields of shared holders and of the marks of waiting writers.
+                let fields: Vec<String> =
+                    match probe.command::<String>(["TYPE", &key]).await.as_str() {
+                        "hash" => probe.command(["HKEYS", &key]).await,
+                        kind => vec![kind.to_owned()],
+                    };
+                found.push(format!("left behind on {port}: {key} for {left} ms: {fields:?}"));
             }
         }
         found

@@ -16,13 +16,15 @@ use super::minority::granted_on_the_minority_side;
 use super::network::Network;
 use super::node::Node;
 use super::report::Report;
-use super::{Fault, PASSWORD, Schedule, Strike, Target, USER};
+use super::{Fault, LONGEST_LEASE, PASSWORD, Schedule, Strike, Target, USER};
 use crate::eventually::eventually;
 use crate::history::{History, What, monotonic_nanos};
 use crate::redis_server::RedisServer;
 
 /// The time without faults before the first fault and after the last one.
 const CALM: Duration = Duration::from_millis(100);
+/// The time after a fault and a lease, within which every caller gets its lock.
+const RECOVERY: Duration = Duration::from_secs(5);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A storm: its clients and its schedule of faults.
@@ -80,8 +82,16 @@ impl Storm {
         let network = Network::between(schedule.clients, &servers).await;
         let server_urls = servers.iter().map(RedisServer::url).collect();
         let restart_guard = schedule.restart_guard;
-        let command =
-            Command { program, client, restart_guard, server_urls, history: history.clone() };
+        let longest = schedule.strikes.iter().map(|strike| strike.lasts).max();
+        let patience = longest.unwrap_or_default() + LONGEST_LEASE + RECOVERY;
+        let command = Command {
+            program,
+            client,
+            restart_guard,
+            patience,
+            server_urls,
+            history: history.clone(),
+        };
         let mut seeds = StdRng::seed_from_u64(schedule.seed);
         let slots =
             (0..schedule.clients).map(|_| ClientSlot { client: None, next_seed: seeds.random() });
@@ -118,8 +128,10 @@ impl Storm {
         let mut failures = world.finish().await;
         let killed = world.killed.lock().await.clone();
         failures.append(&mut *world.violations.lock().await);
+        // A stopped client cleans up when it continues.
+        let is_calm = schedule.strikes.iter().all(|strike| strike.fault == Fault::StopClient);
         for node in &world.nodes {
-            failures.extend(node.lock().await.leftovers(&killed).await);
+            failures.extend(node.lock().await.leftovers(&killed, is_calm).await);
         }
         let events = history.events().expect("a history");
         let processes = world.processes.lock().await;

@@ -1,164 +1,22 @@
-//! One client process of the storm. Its tasks contend for a few keys with random options, release them in
-//! every way that the library offers, and record a history.
-//!
-//! | environment | meaning |
-//! |---|---|
-//! | `REDIS_URLS` | the nodes, through the network that the storm disturbs |
-//! | `SERVER_URLS` | the same nodes, over connections that the storm does not disturb |
-//! | `HISTORY` | the file of the history |
-//! | `SEED` | the seed of the random choices of the tasks |
-//! | `LEASE_MS` | the longest lease |
-//! | `CLIENT` | see [`Client`] |
-//! | `RESTART_GUARD` | `true`: the contended locks have the restart guard |
-//!
-//! The process runs until SIGTERM.
-//!
-//! Twelve tasks contend for the keys `hot:0` to `hot:8`. Half of the requests for the first four keys are shared, and some
-//! holders of these keys turn an exclusive lock into a shared one, or back. On a single node, half of the requests for
-//! `hot:0` have permits. One more task acquires keys of its own,
-//! `own:<process id>:<number>`, with a lease that is longer than any test, and abandons or releases them in
-//! every way. Any such key that exists at the end was left behind.
+//! Acquisitions of contended keys with random options, held and released in every way.
 
 use std::error::Error;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
-use rand::rngs::StdRng;
-use rand::{RngExt, SeedableRng};
+use rand::RngExt;
 use redis::Cmd;
-use redlock_core::{Dialect, LockError, LockGuard, LockManager, LockManagerBuilder, LockRequest};
-use redlock_tests::{
-    Belief, CONTENDED_KEYS, Client, History, Probe, Sharing, What, eventually, monotonic_nanos,
-};
-use tokio::signal::unix::{SignalKind, signal};
+use redlock_core::{Dialect, LockError, LockGuard, LockRequest};
+use redlock_tests::{Belief, CONTENDED_KEYS, Client, Sharing};
 use tokio::time::{Instant, sleep, timeout};
-use tokio_util::sync::CancellationToken;
 
-/// A shorter timeout of the nodes than the default.
-const HASTY: Duration = Duration::from_millis(50);
-/// The default timeout of several nodes. A grant may arrive when a large part of its lease has passed.
-const PATIENT: Duration = Duration::from_millis(200);
-const TASKS: u64 = 12;
+use super::Contender;
+
 /// The number of keys that are also shared, by readers or by holders of permits.
 const SHARED: u32 = 4;
 /// The number of keys that use the plain dialect. The other keys use Redisson's.
-const PLAIN: u32 = 6;
-const SOON: Duration = Duration::from_secs(10);
-/// The lease of the keys of this process alone: longer than any test.
-const LONG: Duration = Duration::from_secs(600);
-
-#[tokio::main(worker_threads = 2)]
-async fn main() -> Result<(), Box<dyn Error>> {
-    redlock_logs::watch();
-    let mut terminate = signal(SignalKind::terminate())?;
-    let (urls, server_urls) = (urls("REDIS_URLS")?, urls("SERVER_URLS")?);
-    let history = History::at(std::env::var("HISTORY")?);
-    let seed: u64 = std::env::var("SEED")?.parse()?;
-    let lease = Duration::from_millis(std::env::var("LEASE_MS")?.parse()?);
-    let client: Client = std::env::var("CLIENT")?.parse()?;
-    let restart_guard: bool = std::env::var("RESTART_GUARD")?.parse()?;
-    tokio::spawn(record_pauses(history.clone()));
-
-    let mut choices = StdRng::seed_from_u64(seed);
-    let node_timeout = if choices.random() { PATIENT } else { HASTY };
-    let holds_long = choices.random();
-    let builder = || LockManager::builder().urls(&urls).node_timeout(node_timeout);
-    let guarded = || builder().expire(lease).restart_guard(lease);
-    let connected = async {
-        if !restart_guard {
-            let locks = connect(builder).await;
-            return (locks.clone(), locks);
-        }
-        // The guard allows no longer leases, so the process's own keys need a manager without it.
-        (connect(guarded).await, connect(builder).await)
-    };
-    let (locks, own_locks) = tokio::select! {
-        connected = connected => connected,
-        _ = terminate.recv() => return Ok(()),
-    };
-    let end = CancellationToken::new();
-    let mut contender = |locks: &LockManager| Contender {
-        locks: locks.clone(),
-        history: history.clone(),
-        end: end.clone(),
-        server_urls: server_urls.clone(),
-        client,
-        lease,
-        node_timeout,
-        holds_long,
-        choices: StdRng::seed_from_u64(choices.random()),
-    };
-    let mut tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(contender(&locks).contend())).collect();
-    tasks.push(tokio::spawn(contender(&own_locks).acquire_own_keys()));
-    terminate.recv().await;
-    end.cancel();
-    for task in join_all(tasks).await {
-        task??;
-    }
-    // Check before the shutdown, which would release locks that the library has failed to release.
-    eventually("all keys of this process are released", SOON, async || {
-        for url in &server_urls {
-            let keys = Probe::connect(url).await.ok()?.keys().await;
-            if keys.iter().any(|key| key.starts_with(&own_prefix())) {
-                return None;
-            }
-        }
-        Some(())
-    })
-    .await;
-    locks.shutdown().await;
-    own_locks.shutdown().await;
-    Ok(())
-}
-
-/// Connects, and retries until it succeeds: the storm may already have disturbed the nodes.
-async fn connect(builder: impl Fn() -> LockManagerBuilder) -> LockManager {
-    loop {
-        if let Ok(locks) = builder().connect().await {
-            return locks;
-        }
-    }
-}
-
-fn urls(variable: &str) -> Result<Vec<String>, std::env::VarError> {
-    Ok(std::env::var(variable)?.split(',').map(str::to_owned).collect())
-}
-
-/// Returns the prefix of the keys that only this process acquires.
-fn own_prefix() -> String {
-    format!("own:{}:", std::process::id())
-}
-
-/// Records when the tasks of this process do not run, so that such a pause does not count as a slow
-/// acquisition.
-async fn record_pauses(history: History) {
-    const TICK: Duration = Duration::from_millis(3);
-    const LEAST_PAUSE: u64 = 7_000_000;
-    loop {
-        let since = monotonic_nanos();
-        sleep(TICK).await;
-        if monotonic_nanos() - since > LEAST_PAUSE
-            && let Err(error) = history.note(What::HeldUp { since })
-        {
-            eprintln!("the history is incomplete: {error}");
-        }
-    }
-}
-
-/// One task of the process.
-struct Contender {
-    locks: LockManager,
-    history: History,
-    end: CancellationToken,
-    server_urls: Vec<String>,
-    client: Client,
-    lease: Duration,
-    node_timeout: Duration,
-    /// Whether the task holds each lock for a part of its lease or longer, never for a few milliseconds.
-    holds_long: bool,
-    choices: StdRng,
-}
+pub(super) const PLAIN: u32 = 6;
 
 /// Acquires a lock, and returns the number of the fencing token if `fenced`.
 async fn acquire(
@@ -175,7 +33,7 @@ async fn acquire(
 
 impl Contender {
     /// Acquires contended keys until SIGTERM.
-    async fn contend(mut self) -> Result<(), String> {
+    pub(super) async fn contend(mut self) -> Result<(), String> {
         while !self.end.is_cancelled() {
             self.turn().await.map_err(|error| error.to_string())?;
             let pause = self.millis(0, 30);
@@ -199,6 +57,10 @@ impl Contender {
         }
         if self.one_in(10) {
             request = request.min_hold(expire / 4);
+        }
+        let fair = number < PLAIN && self.one_in(6);
+        if fair {
+            request = request.fair();
         }
         let sharing = self.sharing(number);
         request = match sharing {
@@ -226,7 +88,7 @@ impl Contender {
             None => {}
             Some(Err(error)) => attempt.refused(kind(&error)),
             Some(Ok((guard, number))) => {
-                let believes = || self.client.believes(&guard);
+                let believes = || self.client.believes(guard.remaining());
                 let belief = attempt.granted_to(sharing, number, believes);
                 let Some(guard) = self.change_mode(guard, &belief).await else { return Ok(()) };
                 self.hold(&guard, belief, expire).await?;
@@ -290,7 +152,7 @@ impl Contender {
         let mut was_lost = false;
         while !self.end.is_cancelled() {
             let left = time.saturating_sub(begun.elapsed());
-            let lost = belief.look(|| self.client.believes(guard)).is_zero();
+            let lost = belief.look(|| self.client.believes(guard.remaining())).is_zero();
             if was_lost && !lost {
                 return Err("a lost lock is valid again");
             }
@@ -328,46 +190,9 @@ impl Contender {
             _ => guard.keep_until_expiry(),
         }
     }
-
-    /// Acquires keys of this process alone, and abandons each request or releases each lock at once, until
-    /// SIGTERM.
-    async fn acquire_own_keys(mut self) -> Result<(), String> {
-        for number in 0.. {
-            if self.end.is_cancelled() {
-                break;
-            }
-            let request = self.own_request(&format!("{}{number}", own_prefix()));
-            let patience = self.choices.random_range(0..5000);
-            let patience = if self.one_in(2) { patience } else { patience * 20 };
-            let acquired = timeout(Duration::from_micros(patience), request.acquire()).await;
-            if let Ok(Ok(guard)) = acquired {
-                if self.one_in(2) {
-                    drop(guard);
-                } else {
-                    drop(guard.release().await);
-                }
-            }
-            let pause = self.millis(0, 10);
-            sleep(pause).await;
-        }
-        Ok(())
-    }
-
-    fn own_request(&mut self, key: &str) -> LockRequest {
-        let request = self.locks.lock(key).expire(LONG);
-        if self.one_in(2) { request.wait_time(self.lease) } else { request }
-    }
-
-    fn one_in(&mut self, count: u32) -> bool {
-        self.choices.random_range(0..count) == 0
-    }
-
-    fn millis(&mut self, from: u64, to: u64) -> Duration {
-        Duration::from_micros(self.choices.random_range(from * 1000..=to * 1000))
-    }
 }
 
-fn kind(error: &LockError) -> &'static str {
+pub(super) fn kind(error: &LockError) -> &'static str {
     match error {
         LockError::Contended { .. } => "contended",
         LockError::Unavailable { .. } => "unavailable",

@@ -1,0 +1,89 @@
+//! Acquisitions of several contended keys at once.
+
+use std::io;
+use std::time::Duration;
+
+use rand::RngExt;
+use rand::seq::IteratorRandom;
+use redlock_core::{LockError, MultiGuard};
+use redlock_tests::{Attempt, Belief, Sharing};
+use tokio::time::{Instant, sleep, timeout};
+
+use super::Contender;
+use super::contended::{PLAIN, kind};
+
+/// The largest number of keys of a set.
+const LARGEST: usize = 3;
+
+impl Contender {
+    /// Acquires sets of contended keys until SIGTERM.
+    pub(super) async fn contend_for_sets(mut self) -> Result<(), String> {
+        while !self.end.is_cancelled() {
+            self.contend_for_set().await.map_err(|error| error.to_string())?;
+            let pause = self.millis(0, 30);
+            sleep(pause).await;
+        }
+        Ok(())
+    }
+
+    async fn contend_for_set(&mut self) -> io::Result<()> {
+        let size = self.choices.random_range(2..=LARGEST);
+        let keys = (0..PLAIN).sample(&mut self.choices, size);
+        let keys: Vec<_> = keys.into_iter().map(|number| format!("hot:{number}")).collect();
+        let wait_time = if self.one_in(2) { self.millis(20, 400) } else { Duration::ZERO };
+        let patience = self.one_in(6).then(|| self.millis(0, 100));
+        let acquired = self.acquire_set(&keys, wait_time, patience).await?;
+        let Some(Ok((guard, mut beliefs))) = acquired else { return Ok(()) };
+        let (begun, time) =
+            (Instant::now(), self.lease.mul_f64(self.choices.random_range(0.0..0.5)));
+        while begun.elapsed() < time && !self.end.is_cancelled() {
+            let remaining = || self.client.believes(guard.remaining());
+            if beliefs.iter_mut().any(|belief| belief.look(remaining).is_zero()) {
+                break;
+            }
+            let pause = self.millis(1, 10);
+            sleep(pause).await;
+        }
+        drop(beliefs);
+        if self.one_in(2) {
+            drop(guard.release().await);
+        }
+        Ok(())
+    }
+
+    /// Acquires several keys, and records an attempt for each. Returns `None` if the caller has dropped the request after
+    /// `patience`.
+    pub(super) async fn acquire_set(
+        &mut self,
+        keys: &[String],
+        wait_time: Duration,
+        patience: Option<Duration>,
+    ) -> io::Result<Option<Result<(MultiGuard, Vec<Belief>), LockError>>> {
+        // A set is requested again if shared holders have refused it.
+        let within = wait_time + self.node_timeout * 2;
+        let ask = |key: &String| self.history.ask(key, within);
+        let attempts: Vec<Attempt> = keys.iter().map(ask).collect::<Result<_, _>>()?;
+        let request = self.locks.lock_all(keys).expire(self.lease).wait_time(wait_time);
+        let acquired = match patience {
+            Some(patience) => timeout(patience, request.acquire()).await.ok(),
+            None => Some(request.acquire().await),
+        };
+        // Without a result, dropping the attempts records that.
+        Ok(acquired.map(|acquired| match acquired {
+            Ok(guard) => {
+                let remaining = || self.client.believes(guard.remaining());
+                let attempts = attempts.into_iter();
+                let granted =
+                    |attempt: Attempt| attempt.granted_to(Sharing::Exclusive, None, remaining);
+                let beliefs = attempts.map(granted).collect();
+                Ok((guard, beliefs))
+            }
+            Err(error) => {
+                for attempt in attempts {
+                    attempt.refused(kind(&error));
+                }
+                Err(error)
+            }
+        }))
+    }
+}
