@@ -6,6 +6,13 @@ use std::time::Duration;
 use super::event::{Event, What};
 use super::hold::{Hold, holds, overlaps, stale_fencing, too_many};
 
+/// The prefix of the keys whose callers wait until they have them.
+const PATIENT_KEYS: &str = "patient:";
+/// While locks are granted at all, many callers get one in this time, in nanoseconds.
+const LEAST_OUTAGE: u64 = 100_000_000;
+/// After a fault, the clients connect again, and the leases of lost locks end, in nanoseconds.
+const RECOVERY: u64 = 1_000_000_000;
+
 /// An attempt that took longer than allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Late {
@@ -74,29 +81,36 @@ impl Findings {
 
     /// Fills in the findings about the durations and the ends of attempts.
     fn check_attempts(&mut self, events: &[Event], tolerance: Duration) {
-        let mut open: BTreeMap<(u32, u64), (u64, Duration)> = BTreeMap::new();
+        let mut open: BTreeMap<(u32, u64), (u64, Duration, bool)> = BTreeMap::new();
         let pauses = pauses(events);
+        let outages = outages(events);
         for event in events {
             let attempt = (event.process, event.number);
             match &event.what {
-                What::Asked { within, .. } => {
-                    open.insert(attempt, (event.at, *within));
+                What::Asked { within, key } => {
+                    let is_patient = key.starts_with(PATIENT_KEYS);
+                    open.insert(attempt, (event.at, *within, is_patient));
                     continue;
                 }
                 What::Refused { reason } => *self.refusals.entry(reason.clone()).or_default() += 1,
                 What::Granted { .. } => {}
                 What::Abandoned => {
                     self.abandoned += 1;
-                    // The caller ended the attempt, so its duration says nothing about the library.
-                    open.remove(&attempt);
+                    // The caller ended the attempt, so its duration says nothing about the library. A patient caller
+                    // ends its attempt at the end of the storm, and may not have waited too long before.
+                    if open.get(&attempt).is_some_and(|(_, _, is_patient)| !is_patient) {
+                        open.remove(&attempt);
+                    }
                 }
                 _ => continue,
             }
-            let Some((asked, within)) = open.remove(&attempt) else { continue };
-            let held_up = pauses.get(&event.process).map_or(0, |pauses| {
-                pauses.iter().map(|pause| overlap(*pause, (asked, event.at))).sum()
-            });
-            let took = event.at.saturating_sub(asked).saturating_sub(held_up);
+            let Some((asked, within, is_patient)) = open.remove(&attempt) else { continue };
+            let no_pauses = Vec::new();
+            let held_up = pauses.get(&event.process).unwrap_or(&no_pauses).iter();
+            let outages = outages.iter().filter(|_| is_patient);
+            let excused = held_up.chain(outages);
+            let excused = excused.map(|period| overlap(*period, (asked, event.at))).sum();
+            let took = event.at.saturating_sub(asked).saturating_sub(excused);
             let took = Duration::from_nanos(took);
             self.longest_wait = self.longest_wait.max(took);
             self.longest_excess = self.longest_excess.max(took.saturating_sub(within));
@@ -107,6 +121,29 @@ impl Findings {
         }
         self.unanswered = open.into_keys().collect();
     }
+}
+
+/// Returns the periods under faults in which no process was granted any lock.
+fn outages(events: &[Event]) -> Vec<(u64, u64)> {
+    let faults: Vec<(u64, u64)> = events
+        .iter()
+        .filter_map(|event| match event.what {
+            What::Fault { since, .. } => Some((since, event.at + RECOVERY)),
+            _ => None,
+        })
+        .collect();
+    let mut grants: Vec<u64> = events
+        .iter()
+        .filter(|event| matches!(event.what, What::Granted { .. }))
+        .map(|event| event.at)
+        .collect();
+    let last = events.iter().map(|event| event.at).max().unwrap_or_default();
+    grants.push(last);
+    grants.sort_unstable();
+    let pairs = grants.windows(2).map(|pair| (pair[0], pair[1]));
+    let gaps = pairs.filter(|(from, to)| to - from > LEAST_OUTAGE);
+    // Faults overlap each other, so a gap counts whole if a fault touches it.
+    gaps.filter(|gap| faults.iter().any(|fault| overlap(*gap, *fault) > 0)).collect()
 }
 
 /// Returns the pauses of each process: times in which its tasks did not run.
@@ -164,6 +201,27 @@ mod tests {
         let held_up = event(nanos(900), 0, What::HeldUp { since: nanos(800) });
         assert_eq!(late(&[asked(0, SECOND), held_up.clone(), refused(1200)]), 0, "a pause");
         assert_eq!(late(&[asked(0, SECOND), held_up, refused(1201)]), 1);
+    }
+
+    #[test]
+    fn a_patient_caller_is_late_unless_nobody_was_granted_a_lock() {
+        let millis = |millis: u64| millis * 1_000_000;
+        let patient =
+            |at, within| event(at, 1, What::Asked { within, key: format!("{PATIENT_KEYS}0") });
+        let fault = What::Fault { since: millis(500), name: "freeze".to_owned() };
+        let late = |granted: &[u64], fault: Option<What>| {
+            let mut events = vec![patient(0, SECOND)];
+            let other =
+                |at: &u64| Event { number: 2, ..self::granted(millis(*at), millis(at + 1)) };
+            events.extend(granted.iter().map(other));
+            events.extend(fault.map(|fault| event(millis(900), 0, fault)));
+            events.push(event(millis(3000), 1, What::Abandoned));
+            Findings::of(&events, SECOND / 10).late.len()
+        };
+        let often: Vec<u64> = (0..60).map(|count| count * 50).collect();
+        assert_eq!(late(&often, Some(fault.clone())), 1);
+        assert_eq!(late(&[0, 2000], Some(fault)), 0, "nobody was granted a lock");
+        assert_eq!(late(&[0, 2000], None), 1, "without a fault");
     }
 
     #[test]

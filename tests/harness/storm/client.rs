@@ -60,7 +60,7 @@ pub(super) struct Command {
     pub(super) program: PathBuf,
     pub(super) client: Client,
     pub(super) restart_guard: bool,
-    /// The wait time within which a caller gets its lock under any fault.
+    /// The time within which a caller that waits gets its lock, if locks are granted at all.
     pub(super) patience: Duration,
     /// The direct URLs of the servers, for commands that no network fault may affect.
     pub(super) server_urls: Vec<String>,

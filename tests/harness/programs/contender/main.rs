@@ -8,7 +8,7 @@
 //! | `HISTORY` | the file of the history |
 //! | `SEED` | the seed of the random choices of the tasks |
 //! | `LEASE_MS` | the longest lease |
-//! | `PATIENCE_MS` | the wait time within which a caller gets its lock under any fault |
+//! | `PATIENCE_MS` | the time within which a caller that waits gets its lock, if locks are granted at all |
 //! | `CLIENT` | see [`Client`] |
 //! | `RESTART_GUARD` | `true`: the contended locks have the restart guard |
 //!
@@ -18,8 +18,7 @@
 //!   some holders of these keys turn an exclusive lock into a shared one, or back. On a single node, half of the requests
 //!   for `hot:0` have permits. Some requests for the first six keys are fair.
 //! * One task acquires sets of the first six keys.
-//! * Two tasks use the keys `patient:0` to `patient:2` for a short time only. They wait for `PATIENCE_MS`. The process
-//!   fails if one of them waits in vain.
+//! * Two tasks hold the keys `patient:0` to `patient:2` for a short time only, and wait until they have them.
 //! * One task acquires keys of its own, `own:<process id>:<number>`, with a lease that is longer than any test, and
 //!   abandons or releases them in every way. Any such key that exists at the end was left behind.
 
@@ -157,7 +156,7 @@ struct Contender {
     server_urls: Vec<String>,
     client: Client,
     lease: Duration,
-    /// The wait time within which a caller gets its lock under any fault.
+    /// The time within which a caller that waits gets its lock, if locks are granted at all.
     patience: Duration,
     node_timeout: Duration,
     /// Whether the task holds each lock for a part of its lease or longer, never for a few milliseconds.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rand::RngExt;
 use rand::seq::IteratorRandom;
-use redlock_core::{LockError, MultiGuard};
-use redlock_tests::{Attempt, Belief, Sharing};
+use redlock_core::{LockRequest, MultiGuard};
+use redlock_tests::{Attempt, Belief};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::Contender;
@@ -32,8 +32,11 @@ impl Contender {
         let keys: Vec<_> = keys.into_iter().map(|number| format!("hot:{number}")).collect();
         let wait_time = if self.one_in(2) { self.millis(20, 400) } else { Duration::ZERO };
         let patience = self.one_in(6).then(|| self.millis(0, 100));
-        let acquired = self.acquire_set(&keys, wait_time, patience).await?;
-        let Some(Ok((guard, mut beliefs))) = acquired else { return Ok(()) };
+        let request = self.locks.lock_all(&keys).expire(self.lease).wait_time(wait_time);
+        // A set is requested again if shared holders have refused it.
+        let within = wait_time + self.node_timeout * 2;
+        let acquired = self.acquire_set(request, &keys, within, patience).await?;
+        let Some((guard, mut beliefs)) = acquired else { return Ok(()) };
         let (begun, time) =
             (Instant::now(), self.lease.mul_f64(self.choices.random_range(0.0..0.5)));
         while begun.elapsed() < time && !self.end.is_cancelled() {
@@ -51,39 +54,36 @@ impl Contender {
         Ok(())
     }
 
-    /// Acquires several keys, and records an attempt for each. Returns `None` if the caller has dropped the request after
-    /// `patience`.
+    /// Acquires several keys, and records an attempt for each. Returns `None` after a failure, or if the caller has dropped
+    /// the request after `patience`.
     pub(super) async fn acquire_set(
-        &mut self,
+        &self,
+        request: LockRequest<MultiGuard>,
         keys: &[String],
-        wait_time: Duration,
+        within: Duration,
         patience: Option<Duration>,
-    ) -> io::Result<Option<Result<(MultiGuard, Vec<Belief>), LockError>>> {
-        // A set is requested again if shared holders have refused it.
-        let within = wait_time + self.node_timeout * 2;
+    ) -> io::Result<Option<(MultiGuard, Vec<Belief>)>> {
         let ask = |key: &String| self.history.ask(key, within);
         let attempts: Vec<Attempt> = keys.iter().map(ask).collect::<Result<_, _>>()?;
-        let request = self.locks.lock_all(keys).expire(self.lease).wait_time(wait_time);
         let acquired = match patience {
             Some(patience) => timeout(patience, request.acquire()).await.ok(),
             None => Some(request.acquire().await),
         };
-        // Without a result, dropping the attempts records that.
-        Ok(acquired.map(|acquired| match acquired {
-            Ok(guard) => {
+        Ok(match acquired {
+            // The timeout dropped the request. Dropping the attempts records that.
+            None => None,
+            Some(Ok(guard)) => {
                 let remaining = || self.client.believes(guard.remaining());
-                let attempts = attempts.into_iter();
-                let granted =
-                    |attempt: Attempt| attempt.granted_to(Sharing::Exclusive, None, remaining);
-                let beliefs = attempts.map(granted).collect();
-                Ok((guard, beliefs))
+                let granted = |attempt: Attempt| attempt.granted(None, remaining);
+                let beliefs = attempts.into_iter().map(granted).collect();
+                Some((guard, beliefs))
             }
-            Err(error) => {
+            Some(Err(error)) => {
                 for attempt in attempts {
                     attempt.refused(kind(&error));
                 }
-                Err(error)
+                None
             }
-        }))
+        })
     }
 }
