@@ -144,6 +144,7 @@ impl FairQueue {
         let gone: Vec<u64> = gone.collect();
         if !is_conductor {
             state.conductor = Ok(index);
+            state.latest_conductor = index;
             state.replied_at = Duration::ZERO;
             state.first = None;
         }
@@ -218,12 +219,10 @@ impl FairQueue {
         is_last
     }
 
-    /// Removes tickets from the queue of the conductor, in the background.
+    /// Removes tickets from the queue of the latest conductor, in the background.
     pub(super) fn leave(&self, numbers: Vec<u64>) {
-        let conductor = self.state.lock().conductor.as_ref().ok().copied();
-        if let Some(index) = conductor {
-            self.leave_at(index, numbers);
-        }
+        let index = self.state.lock().latest_conductor;
+        self.leave_at(index, numbers);
     }
 
     /// Removes the tickets of all waiters, because the manager is shut down. The waiters are woken.

@@ -15,6 +15,8 @@ use crate::node::Subscription;
 pub(super) struct FairState {
     /// The index of the node that keeps the order; or the reasons why no node does.
     pub(super) conductor: Result<usize, Votes>,
+    /// The index of the latest conductor, which may still have tickets of this process.
+    pub(super) latest_conductor: usize,
     /// The error of the conductor since the keeper was here.
     pub(super) failure: Option<NodeError>,
     /// The waiters of this process by the numbers of their tickets.
@@ -60,6 +62,7 @@ impl FairState {
         let now = Instant::now();
         Self {
             conductor: Ok(conductor),
+            latest_conductor: conductor,
             failure: None,
             waiters: BTreeMap::new(),
             leaving: BTreeSet::new(),

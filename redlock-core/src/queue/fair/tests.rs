@@ -426,6 +426,23 @@ async fn without_a_conductor_a_fair_caller_fails_as_in_an_outage() {
     guard.release().await.unwrap();
 }
 
+/// The keeper has not found the node again yet.
+#[tokio::test(start_paused = true)]
+async fn a_waiter_that_gives_up_after_an_outage_leaves_no_ticket() {
+    let nodes: Vec<_> = ["x"].map(FakeNode::start).into();
+    let locks = fake_process(&nodes);
+    nodes[0].occupy(3600 * SECOND);
+    let waiting = tokio::spawn(fair(&locks).acquire());
+    sleep(SECOND / 2).await;
+    nodes[0].set(FakeMode::Down);
+    sleep(SECOND).await;
+    nodes[0].set(FakeMode::Up(Duration::ZERO));
+    assert!(!nodes[0].queues.has_empty_queues(), "the process is still present");
+    waiting.abort();
+    settle().await;
+    assert!(nodes[0].queues.has_empty_queues());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_removes_all_tickets_and_ends_all_waiting() {
     let nodes = memory_nodes(1);
