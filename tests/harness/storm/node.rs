@@ -104,10 +104,12 @@ impl Node {
             };
             if left != -2 && !excused {
                 let port = self.server.port();
-                // A hash has the fields of shared holders and of the marks of waiting writers.
+                // A hash has the fields of shared holders and of the marks of waiting writers, a sorted set the
+                // tickets and the presences of a fair queue.
                 let fields: Vec<String> =
                     match probe.command::<String>(["TYPE", &key]).await.as_str() {
                         "hash" => probe.command(["HKEYS", &key]).await,
+                        "zset" => probe.command(["ZRANGE", &key, "0", "-1", "WITHSCORES"]).await,
                         kind => vec![kind.to_owned()],
                     };
                 found.push(format!("left behind on {port}: {key} for {left} ms: {fields:?}"));
