@@ -11,6 +11,8 @@ use super::strike::strike_node;
 use super::{Fault, LONGEST_LEASE, OWN_KEYS};
 use crate::redis_server::RedisServer;
 
+/// How long the mark of a waiting writer stays without being renewed.
+const MARK: Duration = Duration::from_secs(1);
 /// How long a process that waits fairly is present without a sign of life.
 const PRESENCE: Duration = Duration::from_secs(3);
 
@@ -84,35 +86,32 @@ impl Node {
     }
 
     /// Returns a violation for each key that must not exist any more. Keys of clients in `killed` may exist,
-    /// because these clients could not clean up. After any fault, the entries of fair queues may exist until they end.
-    pub(super) async fn leftovers(&self, killed: &BTreeSet<u32>, is_calm: bool) -> Vec<String> {
+    /// because these clients could not clean up. Contended keys may exist until they end: of a killed client, kept on
+    /// purpose, or on a node that has missed a command while it was silent.
+    pub(super) async fn leftovers(&self, killed: &BTreeSet<u32>) -> Vec<String> {
         let mut found = Vec::new();
-        let longest = (LONGEST_LEASE + self.lengthened).as_millis();
         let mut probe = self.server.probe().await;
         for key in probe.keys().await {
             let left: i64 = probe.command(["PTTL", &key]).await;
+            let kind: String = probe.command(["TYPE", &key]).await;
+            // A hash has the fields of shared holders and of the marks of waiting writers, a sorted set the tickets and
+            // the presences of a fair queue.
+            let (longest, content): (_, Vec<String>) = match kind.as_str() {
+                "hash" => (MARK, probe.command(["HKEYS", &key]).await),
+                "zset" => (PRESENCE, probe.command(["ZRANGE", &key, "0", "-1"]).await),
+                _ => (LONGEST_LEASE, vec![kind]),
+            };
+            let longest = (longest + self.lengthened).as_millis();
             let owner =
                 key.strip_prefix(OWN_KEYS).and_then(|own| own.split(':').next()?.parse().ok());
             let excused = match owner {
                 None if key.starts_with("redlock:fencing:") => true,
-                None if key.starts_with("redlock:fair") => {
-                    !is_calm && u128::try_from(left).is_ok_and(|left| left <= PRESENCE.as_millis())
-                }
                 Some(owner) => killed.contains(&owner),
-                // A contended key may be of a killed client, or kept on purpose: its lease must end in time.
                 None => u128::try_from(left).is_ok_and(|left| left <= longest),
             };
             if left != -2 && !excused {
                 let port = self.server.port();
-                // A hash has the fields of shared holders and of the marks of waiting writers, a sorted set the
-                // tickets and the presences of a fair queue.
-                let fields: Vec<String> =
-                    match probe.command::<String>(["TYPE", &key]).await.as_str() {
-                        "hash" => probe.command(["HKEYS", &key]).await,
-                        "zset" => probe.command(["ZRANGE", &key, "0", "-1", "WITHSCORES"]).await,
-                        kind => vec![kind.to_owned()],
-                    };
-                found.push(format!("left behind on {port}: {key} for {left} ms: {fields:?}"));
+                found.push(format!("left behind on {port}: {key} for {left} ms: {content:?}"));
             }
         }
         found

@@ -128,10 +128,8 @@ impl Storm {
         let mut failures = world.finish().await;
         let killed = world.killed.lock().await.clone();
         failures.append(&mut *world.violations.lock().await);
-        // A stopped client cleans up when it continues.
-        let is_calm = schedule.strikes.iter().all(|strike| strike.fault == Fault::StopClient);
         for node in &world.nodes {
-            failures.extend(node.lock().await.leftovers(&killed, is_calm).await);
+            failures.extend(node.lock().await.leftovers(&killed).await);
         }
         let events = history.events().expect("a history");
         let processes = world.processes.lock().await;
