@@ -270,6 +270,27 @@ async fn an_overtaken_reply_is_ignored_unless_the_clock_of_the_store_was_stepped
     }
 }
 
+/// The last waiter has left, and the next one has entered a queue of its own before the reply arrives. The simulation
+/// found callers that lost their places in this way.
+#[tokio::test(start_paused = true)]
+async fn a_late_reply_to_a_former_queue_does_not_remove_the_ticket_of_the_next_waiter() {
+    let nodes = memory_nodes(1);
+    let locks = process(&nodes);
+    let former = Arc::clone(locks.fair_queues().join(&spec()).queue());
+    let place = locks.fair_queues().join(&spec());
+    place.enter().await;
+    let inspect = async || {
+        let process = locks.fair_queues().process();
+        nodes[0].queue(QueueOp::new(&spec(), process, QueueAction::Inspect)).await.unwrap()
+    };
+    former.apply(0, &inspect().await);
+    settle().await;
+    assert!(inspect().await.first.is_some());
+    drop(place);
+    settle().await;
+    assert!(nodes[0].has_empty_queues());
+}
+
 /// The conductor does not answer when a waiter gives up, and recovers before the presence is over.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_that_was_not_removed_in_an_outage_does_not_block_the_queue() {
