@@ -50,14 +50,10 @@ impl Acquisition<'_> {
         }
         let mut outage_wait = OutageWait::new(&waiter);
         if waiter.arrived_in_outage() {
-            // This caller asks the nodes at once and returns their failure, while the waiters before it
-            // keep their places. Boxed, because this is rare and the future would enlarge the future of
-            // every acquisition.
-            match Box::pin(self.try_once()).await {
-                Err(LockError::Contended { .. }) => {
-                    outage_wait.record_refusal(&waiter);
-                }
-                result => return result,
+            // Boxed, because this is rare and the future would enlarge the future of every acquisition.
+            let arrival = Box::pin(self.arrive_in_outage(place, &waiter, &mut outage_wait));
+            if let Some(guard) = arrival.await? {
+                return Ok(guard);
             }
         }
         loop {
@@ -65,6 +61,33 @@ impl Acquisition<'_> {
             if let QueueExit::Acquired(guard) = exit {
                 return Ok(guard);
             }
+        }
+    }
+
+    /// Makes one attempt while the waiters before this caller keep their places through an outage. Returns the failure of
+    /// the nodes at once, and `None` if the caller has to wait.
+    async fn arrive_in_outage(
+        &self,
+        place: Option<&FairPlace>,
+        waiter: &Waiter,
+        outage_wait: &mut OutageWait,
+    ) -> Result<Option<LockGuard>, LockError> {
+        if place.is_some() && self.context.ballot.has_quorum() {
+            // The outage may be over, and the attempt of a fair caller would overtake the callers before it.
+            self.context.fair.is_occupied(&self.spec, self.keys.first()).await?;
+            outage_wait.begin();
+            return Ok(None);
+        }
+        match self.try_once().await {
+            Ok(guard) => {
+                took_turn(place);
+                Ok(Some(guard))
+            }
+            Err(LockError::Contended { .. }) => {
+                outage_wait.record_refusal(waiter);
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
     }
 
