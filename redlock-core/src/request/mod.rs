@@ -6,6 +6,7 @@ mod ask_state;
 mod fair;
 mod fenced;
 mod multi;
+mod patience;
 mod read;
 #[cfg(all(test, feature = "test-util"))]
 mod read_tests;

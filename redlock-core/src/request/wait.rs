@@ -7,12 +7,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::acquisition::Acquisition;
 use super::ask_state::AskState;
+use super::patience::Patience;
 use super::scope;
 use crate::error::{LockError, Vote};
 use crate::guard::LockGuard;
 use crate::lease::Held;
-use crate::lock::Mode;
-use crate::node::Subscription;
 use crate::queue::{
     Backoff, FairPlace, OutageWait, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause,
     wake_retry_delay,
@@ -276,11 +275,12 @@ impl Acquisition<'_> {
             if left.is_zero() {
                 return Err(refused);
             }
-            if is_split && signal.is_some() {
+            if let Some(signal) = signal.as_ref().filter(|_| is_split) {
                 // The other callers got the remaining votes. All of them release their votes, and each
                 // release wakes all waiters at once. A waiter that asked again at each wake-up would meet
                 // the same callers again and again, so it pauses for a random time instead.
-                sleep(backoff.pause().min(left)).await;
+                sleep(patience.limit(backoff.pause()).min(left)).await;
+                patience.record(waiter, signal.has_fired());
                 continue;
             }
             if several_keys {
@@ -321,35 +321,6 @@ impl Acquisition<'_> {
 fn took_turn(place: Option<&FairPlace>) {
     if let Some(place) = place {
         place.take_first();
-    }
-}
-
-/// The patience of a reader that waits while exclusive callers get the lock one after another.
-struct Patience {
-    /// How many further releases the reader lets pass.
-    left: Option<u32>,
-    /// The requests for a turn of the readers, which last as long as the reader waits.
-    turn: Vec<Subscription>,
-}
-
-impl Patience {
-    /// How many releases a reader lets pass before it asks for a turn. About one more passes until the nodes know. A
-    /// reader that asked for a turn at once would delay more exclusive callers than it gains.
-    const RELEASES: u32 = 3;
-
-    fn new(mode: Mode) -> Self {
-        Self { left: mode.is_shared().then_some(Self::RELEASES), turn: Vec::new() }
-    }
-
-    /// Records whether a release has passed the waiter. After the last release that it lets pass, asks the nodes for a
-    /// turn.
-    fn record(&mut self, waiter: &Waiter, has_passed: bool) {
-        let Some(left) = self.left.as_mut().filter(|_| has_passed) else { return };
-        *left -= 1;
-        if *left == 0 {
-            self.left = None;
-            self.turn = waiter.request_turn();
-        }
     }
 }
 
