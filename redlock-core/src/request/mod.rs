@@ -5,6 +5,8 @@ mod ask;
 mod ask_state;
 mod fair;
 mod fenced;
+#[cfg(all(test, feature = "test-util"))]
+mod mark_tests;
 mod multi;
 mod patience;
 mod read;

@@ -117,15 +117,14 @@ impl Acquisition<'_> {
         outage_wait: &mut OutageWait,
         deadline: Option<Instant>,
     ) -> Result<QueueExit, LockError> {
+        let mut state = AskState::of_waiter(self.context, &self.spec);
         loop {
             let outcome = match deadline {
                 Some(deadline) => timeout_at(deadline, waiter.wait()).await.ok(),
                 None => Some(waiter.wait().await),
             };
             match outcome {
-                Some(WaitOutcome::AskNodes) => {
-                    return self.ask_until_granted(waiter, key, place, outage_wait, deadline).await;
-                }
+                Some(WaitOutcome::AskNodes) => break,
                 Some(WaitOutcome::Joined(held)) => {
                     took_turn(place);
                     return Ok(QueueExit::Acquired(self.guard_of_reader(held)));
@@ -136,7 +135,14 @@ impl Acquisition<'_> {
                         took_turn(place);
                         return Ok(QueueExit::Acquired(guard));
                     }
-                    return self.ask_until_granted(waiter, key, place, outage_wait, deadline).await;
+                    break;
+                }
+                Some(WaitOutcome::LeaveMark) => {
+                    // Boxed, because the future would enlarge the future of every acquisition.
+                    if let Some(guard) = Box::pin(self.leave_mark(&mut state, deadline)).await {
+                        took_turn(place);
+                        return Ok(QueueExit::Acquired(guard));
+                    }
                 }
                 Some(WaitOutcome::HeldByScope(held)) => {
                     if let Some(guard) = self.share(held)? {
@@ -152,6 +158,7 @@ impl Acquisition<'_> {
                 None => return Err(self.timed_out(waiter, key)),
             }
         }
+        self.ask_until_granted(waiter, key, place, &mut state, outage_wait, deadline).await
     }
 
     /// Takes over a lock that was handed over to this caller. Returns `None` if the lock is lost: the waiter is
@@ -200,6 +207,7 @@ impl Acquisition<'_> {
         waiter: &Waiter,
         key: usize,
         place: Option<&FairPlace>,
+        state: &mut AskState<'_>,
         outage_wait: &mut OutageWait,
         deadline: Option<Instant>,
     ) -> Result<QueueExit, LockError> {
@@ -216,7 +224,6 @@ impl Acquisition<'_> {
         // save the server a round trip. Not with several nodes: their refusal may be a split vote, whose
         // end is not published.
         let one_node = self.context.ballot.nodes.len() == 1;
-        let mut state = AskState::of_waiter(self.context, &self.spec);
         let mut patience = Patience::new(self.spec.mode());
         loop {
             if several_keys && let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
@@ -239,7 +246,7 @@ impl Acquisition<'_> {
                         took_turn(place);
                         return Ok(QueueExit::Acquired(guard));
                     }
-                    match self.ask_nodes(&mut state).await {
+                    match self.ask_nodes(state).await {
                         Ok(guard) => {
                             took_turn(place);
                             return Ok(QueueExit::Acquired(guard));
