@@ -36,7 +36,8 @@ thread_local! {
 }
 
 impl SharedCommands {
-    /// Returns the command of the operation if it was encoded last, which its token and its action tell, or else the memory for it, if there is any.
+    /// Returns the command that was encoded last if it has the token and the action of this operation. Otherwise returns
+    /// the memory of a spare command, if there is one.
     fn take(&mut self, op: &Op) -> Result<Arc<EncodedCommand>, Option<Arc<EncodedCommand>>> {
         let matches = |encoded: &Arc<EncodedCommand>| {
             encoded.token == op.token && encoded.action == op.action
