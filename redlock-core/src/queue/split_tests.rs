@@ -57,9 +57,8 @@ async fn a_waiter_with_a_minority_of_votes_polls_rarely_and_notices_the_release(
 async fn a_reader_with_a_minority_of_votes_gets_a_turn_after_four_releases() {
     const HOLD: Duration = Duration::from_millis(500);
     let nodes = TestLocks::new(3);
-    let two = nodes.nodes()[..2].iter().cloned();
-    let two =
-        two.fold(LockManager::builder().test_clock(nodes.clock()), |two, node| two.node(node));
+    let two = LockManager::builder().test_clock(nodes.clock());
+    let two = two.node(nodes.nodes()[0].clone()).node(nodes.nodes()[1].clone());
     let two = two.connect().await.unwrap();
     let first = two.lock("a").try_acquire().await.unwrap();
     let begun = Instant::now();

@@ -14,8 +14,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// Two processes with the same nodes.
 async fn processes(nodes: &TestLocks) -> [LockManager; 2] {
-    let connect = async || nodes.builder().connect().await.unwrap();
-    [connect().await, connect().await]
+    [nodes.manager(), nodes.builder().connect().await.unwrap()]
 }
 
 fn reader(locks: &LockManager) -> LockRequest {

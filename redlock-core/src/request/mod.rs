@@ -1,16 +1,19 @@
 //! A request: the key and the options of one acquisition.
 
 mod acquisition;
+mod arrival;
 mod ask;
 mod ask_state;
 mod fair;
 mod fenced;
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(test)]
+#[cfg(feature = "test-util")]
 mod mark_tests;
 mod multi;
 mod patience;
 mod read;
-#[cfg(all(test, feature = "test-util"))]
+#[cfg(test)]
+#[cfg(feature = "test-util")]
 mod read_tests;
 mod run;
 #[cfg(test)]

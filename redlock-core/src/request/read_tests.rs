@@ -17,8 +17,8 @@ const TRIES: usize = 100;
 
 /// Two processes with the same node.
 async fn processes(nodes: &TestLocks) -> [LockManager; 2] {
-    let connect = async || nodes.builder().node_timeout(NODE_TIMEOUT).connect().await.unwrap();
-    [connect().await, connect().await]
+    let process = || nodes.builder().node_timeout(NODE_TIMEOUT).connect();
+    [process().await.unwrap(), process().await.unwrap()]
 }
 
 fn reader(locks: &LockManager) -> LockRequest {

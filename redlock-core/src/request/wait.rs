@@ -63,33 +63,6 @@ impl Acquisition<'_> {
         }
     }
 
-    /// Makes one attempt while the waiters before this caller keep their places through an outage. Returns the failure of
-    /// the nodes at once, and `None` if the caller has to wait.
-    async fn arrive_in_outage(
-        &self,
-        place: Option<&FairPlace>,
-        waiter: &Waiter,
-        outage_wait: &mut OutageWait,
-    ) -> Result<Option<LockGuard>, LockError> {
-        if place.is_some() && self.context.ballot.has_quorum() {
-            // The outage may be over, and the attempt of a fair caller would overtake the callers before it.
-            self.context.fair.is_occupied(&self.spec, self.keys.first()).await?;
-            outage_wait.begin();
-            return Ok(None);
-        }
-        match self.try_once().await {
-            Ok(guard) => {
-                took_turn(place);
-                Ok(Some(guard))
-            }
-            Err(LockError::Contended { .. }) => {
-                outage_wait.record_refusal(waiter);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
     /// Joins the queue of the key at this index. The caller has waited since `since`.
     pub(super) fn join(
         &self,
@@ -325,7 +298,7 @@ impl Acquisition<'_> {
 }
 
 /// Records that a caller has the lock, so that its process leaves the fair queue, if it waited in one.
-fn took_turn(place: Option<&FairPlace>) {
+pub(super) fn took_turn(place: Option<&FairPlace>) {
     if let Some(place) = place {
         place.take_first();
     }

@@ -428,19 +428,25 @@ async fn a_caller_that_arrives_after_an_outage_does_not_overtake_the_waiters_bef
     for count in [1, 3] {
         let nodes: Vec<_> = ["x", "y", "z"].into_iter().take(count).map(FakeNode::start).collect();
         let locks = fake_process(&nodes);
-        nodes.iter().for_each(|node| node.occupy(3600 * SECOND));
+        for node in &nodes {
+            node.occupy(3600 * SECOND);
+        }
         let order = Order::default();
         let first = caller(&locks, 0, &order);
         sleep(SECOND).await;
-        nodes.iter().for_each(|node| node.set(FakeMode::Broken));
+        for node in &nodes {
+            node.set(FakeMode::Broken);
+        }
         sleep(1900 * MILLI).await;
         // A new caller does not wait for the end of the outage.
         let begun = Instant::now();
         let error = fair(&locks).acquire().await.unwrap_err();
         assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
         assert!(begun.elapsed() < 100 * MILLI, "{:?}", begun.elapsed());
-        nodes.iter().for_each(|node| node.forget());
-        nodes.iter().for_each(|node| node.set(FakeMode::Up(Duration::ZERO)));
+        for node in &nodes {
+            node.forget();
+            node.set(FakeMode::Up(Duration::ZERO));
+        }
         let second = caller(&locks, 1, &order);
         settle().await;
         assert!(order.lock().is_empty(), "it overtook the waiter");
