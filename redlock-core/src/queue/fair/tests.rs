@@ -437,7 +437,8 @@ async fn a_caller_that_arrives_after_an_outage_does_not_overtake_the_waiters_bef
         for node in &nodes {
             node.set(FakeMode::Broken);
         }
-        sleep(1900 * MILLI).await;
+        // The waiter notices the outage within half a second, and has not given up yet.
+        sleep(SECOND).await;
         // A new caller does not wait for the end of the outage.
         let begun = Instant::now();
         let error = fair(&locks).acquire().await.unwrap_err();
@@ -448,8 +449,6 @@ async fn a_caller_that_arrives_after_an_outage_does_not_overtake_the_waiters_bef
             node.set(FakeMode::Up(Duration::ZERO));
         }
         let second = caller(&locks, 1, &order);
-        settle().await;
-        assert!(order.lock().is_empty(), "it overtook the waiter");
         finish([first, second]).await;
         assert_eq!(*order.lock(), [0, 1], "{count} nodes");
         settle().await;
