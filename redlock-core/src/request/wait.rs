@@ -131,7 +131,7 @@ impl Acquisition<'_> {
                 None => return Err(self.timed_out(waiter, key)),
             }
         }
-        self.ask_until_granted(waiter, key, place, &mut state, outage_wait, deadline).await
+        self.ask_until_granted(waiter, key, place, outage_wait, &mut state, deadline).await
     }
 
     /// Takes over a lock that was handed over to this caller. Returns `None` if the lock is lost: the waiter is
@@ -180,8 +180,8 @@ impl Acquisition<'_> {
         waiter: &Waiter,
         key: usize,
         place: Option<&FairPlace>,
-        state: &mut AskState<'_>,
         outage_wait: &mut OutageWait,
+        state: &mut AskState<'_>,
         deadline: Option<Instant>,
     ) -> Result<QueueExit, LockError> {
         let several_keys = self.spec.has_several_keys();
