@@ -250,10 +250,9 @@ impl Ballot {
     }
 }
 
-/// Lets the clean-up await the pending replies when an extension, or another operation on a held lock, is decided or
-/// dropped. A release may follow,
-/// and a node that does not keep the order of commands by itself must complete the extension before the
-/// release.
+/// A round about a held lock, such as an extension. When it is decided or dropped, the clean-up waits for the replies
+/// that are still pending. A release may follow, and a node that does not keep the order of commands by itself must
+/// complete the extension before the release.
 struct HeldLockRound<'a> {
     ballot: &'a Ballot,
     round: Round,

@@ -60,10 +60,15 @@ impl Process {
         let waiter = self.queues.join(&self.spec(mode), 0, &self.key, options).unwrap();
         let process = self.clone();
         tokio::spawn(async move {
-            let held = match waiter.wait().await {
-                WaitOutcome::AskNodes | WaitOutcome::Extend(_) => process.grant(mode, LEASE),
-                WaitOutcome::HandedOver(held) | WaitOutcome::Joined(held) => held,
-                WaitOutcome::HeldByScope(_) => panic!("the waiter has no scope"),
+            let held = loop {
+                match waiter.wait().await {
+                    WaitOutcome::AskNodes | WaitOutcome::Extend(_) => {
+                        break process.grant(mode, LEASE);
+                    }
+                    WaitOutcome::HandedOver(held) | WaitOutcome::Joined(held) => break held,
+                    WaitOutcome::HeldByScope(_) => panic!("the waiter has no scope"),
+                    WaitOutcome::LeaveMark => {}
+                }
             };
             assert_eq!(held.attempt().mode(), mode, "handed over in another mode");
             held

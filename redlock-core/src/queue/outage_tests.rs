@@ -186,7 +186,10 @@ async fn a_new_request_fails_at_once_during_an_outage() {
                 let result = request.now_or_never().expect("at once");
                 assert!(is_unavailable(&result), "{mode:?}, others wait: {others_wait}");
             }
-            let once = [request().try_acquire().boxed(), locks.lock("a").acquire().boxed()];
+            let mut once = vec![request().try_acquire().boxed(), locks.lock("a").acquire().boxed()];
+            if mode == FakeMode::Down {
+                once.push(request().fair().acquire().boxed());
+            }
             for request in once {
                 let result = request.now_or_never().expect("at once");
                 assert!(is_unavailable(&result), "{mode:?}, others wait: {others_wait}");

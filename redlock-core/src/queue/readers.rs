@@ -35,17 +35,18 @@ pub(crate) enum TryAdmission {
     /// The reader shares this lock from now on.
     Joined(Arc<Held>),
     /// The lease of this lock has to be extended before the reader may share it.
-    Extend(Arc<Held>, ReaderEnquiry),
+    Extend(Arc<Held>, Option<ReaderEnquiry>),
     /// The reader has to ask the nodes for a lock of its own.
-    AskNodes(ReaderEnquiry),
+    AskNodes(Option<ReaderEnquiry>),
     /// Another reader asks the nodes. The token is cancelled when that reader has its reply.
     Await(CancellationToken),
-    /// An exclusive caller of this process holds the lock, or waits for it. With the time until the present holder
-    /// ends.
+    /// An exclusive caller of this process holds the lock, or an exclusive caller of any process waits for it. With
+    /// the time until the present holder ends.
     Refused(Duration),
 }
 
-/// Shows other readers that a reader asks the nodes, so that they wait for its reply instead of asking the nodes too.
+/// Shows other readers that a reader asks the nodes, so that they wait for its reply instead of asking the nodes too. A
+/// key has one at most.
 #[derive(Debug)]
 pub(crate) struct ReaderEnquiry {
     queues: Arc<Queues>,
@@ -82,7 +83,7 @@ impl WaitQueue {
 
 impl Queues {
     /// Returns what a reader that makes one attempt can do. With `may_await`, it can also wait until another reader has
-    /// asked the nodes for the lock. It waits for the extension of a lock that is held in any case.
+    /// asked the nodes.
     pub(crate) fn try_admit(
         self: &Arc<Self>,
         spec: &LockSpec,
@@ -96,25 +97,31 @@ impl Queues {
         if let Some(remaining) = queue.local_conflict_remaining(spec.mode()) {
             return TryAdmission::Refused(remaining);
         }
-        if let Some(held) = queue.holders.last().filter(|_| queue.has_waiting_writer()) {
+        let holder = queue.holders.last();
+        let knows_of_writer = || {
+            let of_other_process =
+                |held: &Arc<Held>| held.is_joinable() && held.currency() == Currency::WriterWaits;
+            queue.has_waiting_writer() || holder.is_some_and(of_other_process)
+        };
+        if let Some(held) = holder.filter(|_| knows_of_writer()) {
             return TryAdmission::Refused(held.remaining());
         }
-        if let Some(ended) = &queue.reader_enquiry
-            && (may_await || queue.holders.last().is_some_and(|held| held.is_joinable()))
-        {
+        if let Some(ended) = queue.reader_enquiry.as_ref().filter(|_| may_await) {
             return TryAdmission::Await(ended.clone());
         }
         let admission = queue.admit(expire, scope);
-        if let Admission::Joined(held) = admission {
-            return TryAdmission::Joined(held);
-        }
-        let ended = CancellationToken::new();
-        queue.reader_enquiry = Some(ended.clone());
-        let enquiry = ReaderEnquiry { queues: Arc::clone(self), key: key.clone(), ended };
+        let mut enquiry = || {
+            let is_first = queue.reader_enquiry.is_none();
+            is_first.then(|| {
+                let ended = CancellationToken::new();
+                queue.reader_enquiry = Some(ended.clone());
+                ReaderEnquiry { queues: Arc::clone(self), key: key.clone(), ended }
+            })
+        };
         match admission {
             Admission::Joined(held) => TryAdmission::Joined(held),
-            Admission::Extend(held) => TryAdmission::Extend(held, enquiry),
-            Admission::AskNodes => TryAdmission::AskNodes(enquiry),
+            Admission::Extend(held) => TryAdmission::Extend(held, enquiry()),
+            Admission::AskNodes => TryAdmission::AskNodes(enquiry()),
         }
     }
 

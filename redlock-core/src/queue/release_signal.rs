@@ -62,6 +62,11 @@ impl ReleaseSignal {
         self.published.by_node.lock().fill(false);
     }
 
+    /// Returns whether a quorum of nodes has published a release since the last reset.
+    pub(crate) fn has_fired(&self) -> bool {
+        self.published.is_quorum()
+    }
+
     /// Waits until a quorum of nodes has published a release since the last reset, at most for `timeout`.
     /// Returns whether a quorum has.
     pub(crate) async fn notified(&self, timeout: Duration) -> bool {

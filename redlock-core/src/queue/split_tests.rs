@@ -5,6 +5,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::tests::{SECOND, acquisitions, nodes, wait};
+#[cfg(feature = "test-util")]
+use crate::{LockManager, test_util::TestLocks};
 
 const MILLI: Duration = Duration::from_millis(1);
 
@@ -47,4 +49,34 @@ async fn a_waiter_with_a_minority_of_votes_polls_rarely_and_notices_the_release(
     let released = Instant::now();
     let acquired = waiter.await.unwrap().unwrap();
     assert!(acquired - released <= 401 * MILLI, "{:?}", acquired - released);
+}
+
+/// A writer that reaches two of three nodes never rests, so each attempt of the reader gets the vote of the third node.
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn a_reader_with_a_minority_of_votes_gets_a_turn_after_four_releases() {
+    const HOLD: Duration = Duration::from_millis(500);
+    let nodes = TestLocks::new(3);
+    let two = LockManager::builder().test_clock(nodes.clock());
+    let two = two.node(nodes.nodes()[0].clone()).node(nodes.nodes()[1].clone());
+    let two = two.connect().await.unwrap();
+    let first = two.lock("a").try_acquire().await.unwrap();
+    let begun = Instant::now();
+    let reader = nodes.manager().lock("a").shared().wait_forever().acquire();
+    let reader = tokio::spawn(reader);
+    let writer = tokio::spawn(async move {
+        let mut holder = first;
+        loop {
+            sleep(HOLD).await;
+            holder.release().await.unwrap();
+            holder = match two.lock("a").try_acquire().await {
+                Ok(guard) => guard,
+                Err(_) => two.lock("a").wait_forever().acquire().await.unwrap(),
+            };
+        }
+    });
+    let reader = tokio::time::timeout(10 * SECOND, reader).await;
+    drop(reader.expect("a turn of the readers").unwrap().unwrap());
+    assert!(begun.elapsed() < 5 * HOLD, "{:?}", begun.elapsed());
+    writer.abort();
 }

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::backoff::AFTER_EXPIRY;
+use super::backoff::{AFTER_EXPIRY, poll_pause};
 use super::entry::{EntryState, QueueEntry, WaiterOptions};
 use super::outage::Outage;
 use super::queues::Queues;
@@ -29,6 +30,8 @@ pub(crate) struct Waiter {
     entry: Arc<QueueEntry>,
     /// How the caller found the queue on arrival.
     arrival: Arrival,
+    /// When the caller has to leave its mark on the nodes again, see [`WaitOutcome::LeaveMark`].
+    mark_due: Mutex<Instant>,
 }
 
 /// How a caller found the queue of its key on arrival.
@@ -55,13 +58,18 @@ pub(crate) enum WaitOutcome {
     Extend(Arc<Held>),
     /// The waiter's own scope holds the lock now.
     HeldByScope(Arc<Held>),
+    /// The waiter wants the lock alone, and is the first of its queue, while other callers of this process share the
+    /// lock. It has to leave its mark on the nodes, so that they admit no further callers. Returned again whenever the
+    /// mark has to be renewed.
+    LeaveMark,
 }
 
 enum WaitStep {
     UntilNotified,
     For(Duration),
-    /// Until another caller of this process releases the lock, loses it, or overruns its lease.
-    UntilHolderEnds(Arc<Held>),
+    /// Until another caller of this process releases the lock or loses it, at most for this time. The caller may overrun
+    /// its lease.
+    UntilHolderEnds(Arc<Held>, Duration),
 }
 
 impl Queues {
@@ -83,7 +91,8 @@ impl Queues {
         let arrival = self.arrival(queue, spec.mode());
         queue.add_waiter(&entry);
         drop(by_key);
-        Ok(Waiter { queues: Arc::clone(self), key: queue_key, entry, arrival })
+        let (queues, mark_due) = (Arc::clone(self), Mutex::new(Instant::now()));
+        Ok(Waiter { queues, key: queue_key, entry, arrival, mark_due })
     }
 
     fn arrival(&self, queue: &WaitQueue, mode: Mode) -> Arrival {
@@ -117,13 +126,12 @@ impl Waiter {
                         () = sleep(duration) => {}
                     }
                 }
-                WaitStep::UntilHolderEnds(held) => {
-                    let over = held.remaining() + AFTER_EXPIRY;
+                WaitStep::UntilHolderEnds(held, at_most) => {
                     tokio::select! {
                         biased;
                         () = changed => {}
                         () = held.lost() => {}
-                        () = sleep(over) => {}
+                        () = sleep(at_most) => {}
                     }
                 }
             }
@@ -150,9 +158,14 @@ impl Waiter {
         if !is_first {
             return Err(WaitStep::UntilNotified);
         }
-        // The waiter watches a holder of this process, because the holder may overrun its lease.
-        if let Some((held, _)) = queue.holders.conflicting(self.entry.spec.mode()) {
-            return Err(WaitStep::UntilHolderEnds(Arc::clone(held)));
+        if let Some((held, remaining)) = queue.holders.conflicting(self.entry.spec.mode()) {
+            let mark_in = self.time_until_mark(held, remaining);
+            if mark_in.is_some_and(|time| time.is_zero()) {
+                return Ok(WaitOutcome::LeaveMark);
+            }
+            let over = remaining + AFTER_EXPIRY;
+            let at_most = mark_in.map_or(over, |time| time.min(over));
+            return Err(WaitStep::UntilHolderEnds(Arc::clone(held), at_most));
         }
         if let Some(left) = queue.fairness.yield_remaining().filter(|_| queue.holders.is_empty()) {
             return Err(WaitStep::For(left));
@@ -171,6 +184,27 @@ impl Waiter {
         }
         *state = EntryState::Asking;
         Ok(WaitOutcome::AskNodes)
+    }
+
+    /// Returns the time until the waiter, which waits for this holder to end, has to leave its mark. Returns zero only
+    /// once for each time. `None` if the waiter leaves no mark.
+    fn time_until_mark(&self, holder: &Held, remaining: Duration) -> Option<Duration> {
+        let spec = &self.entry.spec;
+        if spec.mode() != Mode::Exclusive
+            || spec.has_several_keys()
+            || !holder.attempt().mode().is_shared()
+        {
+            return None;
+        }
+        let (now, mut due) = (Instant::now(), self.mark_due.lock());
+        if *due > now {
+            return Some(*due - now);
+        }
+        let pause = poll_pause(remaining);
+        *due = now + pause;
+        // The mark of a fair waiter would keep out the callers of other processes before it.
+        let is_next = self.entry.options.fair.as_ref().is_none_or(|queue| queue.is_first());
+        Some(if is_next { Duration::ZERO } else { pause })
     }
 
     /// Returns to the head of the queue after the lock that was handed over turned out to be lost.

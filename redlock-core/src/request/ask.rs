@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use tokio::time::{Instant, timeout_at};
+
 use super::acquisition::Acquisition;
 use super::ask_state::{AskState, Mark};
 use super::scope;
@@ -28,6 +30,35 @@ impl Acquisition<'_> {
                 return result;
             }
         }
+    }
+
+    /// Leaves the mark of a caller that waits until other callers of this process stop sharing the lock, so that the
+    /// nodes admit no further callers. Returns a guard if these callers have stopped meanwhile and the nodes have granted
+    /// the lock. A failure of the nodes has no effect.
+    pub(super) async fn leave_mark(
+        &self,
+        state: &mut AskState<'_>,
+        deadline: Option<Instant>,
+    ) -> Option<LockGuard> {
+        let Self { context, options, .. } = self;
+        let _shutdown_waits = context.cleanup_tasks.delay_shutdown();
+        context.wait_after_move().await;
+        state.met_shared = true;
+        let attempt = self.new_attempt(state);
+        let asked = context.ballot.acquire(&attempt, options.expire);
+        let asked = match deadline {
+            Some(deadline) => timeout_at(deadline, asked).await.ok()?,
+            None => asked.await,
+        };
+        let grant = asked.ok()?;
+        if context.queues.local_conflict(&self.spec).is_some() {
+            // The nodes have forgotten the locks of the other callers, who still rely on them.
+            let lease = GrantedLease::new(grant.since, grant.decided, options.expire);
+            context.ballot.release_in_background(attempt, lease.latest_expiry());
+            return None;
+        }
+        state.mark.as_mut().map(Mark::acquired);
+        self.make_guard(&attempt, &grant).ok()
     }
 
     /// Makes one attempt, with a token of its own.

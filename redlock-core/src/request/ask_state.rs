@@ -1,11 +1,11 @@
-//! What a waiting caller has learnt from the nodes, and the mark by which they know it.
+//! The state that a caller keeps from one attempt to the next.
 
 use std::sync::Arc;
 
 use crate::context::Context;
 use crate::lock::{LockSpec, Mode, WriterMark};
 
-/// What a caller has learnt from the earlier refusals of its request.
+/// The state that a caller keeps from one attempt to the next.
 #[derive(Default)]
 pub(super) struct AskState<'a> {
     /// Whether a refusal does not need to report how long the other holder's lease lasts.

@@ -37,8 +37,8 @@ impl LockRequest<MultiGuard> {
     ///
     /// The caller asks for all keys at once. If a key is held, it waits for that key as
     /// [`LockRequest::acquire`] does, in one queue with the other callers of the key, and then asks for all keys
-    /// again. If another key is held by then, it waits at the end of the queue of that key. The lock is never
-    /// handed over inside the process.
+    /// again. If another key is held by then, it waits in the queue of that key, in front of the callers that arrived
+    /// later than it. The lock is never handed over inside the process.
     ///
     /// # Errors
     ///

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::acquisition::Acquisition;
 use super::ask_state::AskState;
@@ -17,28 +17,34 @@ use crate::queue::TryAdmission;
 impl Acquisition<'_> {
     /// Makes one attempt to share the lock.
     pub(super) async fn try_read(&self) -> Result<LockGuard, LockError> {
-        let mut may_await = true;
-        loop {
-            match self.try_admit(may_await) {
-                TryAdmission::Joined(held) => return Ok(self.guard_of_reader(held)),
-                TryAdmission::Refused(remaining) => return Err(self.contended(0, Some(remaining))),
-                // The other reader's reply makes it a holder, whose lock this reader then shares. A refusal of the
-                // other reader may be outdated by now, so this reader then asks the nodes itself.
-                TryAdmission::Await(ended) => {
-                    ended.cancelled().await;
-                    may_await = false;
-                }
-                TryAdmission::Extend(held, _enquiry) => {
-                    if let Some(guard) = self.extend_and_join(&held).await {
-                        return Ok(guard);
-                    }
-                    return self.ask_nodes(&mut AskState::default()).await;
-                }
-                TryAdmission::AskNodes(_enquiry) => {
-                    return self.ask_nodes(&mut AskState::default()).await;
-                }
-            }
+        let mut admission = self.try_admit(true);
+        if let TryAdmission::Await(ended) = &admission {
+            // The other reader's reply makes it a holder, whose lock this reader then shares. A refusal of the other
+            // reader may be outdated by now, so this reader then asks the nodes itself. The wait has a limit, because the
+            // other reader's future may not be polled.
+            let _ = timeout(self.context.ballot.node_timeout, ended.cancelled()).await;
+            admission = self.try_admit(false);
         }
+        if let TryAdmission::Extend(held, enquiry) = admission {
+            self.extend_lease_of_readers(&held).await;
+            // Other readers can share the lock now, or have to ask the nodes themselves.
+            drop(enquiry);
+            admission = self.try_admit(false);
+        }
+        let _enquiry = match admission {
+            TryAdmission::Joined(held) => return Ok(self.guard_of_reader(held)),
+            TryAdmission::Refused(remaining) => {
+                return Err(self.contended(0, Some(remaining)));
+            }
+            TryAdmission::AskNodes(enquiry) => enquiry,
+            TryAdmission::Extend(_, enquiry) => {
+                // The lease was not extended. Readers that arrive now try that again instead of waiting for this one.
+                drop(enquiry);
+                None
+            }
+            TryAdmission::Await(_) => None,
+        };
+        self.ask_nodes(&mut AskState::default()).await
     }
 
     fn try_admit(&self, may_await: bool) -> TryAdmission {
@@ -49,6 +55,11 @@ impl Acquisition<'_> {
     /// Extends the lease of a lock that other readers of this process hold, and then shares the lock. Returns `None`
     /// if an exclusive caller waits for the lock, or if the lease was not extended.
     pub(super) async fn extend_and_join(&self, held: &Arc<Held>) -> Option<LockGuard> {
+        self.extend_lease_of_readers(held).await;
+        self.join_readers()
+    }
+
+    async fn extend_lease_of_readers(&self, held: &Arc<Held>) {
         let (context, expire) = (self.context, self.options.expire);
         match held.extend(&context.ballot, expire).await {
             Extension::Extended(extended) => {
@@ -57,7 +68,6 @@ impl Acquisition<'_> {
             Extension::Lost(_) => context.keeper.lose_all(held),
             Extension::Unavailable(_) => held.record_unconfirmed(),
         }
-        self.join_readers()
     }
 
     /// Shares the lock of other readers of this process, if it is current; `None` for an exclusive request.

@@ -7,12 +7,11 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::acquisition::Acquisition;
 use super::ask_state::AskState;
+use super::patience::Patience;
 use super::scope;
 use crate::error::{LockError, Vote};
 use crate::guard::LockGuard;
 use crate::lease::Held;
-use crate::lock::Mode;
-use crate::node::Subscription;
 use crate::queue::{
     Backoff, FairPlace, OutageWait, WaitOutcome, Waiter, WaiterOptions, is_outage, poll_pause,
     wake_retry_delay,
@@ -50,14 +49,10 @@ impl Acquisition<'_> {
         }
         let mut outage_wait = OutageWait::new(&waiter);
         if waiter.arrived_in_outage() {
-            // This caller asks the nodes at once and returns their failure, while the waiters before it
-            // keep their places. Boxed, because this is rare and the future would enlarge the future of
-            // every acquisition.
-            match Box::pin(self.try_once()).await {
-                Err(LockError::Contended { .. }) => {
-                    outage_wait.record_refusal(&waiter);
-                }
-                result => return result,
+            // Boxed, because this is rare and the future would enlarge the future of every acquisition.
+            let arrival = Box::pin(self.arrive_in_outage(place, &waiter, &mut outage_wait));
+            if let Some(guard) = arrival.await? {
+                return Ok(guard);
             }
         }
         loop {
@@ -95,15 +90,14 @@ impl Acquisition<'_> {
         outage_wait: &mut OutageWait,
         deadline: Option<Instant>,
     ) -> Result<QueueExit, LockError> {
+        let mut state = AskState::of_waiter(self.context, &self.spec);
         loop {
             let outcome = match deadline {
                 Some(deadline) => timeout_at(deadline, waiter.wait()).await.ok(),
                 None => Some(waiter.wait().await),
             };
             match outcome {
-                Some(WaitOutcome::AskNodes) => {
-                    return self.ask_until_granted(waiter, key, place, outage_wait, deadline).await;
-                }
+                Some(WaitOutcome::AskNodes) => break,
                 Some(WaitOutcome::Joined(held)) => {
                     took_turn(place);
                     return Ok(QueueExit::Acquired(self.guard_of_reader(held)));
@@ -114,7 +108,14 @@ impl Acquisition<'_> {
                         took_turn(place);
                         return Ok(QueueExit::Acquired(guard));
                     }
-                    return self.ask_until_granted(waiter, key, place, outage_wait, deadline).await;
+                    break;
+                }
+                Some(WaitOutcome::LeaveMark) => {
+                    // Boxed, because the future would enlarge the future of every acquisition.
+                    if let Some(guard) = Box::pin(self.leave_mark(&mut state, deadline)).await {
+                        took_turn(place);
+                        return Ok(QueueExit::Acquired(guard));
+                    }
                 }
                 Some(WaitOutcome::HeldByScope(held)) => {
                     if let Some(guard) = self.share(&held)? {
@@ -130,6 +131,7 @@ impl Acquisition<'_> {
                 None => return Err(self.timed_out(waiter, key)),
             }
         }
+        self.ask_until_granted(waiter, key, place, outage_wait, &mut state, deadline).await
     }
 
     /// Takes over a lock that was handed over to this caller. Returns `None` if the lock is lost: the waiter is
@@ -179,6 +181,7 @@ impl Acquisition<'_> {
         key: usize,
         place: Option<&FairPlace>,
         outage_wait: &mut OutageWait,
+        state: &mut AskState<'_>,
         deadline: Option<Instant>,
     ) -> Result<QueueExit, LockError> {
         let several_keys = self.spec.has_several_keys();
@@ -194,7 +197,6 @@ impl Acquisition<'_> {
         // save the server a round trip. Not with several nodes: their refusal may be a split vote, whose
         // end is not published.
         let one_node = self.context.ballot.nodes.len() == 1;
-        let mut state = AskState::of_waiter(self.context, &self.spec);
         let mut patience = Patience::new(self.spec.mode());
         loop {
             if several_keys && let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
@@ -217,7 +219,7 @@ impl Acquisition<'_> {
                         took_turn(place);
                         return Ok(QueueExit::Acquired(guard));
                     }
-                    match self.ask_nodes(&mut state).await {
+                    match self.ask_nodes(state).await {
                         Ok(guard) => {
                             took_turn(place);
                             return Ok(QueueExit::Acquired(guard));
@@ -253,11 +255,12 @@ impl Acquisition<'_> {
             if left.is_zero() {
                 return Err(refused);
             }
-            if is_split && signal.is_some() {
+            if let Some(signal) = signal.as_ref().filter(|_| is_split) {
                 // The other callers got the remaining votes. All of them release their votes, and each
                 // release wakes all waiters at once. A waiter that asked again at each wake-up would meet
                 // the same callers again and again, so it pauses for a random time instead.
-                sleep(backoff.pause().min(left)).await;
+                sleep(patience.limit(backoff.pause()).min(left)).await;
+                patience.record(waiter, signal.has_fired());
                 continue;
             }
             if several_keys {
@@ -295,38 +298,9 @@ impl Acquisition<'_> {
 }
 
 /// Records that a caller has the lock, so that its process leaves the fair queue, if it waited in one.
-fn took_turn(place: Option<&FairPlace>) {
+pub(super) fn took_turn(place: Option<&FairPlace>) {
     if let Some(place) = place {
         place.take_first();
-    }
-}
-
-/// The patience of a reader that waits while exclusive callers get the lock one after another.
-struct Patience {
-    /// How many further releases the reader lets pass.
-    left: Option<u32>,
-    /// The requests for a turn of the readers, which last as long as the reader waits.
-    turn: Vec<Subscription>,
-}
-
-impl Patience {
-    /// How many releases a reader lets pass before it asks for a turn. About one more passes until the nodes know. A
-    /// reader that asked for a turn at once would delay more exclusive callers than it gains.
-    const RELEASES: u32 = 3;
-
-    fn new(mode: Mode) -> Self {
-        Self { left: mode.is_shared().then_some(Self::RELEASES), turn: Vec::new() }
-    }
-
-    /// Records whether a release has passed the waiter. After the last release that it lets pass, asks the nodes for a
-    /// turn.
-    fn record(&mut self, waiter: &Waiter, has_passed: bool) {
-        let Some(left) = self.left.as_mut().filter(|_| has_passed) else { return };
-        *left -= 1;
-        if *left == 0 {
-            self.left = None;
-            self.turn = waiter.request_turn();
-        }
     }
 }
 

@@ -37,8 +37,8 @@ thread_local! {
 }
 
 impl SharedCommands {
-    /// Returns the command of the operation if it was encoded last: the command has the token, the mode and the action of
-    /// the operation. Otherwise returns memory for the command, if there is any.
+    /// Returns the command that was encoded last if it has the token, the mode and the action of this operation. Otherwise
+    /// returns the memory of a spare command, if there is one.
     fn take(&mut self, op: &Op) -> Result<Arc<EncodedCommand>, Option<Arc<EncodedCommand>>> {
         let matches = |encoded: &Arc<EncodedCommand>| {
             encoded.token == op.token

@@ -175,7 +175,9 @@ impl FairQueue {
                 if state.waiters.contains_key(&ticket.number) {
                     let since = state.first.map_or(now, |(_, since)| since);
                     first = Some((ticket.number, since));
-                } else if !state.leaving.contains(&ticket.number) {
+                } else if !state.waiters.is_empty() && !state.leaving.contains(&ticket.number) {
+                    // After the last waiter of this queue has left, the ticket may belong to the next queue of the same
+                    // lock, in which further waiters of this process have entered.
                     unknown = Some(ticket.number);
                 }
             }

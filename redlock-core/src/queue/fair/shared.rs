@@ -1,4 +1,4 @@
-//! What the fair queues of a manager share.
+//! The state that the fair queues of a manager share.
 
 use std::fmt;
 use std::sync::Arc;

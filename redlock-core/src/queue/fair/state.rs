@@ -1,4 +1,4 @@
-//! What this process knows of a fair queue.
+//! The state of a fair queue in this process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use super::REFRESH;
 use crate::error::{NodeError, Votes};
 use crate::node::Subscription;
 
-/// What this process knows of a fair queue.
+/// The state of a fair queue in this process.
 pub(super) struct FairState {
     /// The index of the node that keeps the order; or the reasons why no node does.
     pub(super) conductor: Result<usize, Votes>,

@@ -270,6 +270,27 @@ async fn an_overtaken_reply_is_ignored_unless_the_clock_of_the_store_was_stepped
     }
 }
 
+/// The last waiter has left, and the next one has entered a queue of its own before the reply arrives. The simulation
+/// found callers that lost their places in this way.
+#[tokio::test(start_paused = true)]
+async fn a_late_reply_to_a_former_queue_does_not_remove_the_ticket_of_the_next_waiter() {
+    let nodes = memory_nodes(1);
+    let locks = process(&nodes);
+    let former = Arc::clone(locks.fair_queues().join(&spec()).queue());
+    let place = locks.fair_queues().join(&spec());
+    place.enter().await;
+    let inspect = async || {
+        let process = locks.fair_queues().process();
+        nodes[0].queue(QueueOp::new(&spec(), process, QueueAction::Inspect)).await.unwrap()
+    };
+    former.apply(0, &inspect().await);
+    settle().await;
+    assert!(inspect().await.first.is_some());
+    drop(place);
+    settle().await;
+    assert!(nodes[0].has_empty_queues());
+}
+
 /// The conductor does not answer when a waiter gives up, and recovers before the presence is over.
 #[tokio::test(start_paused = true)]
 async fn a_ticket_that_was_not_removed_in_an_outage_does_not_block_the_queue() {
@@ -399,6 +420,40 @@ async fn the_first_node_is_the_conductor_again_when_it_is_back() {
     }
     finish([first, second]).await;
     assert_eq!(*order.lock(), [0, 1]);
+}
+
+/// The waiter still pauses when the nodes answer again.
+#[tokio::test(start_paused = true)]
+async fn a_caller_that_arrives_after_an_outage_does_not_overtake_the_waiters_before_it() {
+    for count in [1, 3] {
+        let nodes: Vec<_> = ["x", "y", "z"].into_iter().take(count).map(FakeNode::start).collect();
+        let locks = fake_process(&nodes);
+        for node in &nodes {
+            node.occupy(3600 * SECOND);
+        }
+        let order = Order::default();
+        let first = caller(&locks, 0, &order);
+        sleep(SECOND).await;
+        for node in &nodes {
+            node.set(FakeMode::Broken);
+        }
+        // The waiter notices the outage within half a second, and has not given up yet.
+        sleep(SECOND).await;
+        // A new caller does not wait for the end of the outage.
+        let begun = Instant::now();
+        let error = fair(&locks).acquire().await.unwrap_err();
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error}");
+        assert!(begun.elapsed() < 100 * MILLI, "{:?}", begun.elapsed());
+        for node in &nodes {
+            node.forget();
+            node.set(FakeMode::Up(Duration::ZERO));
+        }
+        let second = caller(&locks, 1, &order);
+        finish([first, second]).await;
+        assert_eq!(*order.lock(), [0, 1], "{count} nodes");
+        settle().await;
+        assert!(locks.queues().is_empty() && locks.fair_queues().is_empty());
+    }
 }
 
 /// No caller gets a fair lock without an order.

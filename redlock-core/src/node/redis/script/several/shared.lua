@@ -1,8 +1,8 @@
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- Returns the time until the last holder of a shared lock ends, or the turn of the readers; -1 if there are only marks.
--- Returns nil for an entry that is none.
+-- Returns the time until the last holder of a shared lock or the turn of the readers ends, and -1 if there are only marks.
+-- Returns nil for a hash with a field that no shared lock has.
 local function rest_of(key)
   local last, fields = -1, redis.call('HGETALL', key)
   for index = 1, #fields, 2 do

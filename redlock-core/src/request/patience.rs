@@ -1,0 +1,42 @@
+//! The patience of a reader that waits while exclusive callers get the lock one after another.
+
+use std::time::Duration;
+
+use crate::jitter::jitter;
+use crate::lock::Mode;
+use crate::node::{Subscription, TURN};
+use crate::queue::Waiter;
+
+/// The patience of a reader that waits while exclusive callers get the lock one after another.
+pub(super) struct Patience {
+    /// How many further releases the reader lets pass.
+    left: Option<u32>,
+    /// The requests for a turn of the readers, which last as long as the reader waits.
+    turn: Vec<Subscription>,
+}
+
+impl Patience {
+    /// How many releases a reader lets pass before it asks for a turn. About one more passes until the nodes know. A
+    /// reader that asked for a turn at once would delay more exclusive callers than it gains.
+    const RELEASES: u32 = 3;
+
+    pub(super) fn new(mode: Mode) -> Self {
+        Self { left: mode.is_shared().then_some(Self::RELEASES), turn: Vec::new() }
+    }
+
+    /// Records whether a release has passed the waiter. After the last release that it lets pass, asks the nodes for a
+    /// turn.
+    pub(super) fn record(&mut self, waiter: &Waiter, has_passed: bool) {
+        let Some(left) = self.left.as_mut().filter(|_| has_passed) else { return };
+        *left -= 1;
+        if *left == 0 {
+            self.left = None;
+            self.turn = waiter.request_turn();
+        }
+    }
+
+    /// Limits the pause of a reader that has asked for a turn, so that it does not miss the turn.
+    pub(super) fn limit(&self, pause: Duration) -> Duration {
+        if self.turn.is_empty() { pause } else { pause.min(jitter(TURN / 4..TURN / 2)) }
+    }
+}

@@ -1,0 +1,91 @@
+//! Readers of one process that make one attempt, in paused time.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::test_util::TestLocks;
+use crate::{LockError, LockGuard, LockManager, LockRequest};
+
+const LEASE: Duration = Duration::from_secs(60);
+const NODE_TIMEOUT: Duration = Duration::from_millis(100);
+/// For longer than this, readers do not share a lock without asking the nodes.
+const LATER: Duration = Duration::from_millis(51);
+const TRIES: usize = 100;
+
+/// Two processes with the same node.
+async fn processes(nodes: &TestLocks) -> [LockManager; 2] {
+    let process = || nodes.builder().node_timeout(NODE_TIMEOUT).connect();
+    [process().await.unwrap(), process().await.unwrap()]
+}
+
+fn reader(locks: &LockManager) -> LockRequest {
+    locks.lock("a").shared().expire(LEASE)
+}
+
+/// Makes many attempts at the same time. Returns their results and their common time.
+async fn tries(locks: &LockManager) -> (Vec<Result<LockGuard, LockError>>, Duration) {
+    let begun = Instant::now();
+    let results = join_all((0..TRIES).map(|_| reader(locks).try_acquire())).await;
+    (results, begun.elapsed())
+}
+
+/// Each of them would extend the lease and ask the nodes, while the next one waited for it.
+#[tokio::test(start_paused = true)]
+async fn tries_do_not_wait_for_each_other_while_the_nodes_are_silent() {
+    let nodes = TestLocks::new(1);
+    let [locks, _] = processes(&nodes).await;
+    let holder = reader(&locks).try_acquire().await.unwrap();
+    sleep(LATER).await;
+    nodes.nodes()[0].freeze();
+    let (results, took) = tries(&locks).await;
+    for result in results {
+        assert!(matches!(result, Err(LockError::Unavailable { .. })), "{result:?}");
+    }
+    // A reader waits for the first one, extends the lease, and asks the nodes.
+    assert!(took <= NODE_TIMEOUT * 7 / 2, "{took:?}");
+    nodes.nodes()[0].recover();
+    assert!(holder.is_valid());
+}
+
+/// The first of them asks the nodes, and the others know its answer.
+#[tokio::test(start_paused = true)]
+async fn tries_are_refused_together_while_a_writer_of_another_process_waits() {
+    let nodes = TestLocks::new(1);
+    let [locks, others] = processes(&nodes).await;
+    let holder = reader(&locks).try_acquire().await.unwrap();
+    let writer = tokio::spawn(others.lock("a").expire(LEASE).wait_forever().acquire());
+    sleep(LATER).await;
+    let delay = Duration::from_millis(10);
+    nodes.nodes()[0].delay(delay);
+    let (results, took) = tries(&locks).await;
+    for result in results {
+        assert!(matches!(result, Err(LockError::Contended { .. })), "{result:?}");
+    }
+    assert!(took <= 2 * delay, "{took:?}");
+    nodes.nodes()[0].recover();
+    holder.release().await.unwrap();
+    drop(writer.await.unwrap().unwrap());
+}
+
+/// As in a `select!` whose other branch runs for long.
+#[tokio::test(start_paused = true)]
+async fn a_try_does_not_wait_for_a_reader_whose_future_is_not_polled() {
+    for is_held in [false, true] {
+        let nodes = TestLocks::new(1);
+        let [locks, _] = processes(&nodes).await;
+        let holder = reader(&locks).try_acquire().await.unwrap();
+        let holder = is_held.then_some(holder);
+        sleep(LATER).await;
+        nodes.nodes()[0].delay(Duration::from_millis(10));
+        let mut stalled = Box::pin(reader(&locks).try_acquire());
+        assert!((&mut stalled).now_or_never().is_none());
+        let next = timeout(2 * NODE_TIMEOUT, reader(&locks).try_acquire()).await;
+        drop((next.unwrap().unwrap(), stalled.await.unwrap(), holder));
+        nodes.nodes()[0].recover();
+        sleep(LATER).await;
+        assert!(nodes.nodes()[0].is_empty() && locks.queues().is_empty());
+    }
+}
