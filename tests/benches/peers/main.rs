@@ -15,9 +15,11 @@
 //! | `one-node-delayed` | 64 callers, and a server 1 ms away |
 //! | `one-node-tls` | 64 callers over TLS |
 //! | `one-node-current-thread` | 64 callers in a current-thread runtime |
+//! | `modes`, `modes-five-nodes` | one reader, holder of a permit, or fair caller |
 //! | `ten-keys`, `ten-keys-five-nodes` | one caller that locks ten keys at once |
 //! | `one-frozen`, `one-frozen-cold`, `one-far-away` | five nodes, one of which is frozen, frozen before the start, or far away |
 //! | `hot-key`, `hot-key-work` | 64 callers that contend for one key |
+//! | `hot-key-fair`, `hot-key-readers` | 64 fair callers, and 64 readers |
 //! | `hot-key-processes` | eight processes that contend for one key |
 //! | `try-held` | attempts on a held key |
 //! | `connections`, `renewed`, `distinct` | memory of connections, of held locks, of many keys |
@@ -52,7 +54,9 @@ mod table;
 mod theirs;
 mod usage;
 
-use rows::{connections, degraded, held, hot_key, own_keys, processes, several_keys, surroundings};
+use rows::{
+    connections, degraded, held, hot_key, modes, own_keys, processes, several_keys, surroundings,
+};
 use settings::Settings;
 
 fn main() {
@@ -83,6 +87,7 @@ async fn measure() {
     own_keys::one_node(&settings).await;
     surroundings::measure(&settings);
     own_keys::five_nodes(&settings).await;
+    modes::measure(&settings).await;
     several_keys::measure(&settings).await;
     degraded::measure(&settings).await;
     hot_key::measure(&settings).await;

@@ -1,6 +1,6 @@
 //! This library with its default options.
 
-use redlock_core::{LockGuard, LockManager};
+use redlock_core::{LockGuard, LockManager, LockRequest};
 
 use crate::locker::Locker;
 use crate::settings::LEASE;
@@ -14,19 +14,20 @@ impl Ours {
     }
 }
 
-/// This library with callers that wait in order of arrival between processes.
+/// This library with requests that a function changes.
 #[derive(Clone)]
-pub(crate) struct Fair(pub(crate) LockManager);
+pub(crate) struct With(pub(crate) LockManager, pub(crate) fn(LockRequest) -> LockRequest);
 
-impl Locker for Fair {
+impl Locker for With {
     type Held = LockGuard;
 
     async fn lock(&self, key: &str) -> Result<LockGuard, String> {
-        self.wait(key).await
+        let request = (self.1)(self.0.lock(key).expire(LEASE));
+        request.acquire().await.map_err(|error| error.diagnostics().to_string())
     }
 
     async fn wait(&self, key: &str) -> Result<LockGuard, String> {
-        let request = self.0.lock(key).expire(LEASE).fair().wait_forever();
+        let request = (self.1)(self.0.lock(key).expire(LEASE).wait_forever());
         request.acquire().await.map_err(|error| error.diagnostics().to_string())
     }
 

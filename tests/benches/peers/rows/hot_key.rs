@@ -5,13 +5,14 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt;
 use futures_util::future::join_all;
+use redlock_core::LockRequest;
 use redlock_tests::Servers;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::comparison::{Comparison, Costs, Side, compare};
 use crate::floor::Floor;
 use crate::locker::Locker;
-use crate::ours::{Fair, Ours};
+use crate::ours::{Ours, With};
 use crate::rounds::Contender;
 use crate::settings::{LEAST_ROUNDS, Settings};
 use crate::theirs::Theirs;
@@ -96,7 +97,7 @@ impl Locker for Local {
 }
 
 pub(crate) async fn measure(settings: &Settings) {
-    if !settings.wants_any(&["hot-key", "hot-key-work", "hot-key-fair"]) {
+    if !settings.wants_any(&["hot-key", "hot-key-work", "hot-key-fair", "hot-key-readers"]) {
         return;
     }
     let servers = Servers::start(1).await;
@@ -132,27 +133,33 @@ pub(crate) async fn measure(settings: &Settings) {
             .print();
     }
     if settings.wants("hot-key-fair") {
-        fair(&servers).await;
+        beside_exclusive(&servers, "fair callers", LockRequest::fair).await;
+    }
+    if settings.wants("hot-key-readers") {
+        beside_exclusive(&servers, "readers", LockRequest::shared).await;
     }
 }
 
-/// Measures fair callers beside callers that wait in order in this process only.
-async fn fair(servers: &Servers) {
+/// Measures callers in another mode beside exclusive callers.
+async fn beside_exclusive(servers: &Servers, callers: &str, mode: fn(LockRequest) -> LockRequest) {
     let meter = Meter::over(servers).await;
-    let unfair = Ours::connect(&servers.urls()).await;
-    let (fair, task) = (Fair(unfair.0.clone()), Task { turns: 20, work: Duration::ZERO });
+    let exclusive = Ours::connect(&servers.urls()).await;
+    let others = With(exclusive.0.clone(), mode);
+    let task = Task { turns: 20, work: Duration::ZERO };
     let sides = vec![
-        (Side::Reference, contender(&unfair, task, &meter)),
-        (Side::Ours, contender(&fair, task, &meter)),
+        (Side::Reference, contender(&exclusive, task, &meter)),
+        (Side::Ours, contender(&others, task, &meter)),
     ];
     let compared = compare(LEAST_ROUNDS, sides).await;
-    unfair.0.shutdown().await;
+    exclusive.0.shutdown().await;
+    let to_exclusive = compared.ours_to(Side::Reference, Turns::per_second);
     let commands = compared.summary(Side::Ours, Turns::commands_per_turn);
-    let unfair = compared.summary(Side::Reference, Turns::commands_per_turn);
-    let work =
-        format!("hot key, {CALLERS} fair callers, no work inside, turns/s (reference: unfair)");
-    let mut row = compared.row(work, Turns::per_second);
-    row.add_to_ours(format!("{commands} commands per turn, unfair {unfair}"));
+    let exclusive = compared.summary(Side::Reference, Turns::commands_per_turn);
+    let mut row = compared
+        .row(format!("hot key, {CALLERS} {callers}, no work inside, turns/s"), Turns::per_second);
+    row.add_to_ours(format!(
+        "{to_exclusive} of exclusive callers; {commands} commands per turn, exclusive {exclusive}"
+    ));
     row.print();
 }
 
