@@ -12,7 +12,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::held::{Due, Held, HoldState};
+use super::held::{Due, Held};
+use super::holding::HoldState;
 use crate::ballot::{Ballot, Extension};
 use crate::jitter::jitter;
 use crate::runtimes::BackgroundService;
@@ -233,7 +234,7 @@ async fn run(schedule: Arc<Schedule>, ballot: Ballot, wake: Arc<Notify>) {
             let next_due = entry.next_due(Instant::now(), entry.held.remaining());
             match entry.renewal {
                 // Another reader has renewed the lease that both share.
-                Some(Renewal { lease, .. }) if entry.held.is_renewed(lease) => {
+                Some(Renewal { lease, .. }) if entry.held.share_renewal(lease) => {
                     schedule.insert(entry, next_due);
                 }
                 Some(Renewal { lease, .. }) => {

@@ -74,7 +74,7 @@ impl Acquisition<'_> {
     pub(super) fn guard_of_reader(&self, held: Arc<Held>) -> LockGuard {
         scope::record(&self.context.queues, &held);
         let (context, renewal) = (Arc::clone(self.context), self.options.renewal());
-        let (now, remaining) = (Instant::now(), held.remaining());
+        let (now, remaining) = (Instant::now(), held.limit_to(self.options.expire));
         LockGuard::new(context, held, renewal, now, remaining)
     }
 }
