@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::tests::SECOND;
 use crate::test_util::TestLocks;
@@ -43,7 +43,7 @@ async fn a_reader_loses_the_lock_after_its_own_lease() {
             (short().await, renewed)
         };
         let begun = Instant::now();
-        short.lost().await;
+        timeout(60 * SECOND, short.lost()).await.expect("the reader keeps the lock");
         let elapsed = begun.elapsed().as_millis();
         assert!((4900..=5010).contains(&elapsed), "{elapsed} ms, first: {is_first}");
         sleep(60 * SECOND).await;
@@ -71,7 +71,7 @@ async fn a_reader_loses_the_lock_one_lease_after_its_longest_hold() {
     let request = shared(&locks).expire(3 * SECOND).renew(true).max_hold(6 * SECOND);
     let bounded = request.try_acquire().await.unwrap();
     let begun = Instant::now();
-    bounded.lost().await;
+    timeout(60 * SECOND, bounded.lost()).await.expect("the reader keeps the lock");
     let elapsed = begun.elapsed();
     assert!((6 * SECOND..=9 * SECOND).contains(&elapsed), "{elapsed:?}");
     assert!(renewed.is_valid());
