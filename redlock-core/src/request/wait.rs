@@ -49,6 +49,7 @@ impl Acquisition<'_> {
             Box::pin(place.enter()).await;
         }
         let mut outage_wait = OutageWait::new(&waiter);
+        let mut state = AskState::of_waiter(self.context, &self.spec);
         if waiter.arrived_in_outage() {
             // This caller asks the nodes at once and returns their failure, while the waiters before it
             // keep their places. Boxed, because this is rare and the future would enlarge the future of
@@ -61,8 +62,9 @@ impl Acquisition<'_> {
             }
         }
         loop {
-            let exit = self.wait_in_queue(&waiter, 0, place, &mut outage_wait, deadline).await?;
-            if let QueueExit::Acquired(guard) = exit {
+            let waiting =
+                self.wait_in_queue(&waiter, 0, place, &mut outage_wait, &mut state, deadline);
+            if let QueueExit::Acquired(guard) = waiting.await? {
                 return Ok(guard);
             }
         }
@@ -93,6 +95,7 @@ impl Acquisition<'_> {
         key: usize,
         place: Option<&FairPlace>,
         outage_wait: &mut OutageWait,
+        state: &mut AskState<'_>,
         deadline: Option<Instant>,
     ) -> Result<QueueExit, LockError> {
         loop {
@@ -102,7 +105,9 @@ impl Acquisition<'_> {
             };
             match outcome {
                 Some(WaitOutcome::AskNodes) => {
-                    return self.ask_until_granted(waiter, key, place, outage_wait, deadline).await;
+                    let asking =
+                        self.ask_until_granted(waiter, key, place, outage_wait, state, deadline);
+                    return asking.await;
                 }
                 Some(WaitOutcome::Joined(held)) => {
                     took_turn(place);
@@ -114,7 +119,9 @@ impl Acquisition<'_> {
                         took_turn(place);
                         return Ok(QueueExit::Acquired(guard));
                     }
-                    return self.ask_until_granted(waiter, key, place, outage_wait, deadline).await;
+                    let asking =
+                        self.ask_until_granted(waiter, key, place, outage_wait, state, deadline);
+                    return asking.await;
                 }
                 Some(WaitOutcome::HeldByScope(held)) => {
                     if let Some(guard) = self.share(held)? {
@@ -179,6 +186,7 @@ impl Acquisition<'_> {
         key: usize,
         place: Option<&FairPlace>,
         outage_wait: &mut OutageWait,
+        state: &mut AskState<'_>,
         deadline: Option<Instant>,
     ) -> Result<QueueExit, LockError> {
         let several_keys = self.spec.has_several_keys();
@@ -194,7 +202,7 @@ impl Acquisition<'_> {
         // save the server a round trip. Not with several nodes: their refusal may be a split vote, whose
         // end is not published.
         let one_node = self.context.ballot.nodes.len() == 1;
-        let mut state = AskState::of_waiter(self.context, &self.spec);
+        state.skip_ttl_lookup = false;
         let mut patience = Patience::new(self.spec.mode());
         loop {
             if several_keys && let Some(conflict) = self.context.queues.local_conflict(&self.spec) {
@@ -217,7 +225,7 @@ impl Acquisition<'_> {
                         took_turn(place);
                         return Ok(QueueExit::Acquired(guard));
                     }
-                    match self.ask_nodes(&mut state).await {
+                    match self.ask_nodes(state).await {
                         Ok(guard) => {
                             took_turn(place);
                             return Ok(QueueExit::Acquired(guard));
