@@ -390,7 +390,7 @@ async fn a_refused_upgrade_costs_one_command() {
     let stranger = LockManager::connect([server.url()]).await.unwrap();
     let mut reader = shared(&locks).try_acquire().await.unwrap();
     let _other = shared(&stranger).try_acquire().await.unwrap();
-    let mut probe = Probe::connect(server.url()).await.unwrap();
+    let mut probe = Probe::connect(&server.url()).await.unwrap();
     probe.reset_calls().await;
     for _ in 0..3 {
         reader = reader.try_upgrade().await.unwrap_err().into_guard().unwrap();
