@@ -83,7 +83,12 @@ pub(super) fn run(mut call: Call<'_>, operation: &str) -> Result<Reply, Reply> {
                     let time = call.number(1)?;
                     of_key(&mut call, key).shorten(time);
                 }
-                most = most.max(call.store.publish(key, b"0"));
+            }
+            let notified: Vec<_> = owned.iter().map(|key| call.store.publish(key, b"0")).collect();
+            most = notified.iter().copied().max().unwrap_or_default();
+            for (key, subscribers) in owned.iter().zip(notified).filter(|_| operation == "release")
+            {
+                plain::give_turn(call.store, key, subscribers);
             }
             if let Some(lost) = lost {
                 return Ok(Reply::Int(lost));
