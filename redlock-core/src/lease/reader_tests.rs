@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redlock_logs::Logs;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::tests::SECOND;
@@ -140,4 +141,44 @@ async fn a_downgraded_lock_ends_after_its_own_lease() {
     let renewed = renewed(&locks).await;
     sleep(6 * SECOND).await;
     assert!(!downgraded.is_valid() && renewed.is_valid());
+}
+
+/// A reader that finds the lease too old extends it. The last holder releases the lock in between.
+#[tokio::test(start_paused = true)]
+async fn no_loss_is_reported_when_a_reader_extends_a_released_lock() {
+    let logs = Logs::collect();
+    let nodes = TestLocks::new(1);
+    let locks = nodes.manager();
+    for waits in [false, true] {
+        let first = renewed(&locks).await;
+        sleep(5 * MOMENT).await;
+        let attempt = Arc::clone(first.held().attempt());
+        let gate = attempt.mode_gate.write().await;
+        let request = shared(&locks).expire(30 * SECOND);
+        let next = if waits {
+            tokio::spawn(request.wait_forever().acquire())
+        } else {
+            tokio::spawn(request.try_acquire())
+        };
+        sleep(MOMENT).await;
+        first.release().await.unwrap();
+        assert!(!next.is_finished(), "the reader has not extended the lease");
+        drop(gate);
+        next.await.unwrap().unwrap().release().await.unwrap();
+    }
+    assert_eq!(logs.count("", "a lock was lost"), 0, "{:?}", logs.lines());
+}
+
+/// The reader that finds it out has not lost anything.
+#[tokio::test(start_paused = true)]
+async fn a_loss_that_the_next_reader_notices_is_reported_once_for_each_holder() {
+    let logs = Logs::collect();
+    let nodes = TestLocks::new(1);
+    let locks = nodes.manager();
+    let holders = [renewed(&locks).await, renewed(&locks).await];
+    sleep(5 * MOMENT).await;
+    nodes.nodes()[0].forget();
+    let next = renewed(&locks).await;
+    assert!(holders.iter().all(|holder| !holder.is_valid()) && next.is_valid());
+    assert_eq!(logs.count("", "a lock was lost"), holders.len(), "{:?}", logs.lines());
 }

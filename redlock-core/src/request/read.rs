@@ -54,7 +54,8 @@ impl Acquisition<'_> {
             Extension::Extended(extended) => {
                 held.record_extension(extended, expire);
             }
-            Extension::Lost(_) => context.keeper.lose_all(held),
+            // This reader holds nothing yet. If the last holder has released the lock meanwhile, no holder loses it.
+            Extension::Lost(_) => context.keeper.deny(held.attempt()),
             Extension::Unavailable(_) => held.record_unconfirmed(),
         }
         self.join_readers()
