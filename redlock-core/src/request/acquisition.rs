@@ -143,23 +143,23 @@ impl Acquisition<'_> {
     /// the lock. A caller never waits for a lock of its own scope.
     pub(super) fn share_in_scope(&self) -> Result<Option<LockGuard>, LockError> {
         match scope::find(&self.context.queues, &self.spec) {
-            Some(held) => self.share(held),
+            Some(held) => self.share(&held),
             None => Ok(None),
         }
     }
 
     /// Shares a lock that the current scope holds, if the request has the same keys, and is reentrant or shares the lock
     /// as its holder does. Returns `None` if the lock is being released.
-    pub(super) fn share(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
+    pub(super) fn share(&self, held: &Arc<Held>) -> Result<Option<LockGuard>, LockError> {
         let attempt = held.attempt();
         let has_same_keys = attempt.spec().queue_keys() == self.spec.queue_keys();
         loop {
             let mode = attempt.mode();
-            if !has_same_keys || !self.may_share(&held, mode) {
+            if !has_same_keys || !self.may_share(held, mode) {
                 let common = self.spec.common_key(attempt.spec()).unwrap_or_default();
                 return Err(LockError::AlreadyHeld { key: self.keys.at(common).clone() });
             }
-            let guard = LockGuard::share(self.context, Arc::clone(&held));
+            let guard = LockGuard::share(self.context, Arc::clone(held));
             // A downgrade that did not see this guard has changed the mode before.
             if attempt.mode() == mode {
                 return Ok(guard);

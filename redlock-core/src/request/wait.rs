@@ -124,7 +124,7 @@ impl Acquisition<'_> {
                     return asking.await;
                 }
                 Some(WaitOutcome::HeldByScope(held)) => {
-                    if let Some(guard) = self.share(held)? {
+                    if let Some(guard) = self.share(&held)? {
                         return Ok(QueueExit::Acquired(guard));
                     }
                 }
