@@ -136,8 +136,11 @@ fn acquire(
         let mark = call.arguments[3];
         for key in shared.into_iter().filter(|_| !mark.is_empty()) {
             let life = call.number(4)?;
-            let end = (call.store.millis() + life).to_string();
-            call.store.put(key, &[b"w:", mark].concat(), end.as_bytes())?;
+            let field = [b"w:", mark].concat();
+            let before = call.store.hash(key)?.and_then(|hash| hash.get(&field[..]));
+            let before = before.map_or(Ok(0), |end| int(end))?;
+            let end = before.max(call.store.millis() + life).to_string();
+            call.store.put(key, &field, end.as_bytes())?;
             if call.store.time_to_live(key) < life {
                 call.store.expire_in(key, life);
             }
