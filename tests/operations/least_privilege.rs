@@ -516,11 +516,20 @@ async fn a_release_succeeds_although_the_turn_of_the_readers_is_not_permitted() 
         let client = redis::Client::open(restricted.server.url()).unwrap();
         let mut reader = client.get_async_pubsub().await.unwrap();
         reader.subscribe(&[&lock, &format!("{lock}:readers")]).await.unwrap();
-        let guard = restricted.manager().await.lock(KEY).try_acquire().await.unwrap();
-        guard.release().await.unwrap();
+        let locks = restricted.manager().await;
         let turn: Vec<&String> = missing.is_none().then_some(&lock).into_iter().collect();
-        let keys = restricted.probe.keys().await;
-        assert_eq!(keys.iter().collect::<Vec<_>>(), turn, "without {missing:?}");
+        // A set is not acquired without the time of the server.
+        let kinds = if missing == Some("+time") { &[false][..] } else { &[false, true] };
+        for is_set in kinds {
+            if *is_set {
+                let set = locks.lock_all([KEY, "order:43"]).wait_time(SOON);
+                set.acquire().await.unwrap().release().await.unwrap();
+            } else {
+                locks.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
+            }
+            let keys = restricted.probe.keys().await;
+            assert_eq!(keys.iter().collect::<Vec<_>>(), turn, "without {missing:?}, set: {is_set}");
+        }
     }
 }
 

@@ -5,13 +5,36 @@ use std::time::Duration;
 use crate::clock::Moment;
 use crate::validity;
 
+/// A lease by its start and its length.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct LeaseTerm {
+    /// The clock reading before the command was sent that set or extended the lease.
+    pub(crate) since: Moment,
+    pub(crate) expire: Duration,
+}
+
+impl LeaseTerm {
+    /// Returns how long a holder may rely on the lease.
+    pub(crate) fn remaining(&self, now: Moment) -> Duration {
+        validity::remaining(self.expire, now.since(self.since))
+    }
+
+    /// Replaces the lease by an extension if this prolongs the lease, and returns whether it does: of two concurrent
+    /// extensions, the later deadline wins.
+    pub(crate) fn extend(&mut self, now: Moment, extension: Self) -> bool {
+        let is_longer = extension.remaining(now) > self.remaining(now);
+        if is_longer {
+            *self = extension;
+        }
+        is_longer
+    }
+}
+
 /// The lease that the nodes have granted to an attempt. All holders of the attempt in this process share it:
 /// one after another by hand-overs, or several readers at once.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct GrantedLease {
-    /// The start of the lease: the clock reading before the command was sent that set or extended it.
-    since: Moment,
-    expire: Duration,
+    term: LeaseTerm,
     /// When the last requested lease runs out on the nodes, whether they granted it or not.
     latest_expiry: Moment,
     /// Whether the last extension was not confirmed.
@@ -38,25 +61,23 @@ impl GrantedLease {
     pub(crate) fn new(since: Moment, decided: Moment, expire: Duration) -> Self {
         // A node may have set the lock, and so started its lease, at any time until the decision.
         let latest_expiry = decided.plus(expire);
-        Self { since, expire, latest_expiry, confirmed: decided, ..Self::default() }
+        let term = LeaseTerm { since, expire };
+        Self { term, latest_expiry, confirmed: decided, ..Self::default() }
     }
 
     /// Returns how long a holder may rely on the lock; zero if the nodes have denied it.
     pub(crate) fn remaining(&self, now: Moment) -> Duration {
-        if self.denied {
-            return Duration::ZERO;
-        }
-        validity::remaining(self.expire, now.since(self.since))
+        if self.denied { Duration::ZERO } else { self.term.remaining(now) }
     }
 
-    /// Returns the length of the lease.
-    pub(crate) fn expire(&self) -> Duration {
-        self.expire
+    /// Returns the start and the length of the lease.
+    pub(crate) fn term(&self) -> LeaseTerm {
+        self.term
     }
 
     /// Returns whether the lease lasts until this moment.
     pub(crate) fn lasts_until(&self, moment: Moment) -> bool {
-        self.since.plus(self.expire).has_reached(moment)
+        self.term.since.plus(self.term.expire).has_reached(moment)
     }
 
     /// Returns the time until which a node may hold the lock for the attempt.
@@ -71,18 +92,12 @@ impl GrantedLease {
         }
     }
 
-    /// Records that a quorum has extended the lease. Returns whether this prolongs the lease: of two concurrent
-    /// extensions, the later deadline wins.
+    /// Records that a quorum has extended the lease. Returns whether this prolongs the lease.
     pub(crate) fn extend(&mut self, now: Moment, extended: Extended, expire: Duration) -> bool {
         let Extended { since, writer_waits } = extended;
-        let left = |since, expire| validity::remaining(expire, now.since(since));
         self.unconfirmed = false;
         (self.confirmed, self.writer_waits) = (now, writer_waits);
-        let is_longer = left(since, expire) > left(self.since, self.expire);
-        if is_longer {
-            (self.since, self.expire) = (since, expire);
-        }
-        is_longer
+        self.term.extend(now, LeaseTerm { since, expire })
     }
 
     /// Records that the nodes have confirmed the lock, and that no exclusive caller waits.

@@ -30,7 +30,7 @@ pub(crate) use acquire::{Grant, Refusal};
 pub(crate) use attempt::{Attempt, Enquiry, MinHold};
 pub(crate) use change_mode::Upgrade;
 pub(crate) use fan_out::FanOut;
-pub(crate) use granted_lease::{Extended, GrantedLease};
+pub(crate) use granted_lease::{Extended, GrantedLease, LeaseTerm};
 use round::{Round, RoundLimits};
 use tally::Decision;
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use crate::ballot::{Attempt, Ballot, Extended, Extension, GrantedLease, MinHold};
+use super::holding::{HoldState, Holding};
+use crate::ballot::{Attempt, Ballot, Extended, Extension, GrantedLease, LeaseTerm, MinHold};
 use crate::clock::{Clock, Moment};
 use crate::fencing_token::FencingToken;
 use crate::lock::Mode;
@@ -25,7 +26,8 @@ pub(crate) struct Held {
     clock: Arc<dyn Clock>,
     /// Limits how often losses are logged as warnings. `None` logs a warning for each loss.
     log_limit: Option<Arc<LogLimit>>,
-    state: Mutex<HoldState>,
+    /// Locked before the lease of the attempt.
+    holding: Mutex<Holding>,
     /// The holder's fencing token, once it is confirmed.
     token: OnceLock<FencingToken>,
     /// The number of guards that share the lock.
@@ -36,17 +38,6 @@ pub(crate) struct Held {
     place: AtomicUsize,
     /// The position in the keeper's schedule. It changes only under the schedule's lock.
     due: Mutex<Option<Due>>,
-}
-
-/// Whether a lock is held, released or lost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum HoldState {
-    /// The lock is held, as long as validity is left.
-    Held,
-    /// The holder released the lock.
-    Released,
-    /// The lock was lost before the holder released it.
-    Lost,
 }
 
 /// How current the lease of a shared lock is.
@@ -72,7 +63,7 @@ impl Held {
             attempt,
             clock,
             log_limit: None,
-            state: Mutex::new(HoldState::Held),
+            holding: Mutex::new(Holding::new(lease.term())),
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
             handed_over: AtomicBool::new(false),
@@ -87,13 +78,15 @@ impl Held {
         self
     }
 
-    /// Returns one more holder of the same attempt, without a fencing token.
+    /// Returns one more holder of the same attempt, without a fencing token. It holds the lock for the rest of the
+    /// present lease.
     pub(crate) fn another(&self) -> Arc<Self> {
+        let term = self.attempt.lease().term();
         Arc::new(Self {
             attempt: Arc::clone(&self.attempt),
             clock: Arc::clone(&self.clock),
             log_limit: self.log_limit.clone(),
-            state: Mutex::new(HoldState::Held),
+            holding: Mutex::new(Holding::new(term)),
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
             handed_over: AtomicBool::new(false),
@@ -119,10 +112,28 @@ impl Held {
         self.attempt.is_joinable() && self.is_valid()
     }
 
-    /// Returns whether another reader of this process has renewed the lease that they share, so that more than 3/4 of
-    /// `lease` are left. A renewal becomes due when 2/3 are left.
-    pub(super) fn is_renewed(&self, lease: Duration) -> bool {
-        self.attempt.mode() == Mode::SHARED && self.lease_remaining() > lease * 3 / 4
+    /// Renews this holder's own lease without asking the nodes, if another reader of this process has renewed the lease
+    /// that they share, so that more than 3/4 of `lease` are left. A renewal becomes due when 2/3 are left.
+    pub(super) fn share_renewal(&self, lease: Duration) -> bool {
+        if self.attempt.mode() != Mode::SHARED {
+            return false;
+        }
+        let mut holding = self.holding.lock();
+        let shared = *self.attempt.lease();
+        let now = self.clock.now();
+        let is_shared = shared.remaining(now) > lease * 3 / 4 && holding.is_valid(&shared, now);
+        if is_shared {
+            holding.own_lease.extend(now, LeaseTerm { since: now, expire: lease });
+        }
+        is_shared
+    }
+
+    /// Limits the holding of a reader that shares the lock of others to its own lease, which begins now. Returns how
+    /// long the holding is valid.
+    pub(crate) fn limit_to(&self, expire: Duration) -> Duration {
+        let now = self.clock.now();
+        self.holding.lock().own_lease = LeaseTerm { since: now, expire };
+        self.remaining_at(now)
     }
 
     /// Returns how current the lease is for a caller that wants to share it.
@@ -191,7 +202,7 @@ impl Held {
 
     /// Returns the length of the present lease.
     pub(crate) fn expire(&self) -> Duration {
-        self.attempt.lease().expire()
+        self.attempt.lease().term().expire
     }
 
     /// Returns the rest of the lease, regardless of its present holder.
@@ -212,10 +223,8 @@ impl Held {
     }
 
     fn remaining_at(&self, now: Moment) -> Duration {
-        match self.state() {
-            HoldState::Held => self.attempt.lease().remaining(now),
-            HoldState::Released | HoldState::Lost => Duration::ZERO,
-        }
+        let holding = self.holding.lock();
+        holding.remaining(&self.attempt.lease(), now)
     }
 
     pub(crate) fn is_valid(&self) -> bool {
@@ -223,7 +232,7 @@ impl Held {
     }
 
     pub(crate) fn state(&self) -> HoldState {
-        *self.state.lock()
+        self.holding.lock().state
     }
 
     /// Returns the time until which a node may hold the lock for this attempt.
@@ -259,14 +268,16 @@ impl Held {
     /// extension never shortens the lease, and never revives a lost lock, because the loss may already have been
     /// reported to the holder.
     pub(crate) fn record_extension(&self, extended: Extended, expire: Duration) -> bool {
-        let state = self.state.lock();
+        let mut holding = self.holding.lock();
         let mut lease = self.attempt.lease();
         let now = self.clock.now();
-        if *state != HoldState::Held || lease.remaining(now).is_zero() {
+        if !holding.is_valid(&lease, now) {
             return false;
         }
-        if lease.extend(now, extended, expire) {
-            drop((lease, state));
+        let is_longer = lease.extend(now, extended, expire);
+        let own_lease = LeaseTerm { since: extended.since, expire };
+        if holding.own_lease.extend(now, own_lease) || is_longer {
+            drop((lease, holding));
             self.attempt.changed.notify_waiters();
         }
         true
@@ -299,10 +310,13 @@ impl Held {
         now
     }
 
-    /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent).
+    /// Ends the holding because the lock is lost, and reports the loss once (loss is never silent). Other readers of
+    /// this process keep the lock if only this holder's own lease is over.
     pub(crate) fn lose(&self, reason: &'static str) {
         if self.end(HoldState::Lost) {
-            self.attempt.abandon();
+            if self.lease_remaining().is_zero() {
+                self.attempt.abandon();
+            }
             telemetry::lost();
             // Each loss emits one event. When thousands of locks are lost at once, a single warning
             // represents them.
@@ -324,12 +338,12 @@ impl Held {
 
     /// Ends the holding. Returns whether this call ended it.
     fn end(&self, state: HoldState) -> bool {
-        let mut current = self.state.lock();
-        if *current != HoldState::Held {
+        let mut holding = self.holding.lock();
+        if holding.state != HoldState::Held {
             return false;
         }
-        *current = state;
-        drop(current);
+        holding.state = state;
+        drop(holding);
         if state == HoldState::Lost {
             self.attempt.changed.notify_waiters();
         }

@@ -12,8 +12,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::held::{Due, Held, HoldState};
-use crate::ballot::{Ballot, Extension};
+use super::held::{Due, Held};
+use super::holding::HoldState;
+use crate::ballot::{Attempt, Ballot, Extension};
 use crate::jitter::jitter;
 use crate::runtimes::BackgroundService;
 
@@ -23,6 +24,8 @@ const RENEWALS_PER_LEASE: u32 = 3;
 const RETRIES_PER_LEASE: u32 = 30;
 const SHORTEST_RETRY: Duration = Duration::from_millis(5);
 const LONGEST_RETRY: Duration = Duration::from_secs(1);
+/// The reason of a loss that the nodes have reported.
+const DENIED: &str = "a quorum of nodes no longer holds the lock";
 
 /// Renews all leases of a manager, and detects leases that have run out, in one task.
 #[derive(Debug)]
@@ -91,10 +94,16 @@ impl LeaseKeeper {
         self.schedule.remove(held);
     }
 
-    /// Ends every holding of an attempt, because a quorum of nodes has denied that the attempt holds the lock.
+    /// Ends every holding of the holder's attempt, because a quorum of nodes has denied that the attempt holds the lock.
     /// Reports the loss of each (loss is never silent).
     pub(crate) fn lose_all(&self, held: &Held) {
         self.schedule.lose_all(held);
+    }
+
+    /// Ends every holding of an attempt as [`lose_all`](Self::lose_all) does, for a caller that does not hold the lock
+    /// itself.
+    pub(crate) fn deny(&self, attempt: &Arc<Attempt>) {
+        self.schedule.deny(attempt);
     }
 
     /// Returns every held lock.
@@ -160,24 +169,26 @@ impl Schedule {
     }
 
     fn lose_all(&self, held: &Held) {
-        const REASON: &str = "a quorum of nodes no longer holds the lock";
-        let attempt = held.attempt();
+        self.deny(held.attempt());
+        held.lose(DENIED);
+    }
+
+    fn deny(&self, attempt: &Arc<Attempt>) {
         // Denied first, so that no holder is added from now on.
         attempt.deny();
         let mut entries = self.entries.lock();
-        let mut others = Vec::new();
+        let mut holders = Vec::new();
         entries.by_due.retain(|_, entry| {
             let is_same = Arc::ptr_eq(entry.held.attempt(), attempt);
             if is_same {
                 entry.held.set_due(None);
-                others.push(Arc::clone(&entry.held));
+                holders.push(Arc::clone(&entry.held));
             }
             !is_same
         });
         drop(entries);
-        held.lose(REASON);
-        for other in others {
-            other.lose(REASON);
+        for held in holders {
+            held.lose(DENIED);
         }
     }
 
@@ -233,7 +244,7 @@ async fn run(schedule: Arc<Schedule>, ballot: Ballot, wake: Arc<Notify>) {
             let next_due = entry.next_due(Instant::now(), entry.held.remaining());
             match entry.renewal {
                 // Another reader has renewed the lease that both share.
-                Some(Renewal { lease, .. }) if entry.held.is_renewed(lease) => {
+                Some(Renewal { lease, .. }) if entry.held.share_renewal(lease) => {
                     schedule.insert(entry, next_due);
                 }
                 Some(Renewal { lease, .. }) => {

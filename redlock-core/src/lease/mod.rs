@@ -5,10 +5,12 @@
 
 mod cleanup;
 mod held;
+mod holding;
 mod keeper;
 
 pub(crate) use cleanup::CleanupTasks;
-pub(crate) use held::{Currency, Held, HoldState};
+pub(crate) use held::{Currency, Held};
+pub(crate) use holding::HoldState;
 pub(crate) use keeper::{LeaseKeeper, Renewal};
 
 #[cfg(test)]
@@ -17,6 +19,9 @@ mod denial_tests;
 mod min_hold_tests;
 #[cfg(test)]
 mod outage_tests;
+#[cfg(test)]
+#[cfg(feature = "test-util")]
+mod reader_tests;
 #[cfg(test)]
 mod shutdown_tests;
 #[cfg(test)]

@@ -104,13 +104,15 @@ impl Holders {
         Some(removed)
     }
 
-    /// Returns whether another holder shares this lock.
+    /// Returns whether another holder relies on this lock.
     #[inline]
     pub(super) fn is_shared(&self, held: &Arc<Held>) -> bool {
-        let shares = |other: &Holder| {
-            Arc::ptr_eq(other.held.attempt(), held.attempt()) && !Arc::ptr_eq(&other.held, held)
+        let shares = |Holder { held: other, .. }: &Holder| {
+            Arc::ptr_eq(other.attempt(), held.attempt())
+                && !Arc::ptr_eq(other, held)
+                && other.is_valid()
         };
-        self.len() > 1 && held.attempt().mode().is_shared() && self.0.iter().any(shares)
+        self.0.iter().any(shares)
     }
 
     /// Returns the holder for whose end a lock of this mode has to wait, and the rest of its validity.

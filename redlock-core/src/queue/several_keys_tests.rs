@@ -5,11 +5,15 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
+#[cfg(feature = "test-util")]
+use tokio_util::sync::CancellationToken;
 
 use super::tests::{SECOND, acquisitions, nodes, settle, two_processes, wait};
 use crate::clock::fake::RuntimeClock;
 use crate::node::Node;
 use crate::node::fake::FakeMode;
+#[cfg(feature = "test-util")]
+use crate::test_util::TestLocks;
 use crate::{LockError, LockManager, LockManagerBuilder, MemoryNode, MultiGuard};
 
 const MILLI: Duration = Duration::from_millis(1);
@@ -200,4 +204,37 @@ async fn a_set_for_which_each_node_names_another_key_waits_until_its_wait_time_i
     let error = request.acquire().await.unwrap_err();
     assert!(error.is_contended() && begun.elapsed() >= SECOND, "{error:?}");
     assert!(here.queues().is_empty() && there.queues().is_empty());
+}
+
+/// The readers of each key are in two processes, which take turns so that the key is never free. When the readers of one
+/// key have left, those of the other key must not let new readers of the first key in.
+#[cfg(feature = "test-util")]
+#[tokio::test(start_paused = true)]
+async fn a_set_gets_its_turn_beside_readers_of_two_keys() {
+    let nodes = TestLocks::new(1);
+    let stop = CancellationToken::new();
+    let mut readers = Vec::new();
+    for (key, reads) in [("a", 5 * MILLI), ("b", 50 * MILLI)] {
+        for start in [Duration::ZERO, reads / 2] {
+            let (locks, stop) = (nodes.builder().connect().await.unwrap(), stop.clone());
+            readers.push(tokio::spawn(async move {
+                sleep(start).await;
+                while !stop.is_cancelled() {
+                    let reader = locks.lock(key).shared().expire(SECOND).wait_forever();
+                    let reader = reader.acquire().await.unwrap();
+                    sleep(reads).await;
+                    reader.release().await.unwrap();
+                }
+            }));
+        }
+    }
+    sleep(SECOND).await;
+    for _ in 0..10 {
+        let set = nodes.manager().lock_all(["a", "b"]).wait_time(SECOND).acquire().await;
+        set.expect("the readers starve the set").release().await.unwrap();
+    }
+    stop.cancel();
+    for reader in readers {
+        reader.await.unwrap();
+    }
 }

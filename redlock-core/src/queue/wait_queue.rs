@@ -82,10 +82,11 @@ impl WaitQueue {
     /// to the next waiter.
     pub(super) fn hand_over(&mut self, held: &Arc<Held>, node_timeout: Duration) -> bool {
         let is_shared = self.holders.is_shared(held);
-        let Some(Holder { held, streak, .. }) = self.holders.remove(held) else { return false };
+        let removed = self.holders.remove(held);
         if is_shared {
             return true;
         }
+        let Some(Holder { held, streak, .. }) = removed else { return false };
         let next = streak.hand_over(&held, &mut self.waiting, &self.fairness, node_timeout);
         let Some((held, streak)) = next else { return false };
         self.holders.push(Holder { held, scope: None, streak });

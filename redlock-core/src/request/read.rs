@@ -65,7 +65,8 @@ impl Acquisition<'_> {
             Extension::Extended(extended) => {
                 held.record_extension(extended, expire);
             }
-            Extension::Lost(_) => context.keeper.lose_all(held),
+            // This reader holds nothing yet. If the last holder has released the lock meanwhile, no holder loses it.
+            Extension::Lost(_) => context.keeper.deny(held.attempt()),
             Extension::Unavailable(_) => held.record_unconfirmed(),
         }
     }
@@ -84,7 +85,7 @@ impl Acquisition<'_> {
     pub(super) fn guard_of_reader(&self, held: Arc<Held>) -> LockGuard {
         scope::record(&self.context.queues, &held);
         let (context, renewal) = (Arc::clone(self.context), self.options.renewal());
-        let (now, remaining) = (Instant::now(), held.remaining());
+        let (now, remaining) = (Instant::now(), held.limit_to(self.options.expire));
         LockGuard::new(context, held, renewal, now, remaining)
     }
 }

@@ -48,6 +48,7 @@ impl Acquisition<'_> {
             Box::pin(place.enter()).await;
         }
         let mut outage_wait = OutageWait::new(&waiter);
+        let mut state = AskState::of_waiter(self.context, &self.spec);
         if waiter.arrived_in_outage() {
             // Boxed, because this is rare and the future would enlarge the future of every acquisition.
             let arrival = Box::pin(self.arrive_in_outage(place, &waiter, &mut outage_wait));
@@ -56,8 +57,9 @@ impl Acquisition<'_> {
             }
         }
         loop {
-            let exit = self.wait_in_queue(&waiter, 0, place, &mut outage_wait, deadline).await?;
-            if let QueueExit::Acquired(guard) = exit {
+            let waiting =
+                self.wait_in_queue(&waiter, 0, place, &mut outage_wait, &mut state, deadline);
+            if let QueueExit::Acquired(guard) = waiting.await? {
                 return Ok(guard);
             }
         }
@@ -88,9 +90,9 @@ impl Acquisition<'_> {
         key: usize,
         place: Option<&FairPlace>,
         outage_wait: &mut OutageWait,
+        state: &mut AskState<'_>,
         deadline: Option<Instant>,
     ) -> Result<QueueExit, LockError> {
-        let mut state = AskState::of_waiter(self.context, &self.spec);
         loop {
             let outcome = match deadline {
                 Some(deadline) => timeout_at(deadline, waiter.wait()).await.ok(),
@@ -112,7 +114,7 @@ impl Acquisition<'_> {
                 }
                 Some(WaitOutcome::LeaveMark) => {
                     // Boxed, because the future would enlarge the future of every acquisition.
-                    if let Some(guard) = Box::pin(self.leave_mark(&mut state, deadline)).await {
+                    if let Some(guard) = Box::pin(self.leave_mark(state, deadline)).await {
                         took_turn(place);
                         return Ok(QueueExit::Acquired(guard));
                     }
@@ -131,7 +133,7 @@ impl Acquisition<'_> {
                 None => return Err(self.timed_out(waiter, key)),
             }
         }
-        self.ask_until_granted(waiter, key, place, outage_wait, &mut state, deadline).await
+        self.ask_until_granted(waiter, key, place, outage_wait, state, deadline).await
     }
 
     /// Takes over a lock that was handed over to this caller. Returns `None` if the lock is lost: the waiter is
@@ -197,6 +199,7 @@ impl Acquisition<'_> {
         // save the server a round trip. Not with several nodes: their refusal may be a split vote, whose
         // end is not published.
         let one_node = self.context.ballot.nodes.len() == 1;
+        state.skip_ttl_lookup = false;
         let mut patience = Patience::new(self.spec.mode());
         loop {
             if several_keys && let Some(conflict) = self.context.queues.local_conflict(&self.spec) {

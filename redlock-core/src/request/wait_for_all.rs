@@ -27,9 +27,12 @@ impl Acquisition<'_> {
         deadline: Option<Instant>,
     ) -> Result<LockGuard, LockError> {
         let since = Instant::now();
+        // One mark for the whole wait: a mark that was withdrawn at one key would let readers of the other keys in while
+        // this caller goes on to the next queue.
+        let mut state = AskState::of_waiter(self.context, &self.spec);
         let (mut key, refused) = match self.context.queues.busy_key(&self.spec) {
             Some(key) => (key, false),
-            None => match self.ask_nodes(&mut AskState::default()).await {
+            None => match self.ask_nodes(&mut state).await {
                 Ok(guard) => return Ok(guard),
                 Err(LockError::Contended { key, .. }) if !left(deadline).is_zero() => {
                     if let Some(guard) = self.share_in_scope()? {
@@ -49,7 +52,9 @@ impl Acquisition<'_> {
         loop {
             let begun = Instant::now();
             let held_at = loop {
-                match self.wait_in_queue(&waiter, key, None, &mut outage_wait, deadline).await? {
+                let waiting =
+                    self.wait_in_queue(&waiter, key, None, &mut outage_wait, &mut state, deadline);
+                match waiting.await? {
                     QueueExit::Acquired(guard) => return Ok(guard),
                     QueueExit::HeldAt(other) if other != key => break other,
                     QueueExit::HeldAt(_) => {}

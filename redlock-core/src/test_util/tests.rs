@@ -283,15 +283,19 @@ async fn paused_time_alone_does_not_move_the_leases_of_a_memory_node() {
 async fn a_node_gives_readers_the_turn_for_which_they_ask() {
     let test = TestLocks::new(1);
     let node = &test.nodes()[0];
-    for asks in [false, true] {
-        let acquire = op(ACQUIRE);
-        let release = Op::new(&acquire.spec, acquire.token, RELEASE);
-        let _subscription = node.subscribe(&acquire.spec, std::sync::Arc::new(|| {}));
-        let _turn = asks.then(|| node.request_turn(&acquire.spec));
+    let one = op(ACQUIRE).spec;
+    let names = ["a", "b"].map(|key| LockName::new("", &LockKey::new(key).unwrap()));
+    let set = LockSpec::of_all(names.to_vec(), Mode::Exclusive, Dialect::Plain);
+    for (asks, exclusive) in [(false, &one), (true, &one), (false, &set), (true, &set)] {
+        let acquire = Op::new(exclusive, Token::random(Dialect::Plain), ACQUIRE);
+        let release = Op::new(exclusive, acquire.token, RELEASE);
+        let _subscription = node.subscribe(&one, std::sync::Arc::new(|| {}));
+        let _turn = asks.then(|| node.request_turn(&one));
         for op in [acquire, release] {
             assert_eq!(node.call(op).await.vote, Vote::Granted);
         }
-        assert_eq!(node.time_to_live("a").is_some(), asks);
+        assert_eq!(node.time_to_live("a").is_some(), asks, "{exclusive:?}");
+        assert_eq!(node.time_to_live("b"), None);
         test.clock().advance(crate::node::TURN).await;
         assert_eq!(node.time_to_live("a"), None);
     }

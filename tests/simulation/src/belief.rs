@@ -24,6 +24,7 @@ pub(super) struct Belief {
     keys: Vec<String>,
     /// The span of each key, without the key.
     span: Span,
+    shared_hold: Hold,
     drift: i32,
     /// The end of the belief, unless the lease is extended.
     pub(super) until: Instant,
@@ -45,8 +46,9 @@ impl Belief {
             Hold::Exclusive | Hold::Permit(_) => (start, start),
         };
         let span = Span { key, holder, client, hold, granted, since, leased, start, end, number };
-        let world = Arc::clone(&worker.world);
-        Self { world, keys, span, drift: worker.drift, until: Instant::now(), was_lost: false }
+        let shared_hold = if hold == Hold::Exclusive { Hold::Reader } else { hold };
+        let (world, drift) = (Arc::clone(&worker.world), worker.drift);
+        Self { world, keys, span, shared_hold, drift, until: Instant::now(), was_lost: false }
     }
 
     /// Adds a span of each key to the history.
@@ -58,6 +60,11 @@ impl Belief {
 
     pub(super) fn hold(&self) -> Hold {
         self.span.hold
+    }
+
+    /// Returns how the holder shares the lock after a downgrade.
+    pub(super) fn shared_hold(&self) -> Hold {
+        self.shared_hold
     }
 
     pub(super) fn since(&self) -> Duration {

@@ -118,12 +118,12 @@ impl Worker {
 
     async fn downgrade(&self, guard: LockGuard, belief: &mut Belief) -> Option<LockGuard> {
         // The holder gives the exclusive lock up at once. The shared lock is part of it.
-        belief.change(Hold::Reader, belief.since());
+        belief.change(belief.shared_hold(), belief.since());
         let downgraded = guard.downgrade().await;
         self.record(|| format!("downgraded: {downgraded:?}"));
         match downgraded {
             Ok(guard) => {
-                self.world.changed_mode(Hold::Reader);
+                self.world.changed_mode(belief.hold());
                 Some(guard)
             }
             Err(DowngradeError::Lost { .. }) => {

@@ -137,6 +137,8 @@ pub(super) const SHARED_CASES: &[(&str, &str)] = &[
         a> HSET m mode shared w:other @2000 p:one @-10 => 3
         a> EVALSHA several/acquire 3 k l m t 1000 3 mark 4000 => refused at 1 ~2000 by readers
         a> HGET l w:mark => @4000
+        a> EVALSHA several/acquire 3 k l m t 1000 3 mark 1000 => refused at 1 ~2000 by readers
+        a> HGET l w:mark => @4000
         a> HLEN m => 3
         a> EVALSHA several/acquire_fenced 4 k l m c t 1000 3 _ _ => refused at 1 ~2000 by readers
         a> SET z other PX 3000 => OK
@@ -277,6 +279,29 @@ pub(super) const SHARED_CASES: &[(&str, &str)] = &[
         a> SET k one PX 1000 => OK
         a> EVALSHA shared/release 1 k one => 2
         b> => push message k 0
+        a> PTTL k => -2
+        ",
+    ),
+    (
+        "a release of several keys gives impatient readers of each key a turn",
+        r"
+        b> SUBSCRIBE k => push subscribe k 1
+        b> SUBSCRIBE m => push subscribe m 2
+        c> SUBSCRIBE k:readers => push subscribe k:readers 1
+        c> SUBSCRIBE l:readers => push subscribe l:readers 2
+        a> EVALSHA several/acquire 3 k l m t 1000 3 _ _ => OK
+        a> EVALSHA several/shorten 3 k l m t 500 => 2
+        b> => push message k 0
+        b> => push message m 0
+        a> EVALSHA several/release 3 k l m t => 2
+        b> => push message k 0
+        b> => push message m 0
+        c> => push message k:readers 0
+        a> HGET k t => @50
+        a> HLEN k => 2
+        a> PTTL l => -2
+        a> PTTL m => -2
+        wait 120
         a> PTTL k => -2
         ",
     ),

@@ -170,7 +170,7 @@ impl LockTable {
             let KeyHolder::Own(remaining) = self.key_holder(op, name, now) else { continue };
             match min_hold {
                 Some(min_hold) => self.set_deadline(name, now.plus(min_hold.min(remaining))),
-                None => drop(self.by_name.remove(name)),
+                None => self.free(name, now),
             }
             let subscribers = self.subscribers.of(name, op.spec.dialect(), Audience::All);
             most = most.max(subscribers.len());

@@ -198,12 +198,7 @@ impl LockTable {
         let name = op.spec.name();
         let audience = match self.by_name.get_mut(name) {
             Some(StoredLock::Exclusive { token, .. }) if is_own(token, op) => {
-                self.by_name.remove(name);
-                if self.subscribers.wants_turn(name) {
-                    let mut turn = SharedLock::default();
-                    turn.set(SharedEntry::Turn, now.plus(TURN));
-                    self.by_name.insert(name.clone(), StoredLock::Shared(turn));
-                }
+                self.free(name, now);
                 Some(Audience::All)
             }
             Some(StoredLock::Shared(shared)) => {
@@ -227,6 +222,16 @@ impl LockTable {
             Some(StoredLock::Exclusive { .. }) | None => return (Vote::NotHeld.into(), None),
         };
         (Vote::Granted.into(), audience)
+    }
+
+    /// Removes an exclusive lock. Gives the readers a turn if one of them asks for it.
+    pub(super) fn free(&mut self, name: &LockName, now: Moment) {
+        self.by_name.remove(name);
+        if self.subscribers.wants_turn(name) {
+            let mut turn = SharedLock::default();
+            turn.set(SharedEntry::Turn, now.plus(TURN));
+            self.by_name.insert(name.clone(), StoredLock::Shared(turn));
+        }
     }
 
     fn shorten(&mut self, op: &Op, now: Moment, time: Duration) -> (Reply, Option<Audience>) {

@@ -2,7 +2,7 @@
 
 use super::Call;
 use crate::resp::Reply;
-use crate::store::Hash;
+use crate::store::{Hash, Store};
 
 /// How long a turn of the readers lasts, in milliseconds.
 const TURN: i64 = 50;
@@ -38,14 +38,19 @@ impl Call<'_> {
         let (store, key) = (&mut *self.store, self.keys[0]);
         store.keys.remove(key);
         let subscribers = store.publish(key, b"0");
-        if subscribers > 0 && store.publish(&[key, b":readers"].concat(), b"0") > 0 {
-            let till = store.millis() + TURN;
-            let fields = [("mode", "shared".to_owned()), ("t", till.to_string())];
-            for (field, value) in fields {
-                store.put(key, field.as_bytes(), value.as_bytes()).expect("no key");
-            }
-            store.expire_at(key, till);
-        }
+        give_turn(store, key, subscribers);
         subscribers
+    }
+}
+
+/// Gives impatient readers a turn after a release of which subscribers were notified.
+pub(super) fn give_turn(store: &mut Store, key: &[u8], subscribers: i64) {
+    if subscribers > 0 && store.publish(&[key, b":readers"].concat(), b"0") > 0 {
+        let till = store.millis() + TURN;
+        let fields = [("mode", "shared".to_owned()), ("t", till.to_string())];
+        for (field, value) in fields {
+            store.put(key, field.as_bytes(), value.as_bytes()).expect("no key");
+        }
+        store.expire_at(key, till);
     }
 }

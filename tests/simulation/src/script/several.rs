@@ -83,7 +83,12 @@ pub(super) fn run(mut call: Call<'_>, operation: &str) -> Result<Reply, Reply> {
                     let time = call.number(1)?;
                     of_key(&mut call, key).shorten(time);
                 }
-                most = most.max(call.store.publish(key, b"0"));
+            }
+            let notified: Vec<_> = owned.iter().map(|key| call.store.publish(key, b"0")).collect();
+            most = notified.iter().copied().max().unwrap_or_default();
+            for (key, subscribers) in owned.iter().zip(notified).filter(|_| operation == "release")
+            {
+                plain::give_turn(call.store, key, subscribers);
             }
             if let Some(lost) = lost {
                 return Ok(Reply::Int(lost));
@@ -131,8 +136,11 @@ fn acquire(
         let mark = call.arguments[3];
         for key in shared.into_iter().filter(|_| !mark.is_empty()) {
             let life = call.number(4)?;
-            let end = (call.store.millis() + life).to_string();
-            call.store.put(key, &[b"w:", mark].concat(), end.as_bytes())?;
+            let field = [b"w:", mark].concat();
+            let before = call.store.hash(key)?.and_then(|hash| hash.get(&field[..]));
+            let before = before.map_or(Ok(0), |end| int(end))?;
+            let end = before.max(call.store.millis() + life).to_string();
+            call.store.put(key, &field, end.as_bytes())?;
             if call.store.time_to_live(key) < life {
                 call.store.expire_in(key, life);
             }

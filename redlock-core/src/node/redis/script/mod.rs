@@ -106,9 +106,11 @@ scripts! {
     SEVERAL_EXTEND = "several/extend":
         "several/all" "several/read" "several/owned" "several/extend";
     SEVERAL_RELEASE = "several/release":
-        "several/all" "several/read" "several/find" "several/delete" "several/publish";
+        "several/all" "several/read" "several/find" "plain/turn" "several/delete" "several/publish"
+        "several/turns" "several/subscribers";
     SEVERAL_SHORTEN = "several/shorten":
-        "several/all" "several/read" "several/find" "several/shorten" "several/publish";
+        "several/all" "several/read" "several/find" "several/shorten" "several/publish"
+        "several/subscribers";
 
     FAIR_ENTER = "fair/enter": "fair/begin" "fair/presence" "fair/enter" "fair/end";
     FAIR_REFRESH = "fair/refresh":
@@ -259,6 +261,8 @@ mod tests {
     #[test]
     fn the_scripts_and_the_nodes_agree_on_the_turn() {
         let turn = format!("/ 1000) + {})", crate::node::TURN.as_millis());
-        assert!(PLAIN_RELEASE.source().contains(&turn) && SHARED_RELEASE.source().contains(&turn));
+        for script in [PLAIN_RELEASE, SHARED_RELEASE, SEVERAL_RELEASE] {
+            assert!(script.source().contains(&turn), "{script:?}");
+        }
     }
 }

@@ -1,3 +1,3 @@
 redis.call('DEL', KEYS[1])
 local subscribers = redis.pcall('PUBLISH', KEYS[1], '0')
-give_turn(subscribers)
+give_turn(KEYS[1], subscribers)

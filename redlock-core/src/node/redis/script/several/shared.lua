@@ -15,8 +15,11 @@ local function rest_of(key)
   return last
 end
 
--- Sets the mark of a waiting writer, which is the fourth argument, for the time of the fifth argument.
+-- Sets the mark of a waiting writer, which is the fourth argument, for the time of the fifth argument. After a backward
+-- step of the clock, an earlier end would be before that of the key.
 local function set_mark(key)
-  redis.call('HSET', key, 'w:' .. ARGV[4], string.format('%.0f', now + ARGV[5]))
+  local mark = 'w:' .. ARGV[4]
+  local till = math.max(redis.call('HGET', key, mark) or 0, now + ARGV[5])
+  redis.call('HSET', key, mark, string.format('%.0f', till))
   if redis.call('PTTL', key) < tonumber(ARGV[5]) then redis.call('PEXPIRE', key, ARGV[5]) end
 end

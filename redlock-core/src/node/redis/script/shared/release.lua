@@ -2,7 +2,7 @@ local subscribers = 0
 if is_exclusive then
   redis.call('DEL', KEYS[1])
   subscribers = redis.pcall('PUBLISH', KEYS[1], '0')
-  give_turn(subscribers)
+  give_turn(KEYS[1], subscribers)
 else
   if not till then return 0 end
   ends[own] = nil

@@ -1,0 +1,2 @@
+if result ~= 1 then return result end
+return 1 + most
