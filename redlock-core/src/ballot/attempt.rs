@@ -109,8 +109,18 @@ impl Retention {
 }
 
 impl Attempt {
-    pub(crate) fn new(spec: &LockSpec, keys: impl Into<KeySet>) -> Self {
-        Self {
+    /// Makes the state of a new attempt. With `fenced`, the nodes number its holder.
+    pub(crate) fn new(
+        spec: &LockSpec,
+        keys: impl Into<KeySet>,
+        fenced: bool,
+        enquiry: Enquiry,
+    ) -> Arc<Self> {
+        let fencing = fenced.then(|| FencingState {
+            holder: FencingToken::random_holder(),
+            number: AtomicI64::new(0),
+        });
+        Arc::new(Self {
             spec: spec.clone(),
             keys: keys.into(),
             token: Token::random(spec.dialect()),
@@ -119,22 +129,11 @@ impl Attempt {
             retention: Mutex::default(),
             abandoned: AtomicBool::new(false),
             asked: AtomicU64::new(0),
-            fencing: None,
-            enquiry: Enquiry::default(),
+            fencing,
+            enquiry,
             mode: Mutex::new(PresentMode::new(spec.mode())),
             mode_gate: RwLock::default(),
-        }
-    }
-
-    /// Makes the attempt fenced: the nodes number its holder.
-    pub(crate) fn fenced(self) -> Self {
-        let holder = FencingToken::random_holder();
-        Self { fencing: Some(FencingState { holder, number: AtomicI64::new(0) }), ..self }
-    }
-
-    /// Sets how the nodes are asked for the lock.
-    pub(crate) fn with_enquiry(self, enquiry: Enquiry) -> Self {
-        Self { enquiry, ..self }
+        })
     }
 
     /// Returns the operation that sets the lock on a node.
@@ -168,19 +167,20 @@ impl Attempt {
     /// Returns the operation that releases the lock on a node.
     pub(crate) fn release_op(&self) -> Op {
         let action = Action::Release { min_hold: self.min_hold_remaining() };
-        Op::new(&self.spec.with_mode(self.release_mode()), self.token, action)
+        Op { spec: self.spec.with_mode(self.release_mode()), token: self.token, action }
     }
 
     /// Returns the operation that turns the exclusive lock into a shared one on a node.
     pub(crate) fn downgrade_op(&self) -> Op {
         let action = Action::Downgrade { upgrades: self.mode.lock().upgrades };
-        Op::new(&self.spec.with_mode(self.shared_mode()), self.token, action)
+        Op { spec: self.spec.with_mode(self.shared_mode()), token: self.token, action }
     }
 
     /// Returns the operation that turns the shared lock into an exclusive one on a node.
     pub(crate) fn upgrade_op(&self, lease: Duration) -> Op {
         let PresentMode { mode, upgrades, .. } = *self.mode.lock();
-        Op::new(&self.spec.with_mode(mode), self.token, Action::Upgrade { upgrades, lease })
+        let action = Action::Upgrade { upgrades, lease };
+        Op { spec: self.spec.with_mode(mode), token: self.token, action }
     }
 
     fn op(&self, action: Action) -> Op {
@@ -371,10 +371,19 @@ pub(crate) mod tests {
     use crate::lock::{Dialect, LockName, Mode};
 
     /// Returns an attempt for a plain lock.
-    pub(crate) fn attempt(key: &str) -> Attempt {
+    pub(crate) fn attempt(key: &str) -> Arc<Attempt> {
+        attempt_with(key, false, Enquiry::default())
+    }
+
+    /// Returns an attempt for a plain lock whose holder is numbered.
+    pub(crate) fn fenced_attempt(key: &str) -> Arc<Attempt> {
+        attempt_with(key, true, Enquiry::default())
+    }
+
+    fn attempt_with(key: &str, fenced: bool, enquiry: Enquiry) -> Arc<Attempt> {
         let key = LockKey::new(key).unwrap();
         let spec = LockSpec::new(LockName::new("", &key), Mode::Exclusive, Dialect::Plain);
-        Attempt::new(&spec, key)
+        Attempt::new(&spec, key, fenced, enquiry)
     }
 
     #[test]
@@ -392,7 +401,7 @@ pub(crate) mod tests {
     #[test]
     fn a_restored_lock_leaves_no_mark() {
         let enquiry = Enquiry { mark: Some(WriterMark::random()), ..Enquiry::default() };
-        let attempt = attempt("a").with_enquiry(enquiry);
+        let attempt = attempt_with("a", false, enquiry);
         let leaves_mark = |op: Op| matches!(op.action, Action::Acquire { mark: Some(_), .. });
         assert!(leaves_mark(attempt.acquire_op(Duration::MAX)));
         assert!(!leaves_mark(attempt.restore_op(Duration::MAX)));
@@ -401,7 +410,7 @@ pub(crate) mod tests {
     /// A lock may be restored on a node after a change of its mode.
     #[test]
     fn a_downgraded_lock_has_no_number() {
-        let attempt = attempt("a").fenced();
+        let attempt = fenced_attempt("a");
         attempt.first_token(Some(7));
         let is_fenced = || {
             matches!(attempt.acquire_op(Duration::MAX).action, Action::Acquire { fenced: true, .. })
@@ -416,7 +425,7 @@ pub(crate) mod tests {
 
     #[test]
     fn each_holder_has_a_greater_number() {
-        let attempt = attempt("a").fenced();
+        let attempt = fenced_attempt("a");
         assert_eq!(attempt.first_token(Some(7)).unwrap().number(), 7);
         assert_eq!(attempt.number(), Some(7));
         assert_eq!(attempt.next_token().unwrap().number(), 8);

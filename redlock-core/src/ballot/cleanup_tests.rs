@@ -1,6 +1,5 @@
 //! The clean-up after an attempt that was not granted, in paused time.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::Refusal;
@@ -27,7 +26,7 @@ async fn is_cleaned_up_after(mode: FakeMode, error: NodeError) {
     const EXPIRE: Duration = Duration::from_secs(30);
     let setup = Setup::new(3);
     setup.set(&[mode, mode, FakeMode::Up(Duration::ZERO)]);
-    let attempt = Arc::new(attempt("order:42"));
+    let attempt = attempt("order:42");
     let Err(Refusal::Unavailable(votes)) = setup.ballot.acquire(&attempt, EXPIRE).await else {
         panic!("the ballot was granted or contended")
     };

@@ -7,7 +7,7 @@ use futures_util::FutureExt;
 use tokio::time::{Instant, sleep};
 
 use super::attempt::Attempt;
-use super::attempt::tests::attempt as new_attempt;
+use super::attempt::tests::fenced_attempt;
 use super::tests::Setup;
 use super::{Extension, Grant, Refusal};
 use crate::clock::fake::FakeClock;
@@ -22,8 +22,7 @@ const DOWN: FakeMode = FakeMode::Down;
 const FROZEN: FakeMode = FakeMode::Frozen;
 
 fn attempt() -> Arc<Attempt> {
-    let attempt = new_attempt("order:42");
-    Arc::new(attempt.fenced())
+    fenced_attempt("order:42")
 }
 
 fn setup(counters: &[i64]) -> Setup {

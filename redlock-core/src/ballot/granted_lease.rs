@@ -6,7 +6,7 @@ use crate::clock::Moment;
 use crate::validity;
 
 /// A lease by its start and its length.
-#[derive(Debug, Default, Clone, Copy)]
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LeaseTerm {
     /// The clock reading before the command was sent that set or extended the lease.
     pub(crate) since: Moment,

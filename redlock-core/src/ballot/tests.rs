@@ -71,7 +71,7 @@ impl Setup {
 }
 
 fn attempt() -> Arc<Attempt> {
-    Arc::new(new_attempt("order:42"))
+    new_attempt("order:42")
 }
 
 const UP: FakeMode = FakeMode::Up(Duration::ZERO);

@@ -319,7 +319,7 @@ mod tests {
     #[tokio::test]
     async fn a_release_that_fails_at_its_first_poll_is_repeated() {
         let cleanup_tasks = CleanupTasks::new(Arc::new(SystemClock), &Runtimes::new());
-        let attempt = Arc::new(attempt("a"));
+        let attempt = attempt("a");
         let fake = FakeNode::start("node");
         assert_eq!(
             fake.call(attempt.acquire_op(Duration::from_secs(30))).await.vote,

@@ -144,7 +144,7 @@ async fn a_denial_after_a_second_hand_over_ends_the_lock_of_the_third_holder() {
 #[test]
 fn a_denied_lock_is_not_handed_over() {
     for denied in [false, true] {
-        let attempt = Arc::new(attempt("a"));
+        let attempt = attempt("a");
         let clock = FakeClock::default();
         let now = clock.now();
         let lease = GrantedLease::new(now, now, 30 * SECOND);

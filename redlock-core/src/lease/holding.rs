@@ -33,6 +33,8 @@ impl Holding {
     /// Returns how long the holder may rely on the lock, whose attempt has this lease.
     pub(super) fn remaining(&self, lease: &GrantedLease, now: Moment) -> Duration {
         match self.state {
+            // Exclusive holders have no other lease than that of the attempt.
+            HoldState::Held if self.own_lease == lease.term() => lease.remaining(now),
             HoldState::Held => lease.remaining(now).min(self.own_lease.remaining(now)),
             HoldState::Released | HoldState::Lost => Duration::ZERO,
         }

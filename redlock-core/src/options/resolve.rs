@@ -281,7 +281,8 @@ pub const fn assert_valid(options: &LockOptions, option: &str) {
 
 /// Compares two durations. `Duration` has no `const` comparison.
 const fn is_shorter(one: Duration, other: Duration) -> bool {
-    one.as_nanos() < other.as_nanos()
+    let (seconds, others) = (one.as_secs(), other.as_secs());
+    seconds < others || seconds == others && one.subsec_nanos() < other.subsec_nanos()
 }
 
 const fn is_same(mut one: &[u8], mut other: &[u8]) -> bool {

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::tests::{SECOND, settle, two_processes};
 use super::{Queues, WaitOutcome, WaiterOptions};
 use crate::Dialect;
-use crate::ballot::{Attempt, GrantedLease};
+use crate::ballot::{Attempt, Enquiry, GrantedLease};
 use crate::key::LockKey;
 use crate::lease::Held;
 use crate::lock::Mode::Exclusive;
@@ -39,10 +39,10 @@ impl Process {
     /// Adds a holder, as if the nodes had granted the lock.
     fn grant(&self, mode: Mode, lease: Duration) -> Arc<Held> {
         let clock = Arc::clone(&self.queues.ballot.clock);
-        let attempt = Attempt::new(&self.spec(mode), self.key.clone());
+        let attempt = Attempt::new(&self.spec(mode), self.key.clone(), false, Enquiry::default());
         let now = clock.now();
         let lease = GrantedLease::new(now, now, lease);
-        let held = Arc::new(Held::new(Arc::new(attempt), clock, lease));
+        let held = Arc::new(Held::new(attempt, clock, lease));
         self.queues.add_holder(&held, None, now);
         held
     }

@@ -89,11 +89,7 @@ impl Acquisition<'_> {
             met_shared: *met_shared || self.fenced,
             mark: mark.as_mut().filter(|_| *met_shared).map(Mark::set),
         };
-        let mut attempt = Attempt::new(&self.spec, self.keys.clone()).with_enquiry(enquiry);
-        if self.fenced {
-            attempt = attempt.fenced();
-        }
-        Arc::new(attempt)
+        Attempt::new(&self.spec, self.keys.clone(), self.fenced, enquiry)
     }
 
     fn make_guard(&self, attempt: &Arc<Attempt>, grant: &Grant) -> Result<LockGuard, LockError> {

@@ -40,10 +40,10 @@ pub(super) async fn execute(
 ) -> Result<QueueReply, NodeError> {
     let script = script(&op.action);
     let command = encode(op, connection.sha(script));
-    let reply = match connection.send(&command).await {
+    let reply = match connection.send_boxed(&command).await {
         Ok(reply) => Ok(reply),
         // Every operation may be executed twice, so the command is sent again in any case.
-        Err(error) => connection.recover(script, error, connection.send(&command)).await,
+        Err(error) => connection.recover(script, error, connection.send_boxed(&command)).await,
     };
     decode(&reply)
 }

@@ -26,7 +26,7 @@ use std::time::Duration;
 
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
-use futures_util::future::OptionFuture;
+use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::sleep;
 
 use super::delayed_restart::quarantine::{Quarantine, VoteGate};
@@ -140,7 +140,7 @@ impl Connection {
                 }
             };
             if is_unknown && !self.traffic.is_owed() {
-                probe.set(Some(self.send(&time)).into());
+                probe.set(Some(self.send_boxed(&time)).into());
             }
         }
         self.end(&format!("no reply for {limit:?}"));
@@ -169,6 +169,15 @@ impl Connection {
         // behind).
         let reply = pin!(tokio::task::unconstrained(handle.send_packed_command(command)));
         self.await_reply(reply, Value::extract_error).await
+    }
+
+    /// [Sends](Self::send) a command in a future of its own. Only the commands of locks, which are frequent, should be
+    /// compiled into the futures of their callers.
+    pub(crate) fn send_boxed<'a>(
+        &'a self,
+        command: &'a Cmd,
+    ) -> BoxFuture<'a, Result<Value, RedisError>> {
+        Box::pin(self.send(command))
     }
 
     /// Waits for a reply. Returns an error if the connection has ended, or ends meanwhile.
@@ -204,9 +213,9 @@ impl Connection {
     /// Runs a script without arguments. Loads it again if the server has forgotten it (`SCRIPT FLUSH`).
     pub(crate) async fn run(&self, script: Script, keys: &[&str]) -> Result<Value, RedisError> {
         let command = encode::run(self.sha(script), keys);
-        match self.send(&command).await {
+        match self.send_boxed(&command).await {
             Ok(reply) => Ok(reply),
-            Err(error) => self.recover(script, error, self.send(&command)).await,
+            Err(error) => self.recover(script, error, self.send_boxed(&command)).await,
         }
     }
 
@@ -220,7 +229,7 @@ impl Connection {
     ) -> Result<Value, RedisError> {
         let mut reply = Err(error);
         if reply.as_ref().is_err_and(is_no_script) {
-            reply = self.send(&encode::load(script)).await;
+            reply = self.send_boxed(&encode::load(script)).await;
             if reply.is_ok() {
                 // Only one retry: if the script is flushed again, the caller gets the error.
                 reply = resend.await;

@@ -79,7 +79,7 @@ impl ClockWatch {
             if !was_used && self.restart_guard.is_none() {
                 continue;
             }
-            match Reading::take(&*self.clock, connection.send(&command)).await {
+            match Reading::take(&*self.clock, connection.send_boxed(&command)).await {
                 Ok(reading) => self.compare(connection, reading),
                 Err(error) if matches!(error::node_error(&error), NodeError::NotPermitted(_)) => {
                     self.warn_time_unavailable();
@@ -164,7 +164,7 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(RuntimeClock::new());
         let (mut connection, mut server) = played_connection().await;
         let command = encode::time();
-        let take = Reading::take(&*clock, connection.send(&command));
+        let take = Reading::take(&*clock, connection.send_boxed(&command));
         let reply = time(0);
         let (reading, ()) = tokio::join!(take, serve(&mut server, "TIME", &reply, || {}));
         connection.identity.time = Some(reading.unwrap());

@@ -78,7 +78,7 @@ pub(crate) async fn execute(
                 if is_released() {
                     Err((ErrorKind::Client, "the attempt was abandoned").into())
                 } else {
-                    connection.send(&command).await
+                    connection.send_boxed(&command).await
                 }
             };
             Box::pin(connection.recover(script, error, resend)).await
