@@ -21,6 +21,11 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
+    /// Returns the moment at which both clocks show this time.
+    pub(crate) fn at(time: Duration) -> Self {
+        Self { monotonic: time, boot: time }
+    }
+
     /// Returns the time that has passed since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Duration {
         let monotonic = self.monotonic.saturating_sub(earlier.monotonic);
@@ -63,8 +68,7 @@ impl Clock for SystemClock {
         const CLOCK: ClockId = ClockId::Boottime;
         #[cfg(target_vendor = "apple")]
         const CLOCK: ClockId = ClockId::Monotonic;
-        let now = read(CLOCK);
-        Moment { monotonic: now, boot: now }
+        Moment::at(read(CLOCK))
     }
 
     #[cfg(not(any(target_os = "linux", target_os = "android", target_vendor = "apple")))]
@@ -72,8 +76,7 @@ impl Clock for SystemClock {
         use std::sync::LazyLock;
         use std::time::Instant;
         static START: LazyLock<Instant> = LazyLock::new(Instant::now);
-        let now = START.elapsed();
-        Moment { monotonic: now, boot: now }
+        Moment::at(START.elapsed())
     }
 }
 

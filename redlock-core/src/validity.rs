@@ -79,7 +79,7 @@ pub(crate) fn drift(expire: Duration) -> Duration {
 /// Returns the remaining validity of a lease of `expire`. `elapsed` is the time since before the first byte
 /// of the command was sent.
 pub(crate) fn remaining(expire: Duration, elapsed: Duration) -> Duration {
-    expire.saturating_sub(drift(expire)).saturating_sub(elapsed)
+    expire.saturating_sub(drift(expire).saturating_add(elapsed))
 }
 
 #[cfg(test)]

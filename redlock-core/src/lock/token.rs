@@ -85,7 +85,12 @@ impl Token {
     /// Returns the token as ASCII text. It is a secret.
     pub fn as_str(&self) -> &str {
         // `text` contains only ASCII characters, so the conversion does not fail.
-        std::str::from_utf8(&self.text[..self.len]).unwrap_or_default()
+        std::str::from_utf8(self.as_bytes()).unwrap_or_default()
+    }
+
+    /// Returns the bytes of the text.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.text[..self.len]
     }
 }
 

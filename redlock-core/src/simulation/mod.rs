@@ -41,7 +41,7 @@ struct Readings<F>(F);
 
 impl<F: Fn() -> Duration + Send + Sync + 'static> Clock for Readings<F> {
     fn now(&self) -> Moment {
-        Moment::default().plus((self.0)())
+        Moment::at((self.0)())
     }
 }
 

@@ -40,12 +40,8 @@ pub(super) async fn execute(
 ) -> Result<QueueReply, NodeError> {
     let script = script(&op.action);
     let command = encode(op, connection.sha(script));
-    let reply = match connection.send_boxed(&command).await {
-        Ok(reply) => Ok(reply),
-        // Every operation may be executed twice, so the command is sent again in any case.
-        Err(error) => connection.recover(script, error, connection.send_boxed(&command)).await,
-    };
-    decode(&reply)
+    // Every operation may be executed twice, so the command is sent again in any case.
+    decode(&connection.send_script(script, &command).await)
 }
 
 fn script(action: &QueueAction) -> Script {

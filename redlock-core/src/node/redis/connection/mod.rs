@@ -212,10 +212,18 @@ impl Connection {
 
     /// Runs a script without arguments. Loads it again if the server has forgotten it (`SCRIPT FLUSH`).
     pub(crate) async fn run(&self, script: Script, keys: &[&str]) -> Result<Value, RedisError> {
-        let command = encode::run(self.sha(script), keys);
-        match self.send_boxed(&command).await {
+        self.send_script(script, &encode::run(self.sha(script), keys)).await
+    }
+
+    /// Sends the command of a script that may run twice. Loads the script again if the server has forgotten it.
+    pub(crate) async fn send_script(
+        &self,
+        script: Script,
+        command: &Cmd,
+    ) -> Result<Value, RedisError> {
+        match self.send_boxed(command).await {
             Ok(reply) => Ok(reply),
-            Err(error) => self.recover(script, error, self.send_boxed(&command)).await,
+            Err(error) => self.recover(script, error, self.send_boxed(command)).await,
         }
     }
 

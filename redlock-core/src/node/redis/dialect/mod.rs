@@ -105,7 +105,7 @@ pub(crate) async fn execute(
     if is_released() {
         let release = Action::Release { min_hold: None };
         let release = Op { action: release, ..op.clone() };
-        let _ = Box::pin(execute(connection, &release, None, node_timeout)).await;
+        Box::pin(undo(connection, &release)).await;
     }
     // A grant does not count if the server is quarantined before the reply arrives: its wall clock may have
     // been stepped before it received the command.
@@ -113,6 +113,14 @@ pub(crate) async fn execute(
         Ok(()) => reply,
         Err(reason) => Vote::Failed(reason).into(),
     }
+}
+
+/// Releases a lock that was granted after its release.
+async fn undo(connection: &Connection, release: &Op) {
+    let Some(script) = Script::of(release) else { return };
+    let mut command = Cmd::new();
+    encode_operation(&mut command, release, Some(connection.sha(script)));
+    let _ = connection.send_script(script, &command).await;
 }
 
 /// Returns for how long after its start a refused acquisition may look up the remaining lease. A vote counts only
@@ -123,7 +131,7 @@ fn look_up_time(lease: Duration, node_timeout: Duration) -> Duration {
 
 /// Encodes the command of an operation. `sha` names its script; `None` for an acquisition without a script.
 fn encode_operation(command: &mut Cmd, op: &Op, sha: Option<&str>) {
-    let (name, token) = (op.spec.name(), op.token.as_str());
+    let (name, token) = (op.spec.name(), op.token.as_bytes());
     let Some(sha) = sha else {
         command.arg("SET").arg(name.as_str()).arg(token).arg("NX");
         if let Action::Acquire { lease, .. } = op.action {
@@ -203,7 +211,7 @@ fn encode_several(command: &mut Cmd, op: &Op, sha: &str, counts: bool) {
     for name in names {
         command.arg(name.as_str());
     }
-    command.arg(counters).arg(op.token.as_str());
+    command.arg(counters).arg(op.token.as_bytes());
     match op.action {
         Action::Acquire { lease, mark, .. } => {
             command.arg(encode::millis(lease)).arg(names.len());

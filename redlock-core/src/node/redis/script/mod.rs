@@ -135,6 +135,7 @@ scripts! {
 impl Script {
     /// Returns the script of an operation; `None` for a single command instead of a script, which acquires a plain
     /// lock.
+    #[inline]
     pub(super) fn of(op: &Op) -> Option<Self> {
         Some(match (op.spec.dialect(), op.spec.mode(), op.action) {
             (_, _, Action::Downgrade { .. }) => SHARED_DOWNGRADE,
