@@ -9,52 +9,45 @@ pub(crate) trait Clock: fmt::Debug + Send + Sync + 'static {
     fn now(&self) -> Moment;
 }
 
-/// A point in time, on two clocks.
+/// A point in time, in nanoseconds since the clock's zero. That suffices for 584 years.
 ///
-/// A monotonic clock stops while the machine is suspended, but the leases on the servers and the boot clock
-/// continue. The clock that has advanced further counts, so that a deadline is the earlier of the two (every
-/// lock has a deadline).
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moment {
-    monotonic: Duration,
-    boot: Duration,
-}
+/// The clock goes on while the machine is suspended, because the leases on the servers do (every lock has a deadline).
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Moment(u64);
 
 impl Moment {
-    /// Returns the moment at which both clocks show this time.
+    /// Returns the moment at which the clock has run for this time.
     pub(crate) fn at(time: Duration) -> Self {
-        Self { monotonic: time, boot: time }
+        Self(nanos(time))
     }
 
     /// Returns the time that has passed since `earlier`.
     pub(crate) fn since(self, earlier: Self) -> Duration {
-        let monotonic = self.monotonic.saturating_sub(earlier.monotonic);
-        let boot = self.boot.saturating_sub(earlier.boot);
-        monotonic.max(boot)
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
 
     /// Returns the moment `duration` later.
     pub(crate) fn plus(self, duration: Duration) -> Self {
-        Self {
-            monotonic: self.monotonic.saturating_add(duration),
-            boot: self.boot.saturating_add(duration),
-        }
+        Self(self.0.saturating_add(nanos(duration)))
     }
 
-    /// Returns the time that is left until `deadline`: zero when either clock has reached it.
+    /// Returns the time that is left until `deadline`: zero when the clock has reached it.
     pub(crate) fn time_until(self, deadline: Self) -> Duration {
-        let monotonic = deadline.monotonic.saturating_sub(self.monotonic);
-        let boot = deadline.boot.saturating_sub(self.boot);
-        monotonic.min(boot)
+        deadline.since(self)
     }
 
-    /// Returns whether either clock has reached `deadline`.
+    /// Returns whether the clock has reached `deadline`.
     pub(crate) fn has_reached(self, deadline: Self) -> bool {
-        self.time_until(deadline).is_zero()
+        self >= deadline
     }
 }
 
-/// The clocks of the operating system.
+/// Returns a duration in nanoseconds, at most [`u64::MAX`].
+pub(crate) fn nanos(time: Duration) -> u64 {
+    time.as_secs().saturating_mul(1_000_000_000).saturating_add(u64::from(time.subsec_nanos()))
+}
+
+/// The clock of the operating system.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct SystemClock;
 
@@ -104,8 +97,7 @@ pub(crate) mod fake {
 
     impl Default for FakeClock {
         fn default() -> Self {
-            let start = Duration::from_secs(1000);
-            Self(Arc::new(Mutex::new(Moment { monotonic: start, boot: start })))
+            Self(Arc::new(Mutex::new(Moment::at(Duration::from_secs(1000)))))
         }
     }
 
@@ -113,11 +105,6 @@ pub(crate) mod fake {
         pub(crate) fn advance(&self, duration: Duration) {
             let mut now = self.0.lock();
             *now = now.plus(duration);
-        }
-
-        /// As if the machine had been suspended: only the boot clock moves.
-        pub(crate) fn suspend(&self, duration: Duration) {
-            self.0.lock().boot += duration;
         }
     }
 
@@ -141,8 +128,7 @@ pub(crate) mod fake {
 
     impl Clock for RuntimeClock {
         fn now(&self) -> Moment {
-            let now = self.start.elapsed();
-            Moment { monotonic: now, boot: now }
+            Moment::at(self.start.elapsed())
         }
     }
 }
@@ -153,16 +139,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_time_of_a_suspension_counts() {
+    fn a_deadline_is_reached_at_its_time_and_not_before() {
         let clock = FakeClock::default();
         let start = clock.now();
         let deadline = start.plus(Duration::from_secs(5));
-        clock.advance(Duration::from_secs(1));
-        clock.suspend(Duration::from_secs(3));
+        clock.advance(Duration::from_secs(4));
         assert_eq!(clock.now().since(start), Duration::from_secs(4));
         assert_eq!(clock.now().time_until(deadline), Duration::from_secs(1));
-        clock.suspend(Duration::from_secs(60));
+        assert!(!clock.now().has_reached(deadline));
+        clock.advance(Duration::from_secs(1));
+        assert!(clock.now().has_reached(deadline));
+        clock.advance(Duration::from_secs(60));
         assert_eq!(clock.now().time_until(deadline), Duration::ZERO);
+        assert_eq!(start.since(clock.now()), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_moment_in_the_far_future_is_not_in_the_past() {
+        let now = FakeClock::default().now();
+        assert!(!now.has_reached(now.plus(Duration::MAX)));
     }
 
     /// In a time namespace, the two clocks of the system are as far apart as after a suspension. If
@@ -178,9 +173,8 @@ mod tests {
         let before = read(ClockId::Boottime);
         let now = SystemClock.now();
         let after = read(ClockId::Boottime);
-        for clock in [now.boot, now.monotonic] {
-            assert!(before <= clock && clock <= after, "{before:?} {clock:?} {after:?}");
-        }
+        let [before_it, after_it] = [before, after].map(Moment::at);
+        assert!(before_it <= now && now <= after_it, "{before:?} {now:?} {after:?}");
         if std::env::var_os(INSIDE).is_some() {
             assert!(
                 before >= read(ClockId::Monotonic) + ASLEEP / 2,

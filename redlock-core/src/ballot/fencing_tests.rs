@@ -189,7 +189,7 @@ async fn a_confirmation_that_comes_after_the_lease_grants_nothing() {
         }
         setup.set(&[FakeMode::Up(Duration::from_millis(10)); 3]);
         sleep(Duration::from_millis(5)).await;
-        clock.suspend(EXPIRE + Duration::from_secs(1));
+        clock.advance(EXPIRE + Duration::from_secs(1));
     };
     let (refused, ()) = tokio::join!(attempt, suspend);
     assert!(matches!(refused, Err(Refusal::TimedOut { .. })), "{refused:?}");

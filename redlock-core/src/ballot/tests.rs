@@ -252,7 +252,7 @@ async fn a_grant_that_comes_after_the_lease_is_released() {
     let attempt = setup.ballot.acquire(&attempt, EXPIRE);
     let suspend = async {
         sleep(Duration::from_millis(5)).await;
-        clock.suspend(Duration::from_secs(6));
+        clock.advance(Duration::from_secs(6));
     };
     let (refusal, ()) = tokio::join!(attempt, suspend);
     let refusal = refusal.unwrap_err();

@@ -72,9 +72,8 @@ impl LockGuard {
 
     /// Returns how long the lock stays valid; zero if it is no longer valid.
     ///
-    /// The validity counts from before the first command was sent. Each call compares it with the clock:
-    /// the earlier of the monotonic clock and the boot-time clock, which goes on while the machine
-    /// sleeps.
+    /// The validity counts from before the first command was sent. Each call compares it with the clock of the system,
+    /// which goes on while the machine sleeps.
     pub fn remaining(&self) -> Duration {
         self.handle.remaining()
     }

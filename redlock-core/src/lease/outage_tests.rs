@@ -131,7 +131,7 @@ async fn an_extension_that_is_confirmed_after_a_suspension_past_the_lease_is_los
         yield_now().await;
     }
     yield_now().await;
-    clock.suspend(6 * SECOND);
+    clock.advance(6 * SECOND);
     let extended = extension.await.unwrap();
     assert!(matches!(extended, Err(ExtendError::Lost { .. })), "{extended:?}");
     assert!(!guard.is_valid());

@@ -277,7 +277,7 @@ async fn the_time_of_a_suspension_counts_against_the_lease() {
     let locks = LockManagerBuilder::with_nodes(vec![Arc::new(node)], Arc::new(clock.clone()));
     let guard = locks.lock("a").expire(5 * SECOND).try_acquire().await.unwrap();
     assert!(guard.is_valid());
-    clock.suspend(5 * SECOND);
+    clock.advance(5 * SECOND);
     assert!(!guard.is_valid());
     guard.lost().now_or_never().expect("lost without waiting for a timer");
 }
@@ -291,7 +291,7 @@ async fn lost_checks_the_clock_periodically() {
     let guard = locks.lock("a").expire(60 * SECOND).try_acquire().await.unwrap();
     let mut lost = Box::pin(guard.lost());
     assert!(lost.as_mut().now_or_never().is_none());
-    clock.suspend(60 * SECOND);
+    clock.advance(60 * SECOND);
     tokio::time::timeout(2 * SECOND, lost).await.unwrap();
 }
 

@@ -22,6 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::socket::Socket;
+use crate::clock::nanos;
 use crate::node::Silence;
 
 /// The shortest pause before the next check while there are unread bytes. It limits the load of the checks,
@@ -171,7 +172,7 @@ impl Traffic {
 
     pub(super) fn record_written(&self) {
         if self.owed_since.load(Ordering::Relaxed) == NEVER {
-            let now = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(NEVER - 1);
+            let now = nanos(self.begun.elapsed()).min(NEVER - 1);
             self.owed_since.store(now, Ordering::Release);
         }
     }
