@@ -56,26 +56,26 @@ pub(crate) enum Currency {
 const MAX_AGE: Duration = Duration::from_millis(50);
 
 impl Held {
-    /// Returns the first holder of an attempt that the nodes have granted.
-    pub(crate) fn new(attempt: Arc<Attempt>, clock: Arc<dyn Clock>, lease: GrantedLease) -> Self {
+    /// Returns the first holder of an attempt that the nodes have granted. `log_limit` limits how often losses are logged as
+    /// warnings.
+    pub(crate) fn new(
+        attempt: Arc<Attempt>,
+        clock: Arc<dyn Clock>,
+        lease: GrantedLease,
+        log_limit: Option<Arc<LogLimit>>,
+    ) -> Arc<Self> {
         *attempt.lease() = lease;
-        Self {
+        Arc::new(Self {
             attempt,
             clock,
-            log_limit: None,
+            log_limit,
             holding: Mutex::new(Holding::new(lease.term())),
             token: OnceLock::new(),
             guards: AtomicUsize::new(1),
             handed_over: AtomicBool::new(false),
             place: AtomicUsize::new(0),
             due: Mutex::default(),
-        }
-    }
-
-    /// Limits how often losses are logged as warnings.
-    pub(crate) fn with_log_limit(mut self, log_limit: &Arc<LogLimit>) -> Self {
-        self.log_limit = Some(Arc::clone(log_limit));
-        self
+        })
     }
 
     /// Returns one more holder of the same attempt, without a fencing token. It holds the lock for the rest of the

@@ -42,7 +42,7 @@ impl Process {
         let attempt = Attempt::new(&self.spec(mode), self.key.clone(), false, Enquiry::default());
         let now = clock.now();
         let lease = GrantedLease::new(now, now, lease);
-        let held = Arc::new(Held::new(attempt, clock, lease));
+        let held = Held::new(attempt, clock, lease, None);
         self.queues.add_holder(&held, None, now);
         held
     }

@@ -96,8 +96,8 @@ impl Acquisition<'_> {
         let Self { context, options, .. } = self;
         let clock = Arc::clone(&context.ballot.clock);
         let lease = GrantedLease::new(grant.since, grant.decided, options.expire);
-        let held = Held::new(Arc::clone(attempt), clock, lease);
-        let held = Arc::new(held.with_log_limit(&context.log_limit));
+        let log_limit = Some(Arc::clone(&context.log_limit));
+        let held = Held::new(Arc::clone(attempt), clock, lease, log_limit);
         if let Some(token) = grant.token {
             held.set_token(token);
         }
