@@ -59,7 +59,8 @@ impl Executor {
             let future = Box::pin(run(Arc::clone(&slot)));
             Box::new(Self { slot, future })
         });
-        executor.slot.lock().job = Some(job);
+        // An assignment would copy the job twice.
+        let _ = executor.slot.lock().job.insert(job);
         ReplyFuture::executing(executor)
     }
 }
