@@ -5,6 +5,9 @@ use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::sync::Once;
 
+use tracing::Dispatch;
+use tracing::subscriber::NoSubscriber;
+
 use crate::secrets::find_secret;
 
 thread_local! {
@@ -29,6 +32,9 @@ pub fn watch() {
             .without_time()
             .with_writer(|| Watch)
             .init();
+        // `tracing` may have disabled a log statement for ever that another thread reached meanwhile. Another
+        // dispatcher makes `tracing` ask again.
+        drop(Dispatch::new(NoSubscriber::default()));
     });
 }
 
