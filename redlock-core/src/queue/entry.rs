@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::fair::FairQueue;
 use crate::lease::Held;
-use crate::lock::LockSpec;
+use crate::lock::{LockSpec, Mode};
 
 /// The requirements of one waiter.
 #[derive(Debug, Clone)]
@@ -59,6 +59,11 @@ impl QueueEntry {
 
     pub(super) fn is_asking(&self) -> bool {
         matches!(*self.state.lock(), EntryState::Asking)
+    }
+
+    /// Returns whether the waiter is a reader that waits for its turn in this process only.
+    pub(super) fn is_unordered_reader(&self) -> bool {
+        self.spec.mode() == Mode::SHARED && self.options.fair.is_none() && self.is_waiting()
     }
 
     /// Hands a lock over to the waiter, and wakes it.

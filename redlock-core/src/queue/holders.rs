@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 
 use super::hand_over::HandOverStreak;
 use crate::clock::Moment;
-use crate::lease::Held;
+use crate::lease::{Held, HoldState};
 use crate::lock::Mode;
 
 /// A holder of a lock in this process.
@@ -104,13 +104,13 @@ impl Holders {
         Some(removed)
     }
 
-    /// Returns whether another holder relies on this lock.
+    /// Returns whether another holder relies on this lock, or is about to release it.
     #[inline]
     pub(super) fn is_shared(&self, held: &Arc<Held>) -> bool {
         let shares = |Holder { held: other, .. }: &Holder| {
             Arc::ptr_eq(other.attempt(), held.attempt())
                 && !Arc::ptr_eq(other, held)
-                && other.is_valid()
+                && (other.is_valid() || other.state() == HoldState::Released)
         };
         self.0.iter().any(shares)
     }

@@ -122,6 +122,18 @@ async fn compatible_holders_hold_the_lock_side_by_side() {
     }
 }
 
+/// In two threads, both may end before one of them looks for others.
+#[tokio::test(start_paused = true)]
+async fn holders_that_end_at_the_same_time_release_the_lock_once() {
+    let process = Process::new();
+    let one = process.grant(Mode::SHARED, LEASE);
+    let other = entered(process.wait(Mode::SHARED)).await;
+    one.end_by_holder();
+    other.end_by_holder();
+    assert!(process.queues.hand_over_or_permit(&one).is_none(), "the other releases the lock");
+    assert!(process.queues.hand_over_or_permit(&other).is_some(), "nobody releases the lock");
+}
+
 /// Whichever holder leaves first, the other one still has the lock.
 #[tokio::test(start_paused = true)]
 async fn an_exclusive_waiter_enters_when_the_last_compatible_holder_has_left() {

@@ -14,7 +14,7 @@ use super::wait_queue::WaitQueue;
 use crate::ballot::Ballot;
 use crate::clock::Moment;
 use crate::lease::Held;
-use crate::lock::{LockSpec, QueueKey};
+use crate::lock::{LockSpec, Mode, QueueKey};
 
 /// The holders and waiters of every key in this process.
 #[derive(Debug)]
@@ -115,6 +115,9 @@ impl Queues {
             queue.add_holder(held, scope, granted);
             // A quorum has granted the lock, so the outage is over.
             queue.outage = None;
+            if held.attempt().mode() == Mode::SHARED {
+                queue.admit_waiting_readers();
+            }
             queue.wake_first();
             queue.wake_scopes();
         }

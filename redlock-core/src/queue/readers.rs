@@ -76,6 +76,23 @@ impl WaitQueue {
         }
     }
 
+    /// Lets the readers that wait next to each other share the lock that the nodes have just granted to the first of them.
+    /// It stays held for them even if the first one releases it at once. A fair reader is not among them: whether its
+    /// process is next of all is known only when the ticket before it has left.
+    pub(super) fn admit_waiting_readers(&mut self) {
+        // The new holder is still in the queue.
+        let next = usize::from(self.waiting.front().is_some_and(|first| first.is_asking()));
+        while let Some(reader) =
+            self.waiting.get(next).filter(|reader| reader.is_unordered_reader())
+        {
+            let reader = Arc::clone(reader);
+            // Its scope shares the lock when it takes it.
+            let Admission::Joined(held) = self.admit(reader.options.expire, None) else { return };
+            self.waiting.remove(next);
+            reader.assign(held);
+        }
+    }
+
     fn has_waiting_writer(&self) -> bool {
         self.waiting.iter().any(|entry| entry.spec.mode() != Mode::SHARED)
     }

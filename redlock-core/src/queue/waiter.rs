@@ -144,7 +144,16 @@ impl Waiter {
         if matches!(*state, EntryState::HandedOver(_)) {
             let taken = std::mem::replace(&mut *state, EntryState::Waiting);
             if let EntryState::HandedOver(held) = taken {
-                return Ok(WaitOutcome::HandedOver(held));
+                if self.entry.spec.mode() != Mode::SHARED {
+                    return Ok(WaitOutcome::HandedOver(held));
+                }
+                if let Some(queue) = by_key.get_mut(&self.key)
+                    && let Some(holder) = queue.holders.get_mut(&held)
+                {
+                    holder.scope = self.entry.options.scope;
+                    queue.wake_scopes();
+                }
+                return Ok(WaitOutcome::Joined(held));
             }
         }
         if self.queues.is_closed() {
