@@ -89,3 +89,27 @@ async fn a_try_does_not_wait_for_a_reader_whose_future_is_not_polled() {
         assert!(nodes.nodes()[0].is_empty() && locks.queues().is_empty());
     }
 }
+
+/// It has the lock already, together with the reader that asked the nodes.
+#[tokio::test(start_paused = true)]
+async fn a_waiting_reader_that_is_dropped_leaves_no_lock_behind() {
+    for first_ends_first in [false, true] {
+        let nodes = TestLocks::new(1);
+        let [locks, _] = processes(&nodes).await;
+        nodes.nodes()[0].delay(Duration::from_millis(10));
+        let mut first = Box::pin(reader(&locks).wait_forever().acquire());
+        let mut waiting = Box::pin(reader(&locks).wait_forever().acquire());
+        assert!((&mut first).now_or_never().is_none() && (&mut waiting).now_or_never().is_none());
+        let guard = first.await.unwrap();
+        if first_ends_first {
+            guard.release().await.unwrap();
+            assert!(!nodes.nodes()[0].is_empty(), "the waiting reader shares the lock");
+            drop(waiting);
+        } else {
+            drop(waiting);
+            guard.release().await.unwrap();
+        }
+        sleep(LATER).await;
+        assert!(nodes.nodes()[0].is_empty() && locks.queues().is_empty());
+    }
+}
