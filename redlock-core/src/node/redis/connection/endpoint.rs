@@ -37,6 +37,7 @@ pub(crate) struct Endpoint {
     tcp: TcpSettings,
     redis: RedisConnectionInfo,
     /// `None` without TLS.
+    #[expect(dead_code, reason = "the options of TLS follow")]
     tls: Option<TlsFiles>,
     /// Replaces the operating system's network.
     #[cfg(feature = "unstable-simulation")]

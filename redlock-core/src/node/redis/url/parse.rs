@@ -85,7 +85,7 @@ struct Parts<'a> {
     hosts: Vec<&'a str>,
     /// Without the leading `/`.
     path: &'a str,
-    parameters: Parameters,
+    parameters: QueryPairs,
 }
 
 impl<'a> Parts<'a> {
@@ -100,7 +100,7 @@ impl<'a> Parts<'a> {
         if hosts.contains(&"") {
             return Err(format!("it cannot be read, because a host is missing; {ALLOWED}"));
         }
-        Ok(Self { userinfo, hosts, path, parameters: Parameters::read(query)? })
+        Ok(Self { userinfo, hosts, path, parameters: QueryPairs::read(query)? })
     }
 
     /// Returns the addresses of the hosts, and of those that fred's parameters `node` name.
@@ -154,9 +154,9 @@ impl Login {
 }
 
 /// The parameters of a query that were not yet used.
-struct Parameters(Vec<(String, String)>);
+struct QueryPairs(Vec<(String, String)>);
 
-impl Parameters {
+impl QueryPairs {
     fn read(query: &str) -> Result<Self, String> {
         let url = parse_redis_url(&format!("redis://localhost?{query}"))
             .ok_or_else(|| format!("its parameters cannot be read; {ALLOWED}"))?;
