@@ -248,12 +248,11 @@ fn sentinel(
     }
     let named = parts.parameters.take(&["sentinelServiceName", "sentinelMasterId"]);
     parts.parameters.check_end()?;
-    let (service, db) = match named.or_else(|| fragment.map(decoded)) {
-        Some(service) => (service, parts.path),
-        None => {
-            let (service, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
-            (decoded(service), db)
-        }
+    let (service, db) = if let Some(service) = named.or_else(|| fragment.map(decoded)) {
+        (service, parts.path)
+    } else {
+        let (service, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
+        (decoded(service), db)
     };
     if service.is_empty() {
         return Err(format!("the name of the Sentinel service is missing; {ALLOWED}"));
