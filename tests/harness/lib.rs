@@ -5,6 +5,7 @@
 //! * [`RedisServer`] and [`Servers`] start servers of their own on free ports. No test connects to a Redis
 //!   that already runs on the machine. [`AppendOnlyFile`] truncates the persisted data of a server, as a
 //!   power cut does.
+//! * [`RedisCluster`] is a cluster of such servers, whose slots a test can move.
 //! * [`Proxy`] is a network between client and server that delays data, holds it back, cuts connections, or
 //!   never answers.
 //! * [`Probe`] reads a server's state over a connection of its own.
@@ -29,6 +30,7 @@
 #![allow(clippy::expect_used, reason = "a failure of the harness fails the test")]
 
 mod append_only_file;
+mod cluster;
 mod drop_after;
 mod eventually;
 mod history;
@@ -48,6 +50,7 @@ mod tls;
 mod traces;
 
 pub use append_only_file::AppendOnlyFile;
+pub use cluster::RedisCluster;
 pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
 pub use history::{

@@ -19,6 +19,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const OUTAGE_GRACE: Duration = Duration::from_secs(2);
 const MAX_WAITERS: usize = 1000;
+const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
 
 /// Configures a [`LockManager`](crate::LockManager).
 ///
@@ -40,6 +41,7 @@ const MAX_WAITERS: usize = 1000;
 /// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
 /// | [`outage_grace`](Self::outage_grace) | 2 s | 0 to 60 s |
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
+/// | [`cluster_refresh`](Self::cluster_refresh) | 5 s | 100 ms to 60 s |
 ///
 /// # Examples
 ///
@@ -70,6 +72,7 @@ pub struct LockManagerBuilder {
     pub(super) max_waiters: usize,
     pub(super) outage_grace: Duration,
     pub(super) restart_guard: Option<Duration>,
+    pub(super) cluster_refresh: Duration,
     /// The clock on which leases are measured.
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -92,6 +95,7 @@ impl LockManagerBuilder {
             max_waiters: MAX_WAITERS,
             outage_grace: OUTAGE_GRACE,
             restart_guard: None,
+            cluster_refresh: CLUSTER_REFRESH,
             clock: Arc::new(SystemClock),
         }
     }
@@ -267,6 +271,17 @@ impl LockManagerBuilder {
         self.restart_guard = Some(longest_lease);
         self
     }
+
+    /// Sets the time between two readings of the slots of a Redis Cluster (`CLUSTER SLOTS`). From 100 ms to 60 s.
+    /// Defaults to 5 s. It has no effect on other nodes.
+    ///
+    /// The manager also reads the slots as soon as a server answers `MOVED` or `CLUSTERDOWN`, and four times per
+    /// second while a master is not connected. A shorter time only helps to notice a failover of a master that still
+    /// accepts connections but does not answer.
+    pub fn cluster_refresh(mut self, cluster_refresh: Duration) -> Self {
+        self.cluster_refresh = cluster_refresh;
+        self
+    }
 }
 
 impl fmt::Debug for LockManagerBuilder {
@@ -282,6 +297,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("max_waiters", &self.max_waiters)
             .field("outage_grace", &self.outage_grace)
             .field("restart_guard", &self.restart_guard)
+            .field("cluster_refresh", &self.cluster_refresh)
             .field("clock", &self.clock)
             .finish()
     }

@@ -34,6 +34,7 @@ impl LockManagerBuilder {
             return Err(InvalidOption::new("nodes", self.nodes.len().to_string(), allowed).into());
         }
         check_outage_grace(self.outage_grace)?;
+        check_cluster_refresh(self.cluster_refresh)?;
         check_max_waiters(self.max_waiters)?;
         if validity::remaining(self.expire, node_timeout).is_zero() {
             return Err(InvalidOption::new(
@@ -67,6 +68,14 @@ pub(super) fn check_outage_grace(grace: Duration) -> Result<(), InvalidOption> {
         return Err(InvalidOption::new("outage_grace", format!("{grace:?}"), "from 0 to 60 s"));
     }
     Ok(())
+}
+
+pub(super) fn check_cluster_refresh(refresh: Duration) -> Result<(), InvalidOption> {
+    if (Duration::from_millis(100)..=LONGEST_TIMEOUT).contains(&refresh) {
+        Ok(())
+    } else {
+        Err(InvalidOption::new("cluster_refresh", format!("{refresh:?}"), "from 100 ms to 60 s"))
+    }
 }
 
 pub(super) fn check_timeout(option: &'static str, timeout: Duration) -> Result<(), InvalidOption> {

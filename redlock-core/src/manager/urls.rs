@@ -7,7 +7,9 @@ use super::builder::{LockManagerBuilder, NodeConfig};
 use crate::clock::Clock;
 use crate::error::ConnectError;
 use crate::node::Node;
-use crate::node::redis::{Endpoint, RedisNode, RedisUrl, ServerRegistry, Servers};
+use crate::node::redis::{
+    ClusterNode, Endpoint, Membership, RedisNode, RedisUrl, ServerRegistry, Servers, ShardSettings,
+};
 use crate::runtimes::Runtimes;
 
 impl LockManager {
@@ -63,7 +65,7 @@ impl LockManagerBuilder {
     ) -> Result<LockManager, ConnectError> {
         self.check()?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
-        let mut redis_nodes = Vec::new();
+        let (mut redis_nodes, mut clusters) = (Vec::new(), Vec::new());
         let servers = Arc::default();
         for (index, config) in self.nodes.iter().enumerate() {
             nodes.push(match config {
@@ -79,8 +81,14 @@ impl LockManagerBuilder {
                         let endpoint = match &parsed.servers {
                             Servers::Tcp(server) => Endpoint::of(&parsed, server),
                             Servers::Unix(path) => Endpoint::unix(&parsed, path),
-                            Servers::Sentinel { .. } | Servers::Cluster { .. } => {
+                            Servers::Sentinel { .. } => {
                                 return Err(invalid("its kind is not supported yet".into()));
+                            }
+                            Servers::Cluster { .. } => {
+                                let node = self.cluster_node(parsed, &clock, &servers);
+                                clusters.push(Arc::clone(&node));
+                                nodes.push(node);
+                                continue;
                             }
                         };
                         let node = self.redis_node(adapt(url, endpoint), &clock, &servers);
@@ -90,9 +98,30 @@ impl LockManagerBuilder {
                 }
             });
         }
-        let serve =
-            |runtimes: &Runtimes| redis_nodes.iter().for_each(|node| runtimes.add_service(node));
+        let serve = |runtimes: &Runtimes| {
+            redis_nodes.iter().for_each(|node| runtimes.add_service(node));
+            clusters.iter().for_each(|node| runtimes.add_service(node));
+        };
         self.start(nodes, serve, clock).await
+    }
+
+    fn cluster_node(
+        &self,
+        url: RedisUrl,
+        clock: &Arc<dyn Clock>,
+        servers: &Arc<ServerRegistry>,
+    ) -> Arc<ClusterNode> {
+        let membership = Membership::new(url.name().into(), None);
+        ClusterNode::new(ShardSettings {
+            url,
+            node_timeout: self.resolved_node_timeout(self.nodes.len()),
+            connect_timeout: self.connect_timeout,
+            restart_guard: self.restart_guard,
+            refresh: self.cluster_refresh,
+            clock: Arc::clone(clock),
+            servers: Arc::clone(servers),
+            membership,
+        })
     }
 
     fn redis_node(

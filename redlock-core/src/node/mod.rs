@@ -190,7 +190,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::NodeError;
+use crate::error::{InvalidOption, NodeError};
 pub use crate::lock::{LockName, LockSpec, Mode, Token, WriterMark};
 pub use capabilities::Capabilities;
 pub(crate) use capabilities::LeaseRange;
@@ -216,6 +216,19 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the capabilities of the node. They do not change during its lifetime.
     fn capabilities(&self) -> Capabilities;
+
+    /// Returns an error if the node can never hold a lock of all these keys together, although it supports locks of
+    /// [several keys](Capabilities::several_keys). The manager then refuses the request before it asks any node.
+    ///
+    /// The provided method allows all keys.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidOption`] for the option `keys`, with the names of two keys and a remedy.
+    fn check_keys(&self, keys: &[LockName]) -> Result<(), InvalidOption> {
+        let _ = keys;
+        Ok(())
+    }
 
     /// Executes an operation.
     ///

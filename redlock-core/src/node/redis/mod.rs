@@ -1,5 +1,6 @@
 //! A node that is a Redis or Valkey server.
 
+mod cluster;
 mod connection;
 mod decode;
 mod delayed_restart;
@@ -38,6 +39,8 @@ use crate::log_limit::LogLimit;
 use crate::runtimes::BackgroundService;
 use crate::telemetry;
 
+pub(crate) use cluster::generation::Membership;
+pub(crate) use cluster::{ClusterNode, ShardSettings};
 pub(crate) use connection::endpoint::Endpoint;
 pub(crate) use connection::supervisor::ServerRegistry;
 pub(crate) use url::{RedisUrl, Servers};
@@ -75,6 +78,8 @@ pub(crate) struct RedisNode {
     _cancel_on_drop: DropGuard,
     subscriptions: Arc<Subscriptions>,
     servers: Arc<ServerRegistry>,
+    /// The cluster of which the server is a master; `None` for a server on its own.
+    membership: Option<Arc<Membership>>,
     incarnations: Mutex<Incarnations>,
     clock_watch: Arc<ClockWatch>,
     /// Limits the log lines about this node's connections.
@@ -101,6 +106,27 @@ impl RedisNode {
         clock: Arc<dyn Clock>,
         servers: &Arc<ServerRegistry>,
     ) -> Arc<Self> {
+        Self::of_cluster(
+            endpoint,
+            node_timeout,
+            connect_timeout,
+            restart_guard,
+            clock,
+            servers,
+            None,
+        )
+    }
+
+    /// Creates a node for a master of a cluster.
+    fn of_cluster(
+        endpoint: Endpoint,
+        node_timeout: Duration,
+        connect_timeout: Duration,
+        restart_guard: Option<Duration>,
+        clock: Arc<dyn Clock>,
+        servers: &Arc<ServerRegistry>,
+        membership: Option<Arc<Membership>>,
+    ) -> Arc<Self> {
         let down = ConnectionState::Down(NodeError::NotConnected("not connected yet".into()));
         let dropped = CancellationToken::new();
         let log_limit = Arc::default();
@@ -118,12 +144,18 @@ impl RedisNode {
             dropped,
             subscriptions: Arc::default(),
             servers: Arc::clone(servers),
+            membership,
             incarnations: Mutex::default(),
             clock_watch: Arc::new(clock_watch),
             log_limit,
             stop: Mutex::default(),
             weak_self: Weak::clone(weak_self),
         })
+    }
+
+    /// Returns the name of the node that votes: the server, or its cluster.
+    fn voter(&self) -> &Arc<str> {
+        self.membership.as_ref().map_or(self.endpoint.name(), |cluster| cluster.name())
     }
 
     fn set(&self, state: ConnectionState) {

@@ -25,7 +25,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bb8_redis::redis::aio::MultiplexedConnection;
-use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use bb8_redis::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::sleep;
 
@@ -176,6 +176,18 @@ impl Connection {
         self.await_reply(reply, Value::extract_error).await
     }
 
+    /// [Sends](Self::send) a command to a server of a cluster to which the slot of its keys is moving. `ASKING` and the
+    /// command are one message of the connection, so that no other command comes between them.
+    pub(crate) async fn send_asking(&self, command: &Cmd) -> Result<Value, RedisError> {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.cmd("ASKING").ignore().add_command(command.clone());
+        let mut handle = self.handle.clone();
+        let replies =
+            pin!(tokio::task::unconstrained(handle.send_packed_commands(&pipeline, 0, 2)));
+        let last = |mut replies: Vec<Value>| replies.pop().unwrap_or(Value::Nil).extract_error();
+        self.await_reply(replies, last).await
+    }
+
     /// [Sends](Self::send) a command in a future of its own. Only the commands of locks, which are frequent, should be
     /// compiled into the futures of their callers.
     pub(crate) fn send_boxed<'a>(
@@ -200,10 +212,11 @@ impl Connection {
         }
         let awaited = self.traffic.expect_reply();
         let reply = std::future::poll_fn(|cx| match reply.as_mut().poll(cx) {
-            Poll::Ready(reply) => Poll::Ready(Ok(reply)),
-            Poll::Pending => {
-                self.health.ended_error().map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
-            }
+            // A reply that arrives after the end may belong to another command, see the pushes in `pool`.
+            reply => match self.health.ended_error() {
+                Some(error) => Poll::Ready(Err(error)),
+                None => reply.map(Ok),
+            },
         });
         let reply = reply.await?;
         awaited.answered();

@@ -70,6 +70,13 @@ impl bb8::ManageConnection for Connector {
             move |push: PushInfo| -> Result<(), std::convert::Infallible> {
                 match push.kind {
                     PushKind::Disconnection => watched.end("the server closed the connection"),
+                    // A server sends it unasked when a slot moves, to a client with subscriptions of that slot. The
+                    // redis crate (1.8.1) takes it for the reply to the oldest command, and every later reply for
+                    // the reply to the next command: a refusal could become a grant.
+                    PushKind::SUnsubscribe
+                    | PushKind::SSubscribe
+                    | PushKind::PUnsubscribe
+                    | PushKind::PSubscribe => watched.end("the server sent an unexpected push"),
                     PushKind::Message => {
                         if let [Value::BulkString(channel), Value::BulkString(message), ..] =
                             &push.data[..]

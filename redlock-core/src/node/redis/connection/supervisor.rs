@@ -7,7 +7,7 @@ use std::time::Duration;
 use bb8_redis::bb8;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::Connection;
@@ -35,19 +35,36 @@ const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 /// Maps nodes to servers, so that no server votes twice, even if it returns later under another name.
 #[derive(Debug, Default)]
 pub(crate) struct ServerRegistry {
-    by_node: Mutex<Vec<(Arc<str>, usize, String)>>,
+    servers: Mutex<Vec<RegisteredServer>>,
+}
+
+#[derive(Debug)]
+struct RegisteredServer {
+    node: Weak<RedisNode>,
+    /// The name of the node that votes. The masters of a cluster share it, and no other nodes do.
+    voter: Arc<str>,
+    run_id: String,
 }
 
 impl ServerRegistry {
     /// Records that a node is this server, or returns the name of the other node that is this server.
     fn register(&self, node: &RedisNode, run_id: &str) -> Option<Arc<str>> {
-        let id = std::ptr::from_ref(node).addr();
-        let mut by_node = self.by_node.lock();
-        by_node.retain(|(_, other, _)| *other != id);
-        if let Some((name, ..)) = by_node.iter().find(|(_, _, other)| other == run_id) {
-            return Some(Arc::clone(name));
+        let mut servers = self.servers.lock();
+        let is_other = |known: &RegisteredServer| {
+            known.node.strong_count() > 0 && !known.node.ptr_eq(&node.weak_self)
+        };
+        servers.retain(is_other);
+        let is_same = |known: &&RegisteredServer| {
+            known.run_id == run_id && !Arc::ptr_eq(&known.voter, node.voter())
+        };
+        if let Some(known) = servers.iter().find(is_same) {
+            return Some(Arc::clone(&known.voter));
         }
-        by_node.push((Arc::clone(node.endpoint.name()), id, run_id.to_owned()));
+        servers.push(RegisteredServer {
+            node: Weak::clone(&node.weak_self),
+            voter: Arc::clone(node.voter()),
+            run_id: run_id.to_owned(),
+        });
         None
     }
 }
@@ -111,7 +128,9 @@ impl Supervisor {
             return Err(NodeError::NotConnected(reason.into()));
         }
         // A refused connection must end. Otherwise the pool would return it again at the next attempt.
-        self.check(&node, &connection).inspect_err(|error| connection.end(&error.to_string()))?;
+        self.check(&node, &connection)
+            .await
+            .inspect_err(|error| connection.end(&error.to_string()))?;
         match node.restart_guard {
             Some(longest_lease) => self.quarantine_if_restarted(&node, &connection, longest_lease),
             None => self.warn_if_restarted(&node, &connection),
@@ -123,7 +142,13 @@ impl Supervisor {
         Ok(connection)
     }
 
-    fn check(&self, node: &RedisNode, connection: &Connection) -> Result<(), NodeError> {
+    async fn check(&self, node: &RedisNode, connection: &Connection) -> Result<(), NodeError> {
+        if let Some(membership) = &node.membership {
+            let admit =
+                membership.admit(connection, &self.name, node.restart_guard, &node.log_limit);
+            let limit = node.connect_timeout;
+            timeout(limit, admit).await.unwrap_or(Err(NodeError::NoReply(limit)))?;
+        }
         let identity = &connection.identity;
         if let Some(run_id) = &identity.run_id {
             if let Some(other) = node.servers.register(node, run_id) {
