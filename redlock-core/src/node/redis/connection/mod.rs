@@ -8,6 +8,8 @@ pub(super) mod pending_acquisitions;
 #[cfg(test)]
 pub(crate) mod played_server;
 pub(crate) mod pool;
+#[cfg(test)]
+mod push_tests;
 mod rejection_reason;
 pub(crate) mod socket;
 #[cfg(test)]

@@ -65,31 +65,7 @@ impl bb8::ManageConnection for Connector {
 
     async fn connect(&self) -> Result<Arc<Connection>, PoolError> {
         let health = Arc::new(Health::default());
-        let (watched, subscriptions) = (Arc::clone(&health), Arc::clone(&self.subscriptions));
-        let config = settings().set_push_sender(
-            move |push: PushInfo| -> Result<(), std::convert::Infallible> {
-                match push.kind {
-                    PushKind::Disconnection => watched.end("the server closed the connection"),
-                    // A server sends it unasked when a slot moves, to a client with subscriptions of that slot. The
-                    // redis crate (1.8.1) takes it for the reply to the oldest command, and every later reply for
-                    // the reply to the next command: a refusal could become a grant.
-                    PushKind::SUnsubscribe
-                    | PushKind::SSubscribe
-                    | PushKind::PUnsubscribe
-                    | PushKind::PSubscribe => watched.end("the server sent an unexpected push"),
-                    PushKind::Message => {
-                        if let [Value::BulkString(channel), Value::BulkString(message), ..] =
-                            &push.data[..]
-                        {
-                            let channel = String::from_utf8_lossy(channel);
-                            subscriptions.notify_subscribers(&channel, message);
-                        }
-                    }
-                    _ => {}
-                }
-                Ok(())
-            },
-        );
+        let config = pushed_to(&health, &self.subscriptions);
         let connect = async {
             let (mut handle, traffic) = self.endpoint.open(&config).await?;
             let mut time_handle = handle.clone();
@@ -135,6 +111,35 @@ pub(crate) fn settings() -> AsyncConnectionConfig {
         .set_pipeline_buffer_size(usize::MAX >> 4)
         // One write has room for the commands of some thousand callers.
         .set_write_backpressure_boundary(WRITE_BOUNDARY)
+}
+
+/// Returns the settings of a connection whose push messages end it or notify its subscribers.
+pub(crate) fn pushed_to(
+    health: &Arc<Health>,
+    subscriptions: &Arc<Subscriptions>,
+) -> AsyncConnectionConfig {
+    let (health, subscriptions) = (Arc::clone(health), Arc::clone(subscriptions));
+    settings().set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+        match push.kind {
+            PushKind::Disconnection => health.end("the server closed the connection"),
+            // A server of a cluster sends it unasked when a slot moves. The redis crate (1.8.1) takes it for the reply
+            // to the oldest command, and every later reply for the reply to the next command: a refusal could become
+            // a grant. No connection of this crate sends a command with such a reply.
+            PushKind::SUnsubscribe
+            | PushKind::SSubscribe
+            | PushKind::PUnsubscribe
+            | PushKind::PSubscribe => health.end("the server sent an unexpected push message"),
+            PushKind::Message => {
+                if let [Value::BulkString(channel), Value::BulkString(message), ..] = &push.data[..]
+                {
+                    let channel = String::from_utf8_lossy(channel);
+                    subscriptions.notify_subscribers(&channel, message);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    })
 }
 
 /// Loads all scripts in one round trip.
