@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use crate::eventually::eventually;
 use crate::probe::Probe;
 use crate::redis_server::{RedisOptions, RedisServer};
+use crate::servers::Servers;
 
 /// The longest time for a change of the cluster, on a machine that is busy with other tests.
 const SOON: Duration = Duration::from_secs(30);
@@ -19,7 +20,7 @@ const NODE_TIMEOUT: &str = "1000";
 /// A cluster of three masters, with or without a replica each.
 #[derive(Debug)]
 pub struct RedisCluster {
-    servers: Vec<RedisServer>,
+    servers: Servers,
 }
 
 impl RedisCluster {
@@ -56,7 +57,7 @@ impl RedisCluster {
             .directive("repl-diskless-sync-delay", "0");
         let count = MASTERS * (1 + replicas);
         let servers = join_all((0..count).map(|_| options.clone().start_member())).await;
-        let cluster = Self { servers };
+        let cluster = Self { servers: servers.into() };
         cluster.form(replicas).await;
         cluster
     }
@@ -79,7 +80,7 @@ impl RedisCluster {
         }
         let count = self.servers.len();
         eventually("every server knows every other server", SOON, async || {
-            for server in &self.servers {
+            for server in self.servers.iter() {
                 let nodes: String = server.probe().await.command(["CLUSTER", "NODES"]).await;
                 let known = nodes.lines().filter(|line| !line.contains("handshake")).count();
                 if known < count {
@@ -140,7 +141,7 @@ impl RedisCluster {
     }
 
     /// Returns the servers: first the masters, then their replicas.
-    pub fn servers(&self) -> &[RedisServer] {
+    pub fn servers(&self) -> &Servers {
         &self.servers
     }
 
