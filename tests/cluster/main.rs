@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+mod failover;
 mod slots;
 
 use std::time::Duration;

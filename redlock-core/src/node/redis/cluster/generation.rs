@@ -126,6 +126,18 @@ impl Membership {
         Ok(())
     }
 
+    /// Ends the connection to a master that was demoted, or promoted again, since it was admitted. A new connection
+    /// shows its state.
+    pub(super) async fn check_again(&self, connection: &Connection) {
+        let Ok(reply) = connection.send_boxed(&words(&["INFO", "replication"])).await else { return };
+        let Replication { is_replica, promoted } = Replication::read(&text(&reply));
+        if is_replica {
+            connection.end("the server has become a replica");
+        } else if promoted.is_some_and(|id| !self.promoted.lock().contains_key(&id)) {
+            connection.end("the server was promoted to master");
+        }
+    }
+
     /// Returns when this node met a promoted master for the first time, and whether that is now.
     fn first_met(&self, id: String) -> (Instant, bool) {
         let now = Instant::now();

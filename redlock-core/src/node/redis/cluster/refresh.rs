@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use bb8_redis::redis::Cmd;
 use futures_util::StreamExt;
+use futures_util::future::join_all;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -31,6 +32,7 @@ pub(super) async fn keep_up_to_date(cluster: Weak<Cluster>) {
     loop {
         let Some(current) = cluster.upgrade() else { return };
         let is_known = refresher.refresh(&current).await;
+
         current.pending_ops.forget_ended();
         current.subscriptions.follow(&current.shards);
         let masters = current.shards.masters();
@@ -121,6 +123,7 @@ impl Refresher {
             if state.is_ok != Some(false) && is_new && !topology.masters.is_empty() {
                 self.epoch = state.epoch.unwrap_or(self.epoch);
                 cluster.shards.replace(&topology);
+                cluster.check_masters().await;
                 return true;
             }
             outdated.get_or_insert(topology);
@@ -194,6 +197,19 @@ impl Source {
 }
 
 impl Cluster {
+    /// Looks for masters that were promoted since their connection was made.
+    async fn check_masters(&self) {
+        let settings = &self.shards.settings;
+        let checks = self.shards.masters().into_iter().map(|shard| async move {
+            if let Ok(connection) = shard.connection().and_then(|open| shard.check_replies(open)) {
+                let check = settings.membership.check_again(&connection);
+                // The supervisor ends the connection to a server that does not reply.
+                let _ = timeout(settings.connect_timeout, check).await;
+            }
+        });
+        join_all(checks).await;
+    }
+
     /// Records why a server has not named the owners of the slots.
     fn record_problem(&self, server: &HostPort, error: NodeError) {
         tracing::debug!(node = %self.name, %server, %error, "cannot read the slots of a cluster");

@@ -175,9 +175,15 @@ impl Shards {
             .map(|(slots, server)| (slots.clone(), self.shard(&mut state, server)))
             .collect();
         let now = Instant::now();
-        state.by_server.retain(|_, known| now.duration_since(known.used) < UNUSED);
+        let (before, map) = (self.map.load_full(), SlotMap::of(ranges));
+        state.by_server.retain(|_, known| {
+            // A master that has lost its slots may be a replica now. If it is promoted later, a new connection shows
+            // that, see `generation`.
+            let has_lost_slots = before.has(&known.shard) && !map.has(&known.shard);
+            !has_lost_slots && now.duration_since(known.used) < UNUSED
+        });
         state.is_known = true;
-        self.map.store(Arc::new(SlotMap::of(ranges)));
+        self.map.store(Arc::new(map));
         drop(state);
         self.changed.notify_one();
     }

@@ -53,6 +53,11 @@ impl SlotMap {
         }
     }
 
+    /// Returns whether a shard owns slots.
+    pub(super) fn has(&self, shard: &Arc<RedisNode>) -> bool {
+        self.shards.iter().any(|owner| Arc::ptr_eq(owner, shard))
+    }
+
     /// Returns the owners of slots, each once.
     pub(super) fn shards(&self) -> &[Arc<RedisNode>] {
         &self.shards
