@@ -104,6 +104,15 @@ impl RedisCluster {
     pub async fn replicate(&self, replica: usize, master: usize) {
         let id = self.id(master).await;
         self.probe(replica).await.command::<()>(["CLUSTER", "REPLICATE", &id]).await;
+        self.become_replica(replica).await;
+    }
+
+    /// Waits until a server is a replica that has the data of its master.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub async fn become_replica(&self, replica: usize) {
         eventually("the replica is in sync", SOON, async || {
             let info: String = self.probe(replica).await.command(["INFO", "replication"]).await;
             info.contains("master_link_status:up").then_some(())

@@ -129,7 +129,9 @@ impl Membership {
     /// Ends the connection to a master that was demoted, or promoted again, since it was admitted. A new connection
     /// shows its state.
     pub(super) async fn check_again(&self, connection: &Connection) {
-        let Ok(reply) = connection.send_boxed(&words(&["INFO", "replication"])).await else { return };
+        let Ok(reply) = connection.send_boxed(&words(&["INFO", "replication"])).await else {
+            return;
+        };
         let Replication { is_replica, promoted } = Replication::read(&text(&reply));
         if is_replica {
             connection.end("the server has become a replica");
