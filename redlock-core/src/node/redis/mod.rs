@@ -160,10 +160,8 @@ impl RedisNode {
         let connection = self.connection()?;
         match action {
             Action::Acquire { .. } | Action::Upgrade { .. } => connection.may_grant()?,
-            Action::Extend { .. }
-            | Action::Confirm { .. }
-            | Action::Downgrade { .. }
-            | Action::Withdraw { .. } => {}
+            Action::Extend { .. } | Action::Confirm { .. } => connection.may_extend()?,
+            Action::Downgrade { .. } | Action::Withdraw { .. } => {}
             Action::Release { .. } => return Ok(connection),
         }
         self.check_replies(connection)
@@ -296,7 +294,10 @@ impl fmt::Debug for RedisNode {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::connection::played_server::{played_connection, serve};
+    use super::delayed_restart::quarantine::Quarantine;
     use super::*;
     use crate::clock::fake::RuntimeClock;
     use crate::key::LockKey;
@@ -346,6 +347,25 @@ mod tests {
         serve(&mut server, "plain/take_fenced", "$1\r\n7\r\n", || {}).await;
         assert_eq!(first.await, crate::node::Reply::new(Vote::Granted).with_number(7));
         assert!(node.call(op(extend)).as_ready().is_none());
+    }
+
+    /// The former master may still grant the lock to another caller.
+    #[tokio::test(start_paused = true)]
+    async fn a_promoted_server_is_sent_no_extension_before_the_margin_is_over() {
+        let (connection, mut server) = played_connection().await;
+        connection.start(Quarantine::after_promotion(LEASE, LEASE / 10, Instant::now()));
+        let node = node(LEASE, connection);
+        for action in [Action::Extend { lease: LEASE }, Action::Confirm { number: 1 }] {
+            let reply = node.call(op(action));
+            let vote = reply.as_ready().map(|reply| &reply.vote);
+            assert!(matches!(vote, Some(Vote::Failed(NodeError::Promoted { .. }))), "{reply:?}");
+        }
+        tokio::time::sleep(LEASE / 10).await;
+        let extend = async {
+            let granted = serve(&mut server, "plain/extend", ":1\r\n", || {});
+            tokio::join!(node.call(op(Action::Extend { lease: LEASE })), granted).0
+        };
+        assert_eq!(extend.await.vote, Vote::Granted);
     }
 
     /// Two supervisors would open two connections.

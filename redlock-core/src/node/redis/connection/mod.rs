@@ -100,6 +100,11 @@ impl Connection {
         self.vote_gate.check()
     }
 
+    /// Returns an error with the reason if extensions by the server do not count.
+    pub(crate) fn may_extend(&self) -> Result<(), NodeError> {
+        self.vote_gate.check_extension()
+    }
+
     /// Records that a lock is requested or extended.
     pub(crate) fn record_use(&self) {
         self.used.store(true, Ordering::Relaxed);
