@@ -21,8 +21,6 @@ use crate::error::{ConnectError, NodeError, Vote, Votes};
 use crate::lease::{CleanupTasks, LeaseKeeper};
 use crate::log_limit::LogLimit;
 use crate::node::memory::MemoryNode;
-#[cfg(feature = "redis")]
-use crate::node::redis::Endpoint;
 use crate::node::{Capabilities, LeaseRange, Node, NodeStatus, StatusReceiver};
 use crate::queue::{FairKeeper, FairQueues, Queues};
 use crate::quorum::quorum;
@@ -57,7 +55,7 @@ impl LockManagerBuilder {
     pub async fn connect(self) -> Result<LockManager, ConnectError> {
         let clock = Arc::clone(&self.clock);
         #[cfg(feature = "redis")]
-        let connecting = self.connect_with(clock, Endpoint::parse);
+        let connecting = self.connect_with(clock, |_, endpoint| endpoint);
         #[cfg(not(feature = "redis"))]
         let connecting = self.connect_without_urls(clock);
         connecting.await

@@ -7,7 +7,7 @@ use super::builder::{LockManagerBuilder, NodeConfig};
 use crate::clock::Clock;
 use crate::error::ConnectError;
 use crate::node::Node;
-use crate::node::redis::{Endpoint, RedisNode, ServerRegistry};
+use crate::node::redis::{Endpoint, RedisNode, RedisUrl, ServerRegistry, Servers};
 use crate::runtimes::Runtimes;
 
 impl LockManager {
@@ -55,11 +55,11 @@ impl LockManagerBuilder {
         urls.into_iter().fold(self, Self::url)
     }
 
-    /// Connects to the endpoints that `endpoint` makes from the URLs, and measures leases on `clock`.
+    /// Connects to the nodes, and measures leases on `clock`. `adapt` adapts the endpoint of each URL.
     pub(crate) async fn connect_with(
         self,
         clock: Arc<dyn Clock>,
-        endpoint: impl Fn(&str) -> Result<Endpoint, String>,
+        adapt: impl Fn(&str, Endpoint) -> Endpoint,
     ) -> Result<LockManager, ConnectError> {
         self.check()?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
@@ -74,9 +74,16 @@ impl LockManagerBuilder {
                     if let Some(node) = self.memory_url_node(url, position, &clock)? {
                         node
                     } else {
-                        let endpoint = endpoint(url)
-                            .map_err(|reason| ConnectError::InvalidUrl { position, reason })?;
-                        let node = self.redis_node(endpoint, &clock, &servers);
+                        let invalid = |reason| ConnectError::InvalidUrl { position, reason };
+                        let parsed = RedisUrl::parse(url).map_err(invalid)?;
+                        let endpoint = match &parsed.servers {
+                            Servers::Tcp(server) => Endpoint::of(&parsed, server),
+                            Servers::Unix(path) => Endpoint::unix(&parsed, path),
+                            Servers::Sentinel { .. } | Servers::Cluster { .. } => {
+                                return Err(invalid("its kind is not supported yet".into()));
+                            }
+                        };
+                        let node = self.redis_node(adapt(url, endpoint), &clock, &servers);
                         redis_nodes.push(Arc::clone(&node));
                         node
                     }

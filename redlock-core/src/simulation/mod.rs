@@ -32,7 +32,7 @@ pub async fn connect(
     clock: impl Fn() -> Duration + Send + Sync + 'static,
     dial: impl Fn(&str) -> Arc<dyn Dial>,
 ) -> Result<LockManager, ConnectError> {
-    let endpoint = |url: &str| Ok(Endpoint::parse(url)?.dialed_by(dial(url)));
+    let endpoint = |url: &str, endpoint: Endpoint| endpoint.dialed_by(dial(url));
     builder.connect_with(Arc::new(Readings(clock)), endpoint).await
 }
 

@@ -2,7 +2,7 @@
 
 use crate::manager::memory_url::{MEMORY_URL, ONLY_ALONE};
 #[cfg(feature = "redis")]
-use crate::node::redis::Endpoint;
+use crate::node::redis::RedisUrl;
 
 /// The mistake in the URL of a server.
 #[cfg(not(feature = "redis"))]
@@ -65,7 +65,7 @@ pub(super) fn name(url: &str) -> String {
 
 #[cfg(feature = "redis")]
 fn server_name(url: &str) -> Result<String, String> {
-    Endpoint::name_of(url)
+    RedisUrl::parse(url).map(|url| url.name())
 }
 
 #[cfg(not(feature = "redis"))]

@@ -15,6 +15,7 @@ mod script;
 #[cfg(test)]
 mod subscription_tests;
 mod subscriptions;
+mod url;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +40,7 @@ use crate::telemetry;
 
 pub(crate) use connection::endpoint::Endpoint;
 pub(crate) use connection::supervisor::ServerRegistry;
+pub(crate) use url::{RedisUrl, Servers};
 
 use connection::Connection;
 use connection::supervisor::Supervisor;
@@ -307,7 +309,7 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
 
     fn node(node_timeout: Duration, connection: Connection) -> Arc<RedisNode> {
-        let endpoint = Endpoint::parse("redis://localhost").unwrap();
+        let endpoint = Endpoint::parse("redis://localhost");
         let clock = Arc::new(RuntimeClock::new());
         let node = RedisNode::new(endpoint, node_timeout, LEASE, None, clock, &Arc::default());
         node.set(ConnectionState::Up(Arc::new(connection)));
@@ -371,7 +373,7 @@ mod tests {
     /// Two supervisors would open two connections.
     #[tokio::test(start_paused = true)]
     async fn a_supervisor_ends_when_the_node_is_started_again_before_it_has_connected() {
-        let endpoint = Endpoint::parse("redis://localhost").unwrap();
+        let endpoint = Endpoint::parse("redis://localhost");
         let clock = Arc::new(RuntimeClock::new());
         let node = RedisNode::new(endpoint, LEASE, LEASE, None, clock, &Arc::default());
         let (runtime, stop) = (Handle::current(), CancellationToken::new());

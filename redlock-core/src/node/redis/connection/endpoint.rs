@@ -1,20 +1,23 @@
 //! The address of a server, with the credentials.
 
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::io::tcp::{TcpSettings, socket2};
 use bb8_redis::redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo,
-    ProtocolVersion, RedisError,
+    AsyncConnectionConfig, ConnectionAddr, ProtocolVersion, RedisConnectionInfo, RedisError,
 };
 
 use super::metered_socket::MeteredSocket;
 use super::rejection_reason;
 use super::socket::Socket;
 use super::traffic::Traffic;
+#[cfg(test)]
+use crate::node::redis::url::Servers;
+use crate::node::redis::url::{HostPort, RedisUrl, TlsFiles};
 #[cfg(feature = "unstable-simulation")]
 use crate::simulation::dial::Dial;
 
@@ -26,40 +29,54 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest time for which sent data may stay unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
-const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/database], rediss://... and unix:///path, or memory: alone";
-
 /// The address of a server, with the credentials. `Debug` shows only the name.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
     name: Arc<str>,
-    client: Client,
+    address: ConnectionAddr,
+    tcp: TcpSettings,
+    redis: RedisConnectionInfo,
+    /// `None` without TLS.
+    #[expect(dead_code, reason = "the options of TLS follow")]
+    tls: Option<TlsFiles>,
     /// Replaces the operating system's network.
     #[cfg(feature = "unstable-simulation")]
     dial: Option<Arc<dyn Dial>>,
 }
 
 impl Endpoint {
-    /// Parses a URL. The error explains the mistake without repeating the URL, which may contain a password.
-    pub(crate) fn parse(url: &str) -> Result<Self, String> {
-        let info = read(url)?;
-        #[cfg(feature = "tls")]
-        if matches!(info.addr(), ConnectionAddr::TcpTls { .. }) {
+    /// Returns the endpoint of one of the servers behind a URL.
+    pub(crate) fn of(url: &RedisUrl, server: &HostPort) -> Self {
+        let (host, port) = (server.host.clone(), server.port);
+        let address = if url.tls.is_some() {
+            #[cfg(feature = "tls")]
             super::tls::ensure_crypto_provider();
-        }
-        let name = name(&info).into();
-        let client = Client::open(with_settings(info)).map_err(|error| error.to_string())?;
-        Ok(Self {
-            name,
-            client,
-            #[cfg(feature = "unstable-simulation")]
-            dial: None,
-        })
+            ConnectionAddr::TcpTls { host, port, insecure: false, tls_params: None }
+        } else {
+            ConnectionAddr::Tcp(host, port)
+        };
+        Self::new(url, &server.to_string(), address)
     }
 
-    /// Returns the [name](Self::name) of the server with this URL, or the mistake in the URL. Unlike
-    /// [`parse`](Self::parse), changes nothing in the process.
-    pub(crate) fn name_of(url: &str) -> Result<String, String> {
-        read(url).map(|info| name(&info))
+    /// Returns the endpoint of the server with this unix socket.
+    pub(crate) fn unix(url: &RedisUrl, path: &Path) -> Self {
+        Self::new(url, &path.display().to_string(), ConnectionAddr::Unix(path.to_owned()))
+    }
+
+    fn new(url: &RedisUrl, address_name: &str, address: ConnectionAddr) -> Self {
+        let name = match url.db {
+            0 => address_name.into(),
+            db => format!("{address_name}/{db}").into(),
+        };
+        Self {
+            name,
+            address,
+            tcp: tcp_settings(),
+            redis: redis_settings(url),
+            tls: url.tls.clone(),
+            #[cfg(feature = "unstable-simulation")]
+            dial: None,
+        }
     }
 
     /// Replaces the operating system's network on the way to this server.
@@ -79,9 +96,8 @@ impl Endpoint {
         config: &AsyncConnectionConfig,
     ) -> Result<(MultiplexedConnection, Arc<Traffic>), RedisError> {
         let (socket, traffic) = MeteredSocket::new(self.connect().await?);
-        let info = self.connection_info().redis_settings();
         let (connection, driver) =
-            MultiplexedConnection::new_with_config(info, socket, config.clone()).await?;
+            MultiplexedConnection::new_with_config(&self.redis, socket, config.clone()).await?;
         tokio::spawn(driver);
         Ok((connection, traffic))
     }
@@ -91,11 +107,7 @@ impl Endpoint {
         if let Some(dial) = &self.dial {
             return dial.open().await.map(Socket::Simulated);
         }
-        Socket::connect(self.connection_info()).await
-    }
-
-    pub(crate) fn connection_info(&self) -> &ConnectionInfo {
-        self.client.get_connection_info()
+        Socket::connect(&self.address, &self.tcp).await
     }
 
     /// Returns the reason of a server that has closed a new connection at once.
@@ -104,75 +116,33 @@ impl Endpoint {
         if self.dial.is_some() {
             return None;
         }
-        rejection_reason::reason(self.connection_info().addr()).await
+        rejection_reason::reason(&self.address).await
     }
 }
 
-/// Reads a URL. The error explains the mistake without repeating the URL.
-fn read(url: &str) -> Result<ConnectionInfo, String> {
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(format!("it has no scheme; {ALLOWED}"));
-    };
-    let scheme = scheme.to_ascii_lowercase();
-    match scheme.as_str() {
-        "redis" | "valkey" | "unix" | "redis+unix" | "valkey+unix" => {}
-        #[cfg(feature = "tls")]
-        "rediss" | "valkeys" => {}
-        #[cfg(not(feature = "tls"))]
-        "rediss" | "valkeys" => {
-            return Err("TLS needs the feature `tls` of redlock-core (or redlock-axum)".into());
-        }
-        _ => return Err(format!("its scheme is unknown; {ALLOWED}")),
-    }
-    if rest.ends_with("#insecure") {
-        return Err(
-            "#insecure is refused: the certificate of a lock server must be verified".into()
-        );
-    }
-    if rest.contains('#') {
-        return Err(format!(
-            "it contains a #; write %23 where it belongs to a password; {ALLOWED}"
-        ));
-    }
-    let info = url
-        .into_connection_info()
-        .map_err(|error| format!("{}; {ALLOWED}", error.detail().unwrap_or("it cannot be read")))?;
-    if info.redis_settings().db() < 0 {
-        return Err("its database is negative".into());
-    }
-    if let ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } = info.addr()
-        && host.contains(',')
-    {
-        return Err("its host contains a comma; each server has a URL of its own".into());
-    }
-    Ok(info)
-}
-
-fn name(info: &ConnectionInfo) -> String {
-    let db = info.redis_settings().db();
-    let address = match info.addr() {
-        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
-            if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-        }
-        other => other.to_string(),
-    };
-    if db == 0 { address } else { format!("{address}/{db}") }
-}
-
-fn with_settings(info: ConnectionInfo) -> ConnectionInfo {
+fn tcp_settings() -> TcpSettings {
     let keepalive =
         socket2::TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     // Nagle's algorithm delays the second of two commands by a round trip.
     let tcp = TcpSettings::default().set_nodelay(true).set_keepalive(keepalive);
     #[cfg(any(target_os = "android", target_os = "linux"))]
     let tcp = tcp.set_user_timeout(UNACKNOWLEDGED);
+    tcp
+}
+
+fn redis_settings(url: &RedisUrl) -> RedisConnectionInfo {
     // The push messages of RESP3 report the end of a connection at once.
-    let redis = info
-        .redis_settings()
-        .clone()
+    let mut redis = RedisConnectionInfo::default()
+        .set_db(url.db)
         .set_protocol(ProtocolVersion::RESP3)
         .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-    info.set_tcp_settings(tcp).set_redis_settings(redis)
+    if let Some(username) = &url.login.username {
+        redis = redis.set_username(username);
+    }
+    if let Some(password) = &url.login.password {
+        redis = redis.set_password(password);
+    }
+    redis
 }
 
 impl fmt::Debug for Endpoint {
@@ -182,59 +152,40 @@ impl fmt::Debug for Endpoint {
 }
 
 #[cfg(test)]
+impl Endpoint {
+    /// Returns the endpoint of a URL of one server.
+    pub(crate) fn parse(url: &str) -> Self {
+        let url = RedisUrl::parse(url).unwrap();
+        match &url.servers {
+            Servers::Tcp(server) => Self::of(&url, server),
+            Servers::Unix(path) => Self::unix(&url, path),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Connects the socket alone, without the Redis handshake.
+    pub(crate) async fn socket(&self) -> std::io::Result<Socket> {
+        self.connect().await
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_name_is_host_and_port_without_credentials() {
-        let name = |url| Endpoint::parse(url).unwrap().name().to_string();
-        assert_eq!(name("redis://10.0.0.1"), "10.0.0.1:6379");
-        assert_eq!(name("redis://app:s3cret@cache.local:7000/2"), "cache.local:7000/2");
-        assert_eq!(name("redis://[::1]:7000"), "[::1]:7000");
-        assert_eq!(name("unix:///run/redis.sock?pass=s3cret&db=1"), "/run/redis.sock/1");
-    }
-
-    #[test]
-    fn a_wrong_url_is_explained_without_being_repeated() {
-        for (url, words) in [
-            ("10.0.0.1", "no scheme"),
-            ("http://:s3cret@10.0.0.1", "scheme is unknown"),
-            ("redis://:s3cret@", "cannot"),
-            ("redis://:s3cret@host:99999", "allowed are"),
-            ("redis://:s3cret@host/x", "atabase"),
-            ("redis://:s3cret@0.0.0.0", "allowed are"),
-            ("redis://:s3cret@host/-1", "negative"),
-            ("redis://app:12#s3cret@host", "%23"),
-            ("redis://:s3cret@a,b", "comma"),
-            ("redis://:s3cret@a,10.0.0.2:6380/1", "comma"),
+    fn the_name_of_an_endpoint_is_that_of_its_url() {
+        for url in [
+            "redis://app:s3cret@cache.local:7000/2",
+            "rediss://[::1]",
+            "unix:///run/redis.sock?pass=s3cret&db=1",
         ] {
-            let reason = Endpoint::parse(url).unwrap_err();
-            assert!(!reason.contains("s3cret"), "{reason}");
-            assert!(reason.contains(words) || reason.contains("allowed are"), "{url}: {reason}");
+            if url.starts_with("rediss") && cfg!(not(feature = "tls")) {
+                continue;
+            }
+            let endpoint = Endpoint::parse(url);
+            assert_eq!(**endpoint.name(), RedisUrl::parse(url).unwrap().name());
+            assert!(!format!("{endpoint:?}").contains("s3cret"), "{endpoint:?}");
         }
-    }
-
-    /// The redis crate would verify no certificate with this URL.
-    #[test]
-    fn a_url_that_turns_the_verification_of_certificates_off_is_refused() {
-        for url in ["redis://:s3cret@host/#insecure", "rediss://:s3cret@host/#insecure"] {
-            let reason = Endpoint::parse(url).unwrap_err();
-            let is_explained = reason.contains("must be verified")
-                || !cfg!(feature = "tls") && reason.contains("`tls`");
-            assert!(is_explained && !reason.contains("s3cret"), "{url}: {reason}");
-        }
-    }
-
-    #[test]
-    fn nothing_shows_the_password() {
-        let endpoint = Endpoint::parse("redis://app:s3cret@10.0.0.1").unwrap();
-        assert!(!format!("{endpoint:?}").contains("s3cret"));
-    }
-
-    #[cfg(not(feature = "tls"))]
-    #[test]
-    fn tls_names_its_feature() {
-        let reason = Endpoint::parse("rediss://10.0.0.1").unwrap_err();
-        assert!(reason.contains("`tls`"), "{reason}");
     }
 }

@@ -6,8 +6,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+use bb8_redis::redis::ConnectionAddr;
 use bb8_redis::redis::io::tcp::{TcpSettings, socket2::SockRef};
-use bb8_redis::redis::{ConnectionAddr, ConnectionInfo};
 use futures_util::future::select_ok;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
@@ -36,14 +36,12 @@ pub(crate) enum Socket {
 
 impl Socket {
     /// Connects to a server, including the TLS handshake if there is one.
-    pub(crate) async fn connect(server: &ConnectionInfo) -> io::Result<Self> {
-        match server.addr() {
-            ConnectionAddr::Tcp(host, port) => {
-                connect_tcp(host, *port, server.tcp_settings()).await.map(Self::Tcp)
-            }
+    pub(crate) async fn connect(server: &ConnectionAddr, tcp: &TcpSettings) -> io::Result<Self> {
+        match server {
+            ConnectionAddr::Tcp(host, port) => connect_tcp(host, *port, tcp).await.map(Self::Tcp),
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, port, .. } => {
-                let stream = connect_tcp(host, *port, server.tcp_settings()).await?;
+                let stream = connect_tcp(host, *port, tcp).await?;
                 Ok(Self::Tls(Box::new(tls::handshake(stream, host).await?)))
             }
             #[cfg(unix)]

@@ -5,7 +5,7 @@ use super::socket::Socket;
 
 /// Connects as the pool does: to the address of a URL, with the settings of the endpoint.
 async fn connect(url: &str) -> std::io::Result<Socket> {
-    Socket::connect(Endpoint::parse(url).unwrap().connection_info()).await
+    Endpoint::parse(url).socket().await
 }
 
 /// Without these options, a command waits for the acknowledgement of the previous one, and the

@@ -1,0 +1,98 @@
+//! The URL of a node: a server, a Sentinel group or a Redis Cluster.
+
+mod parse;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::path::PathBuf;
+
+/// The addresses of a node, and what a connection to its servers needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct RedisUrl {
+    pub(crate) servers: Servers,
+    /// `None` without TLS.
+    pub(crate) tls: Option<TlsFiles>,
+    /// The credentials for the servers that have the locks.
+    pub(crate) login: Login,
+    pub(crate) db: i64,
+}
+
+/// The servers behind a URL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Servers {
+    Tcp(HostPort),
+    Unix(PathBuf),
+    /// A master and its replicas, which these sentinels watch under the name `service`.
+    Sentinel {
+        sentinels: Vec<HostPort>,
+        service: String,
+        /// The credentials for the sentinels. They are never those of the servers.
+        login: Login,
+    },
+    /// A Redis Cluster, of which these servers are members.
+    Cluster {
+        seeds: Vec<HostPort>,
+    },
+}
+
+/// A host and a port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct HostPort {
+    /// A name or an address; an IPv6 address has no brackets.
+    pub(crate) host: String,
+    pub(crate) port: u16,
+}
+
+/// The credentials for a server. `Debug` shows neither the user nor the password.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Login {
+    pub(crate) username: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+/// The files of TLS that a URL names.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct TlsFiles {
+    /// The certificates of the authorities that are trusted, instead of the system's.
+    pub(crate) ca: Option<PathBuf>,
+    /// The client's certificate chain.
+    pub(crate) cert: Option<PathBuf>,
+    /// The client's key.
+    pub(crate) key: Option<PathBuf>,
+    /// Whether any certificate of the server is accepted.
+    pub(crate) insecure: bool,
+}
+
+impl RedisUrl {
+    /// Returns the name of the node, which contains no credentials: the addresses, the service of a Sentinel group, and
+    /// the database unless it is 0.
+    pub(crate) fn name(&self) -> String {
+        let address = match &self.servers {
+            Servers::Tcp(server) => server.to_string(),
+            Servers::Unix(path) => path.display().to_string(),
+            Servers::Sentinel { sentinels, service, .. } => {
+                format!("{service}@{}", list(sentinels))
+            }
+            Servers::Cluster { seeds } => list(seeds),
+        };
+        if self.db == 0 { address } else { format!("{address}/{}", self.db) }
+    }
+}
+
+fn list(servers: &[HostPort]) -> String {
+    servers.iter().map(HostPort::to_string).collect::<Vec<_>>().join(",")
+}
+
+impl fmt::Display for HostPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { host, port } = self;
+        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
+    }
+}
+
+impl fmt::Debug for Login {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Login").finish_non_exhaustive()
+    }
+}
