@@ -6,8 +6,11 @@ use super::LockManager;
 use super::builder::{LockManagerBuilder, NodeConfig};
 use crate::clock::Clock;
 use crate::error::ConnectError;
+use crate::log_limit::LogLimit;
 use crate::node::Node;
-use crate::node::redis::{Endpoint, RedisNode, RedisUrl, ServerRegistry, Servers};
+use crate::node::redis::{
+    Endpoint, RedisNode, RedisUrl, Route, SentinelGroup, ServerRegistry, Servers,
+};
 use crate::runtimes::Runtimes;
 
 impl LockManager {
@@ -76,14 +79,23 @@ impl LockManagerBuilder {
                     } else {
                         let invalid = |reason| ConnectError::InvalidUrl { position, reason };
                         let parsed = RedisUrl::parse(url).map_err(invalid)?;
-                        let endpoint = match &parsed.servers {
-                            Servers::Tcp(server) => Endpoint::of(&parsed, server),
-                            Servers::Unix(path) => Endpoint::unix(&parsed, path),
-                            Servers::Sentinel { .. } | Servers::Cluster { .. } => {
+                        let server = |endpoint| Route::Server(Box::new(adapt(url, endpoint)));
+                        let route = match &parsed.servers {
+                            Servers::Tcp(address) => server(Endpoint::of(&parsed, address)),
+                            Servers::Unix(path) => server(Endpoint::unix(&parsed, path)),
+                            Servers::Sentinel { sentinels, service, login } => {
+                                let timeout = self.connect_timeout;
+                                let log_limit = LogLimit::new(Arc::clone(&clock));
+                                let group = SentinelGroup::new(
+                                    &parsed, sentinels, service, login, timeout, log_limit,
+                                );
+                                Route::Sentinel(Arc::new(group))
+                            }
+                            Servers::Cluster { .. } => {
                                 return Err(invalid("its kind is not supported yet".into()));
                             }
                         };
-                        let node = self.redis_node(adapt(url, endpoint), &clock, &servers);
+                        let node = self.redis_node(route, &clock, &servers);
                         redis_nodes.push(Arc::clone(&node));
                         node
                     }
@@ -97,15 +109,16 @@ impl LockManagerBuilder {
 
     fn redis_node(
         &self,
-        endpoint: Endpoint,
+        route: Route,
         clock: &Arc<dyn Clock>,
         servers: &Arc<ServerRegistry>,
     ) -> Arc<RedisNode> {
         RedisNode::new(
-            endpoint,
+            route,
             self.resolved_node_timeout(self.nodes.len()),
             self.connect_timeout,
             self.restart_guard,
+            self.failover_margin,
             Arc::clone(clock),
             servers,
         )

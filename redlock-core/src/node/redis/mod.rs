@@ -12,6 +12,7 @@ mod fencing;
 #[cfg(test)]
 mod order_tests;
 mod script;
+mod sentinel;
 #[cfg(test)]
 mod subscription_tests;
 mod subscriptions;
@@ -38,8 +39,10 @@ use crate::log_limit::LogLimit;
 use crate::runtimes::BackgroundService;
 use crate::telemetry;
 
+pub(crate) use connection::admission::ServerRegistry;
 pub(crate) use connection::endpoint::Endpoint;
-pub(crate) use connection::supervisor::ServerRegistry;
+pub(crate) use connection::route::Route;
+pub(crate) use sentinel::SentinelGroup;
 pub(crate) use url::{RedisUrl, Servers};
 
 use connection::Connection;
@@ -57,12 +60,14 @@ use subscriptions::Subscriptions;
 /// sent (an abandoned attempt leaves nothing behind). Without a connection, every operation fails at once,
 /// so that no caller waits for the node.
 pub(crate) struct RedisNode {
-    endpoint: Endpoint,
+    route: Route,
     node_timeout: Duration,
     connect_timeout: Duration,
     /// The time for which the server must have been running, without a forward step of its wall clock,
     /// before it grants locks.
     restart_guard: Option<Duration>,
+    /// How long a former master may grant locks after the promotion of another server. `None` if the servers decide.
+    failover_margin: Option<Duration>,
     /// The clock that measures leases.
     clock: Arc<dyn Clock>,
     /// The current connection, as a copy beside the pool, so that a command needs no mutex to find it.
@@ -94,22 +99,24 @@ enum ConnectionState {
 
 impl RedisNode {
     pub(crate) fn new(
-        endpoint: Endpoint,
+        route: Route,
         node_timeout: Duration,
         connect_timeout: Duration,
         restart_guard: Option<Duration>,
+        failover_margin: Option<Duration>,
         clock: Arc<dyn Clock>,
         servers: &Arc<ServerRegistry>,
     ) -> Arc<Self> {
         let down = ConnectionState::Down(NodeError::NotConnected("not connected yet".into()));
         let dropped = CancellationToken::new();
         let log_limit = Arc::default();
-        let clock_watch = ClockWatch::new(endpoint.name(), &clock, restart_guard, &log_limit);
+        let clock_watch = ClockWatch::new(route.name(), &clock, restart_guard, &log_limit);
         Arc::new_cyclic(|weak_self| Self {
-            endpoint,
+            route,
             node_timeout,
             connect_timeout,
             restart_guard,
+            failover_margin,
             clock,
             current: ArcSwap::from_pointee(down),
             status: StatusSender::new(NodeStatus::Connecting),
@@ -128,7 +135,7 @@ impl RedisNode {
 
     fn set(&self, state: ConnectionState) {
         let up = matches!(state, ConnectionState::Up(_));
-        telemetry::node_up(self.endpoint.name(), up);
+        telemetry::node_up(self.route.name(), up);
         let status = match &state {
             ConnectionState::Up(_) => NodeStatus::Up,
             ConnectionState::Down(reason) => NodeStatus::Down(reason.clone()),
@@ -194,6 +201,9 @@ impl BackgroundService for RedisNode {
             self.end_connection("the connection's Tokio runtime has ended or stalled");
         }
         let stop = self.stop.lock().clone();
+        if let Route::Sentinel(group) = &self.route {
+            group.start(runtime, &stop, &self.dropped);
+        }
         let (node, ends) = (Weak::clone(&self.weak_self), stop.clone());
         let keep_connected = async move {
             if let Some(supervisor) = node.upgrade().map(|node| Supervisor::new(&node, stop)) {
@@ -217,7 +227,7 @@ impl RedisNode {
         let mut stop = self.stop.lock();
         std::mem::take(&mut *stop).cancel();
         if let ConnectionState::Up(connection) = &**self.current.load() {
-            self.incarnations.lock().disconnected(connection.identity.run_id.as_deref());
+            self.incarnations.lock().disconnected(connection.identity.generation().as_deref());
             connection.end(reason);
         }
         self.set(ConnectionState::Down(NodeError::NotConnected(reason.into())));
@@ -226,7 +236,7 @@ impl RedisNode {
 
 impl Node for RedisNode {
     fn name(&self) -> &Arc<str> {
-        self.endpoint.name()
+        self.route.name()
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -288,7 +298,7 @@ pub fn scripts() -> impl Iterator<Item = (String, &'static str)> {
 impl fmt::Debug for RedisNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisNode")
-            .field("name", self.endpoint.name())
+            .field("name", self.route.name())
             .field("connected", &self.connection().is_ok())
             .finish_non_exhaustive()
     }
@@ -309,9 +319,9 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
 
     fn node(node_timeout: Duration, connection: Connection) -> Arc<RedisNode> {
-        let endpoint = Endpoint::parse("redis://localhost");
+        let route = Route::Server(Box::new(Endpoint::parse("redis://localhost")));
         let clock = Arc::new(RuntimeClock::new());
-        let node = RedisNode::new(endpoint, node_timeout, LEASE, None, clock, &Arc::default());
+        let node = RedisNode::new(route, node_timeout, LEASE, None, None, clock, &Arc::default());
         node.set(ConnectionState::Up(Arc::new(connection)));
         node
     }
@@ -373,9 +383,9 @@ mod tests {
     /// Two supervisors would open two connections.
     #[tokio::test(start_paused = true)]
     async fn a_supervisor_ends_when_the_node_is_started_again_before_it_has_connected() {
-        let endpoint = Endpoint::parse("redis://localhost");
+        let route = Route::Server(Box::new(Endpoint::parse("redis://localhost")));
         let clock = Arc::new(RuntimeClock::new());
-        let node = RedisNode::new(endpoint, LEASE, LEASE, None, clock, &Arc::default());
+        let node = RedisNode::new(route, LEASE, LEASE, None, None, clock, &Arc::default());
         let (runtime, stop) = (Handle::current(), CancellationToken::new());
         node.start(&runtime, &stop);
         let first = node.stop.lock().clone();
