@@ -5,13 +5,13 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::eventually::eventually;
-use crate::probe::Probe;
 use crate::proxy::Proxy;
 use crate::redis_server::{RedisOptions, RedisServer};
 use crate::sentinel::Sentinel;
 
 /// The name of the service that the sentinels watch.
 const SERVICE: &str = "shop";
+const INFO: [&str; 2] = ["INFO", "replication"];
 /// The longest time for a failover, on a machine that is busy with other tests.
 const FAILOVER: Duration = Duration::from_secs(40);
 
@@ -225,7 +225,7 @@ impl FailoverGroup {
                 continue;
             }
             eventually("the server replicates the master", FAILOVER, async || {
-                let info = replication(&mut server.probe().await).await;
+                let info: String = server.probe().await.try_command(INFO).await.ok()?;
                 (info.contains("master_link_status:up") && info.contains(&port)).then_some(())
             })
             .await;
@@ -264,8 +264,4 @@ impl FailoverGroup {
         );
         lines + &password + &self.options.sentinels
     }
-}
-
-async fn replication(probe: &mut Probe) -> String {
-    probe.command(["INFO", "replication"]).await
 }
