@@ -90,7 +90,7 @@ pub(crate) fn clock_stepped(node: &Arc<str>, direction: &'static str) {
         .increment(1);
 }
 
-/// Counts a server that was promoted to master.
+/// Counts the promotion of another server of a node.
 #[cfg(feature = "redis")]
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
 pub(crate) fn promoted(node: &Arc<str>) {
@@ -119,7 +119,10 @@ pub(crate) fn describe() {
         );
         describe_counter!("redlock_extensions_total", "Extensions of leases, by outcome");
         describe_counter!("redlock_clock_steps_total", "Steps of the nodes' wall clocks");
-        describe_counter!("redlock_promotions_total", "Replicas that were promoted to master");
+        describe_counter!(
+            "redlock_promotions_total",
+            "Promotions of another server of a node, seen by this manager"
+        );
         describe_gauge!("redlock_node_up", "Whether a node is up (1) or down (0)");
     }
 }

@@ -26,6 +26,15 @@ impl LockManagerBuilder {
             check_expire("restart_guard", longest_lease)?;
             check_restart_guard(self.expire, self.restart_guard)?;
         }
+        if let Some(margin) = self.failover_margin {
+            check_failover_margin(margin)?;
+            if self.restart_guard.is_none() {
+                let allowed = "set together with restart_guard";
+                return Err(
+                    InvalidOption::new("failover_margin", format!("{margin:?}"), allowed).into()
+                );
+            }
+        }
         let node_timeout = self.resolved_node_timeout(self.nodes.len());
         check_timeout("node_timeout", node_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
@@ -66,6 +75,13 @@ pub(super) fn check_max_waiters(max_waiters: usize) -> Result<(), InvalidOption>
 pub(super) fn check_outage_grace(grace: Duration) -> Result<(), InvalidOption> {
     if grace > LONGEST_TIMEOUT {
         return Err(InvalidOption::new("outage_grace", format!("{grace:?}"), "from 0 to 60 s"));
+    }
+    Ok(())
+}
+
+pub(super) fn check_failover_margin(margin: Duration) -> Result<(), InvalidOption> {
+    if margin > LONGEST_TIMEOUT {
+        return Err(InvalidOption::new("failover_margin", format!("{margin:?}"), "from 0 to 60 s"));
     }
     Ok(())
 }

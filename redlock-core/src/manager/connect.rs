@@ -119,6 +119,7 @@ impl LockManagerBuilder {
             max_waiters,
             outage_grace,
             restart_guard,
+            failover_margin: _,
             cluster_refresh: _,
             clock: _,
         } = self;

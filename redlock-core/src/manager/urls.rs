@@ -6,9 +6,11 @@ use super::LockManager;
 use super::builder::{LockManagerBuilder, NodeConfig};
 use crate::clock::Clock;
 use crate::error::ConnectError;
+use crate::log_limit::LogLimit;
 use crate::node::Node;
 use crate::node::redis::{
-    ClusterNode, Endpoint, Membership, RedisNode, RedisUrl, ServerRegistry, Servers, ShardSettings,
+    ClusterNode, Endpoint, RedisNode, RedisUrl, Route, SentinelGroup, ServerRegistry, Servers,
+    ShardSettings,
 };
 use crate::runtimes::Runtimes;
 
@@ -78,11 +80,17 @@ impl LockManagerBuilder {
                     } else {
                         let invalid = |reason| ConnectError::InvalidUrl { position, reason };
                         let parsed = RedisUrl::parse(url).map_err(invalid)?;
-                        let endpoint = match &parsed.servers {
-                            Servers::Tcp(server) => Endpoint::of(&parsed, server),
-                            Servers::Unix(path) => Endpoint::unix(&parsed, path),
-                            Servers::Sentinel { .. } => {
-                                return Err(invalid("its kind is not supported yet".into()));
+                        let server = |endpoint| Route::Server(Box::new(adapt(url, endpoint)));
+                        let route = match &parsed.servers {
+                            Servers::Tcp(address) => server(Endpoint::of(&parsed, address)),
+                            Servers::Unix(path) => server(Endpoint::unix(&parsed, path)),
+                            Servers::Sentinel { sentinels, service, login } => {
+                                let timeout = self.connect_timeout;
+                                let log_limit = LogLimit::new(Arc::clone(&clock));
+                                let group = SentinelGroup::new(
+                                    &parsed, sentinels, service, login, timeout, log_limit,
+                                );
+                                Route::Sentinel(Arc::new(group))
                             }
                             Servers::Cluster { .. } => {
                                 let node = self.cluster_node(parsed, &clock, &servers);
@@ -91,7 +99,7 @@ impl LockManagerBuilder {
                                 continue;
                             }
                         };
-                        let node = self.redis_node(adapt(url, endpoint), &clock, &servers);
+                        let node = self.redis_node(route, &clock, &servers);
                         redis_nodes.push(Arc::clone(&node));
                         node
                     }
@@ -111,30 +119,30 @@ impl LockManagerBuilder {
         clock: &Arc<dyn Clock>,
         servers: &Arc<ServerRegistry>,
     ) -> Arc<ClusterNode> {
-        let membership = Membership::new(url.name().into(), None);
         ClusterNode::new(ShardSettings {
             url,
             node_timeout: self.resolved_node_timeout(self.nodes.len()),
             connect_timeout: self.connect_timeout,
             restart_guard: self.restart_guard,
+            failover_margin: self.failover_margin,
             refresh: self.cluster_refresh,
             clock: Arc::clone(clock),
             servers: Arc::clone(servers),
-            membership,
         })
     }
 
     fn redis_node(
         &self,
-        endpoint: Endpoint,
+        route: Route,
         clock: &Arc<dyn Clock>,
         servers: &Arc<ServerRegistry>,
     ) -> Arc<RedisNode> {
         RedisNode::new(
-            endpoint,
+            route,
             self.resolved_node_timeout(self.nodes.len()),
             self.connect_timeout,
             self.restart_guard,
+            self.failover_margin,
             Arc::clone(clock),
             servers,
         )

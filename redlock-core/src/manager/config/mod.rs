@@ -44,6 +44,7 @@ pub(super) use urls::NO_REDIS;
 /// | [`max_waiters`](Self::max_waiters) | a whole number, at least 1 | 1000 |
 /// | [`outage_grace`](Self::outage_grace) | a time from 0 to 60 s | 2 s |
 /// | [`restart_guard`](Self::restart_guard) | a time from 10 ms to 7 days, at least `expire` | none |
+/// | [`failover_margin`](Self::failover_margin) | a time from 0 to 60 s, only with `restart_guard` | `min-replicas-max-lag` of the servers, and 2 s |
 /// | [`cluster_refresh`](Self::cluster_refresh) | a time from 100 ms to 60 s | 5 s |
 ///
 /// A time is a text such as `"500ms"` or `"1m 30s"`, or a whole number of seconds: `30` and `"30"` are the same
@@ -127,6 +128,10 @@ pub struct LockManagerConfig {
     /// [`LockManagerBuilder::restart_guard`]. From 10 ms to 7 days, and at least `expire`. Defaults to none:
     /// the servers are trusted to keep their locks.
     pub restart_guard: Option<Duration>,
+    /// How long a former master of a Sentinel group may still grant locks, see
+    /// [`LockManagerBuilder::failover_margin`]. From 0 to 60 s, and only with `restart_guard`. Defaults to the
+    /// `min-replicas-max-lag` of the servers and 2 s.
+    pub failover_margin: Option<Duration>,
     /// The time between two readings of the slots of a Redis Cluster, see
     /// [`LockManagerBuilder::cluster_refresh`]. From 100 ms to 60 s. Defaults to 5 s.
     pub cluster_refresh: Option<Duration>,
@@ -145,6 +150,7 @@ impl LockManagerConfig {
             max_waiters: None,
             outage_grace: None,
             restart_guard: None,
+            failover_margin: None,
             cluster_refresh: None,
         }
     }
@@ -163,6 +169,7 @@ impl LockManagerConfig {
     /// | `LOCKS_MAX_WAITERS` | `1000` |
     /// | `LOCKS_OUTAGE_GRACE` | `2s` |
     /// | `LOCKS_RESTART_GUARD` | `1m` |
+    /// | `LOCKS_FAILOVER_MARGIN` | `12s` |
     /// | `LOCKS_CLUSTER_REFRESH` | `5s` |
     ///
     /// A variable that is empty or blank counts as unset. White space around a value is ignored, except in
@@ -250,6 +257,7 @@ impl fmt::Debug for LockManagerConfig {
             max_waiters,
             outage_grace,
             restart_guard,
+            failover_margin,
             cluster_refresh,
         } = self;
         f.debug_struct("LockManagerConfig")
@@ -262,6 +270,7 @@ impl fmt::Debug for LockManagerConfig {
             .field("max_waiters", max_waiters)
             .field("outage_grace", outage_grace)
             .field("restart_guard", restart_guard)
+            .field("failover_margin", failover_margin)
             .field("cluster_refresh", cluster_refresh)
             .finish()
     }

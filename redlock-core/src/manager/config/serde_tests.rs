@@ -29,6 +29,7 @@ fn all() -> LockManagerConfig {
         max_waiters: Some(17),
         outage_grace: Some(Duration::ZERO),
         restart_guard: Some(90 * SECOND),
+        failover_margin: Some(12 * SECOND),
         cluster_refresh: Some(3 * SECOND),
     }
 }
@@ -58,6 +59,7 @@ connect_timeout = "2s"
 max_waiters = 17
 outage_grace = "0s"
 restart_guard = "1m 30s"
+failover_margin = "12s"
 cluster_refresh = "3s"
 "#
     );
@@ -98,12 +100,13 @@ fn a_written_configuration_is_read_back_unchanged() {
         dialect in dialects,
         [expire, restart_guard] in [times(10..=LONGEST), times(10..=LONGEST)],
         [node_timeout, connect_timeout] in [times(1..=60_000), times(1..=60_000)],
-        [outage_grace, cluster_refresh] in [times(0..=60_000), times(100..=60_000)],
+        [outage_grace, failover_margin] in [times(0..=60_000), times(0..=60_000)],
+        cluster_refresh in times(100..=60_000),
         max_waiters in proptest::option::of(1..=usize::try_from(i64::MAX).unwrap_or(usize::MAX)),
     )| {
         let config = LockManagerConfig {
             urls, prefix, dialect, expire, node_timeout, connect_timeout, max_waiters,
-            outage_grace, restart_guard, cluster_refresh,
+            outage_grace, restart_guard, failover_margin, cluster_refresh,
         };
         for copy in copies(&config) {
             prop_assert!(copy == config, "{:?}", config);

@@ -71,10 +71,10 @@ struct Cluster {
 impl ClusterNode {
     pub(crate) fn new(settings: ShardSettings) -> Arc<Self> {
         let stop = CancellationToken::new();
-        let name = Arc::clone(settings.name());
+        let shards = Shards::new(settings);
         let cluster = Arc::new(Cluster {
-            name,
-            shards: Shards::new(settings),
+            name: Arc::clone(shards.membership.name()),
+            shards,
             pending_ops: PendingOps::default(),
             subscriptions: Arc::default(),
             status: StatusSender::new(NodeStatus::Connecting),

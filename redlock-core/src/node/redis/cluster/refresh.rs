@@ -199,12 +199,12 @@ impl Source {
 impl Cluster {
     /// Looks for masters that were promoted since their connection was made.
     async fn check_masters(&self) {
-        let settings = &self.shards.settings;
+        let shards = &self.shards;
         let checks = self.shards.masters().into_iter().map(|shard| async move {
             if let Ok(connection) = shard.connection().and_then(|open| shard.check_replies(open)) {
-                let check = settings.membership.check_again(&connection);
+                let check = shards.membership.check_again(&connection);
                 // The supervisor ends the connection to a server that does not reply.
-                let _ = timeout(settings.connect_timeout, check).await;
+                let _ = timeout(shards.settings.connect_timeout, check).await;
             }
         });
         join_all(checks).await;
@@ -247,7 +247,7 @@ impl Cluster {
             NodeStatus::Down(self.problem.lock().clone())
         };
         if status.is_up() && is_first {
-            self.shards.settings.membership.record_start();
+            self.shards.membership.record_start();
         }
         if status != before {
             telemetry::node_up(&self.name, status.is_up());

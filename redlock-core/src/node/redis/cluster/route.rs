@@ -13,7 +13,7 @@ use super::Cluster;
 use super::redirect::{Redirect, RedirectKind, is_cluster_down};
 use crate::error::{NodeError, Vote};
 use crate::lock::WriterMark;
-use crate::node::redis::{RedisNode, dialect, fair};
+use crate::node::redis::{RedisNode, dialect, fair, uncounted};
 use crate::node::{
     Action, Node, NodeStatus, Op, QueueFuture, QueueOp, QueueReply, Reply, ReplyFuture,
 };
@@ -138,7 +138,15 @@ fn call(shard: &RedisNode, op: Op, way: Way) -> ReplyFuture {
     }
     match shard.connection_for(&op.action) {
         Ok(connection) => {
-            ReplyFuture::new(async move { dialect::execute_asking(&connection, &op).await })
+            let extends = matches!(op.action, Action::Extend { .. } | Action::Confirm { .. });
+            let not_counted = connection.may_extend().err().filter(|_| extends);
+            ReplyFuture::new(async move {
+                let reply = dialect::execute_asking(&connection, &op).await;
+                match not_counted {
+                    None => reply,
+                    Some(reason) => uncounted(reply, reason),
+                }
+            })
         }
         Err(reason) => ReplyFuture::ready(Vote::Failed(reason)),
     }

@@ -17,7 +17,7 @@ use super::slot_map::SlotMap;
 use super::topology::Topology;
 use crate::clock::Clock;
 use crate::node::redis::url::{HostPort, RedisUrl, Servers};
-use crate::node::redis::{Endpoint, RedisNode, ServerRegistry};
+use crate::node::redis::{Endpoint, RedisNode, Route, ServerRegistry};
 use crate::runtimes::BackgroundService;
 
 /// How long a shard without slots stays connected after its last use. A server without slots takes part in the
@@ -30,19 +30,14 @@ pub(crate) struct ShardSettings {
     pub(crate) node_timeout: Duration,
     pub(crate) connect_timeout: Duration,
     pub(crate) restart_guard: Option<Duration>,
+    pub(crate) failover_margin: Option<Duration>,
     /// The time between two readings of the slots.
     pub(crate) refresh: Duration,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) servers: Arc<ServerRegistry>,
-    pub(crate) membership: Arc<Membership>,
 }
 
 impl ShardSettings {
-    /// Returns the name of the cluster.
-    pub(super) fn name(&self) -> &Arc<str> {
-        self.membership.name()
-    }
-
     /// Returns the servers of the URL.
     pub(super) fn seeds(&self) -> &[HostPort] {
         match &self.url.servers {
@@ -56,15 +51,15 @@ impl ShardSettings {
         Endpoint::of(&self.url, server)
     }
 
-    fn shard(&self, server: &HostPort) -> Arc<RedisNode> {
-        RedisNode::of_cluster(
-            self.endpoint(server),
+    fn shard(&self, server: &HostPort, membership: &Arc<Membership>) -> Arc<RedisNode> {
+        RedisNode::new(
+            Route::Shard(Box::new(self.endpoint(server)), Arc::clone(membership)),
             self.node_timeout,
             self.connect_timeout,
             self.restart_guard,
+            self.failover_margin,
             Arc::clone(&self.clock),
             &self.servers,
-            Some(Arc::clone(&self.membership)),
         )
     }
 }
@@ -72,6 +67,7 @@ impl ShardSettings {
 /// The shards of a cluster.
 pub(super) struct Shards {
     pub(super) settings: ShardSettings,
+    pub(super) membership: Arc<Membership>,
     map: ArcSwap<SlotMap>,
     state: Mutex<ShardsState>,
     /// Notified when the slots should be read again.
@@ -97,8 +93,10 @@ struct KnownShard {
 
 impl Shards {
     pub(super) fn new(settings: ShardSettings) -> Self {
+        let membership = Membership::new(settings.url.name().into());
         Self {
             settings,
+            membership,
             map: ArcSwap::default(),
             state: Mutex::default(),
             refresh: Notify::new(),
@@ -195,7 +193,7 @@ impl Shards {
             known.used = used;
             return Arc::clone(&known.shard);
         }
-        let shard = self.settings.shard(server);
+        let shard = self.settings.shard(server, &self.membership);
         if let Some(runtime) = &state.runtime {
             shard.start(runtime, &CancellationToken::new());
         }

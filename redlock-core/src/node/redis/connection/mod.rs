@@ -1,5 +1,6 @@
 //! One connection to a server.
 
+pub(crate) mod admission;
 pub(crate) mod endpoint;
 mod health;
 pub(crate) mod metered_socket;
@@ -11,6 +12,8 @@ pub(crate) mod pool;
 #[cfg(test)]
 mod push_tests;
 mod rejection_reason;
+pub(super) mod replication;
+pub(crate) mod route;
 pub(crate) mod socket;
 #[cfg(test)]
 mod socket_tests;
@@ -35,10 +38,12 @@ use super::delayed_restart::quarantine::{Quarantine, VoteGate};
 use super::delayed_restart::wall_clock::Reading;
 use super::encode;
 use super::script::Script;
+use super::sentinel::Master;
 use crate::error::NodeError;
 use crate::node::Silence;
 use health::Health;
 use pending_acquisitions::PendingAcquisitions;
+use replication::Replication;
 use traffic::{ReplyProgress, Traffic};
 
 /// The pause between two checks whether a server is silent.
@@ -51,6 +56,8 @@ pub(crate) struct Connection {
     health: Arc<Health>,
     scripts: [String; Script::COUNT],
     pub(crate) identity: Identity,
+    /// The master of a Sentinel group to which the connection leads.
+    pub(crate) master: Option<Master>,
     vote_gate: VoteGate,
     /// Whether a lock was requested or extended since the last call of `was_used`.
     used: AtomicBool,
@@ -70,6 +77,18 @@ pub(crate) struct Identity {
     pub(crate) maxmemory_policy: Option<String>,
     /// The time on the server's wall clock.
     pub(crate) time: Option<Reading>,
+    /// The replication of the master of a Sentinel group.
+    pub(crate) replication: Option<Replication>,
+}
+
+impl Identity {
+    /// Returns the ID of the time since which the server has kept all locks: of its incarnation, and of its role as the
+    /// master of a Sentinel group.
+    pub(crate) fn generation(&self) -> Option<String> {
+        let run_id = self.run_id.as_ref()?;
+        let data = self.replication.as_ref().and_then(|replication| replication.id.as_ref());
+        Some(data.map_or_else(|| run_id.clone(), |id| format!("{run_id}/{id}")))
+    }
 }
 
 impl Connection {
@@ -85,6 +104,7 @@ impl Connection {
             health,
             scripts,
             identity,
+            master: None,
             vote_gate: VoteGate::default(),
             used: AtomicBool::new(false),
             traffic,

@@ -12,42 +12,71 @@ use futures_util::future::{try_join, try_join_all};
 
 use super::endpoint::Endpoint;
 use super::health::Health;
+use super::replication::{self, LagSetting};
+use super::route::Route;
 use super::{Connection, Identity};
 use crate::clock::Clock;
 use crate::error::NodeError;
 use crate::node::redis::delayed_restart::wall_clock::Reading;
 use crate::node::redis::script::Script;
+use crate::node::redis::sentinel::Master;
 use crate::node::redis::subscriptions::Subscriptions;
 use crate::node::redis::{encode, error};
 
 /// Makes connections that are ready for use: after the handshake, with loaded scripts and a known identity.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
-    endpoint: Endpoint,
-    connect_timeout: Duration,
-    subscriptions: Arc<Subscriptions>,
-    clock: Arc<dyn Clock>,
+    pub(crate) route: Route,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) subscriptions: Arc<Subscriptions>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Whether to read how long a master accepts writes after it was cut off.
+    pub(crate) reads_max_lag: bool,
 }
 
 impl Connector {
-    pub(crate) fn new(
-        endpoint: Endpoint,
-        connect_timeout: Duration,
-        subscriptions: Arc<Subscriptions>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self { endpoint, connect_timeout, subscriptions, clock }
-    }
-
-    async fn not_connected(&self, error: &RedisError) -> NodeError {
-        if error.is_connection_dropped()
-            && !error.is_connection_refusal()
-            && let Some(reason) = self.endpoint.rejection_reason().await
-        {
-            return NodeError::Server(reason.into());
+    async fn connect_to(
+        &self,
+        endpoint: &Endpoint,
+        master: Option<Master>,
+    ) -> Result<Connection, NodeError> {
+        let health = Arc::new(Health::default());
+        let config = pushed_to(&health, &self.subscriptions);
+        let connect = async {
+            let (mut handle, traffic) = endpoint.open(&config).await?;
+            let mut time_handle = handle.clone();
+            let time = async { none_if_refused(time(&mut time_handle, &*self.clock).await) };
+            let (scripts, time) = try_join(load_scripts(&handle), time).await?;
+            let mut identity = Identity { time, ..identify(&mut handle).await? };
+            let lag = match self.route {
+                Route::Server(_) => None,
+                Route::Sentinel(_) => Some(LagSetting::REPLICAS),
+                Route::Shard(..) => Some(LagSetting::CLUSTER),
+            };
+            if lag.is_some() {
+                let lag = lag.filter(|_| self.reads_max_lag);
+                identity.replication = replication::read(&mut handle, lag).await?;
+            }
+            Ok((handle, traffic, scripts, identity))
+        };
+        match connect.await {
+            Ok((handle, traffic, scripts, identity)) => {
+                let connection = Connection::new(handle, health, traffic, scripts, identity);
+                Ok(Connection { master, ..connection })
+            }
+            Err(error) => Err(not_connected(endpoint, &error).await),
         }
-        error::not_connected(error)
     }
+}
+
+async fn not_connected(endpoint: &Endpoint, error: &RedisError) -> NodeError {
+    if error.is_connection_dropped()
+        && !error.is_connection_refusal()
+        && let Some(reason) = endpoint.rejection_reason().await
+    {
+        return NodeError::Server(reason.into());
+    }
+    error::not_connected(error)
 }
 
 /// An error of the pool.
@@ -64,25 +93,22 @@ impl bb8::ManageConnection for Connector {
     type Error = PoolError;
 
     async fn connect(&self) -> Result<Arc<Connection>, PoolError> {
-        let health = Arc::new(Health::default());
-        let config = pushed_to(&health, &self.subscriptions);
         let connect = async {
-            let (mut handle, traffic) = self.endpoint.open(&config).await?;
-            let mut time_handle = handle.clone();
-            let time = async { none_if_refused(time(&mut time_handle, &*self.clock).await) };
-            let (scripts, time) = try_join(load_scripts(&handle), time).await?;
-            let identity = Identity { time, ..identify(&mut handle).await? };
-            Ok(Arc::new(Connection::new(handle, health, traffic, scripts, identity)))
-        };
-        let reason = match tokio::time::timeout(self.connect_timeout, connect).await {
-            Ok(Ok(connection)) => return Ok(connection),
-            Ok(Err(error)) => self.not_connected(&error).await,
-            Err(_) => {
-                let words = format!("no connection within {:?}", self.connect_timeout);
-                NodeError::NotConnected(words.into())
+            let (endpoint, master) = self.route.next().await?;
+            let address = master.as_ref().map(|master| master.address.clone());
+            tokio::select! {
+                biased;
+                connection = self.connect_to(&endpoint, master) => connection.map(Arc::new),
+                () = self.route.leaves(address.as_ref()) => {
+                    Err(NodeError::NotConnected("another server was promoted meanwhile".into()))
+                }
             }
         };
-        Err(PoolError::Connect(reason))
+        let words = || format!("no connection within {:?}", self.connect_timeout);
+        tokio::time::timeout(self.connect_timeout, connect)
+            .await
+            .unwrap_or_else(|_| Err(NodeError::NotConnected(words().into())))
+            .map_err(PoolError::Connect)
     }
 
     /// Reads a flag only: the commands themselves, and the check for silence, detect a broken connection.
@@ -180,7 +206,7 @@ async fn time(
 
 /// Returns `None` if the server refuses the command or its reply is not understood. The caller then skips
 /// the checks that need the reply.
-fn none_if_refused<T>(reply: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+pub(super) fn none_if_refused<T>(reply: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
     use ErrorKind::{Server, UnexpectedReturnType};
     match reply {
         Ok(reply) => Ok(Some(reply)),
@@ -189,7 +215,10 @@ fn none_if_refused<T>(reply: Result<T, RedisError>) -> Result<Option<T>, RedisEr
     }
 }
 
-async fn text(handle: &mut MultiplexedConnection, command: &Cmd) -> Result<String, RedisError> {
+pub(super) async fn text(
+    handle: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<String, RedisError> {
     match handle.send_packed_command(command).await?.extract_error()? {
         Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Value::VerbatimString { text, .. } | Value::SimpleString(text) => Ok(text),

@@ -27,7 +27,8 @@
 //! * The server grants no locks for the longest lease **and** the margin: the former master may have granted
 //!   a lock at the end of the margin.
 //! * The server's vote on an extension counts only after the margin. Earlier, the lease may end on the former
-//!   master, which then grants the lock to another caller.
+//!   master, which then grants the lock to another caller. The server extends the lock nevertheless, so that it
+//!   still has the lock when the margin is over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
