@@ -15,6 +15,8 @@
 //! * [`generation`]: recognizes promoted masters.
 
 pub(super) mod generation;
+#[cfg(test)]
+mod order_tests;
 mod pending_ops;
 mod redirect;
 mod refresh;
