@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod failover;
+mod links;
+mod moving;
 mod slots;
 
 use std::time::Duration;
