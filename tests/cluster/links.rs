@@ -10,6 +10,7 @@ use redlock_tests::{Proxy, RedisCluster, eventually};
 use super::SOON;
 
 const LEASE: Duration = Duration::from_secs(300);
+const BRIEF: Duration = Duration::from_millis(200);
 
 /// A cluster whose clients reach each master through a proxy.
 struct Network {
@@ -19,7 +20,7 @@ struct Network {
 }
 
 impl Network {
-    async fn start() -> Self {
+    async fn start(node_timeout: Duration) -> Self {
         let cluster = RedisCluster::start().await;
         let mut proxies = Vec::new();
         for (number, server) in cluster.servers().iter().enumerate() {
@@ -45,8 +46,8 @@ impl Network {
         })
         .await;
         let url = format!("redis-cluster://127.0.0.1:{}", ports.join(",127.0.0.1:"));
-        let builder = LockManager::builder().url(url).expire(LEASE);
-        let builder = builder.node_timeout(Duration::from_millis(200)).connect_timeout(SOON / 4);
+        let builder = LockManager::builder().url(url).expire(LEASE).node_timeout(node_timeout);
+        let builder = builder.cluster_refresh(LEASE / 3000).connect_timeout(SOON / 4);
         let locks = builder.connect().await.unwrap();
         Self { cluster, proxies, locks }
     }
@@ -67,7 +68,7 @@ fn is_silent(error: &LockError) -> bool {
 /// The `SET` and its clean-up are held back together, and arrive in their order.
 #[tokio::test]
 async fn a_set_that_arrives_after_its_attempt_was_abandoned_leaves_no_key() {
-    let network = Network::start().await;
+    let network = Network::start(BRIEF).await;
     let key = network.cluster.key_on(0, "order").await;
     network.locks.lock(&key).try_acquire().await.unwrap().release().await.unwrap();
     for _ in 0..3 {
@@ -91,7 +92,7 @@ async fn a_set_that_arrives_after_its_attempt_was_abandoned_leaves_no_key() {
 /// The source has redirected the `SET` to the target, which does not own the slot yet.
 #[tokio::test]
 async fn a_late_set_on_the_target_of_a_moving_slot_leaves_no_key() {
-    let network = Network::start().await;
+    let network = Network::start(BRIEF).await;
     let key = network.cluster.key_on(0, "order").await;
     let slot = network.cluster.slot(&key).await;
     network.cluster.begin_move(slot, 0, 1).await;
@@ -109,7 +110,7 @@ async fn a_late_set_on_the_target_of_a_moving_slot_leaves_no_key() {
 /// The server sets the lock, its reply is lost, and the lock moves with its slot. The clean-up finds it at the new owner.
 #[tokio::test]
 async fn a_lock_whose_reply_is_lost_is_removed_after_it_has_moved() {
-    let network = Network::start().await;
+    let network = Network::start(SOON / 10).await;
     let key = network.cluster.key_on(0, "order").await;
     let slot = network.cluster.slot(&key).await;
     network.proxies[0].set(ToClient, Hold);
@@ -122,6 +123,8 @@ async fn a_lock_whose_reply_is_lost_is_removed_after_it_has_moved() {
     network.cluster.begin_move(slot, 0, 1).await;
     network.cluster.finish_move(slot, 0, 1).await;
     attempt.await.unwrap().unwrap_err();
-    // The replies of the first master are still held back.
-    network.becomes_empty().await;
+    // The replies of the first master are still held back, and its connection ends after five seconds. The clean-up does
+    // not wait for that.
+    let empty = tokio::time::timeout(Duration::from_secs(3), network.becomes_empty());
+    empty.await.expect("the clean-up reaches the new owner");
 }

@@ -6,6 +6,7 @@ mod failover;
 mod links;
 mod modes;
 mod moving;
+mod rights;
 mod slots;
 
 use std::time::Duration;
