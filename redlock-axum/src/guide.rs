@@ -14,6 +14,7 @@
 //! | [`permits`] | How do at most n requests run at the same time? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
+//! | [`cluster`] | How is a Redis Cluster one node? What do a failover and a moving slot do to a lock? |
 //! | [`interoperability`] | Which services in other languages use the same locks? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
 //! | [`verification`] | How was the library tested? How can you repeat the tests? |
@@ -28,6 +29,7 @@ use crate::*;
 macro_rules! page {
     ($file:literal) => {
         concat!(
+            "[cluster.md]: crate::guide::cluster\n",
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
             "[permits.md]: crate::guide::permits\n",
@@ -40,6 +42,11 @@ macro_rules! page {
         )
     };
 }
+
+// The example connects to servers.
+#[cfg(any(feature = "redis", not(doctest)))]
+#[doc = page!("cluster.md")]
+pub mod cluster {}
 
 #[doc = page!("fair.md")]
 pub mod fair {}

@@ -41,6 +41,9 @@ impl LockManagerBuilder {
     /// `tls`), or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
     /// replicate each other.
     ///
+    /// The URL `redis-cluster://[user][:password@]host[:port][,host[:port]]..` (`rediss-cluster://...` for TLS) is a
+    /// Redis Cluster, with some of its members. The whole cluster is one node with one vote.
+    ///
     /// The URL `memory:` is a new [`MemoryNode`](crate::MemoryNode), for a service that runs without a server
     /// in development. It must be the only node. `connect` logs a warning about it, because its locks exclude
     /// no other process.
@@ -107,8 +110,12 @@ impl LockManagerBuilder {
             });
         }
         let serve = |runtimes: &Runtimes| {
-            redis_nodes.iter().for_each(|node| runtimes.add_service(node));
-            clusters.iter().for_each(|node| runtimes.add_service(node));
+            for node in &redis_nodes {
+                runtimes.add_service(node);
+            }
+            for node in &clusters {
+                runtimes.add_service(node);
+            }
         };
         self.start(nodes, serve, clock).await
     }
