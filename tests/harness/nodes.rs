@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redlock_actor_node::{ActorNode, UnorderedNode};
 use redlock_core::{Dialect, LockManager, LockManagerBuilder, MemoryNode};
 
 use crate::eventually::eventually;
+use crate::sentinel_group::FailoverGroup;
 use crate::servers::Servers;
 
 /// The nodes of a lock manager, of any kind, so that one test can run over all kinds.
@@ -19,6 +21,8 @@ pub enum Nodes {
     Unordered(Vec<ActorNode>),
     /// Real servers.
     Redis(Servers),
+    /// Sentinel groups that do not fail over. Their first server is the master.
+    Sentinel(Vec<FailoverGroup>),
     /// Nodes of any of these kinds, with the dialect of Redisson.
     Redisson(Box<Self>),
 }
@@ -55,6 +59,16 @@ impl Nodes {
         Self::Redis(Servers::start(count).await)
     }
 
+    /// Starts Sentinel groups.
+    ///
+    /// # Panics
+    ///
+    /// If a process cannot be started.
+    pub async fn sentinel(count: usize) -> Self {
+        let start = || FailoverGroup::options().calm().start();
+        Self::Sentinel(join_all((0..count).map(|_| start())).await)
+    }
+
     /// Returns the same nodes, with the dialect of Redisson.
     #[must_use]
     pub fn redisson(self) -> Self {
@@ -64,7 +78,7 @@ impl Nodes {
     /// Returns the Redis servers, if the nodes are servers.
     pub fn servers(&self) -> Option<&Servers> {
         match self {
-            Self::Memory(_) | Self::Actor(_) | Self::Unordered(_) => None,
+            Self::Memory(_) | Self::Actor(_) | Self::Unordered(_) | Self::Sentinel(_) => None,
             Self::Redis(servers) => Some(servers),
             Self::Redisson(nodes) => nodes.servers(),
         }
@@ -76,6 +90,7 @@ impl Nodes {
             Self::Memory(nodes) => nodes.len(),
             Self::Actor(nodes) | Self::Unordered(nodes) => nodes.len(),
             Self::Redis(servers) => servers.len(),
+            Self::Sentinel(groups) => groups.len(),
             Self::Redisson(nodes) => nodes.count(),
         }
     }
@@ -93,6 +108,7 @@ impl Nodes {
                 nodes.iter().map(UnorderedNode::new).fold(builder, LockManagerBuilder::node)
             }
             Self::Redis(servers) => builder.urls(servers.urls()),
+            Self::Sentinel(groups) => builder.urls(groups.iter().map(FailoverGroup::url)),
             Self::Redisson(nodes) => nodes.builder().dialect(Dialect::Redisson),
         }
     }
@@ -117,7 +133,7 @@ impl Nodes {
             Self::Memory(nodes) => nodes.iter().map(|node| node.time_to_live(name)).collect(),
             Self::Actor(nodes) | Self::Unordered(nodes) => {
                 let times = nodes.iter().map(|node| node.time_to_live(name));
-                futures_util::future::join_all(times).await
+                join_all(times).await
             }
             Self::Redis(servers) => {
                 let mut times = Vec::with_capacity(servers.len());
@@ -125,6 +141,12 @@ impl Nodes {
                     times.push(server.probe().await.time_to_live(name).await);
                 }
                 times
+            }
+            Self::Sentinel(groups) => {
+                let times = groups
+                    .iter()
+                    .map(async |group| group.servers[0].probe().await.time_to_live(name).await);
+                join_all(times).await
             }
             Self::Redisson(nodes) => Box::pin(nodes.times_to_live(name)).await,
         }
@@ -139,11 +161,17 @@ impl Nodes {
         match self {
             Self::Memory(nodes) => nodes.iter().map(MemoryNode::len).sum(),
             Self::Actor(nodes) | Self::Unordered(nodes) => {
-                futures_util::future::join_all(nodes.iter().map(ActorNode::len)).await.iter().sum()
+                join_all(nodes.iter().map(ActorNode::len)).await.iter().sum()
             }
             Self::Redis(servers) => {
                 // The counter of the fencing tokens is not a lock, and stays.
                 let keys = servers.keys().await;
+                keys.iter().filter(|key| !key.contains("redlock:fencing")).count()
+            }
+            Self::Sentinel(groups) => {
+                let keys =
+                    groups.iter().map(async |group| group.servers[0].probe().await.keys().await);
+                let keys = join_all(keys).await.concat();
                 keys.iter().filter(|key| !key.contains("redlock:fencing")).count()
             }
             Self::Redisson(nodes) => Box::pin(nodes.locks()).await,
