@@ -30,7 +30,6 @@ on_each_kind_of_nodes! {
         memory_x1: Nodes::memory(1),
         memory_x5: Nodes::memory(5),
         redis_x1: Nodes::redis(1).await,
-        sentinel_x1: Nodes::sentinel(1).await,
         redis_x5: Nodes::redis(5).await,
         redis_x1_redisson: Nodes::redis(1).await.redisson(),
     ]
@@ -67,6 +66,22 @@ on_each_kind_of_nodes! {
         run_fenced_behind_another_process,
         a_locked_function,
         a_locked_function_that_aborts_on_loss,
+    ]
+}
+
+// The operations on locks are those of a server, but the connection is made another way.
+on_each_kind_of_nodes! {
+    [
+        sentinel_x1: Nodes::sentinel(1).await,
+        sentinel_x3: Nodes::sentinel(3).await,
+    ]
+    at_every_poll [
+        connect,
+        try_acquire,
+        acquire,
+        release,
+        extend,
+        shutdown,
     ]
 }
 
