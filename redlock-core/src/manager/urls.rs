@@ -40,6 +40,11 @@ impl LockManagerBuilder {
     /// `tls`), or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
     /// replicate each other.
     ///
+    /// A Sentinel group is one node: `redis+sentinel://[user][:password@]host[:port][,host..]/service[/database]`
+    /// with the addresses of the sentinels, or `rediss+sentinel://...`. The user and the password are those of the
+    /// servers; the sentinels have the parameters `sentinel_username` and `sentinel_password`. A failover may
+    /// forget locks, see [`restart_guard`](Self::restart_guard).
+    ///
     /// The URL `memory:` is a new [`MemoryNode`](crate::MemoryNode), for a service that runs without a server
     /// in development. It must be the only node. `connect` logs a warning about it, because its locks exclude
     /// no other process.

@@ -9,6 +9,7 @@ pub(super) mod pending_acquisitions;
 #[cfg(test)]
 pub(crate) mod played_server;
 pub(crate) mod pool;
+mod refusable;
 mod rejection_reason;
 mod replication;
 pub(crate) mod route;
