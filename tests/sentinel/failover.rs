@@ -62,12 +62,11 @@ enum Fault {
 /// Strikes the master. Returns the time from the promotion to the first grant.
 async fn grant_after(fault: Fault, group: &mut FailoverGroup, locks: &LockManager) -> Duration {
     let former = group.master().await;
-    let promotion = match fault {
+    match fault {
         Fault::Killed => group.servers[former].kill(),
         Fault::Frozen => group.servers[former].freeze(),
         Fault::Ordered => {}
-    };
-    let () = promotion;
+    }
     let promoted = async {
         if matches!(fault, Fault::Ordered) {
             group.fail_over().await;
@@ -76,12 +75,10 @@ async fn grant_after(fault: Fault, group: &mut FailoverGroup, locks: &LockManage
         }
         Instant::now()
     };
-    // Locks at the former master are no grant after the promotion.
-    let granted = async |promoted: Instant| {
-        granted(locks).await;
-        promoted.elapsed()
-    };
-    let after = granted(promoted.await).await;
+    // A lock of the former master is no grant after the promotion.
+    let promoted = promoted.await;
+    granted(locks).await;
+    let after = promoted.elapsed();
     match fault {
         Fault::Killed => group.servers[former].restart().await,
         Fault::Frozen => group.servers[former].thaw(),

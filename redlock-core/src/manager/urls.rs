@@ -41,6 +41,11 @@ impl LockManagerBuilder {
     /// `tls`), or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
     /// replicate each other.
     ///
+    /// A Sentinel group is one node: `redis+sentinel://[user][:password@]host[:port][,host..]/service[/database]`
+    /// with the addresses of the sentinels, or `rediss+sentinel://...`. The user and the password are those of the
+    /// servers; the sentinels have the parameters `sentinel_username` and `sentinel_password`. A failover may
+    /// forget locks, see [`restart_guard`](Self::restart_guard).
+    ///
     /// The URL `redis-cluster://[user][:password@]host[:port][,host[:port]]..` (`rediss-cluster://...` for TLS) is a
     /// Redis Cluster, with some of its members. The whole cluster is one node with one vote.
     ///
