@@ -114,6 +114,7 @@
 #![doc = include_str!("wire.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod access;
 mod ballot;
 mod clock;
 mod context;
@@ -140,6 +141,8 @@ mod telemetry;
 pub mod test_util;
 mod validity;
 
+#[cfg(feature = "tls")]
+pub use access::TlsOptions;
 pub use error::{
     ConfigError, ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, LostError,
     NodeError, ReleaseError, RunError, Vote, Votes,

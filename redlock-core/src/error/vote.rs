@@ -127,6 +127,10 @@ pub enum NodeError {
         /// The time until the server votes again, if its clock is not stepped again.
         votes_in: Duration,
     },
+    /// TLS failed, and nothing was sent to the server. The text names the cause, such as a certificate that has
+    /// expired.
+    #[error("TLS: {0}")]
+    Tls(Arc<str>),
     /// The node is the same server as another configured node, so it has no vote of its own.
     #[error("same server as {0}")]
     SameServer(Arc<str>),

@@ -1,9 +1,11 @@
 //! The configuration of a manager.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::access::{Pem, TlsOptions};
 use crate::clock::{Clock, SystemClock};
 use crate::lock::Dialect;
 use crate::node::memory::MemoryNode;
@@ -40,6 +42,10 @@ const MAX_WAITERS: usize = 1000;
 /// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
 /// | [`outage_grace`](Self::outage_grace) | 2 s | 0 to 60 s |
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
+#[cfg_attr(
+    feature = "tls",
+    doc = "| [`tls`](Self::tls) | the system's root certificates, no client certificate | |"
+)]
 ///
 /// # Examples
 ///
@@ -70,6 +76,7 @@ pub struct LockManagerBuilder {
     pub(super) max_waiters: usize,
     pub(super) outage_grace: Duration,
     pub(super) restart_guard: Option<Duration>,
+    pub(super) tls: Option<TlsOptions>,
     /// The clock on which leases are measured.
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -92,6 +99,7 @@ impl LockManagerBuilder {
             max_waiters: MAX_WAITERS,
             outage_grace: OUTAGE_GRACE,
             restart_guard: None,
+            tls: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -267,6 +275,36 @@ impl LockManagerBuilder {
         self.restart_guard = Some(longest_lease);
         self
     }
+
+    /// Sets the options of TLS for all nodes whose URL begins with `rediss`: the trusted authorities, and
+    /// the certificate of the client. Defaults to the root certificates of the system, and to no
+    /// certificate of the client.
+    ///
+    /// A URL may have options of its own, which win for that node:
+    /// `rediss://host?tls_ca=/path/ca.pem&tls_cert=/path/client.pem&tls_key=/path/client.key`.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, options: TlsOptions) -> Self {
+        self.tls = Some(options);
+        self
+    }
+
+    /// Sets the file with the trusted authorities, for a configuration.
+    pub(super) fn tls_ca(mut self, path: PathBuf) -> Self {
+        self.tls.get_or_insert_default().ca = Pem::file(path);
+        self
+    }
+
+    /// Sets the file with the certificate of the client, for a configuration.
+    pub(super) fn tls_cert(mut self, path: PathBuf) -> Self {
+        self.tls.get_or_insert_default().cert = Pem::file(path);
+        self
+    }
+
+    /// Sets the file with the key of the client, for a configuration.
+    pub(super) fn tls_key(mut self, path: PathBuf) -> Self {
+        self.tls.get_or_insert_default().key = Pem::file(path);
+        self
+    }
 }
 
 impl fmt::Debug for LockManagerBuilder {
@@ -282,6 +320,7 @@ impl fmt::Debug for LockManagerBuilder {
             .field("max_waiters", &self.max_waiters)
             .field("outage_grace", &self.outage_grace)
             .field("restart_guard", &self.restart_guard)
+            .field("tls", &self.tls)
             .field("clock", &self.clock)
             .finish()
     }

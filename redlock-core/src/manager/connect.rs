@@ -119,6 +119,7 @@ impl LockManagerBuilder {
             max_waiters,
             outage_grace,
             restart_guard,
+            tls: _,
             clock: _,
         } = self;
         telemetry::describe();

@@ -1,5 +1,7 @@
 //! The lock manager, which wires the parts of the crate together.
 
+#[cfg(feature = "redis")]
+mod access;
 mod builder;
 mod check;
 mod config;

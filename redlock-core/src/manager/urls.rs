@@ -62,6 +62,7 @@ impl LockManagerBuilder {
         adapt: impl Fn(&str, Endpoint) -> Endpoint,
     ) -> Result<LockManager, ConnectError> {
         self.check()?;
+        self.check_tls()?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
         let mut redis_nodes = Vec::new();
         let servers = Arc::default();
@@ -76,6 +77,7 @@ impl LockManagerBuilder {
                     } else {
                         let invalid = |reason| ConnectError::InvalidUrl { position, reason };
                         let parsed = RedisUrl::parse(url).map_err(invalid)?;
+                        let parsed = self.with_access(parsed).map_err(invalid)?;
                         let endpoint = match &parsed.servers {
                             Servers::Tcp(server) => Endpoint::of(&parsed, server),
                             Servers::Unix(path) => Endpoint::unix(&parsed, path),

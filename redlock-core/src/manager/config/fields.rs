@@ -1,5 +1,6 @@
 //! The table of the settings: the name of each, its type, and its range.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::LockManagerConfig;
@@ -90,6 +91,9 @@ fields! {
     max_waiters: usize, |max_waiters| check_max_waiters(*max_waiters);
     outage_grace: Duration, |grace| check_outage_grace(*grace);
     restart_guard: Duration, |longest| check_expire("restart_guard", *longest);
+    tls_ca: PathBuf, |_| Ok(());
+    tls_cert: PathBuf, |_| Ok(());
+    tls_key: PathBuf, |_| Ok(());
 }
 
 fn checked<T>(

@@ -20,6 +20,7 @@ mod url_tests;
 mod urls;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::LockManager;
@@ -44,6 +45,8 @@ pub(super) use urls::NO_REDIS;
 /// | [`max_waiters`](Self::max_waiters) | a whole number, at least 1 | 1000 |
 /// | [`outage_grace`](Self::outage_grace) | a time from 0 to 60 s | 2 s |
 /// | [`restart_guard`](Self::restart_guard) | a time from 10 ms to 7 days, at least `expire` | none |
+/// | [`tls_ca`](Self::tls_ca) | the path of a file with certificates | the system's root certificates |
+/// | [`tls_cert`](Self::tls_cert), [`tls_key`](Self::tls_key) | the paths of the client's certificate and key | no client certificate |
 ///
 /// A time is a text such as `"500ms"` or `"1m 30s"`, or a whole number of seconds: `30` and `"30"` are the same
 /// as `"30s"`. A setting without a value has its default. [`LockManagerBuilder`] explains each setting in the
@@ -126,6 +129,15 @@ pub struct LockManagerConfig {
     /// [`LockManagerBuilder::restart_guard`]. From 10 ms to 7 days, and at least `expire`. Defaults to none:
     /// the servers are trusted to keep their locks.
     pub restart_guard: Option<Duration>,
+    /// The file with the certificates of the authorities that `rediss://` URLs trust (PEM, feature `tls`). Defaults to
+    /// the root certificates of the system. A URL can name another file by its parameter `tls_ca`.
+    pub tls_ca: Option<PathBuf>,
+    /// The file with the certificate chain of the client for `rediss://` URLs (PEM, feature `tls`). Needs
+    /// [`tls_key`](Self::tls_key). Defaults to no client certificate. A URL can name another file by its parameter
+    /// `tls_cert`.
+    pub tls_cert: Option<PathBuf>,
+    /// The file with the key of [`tls_cert`](Self::tls_cert).
+    pub tls_key: Option<PathBuf>,
 }
 
 impl LockManagerConfig {
@@ -141,6 +153,9 @@ impl LockManagerConfig {
             max_waiters: None,
             outage_grace: None,
             restart_guard: None,
+            tls_ca: None,
+            tls_cert: None,
+            tls_key: None,
         }
     }
 
@@ -158,6 +173,8 @@ impl LockManagerConfig {
     /// | `LOCKS_MAX_WAITERS` | `1000` |
     /// | `LOCKS_OUTAGE_GRACE` | `2s` |
     /// | `LOCKS_RESTART_GUARD` | `1m` |
+    /// | `LOCKS_TLS_CA` | `/etc/redis/ca.pem` |
+    /// | `LOCKS_TLS_CERT`, `LOCKS_TLS_KEY` | `/etc/redis/client.pem`, `/etc/redis/client.key` |
     ///
     /// A variable that is empty or blank counts as unset. White space around a value is ignored, except in
     /// `LOCKS_PREFIX`. [`split_urls`](Self::split_urls) describes how several URLs are separated.
@@ -244,6 +261,9 @@ impl fmt::Debug for LockManagerConfig {
             max_waiters,
             outage_grace,
             restart_guard,
+            tls_ca,
+            tls_cert,
+            tls_key,
         } = self;
         f.debug_struct("LockManagerConfig")
             .field("urls", &urls.iter().map(|url| urls::name(url)).collect::<Vec<_>>())
@@ -255,6 +275,9 @@ impl fmt::Debug for LockManagerConfig {
             .field("max_waiters", max_waiters)
             .field("outage_grace", outage_grace)
             .field("restart_guard", restart_guard)
+            .field("tls_ca", tls_ca)
+            .field("tls_cert", tls_cert)
+            .field("tls_key", tls_key)
             .finish()
     }
 }

@@ -29,6 +29,9 @@ fn all() -> LockManagerConfig {
         max_waiters: Some(17),
         outage_grace: Some(Duration::ZERO),
         restart_guard: Some(90 * SECOND),
+        tls_ca: Some("/ca.pem".into()),
+        tls_cert: Some("/cert.pem".into()),
+        tls_key: Some("/key.pem".into()),
     }
 }
 
@@ -57,6 +60,9 @@ connect_timeout = "2s"
 max_waiters = 17
 outage_grace = "0s"
 restart_guard = "1m 30s"
+tls_ca = "/ca.pem"
+tls_cert = "/cert.pem"
+tls_key = "/key.pem"
 "#
     );
     assert_eq!(serde_json::to_string(&LockManagerConfig::new()).unwrap(), "{}");
@@ -97,11 +103,13 @@ fn a_written_configuration_is_read_back_unchanged() {
         [expire, restart_guard] in [times(10..=LONGEST), times(10..=LONGEST)],
         [node_timeout, connect_timeout] in [times(1..=60_000), times(1..=60_000)],
         outage_grace in times(0..=60_000),
+        [tls_ca, tls_cert, tls_key] in [(); 3].map(|()| proptest::option::of("[a-z/.]{1,9}")),
         max_waiters in proptest::option::of(1..=usize::try_from(i64::MAX).unwrap_or(usize::MAX)),
     )| {
         let config = LockManagerConfig {
             urls, prefix, dialect, expire, node_timeout, connect_timeout, max_waiters,
-            outage_grace, restart_guard,
+            outage_grace, restart_guard, tls_ca: tls_ca.map(Into::into),
+            tls_cert: tls_cert.map(Into::into), tls_key: tls_key.map(Into::into),
         };
         for copy in copies(&config) {
             prop_assert!(copy == config, "{:?}", config);

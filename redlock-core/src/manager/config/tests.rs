@@ -35,6 +35,9 @@ fn every_setting_is_read_from_its_variable() {
         ("LOCKS_MAX_WAITERS", "17"),
         ("LOCKS_OUTAGE_GRACE", "0"),
         ("LOCKS_RESTART_GUARD", "1m 30s"),
+        ("LOCKS_TLS_CA", "/ca.pem"),
+        ("LOCKS_TLS_CERT", " /cert.pem\n"),
+        ("LOCKS_TLS_KEY", "/key.pem"),
         ("PATH", "/bin"),
         ("LOCKSMITH_EXPIRE", "soon"),
         ("LOCKS", "soon"),
@@ -49,6 +52,9 @@ fn every_setting_is_read_from_its_variable() {
         max_waiters: Some(17),
         outage_grace: Some(Duration::ZERO),
         restart_guard: Some(90 * SECOND),
+        tls_ca: Some("/ca.pem".into()),
+        tls_cert: Some("/cert.pem".into()),
+        tls_key: Some("/key.pem".into()),
     };
     assert_eq!(config, Ok(expected));
     assert_eq!(from_env(&[]), Ok(LockManagerConfig::new()));
@@ -81,8 +87,8 @@ fn an_unknown_variable_is_an_error_with_the_known_ones_and_a_suggestion() {
         message("LOCKS_EXPIRES", "s3cret"),
         "the environment variable LOCKS_EXPIRES is unknown (did you mean LOCKS_EXPIRE?); known are \
          LOCKS_URLS, LOCKS_PREFIX, LOCKS_DIALECT, LOCKS_EXPIRE, LOCKS_NODE_TIMEOUT, \
-         LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD; if \
-         the service has settings with this prefix, give its locks a longer one"
+         LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD, \
+         LOCKS_TLS_CA, LOCKS_TLS_CERT, LOCKS_TLS_KEY; if the service has settings with this prefix, give its locks a longer one"
     );
     let unknown = message("LOCKS_TTL", "");
     assert!(
@@ -200,7 +206,7 @@ fn debug_shows_the_names_of_the_nodes_without_passwords() {
         "LockManagerConfig { urls: [\"10.0.0.1:7000/2\", \"/run/redis.sock\", \"memory:\", \
          \"(invalid)\", \"(invalid)\"], prefix: None, dialect: None, expire: Some(30s), \
          node_timeout: None, connect_timeout: None, max_waiters: None, outage_grace: None, \
-         restart_guard: None }"
+         restart_guard: None, tls_ca: None, tls_cert: None, tls_key: None }"
     );
     assert!(!format!("{config:#?}").contains("s3cret"));
 }
@@ -219,12 +225,16 @@ fn the_builder_has_every_setting() {
         max_waiters: Some(14),
         outage_grace: Some(15 * SECOND),
         restart_guard: Some(16 * SECOND),
+        tls_ca: Some("/ca.pem".into()),
+        tls_cert: Some("/cert.pem".into()),
+        tls_key: Some("/key.pem".into()),
     };
     assert_eq!(
         format!("{:?}", config.builder()),
         "LockManagerBuilder { nodes: 2, prefix: \"shop:\", dialect: Redisson, expire: 11s, \
          node_timeout: Some(12s), connect_timeout: 13s, max_waiters: 14, outage_grace: 15s, \
-         restart_guard: Some(16s), clock: SystemClock }"
+         restart_guard: Some(16s), tls: Some(TlsOptions { ca: Some(\"/ca.pem\"), \
+         cert: Some(\"/cert.pem\"), key: Some(\"/key.pem\"), insecure: false }), clock: SystemClock }"
     );
 }
 

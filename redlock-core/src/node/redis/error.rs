@@ -1,5 +1,7 @@
 //! Converts the errors of a server, and keeps their messages.
 
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
@@ -43,6 +45,9 @@ pub(super) fn name_commands(commands: &[String], error: RedisError) -> RedisErro
 
 /// Converts the error of an attempt to connect: the server refused the client, or was not reached.
 pub(super) fn not_connected(error: &RedisError) -> NodeError {
+    if let Some(reason) = own(error) {
+        return reason;
+    }
     let message: Arc<str> = server_message(error).into();
     // The last text recognizes a denied SELECT, whose error arrives without its code.
     let refusals = ["WRONGPASS", "NOAUTH", "NOPERM", "has no permissions"];
@@ -54,6 +59,12 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
     } else {
         NodeError::NotConnected(message)
     }
+}
+
+/// Returns the error of this crate, if one is inside an error of the socket.
+fn own(error: &RedisError) -> Option<NodeError> {
+    let source = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    source.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref().cloned()
 }
 
 /// Returns the text of an error: the server's own words if it sent an error, such as `OOM command not

@@ -40,6 +40,8 @@ use crate::telemetry;
 
 pub(crate) use connection::endpoint::Endpoint;
 pub(crate) use connection::supervisor::ServerRegistry;
+#[cfg(feature = "tls")]
+pub(crate) use connection::tls::check as check_tls;
 pub(crate) use url::{RedisUrl, Servers};
 
 use connection::Connection;

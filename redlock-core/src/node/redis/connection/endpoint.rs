@@ -15,9 +15,10 @@ use super::metered_socket::MeteredSocket;
 use super::rejection_reason;
 use super::socket::Socket;
 use super::traffic::Traffic;
+use crate::access::TlsOptions;
 #[cfg(test)]
 use crate::node::redis::url::Servers;
-use crate::node::redis::url::{HostPort, RedisUrl, TlsFiles};
+use crate::node::redis::url::{HostPort, RedisUrl};
 #[cfg(feature = "unstable-simulation")]
 use crate::simulation::dial::Dial;
 
@@ -36,8 +37,8 @@ pub(crate) struct Endpoint {
     address: ConnectionAddr,
     tcp: TcpSettings,
     redis: RedisConnectionInfo,
-    /// `None` without TLS.
-    tls: Option<TlsFiles>,
+    /// Used if the address is one with TLS.
+    tls: TlsOptions,
     /// Replaces the operating system's network.
     #[cfg(feature = "unstable-simulation")]
     dial: Option<Arc<dyn Dial>>,
@@ -72,7 +73,7 @@ impl Endpoint {
             address,
             tcp: tcp_settings(),
             redis: redis_settings(url),
-            tls: url.tls.clone(),
+            tls: url.tls.clone().unwrap_or_default(),
             #[cfg(feature = "unstable-simulation")]
             dial: None,
         }
@@ -106,7 +107,7 @@ impl Endpoint {
         if let Some(dial) = &self.dial {
             return dial.open().await.map(Socket::Simulated);
         }
-        Socket::connect(&self.address, &self.tcp).await
+        Socket::connect(&self.address, &self.tcp, &self.tls).await
     }
 
     /// Returns the reason of a server that has closed a new connection at once.

@@ -14,7 +14,7 @@ pub(crate) mod socket;
 mod socket_tests;
 pub(crate) mod supervisor;
 #[cfg(feature = "tls")]
-mod tls;
+pub(crate) mod tls;
 pub(crate) mod traffic;
 
 use std::fmt;

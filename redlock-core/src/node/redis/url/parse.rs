@@ -1,10 +1,9 @@
 //! Reads URLs. No error repeats a URL, which may contain a password.
 
-use std::path::PathBuf;
-
 use bb8_redis::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, parse_redis_url};
 
-use super::{HostPort, Login, RedisUrl, Servers, TlsFiles};
+use super::{HostPort, Login, RedisUrl, Servers};
+use crate::access::{Pem, TlsOptions};
 
 const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/database], rediss://..., \
                        unix:///path, redis+sentinel://[user][:password@]host[:port][,host..]/service[/database], \
@@ -122,24 +121,24 @@ impl<'a> Parts<'a> {
         Ok(Login::of(&info))
     }
 
-    fn tls(&mut self, is_tls: bool) -> Result<Option<TlsFiles>, String> {
+    fn tls(&mut self, is_tls: bool) -> Result<Option<TlsOptions>, String> {
         let insecure = match self.parameters.take(&["tls_insecure"]).as_deref() {
             None | Some("false") => false,
             Some("true") => true,
             Some(_) => return Err("its tls_insecure is neither true nor false".into()),
         };
-        let mut path = |name| self.parameters.take(&[name]).map(PathBuf::from);
+        let mut path = |name| self.parameters.take(&[name]).and_then(Pem::file);
         let (ca, cert, key) = (path("tls_ca"), path("tls_cert"), path("tls_key"));
-        let files = TlsFiles { ca, cert, key, insecure };
-        if files.cert.is_some() != files.key.is_some() {
+        let options = TlsOptions { ca, cert, key, insecure };
+        if options.cert.is_some() != options.key.is_some() {
             return Err("tls_cert and tls_key belong together, and one of them is missing".into());
         }
-        if !is_tls && files != TlsFiles::default() {
+        if !is_tls && options != TlsOptions::default() {
             return Err(
                 "it has parameters of TLS, but its scheme means no TLS; write rediss".into()
             );
         }
-        Ok(is_tls.then_some(files))
+        Ok(is_tls.then_some(options))
     }
 }
 

@@ -78,13 +78,8 @@ fn the_spellings_of_other_libraries_mean_the_same() {
 #[test]
 #[cfg(feature = "tls")]
 fn tls_has_its_files_in_the_query() {
-    assert_eq!(parse("rediss://h").tls, Some(TlsFiles::default()));
-    let files = TlsFiles {
-        ca: Some("/etc/my ca.pem".into()),
-        cert: Some("/c.pem".into()),
-        key: Some("/k.pem".into()),
-        insecure: false,
-    };
+    assert_eq!(parse("rediss://h").tls, Some(TlsOptions::default()));
+    let files = TlsOptions::new().ca_file("/etc/my ca.pem").client_cert_files("/c.pem", "/k.pem");
     for url in ["rediss://h", "valkeys+sentinel://h/shop", "rediss-cluster://h"] {
         let url = format!("{url}?tls_ca=/etc/my%20ca.pem&tls_cert=/c.pem&tls_key=/k.pem");
         assert_eq!(parse(&url).tls.as_ref(), Some(&files), "{url}");
