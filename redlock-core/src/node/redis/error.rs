@@ -8,6 +8,10 @@ use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::NodeError;
 
+/// The reason to refuse a server, or a proxy in front of it, that is too old.
+const NO_RESP3: &str =
+    "the server does not speak RESP3; Redis does since version 6.0, Valkey in every version";
+
 /// Converts an error on an established connection.
 pub(super) fn node_error(error: &RedisError) -> NodeError {
     if let ErrorKind::Server(kind) = error.kind() {
@@ -49,6 +53,9 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
         return reason;
     }
     let message: Arc<str> = server_message(error).into();
+    if lacks_resp3(error, &message) {
+        return NodeError::Server(format!("{NO_RESP3} (it replied to HELLO 3: {message})").into());
+    }
     // The last text recognizes a denied SELECT, whose error arrives without its code.
     let refusals = ["WRONGPASS", "NOAUTH", "NOPERM", "has no permissions"];
     let refused = refusals.iter().any(|refusal| message.contains(refusal));
@@ -59,6 +66,15 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
     } else {
         NodeError::NotConnected(message)
     }
+}
+
+/// Returns whether a server has refused to speak RESP3: it does not know the command, or not this version.
+fn lacks_resp3(error: &RedisError, message: &str) -> bool {
+    let unknown = || {
+        let message = message.to_ascii_lowercase();
+        message.contains("unknown command") && message.contains("hello")
+    };
+    error.kind() == ErrorKind::RESP3NotSupported || message.starts_with("NOPROTO") || unknown()
 }
 
 /// Returns the error of this crate, if one is inside an error of the socket.
