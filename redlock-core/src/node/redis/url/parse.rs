@@ -84,7 +84,7 @@ struct Parts<'a> {
     hosts: Vec<&'a str>,
     /// Without the leading `/`.
     path: &'a str,
-    parameters: Parameters,
+    parameters: QueryPairs,
 }
 
 impl<'a> Parts<'a> {
@@ -99,7 +99,7 @@ impl<'a> Parts<'a> {
         if hosts.contains(&"") {
             return Err(format!("it cannot be read, because a host is missing; {ALLOWED}"));
         }
-        Ok(Self { userinfo, hosts, path, parameters: Parameters::read(query)? })
+        Ok(Self { userinfo, hosts, path, parameters: QueryPairs::read(query)? })
     }
 
     /// Returns the addresses of the hosts, and of those that fred's parameters `node` name.
@@ -153,9 +153,9 @@ impl Login {
 }
 
 /// The parameters of a query that were not yet used.
-struct Parameters(Vec<(String, String)>);
+struct QueryPairs(Vec<(String, String)>);
 
-impl Parameters {
+impl QueryPairs {
     fn read(query: &str) -> Result<Self, String> {
         let url = parse_redis_url(&format!("redis://localhost?{query}"))
             .ok_or_else(|| format!("its parameters cannot be read; {ALLOWED}"))?;
@@ -247,12 +247,11 @@ fn sentinel(
     }
     let named = parts.parameters.take(&["sentinelServiceName", "sentinelMasterId"]);
     parts.parameters.check_end()?;
-    let (service, db) = match named.or_else(|| fragment.map(decoded)) {
-        Some(service) => (service, parts.path),
-        None => {
-            let (service, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
-            (decoded(service), db)
-        }
+    let (service, db) = if let Some(service) = named.or_else(|| fragment.map(decoded)) {
+        (service, parts.path)
+    } else {
+        let (service, db) = parts.path.split_once('/').unwrap_or((parts.path, ""));
+        (decoded(service), db)
     };
     if service.is_empty() {
         return Err(format!("the name of the Sentinel service is missing; {ALLOWED}"));
