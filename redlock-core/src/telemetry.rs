@@ -90,6 +90,15 @@ pub(crate) fn clock_stepped(node: &Arc<str>, direction: &'static str) {
         .increment(1);
 }
 
+/// Counts an attempt to renew the credentials of a connection.
+#[cfg(feature = "redis")]
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(crate) fn authenticated_again(node: &Arc<str>, outcome: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_authentications_total", "node" => Arc::clone(node), "outcome" => outcome)
+        .increment(1);
+}
+
 /// Registers the descriptions of all metrics with the exporter.
 pub(crate) fn describe() {
     #[cfg(feature = "metrics")]
@@ -111,6 +120,10 @@ pub(crate) fn describe() {
         );
         describe_counter!("redlock_extensions_total", "Extensions of leases, by outcome");
         describe_counter!("redlock_clock_steps_total", "Steps of the nodes' wall clocks");
+        describe_counter!(
+            "redlock_authentications_total",
+            "Attempts to renew the credentials of a connection, by outcome"
+        );
         describe_gauge!("redlock_node_up", "Whether a node is up (1) or down (0)");
     }
 }

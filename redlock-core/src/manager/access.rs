@@ -1,11 +1,64 @@
 //! The access to the servers: the options of all nodes complete those of each URL.
 
+use std::sync::Arc;
+
 use super::builder::{LockManagerBuilder, NodeConfig};
-use crate::access::TlsOptions;
+use crate::access::{Credentials, Provider, ProviderError, TlsOptions};
 use crate::error::{ConnectError, InvalidOption};
 use crate::node::redis::{RedisUrl, Servers};
 
 impl LockManagerBuilder {
+    /// Gets the credentials for each connection from an async function, for passwords and tokens that
+    /// change. The function gets the [name of the node](crate::LockManager::nodes). It is used for nodes
+    /// whose URL has no password and no `password_file`. Defaults to the credentials of the URLs.
+    ///
+    /// The manager calls the function for each connection that it makes. If the credentials
+    /// [expire](Credentials::expires_in), it calls the function again after about three quarters of
+    /// their life, and sends `AUTH` over the same connection, so that no lock notices the change. After a
+    /// failure it tries again after 1 s, and then at growing intervals of up to 30 s. It logs a warning, and
+    /// counts the metric `redlock_authentications_total`. If the server ends a connection because its
+    /// credentials have expired, the manager makes a new one.
+    ///
+    /// An error of the function, and a call that takes longer than three quarters of the
+    /// [`connect_timeout`](Self::connect_timeout), is a failed vote of the node
+    /// ([`NodeError::Credentials`](crate::NodeError::Credentials)). The text of the error is part of the vote and
+    /// of the log, so it must not contain secrets. The function should return a token that it has
+    /// in memory while the token is valid for long enough.
+    ///
+    /// A URL can name a file instead, such as a mounted secret: `redis://app@host?password_file=/run/secrets/redis`.
+    /// The file contains only the password, and is read for each connection.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// use redlock_core::{Credentials, LockManager};
+    ///
+    /// # async fn sign_token(_: &str) -> std::io::Result<String> { Ok(String::new()) }
+    /// async fn token(node: Arc<str>) -> std::io::Result<Credentials> {
+    ///     let token = sign_token(&node).await?;
+    ///     Ok(Credentials::new(token).username("app").expires_in(Duration::from_secs(900)))
+    /// }
+    ///
+    /// # async fn run() -> Result<(), redlock_core::ConnectError> {
+    /// let locks = LockManager::builder().url("redis://cache.local").credentials(token).connect().await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn credentials<F, R, E>(mut self, provider: F) -> Self
+    where
+        F: Fn(Arc<str>) -> R + Send + Sync + 'static,
+        R: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.credentials = Some(Arc::new(move |node| {
+            let credentials = provider(node);
+            Box::pin(async move { credentials.await.map_err(Into::<ProviderError>::into) })
+        }));
+        self
+    }
+
     /// Checks that the options of TLS for all nodes are used, and that their files can be used.
     pub(super) fn check_tls(&self) -> Result<(), ConnectError> {
         let Some(tls) = &self.tls else {
@@ -29,16 +82,25 @@ impl LockManagerBuilder {
     /// Completes the options of a URL by those of all nodes. The error explains a mistake in the files that the URL
     /// names.
     pub(super) fn with_access(&self, mut url: RedisUrl) -> Result<RedisUrl, String> {
+        let name = url.name();
         if let Some(tls) = url.tls.take() {
             check_files(&tls)?;
             let tls = tls.or(self.tls.as_ref().unwrap_or(&TlsOptions::default()));
             if tls.insecure {
                 tracing::warn!(
-                    node = url.name(),
+                    node = name,
                     "the certificates of this node are not verified: anybody on the network can pose as its servers"
                 );
             }
             url.tls = Some(tls);
+        }
+        let login = &mut url.login;
+        if let Some(function) = &self.credentials
+            && login.password.is_none()
+            && login.provider.is_none()
+        {
+            let name = name.into();
+            login.provider = Some(Provider::Function(Arc::clone(function), name));
         }
         Ok(url)
     }

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+use crate::access::ProviderFn;
 use crate::access::{Pem, TlsOptions};
 use crate::clock::{Clock, SystemClock};
 use crate::lock::Dialect;
@@ -42,6 +44,7 @@ const MAX_WAITERS: usize = 1000;
 /// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
 /// | [`outage_grace`](Self::outage_grace) | 2 s | 0 to 60 s |
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
+#[cfg_attr(feature = "redis", doc = "| [`credentials`](Self::credentials) | those of the URLs | |")]
 #[cfg_attr(
     feature = "tls",
     doc = "| [`tls`](Self::tls) | the system's root certificates, no client certificate | |"
@@ -77,6 +80,8 @@ pub struct LockManagerBuilder {
     pub(super) outage_grace: Duration,
     pub(super) restart_guard: Option<Duration>,
     pub(super) tls: Option<TlsOptions>,
+    #[cfg(feature = "redis")]
+    pub(super) credentials: Option<ProviderFn>,
     /// The clock on which leases are measured.
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -100,6 +105,8 @@ impl LockManagerBuilder {
             outage_grace: OUTAGE_GRACE,
             restart_guard: None,
             tls: None,
+            #[cfg(feature = "redis")]
+            credentials: None,
             clock: Arc::new(SystemClock),
         }
     }

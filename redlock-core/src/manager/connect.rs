@@ -120,6 +120,8 @@ impl LockManagerBuilder {
             outage_grace,
             restart_guard,
             tls: _,
+            #[cfg(feature = "redis")]
+                credentials: _,
             clock: _,
         } = self;
         telemetry::describe();

@@ -80,7 +80,15 @@ fn lacks_resp3(error: &RedisError, message: &str) -> bool {
 /// Returns the error of this crate, if one is inside an error of the socket.
 fn own(error: &RedisError) -> Option<NodeError> {
     let source = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
-    source.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref().cloned()
+    let own = source.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref().cloned()?;
+    Some(match own {
+        // The text may contain parts of a certificate, or the error of an application.
+        NodeError::Tls(reason) => NodeError::Tls(escape_control_characters(&reason).into()),
+        NodeError::Credentials(reason) => {
+            NodeError::Credentials(escape_control_characters(&reason).into())
+        }
+        other => other,
+    })
 }
 
 /// Returns the text of an error: the server's own words if it sent an error, such as `OOM command not

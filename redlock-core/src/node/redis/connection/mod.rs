@@ -1,5 +1,6 @@
 //! One connection to a server.
 
+mod authentication;
 pub(crate) mod endpoint;
 mod health;
 pub(crate) mod metered_socket;
@@ -35,6 +36,7 @@ use super::encode;
 use super::script::Script;
 use crate::error::NodeError;
 use crate::node::Silence;
+use authentication::ExpiringLogin;
 use health::Health;
 use pending_acquisitions::PendingAcquisitions;
 use traffic::{ReplyProgress, Traffic};
@@ -49,6 +51,8 @@ pub(crate) struct Connection {
     health: Arc<Health>,
     scripts: [String; Script::COUNT],
     pub(crate) identity: Identity,
+    /// Set if the credentials of the connection expire.
+    expiring_login: Option<ExpiringLogin>,
     vote_gate: VoteGate,
     /// Whether a lock was requested or extended since the last call of `was_used`.
     used: AtomicBool,
@@ -83,6 +87,7 @@ impl Connection {
             health,
             scripts,
             identity,
+            expiring_login: None,
             vote_gate: VoteGate::default(),
             used: AtomicBool::new(false),
             traffic,

@@ -10,7 +10,7 @@ use bb8_redis::redis::{
 };
 use futures_util::future::{try_join, try_join_all};
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Opened};
 use super::health::Health;
 use super::{Connection, Identity};
 use crate::clock::Clock;
@@ -84,12 +84,14 @@ impl bb8::ManageConnection for Connector {
             },
         );
         let connect = async {
-            let (mut handle, traffic) = self.endpoint.open(&config).await?;
+            let opened = self.endpoint.open_within(self.connect_timeout, &config).await?;
+            let Opened { mut handle, traffic, expiring_login } = opened;
             let mut time_handle = handle.clone();
             let time = async { none_if_refused(time(&mut time_handle, &*self.clock).await) };
             let (scripts, time) = try_join(load_scripts(&handle), time).await?;
             let identity = Identity { time, ..identify(&mut handle).await? };
-            Ok(Arc::new(Connection::new(handle, health, traffic, scripts, identity)))
+            let connection = Connection::new(handle, health, traffic, scripts, identity);
+            Ok(Arc::new(Connection { expiring_login, ..connection }))
         };
         let reason = match tokio::time::timeout(self.connect_timeout, connect).await {
             Ok(Ok(connection)) => return Ok(connection),

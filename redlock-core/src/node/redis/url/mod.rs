@@ -7,7 +7,7 @@ mod tests;
 use std::fmt;
 use std::path::PathBuf;
 
-use crate::access::TlsOptions;
+use crate::access::{Provider, TlsOptions};
 
 /// The addresses of a node, and what a connection to its servers needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub(crate) struct HostPort {
 pub(crate) struct Login {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
+    /// Gets the password, and perhaps the user, for each connection.
+    pub(crate) provider: Option<Provider>,
 }
 
 impl RedisUrl {

@@ -3,7 +3,7 @@
 use bb8_redis::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, parse_redis_url};
 
 use super::{HostPort, Login, RedisUrl, Servers};
-use crate::access::{Pem, TlsOptions};
+use crate::access::{Pem, Provider, TlsOptions};
 
 const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/database], rediss://..., \
                        unix:///path, redis+sentinel://[user][:password@]host[:port][,host..]/service[/database], \
@@ -116,9 +116,9 @@ impl<'a> Parts<'a> {
         Ok(addresses)
     }
 
-    fn login(&self) -> Result<Login, String> {
+    fn login(&mut self) -> Result<Login, String> {
         let info = read(&format!("redis://{}@localhost", self.userinfo))?;
-        Ok(Login::of(&info))
+        Login::of(&info).or_file(self.parameters.take(&["password_file"]))
     }
 
     fn tls(&mut self, is_tls: bool) -> Result<Option<TlsOptions>, String> {
@@ -148,7 +148,17 @@ impl Login {
         Self {
             username: settings.username().map(str::to_owned),
             password: settings.password().map(str::to_owned),
+            provider: None,
         }
+    }
+
+    /// Takes the password from a file, if there is one.
+    fn or_file(mut self, path: Option<String>) -> Result<Self, String> {
+        if path.is_some() && self.password.is_some() {
+            return Err("it has both a password and a password_file".into());
+        }
+        self.provider = path.map(|path| Provider::File(path.into()));
+        Ok(self)
     }
 }
 
@@ -226,7 +236,9 @@ fn unix(url: &str) -> Result<RedisUrl, String> {
     if db < 0 {
         return Err("its database is negative".into());
     }
-    Ok(RedisUrl { servers: Servers::Unix(path.clone()), tls: None, login: Login::of(&info), db })
+    let (_, query) = url.split_once('?').unwrap_or((url, ""));
+    let login = Login::of(&info).or_file(QueryPairs::read(query)?.take(&["password_file"]))?;
+    Ok(RedisUrl { servers: Servers::Unix(path.clone()), tls: None, login, db })
 }
 
 /// Reads the URL of a Sentinel group. The service is the first segment of the path, or it is in one of the places where
@@ -241,8 +253,11 @@ fn sentinel(
     let of_sentinels = Login {
         username: parts.parameters.take(&["sentinel_username", "sentinelUsername"]),
         password: parts.parameters.take(&["sentinel_password", "sentinelPassword"]),
+        provider: None,
     };
-    if of_sentinels.username.is_some() && of_sentinels.password.is_none() {
+    let of_sentinels = of_sentinels.or_file(parts.parameters.take(&["sentinel_password_file"]))?;
+    let has_password = of_sentinels.password.is_some() || of_sentinels.provider.is_some();
+    if of_sentinels.username.is_some() && !has_password {
         return Err("it has a sentinel_username, but no sentinel_password".into());
     }
     let named = parts.parameters.take(&["sentinelServiceName", "sentinelMasterId"]);

@@ -10,7 +10,7 @@ fn at(host: &str, port: u16) -> HostPort {
 
 fn login(username: &str, password: &str) -> Login {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    Login { username: text(username), password: text(password) }
+    Login { username: text(username), password: text(password), provider: None }
 }
 
 #[test]
@@ -88,6 +88,27 @@ fn tls_has_its_files_in_the_query() {
 }
 
 #[test]
+fn a_password_may_be_in_a_file() {
+    let login = |path: &str| Login {
+        username: Some("app".into()),
+        password: None,
+        provider: Some(Provider::File(path.into())),
+    };
+    for url in [
+        "redis://app@h?password_file=/run/my%20secret",
+        "redis-cluster://app@h?password_file=/run/my%20secret",
+        "redis+sentinel://app@h/shop?password_file=/run/my%20secret",
+        "unix:///run/redis.sock?user=app&password_file=/run/my%20secret",
+    ] {
+        assert_eq!(parse(url).login, login("/run/my secret"), "{url}");
+    }
+    let url = "redis+sentinel://h/shop?sentinel_username=app&sentinel_password_file=/s";
+    let Servers::Sentinel { login: of_sentinels, .. } = parse(url).servers else { panic!() };
+    assert_eq!(of_sentinels, login("/s"));
+    assert_eq!(parse(url).login, Login::default());
+}
+
+#[test]
 fn a_wrong_url_is_explained_without_being_repeated() {
     let mut cases = vec![
         ("10.0.0.1", "no scheme"),
@@ -117,6 +138,8 @@ fn a_wrong_url_is_explained_without_being_repeated() {
         ),
         ("redis-cluster://:s3cret@a/1", "only the database 0"),
         ("redis-cluster://:s3cret@", "host is missing"),
+        ("redis://:s3cret@a?password_file=/s3cret", "both a password and a password_file"),
+        ("unix:///a?pass=s3cret&password_file=/s3cret", "both a password and a password_file"),
         ("redis://:s3cret@a?tls_ca=/s3cret", "write rediss"),
         ("redis://:s3cret@a/#insecure", "tls_insecure"),
     ];
