@@ -87,7 +87,7 @@
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs. Without it there are only nodes in memory and [custom nodes](node) |
 //! | `serde` | no | reads and writes [`LockManagerConfig`], [`LockOptions`] and [`LockKey`] in TOML, JSON and other formats |
 //! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
-//! | `tls` | no | `rediss://` URLs, by rustls with the system's root certificates |
+//! | `tls` | no | `rediss://` URLs, by rustls, with `TlsOptions` |
 //!
 //! # Metrics
 //!

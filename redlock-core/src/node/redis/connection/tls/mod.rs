@@ -124,3 +124,51 @@ impl AsyncWrite for TlsStream {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertifiedKey, generate_simple_self_signed};
+    use rustls::pki_types::PrivateKeyDer;
+    use rustls::server::WebPkiClientVerifier;
+    use rustls::{RootCertStore, ServerConfig};
+    use tokio::io::AsyncReadExt;
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    /// Returns the error of a client after the handshake with a server that closes the connection without an alert.
+    async fn closed(requests_certificate: bool) -> io::Error {
+        ensure_crypto_provider();
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let server = if requests_certificate {
+            let mut roots = RootCertStore::empty();
+            roots.add(cert.der().clone()).unwrap();
+            let verifier = WebPkiClientVerifier::builder(roots.into()).allow_unauthenticated();
+            ServerConfig::builder().with_client_cert_verifier(verifier.build().unwrap())
+        } else {
+            ServerConfig::builder().with_no_client_auth()
+        };
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).unwrap();
+        let server = server.with_single_cert(vec![cert.der().clone()], key).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let accept = async {
+            let (stream, _) = listener.accept().await.unwrap();
+            TlsAcceptor::from(Arc::new(server)).accept(stream).await.unwrap()
+        };
+        let options = TlsOptions::new().ca_pem(cert.pem());
+        let (client, server) = tokio::join!(handshake(tcp, "localhost", &options), accept);
+        drop(server);
+        client.unwrap().read(&mut [0]).await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn a_server_that_requests_a_certificate_and_closes_the_connection_requires_one() {
+        let error = closed(true).await.to_string();
+        assert!(error.starts_with("TLS: the server requires a client certificate"), "{error}");
+        let error = closed(false).await;
+        assert!(error.get_ref().is_none_or(|error| !error.is::<NodeError>()), "{error}");
+    }
+}
