@@ -14,6 +14,8 @@
 //! | [`permits`] | How do at most n requests run at the same time? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
+//! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
+//! | [`managed`] | Which URL has a cloud service, and what does its failover do to a lock? |
 //! | [`interoperability`] | Which services in other languages use the same locks? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
 //! | [`verification`] | How was the library tested? How can you repeat the tests? |
@@ -30,11 +32,13 @@ macro_rules! page {
         concat!(
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
+            "[managed.md]: crate::guide::managed\n",
             "[permits.md]: crate::guide::permits\n",
             "[production.md]: crate::guide::production\n",
             "[recipes.md]: crate::guide::recipes\n",
             "[several-keys.md]: crate::guide::several_keys\n",
             "[shared.md]: crate::guide::shared\n",
+            "[tls.md]: crate::guide::tls\n",
             "[wire.md]: crate::redlock_core#names-on-the-wire\n\n",
             include_str!(concat!("../docs/", $file))
         )
@@ -52,6 +56,9 @@ pub mod guarantees {}
 
 #[doc = page!("interoperability.md")]
 pub mod interoperability {}
+
+#[doc = page!("managed.md")]
+pub mod managed {}
 
 #[doc = page!("options.md")]
 pub mod options {}
@@ -79,6 +86,9 @@ pub mod shared {}
 #[cfg(feature = "test-util")]
 #[doc = page!("testing.md")]
 pub mod testing {}
+
+#[doc = page!("tls.md")]
+pub mod tls {}
 
 #[doc = page!("verification.md")]
 pub mod verification {}
