@@ -89,7 +89,7 @@ impl Provider {
                     // The file may be on a slow disk.
                     tokio::task::spawn_blocking(move || std::fs::read_to_string(path))
                 };
-                let text = read.await.map_err(std::io::Error::other).flatten();
+                let text = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
                 let text =
                     text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
                 Ok(Credentials::new(text.trim_end_matches(['\r', '\n'])))

@@ -297,26 +297,26 @@ impl LockManagerBuilder {
 
     /// Sets the file with the trusted authorities, for a configuration.
     pub(super) fn tls_ca(mut self, path: PathBuf) -> Self {
-        self.tls.get_or_insert_default().ca = Pem::file(path);
+        self.tls.get_or_insert_default().ca = Some(Pem::file(path));
         self
     }
 
     /// Sets the file with the certificate of the client, for a configuration.
     pub(super) fn tls_cert(mut self, path: PathBuf) -> Self {
-        self.tls.get_or_insert_default().cert = Pem::file(path);
+        self.tls.get_or_insert_default().cert = Some(Pem::file(path));
         self
     }
 
     /// Sets the file with the key of the client, for a configuration.
     pub(super) fn tls_key(mut self, path: PathBuf) -> Self {
-        self.tls.get_or_insert_default().key = Pem::file(path);
+        self.tls.get_or_insert_default().key = Some(Pem::file(path));
         self
     }
 }
 
 impl fmt::Debug for LockManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URLs are left out, because they may contain passwords (secrets stay in).
+        // The URLs and the credentials are left out (secrets stay in).
         f.debug_struct("LockManagerBuilder")
             .field("nodes", &self.nodes.len())
             .field("prefix", &self.prefix)
@@ -329,6 +329,6 @@ impl fmt::Debug for LockManagerBuilder {
             .field("restart_guard", &self.restart_guard)
             .field("tls", &self.tls)
             .field("clock", &self.clock)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

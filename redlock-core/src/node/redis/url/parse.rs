@@ -127,7 +127,7 @@ impl<'a> Parts<'a> {
             Some("true") => true,
             Some(_) => return Err("its tls_insecure is neither true nor false".into()),
         };
-        let mut path = |name| self.parameters.take(&[name]).and_then(Pem::file);
+        let mut path = |name| self.parameters.take(&[name]).map(Pem::file);
         let (ca, cert, key) = (path("tls_ca"), path("tls_cert"), path("tls_key"));
         let options = TlsOptions { ca, cert, key, insecure };
         if options.cert.is_some() != options.key.is_some() {
