@@ -5,6 +5,8 @@ use std::sync::Arc;
 use super::builder::{LockManagerBuilder, NodeConfig};
 use crate::access::{Credentials, Provider, ProviderError, TlsOptions};
 use crate::error::{ConnectError, InvalidOption};
+#[cfg(feature = "tls")]
+use crate::node::redis::check_tls as check_files;
 use crate::node::redis::{RedisUrl, Servers};
 
 impl LockManagerBuilder {
@@ -106,10 +108,9 @@ impl LockManagerBuilder {
     }
 }
 
-#[cfg(feature = "tls")]
-use crate::node::redis::check_tls as check_files;
-
+/// Without TLS there are no files.
 #[cfg(not(feature = "tls"))]
+#[expect(clippy::unnecessary_wraps, reason = "with the feature it may fail")]
 fn check_files(_: &TlsOptions) -> Result<(), String> {
     Ok(())
 }

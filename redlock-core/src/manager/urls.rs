@@ -37,6 +37,11 @@ impl LockManagerBuilder {
     /// `tls`), or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
     /// replicate each other.
     ///
+    /// The parameters `tls_ca`, `tls_cert` and `tls_key` of a URL with TLS are the paths of PEM files: the
+    /// trusted authorities, and the certificate and the key of the client. `tls_insecure=true` accepts any
+    /// certificate of the server. `password_file` is the path of a file that contains only the password, and
+    /// is read for each connection.
+    ///
     /// The URL `memory:` is a new [`MemoryNode`](crate::MemoryNode), for a service that runs without a server
     /// in development. It must be the only node. `connect` logs a warning about it, because its locks exclude
     /// no other process.
