@@ -32,6 +32,7 @@ fn first(votes: &Votes) -> &NodeError {
 async fn refused(builder: LockManagerBuilder) -> NodeError {
     let error = builder.connect().await.unwrap_err();
     let ConnectError::Unavailable { votes, .. } = &error else { panic!("{error:?}") };
+    assert!(![OLD, NEW].iter().any(|password| format!("{error} {error:?}").contains(password)));
     first(votes).clone()
 }
 

@@ -2,11 +2,12 @@
 
 use std::error::Error;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::timeout;
 
 use crate::error::NodeError;
@@ -94,9 +95,13 @@ impl Provider {
                     text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
                 Ok(Credentials::new(text.trim_end_matches(['\r', '\n'])))
             }
-            Self::Function(function, node) => function(Arc::clone(node))
-                .await
-                .map_err(|error| format!("the provider failed: {error}")),
+            Self::Function(function, node) => {
+                // A panic must not end the task that keeps the node connected.
+                let call = AssertUnwindSafe(async { function(Arc::clone(node)).await });
+                let result = call.catch_unwind().await;
+                let result = result.unwrap_or_else(|_| Err("it panicked".into()));
+                result.map_err(|error| format!("the provider failed: {error}"))
+            }
         }
     }
 }
@@ -145,11 +150,13 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_function_that_fails_or_hangs_is_the_reason() {
+    async fn a_function_that_fails_panics_or_hangs_is_the_reason() {
         let fails: ProviderFn = Arc::new(|node| Box::pin(async move { Err(node.as_ref().into()) }));
+        let panics: ProviderFn = Arc::new(|_| panic!("of the test"));
         let hangs: ProviderFn = Arc::new(|_| Box::pin(std::future::pending()));
         for (function, words) in [
             (fails, "no credentials: the provider failed: cache:6379"),
+            (panics, "no credentials: the provider failed: it panicked"),
             (hangs, "no credentials: the provider did not return within 1s"),
         ] {
             let provider = Provider::Function(function, "cache:6379".into());

@@ -1,14 +1,55 @@
-//! The access to the servers: the options of all nodes complete those of each URL.
+//! The access to the servers: TLS and credentials. The options of all nodes complete those of each URL.
 
+use std::path::PathBuf;
+#[cfg(feature = "redis")]
 use std::sync::Arc;
 
-use super::builder::{LockManagerBuilder, NodeConfig};
+use super::builder::LockManagerBuilder;
+#[cfg(feature = "redis")]
+use super::builder::NodeConfig;
+use crate::access::Pem;
+#[cfg(feature = "redis")]
 use crate::access::{Credentials, Provider, ProviderError, TlsOptions};
+#[cfg(feature = "redis")]
 use crate::error::{ConnectError, InvalidOption};
 #[cfg(feature = "tls")]
 use crate::node::redis::check_tls as check_files;
+#[cfg(feature = "redis")]
 use crate::node::redis::{RedisUrl, Servers};
 
+impl LockManagerBuilder {
+    /// Sets the options of TLS for all nodes whose URL begins with `rediss`: the trusted authorities, and
+    /// the certificate of the client. Defaults to the root certificates of the system, and to no
+    /// certificate of the client.
+    ///
+    /// A URL may have options of its own, which win for that node:
+    /// `rediss://host?tls_ca=/path/ca.pem&tls_cert=/path/client.pem&tls_key=/path/client.key`.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, options: TlsOptions) -> Self {
+        self.tls = Some(options);
+        self
+    }
+
+    /// Sets the file with the trusted authorities, for a configuration.
+    pub(super) fn tls_ca(mut self, path: PathBuf) -> Self {
+        self.tls.get_or_insert_default().ca = Some(Pem::file(path));
+        self
+    }
+
+    /// Sets the file with the certificate of the client, for a configuration.
+    pub(super) fn tls_cert(mut self, path: PathBuf) -> Self {
+        self.tls.get_or_insert_default().cert = Some(Pem::file(path));
+        self
+    }
+
+    /// Sets the file with the key of the client, for a configuration.
+    pub(super) fn tls_key(mut self, path: PathBuf) -> Self {
+        self.tls.get_or_insert_default().key = Some(Pem::file(path));
+        self
+    }
+}
+
+#[cfg(feature = "redis")]
 impl LockManagerBuilder {
     /// Gets the credentials for each connection from an async function, for passwords and tokens that
     /// change. The function gets the [name of the node](crate::LockManager::nodes). It is used for nodes
@@ -109,7 +150,7 @@ impl LockManagerBuilder {
 }
 
 /// Without TLS there are no files.
-#[cfg(not(feature = "tls"))]
+#[cfg(all(feature = "redis", not(feature = "tls")))]
 #[expect(clippy::unnecessary_wraps, reason = "with the feature it may fail")]
 fn check_files(_: &TlsOptions) -> Result<(), String> {
     Ok(())

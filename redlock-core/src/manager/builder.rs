@@ -1,13 +1,12 @@
 //! The configuration of a manager.
 
 use std::fmt;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "redis")]
 use crate::access::ProviderFn;
-use crate::access::{Pem, TlsOptions};
+use crate::access::TlsOptions;
 use crate::clock::{Clock, SystemClock};
 use crate::lock::Dialect;
 use crate::node::memory::MemoryNode;
@@ -280,36 +279,6 @@ impl LockManagerBuilder {
     /// effect on nodes in memory.
     pub fn restart_guard(mut self, longest_lease: Duration) -> Self {
         self.restart_guard = Some(longest_lease);
-        self
-    }
-
-    /// Sets the options of TLS for all nodes whose URL begins with `rediss`: the trusted authorities, and
-    /// the certificate of the client. Defaults to the root certificates of the system, and to no
-    /// certificate of the client.
-    ///
-    /// A URL may have options of its own, which win for that node:
-    /// `rediss://host?tls_ca=/path/ca.pem&tls_cert=/path/client.pem&tls_key=/path/client.key`.
-    #[cfg(feature = "tls")]
-    pub fn tls(mut self, options: TlsOptions) -> Self {
-        self.tls = Some(options);
-        self
-    }
-
-    /// Sets the file with the trusted authorities, for a configuration.
-    pub(super) fn tls_ca(mut self, path: PathBuf) -> Self {
-        self.tls.get_or_insert_default().ca = Some(Pem::file(path));
-        self
-    }
-
-    /// Sets the file with the certificate of the client, for a configuration.
-    pub(super) fn tls_cert(mut self, path: PathBuf) -> Self {
-        self.tls.get_or_insert_default().cert = Some(Pem::file(path));
-        self
-    }
-
-    /// Sets the file with the key of the client, for a configuration.
-    pub(super) fn tls_key(mut self, path: PathBuf) -> Self {
-        self.tls.get_or_insert_default().key = Some(Pem::file(path));
         self
     }
 }

@@ -1,6 +1,5 @@
 //! The lock manager, which wires the parts of the crate together.
 
-#[cfg(feature = "redis")]
 mod access;
 mod builder;
 mod check;

@@ -109,3 +109,72 @@ impl Connection {
         Ok(credentials.expires_in)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::node::redis::connection::played_server::{played_connection, serve};
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[tokio::test(start_paused = true)]
+    async fn credentials_are_renewed_after_about_three_quarters_of_their_life() {
+        let (connection, mut server) = played_connection().await;
+        let provider = Provider::Function(
+            Arc::new(|_| Box::pin(async { Ok(Credentials::new("next").expires_in(2 * HOUR)) })),
+            "cache:6379".into(),
+        );
+        let login = ExpiringLogin { provider, username: Some("app".to_owned()), life: HOUR };
+        let connection = Connection { expiring_login: Some(login), ..connection };
+        let node = "cache:6379".into();
+        let mut authentication = Box::pin(connection.keep_authenticated(&node, HOUR));
+        for life in [HOUR, 2 * HOUR] {
+            let begun = Instant::now();
+            let command = "AUTH\r\n$3\r\napp\r\n$4\r\nnext\r\n";
+            tokio::select! {
+                () = &mut authentication => unreachable!(),
+                () = serve(&mut server, command, "+OK\r\n", || {}) => {}
+            }
+            let elapsed = begun.elapsed();
+            assert!(
+                life * 7 / 10 <= elapsed && elapsed <= life * 8 / 10 + FIRST_PAUSE,
+                "{elapsed:?}"
+            );
+        }
+    }
+
+    /// Each attempt asks for new credentials, and the pauses grow.
+    #[tokio::test(start_paused = true)]
+    async fn credentials_that_the_server_refuses_are_asked_for_again_after_growing_pauses() {
+        let (connection, mut server) = played_connection().await;
+        let calls = Arc::new(parking_lot::Mutex::new(Vec::new()));
+        let times = Arc::clone(&calls);
+        let provider = Provider::Function(
+            Arc::new(move |_| {
+                times.lock().push(Instant::now());
+                Box::pin(async { Ok(Credentials::new("wrong")) })
+            }),
+            "cache:6379".into(),
+        );
+        let login = ExpiringLogin { provider, username: None, life: HOUR };
+        let connection = Connection { expiring_login: Some(login), ..connection };
+        let node = "cache:6379".into();
+        let mut authentication = Box::pin(connection.keep_authenticated(&node, HOUR));
+        for _ in 0..9 {
+            tokio::select! {
+                () = &mut authentication => unreachable!(),
+                () = serve(&mut server, "wrong", "-WRONGPASS no\r\n", || {}) => {}
+            }
+        }
+        let calls = calls.lock();
+        let pauses: Vec<_> = calls.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        for (pause, expected) in pauses.iter().zip([1, 2, 4, 8, 16, 30, 30, 30]) {
+            let expected = Duration::from_secs(expected);
+            assert!(expected * 3 / 4 <= *pause && *pause <= expected * 5 / 4 + FIRST_PAUSE / 10);
+        }
+        assert_eq!(pauses.len(), 8);
+        assert!(connection.is_alive());
+    }
+}
