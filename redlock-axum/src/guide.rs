@@ -16,6 +16,8 @@
 //! | [`sentinel`] | How does a Sentinel group vote? What can a failover do to a lock? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
 //! | [`cluster`] | How is a Redis Cluster one node? What do a failover and a moving slot do to a lock? |
+//! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
+//! | [`managed`] | Which URL has a cloud service, and what does its failover do to a lock? |
 //! | [`interoperability`] | Which services in other languages use the same locks? |
 //! | [`testing`](testing/index.html) | How does an application test its 409 and 503 responses, without a server? |
 //! | [`verification`] | How was the library tested? How can you repeat the tests? |
@@ -33,12 +35,14 @@ macro_rules! page {
             "[cluster.md]: crate::guide::cluster\n",
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
+            "[managed.md]: crate::guide::managed\n",
             "[permits.md]: crate::guide::permits\n",
             "[production.md]: crate::guide::production\n",
             "[recipes.md]: crate::guide::recipes\n",
             "[sentinel.md]: crate::guide::sentinel\n",
             "[several-keys.md]: crate::guide::several_keys\n",
             "[shared.md]: crate::guide::shared\n",
+            "[tls.md]: crate::guide::tls\n",
             "[wire.md]: crate::redlock_core#names-on-the-wire\n\n",
             include_str!(concat!("../docs/", $file))
         )
@@ -61,6 +65,9 @@ pub mod guarantees {}
 
 #[doc = page!("interoperability.md")]
 pub mod interoperability {}
+
+#[doc = page!("managed.md")]
+pub mod managed {}
 
 #[doc = page!("options.md")]
 pub mod options {}
@@ -91,6 +98,9 @@ pub mod shared {}
 #[cfg(feature = "test-util")]
 #[doc = page!("testing.md")]
 pub mod testing {}
+
+#[doc = page!("tls.md")]
+pub mod tls {}
 
 #[doc = page!("verification.md")]
 pub mod verification {}

@@ -218,6 +218,12 @@ pub use options::HoldUntil;
 pub use policy::{LockPolicies, LockPolicy, PolicyService};
 /// Re-exports the crate that implements the locks, for items that this crate does not re-export by name.
 pub use redlock_core;
+#[cfg(feature = "redis")]
+#[doc(inline)]
+pub use redlock_core::Credentials;
+#[cfg(feature = "tls")]
+#[doc(inline)]
+pub use redlock_core::TlsOptions;
 #[doc(inline)]
 pub use redlock_core::{
     ConfigError, ConnectError, Dialect, DowngradeError, ExtendError, FencedGuard, FencingToken,

@@ -87,7 +87,7 @@
 //! | `redis` | yes | nodes that are Redis or Valkey servers, given by their URLs. Without it there are only nodes in memory and [custom nodes](node) |
 //! | `serde` | no | reads and writes [`LockManagerConfig`], [`LockOptions`] and [`LockKey`] in TOML, JSON and other formats |
 //! | `test-util` | no | [`test_util`](test_util/index.html), for the tests of applications: a clock that the test moves, and nodes that fail, freeze or forget |
-//! | `tls` | no | `rediss://` URLs, by rustls with the system's root certificates |
+//! | `tls` | no | `rediss://` URLs, by rustls, with `TlsOptions` |
 //!
 //! # Metrics
 //!
@@ -99,6 +99,7 @@
 //! | `redlock_node_up` | gauge, for nodes that are Redis or Valkey servers only: 1 if the manager has a usable connection to the node, otherwise 0; updated while the manager lives | `node`: host and port |
 //! | `redlock_conductor_changes_total` | counter: changes of the node that keeps the order of [fair](LockRequest::fair) waiters | |
 //! | `redlock_promotions_total` | counter: promotions of another server of a Sentinel group that the manager noticed | `node`: the service and the sentinels |
+//! | `redlock_authentications_total` | counter: attempts to renew the credentials of a connection before they [expire](LockManagerBuilder::credentials) | `node`: its name; `outcome`: `renewed`, `failed` |
 //! | `redlock_clock_steps_total` | counter: steps of a node's wall clock that the manager noticed | `node`: host and port; `direction`: `forward`, `back` |
 //!
 //! Install the recorder before the manager connects. No label contains a key. The [`tracing`] events
@@ -115,6 +116,7 @@
 #![doc = include_str!("wire.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+mod access;
 mod ballot;
 mod clock;
 mod context;
@@ -141,6 +143,10 @@ mod telemetry;
 pub mod test_util;
 mod validity;
 
+#[cfg(feature = "redis")]
+pub use access::Credentials;
+#[cfg(feature = "tls")]
+pub use access::TlsOptions;
 pub use error::{
     ConfigError, ConnectError, ExtendError, ForeignKind, InvalidOption, LockError, LostError,
     NodeError, ReleaseError, RunError, Vote, Votes,

@@ -98,6 +98,15 @@ pub(crate) fn promoted(node: &Arc<str>) {
     metrics::counter!("redlock_promotions_total", "node" => Arc::clone(node)).increment(1);
 }
 
+/// Counts an attempt to renew the credentials of a connection.
+#[cfg(feature = "redis")]
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(crate) fn authenticated_again(node: &Arc<str>, outcome: &'static str) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_authentications_total", "node" => Arc::clone(node), "outcome" => outcome)
+        .increment(1);
+}
+
 /// Registers the descriptions of all metrics with the exporter.
 pub(crate) fn describe() {
     #[cfg(feature = "metrics")]
@@ -122,6 +131,10 @@ pub(crate) fn describe() {
         describe_counter!(
             "redlock_promotions_total",
             "Promotions of another server of a node, seen by this manager"
+        );
+        describe_counter!(
+            "redlock_authentications_total",
+            "Attempts to renew the credentials of a connection, by outcome"
         );
         describe_gauge!("redlock_node_up", "Whether a node is up (1) or down (0)");
     }

@@ -3,6 +3,7 @@
 mod batches;
 mod cluster_mode;
 mod connect;
+mod old_protocol;
 mod redisson_wire;
 mod server_states;
 mod several_keys;

@@ -4,6 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(feature = "redis")]
+use crate::access::ProviderFn;
+use crate::access::TlsOptions;
 use crate::clock::{Clock, SystemClock};
 use crate::lock::Dialect;
 use crate::node::memory::MemoryNode;
@@ -43,6 +46,11 @@ const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
 /// | [`failover_margin`](Self::failover_margin) | `min-replicas-max-lag` of the servers, and 2 s | 0 to 60 s, only with `restart_guard` |
 /// | [`cluster_refresh`](Self::cluster_refresh) | 5 s | 100 ms to 60 s |
+#[cfg_attr(feature = "redis", doc = "| [`credentials`](Self::credentials) | those of the URLs | |")]
+#[cfg_attr(
+    feature = "tls",
+    doc = "| [`tls`](Self::tls) | the system's root certificates, no client certificate | |"
+)]
 ///
 /// # Examples
 ///
@@ -75,6 +83,9 @@ pub struct LockManagerBuilder {
     pub(super) restart_guard: Option<Duration>,
     pub(super) failover_margin: Option<Duration>,
     pub(super) cluster_refresh: Duration,
+    pub(super) tls: Option<TlsOptions>,
+    #[cfg(feature = "redis")]
+    pub(super) credentials: Option<ProviderFn>,
     /// The clock on which leases are measured.
     pub(crate) clock: Arc<dyn Clock>,
 }
@@ -99,6 +110,9 @@ impl LockManagerBuilder {
             restart_guard: None,
             failover_margin: None,
             cluster_refresh: CLUSTER_REFRESH,
+            tls: None,
+            #[cfg(feature = "redis")]
+            credentials: None,
             clock: Arc::new(SystemClock),
         }
     }
@@ -321,7 +335,7 @@ impl LockManagerBuilder {
 
 impl fmt::Debug for LockManagerBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The URLs are left out, because they may contain passwords (secrets stay in).
+        // The URLs and the credentials are left out (secrets stay in).
         f.debug_struct("LockManagerBuilder")
             .field("nodes", &self.nodes.len())
             .field("prefix", &self.prefix)
@@ -334,7 +348,8 @@ impl fmt::Debug for LockManagerBuilder {
             .field("restart_guard", &self.restart_guard)
             .field("failover_margin", &self.failover_margin)
             .field("cluster_refresh", &self.cluster_refresh)
+            .field("tls", &self.tls)
             .field("clock", &self.clock)
-            .finish()
+            .finish_non_exhaustive()
     }
 }

@@ -53,6 +53,9 @@ impl LockManagerBuilder {
             )
             .into());
         }
+        if let Some(tls) = &self.tls {
+            tls.check()?;
+        }
         Ok(check_prefix(&self.prefix)?)
     }
 }

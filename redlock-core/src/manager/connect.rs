@@ -121,6 +121,9 @@ impl LockManagerBuilder {
             restart_guard,
             failover_margin: _,
             cluster_refresh: _,
+            tls: _,
+            #[cfg(feature = "redis")]
+                credentials: _,
             clock: _,
         } = self;
         telemetry::describe();

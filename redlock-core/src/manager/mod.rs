@@ -1,5 +1,6 @@
 //! The lock manager, which wires the parts of the crate together.
 
+mod access;
 mod builder;
 mod check;
 mod config;

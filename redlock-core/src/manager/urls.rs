@@ -48,6 +48,10 @@ impl LockManagerBuilder {
     ///
     /// The URL `redis-cluster://[user][:password@]host[:port][,host[:port]]..` (`rediss-cluster://...` for TLS) is a
     /// Redis Cluster, with some of its members. The whole cluster is one node with one vote.
+    /// The parameters `tls_ca`, `tls_cert` and `tls_key` of a URL with TLS are the paths of PEM files: the
+    /// trusted authorities, and the certificate and the key of the client. `tls_insecure=true` accepts any
+    /// certificate of the server. `password_file` is the path of a file that contains only the password, and
+    /// is read for each connection.
     ///
     /// The URL `memory:` is a new [`MemoryNode`](crate::MemoryNode), for a service that runs without a server
     /// in development. It must be the only node. `connect` logs a warning about it, because its locks exclude
@@ -74,6 +78,7 @@ impl LockManagerBuilder {
         adapt: impl Fn(&str, Endpoint) -> Endpoint,
     ) -> Result<LockManager, ConnectError> {
         self.check()?;
+        self.check_tls()?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
         let (mut redis_nodes, mut clusters) = (Vec::new(), Vec::new());
         let servers = Arc::default();
@@ -88,6 +93,7 @@ impl LockManagerBuilder {
                     } else {
                         let invalid = |reason| ConnectError::InvalidUrl { position, reason };
                         let parsed = RedisUrl::parse(url).map_err(invalid)?;
+                        let parsed = self.with_access(parsed).map_err(invalid)?;
                         let server = |endpoint| Route::Server(Box::new(adapt(url, endpoint)));
                         let route = match &parsed.servers {
                             Servers::Tcp(address) => server(Endpoint::of(&parsed, address)),

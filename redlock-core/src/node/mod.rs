@@ -64,6 +64,7 @@
 //! | failure | for a node that | the operation |
 //! |---|---|---|
 //! | `NotConnected` | cannot reach its store, and has sent nothing | was not executed |
+//! | `Tls`, `Credentials` | cannot make a connection, because the certificates or the credentials are wrong | was not executed |
 //! | `Server` | got an error from its store instead of a result | was not executed |
 //! | `NotPermitted` | lacks a permission; waiters do not expect this to change soon | was not executed |
 //! | `SameServer` | has the same store as another node of the manager; as a [status](NodeStatus::Down) it makes `connect` fail | was not executed |

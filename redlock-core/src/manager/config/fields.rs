@@ -1,5 +1,6 @@
 //! The table of the settings: the name of each, its type, and its range.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::LockManagerConfig;
@@ -95,6 +96,9 @@ fields! {
     restart_guard: Duration, |longest| check_expire("restart_guard", *longest);
     failover_margin: Duration, |margin| check_failover_margin(*margin);
     cluster_refresh: Duration, |refresh| check_cluster_refresh(*refresh);
+    tls_ca: PathBuf, |_| Ok(());
+    tls_cert: PathBuf, |_| Ok(());
+    tls_key: PathBuf, |_| Ok(());
 }
 
 fn checked<T>(

@@ -20,6 +20,7 @@ mod url_tests;
 mod urls;
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::LockManager;
@@ -46,6 +47,8 @@ pub(super) use urls::NO_REDIS;
 /// | [`restart_guard`](Self::restart_guard) | a time from 10 ms to 7 days, at least `expire` | none |
 /// | [`failover_margin`](Self::failover_margin) | a time from 0 to 60 s, only with `restart_guard` | `min-replicas-max-lag` of the servers, and 2 s |
 /// | [`cluster_refresh`](Self::cluster_refresh) | a time from 100 ms to 60 s | 5 s |
+/// | [`tls_ca`](Self::tls_ca) | the path of a file with certificates | the system's root certificates |
+/// | [`tls_cert`](Self::tls_cert), [`tls_key`](Self::tls_key) | the paths of the client's certificate and key | no client certificate |
 ///
 /// A time is a text such as `"500ms"` or `"1m 30s"`, or a whole number of seconds: `30` and `"30"` are the same
 /// as `"30s"`. A setting without a value has its default. [`LockManagerBuilder`] explains each setting in the
@@ -135,6 +138,15 @@ pub struct LockManagerConfig {
     /// The time between two readings of the slots of a Redis Cluster, see
     /// [`LockManagerBuilder::cluster_refresh`]. From 100 ms to 60 s. Defaults to 5 s.
     pub cluster_refresh: Option<Duration>,
+    /// The file with the certificates of the authorities that `rediss://` URLs trust (PEM, feature `tls`). Defaults to
+    /// the root certificates of the system. A URL can name another file by its parameter `tls_ca`.
+    pub tls_ca: Option<PathBuf>,
+    /// The file with the certificate chain of the client for `rediss://` URLs (PEM, feature `tls`). Needs
+    /// [`tls_key`](Self::tls_key). Defaults to no client certificate. A URL can name another file by its parameter
+    /// `tls_cert`.
+    pub tls_cert: Option<PathBuf>,
+    /// The file with the key of [`tls_cert`](Self::tls_cert).
+    pub tls_key: Option<PathBuf>,
 }
 
 impl LockManagerConfig {
@@ -152,6 +164,9 @@ impl LockManagerConfig {
             restart_guard: None,
             failover_margin: None,
             cluster_refresh: None,
+            tls_ca: None,
+            tls_cert: None,
+            tls_key: None,
         }
     }
 
@@ -171,6 +186,8 @@ impl LockManagerConfig {
     /// | `LOCKS_RESTART_GUARD` | `1m` |
     /// | `LOCKS_FAILOVER_MARGIN` | `12s` |
     /// | `LOCKS_CLUSTER_REFRESH` | `5s` |
+    /// | `LOCKS_TLS_CA` | `/etc/redis/ca.pem` |
+    /// | `LOCKS_TLS_CERT`, `LOCKS_TLS_KEY` | `/etc/redis/client.pem`, `/etc/redis/client.key` |
     ///
     /// A variable that is empty or blank counts as unset. White space around a value is ignored, except in
     /// `LOCKS_PREFIX`. [`split_urls`](Self::split_urls) describes how several URLs are separated.
@@ -259,6 +276,9 @@ impl fmt::Debug for LockManagerConfig {
             restart_guard,
             failover_margin,
             cluster_refresh,
+            tls_ca,
+            tls_cert,
+            tls_key,
         } = self;
         f.debug_struct("LockManagerConfig")
             .field("urls", &urls.iter().map(|url| urls::name(url)).collect::<Vec<_>>())
@@ -272,6 +292,9 @@ impl fmt::Debug for LockManagerConfig {
             .field("restart_guard", restart_guard)
             .field("failover_margin", failover_margin)
             .field("cluster_refresh", cluster_refresh)
+            .field("tls_ca", tls_ca)
+            .field("tls_cert", tls_cert)
+            .field("tls_key", tls_key)
             .finish()
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt;
 #[cfg(feature = "serde")]
 use std::marker::PhantomData;
+use std::path::PathBuf;
 use std::time::Duration;
 
 #[cfg(feature = "serde")]
@@ -45,6 +46,22 @@ impl Setting for String {
 
     fn from_text(text: &str) -> Option<Self> {
         Some(text.to_owned())
+    }
+
+    #[cfg(feature = "serde")]
+    fn from_number(_: u64) -> Option<Self> {
+        None
+    }
+
+    #[cfg(feature = "serde")]
+    type Written = Self;
+}
+
+impl Setting for PathBuf {
+    const FORM: &str = "the path of a file";
+
+    fn from_text(text: &str) -> Option<Self> {
+        Some(text.trim().into())
     }
 
     #[cfg(feature = "serde")]

@@ -37,6 +37,9 @@ fn every_setting_is_read_from_its_variable() {
         ("LOCKS_RESTART_GUARD", "1m 30s"),
         ("LOCKS_FAILOVER_MARGIN", "12s"),
         ("LOCKS_CLUSTER_REFRESH", "3"),
+        ("LOCKS_TLS_CA", "/ca.pem"),
+        ("LOCKS_TLS_CERT", " /cert.pem\n"),
+        ("LOCKS_TLS_KEY", "/key.pem"),
         ("PATH", "/bin"),
         ("LOCKSMITH_EXPIRE", "soon"),
         ("LOCKS", "soon"),
@@ -53,6 +56,9 @@ fn every_setting_is_read_from_its_variable() {
         restart_guard: Some(90 * SECOND),
         failover_margin: Some(12 * SECOND),
         cluster_refresh: Some(3 * SECOND),
+        tls_ca: Some("/ca.pem".into()),
+        tls_cert: Some("/cert.pem".into()),
+        tls_key: Some("/key.pem".into()),
     };
     assert_eq!(config, Ok(expected));
     assert_eq!(from_env(&[]), Ok(LockManagerConfig::new()));
@@ -86,8 +92,8 @@ fn an_unknown_variable_is_an_error_with_the_known_ones_and_a_suggestion() {
         "the environment variable LOCKS_EXPIRES is unknown (did you mean LOCKS_EXPIRE?); known are \
          LOCKS_URLS, LOCKS_PREFIX, LOCKS_DIALECT, LOCKS_EXPIRE, LOCKS_NODE_TIMEOUT, \
          LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD, \
-         LOCKS_FAILOVER_MARGIN, LOCKS_CLUSTER_REFRESH; if the service has settings with this \
-         prefix, give its locks a longer one"
+         LOCKS_FAILOVER_MARGIN, LOCKS_CLUSTER_REFRESH, LOCKS_TLS_CA, LOCKS_TLS_CERT, LOCKS_TLS_KEY; if the \
+         service has settings with this prefix, give its locks a longer one"
     );
     let unknown = message("LOCKS_TTL", "");
     assert!(
@@ -211,7 +217,7 @@ fn debug_shows_the_names_of_the_nodes_without_passwords() {
         "LockManagerConfig { urls: [\"10.0.0.1:7000/2\", \"/run/redis.sock\", \"memory:\", \
          \"(invalid)\", \"(invalid)\"], prefix: None, dialect: None, expire: Some(30s), \
          node_timeout: None, connect_timeout: None, max_waiters: None, outage_grace: None, \
-         restart_guard: None, failover_margin: None, cluster_refresh: None }"
+         restart_guard: None, failover_margin: None, cluster_refresh: None, tls_ca: None, tls_cert: None, tls_key: None }"
     );
     assert!(!format!("{config:#?}").contains("s3cret"));
 }
@@ -232,13 +238,16 @@ fn the_builder_has_every_setting() {
         restart_guard: Some(16 * SECOND),
         failover_margin: Some(17 * SECOND),
         cluster_refresh: Some(17 * SECOND),
+        tls_ca: Some("/ca.pem".into()),
+        tls_cert: Some("/cert.pem".into()),
+        tls_key: Some("/key.pem".into()),
     };
     assert_eq!(
         format!("{:?}", config.builder()),
         "LockManagerBuilder { nodes: 2, prefix: \"shop:\", dialect: Redisson, expire: 11s, \
          node_timeout: Some(12s), connect_timeout: 13s, max_waiters: 14, outage_grace: 15s, \
-         restart_guard: Some(16s), failover_margin: Some(17s), cluster_refresh: 17s, \
-         clock: SystemClock }"
+         restart_guard: Some(16s), failover_margin: Some(17s), cluster_refresh: 17s, tls: Some(TlsOptions { ca: Some(\"/ca.pem\"), \
+         cert: Some(\"/cert.pem\"), key: Some(\"/key.pem\"), insecure: false }), clock: SystemClock, .. }"
     );
 }
 
@@ -260,4 +269,13 @@ async fn settings_are_checked_by_connect() {
     config.failover_margin = Some(SECOND);
     let error = config.connect().await.unwrap_err().to_string();
     assert_eq!(error, "failover_margin is 1s, but must be set together with restart_guard");
+}
+
+#[cfg(not(feature = "tls"))]
+#[tokio::test]
+async fn the_files_of_tls_name_the_feature_that_they_need() {
+    let mut config = from_env(&[("LOCKS_TLS_CA", "/ca.pem")]).unwrap();
+    config.urls.push("memory:".to_owned());
+    let error = config.connect().await.unwrap_err().to_string();
+    assert!(error.contains("`tls`"), "{error}");
 }

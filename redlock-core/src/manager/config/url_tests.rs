@@ -21,6 +21,14 @@ fn urls_are_split_where_a_url_begins() {
             &["redis+sentinel://h1:26379,h2:26379/service"],
         ),
         ("redis-cluster://h1,h2,redis://a", &["redis-cluster://h1,h2", "redis://a"]),
+        (
+            "redis+sentinel://a,b/service,redis-cluster://c,d,redis://e",
+            &["redis+sentinel://a,b/service", "redis-cluster://c,d", "redis://e"],
+        ),
+        (
+            "rediss-cluster://:p@c,d,unix:/e,valkeys://f",
+            &["rediss-cluster://:p@c,d", "unix:/e", "valkeys://f"],
+        ),
         ("redis://app:a,b@a,redis://:,@b", &["redis://app:a,b@a", "redis://:,@b"]),
         ("redis://a,memory:", &["redis://a", "memory:"]),
         ("memory: ,redis://a", &["memory:", "redis://a"]),

@@ -1,10 +1,16 @@
 //! Converts the errors of a server, and keeps their messages.
 
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 
 use bb8_redis::redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use crate::error::NodeError;
+
+/// The reason to refuse a server, or a proxy in front of it, that is too old.
+const NO_RESP3: &str =
+    "the server does not speak RESP3; Redis does since version 6.0, Valkey in every version";
 
 /// Converts an error on an established connection.
 pub(super) fn node_error(error: &RedisError) -> NodeError {
@@ -43,7 +49,13 @@ pub(super) fn name_commands(commands: &[String], error: RedisError) -> RedisErro
 
 /// Converts the error of an attempt to connect: the server refused the client, or was not reached.
 pub(super) fn not_connected(error: &RedisError) -> NodeError {
+    if let Some(reason) = own(error) {
+        return reason;
+    }
     let message: Arc<str> = server_message(error).into();
+    if lacks_resp3(error, &message) {
+        return NodeError::Server(format!("{NO_RESP3} (it replied to HELLO 3: {message})").into());
+    }
     // The last text recognizes a denied SELECT, whose error arrives without its code.
     let refusals = ["WRONGPASS", "NOAUTH", "NOPERM", "has no permissions"];
     let refused = refusals.iter().any(|refusal| message.contains(refusal));
@@ -54,6 +66,29 @@ pub(super) fn not_connected(error: &RedisError) -> NodeError {
     } else {
         NodeError::NotConnected(message)
     }
+}
+
+/// Returns whether a server has refused to speak RESP3: it does not know the command, or not this version.
+fn lacks_resp3(error: &RedisError, message: &str) -> bool {
+    let unknown = || {
+        let message = message.to_ascii_lowercase();
+        message.contains("unknown command") && message.contains("hello")
+    };
+    error.kind() == ErrorKind::RESP3NotSupported || message.starts_with("NOPROTO") || unknown()
+}
+
+/// Returns the error of this crate, if one is inside an error of the socket.
+fn own(error: &RedisError) -> Option<NodeError> {
+    let source = error.source()?.downcast_ref::<Arc<dyn Error + Send + Sync>>()?;
+    let own = source.downcast_ref::<io::Error>()?.get_ref()?.downcast_ref().cloned()?;
+    Some(match own {
+        // The text may contain parts of a certificate, or the error of an application.
+        NodeError::Tls(reason) => NodeError::Tls(escape_control_characters(&reason).into()),
+        NodeError::Credentials(reason) => {
+            NodeError::Credentials(escape_control_characters(&reason).into())
+        }
+        other => other,
+    })
 }
 
 /// Returns the text of an error: the server's own words if it sent an error, such as `OOM command not

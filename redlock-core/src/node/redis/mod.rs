@@ -44,6 +44,8 @@ pub(crate) use cluster::{ClusterNode, ShardSettings};
 pub(crate) use connection::admission::ServerRegistry;
 pub(crate) use connection::endpoint::Endpoint;
 pub(crate) use connection::route::Route;
+#[cfg(feature = "tls")]
+pub(crate) use connection::tls::check as check_tls;
 pub(crate) use sentinel::SentinelGroup;
 pub(crate) use url::{RedisUrl, Servers};
 

@@ -11,13 +11,15 @@ use bb8_redis::redis::{
     AsyncConnectionConfig, ConnectionAddr, ProtocolVersion, RedisConnectionInfo, RedisError,
 };
 
+use super::authentication::ExpiringLogin;
 use super::metered_socket::MeteredSocket;
 use super::rejection_reason;
 use super::socket::Socket;
 use super::traffic::Traffic;
+use crate::access::TlsOptions;
 #[cfg(test)]
 use crate::node::redis::url::Servers;
-use crate::node::redis::url::{HostPort, RedisUrl, TlsFiles};
+use crate::node::redis::url::{HostPort, Login, RedisUrl};
 #[cfg(feature = "unstable-simulation")]
 use crate::simulation::dial::Dial;
 
@@ -29,6 +31,19 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 /// The longest time for which sent data may stay unacknowledged.
 const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
+/// The longest wait for the provider of the credentials of a connection that carries no locks.
+#[allow(dead_code, reason = "for connections that carry no locks")]
+const PROVIDER_LIMIT: Duration = Duration::from_secs(10);
+
+/// A connection that was opened.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) handle: MultiplexedConnection,
+    pub(crate) traffic: Arc<Traffic>,
+    /// Set if the credentials expire.
+    pub(crate) expiring_login: Option<ExpiringLogin>,
+}
+
 /// The address of a server, with the credentials. `Debug` shows only the name.
 #[derive(Clone)]
 pub(crate) struct Endpoint {
@@ -36,9 +51,9 @@ pub(crate) struct Endpoint {
     address: ConnectionAddr,
     tcp: TcpSettings,
     redis: RedisConnectionInfo,
-    /// `None` without TLS.
-    #[expect(dead_code, reason = "the options of TLS follow")]
-    tls: Option<TlsFiles>,
+    login: Login,
+    /// Used if the address is one with TLS.
+    tls: TlsOptions,
     /// Replaces the operating system's network.
     #[cfg(feature = "unstable-simulation")]
     dial: Option<Arc<dyn Dial>>,
@@ -72,8 +87,9 @@ impl Endpoint {
             name,
             address,
             tcp: tcp_settings(),
-            redis: redis_settings(url),
-            tls: url.tls.clone(),
+            redis: redis_settings(url.db),
+            login: url.login.clone(),
+            tls: url.tls.clone().unwrap_or_default(),
             #[cfg(feature = "unstable-simulation")]
             dial: None,
         }
@@ -90,16 +106,31 @@ impl Endpoint {
         &self.name
     }
 
-    /// Opens a connection, including the Redis handshake.
+    /// Opens a connection whose credentials are not renewed, including the Redis handshake.
+    #[allow(dead_code, reason = "for connections that carry no locks")]
     pub(crate) async fn open(
         &self,
         config: &AsyncConnectionConfig,
     ) -> Result<(MultiplexedConnection, Arc<Traffic>), RedisError> {
+        let Opened { handle, traffic, .. } = self.open_within(PROVIDER_LIMIT, config).await?;
+        Ok((handle, traffic))
+    }
+
+    /// Opens a connection, including the Redis handshake. The caller ends the attempt after `limit`. The provider of
+    /// the credentials has to return before, so that the caller learns the reason.
+    pub(crate) async fn open_within(
+        &self,
+        limit: Duration,
+        config: &AsyncConnectionConfig,
+    ) -> Result<Opened, RedisError> {
+        let login = self.login.resolve(limit * 3 / 4).await;
+        let (login, expiring_login) = login.map_err(std::io::Error::other)?;
         let (socket, traffic) = MeteredSocket::new(self.connect().await?);
-        let (connection, driver) =
-            MultiplexedConnection::new_with_config(&self.redis, socket, config.clone()).await?;
+        let redis = with_login(&self.redis, &login);
+        let (handle, driver) =
+            MultiplexedConnection::new_with_config(&redis, socket, config.clone()).await?;
         tokio::spawn(driver);
-        Ok((connection, traffic))
+        Ok(Opened { handle, traffic, expiring_login })
     }
 
     async fn connect(&self) -> std::io::Result<Socket> {
@@ -107,7 +138,7 @@ impl Endpoint {
         if let Some(dial) = &self.dial {
             return dial.open().await.map(Socket::Simulated);
         }
-        Socket::connect(&self.address, &self.tcp).await
+        Socket::connect(&self.address, &self.tcp, &self.tls).await
     }
 
     /// Returns the reason of a server that has closed a new connection at once.
@@ -130,16 +161,20 @@ fn tcp_settings() -> TcpSettings {
     tcp
 }
 
-fn redis_settings(url: &RedisUrl) -> RedisConnectionInfo {
+fn redis_settings(db: i64) -> RedisConnectionInfo {
     // The push messages of RESP3 report the end of a connection at once.
-    let mut redis = RedisConnectionInfo::default()
-        .set_db(url.db)
+    RedisConnectionInfo::default()
+        .set_db(db)
         .set_protocol(ProtocolVersion::RESP3)
-        .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"));
-    if let Some(username) = &url.login.username {
+        .set_lib_name(env!("CARGO_PKG_NAME"), env!("CARGO_PKG_VERSION"))
+}
+
+fn with_login(redis: &RedisConnectionInfo, login: &Login) -> RedisConnectionInfo {
+    let mut redis = redis.clone();
+    if let Some(username) = &login.username {
         redis = redis.set_username(username);
     }
-    if let Some(password) = &url.login.password {
+    if let Some(password) = &login.password {
         redis = redis.set_password(password);
     }
     redis

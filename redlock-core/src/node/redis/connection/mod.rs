@@ -1,6 +1,7 @@
 //! One connection to a server.
 
 pub(crate) mod admission;
+mod authentication;
 pub(crate) mod endpoint;
 mod health;
 pub(crate) mod metered_socket;
@@ -20,7 +21,7 @@ pub(crate) mod socket;
 mod socket_tests;
 pub(crate) mod supervisor;
 #[cfg(feature = "tls")]
-mod tls;
+pub(crate) mod tls;
 pub(crate) mod traffic;
 
 use std::fmt;
@@ -42,6 +43,7 @@ use super::script::Script;
 use super::sentinel::Master;
 use crate::error::NodeError;
 use crate::node::Silence;
+use authentication::ExpiringLogin;
 use health::Health;
 use pending_acquisitions::PendingAcquisitions;
 use replication::Replication;
@@ -57,6 +59,8 @@ pub(crate) struct Connection {
     health: Arc<Health>,
     scripts: [String; Script::COUNT],
     pub(crate) identity: Identity,
+    /// Set if the credentials of the connection expire.
+    expiring_login: Option<ExpiringLogin>,
     /// The master of a Sentinel group to which the connection leads.
     pub(crate) master: Option<Master>,
     vote_gate: VoteGate,
@@ -105,6 +109,7 @@ impl Connection {
             health,
             scripts,
             identity,
+            expiring_login: None,
             master: None,
             vote_gate: VoteGate::default(),
             used: AtomicBool::new(false),

@@ -8,7 +8,7 @@ use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{AsyncConnectionConfig, Cmd, PushInfo, PushKind, RedisError, Value};
 use futures_util::future::{try_join, try_join_all};
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Opened};
 use super::health::Health;
 use super::refusable::{none_if_refused, text};
 use super::replication::{self, LagSetting};
@@ -42,7 +42,8 @@ impl Connector {
         let health = Arc::new(Health::default());
         let config = pushed_to(&health, &self.subscriptions);
         let connect = async {
-            let (mut handle, traffic) = endpoint.open(&config).await?;
+            let opened = endpoint.open_within(self.connect_timeout, &config).await?;
+            let Opened { mut handle, traffic, expiring_login } = opened;
             let mut time_handle = handle.clone();
             let time = async { none_if_refused(time(&mut time_handle, &*self.clock).await) };
             let (scripts, time) = try_join(load_scripts(&handle), time).await?;
@@ -56,12 +57,12 @@ impl Connector {
                 let lag = lag.filter(|_| self.reads_max_lag);
                 identity.replication = replication::read(&mut handle, lag).await?;
             }
-            Ok((handle, traffic, scripts, identity))
+            Ok((handle, traffic, scripts, identity, expiring_login))
         };
         match connect.await {
-            Ok((handle, traffic, scripts, identity)) => {
+            Ok((handle, traffic, scripts, identity, expiring_login)) => {
                 let connection = Connection::new(handle, health, traffic, scripts, identity);
-                Ok(Connection { master, ..connection })
+                Ok(Connection { master, expiring_login, ..connection })
             }
             Err(error) => Err(not_connected(endpoint, &error).await),
         }

@@ -16,6 +16,7 @@ use tokio::net::UnixStream;
 
 #[cfg(feature = "tls")]
 use super::tls::{self, TlsStream};
+use crate::access::TlsOptions;
 #[cfg(feature = "unstable-simulation")]
 use crate::simulation::dial::Stream;
 
@@ -36,13 +37,18 @@ pub(crate) enum Socket {
 
 impl Socket {
     /// Connects to a server, including the TLS handshake if there is one.
-    pub(crate) async fn connect(server: &ConnectionAddr, tcp: &TcpSettings) -> io::Result<Self> {
+    pub(crate) async fn connect(
+        server: &ConnectionAddr,
+        tcp: &TcpSettings,
+        #[cfg_attr(not(feature = "tls"), expect(unused_variables, reason = "there is no TLS"))]
+        tls: &TlsOptions,
+    ) -> io::Result<Self> {
         match server {
             ConnectionAddr::Tcp(host, port) => connect_tcp(host, *port, tcp).await.map(Self::Tcp),
             #[cfg(feature = "tls")]
             ConnectionAddr::TcpTls { host, port, .. } => {
                 let stream = connect_tcp(host, *port, tcp).await?;
-                Ok(Self::Tls(Box::new(tls::handshake(stream, host).await?)))
+                Ok(Self::Tls(Box::new(tls::handshake(stream, host, tls).await?)))
             }
             #[cfg(unix)]
             ConnectionAddr::Unix(path) => UnixStream::connect(path).await.map(Self::Unix),
@@ -56,7 +62,7 @@ impl Socket {
         let descriptor = match self {
             Self::Tcp(stream) => stream.as_fd(),
             #[cfg(feature = "tls")]
-            Self::Tls(stream) => stream.get_ref().0.as_fd(),
+            Self::Tls(stream) => stream.tcp().as_fd(),
             Self::Unix(stream) => stream.as_fd(),
             #[cfg(feature = "unstable-simulation")]
             Self::Simulated(_) => return None,

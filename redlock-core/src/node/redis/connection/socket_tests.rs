@@ -144,7 +144,7 @@ mod tls {
         let url = server.url("localhost");
         let (connected, accepted) = tokio::join!(connect(&url), server.accept());
         let Socket::Tls(stream) = connected.unwrap() else { panic!("not a TLS socket") };
-        assert_options(stream.get_ref().0);
+        assert_options(stream.tcp());
         assert_eq!(accepted.unwrap().get_ref().1.server_name(), Some("localhost"));
     }
 

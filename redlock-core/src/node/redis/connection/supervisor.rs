@@ -169,26 +169,29 @@ impl Supervisor {
 
     /// Waits until the connection breaks, and returns the reason. Returns `None` when the node is dropped.
     async fn serve_until_broken(&self, connection: &Connection) -> Option<Arc<str>> {
-        let (dropped, subscriptions, clock_watch, log_limit, silence_limit) = {
+        let (dropped, subscriptions, clock_watch, log_limit, silence_limit, connect_timeout) = {
             let node = self.node.upgrade()?;
             let silence_limit = silence_limit(node.node_timeout);
             let (subscriptions, log_limit) =
                 (Arc::clone(&node.subscriptions), Arc::clone(&node.log_limit));
             let clock_watch = Arc::clone(&node.clock_watch);
-            (node.dropped.clone(), subscriptions, clock_watch, log_limit, silence_limit)
+            let dropped = node.dropped.clone();
+            (dropped, subscriptions, clock_watch, log_limit, silence_limit, node.connect_timeout)
         };
         let serve = subscriptions.serve(connection, &self.name, &log_limit);
         let watch = clock_watch.watch(connection);
         let silence = connection.end_when_silent_for(silence_limit);
         let address = connection.master.as_ref().map(|master| &master.address);
         let leaves = self.route.leaves(address);
-        tokio::pin!(serve, watch, silence, leaves);
+        let authentication = connection.keep_authenticated(&self.name, connect_timeout);
+        tokio::pin!(serve, watch, silence, leaves, authentication);
         loop {
             tokio::select! {
                 biased;
                 reason = connection.broken() => return Some(reason),
                 () = &mut serve => {}
                 () = &mut watch => {}
+                () = &mut authentication => {}
                 () = &mut silence => return Some(connection.broken().await),
                 () = &mut leaves => return Some("another server was promoted".into()),
                 () = dropped.cancelled() => return None,

@@ -7,12 +7,14 @@ mod tests;
 use std::fmt;
 use std::path::PathBuf;
 
+use crate::access::{Provider, TlsOptions};
+
 /// The addresses of a node, and what a connection to its servers needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct RedisUrl {
     pub(crate) servers: Servers,
     /// `None` without TLS.
-    pub(crate) tls: Option<TlsFiles>,
+    pub(crate) tls: Option<TlsOptions>,
     /// The credentials for the servers that have the locks.
     pub(crate) login: Login,
     pub(crate) db: i64,
@@ -49,19 +51,8 @@ pub(crate) struct HostPort {
 pub(crate) struct Login {
     pub(crate) username: Option<String>,
     pub(crate) password: Option<String>,
-}
-
-/// The files of TLS that a URL names.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct TlsFiles {
-    /// The certificates of the authorities that are trusted, instead of the system's.
-    pub(crate) ca: Option<PathBuf>,
-    /// The client's certificate chain.
-    pub(crate) cert: Option<PathBuf>,
-    /// The client's key.
-    pub(crate) key: Option<PathBuf>,
-    /// Whether any certificate of the server is accepted.
-    pub(crate) insecure: bool,
+    /// Gets the password, and perhaps the user, for each connection.
+    pub(crate) provider: Option<Provider>,
 }
 
 impl RedisUrl {

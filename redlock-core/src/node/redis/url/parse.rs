@@ -1,10 +1,9 @@
 //! Reads URLs. No error repeats a URL, which may contain a password.
 
-use std::path::PathBuf;
-
 use bb8_redis::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, parse_redis_url};
 
-use super::{HostPort, Login, RedisUrl, Servers, TlsFiles};
+use super::{HostPort, Login, RedisUrl, Servers};
+use crate::access::{Pem, Provider, TlsOptions};
 
 const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/database], rediss://..., \
                        unix:///path, redis+sentinel://[user][:password@]host[:port][,host..]/service[/database], \
@@ -93,6 +92,12 @@ impl<'a> Parts<'a> {
         let Some(rest) = rest.strip_prefix("//") else {
             return Err(format!("two slashes are missing after its scheme; {ALLOWED}"));
         };
+        if rest.split_once(['/', '?']).is_some_and(|(_, after)| after.contains('@')) {
+            // It may be a part of the password, which no error and no name may repeat (secrets stay in).
+            return Err(
+                "it contains an @ after a / or a ?; in a password write %2F and %3F, in a parameter write %40".into(),
+            );
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (userinfo, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
@@ -117,29 +122,29 @@ impl<'a> Parts<'a> {
         Ok(addresses)
     }
 
-    fn login(&self) -> Result<Login, String> {
+    fn login(&mut self) -> Result<Login, String> {
         let info = read(&format!("redis://{}@localhost", self.userinfo))?;
-        Ok(Login::of(&info))
+        Login::of(&info).or_file(self.parameters.take(&["password_file"]))
     }
 
-    fn tls(&mut self, is_tls: bool) -> Result<Option<TlsFiles>, String> {
+    fn tls(&mut self, is_tls: bool) -> Result<Option<TlsOptions>, String> {
         let insecure = match self.parameters.take(&["tls_insecure"]).as_deref() {
             None | Some("false") => false,
             Some("true") => true,
             Some(_) => return Err("its tls_insecure is neither true nor false".into()),
         };
-        let mut path = |name| self.parameters.take(&[name]).map(PathBuf::from);
+        let mut path = |name| self.parameters.take(&[name]).map(Pem::file);
         let (ca, cert, key) = (path("tls_ca"), path("tls_cert"), path("tls_key"));
-        let files = TlsFiles { ca, cert, key, insecure };
-        if files.cert.is_some() != files.key.is_some() {
+        let options = TlsOptions { ca, cert, key, insecure };
+        if options.cert.is_some() != options.key.is_some() {
             return Err("tls_cert and tls_key belong together, and one of them is missing".into());
         }
-        if !is_tls && files != TlsFiles::default() {
+        if !is_tls && options != TlsOptions::default() {
             return Err(
                 "it has parameters of TLS, but its scheme means no TLS; write rediss".into()
             );
         }
-        Ok(is_tls.then_some(files))
+        Ok(is_tls.then_some(options))
     }
 }
 
@@ -149,7 +154,17 @@ impl Login {
         Self {
             username: settings.username().map(str::to_owned),
             password: settings.password().map(str::to_owned),
+            provider: None,
         }
+    }
+
+    /// Takes the password from a file, if there is one.
+    fn or_file(mut self, path: Option<String>) -> Result<Self, String> {
+        if path.is_some() && self.password.is_some() {
+            return Err("it has both a password and a password_file".into());
+        }
+        self.provider = path.map(|path| Provider::File(path.into()));
+        Ok(self)
     }
 }
 
@@ -227,7 +242,9 @@ fn unix(url: &str) -> Result<RedisUrl, String> {
     if db < 0 {
         return Err("its database is negative".into());
     }
-    Ok(RedisUrl { servers: Servers::Unix(path.clone()), tls: None, login: Login::of(&info), db })
+    let (_, query) = url.split_once('?').unwrap_or((url, ""));
+    let login = Login::of(&info).or_file(QueryPairs::read(query)?.take(&["password_file"]))?;
+    Ok(RedisUrl { servers: Servers::Unix(path.clone()), tls: None, login, db })
 }
 
 /// Reads the URL of a Sentinel group. The service is the first segment of the path, or it is in one of the places where
@@ -242,8 +259,11 @@ fn sentinel(
     let of_sentinels = Login {
         username: parts.parameters.take(&["sentinel_username", "sentinelUsername"]),
         password: parts.parameters.take(&["sentinel_password", "sentinelPassword"]),
+        provider: None,
     };
-    if of_sentinels.username.is_some() && of_sentinels.password.is_none() {
+    let of_sentinels = of_sentinels.or_file(parts.parameters.take(&["sentinel_password_file"]))?;
+    let has_password = of_sentinels.password.is_some() || of_sentinels.provider.is_some();
+    if of_sentinels.username.is_some() && !has_password {
         return Err("it has a sentinel_username, but no sentinel_password".into());
     }
     let named = parts.parameters.take(&["sentinelServiceName", "sentinelMasterId"]);

@@ -10,7 +10,7 @@ fn at(host: &str, port: u16) -> HostPort {
 
 fn login(username: &str, password: &str) -> Login {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    Login { username: text(username), password: text(password) }
+    Login { username: text(username), password: text(password), provider: None }
 }
 
 #[test]
@@ -78,18 +78,34 @@ fn the_spellings_of_other_libraries_mean_the_same() {
 #[test]
 #[cfg(feature = "tls")]
 fn tls_has_its_files_in_the_query() {
-    assert_eq!(parse("rediss://h").tls, Some(TlsFiles::default()));
-    let files = TlsFiles {
-        ca: Some("/etc/my ca.pem".into()),
-        cert: Some("/c.pem".into()),
-        key: Some("/k.pem".into()),
-        insecure: false,
-    };
+    assert_eq!(parse("rediss://h").tls, Some(TlsOptions::default()));
+    let files = TlsOptions::new().ca_file("/etc/my ca.pem").client_cert_files("/c.pem", "/k.pem");
     for url in ["rediss://h", "valkeys+sentinel://h/shop", "rediss-cluster://h"] {
         let url = format!("{url}?tls_ca=/etc/my%20ca.pem&tls_cert=/c.pem&tls_key=/k.pem");
         assert_eq!(parse(&url).tls.as_ref(), Some(&files), "{url}");
     }
     assert!(parse("rediss://h?tls_insecure=true").tls.unwrap().insecure);
+}
+
+#[test]
+fn a_password_may_be_in_a_file() {
+    let login = |path: &str| Login {
+        username: Some("app".into()),
+        password: None,
+        provider: Some(Provider::File(path.into())),
+    };
+    for url in [
+        "redis://app@h?password_file=/run/my%20secret",
+        "redis-cluster://app@h?password_file=/run/my%20secret",
+        "redis+sentinel://app@h/shop?password_file=/run/my%20secret",
+        "unix:///run/redis.sock?user=app&password_file=/run/my%20secret",
+    ] {
+        assert_eq!(parse(url).login, login("/run/my secret"), "{url}");
+    }
+    let url = "redis+sentinel://h/shop?sentinel_username=app&sentinel_password_file=/s";
+    let Servers::Sentinel { login: of_sentinels, .. } = parse(url).servers else { panic!() };
+    assert_eq!(of_sentinels, login("/s"));
+    assert_eq!(parse(url).login, Login::default());
 }
 
 #[test]
@@ -122,6 +138,12 @@ fn a_wrong_url_is_explained_without_being_repeated() {
         ),
         ("redis-cluster://:s3cret@a/1", "only the database 0"),
         ("redis-cluster://:s3cret@", "host is missing"),
+        ("redis://:a?s3cret@h", "%3F"),
+        ("redis://:1?b&s3cret=c@h", "%3F"),
+        ("redis+sentinel://app:12/s3cret@h/shop", "%2F"),
+        ("redis-cluster://app:12/s3cret@h", "%2F"),
+        ("redis://:s3cret@a?password_file=/s3cret", "both a password and a password_file"),
+        ("unix:///a?pass=s3cret&password_file=/s3cret", "both a password and a password_file"),
         ("redis://:s3cret@a?tls_ca=/s3cret", "write rediss"),
         ("redis://:s3cret@a/#insecure", "tls_insecure"),
     ];

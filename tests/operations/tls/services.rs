@@ -1,4 +1,4 @@
-//! Connections over TLS.
+//! A service whose servers have certificates that the system trusts or not.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 

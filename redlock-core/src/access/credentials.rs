@@ -1,0 +1,172 @@
+//! Credentials that change.
+
+use std::error::Error;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt};
+use tokio::time::timeout;
+
+use crate::error::NodeError;
+
+/// The credentials of a user, from a function that gets them anew for each connection, see
+/// [`LockManagerBuilder::credentials`](crate::LockManagerBuilder::credentials).
+///
+/// `Debug` shows neither the user nor the password.
+#[derive(Clone, PartialEq, Eq)]
+#[must_use = "credentials do nothing until a provider returns them"]
+pub struct Credentials {
+    pub(crate) username: Option<String>,
+    pub(crate) password: String,
+    pub(crate) expires_in: Option<Duration>,
+}
+
+impl Credentials {
+    /// Creates credentials with a password or a token, for the user that the URL names, or else for the user `default`.
+    pub fn new(password: impl Into<String>) -> Self {
+        Self { username: None, password: password.into(), expires_in: None }
+    }
+
+    /// Sets the name of the user. Defaults to the user that the URL names.
+    pub fn username(mut self, username: impl Into<String>) -> Self {
+        self.username = Some(username.into());
+        self
+    }
+
+    /// Sets how long the server accepts these credentials, counted from now. After about three quarters of this time,
+    /// each connection asks for new credentials, and authenticates again. Defaults to none: a connection
+    /// authenticates once.
+    pub fn expires_in(mut self, time: Duration) -> Self {
+        self.expires_in = Some(time);
+        self
+    }
+}
+
+/// Shows no secret.
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("expires_in", &self.expires_in).finish_non_exhaustive()
+    }
+}
+
+/// An error of a provider.
+pub(crate) type ProviderError = Box<dyn Error + Send + Sync>;
+type Outcome = BoxFuture<'static, Result<Credentials, ProviderError>>;
+
+/// A function that gets the credentials for a node.
+pub(crate) type ProviderFn = Arc<dyn Fn(Arc<str>) -> Outcome + Send + Sync>;
+
+/// Gets the credentials for each connection to a node.
+#[derive(Clone)]
+pub(crate) enum Provider {
+    /// A file that contains only the password.
+    File(PathBuf),
+    /// A function of the application, and the name of the node.
+    Function(ProviderFn, Arc<str>),
+}
+
+impl Provider {
+    /// Gets the credentials. The error explains why there are none.
+    pub(crate) async fn credentials(&self, limit: Duration) -> Result<Credentials, NodeError> {
+        let reason = match timeout(limit, self.ask()).await {
+            Ok(Ok(credentials)) => return Ok(credentials),
+            Ok(Err(reason)) => reason,
+            Err(_) => match self {
+                Self::File(path) => format!("cannot read {} within {limit:?}", path.display()),
+                Self::Function(..) => format!("the provider did not return within {limit:?}"),
+            },
+        };
+        Err(NodeError::Credentials(reason.into()))
+    }
+
+    async fn ask(&self) -> Result<Credentials, String> {
+        match self {
+            Self::File(path) => {
+                let read = {
+                    let path = path.clone();
+                    // The file may be on a slow disk.
+                    tokio::task::spawn_blocking(move || std::fs::read_to_string(path))
+                };
+                let text = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+                let text =
+                    text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+                Ok(Credentials::new(text.trim_end_matches(['\r', '\n'])))
+            }
+            Self::Function(function, node) => {
+                // A panic must not end the task that keeps the node connected.
+                let call = AssertUnwindSafe(async { function(Arc::clone(node)).await });
+                let result = call.catch_unwind().await;
+                let result = result.unwrap_or_else(|_| Err("it panicked".into()));
+                result.map_err(|error| format!("the provider failed: {error}"))
+            }
+        }
+    }
+}
+
+impl PartialEq for Provider {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::File(path), Self::File(other)) => path == other,
+            (Self::Function(function, node), Self::Function(other, other_node)) => {
+                Arc::ptr_eq(function, other) && node == other_node
+            }
+            _ => false,
+        }
+    }
+}
+
+impl Eq for Provider {}
+
+impl fmt::Debug for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Function(_, node) => f.debug_tuple("Function").field(node).finish(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(1);
+
+    #[tokio::test]
+    async fn a_file_has_the_password_and_perhaps_the_end_of_a_line() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let provider = Provider::File(file.path().to_owned());
+        for (text, password) in [("a b ", "a b "), ("a\n", "a"), ("a\r\n", "a"), ("", "")] {
+            std::fs::write(file.path(), text).unwrap();
+            assert_eq!(provider.credentials(LIMIT).await, Ok(Credentials::new(password)));
+        }
+        let path = file.path().display().to_string();
+        drop(file);
+        let reason = provider.credentials(LIMIT).await.unwrap_err().to_string();
+        assert!(reason.starts_with(&format!("no credentials: cannot read {path}: ")), "{reason}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_function_that_fails_panics_or_hangs_is_the_reason() {
+        let fails: ProviderFn = Arc::new(|node| Box::pin(async move { Err(node.as_ref().into()) }));
+        let panics: ProviderFn = Arc::new(|_| panic!("of the test"));
+        let hangs: ProviderFn = Arc::new(|_| Box::pin(std::future::pending()));
+        for (function, words) in [
+            (fails, "no credentials: the provider failed: cache:6379"),
+            (panics, "no credentials: the provider failed: it panicked"),
+            (hangs, "no credentials: the provider did not return within 1s"),
+        ] {
+            let provider = Provider::Function(function, "cache:6379".into());
+            assert_eq!(provider.credentials(LIMIT).await.unwrap_err().to_string(), words);
+        }
+    }
+
+    #[test]
+    fn debug_shows_no_secret() {
+        let credentials = Credentials::new("s3cret").username("s3cret").expires_in(LIMIT);
+        assert_eq!(format!("{credentials:?}"), "Credentials { expires_in: Some(1s), .. }");
+    }
+}

@@ -1,0 +1,7 @@
+//! Connections over TLS.
+
+mod certificates;
+mod errors;
+mod options;
+mod rotation;
+mod services;
