@@ -30,7 +30,7 @@ use std::io::Write;
 use std::time::{Duration, Instant};
 
 use redlock_tests::{
-    Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Totals, overlapping_readers,
+    Client, Fault, LONGEST_LEASE, MixedStorm, Report, Schedule, Storm, Totals, overlapping_readers,
 };
 use tokio::sync::RwLock;
 
@@ -209,4 +209,19 @@ async fn clients_that_release_without_comparing_are_detected() {
     let (seed, second) = (seed(), Duration::from_secs(1));
     let schedule = || Schedule::alone(seed, &[Fault::StopClient], second);
     finds_overlaps(Client::DeletesWithoutComparing, schedule).await;
+}
+
+/// A server, a Sentinel group and a Redis Cluster, each with faults of its own at the same time.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_of_three_kinds_of_nodes_breaks_no_promise() {
+    let _quiet = QUIET.write().await;
+    let time = Duration::from_secs(variable("REDLOCK_STORM_SECONDS").unwrap_or(20));
+    let seed = seed();
+    let program = env!("CARGO_BIN_EXE_contender").into();
+    let storm = MixedStorm { program, seed, time, restart_guard: true };
+    let report = storm.rage().await;
+    println!("{report}");
+    assert!(report.violations.is_empty(), "REDLOCK_STORM_SEED={seed}\n{report}");
+    assert!(report.granted_again > 50 && report.holders >= 4, "{report}");
+    assert!(report.faults.len() > 5, "{report}");
 }

@@ -72,7 +72,8 @@ pub use sentinel_group::{FailoverGroup, GroupOptions};
 pub use servers::Servers;
 pub use service::Service;
 pub use storm::{
-    CONTENDED_KEYS, Client, Fault, LONGEST_LEASE, Report, Schedule, Storm, Strike, Target, Totals,
+    CONTENDED_KEYS, Client, Fault, LONGEST_LEASE, MixedStorm, Report, Schedule, Storm, Strike,
+    Target, Totals,
 };
 pub use traces::Traces;
 

@@ -60,6 +60,10 @@ pub(super) struct Command {
     pub(super) program: PathBuf,
     pub(super) client: Client,
     pub(super) restart_guard: bool,
+    /// How long a former master may grant locks; `None` for the default.
+    pub(super) failover_margin: Option<Duration>,
+    /// Whether clients acquire several keys at once. A Redis Cluster has the keys in different slots.
+    pub(super) has_sets: bool,
     /// The time within which a caller that waits gets its lock, if locks are granted at all.
     pub(super) patience: Duration,
     /// The direct URLs of the servers, for commands that no network fault may affect.
@@ -79,6 +83,13 @@ impl Command {
             ("PATIENCE_MS", self.patience.as_millis().to_string()),
             ("CLIENT", self.client.to_string()),
             ("RESTART_GUARD", self.restart_guard.to_string()),
+            (
+                "FAILOVER_MARGIN_MS",
+                self.failover_margin
+                    .map(|margin| margin.as_millis().to_string())
+                    .unwrap_or_default(),
+            ),
+            ("HAS_SETS", self.has_sets.to_string()),
         ];
         let program: &Path = &self.program;
         let log = dir.path().join("log");

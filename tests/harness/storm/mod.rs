@@ -9,6 +9,7 @@ mod clock;
 mod fault;
 mod keys;
 mod minority;
+mod mixed;
 mod network;
 mod node;
 mod planner;
@@ -22,6 +23,7 @@ use std::time::Duration;
 
 pub use client::Client;
 pub use fault::{Fault, Target};
+pub use mixed::MixedStorm;
 pub use report::Report;
 pub use round::Storm;
 pub use schedule::{Schedule, Strike};

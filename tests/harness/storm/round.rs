@@ -88,6 +88,8 @@ impl Storm {
             program,
             client,
             restart_guard,
+            failover_margin: None,
+            has_sets: true,
             patience,
             server_urls,
             history: history.clone(),

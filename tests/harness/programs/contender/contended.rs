@@ -102,7 +102,7 @@ impl Contender {
     fn sharing(&mut self, number: u32) -> Sharing {
         match number {
             // A quorum has no permits.
-            0 if self.server_urls.len() == 1 && self.one_in(2) => {
+            0 if self.is_single_node && self.one_in(2) => {
                 Sharing::Permits(self.choices.random_range(1..4))
             }
             0..SHARED if self.one_in(2) => Sharing::Readers,

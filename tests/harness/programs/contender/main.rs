@@ -11,6 +11,8 @@
 //! | `PATIENCE_MS` | the time within which a caller that waits gets its lock, if locks are granted at all |
 //! | `CLIENT` | see [`Client`] |
 //! | `RESTART_GUARD` | `true`: the contended locks have the restart guard |
+//! | `FAILOVER_MARGIN_MS` | how long a former master may grant locks; empty for the default |
+//! | `HAS_SETS` | `false`: no task acquires several keys |
 //!
 //! The process runs until SIGTERM.
 //!
@@ -33,7 +35,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use redlock_core::{LockManager, LockManagerBuilder};
+use redlock_core::{LockManager, LockManagerBuilder, LockManagerConfig};
 use redlock_tests::{Client, History, Probe, What, eventually, monotonic_nanos};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::sleep;
@@ -61,13 +63,21 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let patience = Duration::from_millis(std::env::var("PATIENCE_MS")?.parse()?);
     let client: Client = std::env::var("CLIENT")?.parse()?;
     let restart_guard: bool = std::env::var("RESTART_GUARD")?.parse()?;
+    let failover_margin = match std::env::var("FAILOVER_MARGIN_MS")?.as_str() {
+        "" => None,
+        millis => Some(Duration::from_millis(millis.parse()?)),
+    };
+    let has_sets: bool = std::env::var("HAS_SETS")?.parse()?;
     tokio::spawn(record_pauses(history.clone()));
 
     let mut choices = StdRng::seed_from_u64(seed);
     let node_timeout = if choices.random() { PATIENT } else { HASTY };
     let holds_long = choices.random();
     let builder = || LockManager::builder().urls(&urls).node_timeout(node_timeout);
-    let guarded = || builder().expire(lease).restart_guard(lease);
+    let guarded = || {
+        let builder = builder().expire(lease).restart_guard(lease);
+        failover_margin.into_iter().fold(builder, LockManagerBuilder::failover_margin)
+    };
     let connected = async {
         if !restart_guard {
             let locks = connect(builder).await;
@@ -86,6 +96,8 @@ async fn main() -> Result<(), Box<dyn Error>> {
         history: history.clone(),
         end: end.clone(),
         server_urls: server_urls.clone(),
+        is_single_node: urls.len() == 1,
+        has_sets,
         client,
         lease,
         patience,
@@ -94,7 +106,9 @@ async fn main() -> Result<(), Box<dyn Error>> {
         choices: StdRng::seed_from_u64(choices.random()),
     };
     let mut tasks: Vec<_> = (0..TASKS).map(|_| tokio::spawn(contender(&locks).contend())).collect();
-    tasks.push(tokio::spawn(contender(&locks).contend_for_sets()));
+    if has_sets {
+        tasks.push(tokio::spawn(contender(&locks).contend_for_sets()));
+    }
     let patient = (0..PATIENT_TASKS).map(|_| tokio::spawn(contender(&locks).wait_patiently()));
     tasks.extend(patient);
     tasks.push(tokio::spawn(contender(&own_locks).acquire_own_keys()));
@@ -129,7 +143,8 @@ async fn connect(builder: impl Fn() -> LockManagerBuilder) -> LockManager {
 }
 
 fn urls(variable: &str) -> Result<Vec<String>, std::env::VarError> {
-    Ok(std::env::var(variable)?.split(',').map(str::to_owned).collect())
+    let urls = std::env::var(variable)?;
+    Ok(LockManagerConfig::split_urls(&urls).into_iter().map(str::to_owned).collect())
 }
 
 /// Records when the tasks of this process do not run, so that such a pause does not count as a slow
@@ -154,6 +169,8 @@ struct Contender {
     history: History,
     end: CancellationToken,
     server_urls: Vec<String>,
+    is_single_node: bool,
+    has_sets: bool,
     client: Client,
     lease: Duration,
     /// The time within which a caller that waits gets its lock, if locks are granted at all.

@@ -18,7 +18,7 @@ impl Contender {
         let end = self.end.clone();
         let turns = async {
             loop {
-                let acquired = if self.one_in(4) {
+                let acquired = if self.has_sets && self.one_in(4) {
                     self.wait_for_set().await
                 } else {
                     self.wait_for_one().await
