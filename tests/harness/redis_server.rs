@@ -15,6 +15,8 @@ use crate::process::Process;
 
 /// The longest time for a start, on a machine that is busy with other tests.
 const START: Duration = Duration::from_secs(20);
+/// The longest time in which a server that closes connections is asked for another one.
+const RECONNECT: Duration = Duration::from_secs(2);
 
 /// The options of a [`RedisServer`].
 #[derive(Debug, Clone, Default)]
@@ -206,7 +208,15 @@ impl RedisServer {
     ///
     /// If the server does not answer.
     pub async fn probe(&self) -> Probe {
-        Probe::connect(&self.url()).await.expect("a connection to the server")
+        let url = self.url();
+        // A sentinel closes all connections to a server whose role it changes, and perhaps this one.
+        let deadline = Instant::now() + RECONNECT;
+        loop {
+            match Probe::connect(&url).await {
+                Err(error) if error.is_connection_dropped() && Instant::now() < deadline => {}
+                connected => return connected.expect("a connection to the server"),
+            }
+        }
     }
 
     /// Stops the process (SIGSTOP). The kernel still accepts connections, but the server does not answer.

@@ -22,6 +22,10 @@ use crate::sentinel_group::FailoverGroup;
 
 /// The longest time for a failover, on a machine that is busy with other tests.
 const FAILOVER: Duration = Duration::from_secs(30);
+/// The longest time until all servers of a Sentinel group follow its master. A sentinel waits for 8 s before it makes a
+/// restarted master a replica.
+const SETTLED: Duration = Duration::from_secs(90);
+const REPLICATION: [&str; 2] = ["INFO", "replication"];
 /// The longest time until every client has got a lock.
 const START: Duration = Duration::from_secs(30);
 /// The time within which a caller that waits gets its lock, if locks are granted at all: two of the nodes may fail over
@@ -219,20 +223,17 @@ async fn strike_group(group: &mut FailoverGroup, fault: NodeFault, choices: &mut
     match fault {
         NodeFault::KillMaster => {
             group.servers[master].kill();
-            let promoted = group.promoted_after(master).await;
+            group.promoted_after(master).await;
             group.servers[master].restart().await;
-            group.replicas_follow(promoted).await;
         }
         NodeFault::FreezeMaster => {
             group.servers[master].freeze();
-            let promoted = group.promoted_after(master).await;
+            group.promoted_after(master).await;
             last(choices).await;
             group.servers[master].thaw();
-            group.replicas_follow(promoted).await;
         }
         NodeFault::FailOver => {
-            let promoted = group.fail_over().await;
-            group.replicas_follow(promoted).await;
+            group.fail_over().await;
         }
         NodeFault::KillSentinel => {
             let sentinel = choices.random_range(0..group.sentinels.len());
@@ -242,6 +243,19 @@ async fn strike_group(group: &mut FailoverGroup, fault: NodeFault, choices: &mut
         }
         _ => disconnect(&group.servers[master]).await,
     }
+    eventually("all servers follow the master", SETTLED, async || {
+        let master = group.master().await;
+        let port = format!("master_port:{}\r", group.servers[master].port());
+        for (index, server) in group.servers.iter().enumerate() {
+            let info: String = server.probe().await.try_command(REPLICATION).await.ok()?;
+            if index != master && !(info.contains("master_link_status:up") && info.contains(&port))
+            {
+                return None;
+            }
+        }
+        Some(())
+    })
+    .await;
 }
 
 async fn strike_cluster(cluster: &mut RedisCluster, fault: NodeFault, choices: &mut StdRng) {
@@ -282,7 +296,7 @@ async fn strike_cluster(cluster: &mut RedisCluster, fault: NodeFault, choices: &
 }
 
 async fn replication(cluster: &RedisCluster, server: usize) -> String {
-    cluster.probe(server).await.command(["INFO", "replication"]).await
+    cluster.probe(server).await.command(REPLICATION).await
 }
 
 /// Returns the master of a pair: this server, or the one with this number in the other half.
