@@ -225,3 +225,21 @@ async fn a_quorum_of_three_kinds_of_nodes_breaks_no_promise() {
     assert!(report.granted_again > 50 && report.holders >= 4, "{report}");
     assert!(report.faults.len() > 5, "{report}");
 }
+
+/// The faults of the storm above are strong enough: without the restart guard, nodes that have forgotten a lock grant it
+/// again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quorum_of_three_kinds_of_nodes_without_the_guard_grants_a_lock_twice() {
+    let _quiet = QUIET.read().await;
+    let (time, seed) = (Duration::from_secs(15), seed());
+    for seed in seed..seed + 8 {
+        let program = env!("CARGO_BIN_EXE_contender").into();
+        let storm = MixedStorm { program, seed, time, restart_guard: false };
+        let report = storm.rage().await;
+        println!("{report}");
+        if report.overlaps() > 0 {
+            return;
+        }
+    }
+    panic!("no storm has found two holders of a lock");
+}
