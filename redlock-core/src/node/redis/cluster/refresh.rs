@@ -119,7 +119,7 @@ impl Refresher {
     async fn refresh(&mut self, cluster: &Cluster) -> bool {
         let mut sources = self.sources(cluster).into_iter();
         let mut reads = FuturesUnordered::new();
-        let mut outdated = None;
+        let mut outdated: Option<(ClusterState, Topology)> = None;
         loop {
             let next = sources.next();
             let is_last = next.is_none();
@@ -133,22 +133,24 @@ impl Refresher {
             let Some(read) = read else { break };
             let Some((state, topology)) = read else { continue };
             let is_new = state.epoch.is_none_or(|epoch| epoch >= self.epoch);
-            if state.is_ok != Some(false) && is_new && !topology.masters.is_empty() {
+            if is_new && state.is_ok != Some(false) {
                 self.epoch = state.epoch.unwrap_or(self.epoch);
                 cluster.shards.replace(&topology);
                 return true;
             }
-            outdated.get_or_insert(topology);
+            if outdated.as_ref().is_none_or(|(best, _)| *best < state) {
+                outdated = Some((state, topology));
+            }
         }
-        // Even an outdated map shows which masters there are.
-        if let Some(topology) = outdated
-            && !cluster.shards.is_known()
-            && !topology.masters.is_empty()
-        {
+        // If no server has a newer view, the cluster was made anew, or this node reaches only a part of it. A server that
+        // is cut off from the majority may still name the masters to a node that knows none.
+        let Some((state, topology)) = outdated else { return false };
+        let is_used = state.is_ok != Some(false) || !cluster.shards.is_known();
+        if is_used {
+            self.epoch = state.epoch.unwrap_or_default();
             cluster.shards.replace(&topology);
-            return true;
         }
-        false
+        is_used
     }
 
     /// Returns the servers to ask: first the connected masters, then the other known servers and the servers of the URL.
@@ -210,7 +212,13 @@ impl SlotSource {
         };
         let state = state.as_ref().map(ClusterState::of).unwrap_or_default();
         let slots = slots.map_err(|error| node_error(&error))?;
-        Ok((state, Topology::of(&slots, &self.server)?))
+        let topology = Topology::of(&slots, &self.server)?;
+        if topology.masters.is_empty() {
+            return Err(NodeError::Server(
+                format!("{} knows no owner of a slot", self.server).into(),
+            ));
+        }
+        Ok((state, topology))
     }
 }
 
