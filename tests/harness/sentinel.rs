@@ -1,6 +1,7 @@
 //! One real sentinel.
 
 use std::io;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -48,6 +49,23 @@ impl Sentinel {
                 Err(error) => panic!("the sentinel did not start: {error}"),
             }
         }
+    }
+
+    /// As [`start`](Self::start), with a port for TLS besides. The sentinel connects to the servers by TLS too, and names
+    /// them by their host names, as the certificate does.
+    ///
+    /// # Panics
+    ///
+    /// If the sentinel cannot be started.
+    pub async fn start_tls(configuration: &str, certificate: &Path, key: &Path) -> (Self, u16) {
+        let port = Port::reserve().number();
+        let (certificate, key) = (certificate.display(), key.display());
+        let tls = format!(
+            "tls-port {port}\ntls-cert-file {certificate}\ntls-key-file {key}\n\
+             tls-ca-cert-file {certificate}\ntls-auth-clients no\ntls-replication yes\n\
+             sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n{configuration}"
+        );
+        (Self::start(&tls, None).await, port)
     }
 
     /// Returns the port, on 127.0.0.1.

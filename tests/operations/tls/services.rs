@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 
 use futures_util::FutureExt;
-use redlock_tests::{Peer, RedisServer, Service};
+use redlock_tests::{Peer, RedisServer, Sentinel, Service};
 use tempfile::TempDir;
 
 /// A certificate for `localhost`, and its key.
@@ -56,6 +56,32 @@ async fn a_server_with_a_trusted_certificate_grants_locks() {
     let refused = reqwest::get(service.url("/index")).await.unwrap();
     assert_eq!(refused.status(), 409);
     held.abort();
+}
+
+/// The sentinels and the servers have certificates.
+#[tokio::test]
+async fn a_sentinel_group_with_trusted_certificates_grants_locks() {
+    let (identity, other) = (Identity::new(), Identity::new());
+    let Some(server) = identity.server().await else { return };
+    let url = server.tls_url();
+    let (_, port) = url.rsplit_once(':').unwrap();
+    let monitor = format!("sentinel monitor shop localhost {port} 1");
+    let start = Sentinel::start_tls(&monitor, &identity.certificate, &identity.key);
+    let (_sentinel, port) = start.await;
+    let url = format!("rediss+sentinel://localhost:{port}/shop");
+    let environment = [
+        ("REDIS_URLS", url.clone()),
+        ("SSL_CERT_FILE", identity.certificate.display().to_string()),
+    ];
+    let service = Service::start(env!("CARGO_BIN_EXE_index"), &environment).await;
+    let held = tokio::spawn(reqwest::get(service.url("/index?hold_ms=60000")));
+    redlock_tests::eventually("the lock is on the server", SOON, async || {
+        server.probe().await.get("redis_lock").await
+    })
+    .await;
+    held.abort();
+    let log = refused(&url, &other).await;
+    assert!(log.contains("certificate"), "{log}");
 }
 
 const SOON: std::time::Duration = std::time::Duration::from_secs(10);

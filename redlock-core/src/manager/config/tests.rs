@@ -220,6 +220,9 @@ fn debug_shows_the_names_of_the_nodes_without_passwords() {
          restart_guard: None, failover_margin: None, cluster_refresh: None, tls_ca: None, tls_cert: None, tls_key: None }"
     );
     assert!(!format!("{config:#?}").contains("s3cret"));
+    config.urls = vec!["redis+sentinel://:s3cret@h/shop?sentinel_password=s3cret".to_owned()];
+    let debug = format!("{config:?}");
+    assert!(debug.contains("[\"shop@h:26379\"]") && !debug.contains("s3cret"), "{debug}");
 }
 
 #[test]
