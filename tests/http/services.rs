@@ -5,7 +5,10 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use redlock_tests::{History, Servers, Service, eventually, holds, overlaps};
+use redlock_tests::{
+    FailoverGroup, History, Peer, RedisCluster, RedisServer, Servers, Service, eventually, holds,
+    overlaps,
+};
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
 
@@ -294,4 +297,50 @@ async fn the_example_prints_why_it_cannot_start() {
     assert!(!output.status.success());
     let message = String::from_utf8(output.stderr).unwrap();
     assert!(message.contains(&servers[0].port().to_string()), "{message}");
+}
+
+/// Two processes of the example exclude each other over these URLs.
+async fn exclude_each_other(urls: &str) {
+    let environment = [("REDIS_URLS", urls.to_owned())];
+    let start = || Service::start(env!("CARGO_BIN_EXE_index"), &environment);
+    let (first, second) = tokio::join!(start(), start());
+    let client = client();
+    let held = tokio::spawn(client.get(first.url("/index?hold_ms=2000")).send());
+    eventually("the first handler is running", SOON, async || {
+        first.log().contains(" begins").then_some(())
+    })
+    .await;
+    let refused = client.get(second.url("/index")).send().await.unwrap();
+    check_refusal(refused, StatusCode::CONFLICT, &["redis_lock"]).await;
+    assert_eq!(held.await.unwrap().unwrap().text().await.unwrap(), "index\n", "{urls}");
+    let response = client.get(second.url("/index")).send().await.unwrap();
+    assert_eq!(response.status(), StatusCode::OK, "{urls}");
+}
+
+#[tokio::test]
+async fn the_example_locks_with_each_kind_of_url() {
+    let server = RedisServer::start().await;
+    exclude_each_other(&format!("unix://{}", server.socket().display())).await;
+    let group = FailoverGroup::start().await;
+    exclude_each_other(&group.url()).await;
+    let cluster = RedisCluster::start().await;
+    exclude_each_other(&cluster.url()).await;
+    // Each of these URLs has commas of its own.
+    let urls = [group.url(), cluster.url(), server.url()].join(",");
+    exclude_each_other(&urls).await;
+}
+
+#[tokio::test]
+async fn the_example_locks_over_tls() {
+    if let Err(why) = RedisServer::check_tls() {
+        return Peer::skip(&why);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let [certificate, key] = ["server.pem", "server.key"].map(|name| dir.path().join(name));
+    let signed = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    std::fs::write(&certificate, signed.cert.pem()).unwrap();
+    std::fs::write(&key, signed.signing_key.serialize_pem()).unwrap();
+    let server = RedisServer::options().tls(&certificate, &key).start().await;
+    let url = format!("{}?tls_ca={}", server.tls_url(), certificate.display());
+    exclude_each_other(&url).await;
 }
