@@ -90,6 +90,14 @@ pub(crate) fn clock_stepped(node: &Arc<str>, direction: &'static str) {
         .increment(1);
 }
 
+/// Counts the promotion of another server of a node.
+#[cfg(feature = "redis")]
+#[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
+pub(crate) fn promoted(node: &Arc<str>) {
+    #[cfg(feature = "metrics")]
+    metrics::counter!("redlock_promotions_total", "node" => Arc::clone(node)).increment(1);
+}
+
 /// Counts an attempt to renew the credentials of a connection.
 #[cfg(feature = "redis")]
 #[cfg_attr(not(feature = "metrics"), expect(unused_variables, reason = "nothing is counted"))]
@@ -120,6 +128,10 @@ pub(crate) fn describe() {
         );
         describe_counter!("redlock_extensions_total", "Extensions of leases, by outcome");
         describe_counter!("redlock_clock_steps_total", "Steps of the nodes' wall clocks");
+        describe_counter!(
+            "redlock_promotions_total",
+            "Promotions of another server of a node, seen by this manager"
+        );
         describe_counter!(
             "redlock_authentications_total",
             "Attempts to renew the credentials of a connection, by outcome"

@@ -5,6 +5,8 @@
 //! * [`RedisServer`] and [`Servers`] start servers of their own on free ports. No test connects to a Redis
 //!   that already runs on the machine. [`AppendOnlyFile`] truncates the persisted data of a server, as a
 //!   power cut does.
+//! * [`FailoverGroup`] is a master with replicas, and three sentinels that watch them.
+//! * [`RedisCluster`] is a cluster of such servers, whose slots a test can move.
 //! * [`Proxy`] is a network between client and server that delays data, holds it back, cuts connections, or
 //!   never answers.
 //! * [`Probe`] reads a server's state over a connection of its own.
@@ -29,6 +31,7 @@
 #![allow(clippy::expect_used, reason = "a failure of the harness fails the test")]
 
 mod append_only_file;
+mod cluster;
 mod drop_after;
 mod eventually;
 mod history;
@@ -40,6 +43,8 @@ mod probe;
 mod process;
 mod proxy;
 mod redis_server;
+mod sentinel;
+mod sentinel_group;
 mod servers;
 mod service;
 mod snapshots;
@@ -48,6 +53,7 @@ mod tls;
 mod traces;
 
 pub use append_only_file::AppendOnlyFile;
+pub use cluster::RedisCluster;
 pub use drop_after::{Moment, drop_after};
 pub use eventually::eventually;
 pub use history::{
@@ -61,6 +67,8 @@ pub use probe::{Monitor, Probe};
 pub use proxy::{Connection, Direction, Proxy, Traffic, Welcome};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use redlock_logs::{Logs, find_secret};
+pub use sentinel::Sentinel;
+pub use sentinel_group::{FailoverGroup, GroupOptions};
 pub use servers::Servers;
 pub use service::Service;
 pub use storm::{

@@ -5,6 +5,7 @@ use std::time::Duration;
 use redlock_actor_node::{ActorNode, UnorderedNode};
 use redlock_core::{Dialect, LockManager, LockManagerBuilder, MemoryNode};
 
+use crate::cluster::RedisCluster;
 use crate::eventually::eventually;
 use crate::servers::Servers;
 
@@ -19,6 +20,8 @@ pub enum Nodes {
     Unordered(Vec<ActorNode>),
     /// Real servers.
     Redis(Servers),
+    /// One node that is a Redis Cluster of three masters.
+    Cluster(RedisCluster),
     /// Nodes of any of these kinds, with the dialect of Redisson.
     Redisson(Box<Self>),
 }
@@ -55,6 +58,21 @@ impl Nodes {
         Self::Redis(Servers::start(count).await)
     }
 
+    /// Starts a Redis Cluster of three masters, which is one node.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster cannot be made.
+    pub async fn cluster() -> Self {
+        Self::Cluster(RedisCluster::start().await)
+    }
+
+    /// Returns whether the tests run over every kind of nodes, and not only over a selection: the environment variable
+    /// `REDLOCK_ALL_NODES` is `1`.
+    pub fn all_kinds() -> bool {
+        std::env::var_os("REDLOCK_ALL_NODES").is_some_and(|value| value == "1")
+    }
+
     /// Returns the same nodes, with the dialect of Redisson.
     #[must_use]
     pub fn redisson(self) -> Self {
@@ -66,6 +84,7 @@ impl Nodes {
         match self {
             Self::Memory(_) | Self::Actor(_) | Self::Unordered(_) => None,
             Self::Redis(servers) => Some(servers),
+            Self::Cluster(cluster) => Some(cluster.servers()),
             Self::Redisson(nodes) => nodes.servers(),
         }
     }
@@ -76,6 +95,7 @@ impl Nodes {
             Self::Memory(nodes) => nodes.len(),
             Self::Actor(nodes) | Self::Unordered(nodes) => nodes.len(),
             Self::Redis(servers) => servers.len(),
+            Self::Cluster(_) => 1,
             Self::Redisson(nodes) => nodes.count(),
         }
     }
@@ -93,6 +113,7 @@ impl Nodes {
                 nodes.iter().map(UnorderedNode::new).fold(builder, LockManagerBuilder::node)
             }
             Self::Redis(servers) => builder.urls(servers.urls()),
+            Self::Cluster(cluster) => builder.url(cluster.url()),
             Self::Redisson(nodes) => nodes.builder().dialect(Dialect::Redisson),
         }
     }
@@ -126,6 +147,7 @@ impl Nodes {
                 }
                 times
             }
+            Self::Cluster(cluster) => vec![cluster.time_to_live(name).await],
             Self::Redisson(nodes) => Box::pin(nodes.times_to_live(name)).await,
         }
     }
@@ -141,7 +163,8 @@ impl Nodes {
             Self::Actor(nodes) | Self::Unordered(nodes) => {
                 futures_util::future::join_all(nodes.iter().map(ActorNode::len)).await.iter().sum()
             }
-            Self::Redis(servers) => {
+            Self::Cluster(_) | Self::Redis(_) => {
+                let Some(servers) = self.servers() else { return 0 };
                 // The counter of the fencing tokens is not a lock, and stays.
                 let keys = servers.keys().await;
                 keys.iter().filter(|key| !key.contains("redlock:fencing")).count()

@@ -29,6 +29,19 @@ impl Port {
         }
     }
 
+    /// Reserves a port whose second port, 10,000 above it, is neither an ephemeral port nor one of [`RANGE`].
+    pub(crate) fn reserve_for_cluster() -> Self {
+        loop {
+            let port = Self::reserve();
+            let second = port.0.saturating_add(10_000);
+            if (RANGE.end..32_768).contains(&second)
+                && TcpListener::bind((Ipv4Addr::LOCALHOST, second)).is_ok()
+            {
+                return port;
+            }
+        }
+    }
+
     pub(crate) fn number(&self) -> u16 {
         self.0
     }

@@ -72,9 +72,19 @@ impl RedisOptions {
 
     /// Starts the server; see [`RedisServer::start`].
     pub async fn start(self) -> RedisServer {
+        self.start_on(Port::reserve).await
+    }
+
+    /// Starts a member of a cluster. The servers of a cluster talk to each other on a second port, which is higher by
+    /// 10,000.
+    pub(crate) async fn start_member(self) -> RedisServer {
+        self.start_on(Port::reserve_for_cluster).await
+    }
+
+    async fn start_on(self, reserve: fn() -> Port) -> RedisServer {
         redlock_logs::watch();
         loop {
-            let port = Port::reserve();
+            let port = reserve();
             let tls_port = self.tls.then(Port::reserve);
             let dir = tempfile::Builder::new()
                 .prefix("redlock-test-")

@@ -124,6 +124,43 @@ on_each_kind_of_nodes! {
     ]
 }
 
+on_each_kind_of_nodes! {
+    [cluster: Nodes::cluster(),]
+    at_every_poll_on_a_cluster [
+        acquire,
+        acquire_behind_another_process,
+        release,
+    ]
+}
+
+on_each_kind_of_nodes! {
+    [every_cluster: Nodes::cluster(),]
+    at_every_poll_if_all_kinds_are_tested [
+        connect,
+        try_acquire,
+        acquire_fenced,
+        acquire_in_a_scope,
+        acquire_behind_a_caller_of_this_process,
+        acquire_fenced_behind_another_process,
+        acquire_until_wait_time_ends,
+        try_acquire_fairly,
+        acquire_fairly,
+        acquire_fairly_behind_another_process,
+        release_fenced,
+        release_to_the_next_waiter,
+        extend,
+        lost,
+        shutdown,
+        run,
+        read,
+        read_behind_a_writer_of_another_process,
+        write_behind_a_reader_of_another_process,
+        downgrade,
+        upgrade,
+        acquire_a_permit_behind_another_process,
+    ]
+}
+
 /// Nodes and two managers that stand for two processes. They live as long as the test.
 struct Scene {
     nodes: Nodes,
@@ -167,6 +204,23 @@ async fn at_every_poll(nodes: Nodes, future: for<'a> fn(&'a Scene, Cut) -> Done<
     let scene = Scene::new(nodes).await;
     let mut traces = Traces::look(&scene.nodes).await;
     drop_at_every_poll(&scene, &mut traces, future).await;
+}
+
+async fn at_every_poll_on_a_cluster(
+    start: impl Future<Output = Nodes>,
+    future: for<'a> fn(&'a Scene, Cut) -> Done<'a>,
+) {
+    at_every_poll(start.await, future).await;
+}
+
+/// A cluster takes seconds to start.
+async fn at_every_poll_if_all_kinds_are_tested(
+    start: impl Future<Output = Nodes>,
+    future: for<'a> fn(&'a Scene, Cut) -> Done<'a>,
+) {
+    if Nodes::all_kinds() {
+        at_every_poll(start.await, future).await;
+    }
 }
 
 /// Like [`at_every_poll`], while other callers of the manager have so many commands in flight that each write

@@ -127,6 +127,18 @@ pub enum NodeError {
         /// The time until the server votes again, if its clock is not stepped again.
         votes_in: Duration,
     },
+    /// The server was promoted from replica to master so recently that it may not know locks that are
+    /// still held, or that another server may still grant them. Nothing was sent to it, or the vote does not
+    /// count. See [`restart_guard`](crate::LockManagerBuilder::restart_guard).
+    #[error("promoted {}s ago, votes in {}", ago.as_secs(), rounded_up(*.votes_in))]
+    #[non_exhaustive]
+    Promoted {
+        /// The least time since the promotion.
+        ago: Duration,
+        /// The time until the server votes on such an operation. It votes on extensions earlier than on new
+        /// locks.
+        votes_in: Duration,
+    },
     /// TLS failed, and nothing was sent to the server. The text names the cause, such as a certificate that has
     /// expired.
     #[error("TLS: {0}")]
@@ -151,6 +163,12 @@ impl NodeError {
     /// forward by at least `by` and which votes again after `votes_in`.
     pub const fn clock_stepped(by: Duration, votes_in: Duration) -> Self {
         Self::ClockStepped { by, votes_in }
+    }
+
+    /// Creates a [`Promoted`](Self::Promoted) error, for a node whose store was promoted at least `ago`
+    /// before and which votes after `votes_in`.
+    pub const fn promoted(ago: Duration, votes_in: Duration) -> Self {
+        Self::Promoted { ago, votes_in }
     }
 }
 

@@ -22,6 +22,7 @@ const NODE_TIMEOUT: Duration = Duration::from_millis(200);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const OUTAGE_GRACE: Duration = Duration::from_secs(2);
 const MAX_WAITERS: usize = 1000;
+const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
 
 /// Configures a [`LockManager`](crate::LockManager).
 ///
@@ -43,6 +44,8 @@ const MAX_WAITERS: usize = 1000;
 /// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
 /// | [`outage_grace`](Self::outage_grace) | 2 s | 0 to 60 s |
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
+/// | [`failover_margin`](Self::failover_margin) | `min-replicas-max-lag` of the servers, and 2 s | 0 to 60 s, only with `restart_guard` |
+/// | [`cluster_refresh`](Self::cluster_refresh) | 5 s | 100 ms to 60 s |
 #[cfg_attr(feature = "redis", doc = "| [`credentials`](Self::credentials) | those of the URLs | |")]
 #[cfg_attr(
     feature = "tls",
@@ -78,6 +81,8 @@ pub struct LockManagerBuilder {
     pub(super) max_waiters: usize,
     pub(super) outage_grace: Duration,
     pub(super) restart_guard: Option<Duration>,
+    pub(super) failover_margin: Option<Duration>,
+    pub(super) cluster_refresh: Duration,
     pub(super) tls: Option<TlsOptions>,
     #[cfg(feature = "redis")]
     pub(super) credentials: Option<ProviderFn>,
@@ -103,6 +108,8 @@ impl LockManagerBuilder {
             max_waiters: MAX_WAITERS,
             outage_grace: OUTAGE_GRACE,
             restart_guard: None,
+            failover_margin: None,
+            cluster_refresh: CLUSTER_REFRESH,
             tls: None,
             #[cfg(feature = "redis")]
             credentials: None,
@@ -275,10 +282,46 @@ impl LockManagerBuilder {
     /// # Not covered
     ///
     /// The guard does not help if a server forgets locks in other ways: `FLUSHALL`, eviction, a replica
-    /// that becomes the master, or a proxy that leads one connection to several servers. It has no
-    /// effect on nodes in memory.
+    /// that becomes the master without a Sentinel URL, or a proxy that leads one connection to several
+    /// servers. It has no effect on nodes in memory.
+    ///
+    /// # Promotions
+    ///
+    /// A server of a Sentinel group that was promoted to master does not vote on new locks for
+    /// `longest_lease` and the [`failover_margin`](Self::failover_margin) after its promotion, and does not
+    /// vote on extensions for the margin. Its vote is [`NodeError::Promoted`](crate::NodeError::Promoted).
+    /// A manager that connects later learns the time of the promotion from the sentinels. A sentinel that
+    /// was restarted counts from its start, so a manager that connects after a restart of all sentinels
+    /// waits too.
     pub fn restart_guard(mut self, longest_lease: Duration) -> Self {
         self.restart_guard = Some(longest_lease);
+        self
+    }
+
+    /// Sets how long a former master of a Sentinel group may still grant locks after another server was
+    /// promoted. Only with a [`restart_guard`](Self::restart_guard), which explains the effect: without it,
+    /// this is an error of [`connect`](Self::connect).
+    ///
+    /// A master that is cut off from its replicas accepts writes until their last message is older than
+    /// `min-replicas-max-lag`, if the servers have `min-replicas-to-write 1` or more. Otherwise it accepts
+    /// writes without limit, and no margin suffices: the manager logs a warning about such a master.
+    ///
+    /// From 0 to 60 s. Defaults to the `min-replicas-max-lag` of the master and 2 s, because a server counts
+    /// the lag in whole seconds and checks it once per second. If the user has no right to read the setting
+    /// (`CONFIG GET`), it counts as 10 s, the default of the servers.
+    pub fn failover_margin(mut self, failover_margin: Duration) -> Self {
+        self.failover_margin = Some(failover_margin);
+        self
+    }
+
+    /// Sets the time between two readings of the slots of a Redis Cluster (`CLUSTER SLOTS`). From 100 ms to 60 s.
+    /// Defaults to 5 s. It has no effect on other nodes.
+    ///
+    /// The manager also reads the slots as soon as a server answers `MOVED` or `CLUSTERDOWN`, and four times per
+    /// second while a master is not connected. A shorter time only helps to notice a failover of a master that still
+    /// accepts connections but does not answer.
+    pub fn cluster_refresh(mut self, cluster_refresh: Duration) -> Self {
+        self.cluster_refresh = cluster_refresh;
         self
     }
 }
@@ -296,6 +339,8 @@ impl fmt::Debug for LockManagerBuilder {
             .field("max_waiters", &self.max_waiters)
             .field("outage_grace", &self.outage_grace)
             .field("restart_guard", &self.restart_guard)
+            .field("failover_margin", &self.failover_margin)
+            .field("cluster_refresh", &self.cluster_refresh)
             .field("tls", &self.tls)
             .field("clock", &self.clock)
             .finish_non_exhaustive()

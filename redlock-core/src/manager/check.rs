@@ -26,6 +26,15 @@ impl LockManagerBuilder {
             check_expire("restart_guard", longest_lease)?;
             check_restart_guard(self.expire, self.restart_guard)?;
         }
+        if let Some(margin) = self.failover_margin {
+            check_failover_margin(margin)?;
+            if self.restart_guard.is_none() {
+                let allowed = "set together with restart_guard";
+                return Err(
+                    InvalidOption::new("failover_margin", format!("{margin:?}"), allowed).into()
+                );
+            }
+        }
         let node_timeout = self.resolved_node_timeout(self.nodes.len());
         check_timeout("node_timeout", node_timeout)?;
         check_timeout("connect_timeout", self.connect_timeout)?;
@@ -34,6 +43,7 @@ impl LockManagerBuilder {
             return Err(InvalidOption::new("nodes", self.nodes.len().to_string(), allowed).into());
         }
         check_outage_grace(self.outage_grace)?;
+        check_cluster_refresh(self.cluster_refresh)?;
         check_max_waiters(self.max_waiters)?;
         if validity::remaining(self.expire, node_timeout).is_zero() {
             return Err(InvalidOption::new(
@@ -70,6 +80,21 @@ pub(super) fn check_outage_grace(grace: Duration) -> Result<(), InvalidOption> {
         return Err(InvalidOption::new("outage_grace", format!("{grace:?}"), "from 0 to 60 s"));
     }
     Ok(())
+}
+
+pub(super) fn check_failover_margin(margin: Duration) -> Result<(), InvalidOption> {
+    if margin > LONGEST_TIMEOUT {
+        return Err(InvalidOption::new("failover_margin", format!("{margin:?}"), "from 0 to 60 s"));
+    }
+    Ok(())
+}
+
+pub(super) fn check_cluster_refresh(refresh: Duration) -> Result<(), InvalidOption> {
+    if (Duration::from_millis(100)..=LONGEST_TIMEOUT).contains(&refresh) {
+        Ok(())
+    } else {
+        Err(InvalidOption::new("cluster_refresh", format!("{refresh:?}"), "from 100 ms to 60 s"))
+    }
 }
 
 pub(super) fn check_timeout(option: &'static str, timeout: Duration) -> Result<(), InvalidOption> {

@@ -119,6 +119,8 @@ impl LockManagerBuilder {
             max_waiters,
             outage_grace,
             restart_guard,
+            failover_margin: _,
+            cluster_refresh: _,
             tls: _,
             #[cfg(feature = "redis")]
                 credentials: _,

@@ -6,8 +6,12 @@ use super::LockManager;
 use super::builder::{LockManagerBuilder, NodeConfig};
 use crate::clock::Clock;
 use crate::error::ConnectError;
+use crate::log_limit::LogLimit;
 use crate::node::Node;
-use crate::node::redis::{Endpoint, RedisNode, RedisUrl, ServerRegistry, Servers};
+use crate::node::redis::{
+    ClusterNode, Endpoint, RedisNode, RedisUrl, Route, SentinelGroup, ServerRegistry, Servers,
+    ShardSettings,
+};
 use crate::runtimes::Runtimes;
 
 impl LockManager {
@@ -69,7 +73,7 @@ impl LockManagerBuilder {
         self.check()?;
         self.check_tls()?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
-        let mut redis_nodes = Vec::new();
+        let (mut redis_nodes, mut clusters) = (Vec::new(), Vec::new());
         let servers = Arc::default();
         for (index, config) in self.nodes.iter().enumerate() {
             nodes.push(match config {
@@ -83,36 +87,69 @@ impl LockManagerBuilder {
                         let invalid = |reason| ConnectError::InvalidUrl { position, reason };
                         let parsed = RedisUrl::parse(url).map_err(invalid)?;
                         let parsed = self.with_access(parsed).map_err(invalid)?;
-                        let endpoint = match &parsed.servers {
-                            Servers::Tcp(server) => Endpoint::of(&parsed, server),
-                            Servers::Unix(path) => Endpoint::unix(&parsed, path),
-                            Servers::Sentinel { .. } | Servers::Cluster { .. } => {
-                                return Err(invalid("its kind is not supported yet".into()));
+                        let server = |endpoint| Route::Server(Box::new(adapt(url, endpoint)));
+                        let route = match &parsed.servers {
+                            Servers::Tcp(address) => server(Endpoint::of(&parsed, address)),
+                            Servers::Unix(path) => server(Endpoint::unix(&parsed, path)),
+                            Servers::Sentinel { sentinels, service, login } => {
+                                let timeout = self.connect_timeout;
+                                let log_limit = LogLimit::new(Arc::clone(&clock));
+                                let group = SentinelGroup::new(
+                                    &parsed, sentinels, service, login, timeout, log_limit,
+                                );
+                                Route::Sentinel(Arc::new(group))
+                            }
+                            Servers::Cluster { .. } => {
+                                let node = self.cluster_node(parsed, &clock, &servers);
+                                clusters.push(Arc::clone(&node));
+                                nodes.push(node);
+                                continue;
                             }
                         };
-                        let node = self.redis_node(adapt(url, endpoint), &clock, &servers);
+                        let node = self.redis_node(route, &clock, &servers);
                         redis_nodes.push(Arc::clone(&node));
                         node
                     }
                 }
             });
         }
-        let serve =
-            |runtimes: &Runtimes| redis_nodes.iter().for_each(|node| runtimes.add_service(node));
+        let serve = |runtimes: &Runtimes| {
+            redis_nodes.iter().for_each(|node| runtimes.add_service(node));
+            clusters.iter().for_each(|node| runtimes.add_service(node));
+        };
         self.start(nodes, serve, clock).await
+    }
+
+    fn cluster_node(
+        &self,
+        url: RedisUrl,
+        clock: &Arc<dyn Clock>,
+        servers: &Arc<ServerRegistry>,
+    ) -> Arc<ClusterNode> {
+        ClusterNode::new(ShardSettings {
+            url,
+            node_timeout: self.resolved_node_timeout(self.nodes.len()),
+            connect_timeout: self.connect_timeout,
+            restart_guard: self.restart_guard,
+            failover_margin: self.failover_margin,
+            refresh: self.cluster_refresh,
+            clock: Arc::clone(clock),
+            servers: Arc::clone(servers),
+        })
     }
 
     fn redis_node(
         &self,
-        endpoint: Endpoint,
+        route: Route,
         clock: &Arc<dyn Clock>,
         servers: &Arc<ServerRegistry>,
     ) -> Arc<RedisNode> {
         RedisNode::new(
-            endpoint,
+            route,
             self.resolved_node_timeout(self.nodes.len()),
             self.connect_timeout,
             self.restart_guard,
+            self.failover_margin,
             Arc::clone(clock),
             servers,
         )

@@ -71,7 +71,7 @@
 //! | `ConnectionBroke` | has sent the operation, and can no longer receive the reply | may have been executed, or may be executed later |
 //! | `NoReply` | has sent the operation, and has waited too long for the reply | may have been executed, or may be executed later |
 //! | `UnexpectedReply` | got an unexpected reply | may have been executed |
-//! | `Restarted`, `ClockStepped` | has a store that may have forgotten locks, so that its grants do not count | may have been executed |
+//! | `Restarted`, `ClockStepped`, `Promoted` | has a store that may have forgotten locks, so that its grants do not count | may have been executed |
 //!
 //! A failure from [`ReplyFuture::ready`] always means that the operation was not sent.
 //!
@@ -191,7 +191,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::NodeError;
+use crate::error::{InvalidOption, NodeError};
 pub use crate::lock::{LockName, LockSpec, Mode, Token, WriterMark};
 pub use capabilities::Capabilities;
 pub(crate) use capabilities::LeaseRange;
@@ -217,6 +217,19 @@ pub trait Node: fmt::Debug + Send + Sync + 'static {
 
     /// Returns the capabilities of the node. They do not change during its lifetime.
     fn capabilities(&self) -> Capabilities;
+
+    /// Returns an error if the node can never hold a lock of all these keys together, although it supports locks of
+    /// [several keys](Capabilities::several_keys). The manager then refuses the request before it asks any node.
+    ///
+    /// The provided method allows all keys.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidOption`] for the option `keys`, with the names of two keys and a remedy.
+    fn check_keys(&self, keys: &[LockName]) -> Result<(), InvalidOption> {
+        let _ = keys;
+        Ok(())
+    }
 
     /// Executes an operation.
     ///

@@ -14,7 +14,8 @@ use super::{
     Action, Capabilities, Node, Notify, Op, ProcessId, QueueFuture, QueueOp, ReplyFuture, Silence,
     StatusReceiver, Subscription,
 };
-use crate::lock::{LockSpec, Token};
+use crate::error::InvalidOption;
+use crate::lock::{LockName, LockSpec, Token};
 
 /// Wraps a node whose store does not execute operations in the order of their first polls, such as a pool
 /// of connections to a database.
@@ -88,6 +89,10 @@ impl<N: Node> Node for Ordered<N> {
 
     fn capabilities(&self) -> Capabilities {
         Capabilities { ordered: true, ..self.node.capabilities() }
+    }
+
+    fn check_keys(&self, keys: &[LockName]) -> Result<(), InvalidOption> {
+        self.node.check_keys(keys)
     }
 
     fn call(&self, op: Op) -> ReplyFuture {

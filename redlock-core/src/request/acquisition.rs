@@ -51,7 +51,10 @@ impl<'a> Acquisition<'a> {
             KeySet::One(key) => LockSpec::new(name(key), options.mode, options.dialect),
             KeySet::Several(keys) => {
                 context.check_several_keys(options.mode, options.fair, options.dialect)?;
-                let names = keys.iter().map(name).collect();
+                let names: Vec<LockName> = keys.iter().map(name).collect();
+                for node in &*context.ballot.nodes {
+                    node.check_keys(&names)?;
+                }
                 LockSpec::of_all(names, options.mode, options.dialect)
             }
         };

@@ -62,6 +62,10 @@ fn votes_and_failures_are_built_from_their_values() {
             Vote::Failed(NodeError::clock_stepped(SECOND, 2 * SECOND)),
             "failed: wall clock stepped forward by 1000ms, votes again in 2s",
         ),
+        (
+            Vote::Failed(NodeError::promoted(2 * SECOND, SECOND)),
+            "failed: promoted 2s ago, votes in 1000ms",
+        ),
     ] {
         assert_eq!(vote.to_string(), text);
     }

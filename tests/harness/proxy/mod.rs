@@ -93,11 +93,20 @@ impl Proxy {
     ///
     /// If the proxy cannot listen.
     pub async fn to(server: &RedisServer) -> Self {
+        Self::to_port(server.port()).await
+    }
+
+    /// Starts a proxy in front of the server at this port.
+    ///
+    /// # Panics
+    ///
+    /// If the proxy cannot listen.
+    pub async fn to_port(server: u16) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
         let port = listener.local_addr().expect("its address").port();
         let end = CancellationToken::new();
         let shared = Arc::new(Shared {
-            target: AtomicU16::new(server.port()),
+            target: AtomicU16::new(server),
             silent: AtomicBool::new(false),
             clock_ahead: Arc::default(),
             defaults: Direction::BOTH.map(|_| watch::Sender::new(Traffic::Pass)),
@@ -106,6 +115,11 @@ impl Proxy {
         });
         tokio::spawn(Arc::clone(&shared).listen(listener));
         Self { port, shared, _end: end.drop_guard() }
+    }
+
+    /// Returns the port of the proxy, on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
     }
 
     /// Returns the URL of the server through this proxy.

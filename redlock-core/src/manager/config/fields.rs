@@ -9,7 +9,10 @@ use crate::context::check_expire;
 use crate::error::InvalidOption;
 use crate::lock::Dialect;
 use crate::manager::builder::LockManagerBuilder;
-use crate::manager::check::{check_max_waiters, check_outage_grace, check_prefix, check_timeout};
+use crate::manager::check::{
+    check_cluster_refresh, check_failover_margin, check_max_waiters, check_outage_grace,
+    check_prefix, check_timeout,
+};
 
 macro_rules! fields {
     ($($name:ident: $value:ty, $check:expr;)*) => {
@@ -91,6 +94,8 @@ fields! {
     max_waiters: usize, |max_waiters| check_max_waiters(*max_waiters);
     outage_grace: Duration, |grace| check_outage_grace(*grace);
     restart_guard: Duration, |longest| check_expire("restart_guard", *longest);
+    failover_margin: Duration, |margin| check_failover_margin(*margin);
+    cluster_refresh: Duration, |refresh| check_cluster_refresh(*refresh);
     tls_ca: PathBuf, |_| Ok(());
     tls_cert: PathBuf, |_| Ok(());
     tls_key: PathBuf, |_| Ok(());

@@ -45,6 +45,8 @@ pub(super) use urls::NO_REDIS;
 /// | [`max_waiters`](Self::max_waiters) | a whole number, at least 1 | 1000 |
 /// | [`outage_grace`](Self::outage_grace) | a time from 0 to 60 s | 2 s |
 /// | [`restart_guard`](Self::restart_guard) | a time from 10 ms to 7 days, at least `expire` | none |
+/// | [`failover_margin`](Self::failover_margin) | a time from 0 to 60 s, only with `restart_guard` | `min-replicas-max-lag` of the servers, and 2 s |
+/// | [`cluster_refresh`](Self::cluster_refresh) | a time from 100 ms to 60 s | 5 s |
 /// | [`tls_ca`](Self::tls_ca) | the path of a file with certificates | the system's root certificates |
 /// | [`tls_cert`](Self::tls_cert), [`tls_key`](Self::tls_key) | the paths of the client's certificate and key | no client certificate |
 ///
@@ -129,6 +131,13 @@ pub struct LockManagerConfig {
     /// [`LockManagerBuilder::restart_guard`]. From 10 ms to 7 days, and at least `expire`. Defaults to none:
     /// the servers are trusted to keep their locks.
     pub restart_guard: Option<Duration>,
+    /// How long a former master of a Sentinel group may still grant locks, see
+    /// [`LockManagerBuilder::failover_margin`]. From 0 to 60 s, and only with `restart_guard`. Defaults to the
+    /// `min-replicas-max-lag` of the servers and 2 s.
+    pub failover_margin: Option<Duration>,
+    /// The time between two readings of the slots of a Redis Cluster, see
+    /// [`LockManagerBuilder::cluster_refresh`]. From 100 ms to 60 s. Defaults to 5 s.
+    pub cluster_refresh: Option<Duration>,
     /// The file with the certificates of the authorities that `rediss://` URLs trust (PEM, feature `tls`). Defaults to
     /// the root certificates of the system. A URL can name another file by its parameter `tls_ca`.
     pub tls_ca: Option<PathBuf>,
@@ -153,6 +162,8 @@ impl LockManagerConfig {
             max_waiters: None,
             outage_grace: None,
             restart_guard: None,
+            failover_margin: None,
+            cluster_refresh: None,
             tls_ca: None,
             tls_cert: None,
             tls_key: None,
@@ -173,6 +184,8 @@ impl LockManagerConfig {
     /// | `LOCKS_MAX_WAITERS` | `1000` |
     /// | `LOCKS_OUTAGE_GRACE` | `2s` |
     /// | `LOCKS_RESTART_GUARD` | `1m` |
+    /// | `LOCKS_FAILOVER_MARGIN` | `12s` |
+    /// | `LOCKS_CLUSTER_REFRESH` | `5s` |
     /// | `LOCKS_TLS_CA` | `/etc/redis/ca.pem` |
     /// | `LOCKS_TLS_CERT`, `LOCKS_TLS_KEY` | `/etc/redis/client.pem`, `/etc/redis/client.key` |
     ///
@@ -261,6 +274,8 @@ impl fmt::Debug for LockManagerConfig {
             max_waiters,
             outage_grace,
             restart_guard,
+            failover_margin,
+            cluster_refresh,
             tls_ca,
             tls_cert,
             tls_key,
@@ -275,6 +290,8 @@ impl fmt::Debug for LockManagerConfig {
             .field("max_waiters", max_waiters)
             .field("outage_grace", outage_grace)
             .field("restart_guard", restart_guard)
+            .field("failover_margin", failover_margin)
+            .field("cluster_refresh", cluster_refresh)
             .field("tls_ca", tls_ca)
             .field("tls_cert", tls_cert)
             .field("tls_key", tls_key)

@@ -29,6 +29,8 @@ fn all() -> LockManagerConfig {
         max_waiters: Some(17),
         outage_grace: Some(Duration::ZERO),
         restart_guard: Some(90 * SECOND),
+        failover_margin: Some(12 * SECOND),
+        cluster_refresh: Some(3 * SECOND),
         tls_ca: Some("/ca.pem".into()),
         tls_cert: Some("/cert.pem".into()),
         tls_key: Some("/key.pem".into()),
@@ -60,6 +62,8 @@ connect_timeout = "2s"
 max_waiters = 17
 outage_grace = "0s"
 restart_guard = "1m 30s"
+failover_margin = "12s"
+cluster_refresh = "3s"
 tls_ca = "/ca.pem"
 tls_cert = "/cert.pem"
 tls_key = "/key.pem"
@@ -102,14 +106,16 @@ fn a_written_configuration_is_read_back_unchanged() {
         dialect in dialects,
         [expire, restart_guard] in [times(10..=LONGEST), times(10..=LONGEST)],
         [node_timeout, connect_timeout] in [times(1..=60_000), times(1..=60_000)],
-        outage_grace in times(0..=60_000),
+        [outage_grace, failover_margin] in [times(0..=60_000), times(0..=60_000)],
+        cluster_refresh in times(100..=60_000),
         [tls_ca, tls_cert, tls_key] in [(); 3].map(|()| proptest::option::of("[a-z/.]{1,9}")),
         max_waiters in proptest::option::of(1..=usize::try_from(i64::MAX).unwrap_or(usize::MAX)),
     )| {
         let config = LockManagerConfig {
             urls, prefix, dialect, expire, node_timeout, connect_timeout, max_waiters,
-            outage_grace, restart_guard, tls_ca: tls_ca.map(Into::into),
-            tls_cert: tls_cert.map(Into::into), tls_key: tls_key.map(Into::into),
+            outage_grace, restart_guard, failover_margin, cluster_refresh,
+            tls_ca: tls_ca.map(Into::into), tls_cert: tls_cert.map(Into::into),
+            tls_key: tls_key.map(Into::into),
         };
         for copy in copies(&config) {
             prop_assert!(copy == config, "{:?}", config);

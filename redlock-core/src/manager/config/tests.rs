@@ -35,6 +35,8 @@ fn every_setting_is_read_from_its_variable() {
         ("LOCKS_MAX_WAITERS", "17"),
         ("LOCKS_OUTAGE_GRACE", "0"),
         ("LOCKS_RESTART_GUARD", "1m 30s"),
+        ("LOCKS_FAILOVER_MARGIN", "12s"),
+        ("LOCKS_CLUSTER_REFRESH", "3"),
         ("LOCKS_TLS_CA", "/ca.pem"),
         ("LOCKS_TLS_CERT", " /cert.pem\n"),
         ("LOCKS_TLS_KEY", "/key.pem"),
@@ -52,6 +54,8 @@ fn every_setting_is_read_from_its_variable() {
         max_waiters: Some(17),
         outage_grace: Some(Duration::ZERO),
         restart_guard: Some(90 * SECOND),
+        failover_margin: Some(12 * SECOND),
+        cluster_refresh: Some(3 * SECOND),
         tls_ca: Some("/ca.pem".into()),
         tls_cert: Some("/cert.pem".into()),
         tls_key: Some("/key.pem".into()),
@@ -88,7 +92,8 @@ fn an_unknown_variable_is_an_error_with_the_known_ones_and_a_suggestion() {
         "the environment variable LOCKS_EXPIRES is unknown (did you mean LOCKS_EXPIRE?); known are \
          LOCKS_URLS, LOCKS_PREFIX, LOCKS_DIALECT, LOCKS_EXPIRE, LOCKS_NODE_TIMEOUT, \
          LOCKS_CONNECT_TIMEOUT, LOCKS_MAX_WAITERS, LOCKS_OUTAGE_GRACE, LOCKS_RESTART_GUARD, \
-         LOCKS_TLS_CA, LOCKS_TLS_CERT, LOCKS_TLS_KEY; if the service has settings with this prefix, give its locks a longer one"
+         LOCKS_FAILOVER_MARGIN, LOCKS_CLUSTER_REFRESH, LOCKS_TLS_CA, LOCKS_TLS_CERT, LOCKS_TLS_KEY; if the \
+         service has settings with this prefix, give its locks a longer one"
     );
     let unknown = message("LOCKS_TTL", "");
     assert!(
@@ -153,6 +158,12 @@ fn a_wrong_value_is_an_error_with_the_variable_the_value_and_the_allowed_values(
             "8d",
             "restart_guard is 691200s, but must be from 10 ms to 7 days".to_owned(),
         ),
+        ("FAILOVER_MARGIN", "61", "failover_margin is 61s, but must be from 0 to 60 s".to_owned()),
+        (
+            "CLUSTER_REFRESH",
+            "99ms",
+            "cluster_refresh is 99ms, but must be from 100 ms to 60 s".to_owned(),
+        ),
         ("MAX_WAITERS", "0", "max_waiters is 0, but must be at least 1".to_owned()),
         ("MAX_WAITERS", "many", "max_waiters is \"many\", but must be a whole number".to_owned()),
         ("DIALECT", "redison", "dialect is \"redison\", but must be plain or redisson".to_owned()),
@@ -206,7 +217,7 @@ fn debug_shows_the_names_of_the_nodes_without_passwords() {
         "LockManagerConfig { urls: [\"10.0.0.1:7000/2\", \"/run/redis.sock\", \"memory:\", \
          \"(invalid)\", \"(invalid)\"], prefix: None, dialect: None, expire: Some(30s), \
          node_timeout: None, connect_timeout: None, max_waiters: None, outage_grace: None, \
-         restart_guard: None, tls_ca: None, tls_cert: None, tls_key: None }"
+         restart_guard: None, failover_margin: None, cluster_refresh: None, tls_ca: None, tls_cert: None, tls_key: None }"
     );
     assert!(!format!("{config:#?}").contains("s3cret"));
 }
@@ -225,6 +236,8 @@ fn the_builder_has_every_setting() {
         max_waiters: Some(14),
         outage_grace: Some(15 * SECOND),
         restart_guard: Some(16 * SECOND),
+        failover_margin: Some(17 * SECOND),
+        cluster_refresh: Some(17 * SECOND),
         tls_ca: Some("/ca.pem".into()),
         tls_cert: Some("/cert.pem".into()),
         tls_key: Some("/key.pem".into()),
@@ -233,7 +246,7 @@ fn the_builder_has_every_setting() {
         format!("{:?}", config.builder()),
         "LockManagerBuilder { nodes: 2, prefix: \"shop:\", dialect: Redisson, expire: 11s, \
          node_timeout: Some(12s), connect_timeout: 13s, max_waiters: 14, outage_grace: 15s, \
-         restart_guard: Some(16s), tls: Some(TlsOptions { ca: Some(\"/ca.pem\"), \
+         restart_guard: Some(16s), failover_margin: Some(17s), cluster_refresh: 17s, tls: Some(TlsOptions { ca: Some(\"/ca.pem\"), \
          cert: Some(\"/cert.pem\"), key: Some(\"/key.pem\"), insecure: false }), clock: SystemClock, .. }"
     );
 }
@@ -252,4 +265,8 @@ async fn settings_are_checked_by_connect() {
         error,
         "expire is 30s, but must be at most 1s, the longest lease of the restart_guard"
     );
+    config.restart_guard = None;
+    config.failover_margin = Some(SECOND);
+    let error = config.connect().await.unwrap_err().to_string();
+    assert_eq!(error, "failover_margin is 1s, but must be set together with restart_guard");
 }

@@ -44,6 +44,20 @@ pub(super) async fn execute(
     decode(&connection.send_script(script, &command).await)
 }
 
+/// Executes an operation on a server of a cluster to which the slot of the queue is moving.
+pub(super) async fn execute_asking(
+    connection: &Connection,
+    op: &QueueOp,
+) -> Result<QueueReply, NodeError> {
+    let script = script(&op.action);
+    let command = encode(op, connection.sha(script));
+    let reply = match connection.send_asking(&command).await {
+        Ok(reply) => Ok(reply),
+        Err(error) => connection.recover(script, error, connection.send_asking(&command)).await,
+    };
+    decode(&reply)
+}
+
 fn script(action: &QueueAction) -> Script {
     match action {
         QueueAction::Enter { .. } => FAIR_ENTER,

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 use crate::lock::LockName;
 
 /// The number of slots of a Redis Cluster.
-const SLOTS: usize = 16_384;
+pub(super) const SLOTS: usize = 16_384;
 
 /// For each slot the smallest number whose decimal text lies in the slot.
 static TAGS: LazyLock<Box<[u32]>> = LazyLock::new(|| {
@@ -54,7 +54,7 @@ pub(super) fn counters(names: &[LockName]) -> Vec<String> {
 }
 
 /// Returns the slot of a key.
-fn slot(key: &str) -> usize {
+pub(super) fn slot(key: &str) -> usize {
     slot_of(hash_tag(key).unwrap_or(key).as_bytes())
 }
 

@@ -1,5 +1,6 @@
 //! A node that is a Redis or Valkey server.
 
+mod cluster;
 mod connection;
 mod decode;
 mod delayed_restart;
@@ -12,6 +13,7 @@ mod fencing;
 #[cfg(test)]
 mod order_tests;
 mod script;
+mod sentinel;
 #[cfg(test)]
 mod subscription_tests;
 mod subscriptions;
@@ -29,7 +31,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
     Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueAction, QueueFuture,
-    QueueOp, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
+    QueueOp, Reply, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
 use crate::clock::Clock;
 use crate::error::{NodeError, Vote};
@@ -38,10 +40,13 @@ use crate::log_limit::LogLimit;
 use crate::runtimes::BackgroundService;
 use crate::telemetry;
 
+pub(crate) use cluster::{ClusterNode, ShardSettings};
+pub(crate) use connection::admission::ServerRegistry;
 pub(crate) use connection::endpoint::Endpoint;
-pub(crate) use connection::supervisor::ServerRegistry;
+pub(crate) use connection::route::Route;
 #[cfg(feature = "tls")]
 pub(crate) use connection::tls::check as check_tls;
+pub(crate) use sentinel::SentinelGroup;
 pub(crate) use url::{RedisUrl, Servers};
 
 use connection::Connection;
@@ -59,12 +64,14 @@ use subscriptions::Subscriptions;
 /// sent (an abandoned attempt leaves nothing behind). Without a connection, every operation fails at once,
 /// so that no caller waits for the node.
 pub(crate) struct RedisNode {
-    endpoint: Endpoint,
+    route: Route,
     node_timeout: Duration,
     connect_timeout: Duration,
     /// The time for which the server must have been running, without a forward step of its wall clock,
     /// before it grants locks.
     restart_guard: Option<Duration>,
+    /// How long a former master may grant locks after the promotion of another server. `None` if the servers decide.
+    failover_margin: Option<Duration>,
     /// The clock that measures leases.
     clock: Arc<dyn Clock>,
     /// The current connection, as a copy beside the pool, so that a command needs no mutex to find it.
@@ -96,22 +103,24 @@ enum ConnectionState {
 
 impl RedisNode {
     pub(crate) fn new(
-        endpoint: Endpoint,
+        route: Route,
         node_timeout: Duration,
         connect_timeout: Duration,
         restart_guard: Option<Duration>,
+        failover_margin: Option<Duration>,
         clock: Arc<dyn Clock>,
         servers: &Arc<ServerRegistry>,
     ) -> Arc<Self> {
         let down = ConnectionState::Down(NodeError::NotConnected("not connected yet".into()));
         let dropped = CancellationToken::new();
         let log_limit = Arc::default();
-        let clock_watch = ClockWatch::new(endpoint.name(), &clock, restart_guard, &log_limit);
+        let clock_watch = ClockWatch::new(route.name(), &clock, restart_guard, &log_limit);
         Arc::new_cyclic(|weak_self| Self {
-            endpoint,
+            route,
             node_timeout,
             connect_timeout,
             restart_guard,
+            failover_margin,
             clock,
             current: ArcSwap::from_pointee(down),
             status: StatusSender::new(NodeStatus::Connecting),
@@ -130,7 +139,7 @@ impl RedisNode {
 
     fn set(&self, state: ConnectionState) {
         let up = matches!(state, ConnectionState::Up(_));
-        telemetry::node_up(self.endpoint.name(), up);
+        telemetry::node_up(self.route.name(), up);
         let status = match &state {
             ConnectionState::Up(_) => NodeStatus::Up,
             ConnectionState::Down(reason) => NodeStatus::Down(reason.clone()),
@@ -198,6 +207,9 @@ impl BackgroundService for RedisNode {
             self.end_connection("the connection's Tokio runtime has ended or stalled");
         }
         let stop = self.stop.lock().clone();
+        if let Route::Sentinel(group) = &self.route {
+            group.start(runtime, &stop, &self.dropped);
+        }
         let (node, ends) = (Weak::clone(&self.weak_self), stop.clone());
         let keep_connected = async move {
             if let Some(supervisor) = node.upgrade().map(|node| Supervisor::new(&node, stop)) {
@@ -221,7 +233,7 @@ impl RedisNode {
         let mut stop = self.stop.lock();
         std::mem::take(&mut *stop).cancel();
         if let ConnectionState::Up(connection) = &**self.current.load() {
-            self.incarnations.lock().disconnected(connection.identity.run_id.as_deref());
+            self.incarnations.lock().disconnected(connection.identity.generation().as_deref());
             connection.end(reason);
         }
         self.set(ConnectionState::Down(NodeError::NotConnected(reason.into())));
@@ -230,7 +242,7 @@ impl RedisNode {
 
 impl Node for RedisNode {
     fn name(&self) -> &Arc<str> {
-        self.endpoint.name()
+        self.route.name()
     }
 
     fn capabilities(&self) -> Capabilities {
@@ -246,8 +258,16 @@ impl Node for RedisNode {
         if matches!(op.action, Action::Acquire { .. } | Action::Extend { .. }) {
             connection.record_use();
         }
+        let not_counted = match op.action {
+            Action::Extend { .. } | Action::Confirm { .. } => connection.may_extend().err(),
+            _ => None,
+        };
         let (begun, node_timeout) = (dialect::begun(&op.action), self.node_timeout);
-        Executor::start(Job { connection, op, begun, node_timeout })
+        let reply = Executor::start(Job { connection, op, begun, node_timeout });
+        match not_counted {
+            None => reply,
+            Some(reason) => ReplyFuture::new(async move { uncounted(reply.await, reason) }),
+        }
     }
 
     fn subscribe(&self, spec: &LockSpec, notify: Notify) -> Subscription {
@@ -283,6 +303,11 @@ impl Node for RedisNode {
     }
 }
 
+/// Returns the reply of a server whose grant does not count.
+fn uncounted(reply: Reply, reason: NodeError) -> Reply {
+    if reply.vote == Vote::Granted { Vote::Failed(reason).into() } else { reply }
+}
+
 /// Returns the name and the source of each script.
 #[cfg(feature = "unstable-simulation")]
 pub fn scripts() -> impl Iterator<Item = (String, &'static str)> {
@@ -292,7 +317,7 @@ pub fn scripts() -> impl Iterator<Item = (String, &'static str)> {
 impl fmt::Debug for RedisNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("RedisNode")
-            .field("name", self.endpoint.name())
+            .field("name", self.route.name())
             .field("connected", &self.connection().is_ok())
             .finish_non_exhaustive()
     }
@@ -300,7 +325,10 @@ impl fmt::Debug for RedisNode {
 
 #[cfg(test)]
 mod tests {
+    use tokio::time::Instant;
+
     use super::connection::played_server::{played_connection, serve};
+    use super::delayed_restart::quarantine::Quarantine;
     use super::*;
     use crate::clock::fake::RuntimeClock;
     use crate::key::LockKey;
@@ -310,9 +338,9 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(30);
 
     fn node(node_timeout: Duration, connection: Connection) -> Arc<RedisNode> {
-        let endpoint = Endpoint::parse("redis://localhost");
+        let route = Route::Server(Box::new(Endpoint::parse("redis://localhost")));
         let clock = Arc::new(RuntimeClock::new());
-        let node = RedisNode::new(endpoint, node_timeout, LEASE, None, clock, &Arc::default());
+        let node = RedisNode::new(route, node_timeout, LEASE, None, None, clock, &Arc::default());
         node.set(ConnectionState::Up(Arc::new(connection)));
         node
     }
@@ -352,12 +380,29 @@ mod tests {
         assert!(node.call(op(extend)).as_ready().is_none());
     }
 
+    /// The former master may still grant the lock to another caller. But the lock must not end at the promoted server.
+    #[tokio::test(start_paused = true)]
+    async fn a_promoted_server_extends_at_once_but_its_vote_counts_only_after_the_margin() {
+        let (connection, mut server) = played_connection().await;
+        connection.start(Quarantine::after_promotion(LEASE, LEASE / 10, Instant::now()));
+        let node = node(LEASE, connection);
+        let mut extend = async |reply: &str| {
+            let granted = serve(&mut server, "plain/extend", reply, || {});
+            tokio::join!(node.call(op(Action::Extend { lease: LEASE })), granted).0.vote
+        };
+        let vote = extend(":1\r\n").await;
+        assert!(matches!(vote, Vote::Failed(NodeError::Promoted { .. })), "{vote:?}");
+        assert_eq!(extend(":0\r\n").await, Vote::NotHeld, "a lock that it does not have is lost");
+        tokio::time::sleep(LEASE / 10).await;
+        assert_eq!(extend(":1\r\n").await, Vote::Granted);
+    }
+
     /// Two supervisors would open two connections.
     #[tokio::test(start_paused = true)]
     async fn a_supervisor_ends_when_the_node_is_started_again_before_it_has_connected() {
-        let endpoint = Endpoint::parse("redis://localhost");
+        let route = Route::Server(Box::new(Endpoint::parse("redis://localhost")));
         let clock = Arc::new(RuntimeClock::new());
-        let node = RedisNode::new(endpoint, LEASE, LEASE, None, clock, &Arc::default());
+        let node = RedisNode::new(route, LEASE, LEASE, None, None, clock, &Arc::default());
         let (runtime, stop) = (Handle::current(), CancellationToken::new());
         node.start(&runtime, &stop);
         let first = node.stop.lock().clone();

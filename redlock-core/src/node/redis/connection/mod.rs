@@ -1,5 +1,6 @@
 //! One connection to a server.
 
+pub(crate) mod admission;
 mod authentication;
 pub(crate) mod endpoint;
 mod health;
@@ -9,7 +10,11 @@ pub(super) mod pending_acquisitions;
 #[cfg(test)]
 pub(crate) mod played_server;
 pub(crate) mod pool;
+#[cfg(test)]
+mod push_tests;
 mod rejection_reason;
+pub(super) mod replication;
+pub(crate) mod route;
 pub(crate) mod socket;
 #[cfg(test)]
 mod socket_tests;
@@ -26,7 +31,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bb8_redis::redis::aio::MultiplexedConnection;
-use bb8_redis::redis::{Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use bb8_redis::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Value};
 use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::sleep;
 
@@ -34,11 +39,13 @@ use super::delayed_restart::quarantine::{Quarantine, VoteGate};
 use super::delayed_restart::wall_clock::Reading;
 use super::encode;
 use super::script::Script;
+use super::sentinel::Master;
 use crate::error::NodeError;
 use crate::node::Silence;
 use authentication::ExpiringLogin;
 use health::Health;
 use pending_acquisitions::PendingAcquisitions;
+use replication::Replication;
 use traffic::{ReplyProgress, Traffic};
 
 /// The pause between two checks whether a server is silent.
@@ -51,6 +58,8 @@ pub(crate) struct Connection {
     health: Arc<Health>,
     scripts: [String; Script::COUNT],
     pub(crate) identity: Identity,
+    /// The master of a Sentinel group to which the connection leads.
+    pub(crate) master: Option<Master>,
     /// Set if the credentials of the connection expire.
     expiring_login: Option<ExpiringLogin>,
     vote_gate: VoteGate,
@@ -72,6 +81,18 @@ pub(crate) struct Identity {
     pub(crate) maxmemory_policy: Option<String>,
     /// The time on the server's wall clock.
     pub(crate) time: Option<Reading>,
+    /// The replication of the master of a Sentinel group.
+    pub(crate) replication: Option<Replication>,
+}
+
+impl Identity {
+    /// Returns the ID of the time since which the server has kept all locks: of its incarnation, and of its role as the
+    /// master of a Sentinel group.
+    pub(crate) fn generation(&self) -> Option<String> {
+        let run_id = self.run_id.as_ref()?;
+        let data = self.replication.as_ref().and_then(|replication| replication.id.as_ref());
+        Some(data.map_or_else(|| run_id.clone(), |id| format!("{run_id}/{id}")))
+    }
 }
 
 impl Connection {
@@ -87,6 +108,7 @@ impl Connection {
             health,
             scripts,
             identity,
+            master: None,
             expiring_login: None,
             vote_gate: VoteGate::default(),
             used: AtomicBool::new(false),
@@ -103,6 +125,11 @@ impl Connection {
     /// Returns an error with the reason if the server must not grant locks.
     pub(crate) fn may_grant(&self) -> Result<(), NodeError> {
         self.vote_gate.check()
+    }
+
+    /// Returns an error with the reason if extensions by the server do not count.
+    pub(crate) fn may_extend(&self) -> Result<(), NodeError> {
+        self.vote_gate.check_extension()
     }
 
     /// Records that a lock is requested or extended.
@@ -176,6 +203,18 @@ impl Connection {
         self.await_reply(reply, Value::extract_error).await
     }
 
+    /// [Sends](Self::send) a command to a server of a cluster to which the slot of its keys is moving. `ASKING` and the
+    /// command are one message of the connection, so that no other command comes between them.
+    pub(crate) async fn send_asking(&self, command: &Cmd) -> Result<Value, RedisError> {
+        let mut pipeline = Pipeline::with_capacity(2);
+        pipeline.cmd("ASKING").ignore().add_command(command.clone());
+        let mut handle = self.handle.clone();
+        let replies =
+            pin!(tokio::task::unconstrained(handle.send_packed_commands(&pipeline, 0, 2)));
+        let last = |mut replies: Vec<Value>| replies.pop().unwrap_or(Value::Nil).extract_error();
+        self.await_reply(replies, last).await
+    }
+
     /// [Sends](Self::send) a command in a future of its own. Only the commands of locks, which are frequent, should be
     /// compiled into the futures of their callers.
     pub(crate) fn send_boxed<'a>(
@@ -200,10 +239,11 @@ impl Connection {
         }
         let awaited = self.traffic.expect_reply();
         let reply = std::future::poll_fn(|cx| match reply.as_mut().poll(cx) {
-            Poll::Ready(reply) => Poll::Ready(Ok(reply)),
-            Poll::Pending => {
-                self.health.ended_error().map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
-            }
+            // A reply that arrives after the end may belong to another command, see the pushes in `pool`.
+            reply => match self.health.ended_error() {
+                Some(error) => Poll::Ready(Err(error)),
+                None => reply.map(Ok),
+            },
         });
         let reply = reply.await?;
         awaited.answered();

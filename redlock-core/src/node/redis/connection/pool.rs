@@ -12,42 +12,72 @@ use futures_util::future::{try_join, try_join_all};
 
 use super::endpoint::{Endpoint, Opened};
 use super::health::Health;
+use super::replication::{self, LagSetting};
+use super::route::Route;
 use super::{Connection, Identity};
 use crate::clock::Clock;
 use crate::error::NodeError;
 use crate::node::redis::delayed_restart::wall_clock::Reading;
 use crate::node::redis::script::Script;
+use crate::node::redis::sentinel::Master;
 use crate::node::redis::subscriptions::Subscriptions;
 use crate::node::redis::{encode, error};
 
 /// Makes connections that are ready for use: after the handshake, with loaded scripts and a known identity.
 #[derive(Debug, Clone)]
 pub(crate) struct Connector {
-    endpoint: Endpoint,
-    connect_timeout: Duration,
-    subscriptions: Arc<Subscriptions>,
-    clock: Arc<dyn Clock>,
+    pub(crate) route: Route,
+    pub(crate) connect_timeout: Duration,
+    pub(crate) subscriptions: Arc<Subscriptions>,
+    pub(crate) clock: Arc<dyn Clock>,
+    /// Whether to read how long a master accepts writes after it was cut off.
+    pub(crate) reads_max_lag: bool,
 }
 
 impl Connector {
-    pub(crate) fn new(
-        endpoint: Endpoint,
-        connect_timeout: Duration,
-        subscriptions: Arc<Subscriptions>,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self { endpoint, connect_timeout, subscriptions, clock }
-    }
-
-    async fn not_connected(&self, error: &RedisError) -> NodeError {
-        if error.is_connection_dropped()
-            && !error.is_connection_refusal()
-            && let Some(reason) = self.endpoint.rejection_reason().await
-        {
-            return NodeError::Server(reason.into());
+    async fn connect_to(
+        &self,
+        endpoint: &Endpoint,
+        master: Option<Master>,
+    ) -> Result<Connection, NodeError> {
+        let health = Arc::new(Health::default());
+        let config = pushed_to(&health, &self.subscriptions);
+        let connect = async {
+            let opened = endpoint.open_within(self.connect_timeout, &config).await?;
+            let Opened { mut handle, traffic, expiring_login } = opened;
+            let mut time_handle = handle.clone();
+            let time = async { none_if_refused(time(&mut time_handle, &*self.clock).await) };
+            let (scripts, time) = try_join(load_scripts(&handle), time).await?;
+            let mut identity = Identity { time, ..identify(&mut handle).await? };
+            let lag = match self.route {
+                Route::Server(_) => None,
+                Route::Sentinel(_) => Some(LagSetting::REPLICAS),
+                Route::Shard(..) => Some(LagSetting::CLUSTER),
+            };
+            if lag.is_some() {
+                let lag = lag.filter(|_| self.reads_max_lag);
+                identity.replication = replication::read(&mut handle, lag).await?;
+            }
+            Ok((handle, traffic, scripts, identity, expiring_login))
+        };
+        match connect.await {
+            Ok((handle, traffic, scripts, identity, expiring_login)) => {
+                let connection = Connection::new(handle, health, traffic, scripts, identity);
+                Ok(Connection { master, expiring_login, ..connection })
+            }
+            Err(error) => Err(not_connected(endpoint, &error).await),
         }
-        error::not_connected(error)
     }
+}
+
+async fn not_connected(endpoint: &Endpoint, error: &RedisError) -> NodeError {
+    if error.is_connection_dropped()
+        && !error.is_connection_refusal()
+        && let Some(reason) = endpoint.rejection_reason().await
+    {
+        return NodeError::Server(reason.into());
+    }
+    error::not_connected(error)
 }
 
 /// An error of the pool.
@@ -64,44 +94,22 @@ impl bb8::ManageConnection for Connector {
     type Error = PoolError;
 
     async fn connect(&self) -> Result<Arc<Connection>, PoolError> {
-        let health = Arc::new(Health::default());
-        let (watched, subscriptions) = (Arc::clone(&health), Arc::clone(&self.subscriptions));
-        let config = settings().set_push_sender(
-            move |push: PushInfo| -> Result<(), std::convert::Infallible> {
-                match push.kind {
-                    PushKind::Disconnection => watched.end("the server closed the connection"),
-                    PushKind::Message => {
-                        if let [Value::BulkString(channel), Value::BulkString(message), ..] =
-                            &push.data[..]
-                        {
-                            let channel = String::from_utf8_lossy(channel);
-                            subscriptions.notify_subscribers(&channel, message);
-                        }
-                    }
-                    _ => {}
-                }
-                Ok(())
-            },
-        );
         let connect = async {
-            let opened = self.endpoint.open_within(self.connect_timeout, &config).await?;
-            let Opened { mut handle, traffic, expiring_login } = opened;
-            let mut time_handle = handle.clone();
-            let time = async { none_if_refused(time(&mut time_handle, &*self.clock).await) };
-            let (scripts, time) = try_join(load_scripts(&handle), time).await?;
-            let identity = Identity { time, ..identify(&mut handle).await? };
-            let connection = Connection::new(handle, health, traffic, scripts, identity);
-            Ok(Arc::new(Connection { expiring_login, ..connection }))
-        };
-        let reason = match tokio::time::timeout(self.connect_timeout, connect).await {
-            Ok(Ok(connection)) => return Ok(connection),
-            Ok(Err(error)) => self.not_connected(&error).await,
-            Err(_) => {
-                let words = format!("no connection within {:?}", self.connect_timeout);
-                NodeError::NotConnected(words.into())
+            let (endpoint, master) = self.route.next().await?;
+            let address = master.as_ref().map(|master| master.address.clone());
+            tokio::select! {
+                biased;
+                connection = self.connect_to(&endpoint, master) => connection.map(Arc::new),
+                () = self.route.leaves(address.as_ref()) => {
+                    Err(NodeError::NotConnected("another server was promoted meanwhile".into()))
+                }
             }
         };
-        Err(PoolError::Connect(reason))
+        let words = || format!("no connection within {:?}", self.connect_timeout);
+        tokio::time::timeout(self.connect_timeout, connect)
+            .await
+            .unwrap_or_else(|_| Err(NodeError::NotConnected(words().into())))
+            .map_err(PoolError::Connect)
     }
 
     /// Reads a flag only: the commands themselves, and the check for silence, detect a broken connection.
@@ -130,6 +138,35 @@ pub(crate) fn settings() -> AsyncConnectionConfig {
         .set_pipeline_buffer_size(usize::MAX >> 4)
         // One write has room for the commands of some thousand callers.
         .set_write_backpressure_boundary(WRITE_BOUNDARY)
+}
+
+/// Returns the settings of a connection whose push messages end it or notify its subscribers.
+pub(crate) fn pushed_to(
+    health: &Arc<Health>,
+    subscriptions: &Arc<Subscriptions>,
+) -> AsyncConnectionConfig {
+    let (health, subscriptions) = (Arc::clone(health), Arc::clone(subscriptions));
+    settings().set_push_sender(move |push: PushInfo| -> Result<(), std::convert::Infallible> {
+        match push.kind {
+            PushKind::Disconnection => health.end("the server closed the connection"),
+            // A server of a cluster sends it unasked when a slot moves. The redis crate (1.8.1) takes it for the reply
+            // to the oldest command, and every later reply for the reply to the next command: a refusal could become
+            // a grant. No connection of this crate sends a command with such a reply.
+            PushKind::SUnsubscribe
+            | PushKind::SSubscribe
+            | PushKind::PUnsubscribe
+            | PushKind::PSubscribe => health.end("the server sent an unexpected push message"),
+            PushKind::Message => {
+                if let [Value::BulkString(channel), Value::BulkString(message), ..] = &push.data[..]
+                {
+                    let channel = String::from_utf8_lossy(channel);
+                    subscriptions.notify_subscribers(&channel, message);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    })
 }
 
 /// Loads all scripts in one round trip.
@@ -170,7 +207,7 @@ async fn time(
 
 /// Returns `None` if the server refuses the command or its reply is not understood. The caller then skips
 /// the checks that need the reply.
-fn none_if_refused<T>(reply: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
+pub(super) fn none_if_refused<T>(reply: Result<T, RedisError>) -> Result<Option<T>, RedisError> {
     use ErrorKind::{Server, UnexpectedReturnType};
     match reply {
         Ok(reply) => Ok(Some(reply)),
@@ -179,7 +216,10 @@ fn none_if_refused<T>(reply: Result<T, RedisError>) -> Result<Option<T>, RedisEr
     }
 }
 
-async fn text(handle: &mut MultiplexedConnection, command: &Cmd) -> Result<String, RedisError> {
+pub(super) async fn text(
+    handle: &mut MultiplexedConnection,
+    command: &Cmd,
+) -> Result<String, RedisError> {
     match handle.send_packed_command(command).await?.extract_error()? {
         Value::BulkString(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
         Value::VerbatimString { text, .. } | Value::SimpleString(text) => Ok(text),

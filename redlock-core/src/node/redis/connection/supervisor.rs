@@ -5,17 +5,17 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bb8_redis::bb8;
-use parking_lot::Mutex;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::Connection;
 use super::outage_log::OutageLog;
 use super::pool::{Connector, PoolError};
+use super::route::Route;
+use super::{Connection, admission};
 use crate::error::NodeError;
 use crate::jitter::jitter;
-use crate::node::redis::delayed_restart::quarantine::Quarantine;
+use crate::node::redis::url::HostPort;
 use crate::node::redis::{ConnectionState, RedisNode};
 
 /// The first pause between two attempts to connect. The pause doubles after each attempt, and is jittered by
@@ -32,30 +32,11 @@ const SHORT_LIVED: Duration = Duration::from_secs(1);
 /// that is longer.
 const SILENCE_LIMIT: Duration = Duration::from_secs(5);
 
-/// Maps nodes to servers, so that no server votes twice, even if it returns later under another name.
-#[derive(Debug, Default)]
-pub(crate) struct ServerRegistry {
-    by_node: Mutex<Vec<(Arc<str>, usize, String)>>,
-}
-
-impl ServerRegistry {
-    /// Records that a node is this server, or returns the name of the other node that is this server.
-    fn register(&self, node: &RedisNode, run_id: &str) -> Option<Arc<str>> {
-        let id = std::ptr::from_ref(node).addr();
-        let mut by_node = self.by_node.lock();
-        by_node.retain(|(_, other, _)| *other != id);
-        if let Some((name, ..)) = by_node.iter().find(|(_, _, other)| other == run_id) {
-            return Some(Arc::clone(name));
-        }
-        by_node.push((Arc::clone(node.endpoint.name()), id, run_id.to_owned()));
-        None
-    }
-}
-
 /// Keeps one node connected in one runtime. State that outlasts the runtime belongs to the node.
 pub(crate) struct Supervisor {
     node: Weak<RedisNode>,
     name: Arc<str>,
+    route: Route,
     pool: bb8::Pool<Connector>,
     /// The errors of the pool. Without this channel, `get` reports no error before the timeout of the pool.
     errors: mpsc::UnboundedReceiver<NodeError>,
@@ -76,14 +57,15 @@ impl Supervisor {
             .retry_connection(false)
             .connection_timeout(node.connect_timeout * 2)
             .error_sink(Box::new(Sink(sink)))
-            .build_unchecked(Connector::new(
-                node.endpoint.clone(),
-                node.connect_timeout,
-                Arc::clone(&node.subscriptions),
-                Arc::clone(&node.clock),
-            ));
-        let name = Arc::clone(node.endpoint.name());
-        Self { node: Weak::clone(&node.weak_self), name, pool, errors, stop }
+            .build_unchecked(Connector {
+                route: node.route.clone(),
+                connect_timeout: node.connect_timeout,
+                subscriptions: Arc::clone(&node.subscriptions),
+                clock: Arc::clone(&node.clock),
+                reads_max_lag: node.restart_guard.is_some() && node.failover_margin.is_none(),
+            });
+        let (route, name) = (node.route.clone(), Arc::clone(node.route.name()));
+        Self { node: Weak::clone(&node.weak_self), name, route, pool, errors, stop }
     }
 
     /// Gets the connection of the pool, which makes a new one if the last one has broken.
@@ -111,83 +93,17 @@ impl Supervisor {
             return Err(NodeError::NotConnected(reason.into()));
         }
         // A refused connection must end. Otherwise the pool would return it again at the next attempt.
-        self.check(&node, &connection).inspect_err(|error| connection.end(&error.to_string()))?;
-        match node.restart_guard {
-            Some(longest_lease) => self.quarantine_if_restarted(&node, &connection, longest_lease),
-            None => self.warn_if_restarted(&node, &connection),
-        }
-        node.clock_watch.begin(&connection);
+        admission::admit(&node, &connection)
+            .inspect_err(|error| connection.end(&error.to_string()))?;
         if !node.set_unless_stopped(&self.stop, ConnectionState::Up(Arc::clone(&connection))) {
             connection.end("the work has moved to another runtime");
         }
         Ok(connection)
     }
 
-    fn check(&self, node: &RedisNode, connection: &Connection) -> Result<(), NodeError> {
-        let identity = &connection.identity;
-        if let Some(run_id) = &identity.run_id {
-            if let Some(other) = node.servers.register(node, run_id) {
-                return Err(NodeError::SameServer(other));
-            }
-        } else if let Some(suppressed) = node.log_limit.admit("run_id", &self.name) {
-            tracing::warn!(
-                node = %self.name, suppressed,
-                "the run_id of the server is unknown (INFO denied), so two nodes may be the same server"
-            );
-        }
-        if let Some(policy) = identity.maxmemory_policy.as_deref()
-            && policy != "noeviction"
-            && let Some(suppressed) = node.log_limit.admit("eviction", &self.name)
-        {
-            tracing::warn!(
-                node = %self.name, policy, suppressed,
-                "the server evicts keys when its memory is full, and with them locks that are held; set maxmemory-policy to noeviction"
-            );
-        }
-        Ok(())
-    }
-
-    /// Warns about a server that may have forgotten locks, and votes at once without a `restart_guard`.
-    fn warn_if_restarted(&self, node: &RedisNode, connection: &Connection) {
-        let run_id = connection.identity.run_id.as_deref();
-        if node.incarnations.lock().is_restart(run_id)
-            && let Some(suppressed) = node.log_limit.admit("restart", &self.name)
-        {
-            tracing::warn!(
-                node = %self.name, suppressed,
-                "a node was restarted and may have forgotten held locks; set restart_guard, or let the server \
-                 write its data before it replies (appendonly yes, appendfsync always)"
-            );
-        }
-    }
-
-    /// Quarantines a server that may have forgotten locks.
-    fn quarantine_if_restarted(
-        &self,
-        node: &RedisNode,
-        connection: &Connection,
-        longest_lease: Duration,
-    ) {
-        let uptime = connection.identity.uptime;
-        let mut quarantine = Quarantine::new(longest_lease, Instant::now(), uptime);
-        if let Some(ended) =
-            node.incarnations.lock().connected(connection.identity.run_id.as_deref())
-        {
-            quarantine = quarantine.not_before(ended);
-        }
-        if let Err(reason) = quarantine.check()
-            && let Some(suppressed) = node.log_limit.admit("quarantine", &self.name)
-        {
-            tracing::warn!(
-                node = %self.name, %reason, suppressed,
-                "a node may have forgotten held locks, and is quarantined"
-            );
-        }
-        connection.start(quarantine);
-    }
-
     /// Keeps the node connected until its manager is dropped.
     pub(crate) async fn keep_connected(mut self) {
+        let mut address = self.route.address();
         let mut attempt = self.connect().await;
         let mut log = OutageLog::new(&self.name);
         if let Err(error) = &attempt {
@@ -207,7 +123,9 @@ impl Supervisor {
                     let Some(node) = self.node.upgrade() else {
                         return;
                     };
-                    node.incarnations.lock().disconnected(connection.identity.run_id.as_deref());
+                    node.incarnations
+                        .lock()
+                        .disconnected(connection.identity.generation().as_deref());
                     drop(connection);
                     let down = ConnectionState::Down(NodeError::NotConnected(Arc::clone(&reason)));
                     node.set_unless_stopped(&self.stop, down);
@@ -216,7 +134,7 @@ impl Supervisor {
                     if since.elapsed() >= SHORT_LIVED {
                         pause = FIRST_PAUSE;
                     } else {
-                        sleep(jittered(pause)).await;
+                        self.pause(pause, address.as_ref()).await;
                         pause = (pause * 2).min(LONGEST_PAUSE);
                     }
                 }
@@ -231,15 +149,22 @@ impl Supervisor {
                     node.set_unless_stopped(&self.stop, ConnectionState::Down(error));
                     drop(node);
                     let pause_now = if refused { PAUSE_AFTER_REFUSAL } else { pause };
-                    sleep(jittered(pause_now)).await;
+                    self.pause(pause_now, address.as_ref()).await;
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }
             if self.node.strong_count() == 0 {
                 return;
             }
+            address = self.route.address();
             attempt = self.connect().await;
         }
+    }
+
+    /// Pauses before the next attempt to connect. There is no reason to pause if the route has left this address.
+    async fn pause(&self, pause: Duration, address: Option<&HostPort>) {
+        // Both outcomes end the pause.
+        let _ = timeout(jittered(pause), self.route.leaves(address)).await;
     }
 
     /// Waits until the connection breaks, and returns the reason. Returns `None` when the node is dropped.
@@ -256,8 +181,10 @@ impl Supervisor {
         let serve = subscriptions.serve(connection, &self.name, &log_limit);
         let watch = clock_watch.watch(connection);
         let silence = connection.end_when_silent_for(silence_limit);
+        let address = connection.master.as_ref().map(|master| &master.address);
+        let leaves = self.route.leaves(address);
         let authentication = connection.keep_authenticated(&self.name, connect_timeout);
-        tokio::pin!(serve, watch, silence, authentication);
+        tokio::pin!(serve, watch, silence, leaves, authentication);
         loop {
             tokio::select! {
                 biased;
@@ -266,6 +193,7 @@ impl Supervisor {
                 () = &mut watch => {}
                 () = &mut authentication => {}
                 () = &mut silence => return Some(connection.broken().await),
+                () = &mut leaves => return Some("another server was promoted".into()),
                 () = dropped.cancelled() => return None,
             }
         }

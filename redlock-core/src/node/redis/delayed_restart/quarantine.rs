@@ -18,6 +18,17 @@
 //! It would be safe to restore a forgotten lock while a quorum confirms it: no other caller can hold the lock
 //! at that time. But the proof would depend on the time at which the quorum was asked. A server that sets
 //! no locks needs no proof. If the lock is still held at the end of the quarantine, it is restored then.
+//!
+//! A server that was promoted from replica to master may also have forgotten locks, because replication is
+//! asynchronous. In addition, the former master may still run. It grants and extends locks until it notices
+//! that it has lost its replicas, which takes at most the failover margin. So two rules are stricter after a
+//! promotion:
+//!
+//! * The server grants no locks for the longest lease **and** the margin: the former master may have granted
+//!   a lock at the end of the margin.
+//! * The server's vote on an extension counts only after the margin. Earlier, the lease may end on the former
+//!   master, which then grants the lock to another caller. The server extends the lock nevertheless, so that it
+//!   still has the lock when the margin is over.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -30,11 +41,12 @@ use crate::error::NodeError;
 /// The uncertainty of an uptime: the server computes it as the difference of two times in whole seconds.
 const ROUNDING: Duration = Duration::from_secs(1);
 
-/// The time after a restart or a clock step during which a server grants no locks: the longest lease.
+/// The time after a restart or a clock step during which a server grants no locks: the longest lease. After a
+/// promotion, the failover margin is added.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Quarantine {
-    longest_lease: Duration,
-    /// The time at which the restart or clock step was at least `age` ago.
+    length: Duration,
+    /// The time at which the restart, clock step or promotion was at least `age` ago.
     measured_at: Instant,
     age: Duration,
     cause: Cause,
@@ -49,23 +61,41 @@ enum Cause {
     ClockStepped {
         by: Duration,
     },
+    Promoted {
+        /// The time during which the former master may still grant locks.
+        margin: Duration,
+    },
 }
 
-/// Decides whether a server may receive commands that set locks.
+/// Decides which votes of a server count.
 ///
-/// Every acquisition checks this, and most servers are not quarantined, so the check first reads a flag.
+/// Every operation checks this, and most servers are not quarantined, so the checks first read a flag.
 #[derive(Debug, Default)]
 pub(crate) struct VoteGate {
     is_active: AtomicBool,
-    quarantine: Mutex<Option<Quarantine>>,
+    quarantines: Mutex<Quarantines>,
+}
+
+#[derive(Debug, Default)]
+struct Quarantines {
+    /// The quarantine that ends last.
+    last: Option<Quarantine>,
+    /// The last promotion. Another quarantine may end later.
+    promotion: Option<Quarantine>,
 }
 
 impl VoteGate {
     /// Quarantines the server, unless a quarantine that ends later is already in effect.
     pub(crate) fn start(&self, quarantine: Quarantine) {
-        let mut kept = self.quarantine.lock();
-        if kept.is_none_or(|kept| kept.remaining() < quarantine.remaining()) {
-            *kept = Some(quarantine);
+        let ends_later = |kept: Option<Quarantine>| {
+            kept.is_none_or(|kept| kept.remaining() < quarantine.remaining())
+        };
+        let mut kept = self.quarantines.lock();
+        if ends_later(kept.last) {
+            kept.last = Some(quarantine);
+        }
+        if matches!(quarantine.cause, Cause::Promoted { .. }) && ends_later(kept.promotion) {
+            kept.promotion = Some(quarantine);
         }
         self.is_active.store(true, Ordering::Release);
     }
@@ -75,11 +105,19 @@ impl VoteGate {
         if !self.is_active.load(Ordering::Acquire) {
             return Ok(());
         }
-        let mut kept = self.quarantine.lock();
-        kept.as_ref().map_or(Ok(()), Quarantine::check)?;
-        *kept = None;
+        let mut kept = self.quarantines.lock();
+        kept.last.as_ref().map_or(Ok(()), Quarantine::check)?;
+        *kept = Quarantines::default();
         self.is_active.store(false, Ordering::Release);
         Ok(())
+    }
+
+    /// Returns an error as long as another server may grant a lock although this server extends it.
+    pub(crate) fn check_extension(&self) -> Result<(), NodeError> {
+        if !self.is_active.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        self.quarantines.lock().promotion.as_ref().map_or(Ok(()), Quarantine::check_extension)
     }
 }
 
@@ -96,13 +134,25 @@ impl Quarantine {
     ) -> Self {
         let age = uptime.unwrap_or_default().saturating_sub(ROUNDING);
         let cause = Cause::Restarted { uptime_known: uptime.is_some() };
-        Self { longest_lease, measured_at: connected_at, age, cause }
+        Self { length: longest_lease, measured_at: connected_at, age, cause }
     }
 
     /// Creates the quarantine of a server whose wall clock was stepped forward, as detected just now.
     pub(crate) fn after_clock_step(longest_lease: Duration, by: Duration) -> Self {
         let cause = Cause::ClockStepped { by };
-        Self { longest_lease, measured_at: Instant::now(), age: Duration::ZERO, cause }
+        Self { length: longest_lease, measured_at: Instant::now(), age: Duration::ZERO, cause }
+    }
+
+    /// Creates the quarantine of a server that was promoted to master at `since` or earlier. The former
+    /// master may still grant locks until the `margin` is over.
+    pub(crate) fn after_promotion(
+        longest_lease: Duration,
+        margin: Duration,
+        since: Instant,
+    ) -> Self {
+        let length = longest_lease.saturating_add(margin);
+        let cause = Cause::Promoted { margin };
+        Self { length, measured_at: since, age: Duration::ZERO, cause }
     }
 
     /// Limits the age to the time since `ended`, when the connection to the previous incarnation broke. The
@@ -116,7 +166,7 @@ impl Quarantine {
     /// Returns an error as long as the server may have forgotten a lock that is still held.
     pub(crate) fn check(&self) -> Result<(), NodeError> {
         let age = self.age();
-        let votes_in = self.longest_lease.saturating_sub(age);
+        let votes_in = self.length.saturating_sub(age);
         if votes_in.is_zero() {
             return Ok(());
         }
@@ -125,7 +175,16 @@ impl Quarantine {
                 NodeError::Restarted { ago: uptime_known.then_some(age), votes_in }
             }
             Cause::ClockStepped { by } => NodeError::ClockStepped { by, votes_in },
+            Cause::Promoted { .. } => NodeError::Promoted { ago: age, votes_in },
         })
+    }
+
+    /// Returns an error as long as another server may grant a lock although this server extends it.
+    fn check_extension(&self) -> Result<(), NodeError> {
+        let Cause::Promoted { margin } = self.cause else { return Ok(()) };
+        let ago = self.age();
+        let votes_in = margin.saturating_sub(ago);
+        if votes_in.is_zero() { Ok(()) } else { Err(NodeError::Promoted { ago, votes_in }) }
     }
 
     fn age(&self) -> Duration {
@@ -133,7 +192,7 @@ impl Quarantine {
     }
 
     fn remaining(&self) -> Duration {
-        self.longest_lease.saturating_sub(self.age())
+        self.length.saturating_sub(self.age())
     }
 }
 
@@ -225,5 +284,29 @@ mod tests {
         assert_eq!(gate.check(), Ok(()));
         gate.start(Quarantine::after_clock_step(LEASE, SECOND));
         assert!(gate.check().is_err(), "a later quarantine counts");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_promoted_server_extends_after_the_margin_and_grants_after_the_longest_lease_too() {
+        let (gate, promoted) = (VoteGate::default(), Instant::now());
+        assert_eq!(gate.check_extension(), Ok(()));
+        advance(SECOND).await;
+        gate.start(Quarantine::after_promotion(LEASE, 5 * SECOND, promoted));
+        let words =
+            [gate.check(), gate.check_extension()].map(|check| check.unwrap_err().to_string());
+        assert_eq!(words, ["promoted 1s ago, votes in 34s", "promoted 1s ago, votes in 4s"]);
+        // A clock step ends later, but does not end the margin earlier.
+        gate.start(Quarantine::after_clock_step(2 * LEASE, SECOND));
+        assert!(matches!(gate.check(), Err(NodeError::ClockStepped { .. })));
+        assert!(gate.check_extension().is_err());
+        advance(4 * SECOND).await;
+        assert_eq!(gate.check_extension(), Ok(()));
+        assert!(gate.check().is_err());
+
+        let gate = VoteGate::default();
+        gate.start(Quarantine::after_promotion(LEASE, 5 * SECOND, promoted));
+        advance(LEASE).await;
+        assert_eq!(gate.check(), Ok(()), "35 s after the promotion");
+        assert_eq!(gate.check_extension(), Ok(()));
     }
 }

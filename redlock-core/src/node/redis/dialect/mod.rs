@@ -118,6 +118,32 @@ pub(crate) async fn execute(
     }
 }
 
+/// Executes an operation on a server of a cluster to which the slot of the lock is moving. Does not look up the
+/// remaining lease.
+pub(crate) async fn execute_asking(connection: &Connection, op: &Op) -> Reply {
+    let script = Script::of(op);
+    let mut command = Cmd::new();
+    encode_operation(&mut command, op, script.map(|script| connection.sha(script)));
+    let reply = connection.send_asking(&command).await;
+    let reply = match (script, reply) {
+        (Some(script), Err(error)) => {
+            connection.recover(script, error, connection.send_asking(&command)).await
+        }
+        (_, reply) => reply,
+    };
+    let reply = match (&op.action, script) {
+        (Action::Acquire { .. }, None) => {
+            decode::acquired(&reply).unwrap_or(Vote::Held { remaining: None }).into()
+        }
+        (action, _) => decode::reply_of_script(&reply, action),
+    };
+    let grants = matches!(op.action, Action::Acquire { .. } | Action::Upgrade { .. });
+    match connection.may_grant() {
+        Err(reason) if grants && reply.vote == Vote::Granted => Vote::Failed(reason).into(),
+        _ => reply,
+    }
+}
+
 /// Releases a lock that was granted after its release.
 async fn undo(connection: &Connection, release: &Op) {
     let Some(script) = Script::of(release) else { return };

@@ -1,0 +1,257 @@
+//! Keeps the map of the slots and the status of the node up to date.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bb8_redis::redis::Cmd;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::Cluster;
+use super::topology::{ClusterState, Topology, info_command, slots_command};
+use crate::error::NodeError;
+use crate::jitter::jitter;
+use crate::node::redis::RedisNode;
+use crate::node::redis::connection::pool::settings;
+use crate::node::redis::error::{node_error, not_connected};
+use crate::node::redis::url::HostPort;
+use crate::node::{Node, NodeStatus};
+use crate::telemetry;
+
+/// The shortest pause between two readings of the slots.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// The pause while a master is down, or while no server could name the owners of the slots: its replica may be
+/// promoted at any time.
+const PAUSE_WHILE_DOWN: Duration = Duration::from_millis(250);
+
+/// Keeps the map and the status up to date until the node is dropped.
+pub(super) async fn keep_up_to_date(cluster: Weak<Cluster>) {
+    let mut refresher = Refresher::default();
+    loop {
+        let Some(current) = cluster.upgrade() else { return };
+        let is_known = refresher.refresh(&current).await;
+
+        current.pending_ops.forget_ended();
+        current.subscriptions.follow(&current.shards);
+        let masters = current.shards.masters();
+        current.publish_status(&masters);
+        let is_complete = is_known && masters.iter().all(|shard| shard.status().get().is_up());
+        let pause = if is_complete { current.shards.settings.refresh } else { PAUSE_WHILE_DOWN };
+        let earliest = Instant::now() + SHORTEST_PAUSE.min(pause);
+        let latest = Instant::now() + pause.mul_f64(jitter(0.75..1.0));
+        drop(masters);
+        if !wait(&cluster, current, latest).await {
+            return;
+        }
+        sleep_until(earliest).await;
+    }
+}
+
+/// Waits until the slots should be read again. Publishes the status and moves the subscriptions meanwhile. Returns
+/// `false` if the node was dropped.
+async fn wait(cluster: &Weak<Cluster>, mut current: Arc<Cluster>, latest: Instant) -> bool {
+    loop {
+        let masters = current.shards.masters();
+        current.publish_status(&masters);
+        current.subscriptions.follow(&current.shards);
+        let mut statuses: FuturesUnordered<_> = masters
+            .iter()
+            .map(|shard| {
+                let (status, was_up) = (shard.status(), shard.status().get().is_up());
+                async move { status.wait_for(|status| status.is_up() != was_up).await }
+            })
+            .collect();
+        drop(masters);
+        let is_due = {
+            let shards = &current.shards;
+            tokio::select! {
+                biased;
+                () = sleep_until(latest) => true,
+                () = shards.refresh_requested() => true,
+                () = shards.changed() => false,
+                // A shard that has failed may have been replaced by another server.
+                Some(status) = statuses.next() => !status.is_up(),
+            }
+        };
+        drop(current);
+        let Some(next) = cluster.upgrade() else { return false };
+        current = next;
+        if is_due {
+            current.publish_status(&current.shards.masters());
+            return true;
+        }
+    }
+}
+
+/// Reads the slots from one server after another.
+#[derive(Debug, Default)]
+struct Refresher {
+    /// Rotates the servers, so that one server with an outdated view does not always come first.
+    turn: usize,
+    /// The highest epoch that a server has reported.
+    epoch: u64,
+}
+
+/// A server that can name the owners of the slots.
+struct Source {
+    server: HostPort,
+    /// The shard, if the node is connected to the server.
+    shard: Option<Arc<RedisNode>>,
+}
+
+impl Refresher {
+    /// Reads the slots, and replaces the map. Returns whether a server has named the owners of the slots.
+    async fn refresh(&mut self, cluster: &Cluster) -> bool {
+        let mut outdated = None;
+        for source in self.sources(cluster) {
+            let read = timeout(cluster.shards.settings.connect_timeout, source.read(cluster));
+            let (state, topology) = match read.await {
+                Ok(Ok(read)) => read,
+                Ok(Err(error)) => {
+                    cluster.record_problem(&source.server, error);
+                    continue;
+                }
+                Err(_) => {
+                    let limit = cluster.shards.settings.connect_timeout;
+                    cluster.record_problem(&source.server, NodeError::NoReply(limit));
+                    continue;
+                }
+            };
+            let is_new = state.epoch.is_none_or(|epoch| epoch >= self.epoch);
+            if state.is_ok != Some(false) && is_new && !topology.masters.is_empty() {
+                self.epoch = state.epoch.unwrap_or(self.epoch);
+                cluster.shards.replace(&topology);
+                cluster.check_masters().await;
+                return true;
+            }
+            outdated.get_or_insert(topology);
+        }
+        // Even an outdated map shows which masters there are.
+        if let Some(topology) = outdated
+            && !cluster.shards.is_known()
+            && !topology.masters.is_empty()
+        {
+            cluster.shards.replace(&topology);
+            return true;
+        }
+        false
+    }
+
+    /// Returns the servers to ask: those that are connected, then the other known servers and those of the URL.
+    fn sources(&mut self, cluster: &Cluster) -> Vec<Source> {
+        self.turn = self.turn.wrapping_add(1);
+        let (mut connected, mut others) = (Vec::new(), Vec::new());
+        for (server, shard) in cluster.shards.servers() {
+            if shard.connection().and_then(|open| shard.check_replies(open)).is_ok() {
+                connected.push(Source { server, shard: Some(shard) });
+            } else {
+                others.push(Source { server, shard: None });
+            }
+        }
+        connected.sort_by_key(|source| source.server.to_string());
+        if !connected.is_empty() {
+            let first = self.turn % connected.len();
+            connected.rotate_left(first);
+        }
+        for seed in cluster.shards.settings.seeds() {
+            if !connected.iter().chain(&others).any(|source| source.server == *seed) {
+                others.push(Source { server: seed.clone(), shard: None });
+            }
+        }
+        if !others.is_empty() {
+            let first = self.turn % others.len();
+            others.rotate_left(first);
+        }
+        connected.extend(others);
+        connected
+    }
+}
+
+impl Source {
+    async fn read(&self, cluster: &Cluster) -> Result<(ClusterState, Topology), NodeError> {
+        let (state, slots) = match &self.shard {
+            Some(shard) => {
+                let connection = shard.connection()?;
+                let state = connection.send_boxed(&info_command()).await;
+                (state, connection.send_boxed(&slots_command()).await)
+            }
+            None => {
+                let endpoint = cluster.shards.settings.endpoint(&self.server);
+                let opened = endpoint.open(&settings()).await;
+                let (mut handle, _) = opened.map_err(|error| not_connected(&error))?;
+                let mut ask = async |command: Cmd| {
+                    handle
+                        .send_packed_command(&command)
+                        .await
+                        .and_then(|reply| reply.extract_error())
+                };
+                (ask(info_command()).await, ask(slots_command()).await)
+            }
+        };
+        let state = state.as_ref().map(ClusterState::of).unwrap_or_default();
+        let slots = slots.map_err(|error| node_error(&error))?;
+        Ok((state, Topology::of(&slots, &self.server)?))
+    }
+}
+
+impl Cluster {
+    /// Looks for masters that were promoted since their connection was made.
+    async fn check_masters(&self) {
+        let shards = &self.shards;
+        let checks = self.shards.masters().into_iter().map(|shard| async move {
+            if let Ok(connection) = shard.connection().and_then(|open| shard.check_replies(open)) {
+                let check = shards.membership.check_again(&connection);
+                // The supervisor ends the connection to a server that does not reply.
+                let _ = timeout(shards.settings.connect_timeout, check).await;
+            }
+        });
+        join_all(checks).await;
+    }
+
+    /// Records why a server has not named the owners of the slots.
+    fn record_problem(&self, server: &HostPort, error: NodeError) {
+        tracing::debug!(node = %self.name, %server, %error, "cannot read the slots of a cluster");
+        let error = match error {
+            NodeError::Server(message) if message.contains("cluster support disabled") => {
+                NodeError::Server(format!("{server} is no member of a cluster: {message}").into())
+            }
+            other => other,
+        };
+        *self.problem.lock() = error;
+    }
+
+    /// Publishes the status of the node. The node is up while at least one master is connected. At first it waits
+    /// until each master was reached, or has failed.
+    fn publish_status(&self, masters: &[Arc<RedisNode>]) {
+        let statuses: Vec<NodeStatus> = masters.iter().map(|shard| shard.status().get()).collect();
+        let same_server =
+            |status: &&NodeStatus| matches!(status, NodeStatus::Down(NodeError::SameServer(_)));
+        let before = self.status.subscribe().get();
+        let is_first = matches!(before, NodeStatus::Connecting);
+        let is_connecting = statuses.iter().any(|status| matches!(status, NodeStatus::Connecting));
+        let status = if let Some(same) = statuses.iter().find(same_server) {
+            same.clone()
+        } else if is_first && is_connecting {
+            NodeStatus::Connecting
+        } else if statuses.iter().any(NodeStatus::is_up) {
+            NodeStatus::Up
+        } else if let Some(down) =
+            statuses.iter().find(|status| matches!(status, NodeStatus::Down(_)))
+        {
+            down.clone()
+        } else if is_connecting {
+            before.clone()
+        } else {
+            NodeStatus::Down(self.problem.lock().clone())
+        };
+        if status.is_up() && is_first {
+            self.shards.membership.record_start();
+        }
+        if status != before {
+            telemetry::node_up(&self.name, status.is_up());
+            self.status.send(status);
+        }
+    }
+}

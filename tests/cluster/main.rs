@@ -1,0 +1,22 @@
+//! Locks on a Redis Cluster.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+mod failover;
+mod slots;
+
+use std::time::Duration;
+
+use redlock_core::{LockManager, LockManagerBuilder};
+use redlock_tests::RedisCluster;
+
+/// Longer than any step of a test takes on a busy machine.
+const SOON: Duration = Duration::from_secs(20);
+
+fn builder(cluster: &RedisCluster) -> LockManagerBuilder {
+    LockManager::builder().url(cluster.url()).connect_timeout(SOON / 4)
+}
+
+async fn connect(cluster: &RedisCluster) -> LockManager {
+    builder(cluster).connect().await.unwrap()
+}

@@ -1,0 +1,316 @@
+//! A real Redis Cluster.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::eventually::eventually;
+use crate::probe::Probe;
+use crate::redis_server::{RedisOptions, RedisServer};
+use crate::servers::Servers;
+
+/// The longest time for a change of the cluster, on a machine that is busy with other tests.
+const SOON: Duration = Duration::from_secs(30);
+/// The number of masters.
+const MASTERS: usize = 3;
+const SLOTS: usize = 16_384;
+/// After this time a master that does not answer counts as failed.
+const NODE_TIMEOUT: &str = "1000";
+
+/// A cluster of three masters, with or without a replica each.
+#[derive(Debug)]
+pub struct RedisCluster {
+    servers: Servers,
+}
+
+impl RedisCluster {
+    /// Starts three masters that share the slots.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster cannot be made.
+    pub async fn start() -> Self {
+        Self::start_with(&RedisServer::options(), 0).await
+    }
+
+    /// Starts three masters with one replica each. The first three servers are the masters.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster cannot be made.
+    pub async fn start_with_replicas() -> Self {
+        Self::start_with(&RedisServer::options(), 1).await
+    }
+
+    /// Starts three masters with these options and so many replicas each.
+    ///
+    /// # Panics
+    ///
+    /// If the cluster cannot be made.
+    pub async fn start_with(options: &RedisOptions, replicas: usize) -> Self {
+        let options = options
+            .clone()
+            .directive("cluster-enabled", "yes")
+            .directive("cluster-node-timeout", NODE_TIMEOUT)
+            // A replica may be promoted although it has not talked to its master for long.
+            .directive("cluster-replica-validity-factor", "0")
+            .directive("repl-diskless-sync-delay", "0");
+        let count = MASTERS * (1 + replicas);
+        let servers = join_all((0..count).map(|_| options.clone().start_member())).await;
+        let cluster = Self { servers: servers.into() };
+        cluster.form(replicas).await;
+        cluster
+    }
+
+    async fn form(&self, replicas: usize) {
+        let mut probes = join_all(self.servers.iter().map(RedisServer::probe)).await;
+        for (number, probe) in probes.iter_mut().enumerate() {
+            probe.command::<()>(["CLUSTER", "SET-CONFIG-EPOCH", &(number + 1).to_string()]).await;
+            if number < MASTERS {
+                let (first, last) = (SLOTS * number / MASTERS, SLOTS * (number + 1) / MASTERS);
+                let slots: Vec<String> = (first..last).map(|slot| slot.to_string()).collect();
+                let words = ["CLUSTER", "ADDSLOTS"].into_iter();
+                let words: Vec<&str> = words.chain(slots.iter().map(String::as_str)).collect();
+                probe.command::<()>(words).await;
+            }
+        }
+        for server in &self.servers[1..] {
+            let port = server.port().to_string();
+            probes[0].command::<()>(["CLUSTER", "MEET", "127.0.0.1", &port]).await;
+        }
+        let count = self.servers.len();
+        eventually("every server knows every other server", SOON, async || {
+            for server in self.servers.iter() {
+                let nodes: String = server.probe().await.command(["CLUSTER", "NODES"]).await;
+                let known = nodes.lines().filter(|line| !line.contains("handshake")).count();
+                if known < count {
+                    return None;
+                }
+            }
+            Some(())
+        })
+        .await;
+        for replica in MASTERS..MASTERS * (1 + replicas) {
+            self.replicate(replica, replica % MASTERS).await;
+        }
+        self.become_complete().await;
+    }
+
+    /// Makes a server a replica of a master, by their numbers.
+    ///
+    /// # Panics
+    ///
+    /// If the server refuses.
+    pub async fn replicate(&self, replica: usize, master: usize) {
+        let id = self.id(master).await;
+        self.probe(replica).await.command::<()>(["CLUSTER", "REPLICATE", &id]).await;
+        self.become_replica(replica).await;
+    }
+
+    /// Waits until a server is a replica that has the data of its master.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub async fn become_replica(&self, replica: usize) {
+        eventually("the replica is in sync", SOON, async || {
+            let info: String = self.probe(replica).await.command(["INFO", "replication"]).await;
+            info.contains("master_link_status:up").then_some(())
+        })
+        .await;
+    }
+
+    /// Waits until all servers that are up see a complete cluster with the same owners of the slots.
+    ///
+    /// # Panics
+    ///
+    /// If that takes too long.
+    pub async fn become_complete(&self) {
+        eventually("the cluster is complete", SOON, async || {
+            let mut views = Vec::new();
+            for server in self.servers.iter().filter(|server| server.is_up()) {
+                let mut probe = server.probe().await;
+                let info: String = probe.command(["CLUSTER", "INFO"]).await;
+                if !info.contains("cluster_state:ok") {
+                    return None;
+                }
+                let nodes: String = probe.command(["CLUSTER", "NODES"]).await;
+                views.push(owners(&nodes));
+            }
+            views.iter().all(|view| *view == views[0]).then_some(())
+        })
+        .await;
+    }
+
+    /// Returns the URL, with the addresses of all servers.
+    pub fn url(&self) -> String {
+        let hosts: Vec<_> =
+            self.servers.iter().map(|server| format!("127.0.0.1:{}", server.port())).collect();
+        format!("redis-cluster://{}", hosts.join(","))
+    }
+
+    /// Returns the servers: first the masters, then their replicas.
+    pub fn servers(&self) -> &Servers {
+        &self.servers
+    }
+
+    /// Returns the servers: first the masters, then their replicas.
+    pub fn servers_mut(&mut self) -> &mut [RedisServer] {
+        &mut self.servers
+    }
+
+    /// Connects a [`Probe`] to a server.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub async fn probe(&self, server: usize) -> Probe {
+        self.servers[server].probe().await
+    }
+
+    /// Returns the id of a server in the cluster.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer.
+    pub async fn id(&self, server: usize) -> String {
+        self.probe(server).await.command(["CLUSTER", "MYID"]).await
+    }
+
+    /// Returns the slot of a key.
+    ///
+    /// # Panics
+    ///
+    /// If no server answers.
+    pub async fn slot(&self, key: &str) -> u16 {
+        let server = self.servers.iter().position(RedisServer::is_up).expect("a server that is up");
+        self.probe(server).await.command(["CLUSTER", "KEYSLOT", key]).await
+    }
+
+    /// Returns the number of the server that owns the slot of a key, as the servers see it.
+    ///
+    /// # Panics
+    ///
+    /// If no server owns the slot.
+    pub async fn owner(&self, key: &str) -> usize {
+        let slot = self.slot(key).await;
+        for (number, server) in self.servers.iter().enumerate() {
+            if !server.is_up() {
+                continue;
+            }
+            let nodes: String = server.probe().await.command(["CLUSTER", "NODES"]).await;
+            if owners(&nodes).iter().any(|(id, slots)| {
+                nodes.lines().any(|line| line.starts_with(id.as_str()) && line.contains("myself"))
+                    && slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
+            }) {
+                return number;
+            }
+        }
+        panic!("no server owns slot {slot}");
+    }
+
+    /// Returns a key whose slot belongs to this master at the start.
+    pub async fn key_on(&self, master: usize, name: &str) -> String {
+        for number in 0.. {
+            let key = format!("{name}-{number}");
+            if usize::from(self.slot(&key).await) * MASTERS / SLOTS == master {
+                return key;
+            }
+        }
+        unreachable!("every master has keys")
+    }
+
+    /// Begins to move a slot: until [`finish_move`](Self::finish_move), a key that the first server does not have belongs
+    /// to the second.
+    ///
+    /// # Panics
+    ///
+    /// If a server refuses.
+    pub async fn begin_move(&self, slot: u16, from: usize, to: usize) {
+        let (source, target) = (self.id(from).await, self.id(to).await);
+        let slot = slot.to_string();
+        let importing = ["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source];
+        self.probe(to).await.command::<()>(importing).await;
+        let migrating = ["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target];
+        self.probe(from).await.command::<()>(migrating).await;
+    }
+
+    /// Moves the keys of a slot, and then the slot itself.
+    ///
+    /// # Panics
+    ///
+    /// If a server refuses.
+    pub async fn finish_move(&self, slot: u16, from: usize, to: usize) {
+        let target = self.id(to).await;
+        let (port, number) = (self.servers[to].port().to_string(), slot.to_string());
+        let mut source = self.probe(from).await;
+        loop {
+            let keys: Vec<String> =
+                source.command(["CLUSTER", "GETKEYSINSLOT", &number, "100"]).await;
+            if keys.is_empty() {
+                break;
+            }
+            for key in keys {
+                // The key may run out meanwhile, and then there is nothing to move.
+                let moved = ["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"];
+                source.command::<String>(moved).await;
+            }
+        }
+        for server in [to, from] {
+            let set = ["CLUSTER", "SETSLOT", &number, "NODE", &target];
+            self.probe(server).await.command::<()>(set).await;
+        }
+    }
+
+    /// Returns all keys of all servers that are up, as `port/key`. Replicas have the keys of their masters.
+    ///
+    /// # Panics
+    ///
+    /// If one of these servers does not answer.
+    pub async fn keys(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        for server in self.servers.iter().filter(|server| server.is_up()) {
+            let mut probe = server.probe().await;
+            let info: String = probe.command(["INFO", "replication"]).await;
+            if info.contains("role:master") {
+                let keys = probe.keys().await;
+                all.extend(keys.into_iter().map(|key| format!("{}/{key}", server.port())));
+            }
+        }
+        all
+    }
+
+    /// Returns the remaining time to live of a key on the owner of its slot.
+    ///
+    /// # Panics
+    ///
+    /// If the owner does not answer.
+    pub async fn time_to_live(&self, key: &str) -> Option<Duration> {
+        let owner = self.owner(key).await;
+        self.probe(owner).await.time_to_live(key).await
+    }
+}
+
+/// A server with its ranges of slots.
+type OwnedSlots = (String, Vec<(u16, u16)>);
+
+/// Reads the owners of the slots from the reply to `CLUSTER NODES`.
+fn owners(nodes: &str) -> Vec<OwnedSlots> {
+    let mut owners: Vec<OwnedSlots> = nodes
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split(' ');
+            let id = words.next()?.to_owned();
+            let slots = words.skip(7).filter(|word| !word.starts_with('['));
+            let slots: Vec<_> = slots
+                .filter_map(|range| {
+                    let (first, last) = range.split_once('-').unwrap_or((range, range));
+                    Some((first.parse().ok()?, last.parse().ok()?))
+                })
+                .collect();
+            (!slots.is_empty()).then_some((id, slots))
+        })
+        .collect();
+    owners.sort();
+    owners
+}

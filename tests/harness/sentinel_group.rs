@@ -1,0 +1,267 @@
+//! A master with two replicas, and three sentinels.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::eventually::eventually;
+use crate::proxy::Proxy;
+use crate::redis_server::{RedisOptions, RedisServer};
+use crate::sentinel::Sentinel;
+
+/// The name of the service that the sentinels watch.
+const SERVICE: &str = "shop";
+const INFO: [&str; 2] = ["INFO", "replication"];
+/// The longest time for a failover, on a machine that is busy with other tests.
+const FAILOVER: Duration = Duration::from_secs(40);
+
+/// The options of a [`FailoverGroup`].
+#[derive(Debug, Clone, Default)]
+pub struct GroupOptions {
+    servers: RedisOptions,
+    sentinels: String,
+    sentinel_password: Option<String>,
+    /// The password with which the sentinels and the replicas connect to the servers.
+    password: Option<String>,
+    proxied: bool,
+}
+
+impl GroupOptions {
+    /// Adds a directive of `redis.conf` to all servers.
+    #[must_use]
+    pub fn directive(mut self, name: &str, value: &str) -> Self {
+        self.servers = self.servers.directive(name, value);
+        self
+    }
+
+    /// Sets the password of the servers.
+    #[must_use]
+    pub fn password(mut self, password: &str) -> Self {
+        self.servers = self.servers.password(password).directive("masterauth", password);
+        self.password = Some(password.to_owned());
+        self
+    }
+
+    /// Sets the password of the sentinels.
+    #[must_use]
+    pub fn sentinel_password(self, password: &str) -> Self {
+        redlock_logs::remember_password(password);
+        let options = self.sentinel_line(&format!("requirepass {password}"));
+        // The sentinels connect to each other.
+        let mut options = options.sentinel_line(&format!("sentinel sentinel-pass {password}"));
+        options.sentinel_password = Some(password.to_owned());
+        options
+    }
+
+    /// Adds a line to the configuration of the sentinels.
+    #[must_use]
+    pub fn sentinel_line(mut self, line: &str) -> Self {
+        self.sentinels.push_str(line);
+        self.sentinels.push('\n');
+        self
+    }
+
+    /// Puts a [`Proxy`] in front of each server. Sentinels, replicas and clients know only the proxies.
+    #[must_use]
+    pub fn proxied(mut self) -> Self {
+        self.proxied = true;
+        self
+    }
+
+    /// Starts the group; see [`FailoverGroup::start`].
+    pub async fn start(self) -> FailoverGroup {
+        let servers = join_all((0..3).map(|_| {
+            // The first synchronization starts at once.
+            self.servers.clone().directive("repl-diskless-sync-delay", "0").start()
+        }));
+        let servers = servers.await;
+        let mut proxies = Vec::new();
+        if self.proxied {
+            for server in &servers {
+                let proxy = Proxy::to(server).await;
+                let port = proxy.port().to_string();
+                let mut probe = server.probe().await;
+                probe.command::<()>(["CONFIG", "SET", "replica-announce-ip", "127.0.0.1"]).await;
+                probe.command::<()>(["CONFIG", "SET", "replica-announce-port", &port]).await;
+                proxies.push(proxy);
+            }
+        }
+        let mut group = FailoverGroup { servers, proxies, sentinels: Vec::new(), options: self };
+        let master = group.public_port(0).to_string();
+        for replica in &group.servers[1..] {
+            let mut probe = replica.probe().await;
+            probe.command::<()>(["REPLICAOF", "127.0.0.1", &master]).await;
+        }
+        group.replicas_follow(0).await;
+        let configuration = group.configuration();
+        let password = group.options.sentinel_password.clone();
+        let start = || Sentinel::start(&configuration, password.as_deref());
+        group.sentinels = join_all((0..3).map(|_| start())).await;
+        group.knows_itself().await;
+        group
+    }
+}
+
+/// A master with two replicas, and three sentinels that watch them. Dropping the value ends all processes.
+#[derive(Debug)]
+pub struct FailoverGroup {
+    /// The servers. At the start, the first one is the master.
+    pub servers: Vec<RedisServer>,
+    /// The proxies of the servers, if the group was started with [proxies](GroupOptions::proxied).
+    pub proxies: Vec<Proxy>,
+    /// The sentinels. Two of them can fail over.
+    pub sentinels: Vec<Sentinel>,
+    options: GroupOptions,
+}
+
+impl FailoverGroup {
+    /// Starts a group whose master is down after half a second without a reply, and waits until the sentinels know
+    /// each other and the replicas.
+    ///
+    /// # Panics
+    ///
+    /// If a process cannot be started.
+    pub async fn start() -> Self {
+        Self::options().start().await
+    }
+
+    /// Returns the default options.
+    pub fn options() -> GroupOptions {
+        GroupOptions::default()
+    }
+
+    /// Returns the URL of the group.
+    pub fn url(&self) -> String {
+        self.url_with("")
+    }
+
+    /// Returns the URL of the group with these parameters besides the password of the sentinels.
+    pub fn url_with(&self, parameters: &str) -> String {
+        let hosts: Vec<_> = self
+            .sentinels
+            .iter()
+            .map(|sentinel| format!("127.0.0.1:{}", sentinel.port()))
+            .collect();
+        self.url_at(&hosts, SERVICE, parameters)
+    }
+
+    /// Returns the URL of a service at these sentinels.
+    pub fn url_at(&self, sentinels: &[String], service: &str, parameters: &str) -> String {
+        let password = self.options.password.as_ref();
+        let user = password.map(|password| format!(":{password}@")).unwrap_or_default();
+        let sentinel_password = self.options.sentinel_password.as_ref();
+        let sentinel_password = sentinel_password
+            .map(|password| format!("sentinel_password={password}&"))
+            .unwrap_or_default();
+        let query = format!("{sentinel_password}{parameters}");
+        let query = query.trim_end_matches('&');
+        let mark = if query.is_empty() { "" } else { "?" };
+        format!("redis+sentinel://{user}{}/{service}{mark}{query}", sentinels.join(","))
+    }
+
+    /// Returns the index of the server that most sentinels name as the master.
+    ///
+    /// # Panics
+    ///
+    /// If the sentinels name no server of this group.
+    pub async fn master(&self) -> usize {
+        eventually("two sentinels agree on the master", FAILOVER, async || {
+            let named = join_all(self.sentinels.iter().map(|sentinel| self.named_by(sentinel)));
+            let named: Vec<_> = named.await.into_iter().flatten().collect();
+            named
+                .iter()
+                .copied()
+                .find(|index| named.iter().filter(|other| *other == index).count() > 1)
+        })
+        .await
+    }
+
+    async fn named_by(&self, sentinel: &Sentinel) -> Option<usize> {
+        let mut probe = tokio::time::timeout(FAILOVER, sentinel.probe()).await.ok()?;
+        let address: (String, u16) =
+            probe.try_command(["SENTINEL", "GET-MASTER-ADDR-BY-NAME", SERVICE]).await.ok()?;
+        (0..self.servers.len()).find(|index| self.public_port(*index) == address.1)
+    }
+
+    /// Makes the sentinels promote another server, and waits until two of them name it. The former master lives, and
+    /// accepts writes for some time. Returns the index of the new master.
+    ///
+    /// # Panics
+    ///
+    /// If there is no failover.
+    pub async fn fail_over(&self) -> usize {
+        let former = self.master().await;
+        // A sentinel refuses it while another failover is not complete.
+        eventually("a failover begins", FAILOVER, async || {
+            let mut probe = self.sentinels[0].probe().await;
+            probe.try_command::<()>(["SENTINEL", "FAILOVER", SERVICE]).await.ok()
+        })
+        .await;
+        self.promoted_after(former).await
+    }
+
+    /// Waits until two sentinels name another master than this one. Returns its index.
+    ///
+    /// # Panics
+    ///
+    /// If there is no failover.
+    pub async fn promoted_after(&self, former: usize) -> usize {
+        eventually("another server is promoted", FAILOVER, async || {
+            let master = self.master().await;
+            (master != former).then_some(master)
+        })
+        .await
+    }
+
+    /// Waits until all servers but the master with this index replicate it.
+    ///
+    /// # Panics
+    ///
+    /// If a server does not answer, or does not become a replica.
+    pub async fn replicas_follow(&self, master: usize) {
+        let port = format!("master_port:{}\r", self.public_port(master));
+        for (index, server) in self.servers.iter().enumerate() {
+            if index == master {
+                continue;
+            }
+            eventually("the server replicates the master", FAILOVER, async || {
+                let info: String = server.probe().await.try_command(INFO).await.ok()?;
+                (info.contains("master_link_status:up") && info.contains(&port)).then_some(())
+            })
+            .await;
+        }
+    }
+
+    /// Waits until each sentinel knows the two replicas and the two other sentinels, and the replicas are able to become
+    /// the master.
+    async fn knows_itself(&self) {
+        for sentinel in &self.sentinels {
+            let mut probe = sentinel.probe().await;
+            eventually("the sentinel knows the group", FAILOVER, async || {
+                let info: String = probe.command(["INFO", "sentinel"]).await;
+                info.contains("status=ok,").then_some(())?;
+                info.contains("slaves=2,sentinels=3").then_some(())
+            })
+            .await;
+        }
+    }
+
+    fn public_port(&self, index: usize) -> u16 {
+        self.proxies.get(index).map_or_else(|| self.servers[index].port(), Proxy::port)
+    }
+
+    fn configuration(&self) -> String {
+        let port = self.public_port(0);
+        let password = self.options.password.as_ref();
+        let password = password
+            .map(|password| format!("sentinel auth-pass {SERVICE} {password}\n"))
+            .unwrap_or_default();
+        let lines = format!(
+            "sentinel monitor {SERVICE} 127.0.0.1 {port} 2\n\
+             sentinel down-after-milliseconds {SERVICE} 500\n\
+             sentinel failover-timeout {SERVICE} 2000\n\
+             sentinel parallel-syncs {SERVICE} 2\n"
+        );
+        lines + &password + &self.options.sentinels
+    }
+}

@@ -1,0 +1,166 @@
+//! How soon locks are granted after a failover, and to whom.
+
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use redlock_core::{LockError, LockGuard, LockManager, NodeError, Vote};
+use redlock_tests::{FailoverGroup, Logs, eventually};
+
+use super::{KEY, QUIET, SOON, builder};
+
+const LONG: Duration = Duration::from_secs(60);
+/// The longest lease with the restart guard.
+const LEASE: Duration = Duration::from_secs(3);
+const MARGIN: Duration = Duration::from_secs(1);
+
+async fn try_acquire(locks: &LockManager, key: &str) -> Result<LockGuard, LockError> {
+    locks.lock(key).expire(LEASE).try_acquire().await
+}
+
+/// Waits until a free lock is granted, and releases it.
+async fn granted(locks: &LockManager) {
+    let guard =
+        eventually("the lock is granted", SOON, async || try_acquire(locks, "free").await.ok());
+    guard.await.release().await.unwrap();
+}
+
+/// Returns whether the node refuses to vote because its server was promoted.
+fn is_promoted(error: &LockError) -> bool {
+    let is_promoted = |(_, vote)| matches!(vote, Some(&Vote::Failed(NodeError::Promoted { .. })));
+    error.votes().is_some_and(|votes| votes.iter().any(is_promoted))
+}
+
+/// The new master has the locks that were replicated to it.
+#[tokio::test]
+async fn locks_go_on_at_the_promoted_server() {
+    let _quiet = QUIET.lock().await;
+    let logs = Logs::collect();
+    let group = FailoverGroup::start().await;
+    let locks = builder(&group.url()).connect().await.unwrap();
+    let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    group.fail_over().await;
+    granted(&locks).await;
+    guard.extend(LONG).await.unwrap();
+    let other = builder(&group.url()).connect().await.unwrap();
+    assert!(other.lock(KEY).try_acquire().await.unwrap_err().is_contended());
+    guard.release().await.unwrap();
+    other.lock(KEY).try_acquire().await.unwrap().release().await.unwrap();
+    assert_eq!(logs.count("WARN", "a server was promoted"), 1, "{:?}", logs.lines());
+    assert_eq!(logs.count("WARN", "set restart_guard"), 1);
+    assert!(logs.count("WARN", "set min-replicas-to-write") >= 2);
+}
+
+/// The faults of a master.
+#[derive(Debug, Clone, Copy)]
+enum Fault {
+    Killed,
+    Frozen,
+    /// The sentinels promote another server, while the master lives.
+    Ordered,
+}
+
+/// Strikes the master. Returns the time from the promotion to the first grant.
+async fn grant_after(fault: Fault, group: &mut FailoverGroup, locks: &LockManager) -> Duration {
+    let former = group.master().await;
+    let promotion = match fault {
+        Fault::Killed => group.servers[former].kill(),
+        Fault::Frozen => group.servers[former].freeze(),
+        Fault::Ordered => {}
+    };
+    let () = promotion;
+    let promoted = async {
+        if matches!(fault, Fault::Ordered) {
+            group.fail_over().await;
+        } else {
+            group.promoted_after(former).await;
+        }
+        Instant::now()
+    };
+    // Locks at the former master are no grant after the promotion.
+    let granted = async |promoted: Instant| {
+        granted(locks).await;
+        promoted.elapsed()
+    };
+    let after = granted(promoted.await).await;
+    match fault {
+        Fault::Killed => group.servers[former].restart().await,
+        Fault::Frozen => group.servers[former].thaw(),
+        Fault::Ordered => {}
+    }
+    let master = group.master().await;
+    group.replicas_follow(master).await;
+    after
+}
+
+/// Without the guard, a promoted server grants locks at once.
+#[tokio::test]
+async fn the_promoted_server_grants_within_a_second() {
+    let _quiet = QUIET.lock().await;
+    let mut group = FailoverGroup::start().await;
+    let locks = builder(&group.url()).connect().await.unwrap();
+    let mut times = Vec::new();
+    for fault in [Fault::Killed, Fault::Frozen, Fault::Ordered] {
+        times.push(grant_after(fault, &mut group, &locks).await);
+    }
+    println!("first grants after promotions: {times:?}");
+    times.sort();
+    assert!(times[1] <= Duration::from_secs(1), "{times:?}");
+}
+
+/// The former master may have granted locks that the promoted one does not know.
+#[tokio::test]
+async fn with_the_guard_a_promoted_server_grants_after_the_longest_lease_and_the_margin() {
+    let _quiet = QUIET.lock().await;
+    let mut group = FailoverGroup::start().await;
+    let guarded =
+        || builder(&group.url()).expire(LEASE).restart_guard(LEASE).failover_margin(MARGIN);
+    let locks = guarded().connect().await.unwrap();
+    granted(&locks).await;
+    let kept = locks.lock(KEY).expire(LEASE).renew(true).try_acquire().await.unwrap();
+    let (url, logs) = (group.url(), Logs::collect());
+    let before = Instant::now();
+    let after = grant_after(Fault::Ordered, &mut group, &locks).await;
+    println!("first grant after {after:?}");
+    assert!(before.elapsed() >= LEASE + MARGIN, "too early");
+    assert!(after <= LEASE + MARGIN + Duration::from_secs(1), "{after:?}");
+    assert!(logs.count("WARN", "and is quarantined") >= 1);
+    // A lock that was replicated is renewed after the margin, and held all the time.
+    assert!(kept.is_valid());
+    kept.release().await.unwrap();
+    // A manager that connects later learns from the sentinels when the server was promoted.
+    group.fail_over().await;
+    let late = builder(&url).expire(LEASE).restart_guard(LEASE).failover_margin(MARGIN);
+    let late = late.connect().await.unwrap();
+    let error = try_acquire(&late, "free").await.unwrap_err();
+    assert!(is_promoted(&error), "{error}: {}", error.diagnostics());
+}
+
+/// One of three groups in quarantine does not delay the others.
+#[tokio::test]
+async fn a_failover_of_one_of_three_groups_delays_no_grant() {
+    let _quiet = QUIET.lock().await;
+    let mut groups =
+        join_all([FailoverGroup::start(), FailoverGroup::start(), FailoverGroup::start()]);
+    let mut groups = (&mut groups).await;
+    let mut manager = LockManager::builder().connect_timeout(Duration::from_secs(2));
+    manager = manager.urls(groups.iter().map(FailoverGroup::url));
+    manager = manager.expire(LEASE).restart_guard(LEASE).failover_margin(MARGIN);
+    let locks = manager.connect().await.unwrap();
+    granted(&locks).await;
+    let mut worst = Duration::ZERO;
+    let master = groups[0].master().await;
+    groups[0].servers[master].kill();
+    let promoted = groups[0].promoted_after(master);
+    tokio::pin!(promoted);
+    loop {
+        let begun = Instant::now();
+        granted(&locks).await;
+        worst = worst.max(begun.elapsed());
+        if futures_util::FutureExt::now_or_never(&mut promoted).is_some() {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    println!("slowest grant {worst:?}");
+    assert!(worst <= Duration::from_secs(1), "{worst:?}");
+}
