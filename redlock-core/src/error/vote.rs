@@ -139,12 +139,12 @@ pub enum NodeError {
         /// locks.
         votes_in: Duration,
     },
-    /// TLS failed, and nothing was sent to the server. The text names the cause, such as a certificate that has
-    /// expired.
+    /// TLS failed, and no operation was sent to the server. The text names the cause, such as a certificate that
+    /// has expired.
     #[error("TLS: {0}")]
     Tls(Arc<str>),
-    /// There are no credentials for a new connection, because the function or
-    /// the file that has them has failed. Nothing was sent to the server.
+    /// There are no credentials for a new connection, because the function or the file that has them has
+    /// failed. Nothing was sent to the server.
     #[error("no credentials: {0}")]
     Credentials(Arc<str>),
     /// The node is the same server as another configured node, so it has no vote of its own.

@@ -270,3 +270,12 @@ async fn settings_are_checked_by_connect() {
     let error = config.connect().await.unwrap_err().to_string();
     assert_eq!(error, "failover_margin is 1s, but must be set together with restart_guard");
 }
+
+#[cfg(not(feature = "tls"))]
+#[tokio::test]
+async fn the_files_of_tls_name_the_feature_that_they_need() {
+    let mut config = from_env(&[("LOCKS_TLS_CA", "/ca.pem")]).unwrap();
+    config.urls.push("memory:".to_owned());
+    let error = config.connect().await.unwrap_err().to_string();
+    assert!(error.contains("`tls`"), "{error}");
+}

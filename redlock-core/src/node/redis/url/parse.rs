@@ -92,6 +92,12 @@ impl<'a> Parts<'a> {
         let Some(rest) = rest.strip_prefix("//") else {
             return Err(format!("two slashes are missing after its scheme; {ALLOWED}"));
         };
+        if rest.split_once(['/', '?']).is_some_and(|(_, after)| after.contains('@')) {
+            // It may be a part of the password, which no error and no name may repeat (secrets stay in).
+            return Err(
+                "it contains an @ after a / or a ?; in a password write %2F and %3F, in a parameter write %40".into(),
+            );
+        }
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
         let (userinfo, hosts) = authority.rsplit_once('@').unwrap_or(("", authority));
