@@ -3,6 +3,10 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod failover;
+mod links;
+mod modes;
+mod moving;
+mod rights;
 mod slots;
 
 use std::time::Duration;

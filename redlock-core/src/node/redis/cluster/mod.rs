@@ -15,6 +15,8 @@
 //! * [`generation`]: recognizes promoted masters.
 
 pub(super) mod generation;
+#[cfg(test)]
+mod order_tests;
 mod pending_ops;
 mod redirect;
 mod refresh;
@@ -54,7 +56,9 @@ pub(crate) struct ClusterNode {
     cluster: Arc<Cluster>,
     /// Stops the refresher of the current runtime.
     stop: Mutex<CancellationToken>,
-    _stop_on_drop: DropGuard,
+    /// Cancelled when the node is dropped, which ends the refresher.
+    dropped: CancellationToken,
+    _cancel_on_drop: DropGuard,
 }
 
 /// The state that a [`ClusterNode`], its operations and its refresher share.
@@ -70,7 +74,7 @@ struct Cluster {
 
 impl ClusterNode {
     pub(crate) fn new(settings: ShardSettings) -> Arc<Self> {
-        let stop = CancellationToken::new();
+        let dropped = CancellationToken::new();
         let shards = Shards::new(settings);
         let cluster = Arc::new(Cluster {
             name: Arc::clone(shards.membership.name()),
@@ -82,8 +86,9 @@ impl ClusterNode {
         });
         Arc::new(Self {
             cluster,
-            _stop_on_drop: stop.clone().drop_guard(),
-            stop: Mutex::new(stop.child_token()),
+            stop: Mutex::default(),
+            _cancel_on_drop: dropped.clone().drop_guard(),
+            dropped,
         })
     }
 }
@@ -107,7 +112,7 @@ impl BackgroundService for ClusterNode {
     /// Keeps the map of the slots up to date, and the masters connected.
     fn start(&self, runtime: &Handle, _: &CancellationToken) {
         let mut stop = self.stop.lock();
-        let next = CancellationToken::new();
+        let next = self.dropped.child_token();
         std::mem::replace(&mut *stop, next.clone()).cancel();
         self.cluster.shards.start(runtime);
         let weak = Arc::downgrade(&self.cluster);

@@ -4,10 +4,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bb8_redis::redis::Cmd;
-use futures_util::StreamExt;
-use futures_util::future::join_all;
+use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, sleep_until, timeout};
+use futures_util::{FutureExt, StreamExt};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::Cluster;
 use super::topology::{ClusterState, Topology, info_command, slots_command};
@@ -26,6 +26,9 @@ const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 /// promoted at any time.
 const PAUSE_WHILE_DOWN: Duration = Duration::from_millis(250);
 
+/// How long a server may take to name the owners of the slots until the next server is asked too.
+const HEAD_START: Duration = Duration::from_millis(200);
+
 /// Keeps the map and the status up to date until the node is dropped.
 pub(super) async fn keep_up_to_date(cluster: Weak<Cluster>) {
     let mut refresher = Refresher::default();
@@ -42,16 +45,23 @@ pub(super) async fn keep_up_to_date(cluster: Weak<Cluster>) {
         let earliest = Instant::now() + SHORTEST_PAUSE.min(pause);
         let latest = Instant::now() + pause.mul_f64(jitter(0.75..1.0));
         drop(masters);
-        if !wait(&cluster, current, latest).await {
+        let checks = current.check_masters();
+        if !wait(&cluster, current, latest, checks).await {
             return;
         }
         sleep_until(earliest).await;
     }
 }
 
-/// Waits until the slots should be read again. Publishes the status and moves the subscriptions meanwhile. Returns
-/// `false` if the node was dropped.
-async fn wait(cluster: &Weak<Cluster>, mut current: Arc<Cluster>, latest: Instant) -> bool {
+/// Waits until the slots should be read again. Runs `checks`, publishes the status and moves the subscriptions meanwhile.
+/// Returns `false` if the node was dropped.
+async fn wait(
+    cluster: &Weak<Cluster>,
+    mut current: Arc<Cluster>,
+    latest: Instant,
+    checks: BoxFuture<'static, ()>,
+) -> bool {
+    let mut checks = checks.fuse();
     loop {
         let masters = current.shards.masters();
         current.publish_status(&masters);
@@ -71,6 +81,7 @@ async fn wait(cluster: &Weak<Cluster>, mut current: Arc<Cluster>, latest: Instan
                 () = sleep_until(latest) => true,
                 () = shards.refresh_requested() => true,
                 () = shards.changed() => false,
+                () = &mut checks => false,
                 // A shard that has failed may have been replaced by another server.
                 Some(status) = statuses.next() => !status.is_up(),
             }
@@ -103,27 +114,28 @@ struct Source {
 
 impl Refresher {
     /// Reads the slots, and replaces the map. Returns whether a server has named the owners of the slots.
+    ///
+    /// Asks the next server while a server has not replied for a moment.
     async fn refresh(&mut self, cluster: &Cluster) -> bool {
+        let mut sources = self.sources(cluster).into_iter();
+        let mut reads = FuturesUnordered::new();
         let mut outdated = None;
-        for source in self.sources(cluster) {
-            let read = timeout(cluster.shards.settings.connect_timeout, source.read(cluster));
-            let (state, topology) = match read.await {
-                Ok(Ok(read)) => read,
-                Ok(Err(error)) => {
-                    cluster.record_problem(&source.server, error);
-                    continue;
-                }
-                Err(_) => {
-                    let limit = cluster.shards.settings.connect_timeout;
-                    cluster.record_problem(&source.server, NodeError::NoReply(limit));
-                    continue;
-                }
+        loop {
+            let next = sources.next();
+            let is_last = next.is_none();
+            reads.extend(next.map(|source| source.read_in_time(cluster)));
+            let read = tokio::select! {
+                biased;
+                read = reads.next() => read,
+                () = sleep(HEAD_START), if !is_last => continue,
             };
+            // Every server was asked.
+            let Some(read) = read else { break };
+            let Some((state, topology)) = read else { continue };
             let is_new = state.epoch.is_none_or(|epoch| epoch >= self.epoch);
             if state.is_ok != Some(false) && is_new && !topology.masters.is_empty() {
                 self.epoch = state.epoch.unwrap_or(self.epoch);
                 cluster.shards.replace(&topology);
-                cluster.check_masters().await;
                 return true;
             }
             outdated.get_or_insert(topology);
@@ -170,6 +182,18 @@ impl Refresher {
 }
 
 impl Source {
+    /// Reads the slots. Returns `None`, and records the reason, if the server does not name them in time.
+    async fn read_in_time(self, cluster: &Cluster) -> Option<(ClusterState, Topology)> {
+        let limit = cluster.shards.settings.connect_timeout;
+        let read = timeout(limit, self.read(cluster)).await;
+        let error = match read.unwrap_or(Err(NodeError::NoReply(limit))) {
+            Ok(read) => return Some(read),
+            Err(error) => error,
+        };
+        cluster.record_problem(&self.server, error);
+        None
+    }
+
     async fn read(&self, cluster: &Cluster) -> Result<(ClusterState, Topology), NodeError> {
         let (state, slots) = match &self.shard {
             Some(shard) => {
@@ -197,17 +221,19 @@ impl Source {
 }
 
 impl Cluster {
-    /// Looks for masters that were promoted since their connection was made.
-    async fn check_masters(&self) {
-        let shards = &self.shards;
-        let checks = self.shards.masters().into_iter().map(|shard| async move {
-            if let Ok(connection) = shard.connection().and_then(|open| shard.check_replies(open)) {
-                let check = shards.membership.check_again(&connection);
-                // The supervisor ends the connection to a server that does not reply.
-                let _ = timeout(shards.settings.connect_timeout, check).await;
+    /// Returns a future that looks for masters that were promoted since their connection was made.
+    fn check_masters(&self) -> BoxFuture<'static, ()> {
+        let limit = self.shards.settings.connect_timeout;
+        let checks = self.shards.masters().into_iter().map(|shard| {
+            let membership = Arc::clone(&self.shards.membership);
+            async move {
+                if let Ok(connection) = shard.connection() {
+                    // The supervisor ends the connection to a server that does not reply.
+                    let _ = timeout(limit, membership.check_again(&connection)).await;
+                }
             }
         });
-        join_all(checks).await;
+        join_all(checks).map(drop).boxed()
     }
 
     /// Records why a server has not named the owners of the slots.

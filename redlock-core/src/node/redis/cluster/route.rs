@@ -42,7 +42,7 @@ pub(super) fn send(cluster: &Arc<Cluster>, shard: Arc<RedisNode>, op: Op) -> Rep
     ReplyFuture::new(async move {
         let pending = cluster.pending_ops.begin(op.token, &shard, longest_effect(&op.action));
         let mut shard = shard;
-        let (mut reply, mut way) = (first.await, Way::Owner);
+        let (mut reply, mut way, mut is_redirected) = (first.await, Way::Owner, false);
         for _ in 0..MAX_REDIRECTS {
             let Some(redirect) = cluster.redirect(&reply.vote) else { break };
             let next = cluster.follow(&redirect, &shard).await;
@@ -51,12 +51,12 @@ pub(super) fn send(cluster: &Arc<Cluster>, shard: Arc<RedisNode>, op: Op) -> Rep
                 reply = Vote::Failed(NodeError::Server("the attempt was abandoned".into())).into();
                 break;
             }
-            (shard, way) = (next, Way::of(&redirect));
+            (shard, way, is_redirected) = (next, Way::of(&redirect), true);
             reply = call(&shard, op.clone(), way).await;
         }
         let grants = matches!(op.action, Action::Acquire { .. } | Action::Upgrade { .. });
-        if grants && reply.vote == Vote::Granted && pending.is_released() {
-            // A release that was sent before the last redirect may have preceded the grant.
+        if is_redirected && grants && reply.vote == Vote::Granted && pending.is_released() {
+            // Another thread may have sent the release to this shard just before the operation was sent there.
             let action = Action::Release { min_hold: None };
             let undo = Op { action, ..op.clone() };
             let reply = call(&shard, undo.clone(), way).await;
@@ -182,7 +182,7 @@ impl Cluster {
     /// Returns the shard to which a server redirects an operation. Waits until a new shard has connected, or has
     /// failed to.
     async fn follow(&self, redirect: &Redirect, from: &RedisNode) -> Arc<RedisNode> {
-        let shard = self.shards.follow(redirect, from);
+        let shard = self.shards.follow(redirect, Some(from));
         let status = shard.status();
         if matches!(status.get(), NodeStatus::Connecting) {
             status.wait_for(|status| !matches!(status, NodeStatus::Connecting)).await;

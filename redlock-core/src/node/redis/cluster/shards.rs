@@ -142,12 +142,14 @@ impl Shards {
 
     /// Returns the shard to which a server redirects an operation. After `MOVED` that shard owns the slot, and the
     /// slots are read again, because others may have moved too.
-    pub(super) fn follow(&self, redirect: &Redirect, from: &RedisNode) -> Arc<RedisNode> {
+    pub(super) fn follow(&self, redirect: &Redirect, from: Option<&RedisNode>) -> Arc<RedisNode> {
         let mut state = self.state.lock();
         let mut target = redirect.target.clone();
-        if target.host.is_empty() {
-            let known = state.by_server.iter();
-            let from = known.into_iter().find(|(_, known)| std::ptr::eq(&*known.shard, from));
+        if target.host.is_empty()
+            && let Some(from) = from
+        {
+            let mut known = state.by_server.iter();
+            let from = known.find(|(_, known)| std::ptr::eq(&*known.shard, from));
             target.host = from.map_or_else(String::new, |(server, _)| server.host.clone());
         }
         let shard = self.shard(&mut state, &target);

@@ -1,0 +1,190 @@
+//! A clean-up follows the acquisition to every master that may execute it (an abandoned attempt leaves nothing behind).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::poll;
+use tokio::io::DuplexStream;
+use tokio::time::timeout;
+
+use super::redirect::Redirect;
+use super::*;
+use crate::clock::fake::RuntimeClock;
+use crate::key::LockKey;
+use crate::lock::{Dialect, Mode, Token};
+use crate::node::redis::ConnectionState;
+use crate::node::redis::connection::played_server::{played_connection, serve};
+use crate::node::redis::url::RedisUrl;
+
+const LEASE: Duration = Duration::from_secs(30);
+const HELD: Action =
+    Action::Acquire { lease: LEASE, fenced: false, lookup: false, met_shared: false, mark: None };
+const RELEASE: Action = Action::Release { min_hold: None };
+
+/// A cluster of two masters that the test plays.
+struct PlayedCluster {
+    node: Arc<ClusterNode>,
+    slot: usize,
+    spec: LockSpec,
+    token: Token,
+    masters: [DuplexStream; 2],
+}
+
+impl PlayedCluster {
+    /// Makes a cluster whose first master owns the slot of the lock.
+    async fn new() -> Self {
+        let node = ClusterNode::new(ShardSettings {
+            url: RedisUrl::parse("redis-cluster://a:1,b:2").unwrap(),
+            node_timeout: LEASE,
+            connect_timeout: LEASE,
+            restart_guard: None,
+            failover_margin: None,
+            refresh: LEASE,
+            clock: Arc::new(RuntimeClock::new()),
+            servers: Arc::default(),
+        });
+        let name = LockName::new("", &LockKey::new("order:42").unwrap());
+        let slot = slot(name.as_str());
+        let mut masters = Vec::new();
+        for server in ["b:2", "a:1"] {
+            let redirect = redirect("MOVED", slot, server);
+            let shard = node.cluster.shards.follow(&redirect, None);
+            let (connection, master) = played_connection().await;
+            shard.set(ConnectionState::Up(Arc::new(connection)));
+            masters.insert(0, master);
+        }
+        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+        let masters = masters.try_into().unwrap();
+        Self { node, slot, spec, token: Token::random(Dialect::Plain), masters }
+    }
+
+    /// Returns the future of an operation of the attempt.
+    fn call(&self, action: Action) -> ReplyFuture {
+        self.node.call(Op::new(&self.spec, self.token, action))
+    }
+
+    /// Makes the second master the owner, as after a reading of the slots.
+    fn move_slot(&self) {
+        self.node.cluster.shards.follow(&redirect("MOVED", self.slot, "b:2"), None);
+    }
+
+    fn redirect(&self, kind: &str) -> String {
+        format!("-{kind} {} b:2\r\n", self.slot)
+    }
+}
+
+fn redirect(kind: &str, slot: usize, server: &str) -> Redirect {
+    Redirect::of(&NodeError::Server(format!("{kind} {slot} {server}").into())).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() {
+    let mut cluster = PlayedCluster::new().await;
+    let mut acquire = cluster.call(HELD);
+    assert!(poll!(&mut acquire).is_pending());
+    cluster.move_slot();
+    let mut release = cluster.call(RELEASE);
+    assert!(poll!(&mut release).is_pending());
+    let [first, second] = &mut cluster.masters;
+    let play = async {
+        serve(second, "plain/release", ":0\r\n", || {}).await;
+        // The acquisition comes first on its connection.
+        serve(first, "SET", "+OK\r\n:1\r\n", || {}).await;
+    };
+    let both = async { tokio::join!(acquire, release, play) };
+    let (acquired, released, ()) = timeout(LEASE, both).await.unwrap();
+    assert_eq!((acquired.vote, released.vote), (Vote::Granted, Vote::Granted));
+    // A later release goes to the owner alone.
+    let release = cluster.call(RELEASE);
+    let played = serve(&mut cluster.masters[1], "plain/release", ":0\r\n", || {});
+    let (released, ()) = timeout(LEASE, async { tokio::join!(release, played) }).await.unwrap();
+    assert_eq!(released.vote, Vote::NotHeld);
+}
+
+/// The caller has dropped the acquisition, so nobody knows whether the first master executes it.
+#[tokio::test(start_paused = true)]
+async fn a_release_follows_a_dropped_acquisition() {
+    let mut cluster = PlayedCluster::new().await;
+    let mut acquire = cluster.call(HELD);
+    assert!(poll!(&mut acquire).is_pending());
+    drop(acquire);
+    cluster.move_slot();
+    let release = cluster.call(RELEASE);
+    let [first, second] = &mut cluster.masters;
+    let play = async {
+        serve(second, "plain/release", ":0\r\n", || {}).await;
+        // The driver skips a command whose caller is gone, or has sent it before.
+        serve(first, "plain/release", ":0\r\n", || {}).await;
+    };
+    timeout(LEASE, async { tokio::join!(release, play) }).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redirected_acquisition_is_not_sent_again_after_its_release() {
+    for kind in ["MOVED", "ASK"] {
+        let mut cluster = PlayedCluster::new().await;
+        let mut acquire = cluster.call(HELD);
+        assert!(poll!(&mut acquire).is_pending());
+        let mut release = cluster.call(RELEASE);
+        assert!(poll!(&mut release).is_pending());
+        let redirects = cluster.redirect(kind).repeat(2);
+        let [first, second] = &mut cluster.masters;
+        let play = async {
+            serve(first, "SET", &redirects, || {}).await;
+            // The release follows the redirect. No acquisition does.
+            let reply = if kind == "ASK" { "+OK\r\n:0\r\n" } else { ":0\r\n" };
+            serve(second, "plain/release", reply, || {}).await;
+        };
+        let both = async { tokio::join!(acquire, release, play) };
+        let (acquired, released, ()) = timeout(LEASE, both).await.unwrap();
+        assert!(matches!(acquired.vote, Vote::Failed(NodeError::Server(_))), "{acquired:?}");
+        assert_eq!(released.vote, Vote::NotHeld, "{kind}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_redirected_acquisition_is_granted_by_the_other_master() {
+    for (kind, reply) in [("MOVED", "+OK\r\n"), ("ASK", "+OK\r\n+OK\r\n")] {
+        let mut cluster = PlayedCluster::new().await;
+        let acquire = cluster.call(HELD);
+        let redirect = cluster.redirect(kind);
+        let [first, second] = &mut cluster.masters;
+        let play = async {
+            serve(first, "SET", &redirect, || {}).await;
+            serve(second, if kind == "ASK" { "ASKING" } else { "SET" }, reply, || {}).await;
+        };
+        let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
+        assert_eq!(acquired.vote, Vote::Granted, "{kind}");
+    }
+}
+
+/// A refusal in the middle of a move is no vote, and nothing is sent again.
+#[tokio::test(start_paused = true)]
+async fn a_master_that_cannot_serve_the_slot_has_no_vote() {
+    for message in ["TRYAGAIN Multiple keys request", "CLUSTERDOWN The cluster is down"] {
+        let mut cluster = PlayedCluster::new().await;
+        let acquire = cluster.call(HELD);
+        let reply = format!("-{message}\r\n");
+        let play = serve(&mut cluster.masters[0], "SET", &reply, || {});
+        let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
+        assert_eq!(acquired.vote, Vote::Failed(NodeError::Server(message.into())));
+    }
+}
+
+/// Two masters that redirect to each other would keep the operation for ever.
+#[tokio::test(start_paused = true)]
+async fn redirects_in_a_circle_end() {
+    let mut cluster = PlayedCluster::new().await;
+    let acquire = cluster.call(HELD);
+    let there = cluster.redirect("MOVED");
+    let back = there.replace("b:2", "a:1");
+    let [first, second] = &mut cluster.masters;
+    let play = async {
+        for _ in 0..2 {
+            serve(first, "SET", &there, || {}).await;
+            serve(second, "SET", &back, || {}).await;
+        }
+    };
+    let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
+    assert!(matches!(acquired.vote, Vote::Failed(NodeError::Server(_))), "{acquired:?}");
+}

@@ -1,0 +1,130 @@
+//! Slow and broken links to the masters.
+
+use std::time::Duration;
+
+use redlock_core::{LockError, LockManager, NodeError, Vote};
+use redlock_tests::Direction::{ToClient, ToServer};
+use redlock_tests::Traffic::{Hold, Pass};
+use redlock_tests::{Proxy, RedisCluster, eventually};
+
+use super::SOON;
+
+const LEASE: Duration = Duration::from_secs(300);
+const BRIEF: Duration = Duration::from_millis(200);
+
+/// A cluster whose clients reach each master through a proxy.
+struct Network {
+    cluster: RedisCluster,
+    proxies: Vec<Proxy>,
+    locks: LockManager,
+}
+
+impl Network {
+    async fn start(node_timeout: Duration) -> Self {
+        let cluster = RedisCluster::start().await;
+        let mut proxies = Vec::new();
+        for (number, server) in cluster.servers().iter().enumerate() {
+            let proxy = Proxy::to(server).await;
+            // The servers name these ports to their clients.
+            let port = proxy.url().rsplit(':').next().unwrap().to_owned();
+            let announce = ["CONFIG", "SET", "cluster-announce-port", &port];
+            cluster.probe(number).await.command::<()>(announce).await;
+            proxies.push(proxy);
+        }
+        let ports: Vec<String> = proxies
+            .iter()
+            .map(|proxy| proxy.url().rsplit(':').next().unwrap().to_owned())
+            .collect();
+        eventually("each server names the proxies", SOON, async || {
+            for number in 0..3 {
+                let nodes: String = cluster.probe(number).await.command(["CLUSTER", "NODES"]).await;
+                if !ports.iter().all(|port| nodes.contains(&format!(":{port}@"))) {
+                    return None;
+                }
+            }
+            Some(())
+        })
+        .await;
+        let url = format!("redis-cluster://127.0.0.1:{}", ports.join(",127.0.0.1:"));
+        let builder = LockManager::builder().url(url).expire(LEASE).node_timeout(node_timeout);
+        let builder = builder.cluster_refresh(LEASE / 3000).connect_timeout(SOON / 4);
+        let locks = builder.connect().await.unwrap();
+        Self { cluster, proxies, locks }
+    }
+
+    async fn becomes_empty(&self) {
+        eventually("no lock is left", SOON, async || {
+            self.cluster.keys().await.is_empty().then_some(())
+        })
+        .await;
+    }
+}
+
+fn is_silent(error: &LockError) -> bool {
+    let votes = error.votes().cloned().unwrap_or_default();
+    votes.iter().all(|(_, vote)| matches!(vote, Some(Vote::Failed(NodeError::NoReply(_)))))
+}
+
+/// The `SET` and its clean-up are held back together, and arrive in their order.
+#[tokio::test]
+async fn a_set_that_arrives_after_its_attempt_was_abandoned_leaves_no_key() {
+    let network = Network::start(BRIEF).await;
+    let key = network.cluster.key_on(0, "order").await;
+    network.locks.lock(&key).try_acquire().await.unwrap().release().await.unwrap();
+    for _ in 0..3 {
+        network.cluster.probe(0).await.reset_calls().await;
+        network.proxies[0].set(ToServer, Hold);
+        let error = network.locks.lock(&key).try_acquire().await.unwrap_err();
+        assert!(is_silent(&error), "{error}: {}", error.diagnostics());
+        network.proxies[0].set(ToServer, Pass);
+        eventually("the held-back `SET` arrives", SOON, async || {
+            network.cluster.probe(0).await.calls().await.contains_key("set").then_some(())
+        })
+        .await;
+        network.becomes_empty().await;
+        let again = eventually("the lock is available again", SOON, async || {
+            network.locks.lock(&key).try_acquire().await.ok()
+        });
+        again.await.release().await.unwrap();
+    }
+}
+
+/// The source has redirected the `SET` to the target, which does not own the slot yet.
+#[tokio::test]
+async fn a_late_set_on_the_target_of_a_moving_slot_leaves_no_key() {
+    let network = Network::start(BRIEF).await;
+    let key = network.cluster.key_on(0, "order").await;
+    let slot = network.cluster.slot(&key).await;
+    network.cluster.begin_move(slot, 0, 1).await;
+    network.proxies[1].set(ToServer, Hold);
+    let error = network.locks.lock(&key).try_acquire().await.unwrap_err();
+    assert!(is_silent(&error), "{error}: {}", error.diagnostics());
+    network.proxies[1].set(ToServer, Pass);
+    eventually("the held-back `SET` arrives", SOON, async || {
+        network.cluster.probe(1).await.calls().await.contains_key("set").then_some(())
+    })
+    .await;
+    network.becomes_empty().await;
+}
+
+/// The server sets the lock, its reply is lost, and the lock moves with its slot. The clean-up finds it at the new owner.
+#[tokio::test]
+async fn a_lock_whose_reply_is_lost_is_removed_after_it_has_moved() {
+    let network = Network::start(SOON / 10).await;
+    let key = network.cluster.key_on(0, "order").await;
+    let slot = network.cluster.slot(&key).await;
+    network.proxies[0].set(ToClient, Hold);
+    let attempt = tokio::spawn(network.locks.lock(&key).try_acquire());
+    let mut probe = network.cluster.probe(0).await;
+    eventually("the lock is set, or was", SOON, async || {
+        probe.calls().await.contains_key("set").then_some(())
+    })
+    .await;
+    network.cluster.begin_move(slot, 0, 1).await;
+    network.cluster.finish_move(slot, 0, 1).await;
+    attempt.await.unwrap().unwrap_err();
+    // The replies of the first master are still held back, and its connection ends after five seconds. The clean-up does
+    // not wait for that.
+    let empty = tokio::time::timeout(Duration::from_secs(3), network.becomes_empty());
+    empty.await.expect("the clean-up reaches the new owner");
+}

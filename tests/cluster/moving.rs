@@ -1,0 +1,97 @@
+//! Slots that move while callers lock keys in them.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use redlock_core::LockManager;
+use redlock_tests::{Nodes, RedisCluster};
+use tokio::task::JoinSet;
+
+use super::{SOON, connect};
+
+const CALLERS: usize = 64;
+const KEYS: usize = 16;
+/// How long a waiter may need if it misses a message and polls, on a machine that is busy with other tests.
+const LONGEST_WAIT: Duration = Duration::from_secs(8);
+
+/// The callers of one slot.
+#[derive(Default)]
+struct Load {
+    holders: [AtomicUsize; KEYS],
+    overlaps: AtomicUsize,
+    errors: Mutex<Vec<String>>,
+    grants: AtomicUsize,
+    longest_wait: Mutex<Duration>,
+    is_over: AtomicBool,
+}
+
+impl Load {
+    fn record_wait(&self, wait: Duration) {
+        let mut longest = self.longest_wait.lock().unwrap();
+        *longest = (*longest).max(wait);
+    }
+
+    /// Locks one of the keys again and again.
+    async fn call(self: Arc<Self>, locks: LockManager, caller: usize) {
+        let key = caller % KEYS;
+        while !self.is_over.load(Ordering::SeqCst) {
+            let begun = Instant::now();
+            let request = locks.lock(format!("{{slot}}:{key}")).expire(SOON).wait_time(SOON);
+            let guard = match request.acquire().await {
+                Ok(guard) => guard,
+                Err(error) => {
+                    self.errors.lock().unwrap().push(format!("{error}: {}", error.diagnostics()));
+                    continue;
+                }
+            };
+            self.record_wait(begun.elapsed());
+            if self.holders[key].fetch_add(1, Ordering::SeqCst) > 0 && guard.is_valid() {
+                self.overlaps.fetch_add(1, Ordering::SeqCst);
+            }
+            self.grants.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            self.holders[key].fetch_sub(1, Ordering::SeqCst);
+            if let Err(error) = guard.release().await {
+                self.errors.lock().unwrap().push(error.to_string());
+            }
+        }
+    }
+}
+
+/// With `REDLOCK_ALL_NODES=1`, for a minute.
+#[tokio::test]
+async fn locks_stay_exclusive_while_their_slot_moves() {
+    let time = Duration::from_secs(if Nodes::all_kinds() { 60 } else { 6 });
+    let cluster = RedisCluster::start().await;
+    // Two managers stand for two processes.
+    let managers = [connect(&cluster).await, connect(&cluster).await];
+    let slot = cluster.slot("{slot}").await;
+    let load = Arc::new(Load::default());
+    let mut callers = JoinSet::new();
+    for caller in 0..CALLERS {
+        let locks = managers[caller / KEYS % 2].clone();
+        callers.spawn(Arc::clone(&load).call(locks, caller));
+    }
+    let (begun, mut moves) = (Instant::now(), 0);
+    let mut owner = cluster.owner("{slot}").await;
+    while begun.elapsed() < time {
+        let next = (owner + 1) % 3;
+        cluster.begin_move(slot, owner, next).await;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        cluster.finish_move(slot, owner, next).await;
+        (owner, moves) = (next, moves + 1);
+    }
+    load.is_over.store(true, Ordering::SeqCst);
+    callers.join_all().await;
+    let (grants, overlaps) =
+        (load.grants.load(Ordering::SeqCst), load.overlaps.load(Ordering::SeqCst));
+    let (errors, longest) =
+        (load.errors.lock().unwrap().clone(), *load.longest_wait.lock().unwrap());
+    println!("{moves} moves, {grants} grants, {} errors, {longest:?} longest wait", errors.len());
+    assert_eq!(overlaps, 0);
+    assert!(moves >= 3 && grants > CALLERS, "{moves} moves, {grants} grants");
+    assert!(longest < LONGEST_WAIT, "{longest:?}");
+    assert_eq!(errors, Vec::<String>::new());
+    assert_eq!(cluster.keys().await, Vec::<String>::new());
+}
