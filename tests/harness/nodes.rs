@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use redlock_actor_node::{ActorNode, UnorderedNode};
 use redlock_core::{Dialect, LockManager, LockManagerBuilder, MemoryNode};
 
 use crate::cluster::RedisCluster;
 use crate::eventually::eventually;
+use crate::sentinel_group::FailoverGroup;
 use crate::servers::Servers;
 
 /// The nodes of a lock manager, of any kind, so that one test can run over all kinds.
@@ -22,6 +24,8 @@ pub enum Nodes {
     Redis(Servers),
     /// One node that is a Redis Cluster of three masters.
     Cluster(RedisCluster),
+    /// Sentinel groups that do not fail over. Their first server is the master.
+    Sentinel(Vec<FailoverGroup>),
     /// Nodes of any of these kinds, with the dialect of Redisson.
     Redisson(Box<Self>),
 }
@@ -58,6 +62,16 @@ impl Nodes {
         Self::Redis(Servers::start(count).await)
     }
 
+    /// Starts Sentinel groups.
+    ///
+    /// # Panics
+    ///
+    /// If a process cannot be started.
+    pub async fn sentinel(count: usize) -> Self {
+        let start = || FailoverGroup::options().calm().start();
+        Self::Sentinel(join_all((0..count).map(|_| start())).await)
+    }
+
     /// Starts a Redis Cluster of three masters, which is one node.
     ///
     /// # Panics
@@ -82,7 +96,7 @@ impl Nodes {
     /// Returns the Redis servers, if the nodes are servers.
     pub fn servers(&self) -> Option<&Servers> {
         match self {
-            Self::Memory(_) | Self::Actor(_) | Self::Unordered(_) => None,
+            Self::Memory(_) | Self::Actor(_) | Self::Unordered(_) | Self::Sentinel(_) => None,
             Self::Redis(servers) => Some(servers),
             Self::Cluster(cluster) => Some(cluster.servers()),
             Self::Redisson(nodes) => nodes.servers(),
@@ -96,6 +110,7 @@ impl Nodes {
             Self::Actor(nodes) | Self::Unordered(nodes) => nodes.len(),
             Self::Redis(servers) => servers.len(),
             Self::Cluster(_) => 1,
+            Self::Sentinel(groups) => groups.len(),
             Self::Redisson(nodes) => nodes.count(),
         }
     }
@@ -114,6 +129,7 @@ impl Nodes {
             }
             Self::Redis(servers) => builder.urls(servers.urls()),
             Self::Cluster(cluster) => builder.url(cluster.url()),
+            Self::Sentinel(groups) => builder.urls(groups.iter().map(FailoverGroup::url)),
             Self::Redisson(nodes) => nodes.builder().dialect(Dialect::Redisson),
         }
     }
@@ -138,7 +154,7 @@ impl Nodes {
             Self::Memory(nodes) => nodes.iter().map(|node| node.time_to_live(name)).collect(),
             Self::Actor(nodes) | Self::Unordered(nodes) => {
                 let times = nodes.iter().map(|node| node.time_to_live(name));
-                futures_util::future::join_all(times).await
+                join_all(times).await
             }
             Self::Redis(servers) => {
                 let mut times = Vec::with_capacity(servers.len());
@@ -148,6 +164,12 @@ impl Nodes {
                 times
             }
             Self::Cluster(cluster) => vec![cluster.time_to_live(name).await],
+            Self::Sentinel(groups) => {
+                let times = groups
+                    .iter()
+                    .map(async |group| group.servers[0].probe().await.time_to_live(name).await);
+                join_all(times).await
+            }
             Self::Redisson(nodes) => Box::pin(nodes.times_to_live(name)).await,
         }
     }
@@ -161,12 +183,18 @@ impl Nodes {
         match self {
             Self::Memory(nodes) => nodes.iter().map(MemoryNode::len).sum(),
             Self::Actor(nodes) | Self::Unordered(nodes) => {
-                futures_util::future::join_all(nodes.iter().map(ActorNode::len)).await.iter().sum()
+                join_all(nodes.iter().map(ActorNode::len)).await.iter().sum()
             }
             Self::Cluster(_) | Self::Redis(_) => {
                 let Some(servers) = self.servers() else { return 0 };
                 // The counter of the fencing tokens is not a lock, and stays.
                 let keys = servers.keys().await;
+                keys.iter().filter(|key| !key.contains("redlock:fencing")).count()
+            }
+            Self::Sentinel(groups) => {
+                let keys =
+                    groups.iter().map(async |group| group.servers[0].probe().await.keys().await);
+                let keys = join_all(keys).await.concat();
                 keys.iter().filter(|key| !key.contains("redlock:fencing")).count()
             }
             Self::Redisson(nodes) => Box::pin(nodes.locks()).await,

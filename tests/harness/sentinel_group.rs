@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use crate::eventually::eventually;
-use crate::proxy::Proxy;
+use crate::proxy::{Proxy, Traffic, Welcome};
 use crate::redis_server::{RedisOptions, RedisServer};
 use crate::sentinel::Sentinel;
 
@@ -24,6 +24,7 @@ pub struct GroupOptions {
     /// The password with which the sentinels and the replicas connect to the servers.
     password: Option<String>,
     proxied: bool,
+    calm: bool,
 }
 
 impl GroupOptions {
@@ -68,6 +69,14 @@ impl GroupOptions {
         self
     }
 
+    /// Makes the group never fail over, and start at once: it does not wait for the replicas. For tests that keep the
+    /// processor busy.
+    #[must_use]
+    pub fn calm(mut self) -> Self {
+        self.calm = true;
+        self
+    }
+
     /// Starts the group; see [`FailoverGroup::start`].
     pub async fn start(self) -> FailoverGroup {
         let servers = join_all((0..3).map(|_| {
@@ -92,12 +101,17 @@ impl GroupOptions {
             let mut probe = replica.probe().await;
             probe.command::<()>(["REPLICAOF", "127.0.0.1", &master]).await;
         }
-        group.replicas_follow(0).await;
+        if !group.options.calm {
+            group.replicas_follow(0).await;
+        }
         let configuration = group.configuration();
         let password = group.options.sentinel_password.clone();
         let start = || Sentinel::start(&configuration, password.as_deref());
         group.sentinels = join_all((0..3).map(|_| start())).await;
-        group.knows_itself().await;
+        if !group.options.calm {
+            join_all(group.sentinels.iter().map(hurry)).await;
+            group.knows_itself().await;
+        }
         group
     }
 }
@@ -115,7 +129,8 @@ pub struct FailoverGroup {
 }
 
 impl FailoverGroup {
-    /// Starts a group whose master is down after half a second without a reply, and waits until the sentinels know
+    /// Starts a group whose master is down after half a second without a reply (a second and a half with servers older
+    /// than Redis 7.0), and waits until the sentinels know
     /// each other and the replicas.
     ///
     /// # Panics
@@ -174,6 +189,11 @@ impl FailoverGroup {
                 .find(|index| named.iter().filter(|other| *other == index).count() > 1)
         })
         .await
+    }
+
+    /// Returns the index of the server that the first sentinel names as the master.
+    pub async fn named_now(&self) -> Option<usize> {
+        self.named_by(self.sentinels.first()?).await
     }
 
     async fn named_by(&self, sentinel: &Sentinel) -> Option<usize> {
@@ -246,6 +266,34 @@ impl FailoverGroup {
         }
     }
 
+    /// Cuts the server with this index off from the sentinels, the other servers, and all clients that connect by its
+    /// [proxy](GroupOptions::proxied). Its connections stay open, but nothing arrives.
+    pub fn cut_off(&self, index: usize) {
+        self.proxies[index].welcome(Welcome::Silence);
+        self.proxies[index].set_both(Traffic::Hold);
+    }
+
+    /// Ends the partition after [`cut_off`](Self::cut_off).
+    pub fn heal(&self, index: usize) {
+        self.proxies[index].welcome(Welcome::Forward);
+        self.proxies[index].set_both(Traffic::Pass);
+    }
+
+    /// Starts a sentinel on the side of this server: it knows the server by its own address, and names it as the master
+    /// whatever happens on the other side of a partition. Returns it with the URL of the server at this sentinel.
+    ///
+    /// # Panics
+    ///
+    /// If the sentinel cannot be started.
+    pub async fn sentinel_beside(&self, index: usize) -> (Sentinel, String) {
+        const SERVICE_BESIDE: &str = "beside";
+        let port = self.servers[index].port();
+        let monitor = format!("sentinel monitor {SERVICE_BESIDE} 127.0.0.1 {port} 9");
+        let sentinel = Sentinel::start(&monitor, None).await;
+        let url = self.url_at(&[format!("127.0.0.1:{}", sentinel.port())], SERVICE_BESIDE, "");
+        (sentinel, url)
+    }
+
     fn public_port(&self, index: usize) -> u16 {
         self.proxies.get(index).map_or_else(|| self.servers[index].port(), Proxy::port)
     }
@@ -256,12 +304,25 @@ impl FailoverGroup {
         let password = password
             .map(|password| format!("sentinel auth-pass {SERVICE} {password}\n"))
             .unwrap_or_default();
+        let down_after = if self.options.calm { 600_000 } else { 1500 };
         let lines = format!(
             "sentinel monitor {SERVICE} 127.0.0.1 {port} 2\n\
-             sentinel down-after-milliseconds {SERVICE} 500\n\
+             sentinel down-after-milliseconds {SERVICE} {down_after}\n\
              sentinel failover-timeout {SERVICE} 2000\n\
              sentinel parallel-syncs {SERVICE} 2\n"
         );
         lines + &password + &self.options.sentinels
+    }
+}
+
+/// Makes a sentinel send its periodic messages more often, so that the tests take less time. With the usual periods, a
+/// new master would count as down before the first message to it.
+async fn hurry(sentinel: &Sentinel) {
+    let mut probe = sentinel.probe().await;
+    let periods = ["ping-period", "100", "publish-period", "300", "info-period", "500"];
+    let debug = [&["SENTINEL", "DEBUG"], &periods[..]].concat();
+    if probe.try_command::<()>(debug).await.is_ok() {
+        let down_after = ["SENTINEL", "SET", SERVICE, "down-after-milliseconds", "500"];
+        probe.command::<()>(down_after).await;
     }
 }

@@ -69,6 +69,22 @@ on_each_kind_of_nodes! {
     ]
 }
 
+// The operations on locks are those of a server, but the connection is made another way.
+on_each_kind_of_nodes! {
+    [
+        sentinel_x1: Nodes::sentinel(1).await,
+        sentinel_x3: Nodes::sentinel(3).await,
+    ]
+    at_every_poll [
+        connect,
+        try_acquire,
+        acquire,
+        release,
+        extend,
+        shutdown,
+    ]
+}
+
 on_each_kind_of_nodes! {
     [
         shared_memory_x1: Nodes::memory(1),

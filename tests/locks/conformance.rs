@@ -30,6 +30,7 @@ on_each_kind_of_nodes! {
         unordered_x3: Nodes::unordered(3),
         unordered_x5: Nodes::unordered(5),
         redis_x1: Nodes::redis(1).await,
+        sentinel_x1: Nodes::sentinel(1).await,
         redis_x5: Nodes::redis(5).await,
         memory_x1_redisson: Nodes::memory(1).redisson(),
         redis_x1_redisson: Nodes::redis(1).await.redisson(),

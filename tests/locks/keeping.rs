@@ -24,6 +24,7 @@ on_each_kind_of_nodes! {
     [
         memory_x3: Nodes::memory(3),
         redis_x3: Nodes::redis(3).await,
+        sentinel_x3: Nodes::sentinel(3).await,
         redis_x1_redisson: Nodes::redis(1).await.redisson(),
     ]
     [
@@ -142,6 +143,11 @@ async fn delete(nodes: &Nodes) {
         Nodes::Redis(servers) => {
             for server in servers.iter() {
                 let _: i64 = server.probe().await.command(["DEL", KEY]).await;
+            }
+        }
+        Nodes::Sentinel(groups) => {
+            for group in groups {
+                group.servers[0].probe().await.command::<()>(["DEL", KEY]).await;
             }
         }
         Nodes::Redisson(nodes) => Box::pin(delete(nodes)).await,

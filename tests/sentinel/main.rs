@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "tests")]
 
 mod failover;
+mod outages;
+mod partition;
 
 use std::time::Duration;
 

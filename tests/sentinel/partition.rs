@@ -1,0 +1,136 @@
+//! A master that is cut off together with a client, while the sentinels promote another server.
+//!
+//! The former master grants and extends locks until it notices that it has lost its replicas. The promoted server does
+//! not know these locks. The tests first show that they find two holders at the same time without a protection.
+
+use std::time::{Duration, Instant};
+
+use redlock_core::{LockGuard, LockManager, LockManagerBuilder};
+use redlock_tests::{FailoverGroup, GroupOptions};
+
+use super::{KEY, QUIET, SOON, builder};
+
+/// The longest lease.
+const LEASE: Duration = Duration::from_secs(5);
+/// The margin after which the former master refuses writes for certain: `min-replicas-max-lag` and 2 s.
+const MARGIN: Duration = Duration::from_secs(7);
+/// The number of failovers with the guard.
+fn rounds() -> usize {
+    if std::env::var_os("REDLOCK_ALL_NODES").is_some() { 30 } else { 1 }
+}
+
+fn options() -> GroupOptions {
+    let options = FailoverGroup::options().proxied();
+    options.directive("min-replicas-to-write", "1").directive("min-replicas-max-lag", "5")
+}
+
+/// The client on the side of the sentinels.
+#[derive(Debug, Clone, Copy)]
+enum Client {
+    /// It asks for the lock all the time.
+    Asks,
+    /// It holds the lock before the partition, and renews it.
+    Renews,
+}
+
+/// A client with its last lock.
+struct Contender(LockManager, Option<LockGuard>);
+
+impl Contender {
+    fn holds(&self) -> bool {
+        self.1.as_ref().is_some_and(LockGuard::is_valid)
+    }
+
+    /// Asks for the lock, unless it is still held. The lock is not released: it ends with its lease.
+    async fn ask(&mut self, renews: bool) {
+        if self.holds() {
+            return;
+        }
+        let lock = self.0.lock(KEY).expire(LEASE).renew(renews).keep(true);
+        self.1 = lock.try_acquire().await.ok();
+    }
+}
+
+/// Cuts the master off together with a client, until the other client gets the lock of a promoted server. Returns
+/// whether both clients have held the lock at the same time.
+async fn overlaps(group: &FailoverGroup, other: LockManagerBuilder, client: Client) -> bool {
+    let master = group.master().await;
+    group.replicas_follow(master).await;
+    let (_sentinel, url) = group.sentinel_beside(master).await;
+    let mut cut_off = Contender(builder(&url).expire(LEASE).connect().await.unwrap(), None);
+    let mut other = Contender(other.url(group.url()).connect().await.unwrap(), None);
+    let renews = matches!(client, Client::Renews);
+    let deadline = Instant::now() + SOON;
+    while renews && !other.holds() {
+        other.ask(renews).await;
+        assert!(Instant::now() < deadline, "the other client does not get the lock");
+    }
+    group.cut_off(master);
+    let (begun, mut promoted, mut was_granted) = (Instant::now(), None, renews);
+    // The other client gets the lock from the promoted server, or renews it there, or loses it.
+    let overlaps = loop {
+        assert!(begun.elapsed() < 2 * SOON, "no server was promoted, or it grants nothing");
+        cut_off.ask(false).await;
+        if promoted.is_none() && group.named_now().await.is_some_and(|named| named != master) {
+            promoted = Some(Instant::now());
+        }
+        let Some(promoted) = promoted else { continue };
+        if !renews {
+            other.ask(false).await;
+            was_granted |= other.holds();
+        }
+        if cut_off.holds() && other.holds() {
+            break true;
+        }
+        let is_lost = renews && !other.holds();
+        if is_lost || was_granted && promoted.elapsed() > MARGIN + LEASE {
+            break false;
+        }
+    };
+    group.heal(master);
+    drop(other);
+    group.promoted_after(master).await;
+    overlaps
+}
+
+/// The settings of the client on the side of the sentinels.
+fn guarded() -> LockManagerBuilder {
+    unguarded().restart_guard(LEASE)
+}
+
+fn unguarded() -> LockManagerBuilder {
+    LockManager::builder()
+        .expire(LEASE)
+        .node_timeout(Duration::from_secs(1))
+        .connect_timeout(Duration::from_secs(2))
+}
+
+#[tokio::test]
+async fn with_the_guard_no_lock_is_granted_beside_the_former_master() {
+    let _quiet = QUIET.lock().await;
+    let group = options().start().await;
+    let mut found = false;
+    for _ in 0..5 {
+        found = found || overlaps(&group, unguarded(), Client::Asks).await;
+    }
+    assert!(found, "the test cannot find two holders");
+    for round in 0..rounds() {
+        assert!(!overlaps(&group, guarded(), Client::Asks).await, "two holders in round {round}");
+    }
+}
+
+/// The lease ends on the former master, which then grants the lock to another caller.
+#[tokio::test]
+async fn with_the_guard_no_lock_is_extended_beside_the_former_master() {
+    let _quiet = QUIET.lock().await;
+    let group = options().start().await;
+    let mut found = false;
+    for _ in 0..5 {
+        let no_margin = guarded().failover_margin(Duration::ZERO);
+        found = found || overlaps(&group, no_margin, Client::Renews).await;
+    }
+    assert!(found, "the test cannot find two holders");
+    for round in 0..rounds() {
+        assert!(!overlaps(&group, guarded(), Client::Renews).await, "two holders in round {round}");
+    }
+}
