@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redlock_core::{Credentials, LockManager, LockManagerBuilder};
-use redlock_tests::{FailoverGroup, RedisCluster, RedisServer, eventually};
+use redlock_tests::{FailoverGroup, RedisCluster, RedisServer, Sentinel, eventually};
 
 use super::credentials::{NEW, OLD, SHORT_LIFE, SOON, sessions};
 use super::tls::certificates::{Authority, Files};
@@ -44,14 +44,19 @@ async fn outlasts_the_first_user(server: &RedisServer, before: &[(String, String
     assert_eq!(ids(&sessions(server).await), ids(before));
 }
 
-/// The cluster reports addresses, for which the certificates are valid.
-#[tokio::test]
-async fn every_connection_to_a_cluster_has_tls_and_renews_its_credentials() {
-    let files = Files::new();
-    let authority = Authority::new();
+/// Returns files with a certificate for the addresses that a group reports.
+fn files_of_group() -> Files {
+    let (files, authority) = (Files::new(), Authority::new());
     files.replace(&authority);
     let names = ["localhost", "127.0.0.1"].map(str::to_owned).to_vec();
     files.sign(&authority, "server", rcgen::CertificateParams::new(names).unwrap());
+    files
+}
+
+/// The cluster reports addresses, for which the certificates are valid.
+#[tokio::test]
+async fn every_connection_to_a_cluster_has_tls_and_renews_its_credentials() {
+    let files = files_of_group();
     let Some(options) = files.options() else { return };
     let options = options.directive("tls-auth-clients", "yes");
     let options = options.user("first", OLD).user("second", NEW);
@@ -99,4 +104,29 @@ async fn a_connection_to_the_master_of_a_sentinel_group_renews_its_credentials()
     outlasts_the_first_user(&group.servers[0], &before).await;
     guard.extend(LONG).await.unwrap();
     guard.release().await.unwrap();
+}
+
+/// Sentinels and servers have the same options of TLS.
+#[tokio::test]
+async fn the_connections_to_sentinels_and_to_their_master_have_tls() {
+    let files = files_of_group();
+    let Some(options) = files.options() else { return };
+    let options = options.directive("tls-auth-clients", "yes").directive("tls-replication", "yes");
+    let server = options.start().await;
+    let port = server.tls_url().rsplit(':').next().unwrap().to_owned();
+    let configuration = format!(
+        "tls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\ntls-auth-clients yes\ntls-replication yes\n\
+         sentinel monitor shop 127.0.0.1 {port} 1\n",
+        files.text("server.pem"),
+        files.text("server.key"),
+        files.text("ca.pem"),
+    );
+    let sentinel = Sentinel::start(&configuration, None).await;
+    let url = format!("rediss+sentinel://localhost:{}/shop", sentinel.tls_port());
+    let builder = || LockManager::builder().url(&url).connect_timeout(Duration::from_secs(5));
+    let locks = builder().tls(files.identify()).connect().await.unwrap();
+    let guard = locks.lock("order:42").expire(LONG).try_acquire().await.unwrap();
+    guard.release().await.unwrap();
+    let error = builder().tls(files.trust()).connect().await.unwrap_err().to_string();
+    assert!(error.contains("the server requires a client certificate"), "{error}");
 }
