@@ -10,6 +10,7 @@ use redlock_core::{
     ConnectError, Credentials, LockManager, LockManagerBuilder, NodeError, Vote, Votes,
 };
 use redlock_tests::{Logs, RedisServer, eventually};
+use tokio::sync::Notify;
 
 pub(super) const SOON: Duration = Duration::from_secs(20);
 const LONG: Duration = Duration::from_secs(300);
@@ -99,11 +100,16 @@ async fn a_new_connection_reads_its_password_from_the_file() {
 async fn a_connection_authenticates_again_before_its_credentials_expire() {
     let server = RedisServer::options().user("first", OLD).user("second", NEW).start().await;
     let calls = Arc::new(AtomicU64::new(0));
-    let counted = Arc::clone(&calls);
+    let begin = Arc::new(Notify::new());
+    let (counted, begins) = (Arc::clone(&calls), Arc::clone(&begin));
     let provider = move |node: Arc<str>| {
         let call = counted.fetch_add(1, Ordering::SeqCst);
+        let begins = Arc::clone(&begins);
         async move {
             assert!(node.starts_with("127.0.0.1:"), "{node}");
+            if call == 1 {
+                begins.notified().await;
+            }
             Ok::<_, std::io::Error>(match call {
                 0 => Credentials::new(OLD).username("first").expires_in(SHORT_LIFE),
                 1 => Credentials::new(NEW).username("second").expires_in(SHORT_LIFE),
@@ -111,13 +117,16 @@ async fn a_connection_authenticates_again_before_its_credentials_expire() {
             })
         }
     };
-    let locks = builder(&server).credentials(provider).connect().await.unwrap();
+    // The provider may take this long, too.
+    let builder = builder(&server).connect_timeout(SOON);
+    let locks = builder.credentials(provider).connect().await.unwrap();
     let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
     let other = LockManager::connect([server.url()]).await.unwrap();
     let held = other.lock("order:43").expire(LONG).try_acquire().await.unwrap();
     let waiter = tokio::spawn(locks.lock("order:43").wait_time(LONG).acquire());
     let before = sessions(&server).await;
     assert!(before.len() == 1 && before[0].0 == "first", "{before:?}");
+    begin.notify_one();
     let after = eventually("the connection has another user", SOON, async || {
         Some(sessions(&server).await).filter(|sessions| sessions[0].0 == "second")
     })
