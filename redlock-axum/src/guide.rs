@@ -13,6 +13,7 @@
 //! | [`shared`] | How do many readers share a lock that a writer has alone? Who waits for whom, and for how long? |
 //! | [`permits`] | How do at most n requests run at the same time? |
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
+//! | [`sentinel`] | How does a Sentinel group vote? What can a failover do to a lock? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
 //! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
 //! | [`managed`] | Which URL has a cloud service, and what does its failover do to a lock? |
@@ -36,6 +37,7 @@ macro_rules! page {
             "[permits.md]: crate::guide::permits\n",
             "[production.md]: crate::guide::production\n",
             "[recipes.md]: crate::guide::recipes\n",
+            "[sentinel.md]: crate::guide::sentinel\n",
             "[several-keys.md]: crate::guide::several_keys\n",
             "[shared.md]: crate::guide::shared\n",
             "[tls.md]: crate::guide::tls\n",
@@ -76,6 +78,9 @@ pub mod production {}
 
 #[doc = page!("recipes.md")]
 pub mod recipes {}
+
+#[doc = page!("sentinel.md")]
+pub mod sentinel {}
 
 #[doc = page!("several-keys.md")]
 pub mod several_keys {}

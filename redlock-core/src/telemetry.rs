@@ -229,6 +229,18 @@ mod tests {
 
     #[cfg(feature = "redis")]
     #[test]
+    fn promotions_are_counted_by_node() {
+        let recorder = DebuggingRecorder::new();
+        let snapshotter = recorder.snapshotter();
+        metrics::with_local_recorder(&recorder, || {
+            super::promoted(&Arc::from("shop@10.0.0.1:26379"));
+        });
+        let expected = [("redlock_promotions_total shop@10.0.0.1:26379".to_owned(), 1)];
+        assert_eq!(counted(&snapshotter), expected);
+    }
+
+    #[cfg(feature = "redis")]
+    #[test]
     fn steps_of_a_clock_are_counted_by_node_and_direction() {
         let recorder = DebuggingRecorder::new();
         let snapshotter = recorder.snapshotter();

@@ -287,8 +287,21 @@ impl FailoverGroup {
     /// If the sentinel cannot be started.
     pub async fn sentinel_beside(&self, index: usize) -> (Sentinel, String) {
         const SERVICE_BESIDE: &str = "beside";
+        const PASSWORD: &str = "Ub37besidepass";
+        redlock_logs::remember_password(PASSWORD);
+        let password = format!(">{PASSWORD}");
+        // Otherwise it would reconfigure the promoted server on the other side.
+        let rights = ["on", &password, "~*", "&*", "+@all", "-replicaof", "-slaveof"];
+        for server in &self.servers {
+            let rule = [&["ACL", "SETUSER", "beside"], &rights[..]].concat();
+            server.probe().await.command::<()>(rule).await;
+        }
         let port = self.servers[index].port();
-        let monitor = format!("sentinel monitor {SERVICE_BESIDE} 127.0.0.1 {port} 9");
+        let monitor = format!(
+            "sentinel monitor {SERVICE_BESIDE} 127.0.0.1 {port} 9\n\
+             sentinel auth-user {SERVICE_BESIDE} beside\n\
+             sentinel auth-pass {SERVICE_BESIDE} {PASSWORD}"
+        );
         let sentinel = Sentinel::start(&monitor, None).await;
         let url = self.url_at(&[format!("127.0.0.1:{}", sentinel.port())], SERVICE_BESIDE, "");
         (sentinel, url)

@@ -73,7 +73,6 @@ on_each_kind_of_nodes! {
 on_each_kind_of_nodes! {
     [
         sentinel_x1: Nodes::sentinel(1).await,
-        sentinel_x3: Nodes::sentinel(3).await,
     ]
     at_every_poll [
         connect,

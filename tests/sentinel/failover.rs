@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use redlock_core::{LockError, LockGuard, LockManager, NodeError, Vote};
-use redlock_tests::{FailoverGroup, Logs, eventually};
+use redlock_tests::{FailoverGroup, Logs, RedisServer, eventually};
 
 use super::{KEY, QUIET, SOON, builder};
 
@@ -17,11 +17,24 @@ async fn try_acquire(locks: &LockManager, key: &str) -> Result<LockGuard, LockEr
     locks.lock(key).expire(LEASE).try_acquire().await
 }
 
-/// Waits until a free lock is granted, and releases it.
+/// Waits until a free lock is granted and released.
 async fn granted(locks: &LockManager) {
-    let guard =
-        eventually("the lock is granted", SOON, async || try_acquire(locks, "free").await.ok());
-    guard.await.release().await.unwrap();
+    eventually("the lock is granted", SOON, async || {
+        try_acquire(locks, "free").await.ok()?.release().await.ok()
+    })
+    .await;
+}
+
+/// Waits until this server grants a lock. The former master may grant others before.
+async fn granted_by(server: &RedisServer, locks: &LockManager) {
+    let mut number = 0;
+    eventually("the server grants a lock", SOON, async || {
+        number += 1;
+        let key = format!("free:{number}");
+        let _held = try_acquire(locks, &key).await.ok()?;
+        server.probe().await.get(&key).await.map(drop)
+    })
+    .await;
 }
 
 /// Returns whether the node refuses to vote because its server was promoted.
@@ -38,8 +51,8 @@ async fn locks_go_on_at_the_promoted_server() {
     let group = FailoverGroup::start().await;
     let locks = builder(&group.url()).connect().await.unwrap();
     let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
-    group.fail_over().await;
-    granted(&locks).await;
+    let master = group.fail_over().await;
+    granted_by(&group.servers[master], &locks).await;
     guard.extend(LONG).await.unwrap();
     let other = builder(&group.url()).connect().await.unwrap();
     assert!(other.lock(KEY).try_acquire().await.unwrap_err().is_contended());
@@ -62,32 +75,23 @@ enum Fault {
 /// Strikes the master. Returns the time from the promotion to the first grant.
 async fn grant_after(fault: Fault, group: &mut FailoverGroup, locks: &LockManager) -> Duration {
     let former = group.master().await;
-    let promotion = match fault {
+    match fault {
         Fault::Killed => group.servers[former].kill(),
         Fault::Frozen => group.servers[former].freeze(),
         Fault::Ordered => {}
+    }
+    let master = match fault {
+        Fault::Ordered => group.fail_over().await,
+        Fault::Killed | Fault::Frozen => group.promoted_after(former).await,
     };
-    let () = promotion;
-    let promoted = async {
-        if matches!(fault, Fault::Ordered) {
-            group.fail_over().await;
-        } else {
-            group.promoted_after(former).await;
-        }
-        Instant::now()
-    };
-    // Locks at the former master are no grant after the promotion.
-    let granted = async |promoted: Instant| {
-        granted(locks).await;
-        promoted.elapsed()
-    };
-    let after = granted(promoted.await).await;
+    let promoted = Instant::now();
+    granted_by(&group.servers[master], locks).await;
+    let after = promoted.elapsed();
     match fault {
         Fault::Killed => group.servers[former].restart().await,
         Fault::Frozen => group.servers[former].thaw(),
         Fault::Ordered => {}
     }
-    let master = group.master().await;
     group.replicas_follow(master).await;
     after
 }

@@ -41,6 +41,11 @@ impl LockManagerBuilder {
     /// `tls`), or `unix:///path/to/socket[?db=..&user=..&pass=..]`. The nodes of one manager must not
     /// replicate each other.
     ///
+    /// A Sentinel group is one node: `redis+sentinel://[user][:password@]host[:port][,host..]/service[/database]`
+    /// with the addresses of the sentinels, or `rediss+sentinel://...`. The user and the password are those of the
+    /// servers; the sentinels have the parameters `sentinel_username` and `sentinel_password`. A failover may
+    /// forget locks, see [`restart_guard`](Self::restart_guard).
+    ///
     /// The parameters `tls_ca`, `tls_cert` and `tls_key` of a URL with TLS are the paths of PEM files: the
     /// trusted authorities, and the certificate and the key of the client. `tls_insecure=true` accepts any
     /// certificate of the server. `password_file` is the path of a file that contains only the password, and

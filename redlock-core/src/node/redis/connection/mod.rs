@@ -12,6 +12,7 @@ pub(crate) mod played_server;
 pub(crate) mod pool;
 #[cfg(test)]
 mod push_tests;
+mod refusable;
 mod rejection_reason;
 pub(super) mod replication;
 pub(crate) mod route;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bb8_redis::redis::aio::MultiplexedConnection;
 use bb8_redis::redis::{Cmd, FromRedisValue, RedisError};
 
-use super::pool::{none_if_refused, text};
+use super::refusable::{none_if_refused, text};
 
 /// What a server reports about its replication.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -120,16 +120,16 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn view(port: u16, epoch: u64, since: Instant) -> Report {
-        Ok(MasterView { address: address(port), epoch, since })
+    fn view(port: u16, epoch: u64, since: Instant) -> MasterView {
+        MasterView { address: address(port), epoch, since }
     }
 
     fn address(port: u16) -> HostPort {
         HostPort { host: "10.0.0.1".into(), port }
     }
 
-    fn down() -> Report {
-        Err(NodeError::NotConnected("refused".into()))
+    fn down() -> NodeError {
+        NodeError::NotConnected("refused".into())
     }
 
     /// Three sentinels, and the choice after each of their reports.
@@ -141,8 +141,8 @@ mod tests {
             Self(Views::of(names.iter()), Choice::default())
         }
 
-        fn report(&mut self, index: usize, view: Report) -> &Choice {
-            self.0.record(index, view);
+        fn report(&mut self, index: usize, view: impl Into<Option<MasterView>>) -> &Choice {
+            self.0.record(index, view.into().ok_or_else(down));
             self.1 = self.0.choose(&self.1);
             &self.1
         }
@@ -169,8 +169,8 @@ mod tests {
         for index in 0..3 {
             case.report(index, view(2, 1, now));
         }
-        case.report(0, down());
-        case.report(1, down());
+        case.report(0, None);
+        case.report(1, None);
         let choice = case.report(2, view(1, 0, now));
         let master = choice.known().unwrap();
         assert_eq!((&master.address, master.is_confirmed), (&address(2), false));
@@ -194,18 +194,17 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn without_sentinels_the_last_master_stays() {
         let (mut case, now) = (Case::new(), Instant::now());
-        case.report(0, down());
-        assert_eq!(case.report(1, down()).master, None, "one sentinel has not failed yet");
-        let error = case.report(2, Err(NodeError::Server("ERR No such master".into())));
-        let error = error.master.clone().unwrap().unwrap_err();
+        case.report(0, None);
+        assert_eq!(case.report(1, None).master, None, "one sentinel has not failed yet");
+        case.0.record(2, Err(NodeError::Server("ERR No such master".into())));
+        let error = case.0.choose(&case.1).master.unwrap().unwrap_err();
         let words = "sentinel s1: refused; sentinel s2: refused; sentinel s3: ERR No such master";
         assert_eq!(error, NodeError::Server(words.into()));
         assert!(case.report(0, view(1, 0, now)).known().unwrap().is_confirmed);
-        let choice = case.report(0, down());
+        let choice = case.report(0, None);
         let master = choice.known().unwrap();
         assert_eq!((&master.address, master.is_confirmed), (&address(1), false));
-        let denied = Err(NodeError::NotPermitted("WRONGPASS".into()));
-        case.report(1, denied);
+        case.0.record(1, Err(NodeError::NotPermitted("WRONGPASS".into())));
         assert!(matches!(case.0.failure(), NodeError::NotPermitted(_)));
     }
 }
