@@ -15,6 +15,7 @@
 //! | [`fencing`] | How does a database refuse the write of a holder that slept past its lease? |
 //! | [`sentinel`] | How does a Sentinel group vote? What can a failover do to a lock? |
 //! | [`production`] | How many servers, with which settings and permissions? What should you monitor? |
+//! | [`cluster`] | How is a Redis Cluster one node? What do a failover and a moving slot do to a lock? |
 //! | [`tls`] | How does a service trust its own authority, present a certificate, and use passwords and tokens that change? |
 //! | [`managed`] | Which URL has a cloud service, and what does its failover do to a lock? |
 //! | [`interoperability`] | Which services in other languages use the same locks? |
@@ -31,6 +32,7 @@ use crate::*;
 macro_rules! page {
     ($file:literal) => {
         concat!(
+            "[cluster.md]: crate::guide::cluster\n",
             "[fencing.md]: crate::guide::fencing\n",
             "[guarantees.md]: crate::guide::guarantees\n",
             "[managed.md]: crate::guide::managed\n",
@@ -46,6 +48,11 @@ macro_rules! page {
         )
     };
 }
+
+// The example connects to servers.
+#[cfg(any(feature = "redis", not(doctest)))]
+#[doc = page!("cluster.md")]
+pub mod cluster {}
 
 #[doc = page!("fair.md")]
 pub mod fair {}

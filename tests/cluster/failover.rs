@@ -90,6 +90,33 @@ async fn a_promoted_master_grants_no_forgotten_lock_with_the_restart_guard() {
     }
 }
 
+/// The first master keeps its connections while it is a replica, and the manager sends nothing to it meanwhile.
+#[tokio::test]
+async fn a_master_that_was_replaced_for_a_moment_is_quarantined() {
+    let cluster = RedisCluster::start_with_replicas().await;
+    let key = cluster.key_on(0, "order").await;
+    let builder = builder(&cluster).expire(LEASE).restart_guard(LEASE);
+    let locks = builder.cluster_refresh(SOON / 10).connect().await.unwrap();
+    let guard = eventually("the servers are old enough", SOON, async || {
+        locks.lock(&key).try_acquire().await.ok()
+    });
+    guard.await.release().await.unwrap();
+    for (next, former) in [(3, 0), (0, 3)] {
+        cluster.probe(next).await.command::<()>(["CLUSTER", "FAILOVER", "TAKEOVER"]).await;
+        cluster.become_replica(former).await;
+        cluster.become_complete().await;
+    }
+    eventually("the master is quarantined", SOON, async || {
+        let error = locks.lock(&key).try_acquire().await.err()?;
+        let votes = error.votes().cloned().unwrap_or_default();
+        let is_promoted = |(_, vote): (&str, Option<&Vote>)| {
+            matches!(vote, Some(Vote::Failed(NodeError::Promoted { .. })))
+        };
+        votes.iter().any(is_promoted).then_some(())
+    })
+    .await;
+}
+
 /// A lock whose master is stopped or killed is available again after the failover, and other locks are never affected.
 #[tokio::test]
 async fn a_failover_concerns_only_the_locks_of_its_master() {

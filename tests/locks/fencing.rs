@@ -55,6 +55,7 @@ async fn each_holder_gets_a_greater_number_than_the_previous_one() {
         Nodes::redis(1).await,
         Nodes::redis(3).await,
         Nodes::sentinel(1).await,
+        Nodes::cluster().await,
         Nodes::redis(1).await.redisson(),
         Nodes::redis(3).await.redisson(),
     ];

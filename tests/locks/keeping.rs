@@ -145,6 +145,10 @@ async fn delete(nodes: &Nodes) {
                 let _: i64 = server.probe().await.command(["DEL", KEY]).await;
             }
         }
+        Nodes::Cluster(cluster) => {
+            let owner = cluster.owner(KEY).await;
+            cluster.probe(owner).await.command::<()>(["DEL", KEY]).await;
+        }
         Nodes::Sentinel(groups) => {
             for group in groups {
                 group.servers[0].probe().await.command::<()>(["DEL", KEY]).await;

@@ -282,7 +282,7 @@ impl LockManagerBuilder {
     /// # Not covered
     ///
     /// The guard does not help if a server forgets locks in other ways: `FLUSHALL`, eviction, a replica
-    /// that becomes the master without a Sentinel URL, or a proxy that leads one connection to several
+    /// that becomes the master without the URL of a Sentinel group or a cluster, or a proxy that leads one connection to several
     /// servers. It has no effect on nodes in memory.
     ///
     /// # Promotions
@@ -293,6 +293,10 @@ impl LockManagerBuilder {
     /// A manager that connects later learns the time of the promotion from the sentinels. A sentinel that
     /// was restarted counts from its start, so a manager that connects after a restart of all sentinels
     /// waits too.
+    ///
+    /// The same holds for a promoted master of a Redis Cluster. Its promotion counts from the time at which the
+    /// manager met it as a master, because no server reports the time of a promotion. So a manager that connects
+    /// after a failover waits too.
     pub fn restart_guard(mut self, longest_lease: Duration) -> Self {
         self.restart_guard = Some(longest_lease);
         self
@@ -309,6 +313,9 @@ impl LockManagerBuilder {
     /// From 0 to 60 s. Defaults to the `min-replicas-max-lag` of the master and 2 s, because a server counts
     /// the lag in whole seconds and checks it once per second. If the user has no right to read the setting
     /// (`CONFIG GET`), it counts as 10 s, the default of the servers.
+    ///
+    /// A master of a Redis Cluster that is cut off from the other masters accepts writes for its
+    /// `cluster-node-timeout`. There the margin defaults to that time, 15 s if it cannot be read, and 1 s.
     pub fn failover_margin(mut self, failover_margin: Duration) -> Self {
         self.failover_margin = Some(failover_margin);
         self

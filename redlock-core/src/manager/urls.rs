@@ -46,6 +46,9 @@ impl LockManagerBuilder {
     /// servers; the sentinels have the parameters `sentinel_username` and `sentinel_password`. A failover may
     /// forget locks, see [`restart_guard`](Self::restart_guard).
     ///
+    /// The URL `redis-cluster://[user][:password@]host[:port][,host[:port]]..` (`rediss-cluster://...` for TLS) is a
+    /// Redis Cluster, with some of its members. The whole cluster is one node with one vote.
+    ///
     /// The parameters `tls_ca`, `tls_cert` and `tls_key` of a URL with TLS are the paths of PEM files: the
     /// trusted authorities, and the certificate and the key of the client. `tls_insecure=true` accepts any
     /// certificate of the server. `password_file` is the path of a file that contains only the password, and
@@ -119,8 +122,12 @@ impl LockManagerBuilder {
             });
         }
         let serve = |runtimes: &Runtimes| {
-            redis_nodes.iter().for_each(|node| runtimes.add_service(node));
-            clusters.iter().for_each(|node| runtimes.add_service(node));
+            for node in &redis_nodes {
+                runtimes.add_service(node);
+            }
+            for node in &clusters {
+                runtimes.add_service(node);
+            }
         };
         self.start(nodes, serve, clock).await
     }

@@ -31,8 +31,8 @@ const DEFAULT_NODE_TIMEOUT: Duration = Duration::from_secs(15);
 /// How much longer than its `cluster-node-timeout` a server may accept writes.
 const NODE_TIMEOUT_ROUNDING: Duration = Duration::from_secs(1);
 
-/// What the masters of one cluster share.
-pub(crate) struct Membership {
+/// The state that the masters of one cluster share: the promotions that the node has seen.
+pub(crate) struct ClusterMembership {
     name: Arc<str>,
     /// The replication IDs of promoted masters, and when this node met them first.
     promoted: Mutex<HashMap<String, Instant>>,
@@ -40,7 +40,7 @@ pub(crate) struct Membership {
     has_started: AtomicBool,
 }
 
-impl Membership {
+impl ClusterMembership {
     pub(super) fn new(name: Arc<str>) -> Arc<Self> {
         Arc::new(Self { name, promoted: Mutex::default(), has_started: AtomicBool::new(false) })
     }
@@ -134,9 +134,9 @@ fn promoted_id(replication: &Replication) -> Option<&str> {
     replication.id.as_deref().filter(|_| replication.was_replica)
 }
 
-impl fmt::Debug for Membership {
+impl fmt::Debug for ClusterMembership {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Membership").field("name", &self.name).finish_non_exhaustive()
+        f.debug_struct("ClusterMembership").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_promotion_counts_from_the_first_meeting() {
-        let membership = Membership::new("cluster".into());
+        let membership = ClusterMembership::new("cluster".into());
         let master = |id: &str, was_replica| Identity {
             replication: Some(Replication {
                 id: Some(id.to_owned()),
@@ -161,6 +161,6 @@ mod tests {
         assert_eq!(membership.promoted_since(&master("aa", true)), Some(first));
         assert_eq!(membership.promoted_since(&master("bb", true)), Some(Instant::now()));
         assert_eq!(membership.promoted_since(&Identity::default()), Some(Instant::now()));
-        assert_eq!(Membership::margin(&Identity::default()), Duration::from_secs(16));
+        assert_eq!(ClusterMembership::margin(&Identity::default()), Duration::from_secs(16));
     }
 }

@@ -43,7 +43,7 @@ use crate::node::{
     ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
 use crate::runtimes::BackgroundService;
-use pending_ops::PendingOps;
+use pending_ops::PendingShardOps;
 pub(crate) use shards::ShardSettings;
 use shards::Shards;
 use subscriptions::{ChannelKind, ShardSubscriptions};
@@ -65,7 +65,7 @@ pub(crate) struct ClusterNode {
 struct Cluster {
     name: Arc<str>,
     shards: Shards,
-    pending_ops: PendingOps,
+    pending_ops: PendingShardOps,
     subscriptions: Arc<ShardSubscriptions>,
     status: StatusSender,
     /// The reason why no server has named the owners of the slots yet.
@@ -79,7 +79,7 @@ impl ClusterNode {
         let cluster = Arc::new(Cluster {
             name: Arc::clone(shards.membership.name()),
             shards,
-            pending_ops: PendingOps::default(),
+            pending_ops: PendingShardOps::default(),
             subscriptions: Arc::default(),
             status: StatusSender::new(NodeStatus::Connecting),
             problem: Mutex::new(NodeError::NotConnected("not connected yet".into())),

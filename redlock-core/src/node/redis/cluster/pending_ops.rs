@@ -18,7 +18,7 @@ use crate::node::redis::RedisNode;
 
 /// The operations that a shard may still execute, by their token.
 #[derive(Default)]
-pub(super) struct PendingOps(Mutex<HashMap<Token, TokenOps>>);
+pub(super) struct PendingShardOps(Mutex<HashMap<Token, TokenOps>>);
 
 #[derive(Default)]
 struct TokenOps {
@@ -39,12 +39,12 @@ struct SentOp {
 
 /// One recorded operation. If it is dropped without [`answered`](Self::answered), its shard may still execute it.
 pub(super) struct PendingShardOp<'a> {
-    ops: &'a PendingOps,
+    ops: &'a PendingShardOps,
     token: Token,
     id: u64,
 }
 
-impl PendingOps {
+impl PendingShardOps {
     /// Records an operation before it is sent to a shard. The lock can last for `lease`.
     pub(super) fn begin(
         &self,
@@ -134,8 +134,8 @@ impl Drop for PendingShardOp<'_> {
     }
 }
 
-impl fmt::Debug for PendingOps {
+impl fmt::Debug for PendingShardOps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PendingOps").field(&self.0.lock().len()).finish()
+        f.debug_tuple("PendingShardOps").field(&self.0.lock().len()).finish()
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use bb8_redis::redis::Cmd;
+use bb8_redis::redis::{Cmd, Value};
 use futures_util::future::{BoxFuture, join_all};
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -106,7 +106,7 @@ struct Refresher {
 }
 
 /// A server that can name the owners of the slots.
-struct Source {
+struct SlotSource {
     server: HostPort,
     /// The shard, if the node is connected to the server.
     shard: Option<Arc<RedisNode>>,
@@ -119,7 +119,7 @@ impl Refresher {
     async fn refresh(&mut self, cluster: &Cluster) -> bool {
         let mut sources = self.sources(cluster).into_iter();
         let mut reads = FuturesUnordered::new();
-        let mut outdated = None;
+        let mut outdated: Option<(ClusterState, Topology)> = None;
         loop {
             let next = sources.next();
             let is_last = next.is_none();
@@ -133,33 +133,35 @@ impl Refresher {
             let Some(read) = read else { break };
             let Some((state, topology)) = read else { continue };
             let is_new = state.epoch.is_none_or(|epoch| epoch >= self.epoch);
-            if state.is_ok != Some(false) && is_new && !topology.masters.is_empty() {
+            if is_new && state.is_ok != Some(false) {
                 self.epoch = state.epoch.unwrap_or(self.epoch);
                 cluster.shards.replace(&topology);
                 return true;
             }
-            outdated.get_or_insert(topology);
+            if outdated.as_ref().is_none_or(|(best, _)| *best < state) {
+                outdated = Some((state, topology));
+            }
         }
-        // Even an outdated map shows which masters there are.
-        if let Some(topology) = outdated
-            && !cluster.shards.is_known()
-            && !topology.masters.is_empty()
-        {
+        // If no server has a newer view, the cluster was made anew, or this node reaches only a part of it. A server that
+        // is cut off from the majority may still name the masters to a node that knows none.
+        let Some((state, topology)) = outdated else { return false };
+        let is_used = state.is_ok != Some(false) || !cluster.shards.is_known();
+        if is_used {
+            self.epoch = state.epoch.unwrap_or_default();
             cluster.shards.replace(&topology);
-            return true;
         }
-        false
+        is_used
     }
 
-    /// Returns the servers to ask: those that are connected, then the other known servers and those of the URL.
-    fn sources(&mut self, cluster: &Cluster) -> Vec<Source> {
+    /// Returns the servers to ask: first the connected masters, then the other known servers and the servers of the URL.
+    fn sources(&mut self, cluster: &Cluster) -> Vec<SlotSource> {
         self.turn = self.turn.wrapping_add(1);
         let (mut connected, mut others) = (Vec::new(), Vec::new());
         for (server, shard) in cluster.shards.servers() {
             if shard.connection().and_then(|open| shard.check_replies(open)).is_ok() {
-                connected.push(Source { server, shard: Some(shard) });
+                connected.push(SlotSource { server, shard: Some(shard) });
             } else {
-                others.push(Source { server, shard: None });
+                others.push(SlotSource { server, shard: None });
             }
         }
         connected.sort_by_key(|source| source.server.to_string());
@@ -169,7 +171,7 @@ impl Refresher {
         }
         for seed in cluster.shards.settings.seeds() {
             if !connected.iter().chain(&others).any(|source| source.server == *seed) {
-                others.push(Source { server: seed.clone(), shard: None });
+                others.push(SlotSource { server: seed.clone(), shard: None });
             }
         }
         if !others.is_empty() {
@@ -181,7 +183,7 @@ impl Refresher {
     }
 }
 
-impl Source {
+impl SlotSource {
     /// Reads the slots. Returns `None`, and records the reason, if the server does not name them in time.
     async fn read_in_time(self, cluster: &Cluster) -> Option<(ClusterState, Topology)> {
         let limit = cluster.shards.settings.connect_timeout;
@@ -195,28 +197,28 @@ impl Source {
     }
 
     async fn read(&self, cluster: &Cluster) -> Result<(ClusterState, Topology), NodeError> {
-        let (state, slots) = match &self.shard {
-            Some(shard) => {
-                let connection = shard.connection()?;
-                let state = connection.send_boxed(&info_command()).await;
-                (state, connection.send_boxed(&slots_command()).await)
-            }
-            None => {
-                let endpoint = cluster.shards.settings.endpoint(&self.server);
-                let opened = endpoint.open(&settings()).await;
-                let (mut handle, _) = opened.map_err(|error| not_connected(&error))?;
-                let mut ask = async |command: Cmd| {
-                    handle
-                        .send_packed_command(&command)
-                        .await
-                        .and_then(|reply| reply.extract_error())
-                };
-                (ask(info_command()).await, ask(slots_command()).await)
-            }
+        let (state, slots) = if let Some(shard) = &self.shard {
+            let connection = shard.connection()?;
+            let state = connection.send_boxed(&info_command()).await;
+            (state, connection.send_boxed(&slots_command()).await)
+        } else {
+            let endpoint = cluster.shards.settings.endpoint(&self.server);
+            let opened = endpoint.open(&settings()).await;
+            let (mut handle, _) = opened.map_err(|error| not_connected(&error))?;
+            let mut ask = async |command: Cmd| {
+                handle.send_packed_command(&command).await.and_then(Value::extract_error)
+            };
+            (ask(info_command()).await, ask(slots_command()).await)
         };
         let state = state.as_ref().map(ClusterState::of).unwrap_or_default();
         let slots = slots.map_err(|error| node_error(&error))?;
-        Ok((state, Topology::of(&slots, &self.server)?))
+        let topology = Topology::of(&slots, &self.server)?;
+        if topology.masters.is_empty() {
+            return Err(NodeError::Server(
+                format!("{} knows no owner of a slot", self.server).into(),
+            ));
+        }
+        Ok((state, topology))
     }
 }
 

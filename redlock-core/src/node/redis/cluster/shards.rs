@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::generation::Membership;
+use super::generation::ClusterMembership;
 use super::redirect::Redirect;
 use super::slot_map::SlotMap;
 use super::topology::Topology;
@@ -24,7 +24,7 @@ use crate::runtimes::BackgroundService;
 /// cluster while slots move to it.
 const UNUSED: Duration = Duration::from_secs(60);
 
-/// What a cluster node needs to make its shards.
+/// The settings of a cluster node, with which it makes its shards.
 pub(crate) struct ShardSettings {
     pub(crate) url: RedisUrl,
     pub(crate) node_timeout: Duration,
@@ -51,7 +51,7 @@ impl ShardSettings {
         Endpoint::of(&self.url, server)
     }
 
-    fn shard(&self, server: &HostPort, membership: &Arc<Membership>) -> Arc<RedisNode> {
+    fn shard(&self, server: &HostPort, membership: &Arc<ClusterMembership>) -> Arc<RedisNode> {
         RedisNode::new(
             Route::Shard(Box::new(self.endpoint(server)), Arc::clone(membership)),
             self.node_timeout,
@@ -67,7 +67,7 @@ impl ShardSettings {
 /// The shards of a cluster.
 pub(super) struct Shards {
     pub(super) settings: ShardSettings,
-    pub(super) membership: Arc<Membership>,
+    pub(super) membership: Arc<ClusterMembership>,
     map: ArcSwap<SlotMap>,
     state: Mutex<ShardsState>,
     /// Notified when the slots should be read again.
@@ -93,7 +93,7 @@ struct KnownShard {
 
 impl Shards {
     pub(super) fn new(settings: ShardSettings) -> Self {
-        let membership = Membership::new(settings.url.name().into());
+        let membership = ClusterMembership::new(settings.url.name().into());
         Self {
             settings,
             membership,
@@ -149,7 +149,7 @@ impl Shards {
             && let Some(from) = from
         {
             let mut known = state.by_server.iter();
-            let from = known.find(|(_, known)| std::ptr::eq(&*known.shard, from));
+            let from = known.find(|(_, known)| std::ptr::eq(Arc::as_ptr(&known.shard), from));
             target.host = from.map_or_else(String::new, |(server, _)| server.host.clone());
         }
         let shard = self.shard(&mut state, &target);

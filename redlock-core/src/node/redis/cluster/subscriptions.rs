@@ -18,10 +18,10 @@ use crate::node::{Node, Notify, ProcessId, Subscription};
 
 /// The subscriptions of a cluster node.
 #[derive(Default)]
-pub(super) struct ShardSubscriptions(Mutex<Registry>);
+pub(super) struct ShardSubscriptions(Mutex<ShardChannels>);
 
 #[derive(Default)]
-struct Registry {
+struct ShardChannels {
     by_id: HashMap<u64, ShardSubscription>,
     next_id: u64,
 }

@@ -16,8 +16,9 @@ pub(super) struct Topology {
     pub(super) replicas: Vec<HostPort>,
 }
 
-/// The state of a cluster, as one server sees it. Each is `None` if the user has no right to `CLUSTER INFO`.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+/// The state of a cluster, as one server sees it. Each is `None` if the user has no right to `CLUSTER INFO`. Of two states
+/// the better one is the greater.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct ClusterState {
     /// Whether the server sees a majority of the masters, and owners for the slots.
     pub(super) is_ok: Option<bool>,

@@ -9,7 +9,7 @@ use tokio::time::Instant;
 use super::Connection;
 use crate::error::NodeError;
 use crate::node::redis::RedisNode;
-use crate::node::redis::cluster::generation::Membership;
+use crate::node::redis::cluster::generation::ClusterMembership;
 use crate::node::redis::delayed_restart::quarantine::Quarantine;
 use crate::node::redis::sentinel::Master;
 
@@ -173,7 +173,7 @@ fn quarantine(node: &RedisNode, connection: &Connection, longest_lease: Duration
     if let Some(membership) = node.route.membership()
         && let Some(since) = membership.promoted_since(identity)
     {
-        let margin = node.failover_margin.unwrap_or_else(|| Membership::margin(identity));
+        let margin = node.failover_margin.unwrap_or_else(|| ClusterMembership::margin(identity));
         connection.start(Quarantine::after_promotion(longest_lease, margin, since));
     }
     if let Err(reason) = connection.may_grant()

@@ -239,12 +239,13 @@ impl Connection {
             return Err(error);
         }
         let awaited = self.traffic.expect_reply();
-        let reply = std::future::poll_fn(|cx| match reply.as_mut().poll(cx) {
+        let reply = std::future::poll_fn(|cx| {
+            let reply = reply.as_mut().poll(cx);
             // A reply that arrives after the end may belong to another command, see the pushes in `pool`.
-            reply => match self.health.ended_error() {
+            match self.health.ended_error() {
                 Some(error) => Poll::Ready(Err(error)),
                 None => reply.map(Ok),
-            },
+            }
         });
         let reply = reply.await?;
         awaited.answered();

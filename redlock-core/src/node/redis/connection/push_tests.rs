@@ -29,7 +29,7 @@ async fn an_unasked_push_does_not_turn_a_refusal_into_a_grant() {
         let (replies, ()) = tokio::join!(replies, answer);
         for (key, reply) in keys.iter().zip(&replies).skip(1) {
             assert!(
-                reply.as_ref().is_err_and(|error| error.is_io_error()),
+                reply.as_ref().is_err_and(bb8_redis::redis::RedisError::is_io_error),
                 "{kind} {key}: {reply:?}"
             );
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::endpoint::Endpoint;
 use crate::error::NodeError;
-use crate::node::redis::cluster::generation::Membership;
+use crate::node::redis::cluster::generation::ClusterMembership;
 use crate::node::redis::sentinel::{Master, SentinelGroup};
 use crate::node::redis::url::HostPort;
 
@@ -16,7 +16,7 @@ pub(crate) enum Route {
     /// The master of a Sentinel group.
     Sentinel(Arc<SentinelGroup>),
     /// A master of a cluster.
-    Shard(Box<Endpoint>, Arc<Membership>),
+    Shard(Box<Endpoint>, Arc<ClusterMembership>),
 }
 
 impl Route {
@@ -34,7 +34,7 @@ impl Route {
     }
 
     /// Returns the membership of a master of a cluster.
-    pub(crate) fn membership(&self) -> Option<&Membership> {
+    pub(crate) fn membership(&self) -> Option<&ClusterMembership> {
         match self {
             Self::Shard(_, membership) => Some(membership),
             Self::Server(_) | Self::Sentinel(_) => None,
