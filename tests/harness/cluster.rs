@@ -48,13 +48,17 @@ impl RedisCluster {
     ///
     /// If the cluster cannot be made.
     pub async fn start_with(options: &RedisOptions, replicas: usize) -> Self {
-        let options = options
+        let mut options = options
             .clone()
             .directive("cluster-enabled", "yes")
             .directive("cluster-node-timeout", NODE_TIMEOUT)
             // A replica may be promoted although it has not talked to its master for long.
             .directive("cluster-replica-validity-factor", "0")
             .directive("repl-diskless-sync-delay", "0");
+        if options.has_tls() {
+            // The members talk to each other by TLS too, and report their ports for TLS.
+            options = options.directive("tls-cluster", "yes").directive("tls-replication", "yes");
+        }
         let count = MASTERS * (1 + replicas);
         let servers = join_all((0..count).map(|_| options.clone().start_member())).await;
         let cluster = Self { servers: servers.into() };
@@ -75,7 +79,7 @@ impl RedisCluster {
             }
         }
         for server in &self.servers[1..] {
-            let port = server.port().to_string();
+            let port = server.member_port().to_string();
             probes[0].command::<()>(["CLUSTER", "MEET", "127.0.0.1", &port]).await;
         }
         let count = self.servers.len();

@@ -72,6 +72,11 @@ impl RedisOptions {
             .directive("tls-ca-cert-file", &certificate.display().to_string())
     }
 
+    /// Returns whether the server has a TLS port.
+    pub(crate) fn has_tls(&self) -> bool {
+        self.tls
+    }
+
     /// Starts the server; see [`RedisServer::start`].
     pub async fn start(self) -> RedisServer {
         self.start_on(Port::reserve).await
@@ -87,7 +92,7 @@ impl RedisOptions {
         redlock_logs::watch();
         loop {
             let port = reserve();
-            let tls_port = self.tls.then(Port::reserve);
+            let tls_port = self.tls.then(reserve);
             let dir = tempfile::Builder::new()
                 .prefix("redlock-test-")
                 .tempdir()
@@ -176,6 +181,12 @@ impl RedisServer {
     pub fn tls_url(&self) -> String {
         let port = self.tls_port.as_ref().expect("a server that speaks TLS");
         format!("rediss://localhost:{}", port.number())
+    }
+
+    /// Returns the port by which the other members of a cluster know the server. In a cluster with TLS it is the
+    /// port for TLS.
+    pub(crate) fn member_port(&self) -> u16 {
+        self.tls_port.as_ref().unwrap_or(&self.port).number()
     }
 
     /// Returns the path of the Unix socket.

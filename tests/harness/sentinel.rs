@@ -19,6 +19,8 @@ const START: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Sentinel {
     port: Port,
+    /// Set if the configuration has a certificate.
+    tls_port: Option<Port>,
     dir: TempDir,
     process: Option<Process>,
     /// The password with which the harness connects.
@@ -36,13 +38,17 @@ impl Sentinel {
         redlock_logs::watch();
         loop {
             let port = Port::reserve();
+            let tls_port = configuration.contains("tls-cert-file").then(Port::reserve);
             let dir = tempfile::Builder::new().prefix("redlock-test-").tempdir();
             let dir = dir.expect("a directory for the sentinel");
             let (number, path) = (port.number(), dir.path().display());
-            let text = format!("port {number}\nbind 127.0.0.1\ndir {path}\n{configuration}\n");
+            let mut text = format!("port {number}\nbind 127.0.0.1\ndir {path}\n{configuration}\n");
+            if let Some(port) = &tls_port {
+                text += &format!("tls-port {}\n", port.number());
+            }
             std::fs::write(dir.path().join("sentinel.conf"), text).expect("the configuration");
             let password = password.map(str::to_owned);
-            let mut sentinel = Self { port, dir, process: None, password };
+            let mut sentinel = Self { port, tls_port, dir, process: None, password };
             match sentinel.launch().await {
                 Ok(()) => return sentinel,
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
@@ -71,6 +77,15 @@ impl Sentinel {
     /// Returns the port, on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port.number()
+    }
+
+    /// Returns the port for TLS, on 127.0.0.1.
+    ///
+    /// # Panics
+    ///
+    /// If the configuration has no `tls-cert-file`.
+    pub fn tls_port(&self) -> u16 {
+        self.tls_port.as_ref().expect("a sentinel that speaks TLS").number()
     }
 
     /// Connects a [`Probe`] to the sentinel.

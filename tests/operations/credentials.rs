@@ -12,12 +12,12 @@ use redlock_core::{
 use redlock_tests::{Logs, RedisServer, eventually};
 use tokio::sync::Notify;
 
-const SOON: Duration = Duration::from_secs(20);
+pub(super) const SOON: Duration = Duration::from_secs(20);
 const LONG: Duration = Duration::from_secs(300);
-const SHORT_LIFE: Duration = Duration::from_secs(1);
+pub(super) const SHORT_LIFE: Duration = Duration::from_secs(1);
 const KEY: &str = "order:42";
-const OLD: &str = "old-pa55w0rd-of-the-app";
-const NEW: &str = "new-pa55w0rd-of-the-app";
+pub(super) const OLD: &str = "old-pa55w0rd-of-the-app";
+pub(super) const NEW: &str = "new-pa55w0rd-of-the-app";
 
 fn builder(server: &RedisServer) -> LockManagerBuilder {
     LockManager::builder().url(server.url()).connect_timeout(Duration::from_secs(2))
@@ -38,7 +38,7 @@ async fn refused(builder: LockManagerBuilder) -> NodeError {
 }
 
 /// Returns the users and the ids of the connections that carry locks.
-async fn sessions(server: &RedisServer) -> Vec<(String, String)> {
+pub(super) async fn sessions(server: &RedisServer) -> Vec<(String, String)> {
     let clients: String = server.probe().await.command(["CLIENT", "LIST"]).await;
     let value = |line: &str, name: &str| {
         let mut words = line.split(' ');

@@ -3,6 +3,7 @@
 mod configuration;
 mod credentials;
 mod fair_rights;
+mod groups;
 mod least_privilege;
 mod secrets;
 mod tls;

@@ -48,6 +48,7 @@ impl LockManagerBuilder {
     ///
     /// The URL `redis-cluster://[user][:password@]host[:port][,host[:port]]..` (`rediss-cluster://...` for TLS) is a
     /// Redis Cluster, with some of its members. The whole cluster is one node with one vote.
+    ///
     /// The parameters `tls_ca`, `tls_cert` and `tls_key` of a URL with TLS are the paths of PEM files: the
     /// trusted authorities, and the certificate and the key of the client. `tls_insecure=true` accepts any
     /// certificate of the server. `password_file` is the path of a file that contains only the password, and

@@ -13,18 +13,18 @@ use redlock_tests::{Peer, RedisOptions, RedisServer};
 use tempfile::TempDir;
 
 /// A folder with the files of a server and of its client. `ca.pem` is the authority that has signed both certificates.
-pub(super) struct Files(TempDir);
+pub(crate) struct Files(TempDir);
 
 impl Files {
     /// Returns files with certificates of a new authority, for a server with the name `localhost`.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let files = Self(tempfile::tempdir().unwrap());
         files.replace(&Authority::new());
         files
     }
 
     /// Replaces all files by certificates of this authority.
-    pub(super) fn replace(&self, authority: &Authority) {
+    pub(crate) fn replace(&self, authority: &Authority) {
         std::fs::write(self.path("ca.pem"), authority.pem()).unwrap();
         for name in ["server", "client"] {
             self.sign(authority, name, names());
@@ -32,34 +32,34 @@ impl Files {
     }
 
     /// Replaces a certificate and its key.
-    pub(super) fn sign(&self, authority: &Authority, name: &str, params: CertificateParams) {
+    pub(crate) fn sign(&self, authority: &Authority, name: &str, params: CertificateParams) {
         let key = KeyPair::generate().unwrap();
         std::fs::write(self.path(&format!("{name}.pem")), authority.sign(&params, &key)).unwrap();
         std::fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
-    pub(super) fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// Returns the path of a file as a text.
-    pub(super) fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).display().to_string()
     }
 
     /// Returns options that trust the authority.
-    pub(super) fn trust(&self) -> TlsOptions {
+    pub(crate) fn trust(&self) -> TlsOptions {
         TlsOptions::new().ca_file(self.path("ca.pem"))
     }
 
     /// Returns options that trust the authority, with the certificate of the client.
-    pub(super) fn identify(&self) -> TlsOptions {
+    pub(crate) fn identify(&self) -> TlsOptions {
         self.trust().client_cert_files(self.path("client.pem"), self.path("client.key"))
     }
 
     /// Returns the options of a server with these files, which requires no client certificate. Without TLS in the
     /// server under test, skips the test and returns `None`.
-    pub(super) fn options(&self) -> Option<RedisOptions> {
+    pub(crate) fn options(&self) -> Option<RedisOptions> {
         if let Err(why) = RedisServer::check_tls() {
             Peer::skip(&why);
             return None;
@@ -70,21 +70,21 @@ impl Files {
     }
 
     /// Starts a server with these files, see [`options`](Self::options).
-    pub(super) async fn server(&self) -> Option<RedisServer> {
+    pub(crate) async fn server(&self) -> Option<RedisServer> {
         Some(self.options()?.start().await)
     }
 
     /// Starts a server that requires a client certificate, see [`options`](Self::options).
-    pub(super) async fn strict_server(&self) -> Option<RedisServer> {
+    pub(crate) async fn strict_server(&self) -> Option<RedisServer> {
         Some(self.options()?.directive("tls-auth-clients", "yes").start().await)
     }
 }
 
 /// Signs certificates.
-pub(super) struct Authority(CertifiedIssuer<'static, KeyPair>);
+pub(crate) struct Authority(CertifiedIssuer<'static, KeyPair>);
 
 impl Authority {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let mut params = CertificateParams::default();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         // Each has a name of its own.
@@ -104,12 +104,12 @@ impl Authority {
 }
 
 /// Returns the names of a server: `localhost`, but not its address.
-pub(super) fn names() -> CertificateParams {
+pub(crate) fn names() -> CertificateParams {
     CertificateParams::new(["localhost".to_owned()]).unwrap()
 }
 
 /// Returns the parameters of a certificate that has expired.
-pub(super) fn expired() -> CertificateParams {
+pub(crate) fn expired() -> CertificateParams {
     let mut params = names();
     params.not_before = date_time_ymd(2020, 1, 1);
     params.not_after = date_time_ymd(2020, 2, 1);

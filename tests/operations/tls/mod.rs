@@ -1,6 +1,6 @@
 //! Connections over TLS.
 
-mod certificates;
+pub(super) mod certificates;
 mod errors;
 mod options;
 mod rotation;

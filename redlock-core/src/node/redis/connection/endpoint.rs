@@ -32,7 +32,6 @@ const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 const UNACKNOWLEDGED: Duration = Duration::from_secs(5);
 
 /// The longest wait for the provider of the credentials of a connection that carries no locks.
-#[allow(dead_code, reason = "for connections that carry no locks")]
 const PROVIDER_LIMIT: Duration = Duration::from_secs(10);
 
 /// A connection that was opened.
@@ -107,7 +106,6 @@ impl Endpoint {
     }
 
     /// Opens a connection whose credentials are not renewed, including the Redis handshake.
-    #[allow(dead_code, reason = "for connections that carry no locks")]
     pub(crate) async fn open(
         &self,
         config: &AsyncConnectionConfig,

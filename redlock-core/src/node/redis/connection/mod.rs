@@ -59,10 +59,10 @@ pub(crate) struct Connection {
     health: Arc<Health>,
     scripts: [String; Script::COUNT],
     pub(crate) identity: Identity,
-    /// Set if the credentials of the connection expire.
-    expiring_login: Option<ExpiringLogin>,
     /// The master of a Sentinel group to which the connection leads.
     pub(crate) master: Option<Master>,
+    /// Set if the credentials of the connection expire.
+    expiring_login: Option<ExpiringLogin>,
     vote_gate: VoteGate,
     /// Whether a lock was requested or extended since the last call of `was_used`.
     used: AtomicBool,
@@ -109,8 +109,8 @@ impl Connection {
             health,
             scripts,
             identity,
-            expiring_login: None,
             master: None,
+            expiring_login: None,
             vote_gate: VoteGate::default(),
             used: AtomicBool::new(false),
             traffic,

@@ -1,0 +1,132 @@
+//! Clusters and Sentinel groups with TLS and with credentials that expire.
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use redlock_core::{Credentials, LockManager, LockManagerBuilder};
+use redlock_tests::{FailoverGroup, RedisCluster, RedisServer, Sentinel, eventually};
+
+use super::credentials::{NEW, OLD, SHORT_LIFE, SOON, sessions};
+use super::tls::certificates::{Authority, Files};
+
+const LONG: Duration = Duration::from_secs(300);
+
+/// Adds the credentials of the user `first`, which expire, and those of the user `second` from the returned moment on.
+fn with_two_users(builder: LockManagerBuilder) -> (LockManagerBuilder, Arc<AtomicBool>) {
+    let is_second = Arc::new(AtomicBool::new(false));
+    let read = Arc::clone(&is_second);
+    let builder = builder.connect_timeout(Duration::from_secs(5)).credentials(move |_| {
+        let is_second = read.load(Ordering::SeqCst);
+        async move {
+            Ok::<_, std::io::Error>(if is_second {
+                Credentials::new(NEW).username("second")
+            } else {
+                Credentials::new(OLD).username("first").expires_in(SHORT_LIFE)
+            })
+        }
+    });
+    (builder, is_second)
+}
+
+/// Checks that a server's connections get the user `second`, and outlast the user `first`.
+async fn outlasts_the_first_user(server: &RedisServer, before: &[(String, String)]) {
+    eventually("every connection has another user", SOON, async || {
+        sessions(server).await.iter().all(|(user, _)| user == "second").then_some(())
+    })
+    .await;
+    let _: i64 = server.probe().await.command(["ACL", "DELUSER", "first"]).await;
+    let ids = |sessions: &[(String, String)]| {
+        sessions.iter().map(|(_, id)| id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&sessions(server).await), ids(before));
+}
+
+/// Returns files with a certificate for the addresses that a group reports.
+fn files_of_group() -> Files {
+    let (files, authority) = (Files::new(), Authority::new());
+    files.replace(&authority);
+    let names = ["localhost", "127.0.0.1"].map(str::to_owned).to_vec();
+    files.sign(&authority, "server", rcgen::CertificateParams::new(names).unwrap());
+    files
+}
+
+/// The cluster reports addresses, for which the certificates are valid.
+#[tokio::test]
+async fn every_connection_to_a_cluster_has_tls_and_renews_its_credentials() {
+    let files = files_of_group();
+    let Some(options) = files.options() else { return };
+    let options = options.directive("tls-auth-clients", "yes");
+    let options = options.user("first", OLD).user("second", NEW);
+    let cluster = RedisCluster::start_with(&options, 0).await;
+    let servers = cluster.servers();
+    let hosts: Vec<_> =
+        servers.iter().map(|server| server.tls_url().replace("rediss://", "")).collect();
+    let builder = LockManager::builder().url(format!("rediss-cluster://{}", hosts.join(",")));
+    let (builder, is_second) = with_two_users(builder.tls(files.identify()));
+    let locks = builder.connect().await.unwrap();
+    let mut guards = Vec::new();
+    let mut before = Vec::new();
+    for (number, server) in servers.iter().enumerate() {
+        let key = cluster.key_on(number, "order").await;
+        guards.push(locks.lock(key).expire(LONG).try_acquire().await.unwrap());
+        before.push(sessions(server).await);
+    }
+    is_second.store(true, Ordering::SeqCst);
+    for (server, before) in servers.iter().zip(&before) {
+        outlasts_the_first_user(server, before).await;
+    }
+    for guard in guards {
+        guard.extend(LONG).await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+/// The sentinels have credentials of their own.
+#[tokio::test]
+async fn a_connection_to_the_master_of_a_sentinel_group_renews_its_credentials() {
+    let group = FailoverGroup::start().await;
+    for server in &group.servers {
+        for (user, password) in [("first", OLD), ("second", NEW)] {
+            let rules =
+                ["ACL", "SETUSER", user, "on", &format!(">{password}"), "~*", "&*", "+@all"];
+            let _: () = server.probe().await.command(rules).await;
+        }
+    }
+    let (builder, is_second) = with_two_users(LockManager::builder().url(group.url()));
+    let locks = builder.connect().await.unwrap();
+    let guard = locks.lock("order:42").expire(LONG).try_acquire().await.unwrap();
+    let before = sessions(&group.servers[0]).await;
+    assert_eq!(before.len(), 1);
+    is_second.store(true, Ordering::SeqCst);
+    outlasts_the_first_user(&group.servers[0], &before).await;
+    guard.extend(LONG).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// Sentinels and servers have the same options of TLS.
+#[tokio::test]
+async fn the_connections_to_sentinels_and_to_their_master_have_tls() {
+    let files = files_of_group();
+    let Some(options) = files.options() else { return };
+    let options = options.directive("tls-auth-clients", "yes").directive("tls-replication", "yes");
+    let server = options.start().await;
+    let port = server.tls_url().rsplit(':').next().unwrap().to_owned();
+    let configuration = format!(
+        "tls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\ntls-auth-clients yes\ntls-replication yes\n\
+         sentinel monitor shop 127.0.0.1 {port} 1\n",
+        files.text("server.pem"),
+        files.text("server.key"),
+        files.text("ca.pem"),
+    );
+    let sentinel = Sentinel::start(&configuration, None).await;
+    let url = format!("rediss+sentinel://localhost:{}/shop", sentinel.tls_port());
+    let builder = || LockManager::builder().url(&url).connect_timeout(Duration::from_secs(5));
+    let locks = builder().tls(files.identify()).connect().await.unwrap();
+    let guard = locks.lock("order:42").expire(LONG).try_acquire().await.unwrap();
+    guard.release().await.unwrap();
+    let error = builder().tls(files.trust()).connect().await.unwrap_err().to_string();
+    assert!(error.contains("the server requires a client certificate"), "{error}");
+}
