@@ -1,4 +1,4 @@
-//! Readers and writers that never rest: how long the others wait. And what a thousand readers of one process cost.
+//! Readers and writers that never rest, the longest wait beside them, and the cost of a thousand readers of one process.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -221,7 +221,7 @@ async fn a_thousand_readers_of_a_process_cost_a_few_commands() {
     let managers = processes(&servers.urls(), 1).await;
     let locks = &managers[0];
     let long = Duration::from_millis(200);
-    // A reader that releases the lock at once does not release it for those that wait with it.
+    // A reader that releases the lock at once does not release it for the readers that waited with it.
     for (waits, holds) in [(false, long), (true, long), (true, Duration::ZERO)] {
         for server in servers.iter() {
             server.probe().await.reset_calls().await;

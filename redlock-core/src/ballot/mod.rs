@@ -12,6 +12,7 @@ mod change_mode;
 mod fan_out;
 mod granted_lease;
 mod round;
+mod round_timer;
 mod tally;
 
 use std::sync::Arc;

@@ -1,15 +1,15 @@
 //! One round: the same command to all nodes, and the wait for their votes.
 
 use std::cmp::Reverse;
-use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::fan_out::FanOut;
+use super::round_timer::RoundTimer;
 use super::tally::{Decision, Tally};
 use crate::error::{NodeError, Vote, Votes};
 use crate::fencing_token::FencingToken;
@@ -90,7 +90,7 @@ impl Round {
         limits: RoundLimits,
     ) -> Decision {
         let RoundLimits { max_silence, max_time } = limits;
-        let mut timer = pin!(None);
+        let mut timer = None;
         std::future::poll_fn(|cx| {
             if let Some(decision) = self.poll(cx) {
                 return Poll::Ready(decision);
@@ -98,9 +98,11 @@ impl Round {
             // The first poll needs no timer: nodes in memory, and nodes that are down, reply at once.
             if timer.is_none() {
                 let pause = (max_silence / SILENCE_CHECKS).min(max_time);
-                timer.set(Some(sleep_until(self.begun + pause)));
+                timer = Some(RoundTimer::until(self.begun + pause));
             }
-            while timer.as_mut().as_pin_mut().is_some_and(|timer| timer.poll(cx).is_ready()) {
+            while let Some(timer) = &mut timer
+                && timer.poll(cx).is_ready()
+            {
                 let waited = self.begun.elapsed();
                 if waited >= max_time {
                     // The remaining nodes are not known to be silent, so they get no vote.
@@ -121,7 +123,7 @@ impl Round {
                     return Poll::Ready(decision);
                 }
                 let pause = pause.max(MIN_CHECK_PAUSE).min(max_time.saturating_sub(waited));
-                timer.set(Some(sleep_until(Instant::now() + pause)));
+                timer.reset(Instant::now() + pause);
             }
             Poll::Pending
         })

@@ -43,7 +43,7 @@ async fn is_refused(locks: &LockManager) -> bool {
     locks.lock(KEY).shared().try_acquire().await.is_err()
 }
 
-/// The nodes that grant the upgrade are not those that have granted the last extension.
+/// One majority grants the upgrade, another one has granted the last extension.
 #[cfg(feature = "test-util")]
 #[tokio::test(start_paused = true)]
 async fn an_upgraded_lock_stays_for_the_whole_lease_on_the_nodes_that_grant_it() {

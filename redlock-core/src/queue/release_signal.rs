@@ -15,7 +15,7 @@ use crate::quorum::quorum;
 /// A release on fewer nodes proves nothing: another caller may be cleaning up after an attempt.
 pub(crate) struct ReleaseSignal {
     /// Whether the nodes notify callers that wait for a shared lock. Some releases concern only these callers, others only
-    /// those that wait for an exclusive lock.
+    /// callers that wait for an exclusive lock.
     is_shared: bool,
     published: Arc<PublishedReleases>,
     /// Unsubscribes when the signal is dropped.

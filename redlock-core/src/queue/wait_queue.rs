@@ -46,7 +46,7 @@ impl WaitQueue {
         self.holders.push(Holder::new(Arc::clone(held), scope, granted));
     }
 
-    /// Adds a waiter behind those that have waited for longer. Only a caller that has waited in another queue
+    /// Adds a waiter behind the waiters that have waited for longer. Only a caller that has waited in another queue
     /// overtakes others, but not the first waiter while it asks the nodes.
     pub(super) fn add_waiter(&mut self, entry: &Arc<QueueEntry>) {
         let since = entry.options.since;

@@ -81,6 +81,20 @@ impl Acquisition<'_> {
         Some(self.guard_of_reader(held))
     }
 
+    /// Takes the share of a lock that this reader got while it waited. Its task may run late: the lock may be lost by
+    /// then, and the result is `None`.
+    pub(super) fn take_share(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
+        let guard = self.guard_of_reader(Arc::clone(&held));
+        // If the manager was shut down meanwhile, the shutdown has released the lock.
+        self.context.check_not_shut_down()?;
+        if guard.is_valid() {
+            return Ok(Some(guard));
+        }
+        // The lease of all readers is over, or was denied (no work without the lock).
+        held.discard();
+        Ok(None)
+    }
+
     /// Makes the guard of a reader that shares the lock of other readers.
     pub(super) fn guard_of_reader(&self, held: Arc<Held>) -> LockGuard {
         scope::record(&self.context.queues, &held);

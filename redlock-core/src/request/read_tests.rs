@@ -1,5 +1,6 @@
 //! Readers of one process that make one attempt, in paused time.
 
+use std::pin::Pin;
 use std::time::Duration;
 
 use futures_util::FutureExt;
@@ -112,4 +113,59 @@ async fn a_waiting_reader_that_is_dropped_leaves_no_lock_behind() {
         sleep(LATER).await;
         assert!(nodes.nodes()[0].is_empty() && locks.queues().is_empty());
     }
+}
+
+/// Returns a reader that has the lock, and a second one whose task has not noticed yet that it shares the lock.
+async fn late_reader(
+    locks: &LockManager,
+    nodes: &TestLocks,
+) -> (LockGuard, Pin<Box<impl Future<Output = Result<LockGuard, LockError>>>>) {
+    nodes.nodes()[0].delay(Duration::from_millis(10));
+    let mut first = Box::pin(reader(locks).wait_forever().acquire());
+    let mut late = Box::pin(reader(locks).wait_forever().acquire());
+    assert!((&mut first).now_or_never().is_none() && (&mut late).now_or_never().is_none());
+    let guard = first.await.unwrap();
+    nodes.nodes()[0].recover();
+    (guard, late)
+}
+
+/// Its lease would end in the past, or it would begin a lease that the nodes do not know.
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_takes_its_share_after_the_lease_asks_the_nodes() {
+    let nodes = TestLocks::new(1);
+    let [locks, others] = processes(&nodes).await;
+    let (guard, late) = late_reader(&locks, &nodes).await;
+    sleep(LEASE).await;
+    assert!(!guard.is_valid());
+    let writer = others.lock("a").expire(LEASE).try_acquire().await.unwrap();
+    let mut late = late;
+    assert!(timeout(NODE_TIMEOUT, &mut late).await.is_err(), "two holders exclude each other");
+    writer.release().await.unwrap();
+    assert!(late.await.unwrap().is_valid());
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_takes_its_share_after_a_denial_asks_the_nodes() {
+    let nodes = TestLocks::new(1);
+    let [locks, _] = processes(&nodes).await;
+    let (guard, late) = late_reader(&locks, &nodes).await;
+    nodes.nodes()[0].forget();
+    assert!(guard.extend(LEASE).await.is_err());
+    let late = late.await.unwrap();
+    assert!(late.is_valid() && nodes.nodes()[0].len() == 1, "the nodes do not know the lock");
+    drop(guard);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reader_that_takes_its_share_after_a_shutdown_gets_no_lock() {
+    let nodes = TestLocks::new(1);
+    let [locks, _] = processes(&nodes).await;
+    let (guard, late) = late_reader(&locks, &nodes).await;
+    drop(guard);
+    locks.shutdown().await;
+    let error = late.await.unwrap_err();
+    assert!(matches!(error, LockError::ShutDown), "{error}");
+    sleep(LATER).await;
+    assert!(nodes.nodes()[0].is_empty());
 }

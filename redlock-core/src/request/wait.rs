@@ -101,8 +101,11 @@ impl Acquisition<'_> {
             match outcome {
                 Some(WaitOutcome::AskNodes) => break,
                 Some(WaitOutcome::Joined(held)) => {
-                    took_turn(place);
-                    return Ok(QueueExit::Acquired(self.guard_of_reader(held)));
+                    if let Some(guard) = self.take_share(held)? {
+                        took_turn(place);
+                        return Ok(QueueExit::Acquired(guard));
+                    }
+                    waiter.rejoin();
                 }
                 Some(WaitOutcome::Extend(held)) => {
                     // Boxed, because the future would enlarge the futures of requests for exclusive locks.

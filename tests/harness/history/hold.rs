@@ -77,7 +77,7 @@ pub fn holds(events: &[Event]) -> Vec<Hold> {
 /// Finds pairs of holds of one key that overlap, and may not. A hold may begin at the end of another one.
 ///
 /// If there are any, the result has at least one pair, but not every pair: of the earlier holds of each kind, each hold
-/// is paired only with the one that ends last.
+/// is paired only with the hold that ends last.
 pub fn overlaps(holds: &[Hold]) -> Vec<(Hold, Hold)> {
     let mut found = Vec::new();
     for holds in by_key(holds).into_values() {
@@ -244,7 +244,7 @@ mod tests {
         let readers = [reader(10, 30), reader(15, 20), reader(25, 40)];
         assert_eq!(overlaps(&readers), []);
         assert_eq!(overlapping_readers(&readers), 2);
-        // The reader that began last is not the one that ends last.
+        // The reader that began last does not end last.
         assert_eq!(overlaps(&[reader(10, 30), reader(15, 20), hold("a", 25, 26)]).len(), 1);
         assert_eq!(overlaps(&[hold("a", 10, 30), reader(15, 20), reader(20, 25)]).len(), 2);
         assert_eq!(overlaps(&[reader(10, 30), permit(15, 20)]).len(), 1);

@@ -57,8 +57,8 @@ impl Span {
     }
 }
 
-/// By how much the order may be wrong in which quorums confirmed two spans, one of which is shared: a reader may join
-/// others whose lease a quorum has confirmed 50 ms earlier, after a round of requests.
+/// The longest time by which the order of two spans may be wrong, one of which is shared: a reader may join other
+/// readers whose lease a quorum has confirmed 50 ms earlier, after a round of requests.
 const UNCERTAIN: Duration = Duration::from_millis(200);
 
 /// The longest time from the grant of a node to the return of the acquisition. Of two grants within this time, either may

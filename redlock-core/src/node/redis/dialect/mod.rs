@@ -70,6 +70,7 @@ pub(crate) async fn execute(
     }
     let is_released = || attempt.as_ref().is_some_and(PendingAcquisition::is_released);
 
+    let mut is_sent_again = false;
     let sha = script.map(|script| connection.sha(script));
     let command = encode::shared(op, |command| encode_operation(command, op, sha));
     let reply = match (script, connection.send(&command).await) {
@@ -78,6 +79,7 @@ pub(crate) async fn execute(
                 if is_released() {
                     Err((ErrorKind::Client, "the attempt was abandoned").into())
                 } else {
+                    is_sent_again = true;
                     connection.send_boxed(&command).await
                 }
             };
@@ -102,7 +104,8 @@ pub(crate) async fn execute(
     if !grants || reply.vote != Vote::Granted {
         return reply;
     }
-    if is_released() {
+    // A release that was sent meanwhile follows the first command, but not the second one.
+    if is_sent_again && is_released() {
         let release = Action::Release { min_hold: None };
         let release = Op { action: release, ..op.clone() };
         Box::pin(undo(connection, &release)).await;
@@ -291,6 +294,19 @@ mod tests {
         let both =
             async { tokio::join!(execute(&connection, &op, begun(&op.action), LEASE), server) };
         tokio::time::timeout(LEASE, both).await.expect("the lock is released again");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_acquisition_that_was_sent_once_is_released_once() {
+        let (connection, mut server) = played_connection().await;
+        let op = op();
+        let release = || connection.acquisitions.release(&op.token);
+        let server = serve(&mut server, "redisson/acquire", "+OK\r\n", release);
+        let both =
+            async { tokio::join!(execute(&connection, &op, begun(&op.action), LEASE), server) };
+        // The server would never reply to a second release.
+        let (reply, ()) = tokio::time::timeout(LEASE, both).await.unwrap();
+        assert_eq!(reply.vote, Vote::Granted);
     }
 
     #[test]
