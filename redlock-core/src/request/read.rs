@@ -83,8 +83,8 @@ impl Acquisition<'_> {
 
     /// Takes the share of a lock that this reader got while it waited. Its task may run late: the lock may be lost by
     /// then, and the result is `None`.
-    pub(super) fn take_share(&self, held: Arc<Held>) -> Result<Option<LockGuard>, LockError> {
-        let guard = self.guard_of_reader(Arc::clone(&held));
+    pub(super) fn take_share(&self, held: &Arc<Held>) -> Result<Option<LockGuard>, LockError> {
+        let guard = self.guard_of_reader(Arc::clone(held));
         // If the manager was shut down meanwhile, the shutdown has released the lock.
         self.context.check_not_shut_down()?;
         if guard.is_valid() {

@@ -101,7 +101,7 @@ impl Acquisition<'_> {
             match outcome {
                 Some(WaitOutcome::AskNodes) => break,
                 Some(WaitOutcome::Joined(held)) => {
-                    if let Some(guard) = self.take_share(held)? {
+                    if let Some(guard) = self.take_share(&held)? {
                         took_turn(place);
                         return Ok(QueueExit::Acquired(guard));
                     }
