@@ -98,8 +98,8 @@ pub(super) use urls::NO_REDIS;
 #[non_exhaustive]
 #[must_use = "a configuration does nothing until a manager is connected"]
 pub struct LockManagerConfig {
-    /// The URLs of the nodes, as `LockManagerBuilder::url` takes them: `redis://`, `unix:`, and `rediss://` for
-    /// TLS (feature `tls`).
+    /// The URLs of the nodes, as `LockManagerBuilder::url` takes them: `redis://`, `unix:`, `redis+sentinel://`, and
+    /// `rediss://` or `rediss+sentinel://` for TLS (feature `tls`).
     ///
     /// Defaults to none. Then [`connect`](Self::connect) fails with [`ConnectError::NoNodes`], unless
     /// [nodes are added](Self::builder) to the builder. `memory:` alone is a node in the memory of this
