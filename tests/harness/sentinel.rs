@@ -42,10 +42,9 @@ impl Sentinel {
             let dir = tempfile::Builder::new().prefix("redlock-test-").tempdir();
             let dir = dir.expect("a directory for the sentinel");
             let (number, path) = (port.number(), dir.path().display());
-            let mut text = format!("port {number}\nbind 127.0.0.1\ndir {path}\n{configuration}\n");
-            if let Some(port) = &tls_port {
-                text += &format!("tls-port {}\n", port.number());
-            }
+            let tls = tls_port.as_ref().map(|port| format!("tls-port {}\n", port.number()));
+            let tls = tls.unwrap_or_default();
+            let text = format!("port {number}\nbind 127.0.0.1\ndir {path}\n{configuration}\n{tls}");
             std::fs::write(dir.path().join("sentinel.conf"), text).expect("the configuration");
             let password = password.map(str::to_owned);
             let mut sentinel = Self { port, tls_port, dir, process: None, password };

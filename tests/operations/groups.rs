@@ -49,7 +49,7 @@ fn files_of_group() -> Files {
     let (files, authority) = (Files::new(), Authority::new());
     files.replace(&authority);
     let names = ["localhost", "127.0.0.1"].map(str::to_owned).to_vec();
-    files.sign(&authority, "server", rcgen::CertificateParams::new(names).unwrap());
+    files.sign(&authority, "server", &rcgen::CertificateParams::new(names).unwrap());
     files
 }
 

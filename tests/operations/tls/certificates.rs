@@ -27,14 +27,14 @@ impl Files {
     pub(crate) fn replace(&self, authority: &Authority) {
         std::fs::write(self.path("ca.pem"), authority.pem()).unwrap();
         for name in ["server", "client"] {
-            self.sign(authority, name, names());
+            self.sign(authority, name, &names());
         }
     }
 
     /// Replaces a certificate and its key.
-    pub(crate) fn sign(&self, authority: &Authority, name: &str, params: CertificateParams) {
+    pub(crate) fn sign(&self, authority: &Authority, name: &str, params: &CertificateParams) {
         let key = KeyPair::generate().unwrap();
-        std::fs::write(self.path(&format!("{name}.pem")), authority.sign(&params, &key)).unwrap();
+        std::fs::write(self.path(&format!("{name}.pem")), authority.sign(params, &key)).unwrap();
         std::fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 

@@ -30,7 +30,7 @@ async fn a_certificate_of_an_unknown_authority_is_named() {
 async fn an_expired_certificate_is_named() {
     let (files, authority) = (Files::new(), Authority::new());
     files.replace(&authority);
-    files.sign(&authority, "server", expired());
+    files.sign(&authority, "server", &expired());
     let Some(server) = files.server().await else { return };
     let reason = refused(&server.tls_url(), files.trust()).await;
     assert!(reason.starts_with("the certificate of the server has expired"), "{reason}");

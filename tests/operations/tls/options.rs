@@ -66,7 +66,7 @@ async fn a_configuration_has_the_files_of_all_nodes() {
 async fn without_verification_any_certificate_is_accepted_with_a_warning() {
     let logs = Logs::collect();
     let files = Files::new();
-    files.sign(&Authority::new(), "server", expired());
+    files.sign(&Authority::new(), "server", &expired());
     let Some(server) = files.server().await else { return };
     let url = server.tls_url().replace("localhost", "127.0.0.1");
     acquires_with(&url, TlsOptions::new().danger_accept_invalid_certs(true)).await;
