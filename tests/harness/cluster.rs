@@ -263,7 +263,9 @@ impl RedisCluster {
                 source.command::<String>(moved).await;
             }
         }
-        for server in [to, from] {
+        // The other masters hear of the move at once, so that the servers do not disagree about the owner.
+        let others = (0..MASTERS).filter(|server| ![to, from].contains(server));
+        for server in [to, from].into_iter().chain(others) {
             self.set_slot(server, &number, &["NODE", &target]).await;
         }
     }
