@@ -233,10 +233,17 @@ impl RedisCluster {
     pub async fn begin_move(&self, slot: u16, from: usize, to: usize) {
         let (source, target) = (self.id(from).await, self.id(to).await);
         let slot = slot.to_string();
-        let importing = ["CLUSTER", "SETSLOT", &slot, "IMPORTING", &source];
-        self.probe(to).await.command::<()>(importing).await;
-        let migrating = ["CLUSTER", "SETSLOT", &slot, "MIGRATING", &target];
-        self.probe(from).await.command::<()>(migrating).await;
+        self.set_slot(to, &slot, &["IMPORTING", &source]).await;
+        self.set_slot(from, &slot, &["MIGRATING", &target]).await;
+    }
+
+    /// Changes the state of a slot at a server. The server may not know the last owner of the slot yet.
+    async fn set_slot(&self, server: usize, slot: &str, state: &[&str]) {
+        let words = [&["CLUSTER", "SETSLOT", slot], state].concat();
+        eventually("the server accepts the state of the slot", SOON, async || {
+            self.probe(server).await.try_command::<()>(&words).await.ok()
+        })
+        .await;
     }
 
     /// Moves the keys of a slot, and then the slot itself.
@@ -260,9 +267,10 @@ impl RedisCluster {
                 source.command::<String>(moved).await;
             }
         }
-        for server in [to, from] {
-            let set = ["CLUSTER", "SETSLOT", &number, "NODE", &target];
-            self.probe(server).await.command::<()>(set).await;
+        // The other masters hear of the move at once, so that the servers do not disagree about the owner.
+        let others = (0..MASTERS).filter(|server| ![to, from].contains(server));
+        for server in [to, from].into_iter().chain(others) {
+            self.set_slot(server, &number, &["NODE", &target]).await;
         }
     }
 
