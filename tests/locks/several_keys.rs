@@ -16,6 +16,7 @@ on_each_kind_of_nodes! {
         memory_x1: Nodes::memory(1),
         memory_x5: Nodes::memory(5),
         redis_x1: Nodes::redis(1).await,
+        sentinel_x1: Nodes::sentinel(1).await,
         redis_x5: Nodes::redis(5).await,
     ]
     [

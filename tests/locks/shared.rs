@@ -26,6 +26,7 @@ on_each_kind_of_nodes! {
         memory_x1: Nodes::memory(1),
         memory_x5: Nodes::memory(5),
         redis_x1: Nodes::redis(1).await,
+        sentinel_x1: Nodes::sentinel(1).await,
         redis_x5: Nodes::redis(5).await,
     ]
     [
@@ -56,6 +57,7 @@ on_each_kind_of_nodes! {
     [
         memory: Nodes::memory(1),
         redis: Nodes::redis(1).await,
+        sentinel: Nodes::sentinel(1).await,
     ]
     [
         permits_limit_the_number_of_holders,
@@ -67,6 +69,44 @@ on_each_kind_of_nodes! {
         waiters_for_permits_are_woken_in_order,
         a_writer_waits_for_all_permits,
     ]
+}
+
+on_each_kind_of_nodes! {
+    [every_cluster: Nodes::cluster(),]
+    if_all_kinds_are_tested [
+        readers_share_the_lock_and_exclude_writers,
+        a_writer_excludes_readers_and_writers,
+        a_writer_waits_for_the_last_reader,
+        a_reader_waits_for_the_writer,
+        each_reader_has_its_own_end,
+        readers_that_crash_do_not_outlive_their_leases,
+        a_waiting_writer_stops_new_readers,
+        a_writer_that_gives_up_lets_readers_in,
+        a_dead_writers_mark_ends,
+        readers_that_are_overtaken_get_a_turn,
+        a_reader_extends_its_lease_and_reports_its_loss,
+        a_late_release_of_a_reader_keeps_the_others,
+        a_downgrade_lets_readers_in_but_no_writer,
+        an_upgrade_is_refused_while_others_read,
+        an_upgraded_lock_is_exclusive_until_it_is_released,
+        a_lock_may_change_its_mode_many_times,
+        permits_limit_the_number_of_holders,
+        a_waiter_for_a_permit_counts_the_holders_with_more_permits,
+        a_permit_that_was_upgraded_is_downgraded_to_a_permit,
+        the_permit_of_a_dead_holder_returns,
+        waiters_for_permits_are_woken_in_order,
+        a_writer_waits_for_all_permits,
+    ]
+}
+
+/// A cluster takes seconds to start.
+async fn if_all_kinds_are_tested<F: Future>(
+    start: impl Future<Output = Nodes>,
+    behaviour: fn(Nodes) -> F,
+) {
+    if Nodes::all_kinds() {
+        behaviour(start.await).await;
+    }
 }
 
 on_each_kind_of_nodes! {

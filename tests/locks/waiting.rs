@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use redlock_core::{LockError, LockGuard, LockManager};
-use redlock_tests::{Direction, History, Proxy, Servers, Traffic, eventually, holds, overlaps};
+use redlock_tests::{
+    Direction, History, Nodes, Proxy, Servers, Traffic, eventually, holds, overlaps,
+};
 
 const LEASE: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(20);
@@ -113,6 +115,55 @@ async fn a_waiter_on_one_node_is_woken_within_four_round_trips() {
 #[tokio::test]
 async fn a_waiter_on_five_nodes_is_woken_within_four_round_trips() {
     a_waiter_is_woken_within_four_round_trips(5).await;
+}
+
+/// Returns the number of subscribers to the releases of a lock, on a node that is a group of servers.
+async fn subscribers(nodes: &Nodes, key: &str) -> usize {
+    let mut probe = match nodes {
+        Nodes::Sentinel(groups) => groups[0].servers[0].probe().await,
+        Nodes::Cluster(cluster) => cluster.probe(cluster.owner(key).await).await,
+        other => panic!("{other:?}"),
+    };
+    let (_, count): (String, usize) = probe.command(["PUBSUB", "NUMSUB", key]).await;
+    count
+}
+
+/// Without the message, the waiter would poll after 250 ms at the earliest.
+async fn a_waiter_is_woken_before_it_polls(nodes: Nodes) {
+    let (here, there) = (nodes.manager().await, nodes.manager().await);
+    let mut wake_ups = Vec::new();
+    for round in 0..9 {
+        let key = format!("lock:{round}");
+        let guard = there.lock(&key).expire(LEASE).try_acquire().await.unwrap();
+        let waiter = {
+            let (here, key) = (here.clone(), key.clone());
+            tokio::spawn(async move {
+                let guard = wait(&here, &key).await;
+                (Instant::now(), guard)
+            })
+        };
+        eventually("the waiter has subscribed", SOON, async || {
+            (subscribers(&nodes, &key).await == 1).then_some(())
+        })
+        .await;
+        let released = Instant::now();
+        guard.release().await.unwrap();
+        let (woken, guard) = waiter.await.unwrap();
+        wake_ups.push(woken - released);
+        guard.release().await.unwrap();
+    }
+    let wake_up = median(wake_ups);
+    assert!(wake_up < Duration::from_millis(100), "{wake_up:?}");
+}
+
+#[tokio::test]
+async fn a_waiter_on_a_sentinel_group_is_woken_before_it_polls() {
+    a_waiter_is_woken_before_it_polls(Nodes::sentinel(1).await).await;
+}
+
+#[tokio::test]
+async fn a_waiter_on_a_cluster_is_woken_before_it_polls() {
+    a_waiter_is_woken_before_it_polls(Nodes::cluster().await).await;
 }
 
 #[tokio::test]
