@@ -223,7 +223,9 @@ async fn a_quorum_of_three_kinds_of_nodes_breaks_no_promise() {
     println!("{report}");
     assert!(report.violations.is_empty(), "REDLOCK_STORM_SEED={seed}\n{report}");
     assert!(report.granted_again > 50 && report.holders >= 4, "{report}");
-    assert!(report.faults.len() > 5, "{report}");
+    for node in ["server", "Sentinel group", "cluster"] {
+        assert!(report.faults.keys().any(|fault| fault.starts_with(node)), "{node}: {report}");
+    }
 }
 
 /// The faults of the storm above are strong enough: without the restart guard, nodes that have forgotten a lock grant it

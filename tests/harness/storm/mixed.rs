@@ -11,9 +11,9 @@ use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
 use tokio::time::{Instant, sleep};
 
-use super::Schedule;
 use super::client::{Client, Command, Contender};
 use super::report::Report;
+use super::{OWN_KEYS, Schedule};
 use crate::cluster::RedisCluster;
 use crate::eventually::eventually;
 use crate::history::{History, What, monotonic_nanos};
@@ -150,8 +150,11 @@ impl MixedStorm {
         let of_clients = strike_clients(&mut clients, &command, &urls, until, choices);
         let (_, killed) = tokio::join!(strikes, of_clients);
         let ended = join_all(clients.into_iter().map(Contender::finish)).await;
+        let mut failures: Vec<String> = ended.into_iter().filter_map(Result::err).collect();
+        for node in &nodes {
+            failures.extend(node.leftovers(&killed).await);
+        }
         drop(nodes);
-        let failures = ended.into_iter().filter_map(Result::err).collect();
         let events = history.events().expect("a history");
         let (nodes, strikes) = (urls.len(), Vec::new());
         let schedule = Schedule { seed, nodes, clients: CLIENTS, restart_guard, strikes };
@@ -187,6 +190,41 @@ impl Node {
             history.note(What::Fault { since, name }).expect("a line in the history");
             sleep(Duration::from_millis(choices.random_range(pause.clone()))).await;
         }
+    }
+}
+
+impl Node {
+    /// Returns a violation for each key that must not exist any more. A failover can bring back keys whose release the
+    /// former master has confirmed, so on groups every lock only needs a deadline.
+    async fn leftovers(&self, killed: &BTreeSet<u32>) -> Vec<String> {
+        let masters = match self {
+            Self::Server(server) => vec![server],
+            Self::Group(group) => vec![&group.servers[group.master().await]],
+            Self::Cluster(cluster) => {
+                let mut masters = Vec::new();
+                for pair in 0..MASTERS {
+                    masters.push(&cluster.servers()[master_of(cluster, pair).await]);
+                }
+                masters
+            }
+        };
+        let mut found = Vec::new();
+        for server in masters {
+            let mut probe = server.probe().await;
+            for key in probe.keys().await {
+                let left: i64 = probe.command(["PTTL", &key]).await;
+                let owner = key.strip_prefix(OWN_KEYS).and_then(|own| own.split(':').next());
+                let is_left = match owner.and_then(|owner| owner.parse().ok()) {
+                    Some(owner) if matches!(self, Self::Server(_)) => !killed.contains(&owner),
+                    _ => left == -1 && !key.contains("redlock:fencing:"),
+                };
+                // -2: the key has ended meanwhile.
+                if is_left && left != -2 {
+                    found.push(format!("left behind on {}: {key} for {left} ms", server.port()));
+                }
+            }
+        }
+        found
     }
 }
 
