@@ -13,7 +13,7 @@ use tokio::runtime::{Handle, Id};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// The highest number of timers that a thread keeps.
-const MAX_SPARE: usize = 64;
+const MAX_SPARE: usize = 256;
 
 thread_local! {
     static SPARE: RefCell<Vec<Timer>> = const { RefCell::new(Vec::new()) };
