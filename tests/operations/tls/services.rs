@@ -66,9 +66,8 @@ async fn a_sentinel_group_with_trusted_certificates_grants_locks() {
     let url = server.tls_url();
     let (_, port) = url.rsplit_once(':').unwrap();
     let monitor = format!("sentinel monitor shop localhost {port} 1");
-    let start = Sentinel::start_tls(&monitor, &identity.certificate, &identity.key);
-    let (_sentinel, port) = start.await;
-    let url = format!("rediss+sentinel://localhost:{port}/shop");
+    let sentinel = Sentinel::start_tls(&monitor, &identity.certificate, &identity.key).await;
+    let url = format!("rediss+sentinel://localhost:{}/shop", sentinel.tls_port());
     let environment = [
         ("REDIS_URLS", url.clone()),
         ("SSL_CERT_FILE", identity.certificate.display().to_string()),
