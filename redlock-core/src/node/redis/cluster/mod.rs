@@ -13,17 +13,21 @@
 //! * [`pending_ops`]: the shards that may still execute an operation, which a release must follow.
 //! * [`subscriptions`]: subscriptions on the owners of the slots.
 //! * [`generation`]: recognizes promoted masters.
+//! * [`take_over`]: the quarantine of a master that gets a slot of a master in quarantine.
 
 pub(super) mod generation;
 #[cfg(test)]
 mod order_tests;
 mod pending_ops;
+#[cfg(test)]
+mod played_cluster;
 mod redirect;
 mod refresh;
 mod route;
 mod shards;
 mod slot_map;
 mod subscriptions;
+mod take_over;
 mod topology;
 
 use std::fmt;

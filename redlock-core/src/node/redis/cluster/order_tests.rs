@@ -1,81 +1,11 @@
 //! A clean-up follows the acquisition to every master that may execute it (an abandoned attempt leaves nothing behind).
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use futures_util::poll;
-use tokio::io::DuplexStream;
 use tokio::time::timeout;
 
-use super::redirect::Redirect;
-use super::*;
-use crate::clock::fake::RuntimeClock;
-use crate::key::LockKey;
-use crate::lock::{Dialect, Mode, Token};
-use crate::node::redis::ConnectionState;
-use crate::node::redis::connection::played_server::{played_connection, serve};
-use crate::node::redis::url::RedisUrl;
-
-const LEASE: Duration = Duration::from_secs(30);
-const HELD: Action =
-    Action::Acquire { lease: LEASE, fenced: false, lookup: false, met_shared: false, mark: None };
-const RELEASE: Action = Action::Release { min_hold: None };
-
-/// A cluster of two masters that the test plays.
-struct PlayedCluster {
-    node: Arc<ClusterNode>,
-    slot: usize,
-    spec: LockSpec,
-    token: Token,
-    masters: [DuplexStream; 2],
-}
-
-impl PlayedCluster {
-    /// Makes a cluster whose first master owns the slot of the lock.
-    async fn new() -> Self {
-        let node = ClusterNode::new(ShardSettings {
-            url: RedisUrl::parse("redis-cluster://a:1,b:2").unwrap(),
-            node_timeout: LEASE,
-            connect_timeout: LEASE,
-            restart_guard: None,
-            failover_margin: None,
-            refresh: LEASE,
-            clock: Arc::new(RuntimeClock::new()),
-            servers: Arc::default(),
-        });
-        let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let slot = slot(name.as_str());
-        let mut masters = Vec::new();
-        for server in ["b:2", "a:1"] {
-            let redirect = redirect("MOVED", slot, server);
-            let shard = node.cluster.shards.follow(&redirect, None);
-            let (connection, master) = played_connection().await;
-            shard.set(ConnectionState::Up(Arc::new(connection)));
-            masters.insert(0, master);
-        }
-        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
-        let masters = masters.try_into().unwrap();
-        Self { node, slot, spec, token: Token::random(Dialect::Plain), masters }
-    }
-
-    /// Returns the future of an operation of the attempt.
-    fn call(&self, action: Action) -> ReplyFuture {
-        self.node.call(Op::new(&self.spec, self.token, action))
-    }
-
-    /// Makes the second master the owner, as after a reading of the slots.
-    fn move_slot(&self) {
-        self.node.cluster.shards.follow(&redirect("MOVED", self.slot, "b:2"), None);
-    }
-
-    fn redirect(&self, kind: &str) -> String {
-        format!("-{kind} {} b:2\r\n", self.slot)
-    }
-}
-
-fn redirect(kind: &str, slot: usize, server: &str) -> Redirect {
-    Redirect::of(&NodeError::Server(format!("{kind} {slot} {server}").into())).unwrap()
-}
+use super::played_cluster::{HELD, LEASE, PlayedCluster, RELEASE};
+use crate::error::{NodeError, Vote};
+use crate::node::redis::connection::played_server::serve;
 
 #[tokio::test(start_paused = true)]
 async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() {
