@@ -1,11 +1,13 @@
 //! A clean-up follows the acquisition to every master that may execute it (an abandoned attempt leaves nothing behind).
 
 use futures_util::poll;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::played_cluster::{HELD, LEASE, PlayedCluster, RELEASE};
 use crate::error::{NodeError, Vote};
+use crate::node::redis::ConnectionState;
 use crate::node::redis::connection::played_server::serve;
+use crate::node::redis::delayed_restart::quarantine::Quarantine;
 
 #[tokio::test(start_paused = true)]
 async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() {
@@ -117,4 +119,20 @@ async fn redirects_in_a_circle_end() {
     };
     let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
     assert!(matches!(acquired.vote, Vote::Failed(NodeError::Server(_))), "{acquired:?}");
+}
+
+/// Every caller of a lock in quarantine would let the node read the slots again.
+#[tokio::test(start_paused = true)]
+async fn the_slots_are_read_again_only_if_the_owner_may_have_changed() {
+    let cluster = PlayedCluster::new().await;
+    let (shard, shards) = (cluster.shard(0), &cluster.node.cluster.shards);
+    // The test has set the owner by a redirect.
+    shards.refresh_requested().await;
+    let quarantine = Quarantine::new(LEASE, Instant::now(), None);
+    shard.connection().unwrap().start(quarantine);
+    assert!(cluster.call(HELD).as_ready().is_some());
+    assert!(timeout(LEASE, shards.refresh_requested()).await.is_err());
+    shard.set(ConnectionState::Down(NodeError::NotConnected("gone".into())));
+    assert!(cluster.call(HELD).as_ready().is_some());
+    assert!(timeout(LEASE, shards.refresh_requested()).await.is_ok());
 }

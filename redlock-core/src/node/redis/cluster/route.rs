@@ -34,8 +34,12 @@ enum Way {
 pub(super) fn send(cluster: &Arc<Cluster>, shard: Arc<RedisNode>, op: Op) -> ReplyFuture {
     let first = shard.call(op.clone());
     // The operation is not sent.
-    if first.as_ready().is_some() {
-        cluster.shards.request_refresh();
+    if let Some(reply) = first.as_ready() {
+        if let Vote::Failed(reason) = &reply.vote
+            && is_gone(reason)
+        {
+            cluster.shards.request_refresh();
+        }
         return first;
     }
     let cluster = Arc::clone(cluster);
@@ -172,8 +176,7 @@ impl Cluster {
 
     fn redirect_of(&self, error: &NodeError) -> Option<Redirect> {
         let redirect = Redirect::of(error);
-        let is_gone = matches!(error, NodeError::NotConnected(_) | NodeError::ConnectionBroke(_));
-        if redirect.is_none() && (is_gone || is_cluster_down(error)) {
+        if redirect.is_none() && (is_gone(error) || is_cluster_down(error)) {
             self.shards.request_refresh();
         }
         redirect
@@ -189,6 +192,14 @@ impl Cluster {
         }
         shard
     }
+}
+
+/// Returns whether another server may own the slots of the master by now. A master in quarantine stays the owner.
+fn is_gone(error: &NodeError) -> bool {
+    matches!(
+        error,
+        NodeError::NotConnected(_) | NodeError::ConnectionBroke(_) | NodeError::NoReply(_)
+    )
 }
 
 /// Returns whether the server has executed the operation, or never will.
