@@ -35,16 +35,7 @@ impl PlayedCluster {
     }
 
     pub(super) async fn with_restart_guard(restart_guard: Option<Duration>) -> Self {
-        let node = ClusterNode::new(ShardSettings {
-            url: RedisUrl::parse("redis-cluster://a:1,b:2").unwrap(),
-            node_timeout: LEASE,
-            connect_timeout: LEASE,
-            restart_guard,
-            failover_margin: None,
-            refresh: LEASE,
-            clock: Arc::new(RuntimeClock::new()),
-            servers: Arc::default(),
-        });
+        let node = ClusterNode::new(settings(restart_guard));
         let name = LockName::new("", &LockKey::new("order:42").unwrap());
         let slot = slot(name.as_str());
         let mut masters = Vec::new();
@@ -84,4 +75,17 @@ impl PlayedCluster {
 
 fn redirect(kind: &str, slot: usize, server: &str) -> Redirect {
     Redirect::of(&NodeError::Server(format!("{kind} {slot} {server}").into())).unwrap()
+}
+
+pub(super) fn settings(restart_guard: Option<Duration>) -> ShardSettings {
+    ShardSettings {
+        url: RedisUrl::parse("redis-cluster://a:1,b:2").unwrap(),
+        node_timeout: LEASE,
+        connect_timeout: LEASE,
+        restart_guard,
+        failover_margin: None,
+        refresh: LEASE,
+        clock: Arc::new(RuntimeClock::new()),
+        servers: Arc::default(),
+    }
 }

@@ -203,8 +203,9 @@ impl SlotSource {
             (state, connection.send_boxed(&slots_command()).await)
         } else {
             let endpoint = cluster.shards.settings.endpoint(&self.server);
-            let opened = endpoint.open(&settings()).await;
-            let (mut handle, _) = opened.map_err(|error| not_connected(&error))?;
+            let limit = cluster.shards.settings.connect_timeout;
+            let opened = endpoint.open_within(limit, &settings()).await;
+            let mut handle = opened.map_err(|error| not_connected(&error))?.handle;
             let mut ask = async |command: Cmd| {
                 handle.send_packed_command(&command).await.and_then(Value::extract_error)
             };
@@ -281,5 +282,29 @@ impl Cluster {
             telemetry::node_up(&self.name, status.is_up());
             self.status.send(status);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::ClusterNode;
+    use super::super::played_cluster::{LEASE, settings};
+    use super::*;
+    use crate::access::Provider;
+    use crate::runtimes::BackgroundService;
+
+    /// The provider has to return before the attempt to connect ends.
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_hangs_is_the_reason_of_the_node() {
+        let mut settings = settings(None);
+        settings.connect_timeout = LEASE / 10;
+        let hang = Arc::new(|_| std::future::pending().boxed());
+        settings.url.login.provider = Some(Provider::Function(hang, "a:1".into()));
+        let node = ClusterNode::new(settings);
+        node.start(&tokio::runtime::Handle::current(), &tokio_util::sync::CancellationToken::new());
+        let status = node.status();
+        let down = status.wait_for(|status| matches!(status, NodeStatus::Down(_)));
+        let status = timeout(LEASE, down).await.unwrap();
+        assert!(matches!(status, NodeStatus::Down(NodeError::Credentials(_))), "{status:?}");
     }
 }
