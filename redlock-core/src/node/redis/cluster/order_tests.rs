@@ -1,10 +1,13 @@
 //! A clean-up follows the acquisition to every master that may execute it (an abandoned attempt leaves nothing behind).
 
+use std::time::Duration;
+
 use futures_util::poll;
 use tokio::time::{Instant, timeout};
 
 use super::played_cluster::{HELD, LEASE, PlayedCluster, RELEASE};
 use crate::error::{NodeError, Vote};
+use crate::node::Node;
 use crate::node::redis::ConnectionState;
 use crate::node::redis::connection::played_server::serve;
 use crate::node::redis::delayed_restart::quarantine::Quarantine;
@@ -135,4 +138,18 @@ async fn the_slots_are_read_again_only_if_the_owner_may_have_changed() {
     shard.set(ConnectionState::Down(NodeError::NotConnected("gone".into())));
     assert!(cluster.call(HELD).as_ready().is_some());
     assert!(timeout(LEASE, shards.refresh_requested()).await.is_ok());
+}
+
+/// In a process that reads its replies late, every lock would fail while one master is down.
+#[tokio::test(start_paused = true)]
+async fn a_master_that_is_down_does_not_make_the_node_silent() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    let cluster = PlayedCluster::new().await;
+    let down = ConnectionState::Down(NodeError::NotConnected("gone".into()));
+    cluster.shard(1).set(down);
+    assert!(!cluster.node.silence(LIMIT, 2 * LIMIT).is_silent());
+    let mut acquire = cluster.call(HELD);
+    assert!(poll!(&mut acquire).is_pending());
+    tokio::time::sleep(2 * LIMIT).await;
+    assert!(cluster.node.silence(LIMIT, 2 * LIMIT).is_silent());
 }
