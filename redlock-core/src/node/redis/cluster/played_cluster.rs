@@ -89,3 +89,10 @@ pub(super) fn settings(restart_guard: Option<Duration>) -> ShardSettings {
         servers: Arc::default(),
     }
 }
+
+/// Returns the future of an operation of a new attempt.
+pub(super) fn call(node: &ClusterNode, action: Action) -> ReplyFuture {
+    let name = LockName::new("", &LockKey::new("order:42").unwrap());
+    let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
+    node.call(Op::new(&spec, Token::random(Dialect::Plain), action))
+}
