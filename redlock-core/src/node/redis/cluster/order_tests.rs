@@ -93,17 +93,85 @@ async fn a_redirected_acquisition_is_granted_by_the_other_master() {
     }
 }
 
-/// A refusal in the middle of a move is no vote, and nothing is sent again.
+/// The caller learns at once that the cluster is down.
 #[tokio::test(start_paused = true)]
-async fn a_master_that_cannot_serve_the_slot_has_no_vote() {
-    for message in ["TRYAGAIN Multiple keys request", "CLUSTERDOWN The cluster is down"] {
-        let mut cluster = PlayedCluster::new().await;
-        let acquire = cluster.call(HELD);
-        let reply = format!("-{message}\r\n");
-        let play = serve(&mut cluster.masters[0], "SET", &reply, || {});
-        let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
-        assert_eq!(acquired.vote, Vote::Failed(NodeError::Server(message.into())));
-    }
+async fn a_master_of_an_incomplete_cluster_has_no_vote() {
+    const MESSAGE: &str = "CLUSTERDOWN The cluster is down";
+    let mut cluster = PlayedCluster::new().await;
+    let acquire = cluster.call(HELD);
+    let reply = format!("-{MESSAGE}\r\n");
+    let play = serve(&mut cluster.masters[0], "SET", &reply, || {});
+    let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
+    assert_eq!(acquired.vote, Vote::Failed(NodeError::Server(MESSAGE.into())));
+}
+
+const SPLIT: &str = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
+
+/// The first master has one of the keys, until the slot has moved.
+#[tokio::test(start_paused = true)]
+async fn an_operation_whose_keys_are_split_is_repeated() {
+    let mut cluster = PlayedCluster::new().await;
+    let acquire = cluster.call(HELD);
+    let moved = cluster.redirect("MOVED");
+    let [first, second] = &mut cluster.masters;
+    let play = async {
+        for reply in [SPLIT, SPLIT, &moved] {
+            serve(first, "SET", reply, || {}).await;
+        }
+        serve(second, "SET", SPLIT, || {}).await;
+        serve(second, "SET", "+OK\r\n", || {}).await;
+    };
+    let begun = Instant::now();
+    let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
+    assert_eq!(acquired.vote, Vote::Granted);
+    let elapsed = begun.elapsed().as_millis();
+    assert!((60..=160).contains(&elapsed), "{elapsed} ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_whose_keys_stay_split_fails_after_the_node_timeout() {
+    let mut cluster = PlayedCluster::new().await;
+    let acquire = cluster.call(HELD);
+    let play = async {
+        loop {
+            serve(&mut cluster.masters[0], "SET", SPLIT, || {}).await;
+        }
+    };
+    let begun = Instant::now();
+    let acquired = tokio::select! {
+        acquired = acquire => acquired,
+        () = play => unreachable!(),
+    };
+    assert!(matches!(acquired.vote, Vote::Failed(NodeError::Server(_))), "{acquired:?}");
+    let elapsed = begun.elapsed();
+    assert!(elapsed >= LEASE && elapsed < LEASE + Duration::from_secs(1), "{elapsed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_whose_keys_are_split_is_not_repeated_after_its_release() {
+    let mut cluster = PlayedCluster::new().await;
+    let mut acquire = cluster.call(HELD);
+    assert!(poll!(&mut acquire).is_pending());
+    let replies = format!("{SPLIT}:0\r\n");
+    let mut release = cluster.call(RELEASE);
+    assert!(poll!(&mut release).is_pending());
+    let play = serve(&mut cluster.masters[0], "SET", &replies, || {});
+    let both = async { tokio::join!(acquire, release, play) };
+    let (acquired, released, ()) = timeout(LEASE, both).await.unwrap();
+    assert!(matches!(acquired.vote, Vote::Failed(NodeError::Server(_))), "{acquired:?}");
+    assert_eq!(released.vote, Vote::NotHeld);
+}
+
+/// A pause needs a runtime.
+#[tokio::test]
+async fn an_operation_whose_keys_are_split_may_be_polled_outside_of_a_runtime() {
+    let mut cluster = PlayedCluster::new().await;
+    let mut acquire = cluster.call(HELD);
+    assert!(poll!(&mut acquire).is_pending());
+    serve(&mut cluster.masters[0], "SET", SPLIT, || {}).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let polled = std::thread::spawn(move || futures_util::FutureExt::now_or_never(acquire));
+    assert!(matches!(polled.join().unwrap().unwrap().vote, Vote::Failed(NodeError::Server(_))));
 }
 
 /// Two masters that redirect to each other would keep the operation for ever.
