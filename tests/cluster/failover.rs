@@ -90,6 +90,40 @@ async fn a_promoted_master_grants_no_forgotten_lock_with_the_restart_guard() {
     }
 }
 
+/// The former master may grant locks until the margin is over, and these locks last for the longest lease.
+#[tokio::test]
+async fn a_promoted_master_grants_locks_after_the_longest_lease_and_the_margin() {
+    const LONGEST: Duration = Duration::from_secs(3);
+    const MARGIN: Duration = Duration::from_secs(2);
+    let mut cluster = RedisCluster::start_with_replicas().await;
+    let key = cluster.key_on(0, "order").await;
+    let builder = builder(&cluster).expire(LONGEST).restart_guard(LONGEST);
+    let locks = builder.failover_margin(MARGIN).connect().await.unwrap();
+    let granted = async || {
+        eventually("the lock is granted", SOON, async || locks.lock(&key).try_acquire().await.ok())
+            .await
+    };
+    granted().await.release().await.unwrap();
+    let mut replica = cluster.probe(3).await;
+    cluster.servers_mut()[0].kill();
+    let (mut earliest, latest) = (Instant::now(), Instant::now() + SOON);
+    loop {
+        let asked = Instant::now();
+        if replica.command::<String>(["INFO", "replication"]).await.contains("role:master") {
+            break;
+        }
+        earliest = asked;
+        assert!(asked < latest, "the replica is not promoted");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let promoted = Instant::now();
+    granted().await.release().await.unwrap();
+    let (least, most) = (promoted.elapsed(), earliest.elapsed());
+    println!("the first grant was {least:?} to {most:?} after the promotion");
+    assert!(most >= LONGEST + MARGIN, "{most:?}");
+    assert!(least <= LONGEST + MARGIN + Duration::from_secs(1), "{least:?}");
+}
+
 /// The first master keeps its connections while it is a replica, and the manager sends nothing to it meanwhile.
 #[tokio::test]
 async fn a_master_that_was_replaced_for_a_moment_is_quarantined() {

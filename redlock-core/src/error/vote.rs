@@ -129,7 +129,8 @@ pub enum NodeError {
     },
     /// The server was promoted from replica to master so recently that it may not know locks that are
     /// still held, or that another server may still grant them. Nothing was sent to it, or the vote does not
-    /// count. See [`restart_guard`](crate::LockManagerBuilder::restart_guard).
+    /// count. A master of a Redis Cluster that gets the slots of such a server, or of a server without connection, counts
+    /// as promoted too. See [`restart_guard`](crate::LockManagerBuilder::restart_guard).
     #[error("promoted {}s ago, votes in {}", ago.as_secs(), rounded_up(*.votes_in))]
     #[non_exhaustive]
     Promoted {

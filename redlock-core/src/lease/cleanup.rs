@@ -23,6 +23,8 @@ use crate::runtimes::{BackgroundService, Runtimes};
 /// The pause before a release that failed on a node is repeated. It doubles each time.
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause while a node that is up has no connection for the lock. The attempts cost little.
+const LONGEST_PAUSE_UNSENT: Duration = Duration::from_millis(500);
 
 /// Completes the releases of abandoned locks, in the background.
 ///
@@ -284,17 +286,17 @@ impl NodeRelease {
                 key = %attempt.key(), node = %self.node.name(), %error,
                 "a release was not confirmed; retrying"
             );
-            if matches!(error, NodeError::NotConnected(_)) {
-                pause = FIRST_PAUSE;
-            } else {
+            let (status, is_sent) =
+                (self.node.status(), !matches!(error, NodeError::NotConnected(_)));
+            if is_sent || status.get().is_up() {
+                // A node may be up for other locks only, and for a moment after its connection has broken.
                 tokio::time::sleep(pause.min(left)).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
+                let longest = if is_sent { LONGEST_PAUSE } else { LONGEST_PAUSE_UNSENT };
+                pause = (pause * 2).min(longest);
+            } else {
+                pause = FIRST_PAUSE;
             }
-            self.node.status().wait_for(NodeStatus::is_up).await;
-            if matches!(error, NodeError::NotConnected(_)) {
-                // The status may still report the node as up for a moment after its connection has broken.
-                tokio::time::sleep(FIRST_PAUSE.min(left)).await;
-            }
+            status.wait_for(NodeStatus::is_up).await;
             self.replies.lock().reply = self.node.call(attempt.release_op());
         }
     }
@@ -313,7 +315,7 @@ mod tests {
     use super::*;
     use crate::ballot::attempt::tests::attempt;
     use crate::clock::SystemClock;
-    use crate::node::fake::FakeNode;
+    use crate::node::fake::{FakeMode, FakeNode};
 
     /// The connection has just broken, and not every part of the node has noticed.
     #[tokio::test]
@@ -336,11 +338,29 @@ mod tests {
         assert!(!fake.is_held());
     }
 
+    /// A Redis Cluster is up while the master of the lock is down.
+    #[tokio::test(start_paused = true)]
+    async fn a_release_without_connection_is_repeated_after_growing_pauses_while_its_node_is_up() {
+        let cleanup_tasks = CleanupTasks::new(Arc::new(SystemClock), &Runtimes::new());
+        let attempt = attempt("a");
+        let fake = FakeNode::start("node");
+        fake.set(FakeMode::Unreachable);
+        let node = Arc::clone(&fake) as Arc<dyn Node>;
+        let until = cleanup_tasks.clock.now().plus(Duration::from_secs(30));
+        let nodes = vec![(node, InFlight::None)];
+        cleanup_tasks.release(BackgroundRelease { attempt, until, nodes });
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let calls = fake.unsent();
+        assert!((5..=40).contains(&calls), "{calls} calls");
+        fake.set(FakeMode::Up(Duration::ZERO));
+        cleanup_tasks.finish(Duration::from_secs(1)).await;
+        assert!(fake.releases() > 0);
+    }
+
     /// The log says that a lock is restored only if the node has set it.
     #[tokio::test(start_paused = true)]
     async fn a_failed_restore_is_not_logged_as_a_restore() {
         use super::super::tests::{SECOND, manager};
-        use crate::node::fake::FakeMode;
 
         let logs = redlock_logs::Logs::collect();
         let (restored, could_not) = ("restored a lock", "could not restore a lock");

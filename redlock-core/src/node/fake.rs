@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -34,6 +34,8 @@ pub(crate) struct FakeNode {
     /// before that the store owes a reply.
     measures_from_first_look: AtomicBool,
     first_look: Mutex<Option<Instant>>,
+    /// How many operations have failed because the node was unreachable.
+    unsent: AtomicUsize,
     /// The store of the fair queues.
     pub(crate) queues: MemoryNode,
 }
@@ -46,6 +48,8 @@ pub(crate) enum FakeMode {
     Frozen,
     /// Fails every operation without sending it: the node is not connected.
     Down,
+    /// Fails every operation without sending it, but the node is up: the part of it that has the lock is not connected.
+    Unreachable,
     /// Executes operations, but the connection breaks before the reply.
     AnswerLost,
     /// Executes operations, but reports that the store did not reply in time.
@@ -166,6 +170,7 @@ impl FakeNode {
             reports_silence: AtomicBool::new(true),
             measures_from_first_look: AtomicBool::new(false),
             first_look: Mutex::default(),
+            unsent: AtomicUsize::new(0),
             queues: MemoryNode::with_clock(Arc::new(RuntimeClock::new())),
         })
     }
@@ -227,6 +232,11 @@ impl FakeNode {
         self.store.lock().busy
     }
 
+    /// Returns how many operations have failed because the node was unreachable.
+    pub(crate) fn unsent(&self) -> usize {
+        self.unsent.load(Ordering::Relaxed)
+    }
+
     /// Returns the operations that the node has executed.
     pub(crate) fn log(&self) -> Vec<Operation> {
         self.store.lock().log.clone()
@@ -242,6 +252,10 @@ impl FakeNode {
         let is_acquisition = matches!(operation, Operation::Acquire(..));
         match *self.mode.borrow() {
             FakeMode::Down => return failed(refused()),
+            FakeMode::Unreachable => {
+                self.unsent.fetch_add(1, Ordering::Relaxed);
+                return failed(refused());
+            }
             FakeMode::Broken => {
                 let broke = NodeError::ConnectionBroke("reset".into());
                 return ReplyFuture::new(async move { Vote::Failed(broke).into() });

@@ -53,6 +53,7 @@ use connection::Connection;
 use connection::supervisor::Supervisor;
 use delayed_restart::clock_watch::ClockWatch;
 use delayed_restart::incarnation::Incarnations;
+use delayed_restart::quarantine::Quarantines;
 use executor::{Executor, Job};
 #[cfg(feature = "unstable-simulation")]
 use script::Script;
@@ -85,6 +86,8 @@ pub(crate) struct RedisNode {
     subscriptions: Arc<Subscriptions>,
     servers: Arc<ServerRegistry>,
     incarnations: Mutex<Incarnations>,
+    /// The quarantines of servers whose locks this server has taken over. They outlast the connection.
+    taken_over: Mutex<Quarantines>,
     clock_watch: Arc<ClockWatch>,
     /// Limits the log lines about this node's connections.
     log_limit: Arc<LogLimit>,
@@ -130,6 +133,7 @@ impl RedisNode {
             subscriptions: Arc::default(),
             servers: Arc::clone(servers),
             incarnations: Mutex::default(),
+            taken_over: Mutex::default(),
             clock_watch: Arc::new(clock_watch),
             log_limit,
             stop: Mutex::default(),
@@ -144,8 +148,23 @@ impl RedisNode {
             ConnectionState::Up(_) => NodeStatus::Up,
             ConnectionState::Down(reason) => NodeStatus::Down(reason.clone()),
         };
+        // The mutex is held for both steps, so that the new connection misses no quarantine.
+        let taken_over = self.taken_over.lock();
+        if let ConnectionState::Up(connection) = &state {
+            connection.start_all(*taken_over);
+        }
         self.current.store(Arc::new(state));
+        drop(taken_over);
         self.status.send(status);
+    }
+
+    /// Starts the quarantines of a server whose locks this server has taken over.
+    fn take_over(&self, quarantines: Quarantines) {
+        let mut taken_over = self.taken_over.lock();
+        taken_over.add(quarantines);
+        if let ConnectionState::Up(connection) = &**self.current.load() {
+            connection.start_all(*taken_over);
+        }
     }
 
     /// Changes the connection, unless the calling supervisor was stopped. Returns whether the

@@ -38,11 +38,18 @@ pub(crate) struct ClusterMembership {
     promoted: Mutex<HashMap<String, Instant>>,
     /// Whether the node was up before.
     has_started: AtomicBool,
+    /// The longest margin of the masters.
+    longest_margin: Mutex<Option<Duration>>,
 }
 
 impl ClusterMembership {
     pub(super) fn new(name: Arc<str>) -> Arc<Self> {
-        Arc::new(Self { name, promoted: Mutex::default(), has_started: AtomicBool::new(false) })
+        Arc::new(Self {
+            name,
+            promoted: Mutex::default(),
+            has_started: AtomicBool::new(false),
+            longest_margin: Mutex::default(),
+        })
     }
 
     /// Returns the name of the cluster.
@@ -61,6 +68,9 @@ impl ClusterMembership {
         node: &RedisNode,
         connection: &Connection,
     ) -> Result<(), NodeError> {
+        let mut longest_margin = self.longest_margin.lock();
+        *longest_margin = (*longest_margin).max(Some(Self::margin(&connection.identity)));
+        drop(longest_margin);
         let Some(replication) = &connection.identity.replication else { return Ok(()) };
         if replication.is_replica {
             return Err(NodeError::Server("the server is a replica".into()));
@@ -95,6 +105,11 @@ impl ClusterMembership {
     pub(in crate::node::redis) fn margin(identity: &Identity) -> Duration {
         let timeout = identity.replication.as_ref().and_then(|replication| replication.max_lag);
         timeout.unwrap_or(DEFAULT_NODE_TIMEOUT) + NODE_TIMEOUT_ROUNDING
+    }
+
+    /// Returns the time during which a former master may grant locks, if nothing is known about that master.
+    pub(super) fn longest_margin(&self) -> Duration {
+        self.longest_margin.lock().unwrap_or_else(|| Self::margin(&Identity::default()))
     }
 
     /// Ends the connection to a master that was demoted, or promoted again, since its connection was made. A new

@@ -13,17 +13,21 @@
 //! * [`pending_ops`]: the shards that may still execute an operation, which a release must follow.
 //! * [`subscriptions`]: subscriptions on the owners of the slots.
 //! * [`generation`]: recognizes promoted masters.
+//! * [`take_over`]: the quarantine of a master that gets a slot of a master in quarantine.
 
 pub(super) mod generation;
 #[cfg(test)]
 mod order_tests;
 mod pending_ops;
+#[cfg(test)]
+mod played_cluster;
 mod redirect;
 mod refresh;
 mod route;
 mod shards;
 mod slot_map;
 mod subscriptions;
+mod take_over;
 mod topology;
 
 use std::fmt;
@@ -183,11 +187,15 @@ impl Node for ClusterNode {
     }
 
     /// A caller waits for one master, and this method does not know for which. So the node is silent for a caller that
-    /// has waited for `limit` while any master owes a reply and is silent.
+    /// has waited for `limit` while any master owes a reply and is silent. The operations on a master whose connection
+    /// is down have failed, or fail at their next poll.
     fn silence(&self, limit: Duration, waited: Duration) -> Silence {
         let rest = limit.saturating_sub(waited);
         let mut again = limit;
-        for shard in self.cluster.shards.all() {
+        let is_down = |shard: &RedisNode| {
+            shard.connection().is_err() && !matches!(shard.status().get(), NodeStatus::Connecting)
+        };
+        for shard in self.cluster.shards.all().into_iter().filter(|shard| !is_down(shard)) {
             match shard.silence(limit, waited) {
                 Silence::Silent(time) if rest.is_zero() => return Silence::Silent(time),
                 Silence::Silent(_) => again = again.min(rest),

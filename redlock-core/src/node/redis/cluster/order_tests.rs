@@ -1,81 +1,16 @@
 //! A clean-up follows the acquisition to every master that may execute it (an abandoned attempt leaves nothing behind).
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::poll;
-use tokio::io::DuplexStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::redirect::Redirect;
-use super::*;
-use crate::clock::fake::RuntimeClock;
-use crate::key::LockKey;
-use crate::lock::{Dialect, Mode, Token};
+use super::played_cluster::{HELD, LEASE, PlayedCluster, RELEASE};
+use crate::error::{NodeError, Vote};
+use crate::node::Node;
 use crate::node::redis::ConnectionState;
-use crate::node::redis::connection::played_server::{played_connection, serve};
-use crate::node::redis::url::RedisUrl;
-
-const LEASE: Duration = Duration::from_secs(30);
-const HELD: Action =
-    Action::Acquire { lease: LEASE, fenced: false, lookup: false, met_shared: false, mark: None };
-const RELEASE: Action = Action::Release { min_hold: None };
-
-/// A cluster of two masters that the test plays.
-struct PlayedCluster {
-    node: Arc<ClusterNode>,
-    slot: usize,
-    spec: LockSpec,
-    token: Token,
-    masters: [DuplexStream; 2],
-}
-
-impl PlayedCluster {
-    /// Makes a cluster whose first master owns the slot of the lock.
-    async fn new() -> Self {
-        let node = ClusterNode::new(ShardSettings {
-            url: RedisUrl::parse("redis-cluster://a:1,b:2").unwrap(),
-            node_timeout: LEASE,
-            connect_timeout: LEASE,
-            restart_guard: None,
-            failover_margin: None,
-            refresh: LEASE,
-            clock: Arc::new(RuntimeClock::new()),
-            servers: Arc::default(),
-        });
-        let name = LockName::new("", &LockKey::new("order:42").unwrap());
-        let slot = slot(name.as_str());
-        let mut masters = Vec::new();
-        for server in ["b:2", "a:1"] {
-            let redirect = redirect("MOVED", slot, server);
-            let shard = node.cluster.shards.follow(&redirect, None);
-            let (connection, master) = played_connection().await;
-            shard.set(ConnectionState::Up(Arc::new(connection)));
-            masters.insert(0, master);
-        }
-        let spec = LockSpec::new(name, Mode::Exclusive, Dialect::Plain);
-        let masters = masters.try_into().unwrap();
-        Self { node, slot, spec, token: Token::random(Dialect::Plain), masters }
-    }
-
-    /// Returns the future of an operation of the attempt.
-    fn call(&self, action: Action) -> ReplyFuture {
-        self.node.call(Op::new(&self.spec, self.token, action))
-    }
-
-    /// Makes the second master the owner, as after a reading of the slots.
-    fn move_slot(&self) {
-        self.node.cluster.shards.follow(&redirect("MOVED", self.slot, "b:2"), None);
-    }
-
-    fn redirect(&self, kind: &str) -> String {
-        format!("-{kind} {} b:2\r\n", self.slot)
-    }
-}
-
-fn redirect(kind: &str, slot: usize, server: &str) -> Redirect {
-    Redirect::of(&NodeError::Server(format!("{kind} {slot} {server}").into())).unwrap()
-}
+use crate::node::redis::connection::played_server::serve;
+use crate::node::redis::delayed_restart::quarantine::Quarantine;
 
 #[tokio::test(start_paused = true)]
 async fn a_release_goes_to_the_master_of_its_acquisition_and_to_the_new_owner() {
@@ -158,17 +93,85 @@ async fn a_redirected_acquisition_is_granted_by_the_other_master() {
     }
 }
 
-/// A refusal in the middle of a move is no vote, and nothing is sent again.
+/// The caller learns at once that the cluster is down.
 #[tokio::test(start_paused = true)]
-async fn a_master_that_cannot_serve_the_slot_has_no_vote() {
-    for message in ["TRYAGAIN Multiple keys request", "CLUSTERDOWN The cluster is down"] {
-        let mut cluster = PlayedCluster::new().await;
-        let acquire = cluster.call(HELD);
-        let reply = format!("-{message}\r\n");
-        let play = serve(&mut cluster.masters[0], "SET", &reply, || {});
-        let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
-        assert_eq!(acquired.vote, Vote::Failed(NodeError::Server(message.into())));
-    }
+async fn a_master_of_an_incomplete_cluster_has_no_vote() {
+    const MESSAGE: &str = "CLUSTERDOWN The cluster is down";
+    let mut cluster = PlayedCluster::new().await;
+    let acquire = cluster.call(HELD);
+    let reply = format!("-{MESSAGE}\r\n");
+    let play = serve(&mut cluster.masters[0], "SET", &reply, || {});
+    let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
+    assert_eq!(acquired.vote, Vote::Failed(NodeError::Server(MESSAGE.into())));
+}
+
+const SPLIT: &str = "-TRYAGAIN Multiple keys request during rehashing of slot\r\n";
+
+/// The first master has one of the keys, until the slot has moved.
+#[tokio::test(start_paused = true)]
+async fn an_operation_whose_keys_are_split_is_repeated() {
+    let mut cluster = PlayedCluster::new().await;
+    let acquire = cluster.call(HELD);
+    let moved = cluster.redirect("MOVED");
+    let [first, second] = &mut cluster.masters;
+    let play = async {
+        for reply in [SPLIT, SPLIT, &moved] {
+            serve(first, "SET", reply, || {}).await;
+        }
+        serve(second, "SET", SPLIT, || {}).await;
+        serve(second, "SET", "+OK\r\n", || {}).await;
+    };
+    let begun = Instant::now();
+    let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
+    assert_eq!(acquired.vote, Vote::Granted);
+    let elapsed = begun.elapsed().as_millis();
+    assert!((60..=160).contains(&elapsed), "{elapsed} ms");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_operation_whose_keys_stay_split_fails_after_the_node_timeout() {
+    let mut cluster = PlayedCluster::new().await;
+    let acquire = cluster.call(HELD);
+    let play = async {
+        loop {
+            serve(&mut cluster.masters[0], "SET", SPLIT, || {}).await;
+        }
+    };
+    let begun = Instant::now();
+    let acquired = tokio::select! {
+        acquired = acquire => acquired,
+        () = play => unreachable!(),
+    };
+    assert!(matches!(acquired.vote, Vote::Failed(NodeError::Server(_))), "{acquired:?}");
+    let elapsed = begun.elapsed();
+    assert!(elapsed >= LEASE && elapsed < LEASE + Duration::from_secs(1), "{elapsed:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_acquisition_whose_keys_are_split_is_not_repeated_after_its_release() {
+    let mut cluster = PlayedCluster::new().await;
+    let mut acquire = cluster.call(HELD);
+    assert!(poll!(&mut acquire).is_pending());
+    let replies = format!("{SPLIT}:0\r\n");
+    let mut release = cluster.call(RELEASE);
+    assert!(poll!(&mut release).is_pending());
+    let play = serve(&mut cluster.masters[0], "SET", &replies, || {});
+    let both = async { tokio::join!(acquire, release, play) };
+    let (acquired, released, ()) = timeout(LEASE, both).await.unwrap();
+    assert!(matches!(acquired.vote, Vote::Failed(NodeError::Server(_))), "{acquired:?}");
+    assert_eq!(released.vote, Vote::NotHeld);
+}
+
+/// A pause needs a runtime.
+#[tokio::test]
+async fn an_operation_whose_keys_are_split_may_be_polled_outside_of_a_runtime() {
+    let mut cluster = PlayedCluster::new().await;
+    let mut acquire = cluster.call(HELD);
+    assert!(poll!(&mut acquire).is_pending());
+    serve(&mut cluster.masters[0], "SET", SPLIT, || {}).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let polled = std::thread::spawn(move || futures_util::FutureExt::now_or_never(acquire));
+    assert!(matches!(polled.join().unwrap().unwrap().vote, Vote::Failed(NodeError::Server(_))));
 }
 
 /// Two masters that redirect to each other would keep the operation for ever.
@@ -187,4 +190,34 @@ async fn redirects_in_a_circle_end() {
     };
     let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
     assert!(matches!(acquired.vote, Vote::Failed(NodeError::Server(_))), "{acquired:?}");
+}
+
+/// Every caller of a lock in quarantine would let the node read the slots again.
+#[tokio::test(start_paused = true)]
+async fn the_slots_are_read_again_only_if_the_owner_may_have_changed() {
+    let cluster = PlayedCluster::new().await;
+    let (shard, shards) = (cluster.shard(0), &cluster.node.cluster.shards);
+    // The test has set the owner by a redirect.
+    shards.refresh_requested().await;
+    let quarantine = Quarantine::new(LEASE, Instant::now(), None);
+    shard.connection().unwrap().start(quarantine);
+    assert!(cluster.call(HELD).as_ready().is_some());
+    assert!(timeout(LEASE, shards.refresh_requested()).await.is_err());
+    shard.set(ConnectionState::Down(NodeError::NotConnected("gone".into())));
+    assert!(cluster.call(HELD).as_ready().is_some());
+    assert!(timeout(LEASE, shards.refresh_requested()).await.is_ok());
+}
+
+/// In a process that reads its replies late, every lock would fail while one master is down.
+#[tokio::test(start_paused = true)]
+async fn a_master_that_is_down_does_not_make_the_node_silent() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    let cluster = PlayedCluster::new().await;
+    let down = ConnectionState::Down(NodeError::NotConnected("gone".into()));
+    cluster.shard(1).set(down);
+    assert!(!cluster.node.silence(LIMIT, 2 * LIMIT).is_silent());
+    let mut acquire = cluster.call(HELD);
+    assert!(poll!(&mut acquire).is_pending());
+    tokio::time::sleep(2 * LIMIT).await;
+    assert!(cluster.node.silence(LIMIT, 2 * LIMIT).is_silent());
 }

@@ -32,8 +32,9 @@ impl Redirect {
         };
         let slot = words.next()?.parse().ok()?;
         let (host, port) = words.next()?.rsplit_once(':')?;
-        // Redis does not put an IPv6 address into brackets.
-        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        // Redis does not put an IPv6 address into brackets. "?" stands for a name that the operator has not set.
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        let host = if host == "?" { "" } else { host }.to_owned();
         let target = HostPort { host, port: port.parse().ok()? };
         Some(Self { kind, slot, target })
     }
@@ -62,6 +63,7 @@ mod tests {
             ("MOVED 16383 ::1:6381", Moved, 16_383, "::1", 6381),
             ("MOVED 1 [2001:db8::1]:6381", Moved, 1, "2001:db8::1", 6381),
             ("MOVED 1 :6381", Moved, 1, "", 6381),
+            ("MOVED 1 ?:6381", Moved, 1, "", 6381),
         ] {
             assert_eq!(redirect(message), Some((kind, slot, host.to_owned(), port)), "{message}");
         }

@@ -15,6 +15,7 @@ use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::redis::RedisNode;
 use crate::node::redis::connection::pool::settings;
+use crate::node::redis::connection::supervisor::PAUSE_AFTER_REFUSAL;
 use crate::node::redis::error::{node_error, not_connected};
 use crate::node::redis::url::HostPort;
 use crate::node::{Node, NodeStatus};
@@ -22,9 +23,11 @@ use crate::telemetry;
 
 /// The shortest pause between two readings of the slots.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// The pause while a master is down, or while no server could name the owners of the slots: its replica may be
-/// promoted at any time.
+/// The pause while a master is down: its replica may be promoted at any time.
 const PAUSE_WHILE_DOWN: Duration = Duration::from_millis(250);
+/// The longest pause after a reading in which no server has named the owners of the slots. The pause doubles after each
+/// reading, because each one opens a connection to every server.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long a server may take to name the owners of the slots until the next server is asked too.
 const HEAD_START: Duration = Duration::from_millis(200);
@@ -42,23 +45,25 @@ pub(super) async fn keep_up_to_date(cluster: Weak<Cluster>) {
         current.publish_status(&masters);
         let is_complete = is_known && masters.iter().all(|shard| shard.status().get().is_up());
         let pause = if is_complete { current.shards.settings.refresh } else { PAUSE_WHILE_DOWN };
-        let earliest = Instant::now() + SHORTEST_PAUSE.min(pause);
+        let (shortest, pause) =
+            refresher.pause.map_or((SHORTEST_PAUSE, pause), |pause| (pause, pause));
         let latest = Instant::now() + pause.mul_f64(jitter(0.75..1.0));
+        let earliest = latest.min(Instant::now() + shortest);
         drop(masters);
         let checks = current.check_masters();
-        if !wait(&cluster, current, latest, checks).await {
+        if !wait(&cluster, current, earliest, latest, checks).await {
             return;
         }
-        sleep_until(earliest).await;
     }
 }
 
-/// Waits until the slots should be read again. Runs `checks`, publishes the status and moves the subscriptions meanwhile.
-/// Returns `false` if the node was dropped.
+/// Waits until the slots should be read again: until `latest`, or after a request until `earliest`. Runs `checks`,
+/// publishes the status and moves the subscriptions meanwhile. Returns `false` if the node was dropped.
 async fn wait(
     cluster: &Weak<Cluster>,
     mut current: Arc<Cluster>,
-    latest: Instant,
+    earliest: Instant,
+    mut latest: Instant,
     checks: BoxFuture<'static, ()>,
 ) -> bool {
     let mut checks = checks.fuse();
@@ -74,18 +79,21 @@ async fn wait(
             })
             .collect();
         drop(masters);
-        let is_due = {
+        let (is_due, is_requested) = {
             let shards = &current.shards;
             tokio::select! {
                 biased;
-                () = sleep_until(latest) => true,
-                () = shards.refresh_requested() => true,
-                () = shards.changed() => false,
-                () = &mut checks => false,
+                () = sleep_until(latest) => (true, false),
+                () = shards.refresh_requested() => (false, true),
+                () = shards.changed() => (false, false),
+                () = &mut checks => (false, false),
                 // A shard that has failed may have been replaced by another server.
-                Some(status) = statuses.next() => !status.is_up(),
+                Some(status) = statuses.next() => (false, !status.is_up()),
             }
         };
+        if is_requested {
+            latest = latest.min(earliest);
+        }
         drop(current);
         let Some(next) = cluster.upgrade() else { return false };
         current = next;
@@ -103,6 +111,8 @@ struct Refresher {
     turn: usize,
     /// The highest epoch that a server has reported.
     epoch: u64,
+    /// The pause after the last reading, if no server has named the owners of the slots.
+    pause: Option<Duration>,
 }
 
 /// A server that can name the owners of the slots.
@@ -117,6 +127,7 @@ impl Refresher {
     ///
     /// Asks the next server while a server has not replied for a moment.
     async fn refresh(&mut self, cluster: &Cluster) -> bool {
+        let (mut is_answered, mut is_refused) = (false, true);
         let mut sources = self.sources(cluster).into_iter();
         let mut reads = FuturesUnordered::new();
         let mut outdated: Option<(ClusterState, Topology)> = None;
@@ -131,7 +142,15 @@ impl Refresher {
             };
             // Every server was asked.
             let Some(read) = read else { break };
-            let Some((state, topology)) = read else { continue };
+            let (state, topology) = match read {
+                Ok(read) => read,
+                Err(error) => {
+                    is_refused &= matches!(error, NodeError::NotPermitted(_));
+                    continue;
+                }
+            };
+            self.pause = None;
+            is_answered = true;
             let is_new = state.epoch.is_none_or(|epoch| epoch >= self.epoch);
             if is_new && state.is_ok != Some(false) {
                 self.epoch = state.epoch.unwrap_or(self.epoch);
@@ -142,6 +161,9 @@ impl Refresher {
                 outdated = Some((state, topology));
             }
         }
+        if !is_answered {
+            self.pause = Some(self.next_pause(is_refused));
+        }
         // If no server has a newer view, the cluster was made anew, or this node reaches only a part of it. A server that
         // is cut off from the majority may still name the masters to a node that knows none.
         let Some((state, topology)) = outdated else { return false };
@@ -151,6 +173,15 @@ impl Refresher {
             cluster.shards.replace(&topology);
         }
         is_used
+    }
+
+    /// Returns the pause after a reading in which no server has named the owners of the slots.
+    fn next_pause(&self, is_refused: bool) -> Duration {
+        if is_refused {
+            PAUSE_AFTER_REFUSAL
+        } else {
+            self.pause.map_or(PAUSE_WHILE_DOWN, |pause| (pause * 2).min(LONGEST_PAUSE))
+        }
     }
 
     /// Returns the servers to ask: first the connected masters, then the other known servers and the servers of the URL.
@@ -184,16 +215,12 @@ impl Refresher {
 }
 
 impl SlotSource {
-    /// Reads the slots. Returns `None`, and records the reason, if the server does not name them in time.
-    async fn read_in_time(self, cluster: &Cluster) -> Option<(ClusterState, Topology)> {
+    /// Reads the slots. Records and returns the reason if the server does not name them in time.
+    async fn read_in_time(self, cluster: &Cluster) -> Result<(ClusterState, Topology), NodeError> {
         let limit = cluster.shards.settings.connect_timeout;
         let read = timeout(limit, self.read(cluster)).await;
-        let error = match read.unwrap_or(Err(NodeError::NoReply(limit))) {
-            Ok(read) => return Some(read),
-            Err(error) => error,
-        };
-        cluster.record_problem(&self.server, error);
-        None
+        let read = read.unwrap_or(Err(NodeError::NoReply(limit)));
+        read.inspect_err(|error| cluster.record_problem(&self.server, error.clone()))
     }
 
     async fn read(&self, cluster: &Cluster) -> Result<(ClusterState, Topology), NodeError> {
@@ -203,8 +230,9 @@ impl SlotSource {
             (state, connection.send_boxed(&slots_command()).await)
         } else {
             let endpoint = cluster.shards.settings.endpoint(&self.server);
-            let opened = endpoint.open(&settings()).await;
-            let (mut handle, _) = opened.map_err(|error| not_connected(&error))?;
+            let limit = cluster.shards.settings.connect_timeout;
+            let opened = endpoint.open_within(limit, &settings()).await;
+            let mut handle = opened.map_err(|error| not_connected(&error))?.handle;
             let mut ask = async |command: Cmd| {
                 handle.send_packed_command(&command).await.and_then(Value::extract_error)
             };
@@ -280,6 +308,86 @@ impl Cluster {
         if status != before {
             telemetry::node_up(&self.name, status.is_up());
             self.status.send(status);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+    use tokio::runtime::Handle;
+    use tokio_util::sync::CancellationToken;
+
+    use super::super::ClusterNode;
+    use super::super::played_cluster::{HELD, LEASE, call, settings};
+    use super::*;
+    use crate::access::Provider;
+    use crate::error::Vote;
+    use crate::node::redis::url::RedisUrl;
+    use crate::runtimes::BackgroundService;
+
+    /// The provider has to return before the attempt to connect ends.
+    #[tokio::test(start_paused = true)]
+    async fn a_provider_that_hangs_is_the_reason_of_the_node() {
+        let mut settings = settings(None);
+        settings.connect_timeout = LEASE / 10;
+        let hang = Arc::new(|_| std::future::pending().boxed());
+        settings.url.login.provider = Some(Provider::Function(hang, "a:1".into()));
+        let node = ClusterNode::new(settings);
+        node.start(&Handle::current(), &CancellationToken::new());
+        let status = node.status();
+        let down = status.wait_for(|status| matches!(status, NodeStatus::Down(_)));
+        let status = timeout(LEASE, down).await.unwrap();
+        assert!(matches!(status, NodeStatus::Down(NodeError::Credentials(_))), "{status:?}");
+    }
+
+    /// Starts a server that answers every command in this way, or closes each connection without an answer. Returns its URL, and the number of connections.
+    async fn refusing_server(answer: &'static str) -> (String, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis-cluster://{}", listener.local_addr().unwrap());
+        let connections = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&connections);
+        tokio::spawn(async move {
+            while let Ok((mut socket, _)) = listener.accept().await {
+                count.fetch_add(1, Ordering::Relaxed);
+                tokio::spawn(async move {
+                    while !answer.is_empty()
+                        && socket.read(&mut [0; 1024]).await.is_ok_and(|count| count > 0)
+                    {
+                        let _ = socket.write_all(answer.as_bytes()).await;
+                    }
+                });
+            }
+        });
+        (url, connections)
+    }
+
+    /// A wrong password must not let every caller of a lock make a connection.
+    #[tokio::test]
+    async fn servers_that_name_no_slots_are_asked_again_after_pauses() {
+        for (answer, expected) in
+            [("-WRONGPASS invalid username-password pair\r\n", 1..=1), ("", 2..=4)]
+        {
+            let (url, connections) = refusing_server(answer).await;
+            let mut settings = settings(None);
+            settings.url = RedisUrl::parse(&url).unwrap();
+            let node = ClusterNode::new(settings);
+            node.start(&Handle::current(), &CancellationToken::new());
+            let begun = Instant::now();
+            while begun.elapsed() < Duration::from_secs(1) {
+                let vote = call(&node, HELD).await.vote;
+                assert!(matches!(vote, Vote::Failed(_)), "{vote:?}");
+                sleep(Duration::from_millis(5)).await;
+            }
+            let connections = connections.load(Ordering::Relaxed);
+            assert!(
+                expected.contains(&connections),
+                "{connections} connections, {answer}, {:?}",
+                node.status().get()
+            );
         }
     }
 }

@@ -1,17 +1,21 @@
 //! Sends an operation to the owner of its slot, and follows redirects.
 //!
 //! A server that answers `MOVED` or `ASK` has not executed the command, so the operation is sent again to the server
-//! that the answer names. An operation with the token of an attempt is not sent again once the release of the attempt
+//! that the answer names. A server that answers `TRYAGAIN` has not executed the command either, so the operation is
+//! repeated after a pause. An operation with the token of an attempt is not sent again once the release of the attempt
 //! was sent (an abandoned attempt leaves nothing behind).
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use tokio::runtime::Handle;
+use tokio::time::{Instant, sleep};
 
 use super::Cluster;
 use super::redirect::{Redirect, RedirectKind, is_cluster_down};
 use crate::error::{NodeError, Vote};
+use crate::jitter::jitter;
 use crate::lock::WriterMark;
 use crate::node::redis::{RedisNode, dialect, fair, uncounted};
 use crate::node::{
@@ -20,6 +24,9 @@ use crate::node::{
 
 /// The most redirects of one operation. While a slot moves, a server may answer `MOVED` and the next one `ASK`.
 const MAX_REDIRECTS: usize = 3;
+
+/// The range of the pauses in milliseconds before an operation is repeated that no server could execute yet.
+const PAUSES: std::ops::Range<u64> = 20..50;
 
 /// The way to a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,33 +41,28 @@ enum Way {
 pub(super) fn send(cluster: &Arc<Cluster>, shard: Arc<RedisNode>, op: Op) -> ReplyFuture {
     let first = shard.call(op.clone());
     // The operation is not sent.
-    if first.as_ready().is_some() {
-        cluster.shards.request_refresh();
+    if let Some(reply) = first.as_ready() {
+        if let Vote::Failed(reason) = &reply.vote
+            && is_gone(reason)
+        {
+            cluster.shards.request_refresh();
+        }
         return first;
     }
     let cluster = Arc::clone(cluster);
     ReplyFuture::new(async move {
         let pending = cluster.pending_ops.begin(op.token, &shard, longest_effect(&op.action));
-        let mut shard = shard;
-        let (mut reply, mut way, mut is_redirected) = (first.await, Way::Owner, false);
-        for _ in 0..MAX_REDIRECTS {
-            let Some(redirect) = cluster.redirect(&reply.vote) else { break };
-            let next = cluster.follow(&redirect, &shard).await;
-            if !pending.redirect(&next) {
-                // No server has executed the operation.
-                reply = Vote::Failed(NodeError::Server("the attempt was abandoned".into())).into();
-                break;
-            }
-            (shard, way, is_redirected) = (next, Way::of(&redirect), true);
-            reply = call(&shard, op.clone(), way).await;
-        }
+        let sent = Sent { shard, way: Way::Owner, is_repeated: false, reply: first.await };
+        let sent = follow(&cluster, sent, &op, |shard| pending.redirect(shard)).await;
+        let Sent { shard, way, is_repeated, reply } = sent;
         let grants = matches!(op.action, Action::Acquire { .. } | Action::Upgrade { .. });
-        if is_redirected && grants && reply.vote == Vote::Granted && pending.is_released() {
+        if is_repeated && grants && reply.vote == Vote::Granted && pending.is_released() {
             // Another thread may have sent the release to this shard just before the operation was sent there.
             let action = Action::Release { min_hold: None };
             let undo = Op { action, ..op.clone() };
             let reply = call(&shard, undo.clone(), way).await;
-            follow(&cluster, Arc::clone(&shard), undo, reply).await;
+            let sent = Sent { shard, way, is_repeated, reply };
+            follow(&cluster, sent, &undo, |_| true).await;
         }
         if is_certain(&reply.vote) {
             pending.answered();
@@ -82,11 +84,11 @@ pub(super) async fn release(cluster: Arc<Cluster>, op: Op) -> Reply {
     let releases = shards.iter().map(|shard| {
         let (cluster, shard, op) = (&cluster, Arc::clone(shard), op.clone());
         async move {
-            let reply = shard.call(op.clone()).await;
-            let token = op.token;
-            let reply = follow(cluster, Arc::clone(&shard), op, reply).await;
+            let (reply, way) = (shard.call(op.clone()).await, Way::Owner);
+            let sent = Sent { shard: Arc::clone(&shard), way, is_repeated: false, reply };
+            let reply = follow(cluster, sent, &op, |_| true).await.reply;
             if is_certain(&reply.vote) {
-                cluster.pending_ops.released(&token, &shard);
+                cluster.pending_ops.released(&op.token, &shard);
             }
             reply
         }
@@ -121,14 +123,54 @@ pub(super) async fn queue(cluster: Arc<Cluster>, op: QueueOp) -> Result<QueueRep
     reply
 }
 
-/// Follows the redirects of an operation whose first reply is known.
-async fn follow(cluster: &Cluster, mut shard: Arc<RedisNode>, op: Op, mut reply: Reply) -> Reply {
-    for _ in 0..MAX_REDIRECTS {
-        let Some(redirect) = cluster.redirect(&reply.vote) else { break };
-        shard = cluster.follow(&redirect, &shard).await;
-        reply = call(&shard, op.clone(), Way::of(&redirect)).await;
+/// An operation that was sent to a shard, and its reply.
+struct Sent {
+    shard: Arc<RedisNode>,
+    way: Way,
+    /// Whether the operation was sent before, and was not executed.
+    is_repeated: bool,
+    reply: Reply,
+}
+
+/// Follows the redirects of an operation whose first reply is known. Repeats it for up to the node timeout while its keys
+/// are on the way to another server.
+///
+/// Sends the operation again only if `may_repeat` returns true for the next shard.
+async fn follow(
+    cluster: &Cluster,
+    sent: Sent,
+    op: &Op,
+    may_repeat: impl Fn(&Arc<RedisNode>) -> bool,
+) -> Sent {
+    let (mut sent, mut redirects) = (sent, 0);
+    let until = Instant::now() + cluster.shards.settings.node_timeout;
+    loop {
+        let (shard, way) = if redirects < MAX_REDIRECTS
+            && let Some(redirect) = cluster.redirect(&sent.reply.vote)
+        {
+            redirects += 1;
+            (cluster.follow(&redirect, &sent.shard).await, Way::of(&redirect))
+        } else if is_split(&sent.reply.vote)
+            && Instant::now() < until
+            // A guard may be dropped outside of a runtime, which polls its acquisition once more.
+            && Handle::try_current().is_ok()
+        {
+            redirects = 0;
+            sleep(Duration::from_millis(jitter(PAUSES))).await;
+            // The slot may have moved meanwhile.
+            let Ok(owner) = cluster.owner(op.spec.name()) else { return sent };
+            (owner, Way::Owner)
+        } else {
+            return sent;
+        };
+        if !may_repeat(&shard) {
+            // No server has executed the operation.
+            let reason = NodeError::Server("the attempt was abandoned".into());
+            return Sent { reply: Vote::Failed(reason).into(), ..sent };
+        }
+        let reply = call(&shard, op.clone(), way).await;
+        sent = Sent { shard, way, is_repeated: true, reply };
     }
-    reply
 }
 
 /// Returns the future of an operation on one shard. Its first poll sends the operation.
@@ -172,8 +214,7 @@ impl Cluster {
 
     fn redirect_of(&self, error: &NodeError) -> Option<Redirect> {
         let redirect = Redirect::of(error);
-        let is_gone = matches!(error, NodeError::NotConnected(_) | NodeError::ConnectionBroke(_));
-        if redirect.is_none() && (is_gone || is_cluster_down(error)) {
+        if redirect.is_none() && (is_gone(error) || is_cluster_down(error)) {
             self.shards.request_refresh();
         }
         redirect
@@ -189,6 +230,20 @@ impl Cluster {
         }
         shard
     }
+}
+
+/// Returns whether another server may own the slots of the master by now. A master in quarantine stays the owner.
+fn is_gone(error: &NodeError) -> bool {
+    matches!(
+        error,
+        NodeError::NotConnected(_) | NodeError::ConnectionBroke(_) | NodeError::NoReply(_)
+    )
+}
+
+/// Returns whether a server has not executed the operation, because it has some of its keys and another server has the
+/// rest.
+fn is_split(vote: &Vote) -> bool {
+    matches!(vote, Vote::Failed(NodeError::Server(message)) if message.starts_with("TRYAGAIN"))
 }
 
 /// Returns whether the server has executed the operation, or never will.

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::generation::ClusterMembership;
 use super::redirect::Redirect;
 use super::slot_map::SlotMap;
+use super::take_over::take_over;
 use super::topology::Topology;
 use crate::clock::Clock;
 use crate::node::redis::url::{HostPort, RedisUrl, Servers};
@@ -156,7 +157,9 @@ impl Shards {
         if redirect.kind == super::redirect::RedirectKind::Moved {
             let map = self.map.load();
             let slot = redirect.slot;
-            if !map.owner(usize::from(slot)).is_some_and(|owner| Arc::ptr_eq(owner, &shard)) {
+            let former = map.owner(usize::from(slot));
+            if !former.is_some_and(|former| Arc::ptr_eq(former, &shard)) {
+                self.take_over(&state, former, &shard);
                 let mut map = SlotMap::clone(&map);
                 map.set(slot..=slot, Arc::clone(&shard));
                 self.map.store(Arc::new(map));
@@ -182,10 +185,21 @@ impl Shards {
             let has_lost_slots = before.has(&known.shard) && !map.has(&known.shard);
             !has_lost_slots && now.duration_since(known.used) < UNUSED
         });
+        for (former, owner) in map.changes_since(&before) {
+            self.take_over(&state, former, owner);
+        }
         state.is_known = true;
         self.map.store(Arc::new(map));
         drop(state);
         self.changed.notify_one();
+    }
+
+    /// Prepares the new owner of a slot, before it gets operations.
+    fn take_over(&self, state: &ShardsState, former: Option<&Arc<RedisNode>>, owner: &RedisNode) {
+        // The first owners of the slots that this node meets have no former owners that it knows.
+        if former.is_some() || state.is_known {
+            take_over(&self.membership, former, owner);
+        }
     }
 
     /// Returns the shard of a server. Makes it if it is new.

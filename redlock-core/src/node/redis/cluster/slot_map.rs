@@ -1,5 +1,6 @@
 //! Which shard owns which slot.
 
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -51,6 +52,22 @@ impl SlotMap {
         if let Some(owners) = self.owners.get_mut(slots) {
             owners.fill(owner);
         }
+    }
+
+    /// Returns the former and the new owner of the slots whose owner has changed since an earlier map, each pair once.
+    pub(super) fn changes_since<'a>(
+        &'a self,
+        before: &'a Self,
+    ) -> Vec<(Option<&'a Arc<RedisNode>>, &'a Arc<RedisNode>)> {
+        let pairs = before.owners.iter().zip(&self.owners).map(|(former, owner)| (*former, *owner));
+        let pairs: BTreeSet<(u16, u16)> = pairs.collect();
+        let owners = pairs.into_iter().filter_map(|(former, owner)| {
+            let former = before.shards.get(usize::from(former));
+            Some((former, self.shards.get(usize::from(owner))?))
+        });
+        owners
+            .filter(|(former, owner)| !former.is_some_and(|former| Arc::ptr_eq(former, owner)))
+            .collect()
     }
 
     /// Returns whether a shard owns slots.

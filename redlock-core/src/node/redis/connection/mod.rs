@@ -36,7 +36,7 @@ use bb8_redis::redis::{Cmd, ErrorKind, Pipeline, RedisError, ServerErrorKind, Va
 use futures_util::future::{BoxFuture, OptionFuture};
 use tokio::time::sleep;
 
-use super::delayed_restart::quarantine::{Quarantine, VoteGate};
+use super::delayed_restart::quarantine::{Quarantine, Quarantines, VoteGate};
 use super::delayed_restart::wall_clock::Reading;
 use super::encode;
 use super::script::Script;
@@ -121,6 +121,16 @@ impl Connection {
     /// Keeps the server from granting locks until this quarantine is over.
     pub(crate) fn start(&self, quarantine: Quarantine) {
         self.vote_gate.start(quarantine);
+    }
+
+    /// Starts the quarantines of another server, whose locks this server has taken over.
+    pub(crate) fn start_all(&self, quarantines: Quarantines) {
+        self.vote_gate.start_all(quarantines);
+    }
+
+    /// Returns the quarantines of the server.
+    pub(crate) fn quarantines(&self) -> Quarantines {
+        self.vote_gate.quarantines()
     }
 
     /// Returns an error with the reason if the server must not grant locks.

@@ -24,7 +24,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(320);
 /// The pause after an error that is likely to persist: the server refuses the credentials, or another node of
 /// the manager already uses this server.
-const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
+pub(crate) const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
 /// After a connection that lasted for less than this, the supervisor pauses.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 

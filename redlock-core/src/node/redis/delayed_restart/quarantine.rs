@@ -76,8 +76,9 @@ pub(crate) struct VoteGate {
     quarantines: Mutex<Quarantines>,
 }
 
-#[derive(Debug, Default)]
-struct Quarantines {
+/// The quarantines of one server.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Quarantines {
     /// The quarantine that ends last.
     last: Option<Quarantine>,
     /// The last promotion. Another quarantine may end later.
@@ -87,17 +88,19 @@ struct Quarantines {
 impl VoteGate {
     /// Quarantines the server, unless a quarantine that ends later is already in effect.
     pub(crate) fn start(&self, quarantine: Quarantine) {
-        let ends_later = |kept: Option<Quarantine>| {
-            kept.is_none_or(|kept| kept.remaining() < quarantine.remaining())
-        };
+        self.start_all(Quarantines::from(quarantine));
+    }
+
+    /// Starts the quarantines of another server.
+    pub(crate) fn start_all(&self, quarantines: Quarantines) {
         let mut kept = self.quarantines.lock();
-        if ends_later(kept.last) {
-            kept.last = Some(quarantine);
-        }
-        if matches!(quarantine.cause, Cause::Promoted { .. }) && ends_later(kept.promotion) {
-            kept.promotion = Some(quarantine);
-        }
-        self.is_active.store(true, Ordering::Release);
+        kept.add(quarantines);
+        self.is_active.store(kept.last.is_some(), Ordering::Release);
+    }
+
+    /// Returns the quarantines of the server.
+    pub(crate) fn quarantines(&self) -> Quarantines {
+        *self.quarantines.lock()
     }
 
     /// Returns an error as long as the server may have forgotten a lock that is still held.
@@ -106,7 +109,7 @@ impl VoteGate {
             return Ok(());
         }
         let mut kept = self.quarantines.lock();
-        kept.last.as_ref().map_or(Ok(()), Quarantine::check)?;
+        kept.check()?;
         *kept = Quarantines::default();
         self.is_active.store(false, Ordering::Release);
         Ok(())
@@ -118,6 +121,29 @@ impl VoteGate {
             return Ok(());
         }
         self.quarantines.lock().promotion.as_ref().map_or(Ok(()), Quarantine::check_extension)
+    }
+}
+
+impl Quarantines {
+    /// Adds quarantines. Keeps those that end last.
+    pub(crate) fn add(&mut self, others: Self) {
+        let last = |a: Option<Quarantine>, b: Option<Quarantine>| {
+            a.into_iter().chain(b).max_by_key(Quarantine::remaining)
+        };
+        self.last = last(others.last, self.last);
+        self.promotion = last(others.promotion, self.promotion);
+    }
+
+    /// Returns an error as long as the server may have forgotten a lock that is still held.
+    pub(crate) fn check(&self) -> Result<(), NodeError> {
+        self.last.as_ref().map_or(Ok(()), Quarantine::check)
+    }
+}
+
+impl From<Quarantine> for Quarantines {
+    fn from(quarantine: Quarantine) -> Self {
+        let is_promotion = matches!(quarantine.cause, Cause::Promoted { .. });
+        Self { last: Some(quarantine), promotion: is_promotion.then_some(quarantine) }
     }
 }
 
