@@ -1,13 +1,10 @@
 //! Reads URLs. No error repeats a URL, which may contain a password.
 
-use bb8_redis::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, parse_redis_url};
+use bb8_redis::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
-use super::{HostPort, Login, RedisUrl, Servers};
+use super::query::QueryPairs;
+use super::{ALLOWED, HostPort, Login, RedisUrl, Servers};
 use crate::access::{Pem, Provider, TlsOptions};
-
-const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/database], rediss://..., \
-                       unix:///path, redis+sentinel://[user][:password@]host[:port][,host..]/service[/database], \
-                       redis-cluster://[user][:password@]host[:port][,host..], or memory: alone";
 
 /// The default port of a server.
 const DEFAULT_PORT: u16 = 6379;
@@ -168,34 +165,6 @@ impl Login {
     }
 }
 
-/// The parameters of a query that were not yet used.
-struct QueryPairs(Vec<(String, String)>);
-
-impl QueryPairs {
-    fn read(query: &str) -> Result<Self, String> {
-        let url = parse_redis_url(&format!("redis://localhost?{query}"))
-            .ok_or_else(|| format!("its parameters cannot be read; {ALLOWED}"))?;
-        let pairs = url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned()));
-        Ok(Self(pairs.collect()))
-    }
-
-    /// Removes and returns the first parameter with one of these names.
-    fn take(&mut self, names: &[&str]) -> Option<String> {
-        let index = self.0.iter().position(|(name, _)| names.contains(&name.as_str()))?;
-        Some(self.0.remove(index).1)
-    }
-
-    /// Returns an error if parameters are left, without their values.
-    fn check_end(&self) -> Result<(), String> {
-        match self.0.first() {
-            None => Ok(()),
-            Some((name, _)) => Err(format!(
-                "its parameter {name:?} is unknown, or occurs twice, or does not belong to this kind of URL"
-            )),
-        }
-    }
-}
-
 /// Reads a URL of the redis crate.
 fn read(url: &str) -> Result<ConnectionInfo, String> {
     url.into_connection_info()
@@ -243,7 +212,12 @@ fn unix(url: &str) -> Result<RedisUrl, String> {
         return Err("its database is negative".into());
     }
     let (_, query) = url.split_once('?').unwrap_or((url, ""));
-    let login = Login::of(&info).or_file(QueryPairs::read(query)?.take(&["password_file"]))?;
+    let mut parameters = QueryPairs::read(query)?;
+    let login = Login::of(&info).or_file(parameters.take(&["password_file"]))?;
+    for read_above in ["db", "user", "pass"] {
+        parameters.take(&[read_above]);
+    }
+    parameters.check_end()?;
     Ok(RedisUrl { servers: Servers::Unix(path.clone()), tls: None, login, db })
 }
 
@@ -262,6 +236,12 @@ fn sentinel(
         provider: None,
     };
     let of_sentinels = of_sentinels.or_file(parts.parameters.take(&["sentinel_password_file"]))?;
+    if fragment.is_some() && of_sentinels.password.is_some() {
+        // It may be a part of the password, which no error and no name may repeat (secrets stay in).
+        return Err(
+            "it contains a # after a password; in a password write %23, and write the service into the path".into(),
+        );
+    }
     let has_password = of_sentinels.password.is_some() || of_sentinels.provider.is_some();
     if of_sentinels.username.is_some() && !has_password {
         return Err("it has a sentinel_username, but no sentinel_password".into());
