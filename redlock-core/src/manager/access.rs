@@ -129,7 +129,7 @@ impl LockManagerBuilder {
         if let Some(tls) = url.tls.take() {
             check_files(&tls)?;
             let tls = tls.or(self.tls.as_ref().unwrap_or(&TlsOptions::default()));
-            if tls.insecure {
+            if tls.is_insecure() {
                 tracing::warn!(
                     node = name,
                     "the certificates of this node are not verified: anybody on the network can pose as its servers"

@@ -51,7 +51,7 @@ impl LockManagerBuilder {
     ///
     /// The parameters `tls_ca`, `tls_cert` and `tls_key` of a URL with TLS are the paths of PEM files: the
     /// trusted authorities, and the certificate and the key of the client. `tls_insecure=true` accepts any
-    /// certificate of the server. `password_file` is the path of a file that contains only the password, and
+    /// certificate of the server, and `tls_insecure=false` none but valid ones. `password_file` is the path of a file that contains only the password, and
     /// is read for each connection.
     ///
     /// The URL `memory:` is a new [`MemoryNode`](crate::MemoryNode), for a service that runs without a server

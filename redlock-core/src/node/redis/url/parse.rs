@@ -126,8 +126,9 @@ impl<'a> Parts<'a> {
 
     fn tls(&mut self, is_tls: bool) -> Result<Option<TlsOptions>, String> {
         let insecure = match self.parameters.take(&["tls_insecure"]).as_deref() {
-            None | Some("false") => false,
-            Some("true") => true,
+            None => None,
+            Some("false") => Some(false),
+            Some("true") => Some(true),
             Some(_) => return Err("its tls_insecure is neither true nor false".into()),
         };
         let mut path = |name| self.parameters.take(&[name]).map(Pem::file);
@@ -235,13 +236,13 @@ fn sentinel(
         password: parts.parameters.take(&["sentinel_password", "sentinelPassword"]),
         provider: None,
     };
-    let of_sentinels = of_sentinels.or_file(parts.parameters.take(&["sentinel_password_file"]))?;
     if fragment.is_some() && of_sentinels.password.is_some() {
         // It may be a part of the password, which no error and no name may repeat (secrets stay in).
         return Err(
             "it contains a # after a password; in a password write %23, and write the service into the path".into(),
         );
     }
+    let of_sentinels = of_sentinels.or_file(parts.parameters.take(&["sentinel_password_file"]))?;
     let has_password = of_sentinels.password.is_some() || of_sentinels.provider.is_some();
     if of_sentinels.username.is_some() && !has_password {
         return Err("it has a sentinel_username, but no sentinel_password".into());

@@ -85,7 +85,15 @@ fn tls_has_its_files_in_the_query() {
         let url = format!("{url}?tls_ca=/etc/my%20ca.pem&tls_cert=/c.pem&tls_key=/k.pem");
         assert_eq!(parse(&url).tls.as_ref(), Some(&files), "{url}");
     }
-    assert!(parse("rediss://h?tls_insecure=true").tls.unwrap().insecure);
+    let all = TlsOptions::new().danger_accept_invalid_certs(true);
+    for (query, alone, with_all) in [
+        ("", false, true),
+        ("?tls_insecure=true", true, true),
+        ("?tls_insecure=false", false, false),
+    ] {
+        let tls = parse(&format!("rediss://h{query}")).tls.unwrap();
+        assert_eq!((tls.is_insecure(), tls.or(&all).is_insecure()), (alone, with_all), "{query}");
+    }
 }
 
 #[test]
