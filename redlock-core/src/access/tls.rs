@@ -128,6 +128,16 @@ impl TlsOptions {
         self.insecure == Some(true)
     }
 
+    /// Returns the files with the certificates and the key.
+    #[cfg(feature = "tls")]
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let file = |pem: &Pem| match pem {
+            Pem::File(path) => Some(path.clone()),
+            Pem::Text(_) => None,
+        };
+        [&self.ca, &self.cert, &self.key].into_iter().flatten().filter_map(file).collect()
+    }
+
     #[cfg(feature = "redis")]
     fn identity(&self) -> (Option<Pem>, Option<Pem>) {
         (self.cert.clone(), self.key.clone())
