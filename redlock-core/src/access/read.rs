@@ -9,9 +9,11 @@ use parking_lot::Mutex;
 use tokio::sync::Mutex as AsyncMutex;
 use tokio::task::spawn_blocking;
 
-/// The reads in flight, by the files that they read. Grows with the number of configurations, but not with time.
-static READS: LazyLock<Mutex<HashMap<Vec<PathBuf>, Arc<AsyncMutex<()>>>>> =
-    LazyLock::new(Mutex::default);
+/// A lock for each set of files, which is held while they are read. A set is never removed: the configurations of the
+/// managers limit their number.
+type Reads = HashMap<Vec<PathBuf>, Arc<AsyncMutex<()>>>;
+
+static READS: LazyLock<Mutex<Reads>> = LazyLock::new(Mutex::default);
 
 /// Runs `read`, which reads these files, in a thread for blocking work, because the files may be on a slow disk.
 ///
