@@ -63,14 +63,15 @@ impl Sentinel {
     ///
     /// If the sentinel cannot be started.
     pub async fn start_tls(configuration: &str, certificate: &Path, key: &Path) -> (Self, u16) {
-        let port = Port::reserve().number();
         let (certificate, key) = (certificate.display(), key.display());
         let tls = format!(
-            "tls-port {port}\ntls-cert-file {certificate}\ntls-key-file {key}\n\
+            "tls-cert-file {certificate}\ntls-key-file {key}\n\
              tls-ca-cert-file {certificate}\ntls-auth-clients no\ntls-replication yes\n\
              sentinel resolve-hostnames yes\nsentinel announce-hostnames yes\n{configuration}"
         );
-        (Self::start(&tls, None).await, port)
+        let sentinel = Self::start(&tls, None).await;
+        let port = sentinel.tls_port();
+        (sentinel, port)
     }
 
     /// Returns the port, on 127.0.0.1.
