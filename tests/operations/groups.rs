@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use redlock_core::{Credentials, LockManager, LockManagerBuilder};
-use redlock_tests::{FailoverGroup, RedisCluster, RedisServer, Sentinel, eventually};
+use redlock_tests::{FailoverGroup, RedisCluster, RedisOptions, RedisServer, Sentinel, eventually};
 
 use super::credentials::{NEW, OLD, SHORT_LIFE, SOON, sessions};
 use super::tls::certificates::{Authority, Files};
@@ -53,6 +53,41 @@ fn files_of_group() -> Files {
     files
 }
 
+/// Returns why the only node of this builder, a group, has no vote.
+async fn refused(builder: LockManagerBuilder) -> String {
+    match builder.connect_timeout(Duration::from_secs(5)).connect().await {
+        Err(error) => error.to_string(),
+        Ok(locks) => {
+            locks.lock("order:42").try_acquire().await.unwrap_err().diagnostics().to_string()
+        }
+    }
+}
+
+/// Starts a server with TLS, and a sentinel that names it by its address. Returns the URL of the group too.
+async fn sentinel_group(files: &Files) -> Option<(RedisServer, Sentinel, String)> {
+    let options = files.options()?.directive("tls-auth-clients", "yes");
+    let server = options.directive("tls-replication", "yes").start().await;
+    let port = server.tls_url().rsplit(':').next().unwrap().to_owned();
+    let configuration = format!(
+        "tls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\ntls-auth-clients yes\ntls-replication yes\n\
+         sentinel monitor shop 127.0.0.1 {port} 1\n",
+        files.text("server.pem"),
+        files.text("server.key"),
+        files.text("ca.pem"),
+    );
+    let sentinel = Sentinel::start(&configuration, None).await;
+    let url = format!("rediss+sentinel://localhost:{}/shop", sentinel.tls_port());
+    Some((server, sentinel, url))
+}
+
+/// Starts a cluster with TLS. Returns its URL too.
+async fn cluster_with(options: &RedisOptions) -> (RedisCluster, String) {
+    let cluster = RedisCluster::start_with(options, 0).await;
+    let hosts: Vec<_> =
+        cluster.servers().iter().map(|server| server.tls_url().replace("rediss://", "")).collect();
+    (cluster, format!("rediss-cluster://{}", hosts.join(",")))
+}
+
 /// The cluster reports addresses, for which the certificates are valid.
 #[tokio::test]
 async fn every_connection_to_a_cluster_has_tls_and_renews_its_credentials() {
@@ -60,11 +95,9 @@ async fn every_connection_to_a_cluster_has_tls_and_renews_its_credentials() {
     let Some(options) = files.options() else { return };
     let options = options.directive("tls-auth-clients", "yes");
     let options = options.user("first", OLD).user("second", NEW);
-    let cluster = RedisCluster::start_with(&options, 0).await;
+    let (cluster, url) = cluster_with(&options).await;
     let servers = cluster.servers();
-    let hosts: Vec<_> =
-        servers.iter().map(|server| server.tls_url().replace("rediss://", "")).collect();
-    let builder = LockManager::builder().url(format!("rediss-cluster://{}", hosts.join(",")));
+    let builder = LockManager::builder().url(url);
     let (builder, is_second) = with_two_users(builder.tls(files.identify()));
     let locks = builder.connect().await.unwrap();
     let mut guards = Vec::new();
@@ -110,23 +143,39 @@ async fn a_connection_to_the_master_of_a_sentinel_group_renews_its_credentials()
 #[tokio::test]
 async fn the_connections_to_sentinels_and_to_their_master_have_tls() {
     let files = files_of_group();
-    let Some(options) = files.options() else { return };
-    let options = options.directive("tls-auth-clients", "yes").directive("tls-replication", "yes");
-    let server = options.start().await;
-    let port = server.tls_url().rsplit(':').next().unwrap().to_owned();
-    let configuration = format!(
-        "tls-cert-file {}\ntls-key-file {}\ntls-ca-cert-file {}\ntls-auth-clients yes\ntls-replication yes\n\
-         sentinel monitor shop 127.0.0.1 {port} 1\n",
-        files.text("server.pem"),
-        files.text("server.key"),
-        files.text("ca.pem"),
-    );
-    let sentinel = Sentinel::start(&configuration, None).await;
-    let url = format!("rediss+sentinel://localhost:{}/shop", sentinel.tls_port());
+    let Some((_server, _sentinel, url)) = sentinel_group(&files).await else { return };
     let builder = || LockManager::builder().url(&url).connect_timeout(Duration::from_secs(5));
     let locks = builder().tls(files.identify()).connect().await.unwrap();
     let guard = locks.lock("order:42").expire(LONG).try_acquire().await.unwrap();
     guard.release().await.unwrap();
     let error = builder().tls(files.trust()).connect().await.unwrap_err().to_string();
     assert!(error.contains("the server requires a client certificate"), "{error}");
+}
+
+const UNKNOWN: &str = "no trusted authority has signed the certificate of the server";
+const OTHER_HOST: &str = "certificate not valid for name \"127.0.0.1\"";
+
+/// The authority is wrong for the sentinel already. The name is that of the master, which the sentinel reports.
+#[tokio::test]
+async fn a_sentinel_group_with_a_wrong_authority_or_host_name_has_a_vote_that_says_so() {
+    let files = Files::new();
+    let Some((_server, _sentinel, url)) = sentinel_group(&files).await else { return };
+    let other = Files::new();
+    let stranger = files.identify().ca_file(other.path("ca.pem"));
+    for (tls, words) in [(files.identify(), OTHER_HOST), (stranger, UNKNOWN)] {
+        let reason = refused(LockManager::builder().url(&url).tls(tls)).await;
+        assert!(reason.contains(words), "{reason}");
+    }
+}
+
+/// The authority is wrong for the servers of the URL already. The name is that of a master, which they report.
+#[tokio::test]
+async fn a_cluster_with_a_wrong_authority_or_host_name_has_a_vote_that_says_so() {
+    let (files, other) = (Files::new(), Files::new());
+    let Some(options) = files.options() else { return };
+    let (_cluster, url) = cluster_with(&options).await;
+    for (tls, words) in [(files.trust(), OTHER_HOST), (other.trust(), UNKNOWN)] {
+        let reason = refused(LockManager::builder().url(&url).tls(tls)).await;
+        assert!(reason.contains(words), "{reason}");
+    }
 }

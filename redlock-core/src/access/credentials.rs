@@ -10,6 +10,7 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt};
 use tokio::time::timeout;
 
+use super::read::read_files;
 use crate::error::NodeError;
 
 /// The credentials of a user, from a function that gets them anew for each connection, see
@@ -87,10 +88,9 @@ impl Provider {
             Self::File(path) => {
                 let read = {
                     let path = path.clone();
-                    // The file may be on a slow disk.
-                    tokio::task::spawn_blocking(move || std::fs::read_to_string(path))
+                    move || std::fs::read_to_string(path)
                 };
-                let text = read.await.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+                let text = read_files(vec![path.clone()], read).await.and_then(|text| text);
                 let text =
                     text.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
                 Ok(Credentials::new(text.trim_end_matches(['\r', '\n'])))
@@ -147,6 +147,29 @@ mod tests {
         drop(file);
         let reason = provider.credentials(LIMIT).await.unwrap_err().to_string();
         assert!(reason.starts_with(&format!("no credentials: cannot read {path}: ")), "{reason}");
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_file_that_hangs_occupies_one_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let (hung, file) = (dir.path().join("hung"), dir.path().join("file"));
+        // A read of a FIFO hangs until a writer opens it.
+        assert!(std::process::Command::new("mkfifo").arg(&hung).status().unwrap().success());
+        std::fs::write(&file, "password").unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_time().max_blocking_threads(2).build().unwrap();
+        let read = runtime.block_on(async {
+            for _ in 0..3 {
+                let limit = Duration::from_millis(20);
+                Provider::File(hung.clone()).credentials(limit).await.unwrap_err();
+            }
+            Provider::File(file).credentials(LIMIT).await
+        });
+        // Ends the read that hangs.
+        std::fs::write(&hung, "password").unwrap();
+        runtime.shutdown_background();
+        assert_eq!(read, Ok(Credentials::new("password")));
     }
 
     #[tokio::test(start_paused = true)]

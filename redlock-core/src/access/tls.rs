@@ -44,8 +44,8 @@ pub struct TlsOptions {
     pub(crate) cert: Option<Pem>,
     /// The key of the client.
     pub(crate) key: Option<Pem>,
-    /// Whether any certificate of a server is accepted.
-    pub(crate) insecure: bool,
+    /// Whether any certificate of a server is accepted. Unset, it means `false`.
+    pub(crate) insecure: Option<bool>,
 }
 
 /// A file, or the text of one, in the format PEM.
@@ -103,7 +103,7 @@ impl TlsOptions {
     /// **Anybody on the network can then pose as the server**, read the password, and grant locks that are held. The
     /// manager logs a warning. Trust the authority of the servers instead: [`ca_file`](Self::ca_file).
     pub fn danger_accept_invalid_certs(mut self, accept: bool) -> Self {
-        self.insecure = accept;
+        self.insecure = Some(accept);
         self
     }
 }
@@ -118,8 +118,24 @@ impl TlsOptions {
             ca: ca.or_else(|| others.ca.clone()),
             cert: own.0,
             key: own.1,
-            insecure: insecure || others.insecure,
+            insecure: insecure.or(others.insecure),
         }
+    }
+
+    /// Returns whether any certificate of a server is accepted.
+    #[cfg(feature = "redis")]
+    pub(crate) fn is_insecure(&self) -> bool {
+        self.insecure == Some(true)
+    }
+
+    /// Returns the files with the certificates and the key.
+    #[cfg(feature = "tls")]
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        let file = |pem: &Pem| match pem {
+            Pem::File(path) => Some(path.clone()),
+            Pem::Text(_) => None,
+        };
+        [&self.ca, &self.cert, &self.key].into_iter().flatten().filter_map(file).collect()
     }
 
     #[cfg(feature = "redis")]
@@ -164,7 +180,9 @@ mod tests {
         assert_eq!(own, all.clone().ca_file("own"));
         let own = TlsOptions::new().client_cert_pem("c", "k").or(&all);
         assert_eq!(own, all.clone().client_cert_pem("c", "k"));
-        assert!(TlsOptions::new().or(&all.danger_accept_invalid_certs(true)).insecure);
+        let all = all.danger_accept_invalid_certs(true);
+        assert!(TlsOptions::new().or(&all).is_insecure());
+        assert!(!TlsOptions::new().danger_accept_invalid_certs(false).or(&all).is_insecure());
     }
 
     #[test]

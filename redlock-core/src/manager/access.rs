@@ -8,12 +8,14 @@ use super::builder::LockManagerBuilder;
 #[cfg(feature = "redis")]
 use super::builder::NodeConfig;
 use crate::access::Pem;
+#[cfg(feature = "tls")]
+use crate::access::read_files;
 #[cfg(feature = "redis")]
 use crate::access::{Credentials, Provider, ProviderError, TlsOptions};
 #[cfg(feature = "redis")]
 use crate::error::{ConnectError, InvalidOption};
 #[cfg(feature = "tls")]
-use crate::node::redis::check_tls as check_files;
+use crate::node::redis::check_tls;
 #[cfg(feature = "redis")]
 use crate::node::redis::{RedisUrl, Servers};
 
@@ -57,7 +59,7 @@ impl LockManagerBuilder {
     ///
     /// The manager calls the function for each connection that it makes. If the credentials
     /// [expire](Credentials::expires_in), it calls the function again after about three quarters of
-    /// their life, and sends `AUTH` over the same connection, so that no lock notices the change. After a
+    /// their life, and sends `AUTH` over the same connection. The locks and their waiters stay. After a
     /// failure it tries again after 1 s, and then at growing intervals of up to 30 s. It logs a warning, and
     /// counts the metric `redlock_authentications_total`. If the server ends a connection because its
     /// credentials have expired, the manager makes a new one.
@@ -103,7 +105,7 @@ impl LockManagerBuilder {
     }
 
     /// Checks that the options of TLS for all nodes are used, and that their files can be used.
-    pub(super) fn check_tls(&self) -> Result<(), ConnectError> {
+    pub(super) async fn check_tls(&self) -> Result<(), ConnectError> {
         let Some(tls) = &self.tls else {
             return Ok(());
         };
@@ -119,17 +121,18 @@ impl LockManagerBuilder {
                 "tls is set, but no URL begins with rediss: the connections would not be encrypted";
             return Err(InvalidOption::conflict("tls", message).into());
         }
-        check_files(tls).map_err(|reason| InvalidOption::conflict("tls", reason).into())
+        let checked = check_files(tls).await;
+        checked.map_err(|reason| InvalidOption::conflict("tls", reason).into())
     }
 
     /// Completes the options of a URL by those of all nodes. The error explains a mistake in the files that the URL
     /// names.
-    pub(super) fn with_access(&self, mut url: RedisUrl) -> Result<RedisUrl, String> {
+    pub(super) async fn with_access(&self, mut url: RedisUrl) -> Result<RedisUrl, String> {
         let name = url.name();
         if let Some(tls) = url.tls.take() {
-            check_files(&tls)?;
+            check_files(&tls).await?;
             let tls = tls.or(self.tls.as_ref().unwrap_or(&TlsOptions::default()));
-            if tls.insecure {
+            if tls.is_insecure() {
                 tracing::warn!(
                     node = name,
                     "the certificates of this node are not verified: anybody on the network can pose as its servers"
@@ -149,9 +152,56 @@ impl LockManagerBuilder {
     }
 }
 
+/// Checks that the files can be read and used.
+#[cfg(feature = "tls")]
+async fn check_files(tls: &TlsOptions) -> Result<(), String> {
+    let options = tls.clone();
+    let checked = read_files(tls.files(), move || check_tls(&options)).await;
+    checked.map_err(|error| error.to_string()).and_then(|checked| checked)
+}
+
 /// Without TLS there are no files.
 #[cfg(all(feature = "redis", not(feature = "tls")))]
-#[expect(clippy::unnecessary_wraps, reason = "with the feature it may fail")]
-fn check_files(_: &TlsOptions) -> Result<(), String> {
+#[expect(clippy::unused_async, reason = "with the feature it reads files")]
+async fn check_files(_: &TlsOptions) -> Result<(), String> {
     Ok(())
+}
+
+#[cfg(all(test, feature = "tls", unix))]
+mod tests {
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::LockManager;
+
+    /// A file on a disk that hangs would stop every task of the thread.
+    #[tokio::test]
+    async fn files_of_certificates_are_read_in_other_threads() {
+        let dir = tempfile::tempdir().unwrap();
+        let hung = dir.path().join("hung");
+        // A read of a FIFO hangs until a writer opens it.
+        assert!(std::process::Command::new("mkfifo").arg(&hung).status().unwrap().success());
+        for builder in [
+            LockManager::builder()
+                .url("rediss://127.0.0.1:1")
+                .tls(TlsOptions::new().ca_file(&hung)),
+            LockManager::builder().url(format!("rediss://127.0.0.1:1?tls_ca={}", hung.display())),
+        ] {
+            let (returned, signal) = mpsc::channel();
+            let hung = hung.clone();
+            let writer = std::thread::spawn(move || {
+                let has_returned = signal.recv_timeout(Duration::from_secs(5)).is_ok();
+                std::fs::write(hung, "no certificate").unwrap();
+                has_returned
+            });
+            let mut connecting = pin!(builder.connect());
+            assert!(futures_util::poll!(&mut connecting).is_pending());
+            returned.send(()).unwrap();
+            let error = connecting.await.unwrap_err().to_string();
+            assert!(error.contains("contains no certificate"), "{error}");
+            assert!(writer.join().unwrap(), "the read blocked the task");
+        }
+    }
 }

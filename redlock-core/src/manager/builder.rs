@@ -44,7 +44,7 @@ const CLUSTER_REFRESH: Duration = Duration::from_secs(5);
 /// | [`max_waiters`](Self::max_waiters) | 1000 | at least 1 |
 /// | [`outage_grace`](Self::outage_grace) | 2 s | 0 to 60 s |
 /// | [`restart_guard`](Self::restart_guard) | none | 10 ms to 7 days |
-/// | [`failover_margin`](Self::failover_margin) | `min-replicas-max-lag` of the servers, and 2 s | 0 to 60 s, only with `restart_guard` |
+/// | [`failover_margin`](Self::failover_margin) | Sentinel: `min-replicas-max-lag` of the servers, and 2 s; cluster: `cluster-node-timeout`, and 1 s | 0 to 60 s, only with `restart_guard` |
 /// | [`cluster_refresh`](Self::cluster_refresh) | 5 s | 100 ms to 60 s |
 #[cfg_attr(feature = "redis", doc = "| [`credentials`](Self::credentials) | those of the URLs | |")]
 #[cfg_attr(
@@ -294,16 +294,16 @@ impl LockManagerBuilder {
     /// was restarted counts from its start, so a manager that connects after a restart of all sentinels
     /// waits too.
     ///
-    /// The same holds for a promoted master of a Redis Cluster. Its promotion counts from the time at which the
-    /// manager met it as a master, because no server reports the time of a promotion. So a manager that connects
-    /// after a failover waits too.
+    /// The same times apply to a promoted master of a Redis Cluster. No server of a cluster reports the time
+    /// of a promotion. So these times begin when the manager first connects to the server as a master, and a manager
+    /// that connects after a failover waits too.
     pub fn restart_guard(mut self, longest_lease: Duration) -> Self {
         self.restart_guard = Some(longest_lease);
         self
     }
 
-    /// Sets how long a former master of a Sentinel group may still grant locks after another server was
-    /// promoted. Only with a [`restart_guard`](Self::restart_guard), which explains the effect: without it,
+    /// Sets how long a former master of a Sentinel group or a Redis Cluster may still grant locks after
+    /// another server was promoted. Only with a [`restart_guard`](Self::restart_guard), which explains the effect: without it,
     /// this is an error of [`connect`](Self::connect).
     ///
     /// A master that is cut off from its replicas accepts writes until their last message is older than

@@ -51,7 +51,7 @@ impl LockManagerBuilder {
     ///
     /// The parameters `tls_ca`, `tls_cert` and `tls_key` of a URL with TLS are the paths of PEM files: the
     /// trusted authorities, and the certificate and the key of the client. `tls_insecure=true` accepts any
-    /// certificate of the server. `password_file` is the path of a file that contains only the password, and
+    /// certificate of the server, and `tls_insecure=false` none but valid ones. `password_file` is the path of a file that contains only the password, and
     /// is read for each connection.
     ///
     /// The URL `memory:` is a new [`MemoryNode`](crate::MemoryNode), for a service that runs without a server
@@ -79,7 +79,7 @@ impl LockManagerBuilder {
         adapt: impl Fn(&str, Endpoint) -> Endpoint,
     ) -> Result<LockManager, ConnectError> {
         self.check()?;
-        self.check_tls()?;
+        self.check_tls().await?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
         let (mut redis_nodes, mut clusters) = (Vec::new(), Vec::new());
         let servers = Arc::default();
@@ -94,7 +94,7 @@ impl LockManagerBuilder {
                     } else {
                         let invalid = |reason| ConnectError::InvalidUrl { position, reason };
                         let parsed = RedisUrl::parse(url).map_err(invalid)?;
-                        let parsed = self.with_access(parsed).map_err(invalid)?;
+                        let parsed = self.with_access(parsed).await.map_err(invalid)?;
                         let server = |endpoint| Route::Server(Box::new(adapt(url, endpoint)));
                         let route = match &parsed.servers {
                             Servers::Tcp(address) => server(Endpoint::of(&parsed, address)),

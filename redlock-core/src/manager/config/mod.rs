@@ -45,7 +45,7 @@ pub(super) use urls::NO_REDIS;
 /// | [`max_waiters`](Self::max_waiters) | a whole number, at least 1 | 1000 |
 /// | [`outage_grace`](Self::outage_grace) | a time from 0 to 60 s | 2 s |
 /// | [`restart_guard`](Self::restart_guard) | a time from 10 ms to 7 days, at least `expire` | none |
-/// | [`failover_margin`](Self::failover_margin) | a time from 0 to 60 s, only with `restart_guard` | `min-replicas-max-lag` of the servers, and 2 s |
+/// | [`failover_margin`](Self::failover_margin) | a time from 0 to 60 s, only with `restart_guard` | Sentinel: `min-replicas-max-lag` of the servers, and 2 s; cluster: `cluster-node-timeout`, and 1 s |
 /// | [`cluster_refresh`](Self::cluster_refresh) | a time from 100 ms to 60 s | 5 s |
 /// | [`tls_ca`](Self::tls_ca) | the path of a file with certificates | the system's root certificates |
 /// | [`tls_cert`](Self::tls_cert), [`tls_key`](Self::tls_key) | the paths of the client's certificate and key | no client certificate |
@@ -131,9 +131,9 @@ pub struct LockManagerConfig {
     /// [`LockManagerBuilder::restart_guard`]. From 10 ms to 7 days, and at least `expire`. Defaults to none:
     /// the servers are trusted to keep their locks.
     pub restart_guard: Option<Duration>,
-    /// How long a former master of a Sentinel group may still grant locks, see
+    /// How long a former master of a Sentinel group or a Redis Cluster may still grant locks, see
     /// [`LockManagerBuilder::failover_margin`]. From 0 to 60 s, and only with `restart_guard`. Defaults to the
-    /// `min-replicas-max-lag` of the servers and 2 s.
+    /// `min-replicas-max-lag` of the servers and 2 s, and in a cluster to the `cluster-node-timeout` and 1 s.
     pub failover_margin: Option<Duration>,
     /// The time between two readings of the slots of a Redis Cluster, see
     /// [`LockManagerBuilder::cluster_refresh`]. From 100 ms to 60 s. Defaults to 5 s.

@@ -250,7 +250,7 @@ fn the_builder_has_every_setting() {
         "LockManagerBuilder { nodes: 2, prefix: \"shop:\", dialect: Redisson, expire: 11s, \
          node_timeout: Some(12s), connect_timeout: 13s, max_waiters: 14, outage_grace: 15s, \
          restart_guard: Some(16s), failover_margin: Some(17s), cluster_refresh: 17s, tls: Some(TlsOptions { ca: Some(\"/ca.pem\"), \
-         cert: Some(\"/cert.pem\"), key: Some(\"/key.pem\"), insecure: false }), clock: SystemClock, .. }"
+         cert: Some(\"/cert.pem\"), key: Some(\"/key.pem\"), insecure: None }), clock: SystemClock, .. }"
     );
 }
 

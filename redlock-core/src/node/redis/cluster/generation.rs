@@ -4,10 +4,10 @@
 //! locks until it notices its isolation. So a promotion counts as a restart, with the failover margin added.
 //!
 //! A server reports no time of its promotion. It reports two replication IDs (`INFO replication`): its own, which is
-//! new after each promotion, and that of its former master, which is zero on a server that was never a replica. So a
-//! promotion counts from the first time at which this node met the master with its own ID. That is later than the
-//! promotion, so that the quarantine never ends too early. A node that connects after a failover cannot know when the
-//! promotion was, and waits for the whole quarantine too.
+//! new after each promotion, and that of its former master, which is zero on a server that was never a replica. So the
+//! quarantine begins when this node first connects to a master with a replication ID that it has not met. That is later
+//! than the promotion, so that the quarantine never ends too early. A node that connects after a failover cannot know
+//! when the promotion was, and waits for the whole quarantine too.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -14,8 +14,8 @@ use super::topology::{ClusterState, Topology, info_command, slots_command};
 use crate::error::NodeError;
 use crate::jitter::jitter;
 use crate::node::redis::RedisNode;
+use crate::node::redis::connection::pauses::AFTER_REFUSAL;
 use crate::node::redis::connection::pool::settings;
-use crate::node::redis::connection::supervisor::PAUSE_AFTER_REFUSAL;
 use crate::node::redis::error::{node_error, not_connected};
 use crate::node::redis::url::HostPort;
 use crate::node::{Node, NodeStatus};
@@ -178,7 +178,7 @@ impl Refresher {
     /// Returns the pause after a reading in which no server has named the owners of the slots.
     fn next_pause(&self, is_refused: bool) -> Duration {
         if is_refused {
-            PAUSE_AFTER_REFUSAL
+            AFTER_REFUSAL
         } else {
             self.pause.map_or(PAUSE_WHILE_DOWN, |pause| (pause * 2).min(LONGEST_PAUSE))
         }

@@ -123,7 +123,7 @@ fn check_master(
     {
         tracing::warn!(
             node = %name, master = %master.address, suppressed,
-            "the master accepts writes without its replicas, so that it grants locks without limit if it is cut off while another server is promoted; set min-replicas-to-write"
+            "the master accepts writes without its replicas: if it is cut off while another server is promoted, it does not stop granting locks; set min-replicas-to-write"
         );
     }
     Ok(())

@@ -6,6 +6,7 @@ pub(crate) mod endpoint;
 mod health;
 pub(crate) mod metered_socket;
 mod outage_log;
+pub(crate) mod pauses;
 pub(super) mod pending_acquisitions;
 #[cfg(test)]
 pub(crate) mod played_server;

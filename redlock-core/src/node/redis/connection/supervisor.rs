@@ -10,6 +10,7 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::outage_log::OutageLog;
+use super::pauses::Pauses;
 use super::pool::{Connector, PoolError};
 use super::route::Route;
 use super::{Connection, admission};
@@ -18,13 +19,6 @@ use crate::jitter::jitter;
 use crate::node::redis::url::HostPort;
 use crate::node::redis::{ConnectionState, RedisNode};
 
-/// The first pause between two attempts to connect. The pause doubles after each attempt, and is jittered by
-/// a quarter. The longest pause is short enough to use a restarted server again within half a second.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
-const LONGEST_PAUSE: Duration = Duration::from_millis(320);
-/// The pause after an error that is likely to persist: the server refuses the credentials, or another node of
-/// the manager already uses this server.
-pub(crate) const PAUSE_AFTER_REFUSAL: Duration = Duration::from_secs(5);
 /// After a connection that lasted for less than this, the supervisor pauses.
 const SHORT_LIVED: Duration = Duration::from_secs(1);
 
@@ -109,7 +103,7 @@ impl Supervisor {
         if let Err(error) = &attempt {
             log.down(error);
         }
-        let mut pause = FIRST_PAUSE;
+        let mut pauses = Pauses::new();
         loop {
             match attempt {
                 Ok(connection) => {
@@ -132,10 +126,9 @@ impl Supervisor {
                     log.down(&reason);
                     drop(node);
                     if since.elapsed() >= SHORT_LIVED {
-                        pause = FIRST_PAUSE;
+                        pauses.reset();
                     } else {
-                        self.pause(pause, address.as_ref()).await;
-                        pause = (pause * 2).min(LONGEST_PAUSE);
+                        self.pause(pauses.after_break(), address.as_ref()).await;
                     }
                 }
                 Err(error) => {
@@ -144,13 +137,10 @@ impl Supervisor {
                     };
                     tracing::debug!(node = %self.name, %error, "cannot connect to a node");
                     log.still_down(&error);
-                    let refused =
-                        matches!(error, NodeError::NotPermitted(_) | NodeError::SameServer(_));
+                    let pause = pauses.after(&error);
                     node.set_unless_stopped(&self.stop, ConnectionState::Down(error));
                     drop(node);
-                    let pause_now = if refused { PAUSE_AFTER_REFUSAL } else { pause };
-                    self.pause(pause_now, address.as_ref()).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    self.pause(pause, address.as_ref()).await;
                 }
             }
             if self.node.strong_count() == 0 {
@@ -161,7 +151,7 @@ impl Supervisor {
         }
     }
 
-    /// Pauses before the next attempt to connect. There is no reason to pause if the route has left this address.
+    /// Pauses before the next attempt to connect, for a time that is jittered by a quarter. There is no reason to pause if the route has left this address.
     async fn pause(&self, pause: Duration, address: Option<&HostPort>) {
         // Both outcomes end the pause.
         let _ = timeout(jittered(pause), self.route.leaves(address)).await;

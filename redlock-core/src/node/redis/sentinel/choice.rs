@@ -8,6 +8,7 @@ use super::Master;
 use super::view::MasterView;
 use crate::error::NodeError;
 use crate::node::redis::url::HostPort;
+use crate::quorum::quorum;
 
 /// The view of a sentinel, or the reason why it has none.
 pub(super) type Report = Result<MasterView, NodeError>;
@@ -52,35 +53,54 @@ impl Views {
     /// Chooses the master of the last failover.
     ///
     /// The sentinels order their failovers by epochs. A sentinel that was cut off from the others names the master of
-    /// an earlier epoch. If only a minority of the sentinels can be reached, and names the master of an earlier epoch,
-    /// the last choice stays. A majority may go back to an earlier epoch: an operator has set the sentinels up anew.
-    /// Among views of one epoch, the latest wins.
+    /// an earlier epoch. So a minority of the sentinels cannot lead back to an earlier epoch: the last choice stays. A
+    /// majority can, because an operator may have configured the sentinels anew. Among views of one epoch, the latest
+    /// wins.
     ///
     /// Without any view, the last choice stays too: the locks outlive their sentinels.
     pub(super) fn choose(&self, last: &Choice) -> Choice {
-        let last = last.known();
+        let known = last.known();
         let views: Vec<_> = self.0.iter().flat_map(|(_, view)| view).flatten().collect();
-        let is_majority = views.len() * 2 > self.0.len();
+        let is_majority = views.len() >= quorum(self.0.len());
         let newest = views.iter().max_by_key(|view| (view.epoch, view.since));
         let newest = newest
-            .filter(|newest| is_majority || last.is_none_or(|last| newest.epoch >= last.epoch));
+            .filter(|newest| is_majority || known.is_none_or(|known| newest.epoch >= known.epoch));
         let is_complete = self.0.iter().all(|(_, view)| view.is_some());
-        let master = match (newest, last) {
-            (Some(newest), _) => {
-                let same =
-                    |address: &HostPort, epoch| (address, epoch) == (&newest.address, newest.epoch);
-                // Each sentinel has known the master for at least this long.
-                let agreeing = views.iter().filter(|view| same(&view.address, view.epoch));
-                let known = last.filter(|last| same(&last.address, last.epoch));
-                let since = agreeing.map(|view| view.since).chain(known.map(|last| last.since));
+        let master = match (newest, known) {
+            (Some(newest), known) => {
                 let (address, epoch) = (newest.address.clone(), newest.epoch);
-                let since = since.min().unwrap_or_else(Instant::now);
-                Some(Ok(Master { address, epoch, since, is_confirmed: true }))
+                let is_same =
+                    known.is_some_and(|known| (&known.address, known.epoch) == (&address, epoch));
+                let (since, is_settled) = match known {
+                    Some(known) if is_same && known.is_settled => (known.since, true),
+                    // This process has seen another master until now, whatever age the sentinels report.
+                    Some(_) if !is_same && last.is_complete => (Instant::now(), true),
+                    _ => (self.since(newest), is_majority && is_complete),
+                };
+                Some(Ok(Master { address, epoch, since, is_settled, is_confirmed: true }))
             }
-            (None, Some(last)) => Some(Ok(Master { is_confirmed: false, ..last.clone() })),
+            (None, Some(known)) => Some(Ok(Master { is_confirmed: false, ..known.clone() })),
             (None, None) => is_complete.then(|| Err(self.failure())),
         };
         Choice { master, is_complete }
+    }
+
+    /// Returns the time before which a majority of the sentinels have known this master. If fewer have replied, all of
+    /// them have known it.
+    ///
+    /// A single sentinel may report too long an age: one that was cut off while another server was the master, or
+    /// whose wall clock was stepped forward.
+    fn since(&self, master: &MasterView) -> Instant {
+        let now = Instant::now();
+        let views = self.0.iter().flat_map(|(_, view)| view).flatten();
+        let since = views.map(|view| {
+            let is_same = (&view.address, view.epoch) == (&master.address, master.epoch);
+            if is_same { view.since } else { now }
+        });
+        let mut since: Vec<_> = since.collect();
+        since.sort_unstable();
+        let index = quorum(self.0.len()).min(since.len()).saturating_sub(1);
+        since.get(index).copied().unwrap_or(now)
     }
 
     /// Returns why the sentinels name no master.
@@ -115,6 +135,8 @@ fn words(error: &NodeError) -> String {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use tokio::time::advance;
 
     use super::*;
 
@@ -176,19 +198,84 @@ mod tests {
         assert_eq!((&master.address, master.is_confirmed), (&address(2), false));
     }
 
+    fn since(choice: &Choice) -> Instant {
+        choice.known().unwrap().since
+    }
+
+    /// The clock of a sentinel may be wrong, and a sentinel that has restarted knows no age.
     #[tokio::test(start_paused = true)]
-    async fn the_longest_known_age_of_a_master_counts() {
-        let (mut case, now) = (Case::new(), Instant::now() + 10 * SECOND);
-        case.report(0, view(1, 0, now));
-        case.report(1, view(1, 0, now - 2 * SECOND));
-        assert_eq!(case.1.known().unwrap().since, now - 2 * SECOND);
-        // The sentinel has restarted.
-        case.report(1, view(1, 0, now + SECOND));
-        assert_eq!(case.1.known().unwrap().since, now - 2 * SECOND);
-        case.report(1, view(2, 1, now + SECOND));
-        assert_eq!(case.1.known().unwrap().since, now + SECOND);
-        case.report(0, view(2, 1, now));
-        assert_eq!(case.1.known().unwrap().since, now);
+    async fn the_age_that_a_majority_of_the_sentinels_confirms_counts() {
+        advance(100 * SECOND).await;
+        let now = Instant::now();
+        let ages = [[50, 3, 0], [50, 0, 3], [3, 50, 0], [3, 0, 50], [0, 50, 3], [0, 3, 50]];
+        for reported in ages {
+            let mut case = Case::new();
+            for (index, age) in reported.into_iter().enumerate() {
+                case.report(index, view(1, 4, now - age * SECOND));
+            }
+            assert_eq!(since(&case.1), now - 3 * SECOND, "{reported:?}");
+        }
+        // With two sentinels, or if only two of three reply, both have to confirm it.
+        let pair = Case(Views::of(["s1", "s2"].map(Arc::from).iter()), Choice::default());
+        let mut two_of_three = Case::new();
+        two_of_three.report(2, None);
+        for mut case in [pair, two_of_three] {
+            case.report(0, view(1, 4, now - 50 * SECOND));
+            assert_eq!(since(&case.1), now - 50 * SECOND);
+            case.report(1, view(1, 4, now - 3 * SECOND));
+            assert_eq!(since(&case.1), now - 3 * SECOND);
+        }
+        // A sentinel that names another master confirms nothing.
+        let mut case = Case::new();
+        case.report(0, view(1, 4, now - 50 * SECOND));
+        case.report(1, view(2, 3, now - 50 * SECOND));
+        assert_eq!(since(&case.1), now);
+        // A stale sentinel that replies first is no failover.
+        let mut case = Case::new();
+        for (index, port, epoch) in [(0, 2, 3), (1, 1, 4), (2, 1, 4)] {
+            case.report(index, view(port, epoch, now - 50 * SECOND));
+        }
+        assert_eq!(since(&case.1), now - 50 * SECOND);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_age_of_a_master_stays_when_sentinels_restart_or_their_clocks_step() {
+        advance(100 * SECOND).await;
+        let (mut case, now) = (Case::new(), Instant::now());
+        for index in 0..3 {
+            case.report(index, view(1, 4, now - 3 * SECOND));
+        }
+        for later in [now, now - 50 * SECOND] {
+            for index in 0..3 {
+                case.report(index, view(1, 4, later));
+                assert_eq!(since(&case.1), now - 3 * SECOND);
+            }
+        }
+    }
+
+    /// A sentinel that was cut off while another server was the master regards this one as the master all the time.
+    #[tokio::test(start_paused = true)]
+    async fn a_master_is_never_older_than_the_choice_of_its_predecessor() {
+        advance(100 * SECOND).await;
+        let (mut case, old) = (Case::new(), Instant::now() - 50 * SECOND);
+        for (port, epoch) in [(1, 1), (2, 2), (1, 3)] {
+            advance(SECOND).await;
+            let changed = Instant::now();
+            for _ in 0..2 {
+                for index in 0..3 {
+                    case.report(index, view(port, epoch, old));
+                    advance(SECOND).await;
+                }
+            }
+            assert_eq!(since(&case.1), if epoch == 1 { old } else { changed }, "{epoch}");
+        }
+        // The process has reached no sentinel while another server was the master.
+        for index in 0..3 {
+            case.report(index, None);
+        }
+        let changed = Instant::now();
+        case.report(0, view(1, 5, old));
+        assert_eq!(since(&case.1), changed);
     }
 
     #[tokio::test(start_paused = true)]

@@ -51,6 +51,8 @@ pub(crate) struct Master {
     pub(crate) epoch: u64,
     /// The latest time at which it can have been promoted.
     pub(crate) since: Instant,
+    /// Whether `since` is final. Until then, further replies of sentinels may change it.
+    is_settled: bool,
     /// Whether a sentinel names this master now. Otherwise it was the last one, and a failover would not be noticed.
     pub(crate) is_confirmed: bool,
 }

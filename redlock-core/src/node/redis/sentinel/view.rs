@@ -14,7 +14,8 @@ pub(crate) struct MasterView {
     pub(crate) address: HostPort,
     /// The configuration epoch: it grows with each failover.
     pub(crate) epoch: u64,
-    /// The latest time at which this server can have been promoted.
+    /// The time since which this sentinel knows the server as a master. It is too early if the sentinel has not noticed
+    /// that another server was the master in between, or if its wall clock was stepped forward.
     pub(crate) since: Instant,
 }
 

@@ -1,6 +1,7 @@
 //! The URL of a node: a server, a Sentinel group or a Redis Cluster.
 
 mod parse;
+mod query;
 #[cfg(test)]
 mod tests;
 
@@ -8,6 +9,11 @@ use std::fmt;
 use std::path::PathBuf;
 
 use crate::access::{Provider, TlsOptions};
+
+/// Says which URLs are allowed, at the end of errors.
+const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/database], rediss://..., \
+                       unix:///path, redis+sentinel://[user][:password@]host[:port][,host..]/service[/database], \
+                       redis-cluster://[user][:password@]host[:port][,host..], or memory: alone";
 
 /// The addresses of a node, and what a connection to its servers needs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,13 +1,10 @@
 //! Reads URLs. No error repeats a URL, which may contain a password.
 
-use bb8_redis::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, parse_redis_url};
+use bb8_redis::redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo};
 
-use super::{HostPort, Login, RedisUrl, Servers};
+use super::query::QueryPairs;
+use super::{ALLOWED, HostPort, Login, RedisUrl, Servers};
 use crate::access::{Pem, Provider, TlsOptions};
-
-const ALLOWED: &str = "allowed are redis://[user][:password@]host[:port][/database], rediss://..., \
-                       unix:///path, redis+sentinel://[user][:password@]host[:port][,host..]/service[/database], \
-                       redis-cluster://[user][:password@]host[:port][,host..], or memory: alone";
 
 /// The default port of a server.
 const DEFAULT_PORT: u16 = 6379;
@@ -129,8 +126,9 @@ impl<'a> Parts<'a> {
 
     fn tls(&mut self, is_tls: bool) -> Result<Option<TlsOptions>, String> {
         let insecure = match self.parameters.take(&["tls_insecure"]).as_deref() {
-            None | Some("false") => false,
-            Some("true") => true,
+            None => None,
+            Some("false") => Some(false),
+            Some("true") => Some(true),
             Some(_) => return Err("its tls_insecure is neither true nor false".into()),
         };
         let mut path = |name| self.parameters.take(&[name]).map(Pem::file);
@@ -165,34 +163,6 @@ impl Login {
         }
         self.provider = path.map(|path| Provider::File(path.into()));
         Ok(self)
-    }
-}
-
-/// The parameters of a query that were not yet used.
-struct QueryPairs(Vec<(String, String)>);
-
-impl QueryPairs {
-    fn read(query: &str) -> Result<Self, String> {
-        let url = parse_redis_url(&format!("redis://localhost?{query}"))
-            .ok_or_else(|| format!("its parameters cannot be read; {ALLOWED}"))?;
-        let pairs = url.query_pairs().map(|(name, value)| (name.into_owned(), value.into_owned()));
-        Ok(Self(pairs.collect()))
-    }
-
-    /// Removes and returns the first parameter with one of these names.
-    fn take(&mut self, names: &[&str]) -> Option<String> {
-        let index = self.0.iter().position(|(name, _)| names.contains(&name.as_str()))?;
-        Some(self.0.remove(index).1)
-    }
-
-    /// Returns an error if parameters are left, without their values.
-    fn check_end(&self) -> Result<(), String> {
-        match self.0.first() {
-            None => Ok(()),
-            Some((name, _)) => Err(format!(
-                "its parameter {name:?} is unknown, or occurs twice, or does not belong to this kind of URL"
-            )),
-        }
     }
 }
 
@@ -243,7 +213,12 @@ fn unix(url: &str) -> Result<RedisUrl, String> {
         return Err("its database is negative".into());
     }
     let (_, query) = url.split_once('?').unwrap_or((url, ""));
-    let login = Login::of(&info).or_file(QueryPairs::read(query)?.take(&["password_file"]))?;
+    let mut parameters = QueryPairs::read(query)?;
+    let login = Login::of(&info).or_file(parameters.take(&["password_file"]))?;
+    for read_above in ["db", "user", "pass"] {
+        parameters.take(&[read_above]);
+    }
+    parameters.check_end()?;
     Ok(RedisUrl { servers: Servers::Unix(path.clone()), tls: None, login, db })
 }
 
@@ -261,6 +236,12 @@ fn sentinel(
         password: parts.parameters.take(&["sentinel_password", "sentinelPassword"]),
         provider: None,
     };
+    if fragment.is_some() && of_sentinels.password.is_some() {
+        // It may be a part of the password, which no error and no name may repeat (secrets stay in).
+        return Err(
+            "it contains a # after a password; in a password write %23, and write the service into the path".into(),
+        );
+    }
     let of_sentinels = of_sentinels.or_file(parts.parameters.take(&["sentinel_password_file"]))?;
     let has_password = of_sentinels.password.is_some() || of_sentinels.provider.is_some();
     if of_sentinels.username.is_some() && !has_password {

@@ -58,13 +58,14 @@ fn the_spellings_of_other_libraries_mean_the_same() {
     );
     for other in [
         "redis-sentinel://app:s3cret@h1:26379/2?sentinelServiceName=shop&node=h2:7000&sentinelUsername=u&sentinelPassword=p",
-        "redis-sentinel://app:s3cret@h1,h2:7000/2?sentinel_username=u&sentinel_password=p#shop",
         "redis-sentinel://app:s3cret@h1,h2:7000/2?sentinelMasterId=shop&sentinelUsername=u&sentinelPassword=p",
         "valkey+sentinel://app:s3cret@h1,h2:7000,h1/shop/2?sentinel_username=u&sentinel_password=p",
         "valkey-sentinel://app:s3cret@h1,h2:7000/shop/2?sentinel_password=p&sentinel_username=u",
     ] {
         assert_eq!(parse(other), ours, "{other}");
     }
+    let ours = parse("redis+sentinel://app:s3cret@h1,h2:7000/shop/2");
+    assert_eq!(parse("redis-sentinel://app:s3cret@h1,h2:7000/2#shop"), ours);
     let ours = parse("redis-cluster://app:s3cret@h1,h2:7000");
     for other in [
         "redis+cluster://app:s3cret@h1,h2:7000/",
@@ -84,7 +85,15 @@ fn tls_has_its_files_in_the_query() {
         let url = format!("{url}?tls_ca=/etc/my%20ca.pem&tls_cert=/c.pem&tls_key=/k.pem");
         assert_eq!(parse(&url).tls.as_ref(), Some(&files), "{url}");
     }
-    assert!(parse("rediss://h?tls_insecure=true").tls.unwrap().insecure);
+    let all = TlsOptions::new().danger_accept_invalid_certs(true);
+    for (query, alone, with_all) in [
+        ("", false, true),
+        ("?tls_insecure=true", true, true),
+        ("?tls_insecure=false", false, false),
+    ] {
+        let tls = parse(&format!("rediss://h{query}")).tls.unwrap();
+        assert_eq!((tls.is_insecure(), tls.or(&all).is_insecure()), (alone, with_all), "{query}");
+    }
 }
 
 #[test]
@@ -125,7 +134,16 @@ fn a_wrong_url_is_explained_without_being_repeated() {
         ("redis+sentinel://app:12#s3cret@host/shop", "%23"),
         ("redis://:s3cret@a,b", "comma"),
         ("redis://:s3cret@a,10.0.0.2:6380/1", "comma"),
-        ("redis://:s3cret@a?timeout=s3cret", "\"timeout\""),
+        ("redis://:s3cret@a?timeout=s3cret", "known are db, user,"),
+        ("redis+sentinel://a/shop?sentinel_password=ab&s3cret", "%26"),
+        ("redis+sentinel://a/shop?sentinel_password=ab&s3cret=x", "%26"),
+        ("redis+sentinel://a?sentinel_password=ab#s3cret", "%23"),
+        ("redis+sentinel://a/shop?sentinelPassword=ab#s3cret", "%23"),
+        ("redis+sentinel://a?sentinelServiceName=shop&sentinel_password=ab#s3cret", "%23"),
+        ("unix:///a?pass=ab&s3cret", "%26"),
+        ("unix:///a?database=1", "known are db, user,"),
+        ("unix:///a?pass=s3cret&pass=s3cret", "\"pass\""),
+        ("unix:///a?tls_ca=/s3cret", "\"tls_ca\""),
         ("redis://:s3cret@a?sentinel_password=s3cret", "\"sentinel_password\""),
         ("redis+sentinel://:s3cret@a", "name of the Sentinel service"),
         ("redis+sentinel://:s3cret@a,,b/shop", "host is missing"),

@@ -21,7 +21,7 @@ pub(super) fn client_config(
     let provider = provider()?;
     let request = CertificateRequest::answered_with(certified_key(options, &provider)?);
     let config = ClientConfig::builder();
-    let config = if options.insecure {
+    let config = if options.is_insecure() {
         config.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)))
     } else {
         config.with_root_certificates(roots(options.ca.as_ref())?)

@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client};
 
-use crate::access::TlsOptions;
+use crate::access::{TlsOptions, read_files};
 use crate::error::NodeError;
 use client_certificate::CertificateRequest;
 use configuration::client_config;
@@ -52,8 +52,7 @@ pub(crate) async fn handshake(
     let name = ServerName::try_from(host.to_owned())
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let options = options.clone();
-    // Files may be on a slow disk.
-    let config = tokio::task::spawn_blocking(move || client_config(&options));
+    let config = read_files(options.files(), move || client_config(&options));
     let (config, request) = config.await?.map_err(failed)?;
     match TlsConnector::from(Arc::new(config)).connect(name, stream).await {
         Ok(stream) => Ok(TlsStream { stream, request, is_accepted: false }),
@@ -127,12 +126,15 @@ impl AsyncWrite for TlsStream {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use rcgen::{CertifiedKey, generate_simple_self_signed};
     use rustls::pki_types::PrivateKeyDer;
     use rustls::server::WebPkiClientVerifier;
     use rustls::{RootCertStore, ServerConfig};
     use tokio::io::AsyncReadExt;
     use tokio::net::TcpListener;
+    use tokio::time::timeout;
     use tokio_rustls::TlsAcceptor;
 
     use super::*;
@@ -162,6 +164,35 @@ mod tests {
         let (client, server) = tokio::join!(handshake(tcp, "localhost", &options), accept);
         drop(server);
         client.unwrap().read(&mut [0]).await.unwrap_err()
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_certificate_that_hangs_occupies_one_thread() {
+        let dir = tempfile::tempdir().unwrap();
+        let (hung, file) = (dir.path().join("hung"), dir.path().join("file"));
+        // A read of a FIFO hangs until a writer opens it.
+        assert!(std::process::Command::new("mkfifo").arg(&hung).status().unwrap().success());
+        std::fs::write(&file, "no certificate").unwrap();
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().max_blocking_threads(2).build().unwrap();
+        let attempt = async |ca: &std::path::Path, limit: Duration| {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let tcp = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let options = TlsOptions::new().ca_file(ca);
+            timeout(limit, handshake(tcp, "localhost", &options)).await
+        };
+        let other = runtime.block_on(async {
+            for _ in 0..3 {
+                assert!(attempt(&hung, Duration::from_millis(20)).await.is_err());
+            }
+            attempt(&file, Duration::from_secs(1)).await
+        });
+        // Ends the read that hangs.
+        std::fs::write(&hung, "").unwrap();
+        runtime.shutdown_background();
+        let error = other.expect("the other file is read").unwrap_err();
+        assert!(error.to_string().contains("contains no certificate"), "{error}");
     }
 
     #[tokio::test]

@@ -1,0 +1,90 @@
+//! The pauses between the attempts to connect to a server.
+
+use std::time::Duration;
+
+use crate::error::NodeError;
+
+/// The first pause. Each pause is twice as long as the one before.
+const FIRST: Duration = Duration::from_millis(20);
+/// The longest pause. It is short enough to use a restarted server again within half a second.
+const LONGEST: Duration = Duration::from_millis(320);
+/// The longest pause after an error of the credentials or of TLS. The first pauses are short, so that a rotation of
+/// files or passwords is a short outage. If the error persists, a person has to repair the configuration.
+const LONGEST_WITHOUT_ACCESS: Duration = Duration::from_secs(5);
+/// The pause after an error that is likely to persist: the server refuses the credentials, or another node of
+/// the manager already uses this server.
+pub(crate) const AFTER_REFUSAL: Duration = Duration::from_secs(5);
+
+/// The pauses since the last connection that lasted.
+#[derive(Debug)]
+pub(super) struct Pauses {
+    next: Duration,
+}
+
+impl Pauses {
+    pub(super) fn new() -> Self {
+        Self { next: FIRST }
+    }
+
+    /// Begins anew, after a connection that has lasted.
+    pub(super) fn reset(&mut self) {
+        self.next = FIRST;
+    }
+
+    /// Returns the pause after a connection that broke soon.
+    pub(super) fn after_break(&mut self) -> Duration {
+        self.up_to(LONGEST)
+    }
+
+    /// Returns the pause after a failed attempt to connect.
+    pub(super) fn after(&mut self, error: &NodeError) -> Duration {
+        match error {
+            NodeError::NotPermitted(_) | NodeError::SameServer(_) => AFTER_REFUSAL,
+            NodeError::Credentials(_) | NodeError::Tls(_) => self.up_to(LONGEST_WITHOUT_ACCESS),
+            _ => self.up_to(LONGEST),
+        }
+    }
+
+    fn up_to(&mut self, longest: Duration) -> Duration {
+        let pause = self.next.min(longest);
+        self.next = pause * 2;
+        pause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the first twelve pauses after this error.
+    fn pauses(error: &NodeError) -> Vec<u128> {
+        let mut pauses = Pauses::new();
+        (0..12).map(|_| pauses.after(error).as_millis()).collect()
+    }
+
+    #[test]
+    fn a_server_that_is_down_is_tried_again_within_a_third_of_a_second() {
+        let expected = [20, 40, 80, 160, 320, 320, 320, 320, 320, 320, 320, 320];
+        assert_eq!(pauses(&NodeError::NotConnected("refused".into())), expected);
+    }
+
+    #[test]
+    fn wrong_credentials_and_certificates_are_tried_soon_and_then_rarely() {
+        let expected = [20, 40, 80, 160, 320, 640, 1280, 2560, 5000, 5000, 5000, 5000];
+        for error in [NodeError::Credentials("no file".into()), NodeError::Tls("expired".into())] {
+            assert_eq!(pauses(&error), expected, "{error}");
+        }
+        assert_eq!(pauses(&NodeError::NotPermitted("WRONGPASS".into())), [5000; 12]);
+    }
+
+    #[test]
+    fn after_long_pauses_another_error_has_a_short_one() {
+        let mut pauses = Pauses::new();
+        for _ in 0..12 {
+            pauses.after(&NodeError::Tls("expired".into()));
+        }
+        assert_eq!(pauses.after_break(), LONGEST);
+        pauses.reset();
+        assert_eq!(pauses.after_break(), FIRST);
+    }
+}
