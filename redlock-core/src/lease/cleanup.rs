@@ -293,10 +293,12 @@ impl NodeRelease {
                 tokio::time::sleep(pause.min(left)).await;
                 let longest = if is_sent { LONGEST_PAUSE } else { LONGEST_PAUSE_UNSENT };
                 pause = (pause * 2).min(longest);
+                status.wait_for(NodeStatus::is_up).await;
             } else {
                 pause = FIRST_PAUSE;
+                status.wait_for(NodeStatus::is_up).await;
+                tokio::time::sleep(FIRST_PAUSE.min(left)).await;
             }
-            status.wait_for(NodeStatus::is_up).await;
             self.replies.lock().reply = self.node.call(attempt.release_op());
         }
     }
