@@ -59,7 +59,7 @@ impl Load {
             tokio::time::sleep(Duration::from_millis(1)).await;
             self.holders[key].fetch_sub(1, Ordering::SeqCst);
             if let Err(error) = guard.release().await {
-                self.errors.lock().unwrap().push(error.to_string());
+                self.errors.lock().unwrap().push(format!("{error}: {}", error.diagnostics()));
             }
         }
     }
