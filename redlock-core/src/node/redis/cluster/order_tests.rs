@@ -1,8 +1,10 @@
 //! A clean-up follows the acquisition to every master that may execute it (an abandoned attempt leaves nothing behind).
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::poll;
+use tokio::io::DuplexStream;
 use tokio::time::{Instant, timeout};
 
 use super::played_cluster::{HELD, LEASE, PlayedCluster, RELEASE};
@@ -174,22 +176,28 @@ async fn an_operation_whose_keys_are_split_may_be_polled_outside_of_a_runtime() 
     assert!(matches!(polled.join().unwrap().unwrap().vote, Vote::Failed(NodeError::Server(_))));
 }
 
-/// Two masters that redirect to each other would keep the operation for ever.
+/// Two masters that redirect to each other would keep the operation for ever, and busy.
 #[tokio::test(start_paused = true)]
-async fn redirects_in_a_circle_end() {
+async fn redirects_in_a_circle_end_after_the_node_timeout() {
     let mut cluster = PlayedCluster::new().await;
     let acquire = cluster.call(HELD);
     let there = cluster.redirect("MOVED");
     let back = there.replace("b:2", "a:1");
+    let count = AtomicUsize::new(0);
     let [first, second] = &mut cluster.masters;
-    let play = async {
-        for _ in 0..2 {
-            serve(first, "SET", &there, || {}).await;
-            serve(second, "SET", &back, || {}).await;
-        }
+    let play = async |server: &mut DuplexStream, reply: &str| loop {
+        serve(server, "SET", reply, || drop(count.fetch_add(1, Ordering::Relaxed))).await;
     };
-    let (acquired, ()) = timeout(LEASE, async { tokio::join!(acquire, play) }).await.unwrap();
+    let acquired = tokio::select! {
+        acquired = timeout(2 * LEASE, acquire) => acquired.unwrap(),
+        () = play(first, &there) => unreachable!(),
+        () = play(second, &back) => unreachable!(),
+    };
     assert!(matches!(acquired.vote, Vote::Failed(NodeError::Server(_))), "{acquired:?}");
+    // Each pause of at least 20 ms is followed by four commands.
+    let most = 4 * (1 + usize::try_from(LEASE.as_millis()).unwrap() / 20);
+    let count = count.into_inner();
+    assert!((8..=most).contains(&count), "{count} commands");
 }
 
 /// Every caller of a lock in quarantine would let the node read the slots again.

@@ -22,7 +22,8 @@ use crate::node::{
     Action, Node, NodeStatus, Op, QueueFuture, QueueOp, QueueReply, Reply, ReplyFuture,
 };
 
-/// The most redirects of one operation. While a slot moves, a server may answer `MOVED` and the next one `ASK`.
+/// The most redirects without a pause. While a slot moves, a server may answer `MOVED` and the next one `ASK`. Servers that
+/// do not agree on the owner yet redirect to each other, until they have heard of the new one.
 const MAX_REDIRECTS: usize = 3;
 
 /// The range of the pauses in milliseconds before an operation is repeated that no server could execute yet.
@@ -150,7 +151,7 @@ async fn follow(
         {
             redirects += 1;
             (cluster.follow(&redirect, &sent.shard).await, Way::of(&redirect))
-        } else if is_split(&sent.reply.vote)
+        } else if (is_split(&sent.reply.vote) || cluster.redirect(&sent.reply.vote).is_some())
             && Instant::now() < until
             // A guard may be dropped outside of a runtime, which polls its acquisition once more.
             && Handle::try_current().is_ok()
