@@ -185,8 +185,11 @@ async fn redirects_in_a_circle_end_after_the_node_timeout() {
     let back = there.replace("b:2", "a:1");
     let count = AtomicUsize::new(0);
     let [first, second] = &mut cluster.masters;
+    let received = || {
+        count.fetch_add(1, Ordering::Relaxed);
+    };
     let play = async |server: &mut DuplexStream, reply: &str| loop {
-        serve(server, "SET", reply, || drop(count.fetch_add(1, Ordering::Relaxed))).await;
+        serve(server, "SET", reply, received).await;
     };
     let acquired = tokio::select! {
         acquired = timeout(2 * LEASE, acquire) => acquired.unwrap(),
