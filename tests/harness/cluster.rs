@@ -267,10 +267,14 @@ impl RedisCluster {
                 source.command::<String>(moved).await;
             }
         }
-        // The other masters hear of the move at once, so that the servers do not disagree about the owner.
-        let others = (0..MASTERS).filter(|server| ![to, from].contains(server));
-        for server in [to, from].into_iter().chain(others) {
+        for server in [to, from] {
             self.set_slot(server, &number, &["NODE", &target]).await;
+        }
+        // The other masters hear of the move at once, so that the servers do not disagree about the owner. After a
+        // failover, one of these servers may be a replica, which refuses the command.
+        for server in (0..MASTERS).filter(|server| ![to, from].contains(server)) {
+            let words = ["CLUSTER", "SETSLOT", &number, "NODE", &target];
+            let _ = self.probe(server).await.try_command::<()>(words).await;
         }
     }
 
