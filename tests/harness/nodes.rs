@@ -231,6 +231,8 @@ impl Nodes {
 ///
 /// A behaviour is an async function of the same file that takes the nodes. If the list of behaviours has the
 /// name of a function in front of it, the tests call that function with the nodes and the behaviour.
+///
+/// The kinds after `if_all_kinds` are tested if [`Nodes::all_kinds`] is `true`.
 #[macro_export]
 macro_rules! on_each_kind_of_nodes {
     ([$($kind:ident: $nodes:expr,)+] $behaviours:tt) => {
@@ -238,6 +240,21 @@ macro_rules! on_each_kind_of_nodes {
     };
     ([$($kind:ident: $nodes:expr,)+] $run:ident $behaviours:tt) => {
         $($crate::on_each_kind_of_nodes! { @one $kind: $nodes, $run $behaviours })+
+    };
+    ([$($kind:ident: $nodes:expr,)+] if_all_kinds [$($more:ident: $others:expr,)+] $behaviours:tt) => {
+        $($crate::on_each_kind_of_nodes! { @one $kind: $nodes, $behaviours })+
+        $($crate::on_each_kind_of_nodes! { @if_all_kinds $more: $others, $behaviours })+
+    };
+    (@if_all_kinds $kind:ident: $nodes:expr, [$($behaviour:ident,)+]) => {
+        mod $kind {
+            use super::*;
+            $(#[tokio::test]
+            async fn $behaviour() {
+                if Nodes::all_kinds() {
+                    super::$behaviour($nodes).await;
+                }
+            })+
+        }
     };
     (@one $kind:ident: $nodes:expr, [$($behaviour:ident,)+]) => {
         mod $kind {

@@ -36,6 +36,10 @@ on_each_kind_of_nodes! {
         redis_x1_redisson: Nodes::redis(1).await.redisson(),
         redis_x5_redisson: Nodes::redis(5).await.redisson(),
     ]
+    if_all_kinds [
+        every_cluster: Nodes::cluster().await,
+        every_cluster_redisson: Nodes::cluster().await.redisson(),
+    ]
     [
         a_held_lock_excludes_its_own_and_other_managers,
         different_keys_do_not_exclude_each_other,
@@ -64,57 +68,14 @@ on_each_kind_of_nodes! {
 }
 
 on_each_kind_of_nodes! {
-    [cluster: Nodes::cluster(),]
-    on_a_cluster [
+    [cluster: Nodes::cluster().await,]
+    [
         a_held_lock_excludes_its_own_and_other_managers,
         a_late_release_returns_expired_and_keeps_the_next_holders_lock,
         a_waiter_gets_the_lock_when_it_is_released,
         shutdown_releases_held_locks_and_refuses_new_requests,
         only_one_of_many_callers_holds_the_lock_at_a_time,
     ]
-}
-
-on_each_kind_of_nodes! {
-    [every_cluster: Nodes::cluster(), every_cluster_redisson: async { Nodes::cluster().await.redisson() },]
-    if_all_kinds_are_tested [
-        a_held_lock_excludes_its_own_and_other_managers,
-        different_keys_do_not_exclude_each_other,
-        a_released_lock_is_gone_from_every_node,
-        a_dropped_guard_releases,
-        a_lock_frees_itself_when_its_lease_runs_out,
-        a_late_release_returns_expired_and_keeps_the_next_holders_lock,
-        the_nodes_store_the_requested_lease,
-        remaining_is_less_than_the_lease_and_decreases,
-        an_extended_lease_lasts_longer_and_is_never_shortened,
-        an_expired_lock_cannot_be_extended,
-        a_lease_without_expire_is_renewed,
-        a_lease_with_expire_is_renewed_only_on_request,
-        a_lost_lock_reports_its_loss,
-        a_released_lock_is_not_lost,
-        a_refusal_reports_the_remaining_lease_and_each_vote,
-        acquire_without_wait_time_and_try_acquire_do_not_wait,
-        waiting_ends_at_wait_time,
-        a_waiter_gets_the_lock_when_it_is_released,
-        a_waiter_gets_the_lock_when_the_lease_of_a_crashed_holder_ends,
-        prefixes_keep_applications_apart,
-        shutdown_releases_held_locks_and_refuses_new_requests,
-        invalid_options_and_keys_are_errors,
-        only_one_of_many_callers_holds_the_lock_at_a_time,
-    ]
-}
-
-async fn on_a_cluster<F: Future>(start: impl Future<Output = Nodes>, behaviour: fn(Nodes) -> F) {
-    behaviour(start.await).await;
-}
-
-/// A cluster takes seconds to start.
-async fn if_all_kinds_are_tested<F: Future>(
-    start: impl Future<Output = Nodes>,
-    behaviour: fn(Nodes) -> F,
-) {
-    if Nodes::all_kinds() {
-        behaviour(start.await).await;
-    }
 }
 
 /// A contended lock is an error for the caller (no work without the lock).

@@ -27,30 +27,12 @@ on_each_kind_of_nodes! {
         sentinel_x3: Nodes::sentinel(3).await,
         redis_x1_redisson: Nodes::redis(1).await.redisson(),
     ]
+    if_all_kinds [cluster: Nodes::cluster().await,]
     [
         a_released_lock_stays_for_its_min_hold_or_its_lease,
         a_lock_with_keep_stays_after_its_handler,
         a_lost_lock_stays_lost_after_any_call,
     ]
-}
-
-on_each_kind_of_nodes! {
-    [cluster: Nodes::cluster(),]
-    if_all_kinds_are_tested [
-        a_released_lock_stays_for_its_min_hold_or_its_lease,
-        a_lock_with_keep_stays_after_its_handler,
-        a_lost_lock_stays_lost_after_any_call,
-    ]
-}
-
-/// A cluster takes seconds to start.
-async fn if_all_kinds_are_tested<F: Future>(
-    start: impl Future<Output = Nodes>,
-    behaviour: fn(Nodes) -> F,
-) {
-    if Nodes::all_kinds() {
-        behaviour(start.await).await;
-    }
 }
 
 /// Checks that each node has the lock for at most `at_most`, and that another manager is refused.

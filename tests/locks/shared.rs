@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_millis(300);
 const SOON: Duration = Duration::from_secs(10);
 /// A lock stays on the nodes for longer than it is valid, by 1 % of its lease and 2 ms.
 const MARGIN: Duration = Duration::from_millis(50);
-const KEY: &str = "catalogue";
+const KEY: &str = "catalogue{1}";
 
 on_each_kind_of_nodes! {
     [
@@ -29,6 +29,7 @@ on_each_kind_of_nodes! {
         sentinel_x1: Nodes::sentinel(1).await,
         redis_x5: Nodes::redis(5).await,
     ]
+    if_all_kinds [every_cluster: Nodes::cluster().await,]
     [
         readers_share_the_lock_and_exclude_writers,
         a_writer_excludes_readers_and_writers,
@@ -59,6 +60,7 @@ on_each_kind_of_nodes! {
         redis: Nodes::redis(1).await,
         sentinel: Nodes::sentinel(1).await,
     ]
+    if_all_kinds [every_cluster_with_permits: Nodes::cluster().await,]
     [
         permits_limit_the_number_of_holders,
         callers_with_different_permits_each_keep_to_their_own,
@@ -69,44 +71,6 @@ on_each_kind_of_nodes! {
         waiters_for_permits_are_woken_in_order,
         a_writer_waits_for_all_permits,
     ]
-}
-
-on_each_kind_of_nodes! {
-    [every_cluster: Nodes::cluster(),]
-    if_all_kinds_are_tested [
-        readers_share_the_lock_and_exclude_writers,
-        a_writer_excludes_readers_and_writers,
-        a_writer_waits_for_the_last_reader,
-        a_reader_waits_for_the_writer,
-        each_reader_has_its_own_end,
-        readers_that_crash_do_not_outlive_their_leases,
-        a_waiting_writer_stops_new_readers,
-        a_writer_that_gives_up_lets_readers_in,
-        a_dead_writers_mark_ends,
-        readers_that_are_overtaken_get_a_turn,
-        a_reader_extends_its_lease_and_reports_its_loss,
-        a_late_release_of_a_reader_keeps_the_others,
-        a_downgrade_lets_readers_in_but_no_writer,
-        an_upgrade_is_refused_while_others_read,
-        an_upgraded_lock_is_exclusive_until_it_is_released,
-        a_lock_may_change_its_mode_many_times,
-        permits_limit_the_number_of_holders,
-        a_waiter_for_a_permit_counts_the_holders_with_more_permits,
-        a_permit_that_was_upgraded_is_downgraded_to_a_permit,
-        the_permit_of_a_dead_holder_returns,
-        waiters_for_permits_are_woken_in_order,
-        a_writer_waits_for_all_permits,
-    ]
-}
-
-/// A cluster takes seconds to start.
-async fn if_all_kinds_are_tested<F: Future>(
-    start: impl Future<Output = Nodes>,
-    behaviour: fn(Nodes) -> F,
-) {
-    if Nodes::all_kinds() {
-        behaviour(start.await).await;
-    }
 }
 
 on_each_kind_of_nodes! {
@@ -556,12 +520,12 @@ async fn readers_are_not_numbered(nodes: Nodes) {
 /// The set leaves its mark only at the keys that are shared, and only if no key is held exclusively.
 async fn a_set_waits_for_the_readers_of_its_keys(nodes: Nodes) {
     let [one, two, three] = managers(&nodes).await;
-    let set = |locks: &LockManager| locks.lock_all(["a", KEY, "z"]).expire(LONG);
+    let set = |locks: &LockManager| locks.lock_all(["a{1}", KEY, "z{1}"]).expire(LONG);
     let readers =
         [shared(&one).try_acquire().await.unwrap(), shared(&two).try_acquire().await.unwrap()];
     let refused = set(&three).try_acquire().await.unwrap_err();
     assert!(refused.is_contended() && refused.key().unwrap().as_str() == KEY, "{refused:?}");
-    let other = two.lock("z").expire(LONG).try_acquire().await.unwrap();
+    let other = two.lock("z{1}").expire(LONG).try_acquire().await.unwrap();
     let waiting = tokio::spawn(set(&three).wait_forever().acquire());
     tokio::time::sleep(MARGIN * 2).await;
     assert!(!is_contended(shared(&one)).await, "a set that waits for another key stops readers");

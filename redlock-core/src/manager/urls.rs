@@ -9,7 +9,7 @@ use crate::error::ConnectError;
 use crate::log_limit::LogLimit;
 use crate::node::Node;
 use crate::node::redis::{
-    ClusterNode, Endpoint, RedisNode, RedisUrl, Route, SentinelGroup, ServerRegistry, Servers,
+    ClusterNode, Endpoint, NodeSettings, RedisNode, RedisUrl, Route, SentinelGroup, Servers,
     ShardSettings,
 };
 use crate::runtimes::Runtimes;
@@ -82,7 +82,7 @@ impl LockManagerBuilder {
         self.check_tls().await?;
         let mut nodes: Vec<Arc<dyn Node>> = Vec::with_capacity(self.nodes.len());
         let (mut redis_nodes, mut clusters) = (Vec::new(), Vec::new());
-        let servers = Arc::default();
+        let settings = self.node_settings(&clock);
         for (index, config) in self.nodes.iter().enumerate() {
             nodes.push(match config {
                 NodeConfig::Memory(node) => Arc::new(node.clone()),
@@ -108,13 +108,17 @@ impl LockManagerBuilder {
                                 Route::Sentinel(Arc::new(group))
                             }
                             Servers::Cluster { .. } => {
-                                let node = self.cluster_node(parsed, &clock, &servers);
+                                let node = ClusterNode::new(ShardSettings {
+                                    url: parsed,
+                                    node: settings.clone(),
+                                    refresh: self.cluster_refresh,
+                                });
                                 clusters.push(Arc::clone(&node));
                                 nodes.push(node);
                                 continue;
                             }
                         };
-                        let node = self.redis_node(route, &clock, &servers);
+                        let node = RedisNode::new(route, settings.clone());
                         redis_nodes.push(Arc::clone(&node));
                         node
                     }
@@ -132,38 +136,14 @@ impl LockManagerBuilder {
         self.start(nodes, serve, clock).await
     }
 
-    fn cluster_node(
-        &self,
-        url: RedisUrl,
-        clock: &Arc<dyn Clock>,
-        servers: &Arc<ServerRegistry>,
-    ) -> Arc<ClusterNode> {
-        ClusterNode::new(ShardSettings {
-            url,
+    fn node_settings(&self, clock: &Arc<dyn Clock>) -> NodeSettings {
+        NodeSettings {
             node_timeout: self.resolved_node_timeout(self.nodes.len()),
             connect_timeout: self.connect_timeout,
             restart_guard: self.restart_guard,
             failover_margin: self.failover_margin,
-            refresh: self.cluster_refresh,
             clock: Arc::clone(clock),
-            servers: Arc::clone(servers),
-        })
-    }
-
-    fn redis_node(
-        &self,
-        route: Route,
-        clock: &Arc<dyn Clock>,
-        servers: &Arc<ServerRegistry>,
-    ) -> Arc<RedisNode> {
-        RedisNode::new(
-            route,
-            self.resolved_node_timeout(self.nodes.len()),
-            self.connect_timeout,
-            self.restart_guard,
-            self.failover_margin,
-            Arc::clone(clock),
-            servers,
-        )
+            servers: Arc::default(),
+        }
     }
 }

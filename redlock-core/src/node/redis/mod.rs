@@ -14,6 +14,7 @@ mod fencing;
 mod order_tests;
 mod script;
 mod sentinel;
+mod settings;
 #[cfg(test)]
 mod subscription_tests;
 mod subscriptions;
@@ -33,7 +34,6 @@ use super::{
     Action, Capabilities, Node, NodeStatus, Notify, Op, ProcessId, QueueAction, QueueFuture,
     QueueOp, Reply, ReplyFuture, Silence, StatusReceiver, StatusSender, Subscription,
 };
-use crate::clock::Clock;
 use crate::error::{NodeError, Vote};
 use crate::lock::LockSpec;
 use crate::log_limit::LogLimit;
@@ -47,6 +47,7 @@ pub(crate) use connection::route::Route;
 #[cfg(feature = "tls")]
 pub(crate) use connection::tls::check as check_tls;
 pub(crate) use sentinel::SentinelGroup;
+pub(crate) use settings::NodeSettings;
 pub(crate) use url::{RedisUrl, Servers};
 
 use connection::Connection;
@@ -66,15 +67,7 @@ use subscriptions::Subscriptions;
 /// so that no caller waits for the node.
 pub(crate) struct RedisNode {
     route: Route,
-    node_timeout: Duration,
-    connect_timeout: Duration,
-    /// The time for which the server must have been running, without a forward step of its wall clock,
-    /// before it grants locks.
-    restart_guard: Option<Duration>,
-    /// How long a former master may grant locks after the promotion of another server. `None` if the servers decide.
-    failover_margin: Option<Duration>,
-    /// The clock that measures leases.
-    clock: Arc<dyn Clock>,
+    settings: NodeSettings,
     /// The current connection, as a copy beside the pool, so that a command needs no mutex to find it.
     current: ArcSwap<ConnectionState>,
     status: StatusSender,
@@ -84,7 +77,6 @@ pub(crate) struct RedisNode {
     dropped: CancellationToken,
     _cancel_on_drop: DropGuard,
     subscriptions: Arc<Subscriptions>,
-    servers: Arc<ServerRegistry>,
     incarnations: Mutex<Incarnations>,
     /// The quarantines of servers whose locks this server has taken over. They outlast the connection.
     taken_over: Mutex<Quarantines>,
@@ -105,33 +97,21 @@ enum ConnectionState {
 }
 
 impl RedisNode {
-    pub(crate) fn new(
-        route: Route,
-        node_timeout: Duration,
-        connect_timeout: Duration,
-        restart_guard: Option<Duration>,
-        failover_margin: Option<Duration>,
-        clock: Arc<dyn Clock>,
-        servers: &Arc<ServerRegistry>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(route: Route, settings: NodeSettings) -> Arc<Self> {
         let down = ConnectionState::Down(NodeError::NotConnected("not connected yet".into()));
         let dropped = CancellationToken::new();
         let log_limit = Arc::default();
-        let clock_watch = ClockWatch::new(route.name(), &clock, restart_guard, &log_limit);
+        let clock_watch =
+            ClockWatch::new(route.name(), &settings.clock, settings.restart_guard, &log_limit);
         Arc::new_cyclic(|weak_self| Self {
             route,
-            node_timeout,
-            connect_timeout,
-            restart_guard,
-            failover_margin,
-            clock,
+            settings,
             current: ArcSwap::from_pointee(down),
             status: StatusSender::new(NodeStatus::Connecting),
             is_started: AtomicBool::new(false),
             _cancel_on_drop: dropped.clone().drop_guard(),
             dropped,
             subscriptions: Arc::default(),
-            servers: Arc::clone(servers),
             incarnations: Mutex::default(),
             taken_over: Mutex::default(),
             clock_watch: Arc::new(clock_watch),
@@ -203,7 +183,7 @@ impl RedisNode {
 
     /// Returns the connection, or an error if the server is silent.
     fn check_replies(&self, connection: Arc<Connection>) -> Result<Arc<Connection>, NodeError> {
-        match connection.silent_for(self.node_timeout) {
+        match connection.silent_for(self.settings.node_timeout) {
             Some(time) => Err(NodeError::NoReply(time)),
             None => Ok(connection),
         }
@@ -281,7 +261,7 @@ impl Node for RedisNode {
             Action::Extend { .. } | Action::Confirm { .. } => connection.may_extend().err(),
             _ => None,
         };
-        let (begun, node_timeout) = (dialect::begun(&op.action), self.node_timeout);
+        let (begun, node_timeout) = (dialect::begun(&op.action), self.settings.node_timeout);
         let reply = Executor::start(Job { connection, op, begun, node_timeout });
         match not_counted {
             None => reply,
@@ -349,7 +329,6 @@ mod tests {
     use super::connection::played_server::{played_connection, serve};
     use super::delayed_restart::quarantine::Quarantine;
     use super::*;
-    use crate::clock::fake::RuntimeClock;
     use crate::key::LockKey;
     use crate::lock::{Dialect, LockName, Mode, Token};
     use crate::validity;
@@ -358,8 +337,7 @@ mod tests {
 
     fn node(node_timeout: Duration, connection: Connection) -> Arc<RedisNode> {
         let route = Route::Server(Box::new(Endpoint::parse("redis://localhost")));
-        let clock = Arc::new(RuntimeClock::new());
-        let node = RedisNode::new(route, node_timeout, LEASE, None, None, clock, &Arc::default());
+        let node = RedisNode::new(route, NodeSettings::for_tests(node_timeout, LEASE));
         node.set(ConnectionState::Up(Arc::new(connection)));
         node
     }
@@ -420,8 +398,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_supervisor_ends_when_the_node_is_started_again_before_it_has_connected() {
         let route = Route::Server(Box::new(Endpoint::parse("redis://localhost")));
-        let clock = Arc::new(RuntimeClock::new());
-        let node = RedisNode::new(route, LEASE, LEASE, None, None, clock, &Arc::default());
+        let node = RedisNode::new(route, NodeSettings::for_tests(LEASE, LEASE));
         let (runtime, stop) = (Handle::current(), CancellationToken::new());
         node.start(&runtime, &stop);
         let first = node.stop.lock().clone();

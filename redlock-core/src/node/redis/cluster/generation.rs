@@ -81,7 +81,7 @@ impl ClusterMembership {
         }
         let server = node.route.name();
         telemetry::promoted(&self.name);
-        if node.restart_guard.is_none()
+        if node.settings.restart_guard.is_none()
             && let Some(suppressed) = node.log_limit.admit("promotion", server)
         {
             tracing::warn!(

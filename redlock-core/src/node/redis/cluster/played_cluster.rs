@@ -7,12 +7,11 @@ use tokio::io::DuplexStream;
 
 use super::redirect::Redirect;
 use super::*;
-use crate::clock::fake::RuntimeClock;
 use crate::key::LockKey;
 use crate::lock::{Dialect, Mode, Token};
-use crate::node::redis::ConnectionState;
 use crate::node::redis::connection::played_server::played_connection;
 use crate::node::redis::url::RedisUrl;
+use crate::node::redis::{ConnectionState, NodeSettings};
 
 pub(super) const LEASE: Duration = Duration::from_secs(30);
 pub(super) const HELD: Action =
@@ -80,13 +79,8 @@ fn redirect(kind: &str, slot: usize, server: &str) -> Redirect {
 pub(super) fn settings(restart_guard: Option<Duration>) -> ShardSettings {
     ShardSettings {
         url: RedisUrl::parse("redis-cluster://a:1,b:2").unwrap(),
-        node_timeout: LEASE,
-        connect_timeout: LEASE,
-        restart_guard,
-        failover_margin: None,
+        node: NodeSettings { restart_guard, ..NodeSettings::for_tests(LEASE, LEASE) },
         refresh: LEASE,
-        clock: Arc::new(RuntimeClock::new()),
-        servers: Arc::default(),
     }
 }
 

@@ -217,7 +217,7 @@ impl Refresher {
 impl SlotSource {
     /// Reads the slots. Records and returns the reason if the server does not name them in time.
     async fn read_in_time(self, cluster: &Cluster) -> Result<(ClusterState, Topology), NodeError> {
-        let limit = cluster.shards.settings.connect_timeout;
+        let limit = cluster.shards.settings.node.connect_timeout;
         let read = timeout(limit, self.read(cluster)).await;
         let read = read.unwrap_or(Err(NodeError::NoReply(limit)));
         read.inspect_err(|error| cluster.record_problem(&self.server, error.clone()))
@@ -230,7 +230,7 @@ impl SlotSource {
             (state, connection.send_boxed(&slots_command()).await)
         } else {
             let endpoint = cluster.shards.settings.endpoint(&self.server);
-            let limit = cluster.shards.settings.connect_timeout;
+            let limit = cluster.shards.settings.node.connect_timeout;
             let opened = endpoint.open_within(limit, &settings()).await;
             let mut handle = opened.map_err(|error| not_connected(&error))?.handle;
             let mut ask = async |command: Cmd| {
@@ -253,7 +253,7 @@ impl SlotSource {
 impl Cluster {
     /// Returns a future that looks for masters that were promoted since their connection was made.
     fn check_masters(&self) -> BoxFuture<'static, ()> {
-        let limit = self.shards.settings.connect_timeout;
+        let limit = self.shards.settings.node.connect_timeout;
         let checks = self.shards.masters().into_iter().map(|shard| {
             let membership = Arc::clone(&self.shards.membership);
             async move {
@@ -333,7 +333,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_provider_that_hangs_is_the_reason_of_the_node() {
         let mut settings = settings(None);
-        settings.connect_timeout = LEASE / 10;
+        settings.node.connect_timeout = LEASE / 10;
         let hang = Arc::new(|_| std::future::pending().boxed());
         settings.url.login.provider = Some(Provider::Function(hang, "a:1".into()));
         let node = ClusterNode::new(settings);

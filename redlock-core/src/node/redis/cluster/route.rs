@@ -144,7 +144,7 @@ async fn follow(
     may_repeat: impl Fn(&Arc<RedisNode>) -> bool,
 ) -> Sent {
     let (mut sent, mut redirects) = (sent, 0);
-    let until = Instant::now() + cluster.shards.settings.node_timeout;
+    let until = Instant::now() + cluster.shards.settings.node.node_timeout;
     loop {
         let (shard, way) = if redirects < MAX_REDIRECTS
             && let Some(redirect) = cluster.redirect(&sent.reply.vote)

@@ -16,9 +16,8 @@ use super::redirect::Redirect;
 use super::slot_map::SlotMap;
 use super::take_over::take_over;
 use super::topology::Topology;
-use crate::clock::Clock;
 use crate::node::redis::url::{HostPort, RedisUrl, Servers};
-use crate::node::redis::{Endpoint, RedisNode, Route, ServerRegistry};
+use crate::node::redis::{Endpoint, NodeSettings, RedisNode, Route};
 use crate::runtimes::BackgroundService;
 
 /// How long a shard without slots stays connected after its last use. A server without slots takes part in the
@@ -28,14 +27,9 @@ const UNUSED: Duration = Duration::from_secs(60);
 /// The settings of a cluster node, with which it makes its shards.
 pub(crate) struct ShardSettings {
     pub(crate) url: RedisUrl,
-    pub(crate) node_timeout: Duration,
-    pub(crate) connect_timeout: Duration,
-    pub(crate) restart_guard: Option<Duration>,
-    pub(crate) failover_margin: Option<Duration>,
+    pub(crate) node: NodeSettings,
     /// The time between two readings of the slots.
     pub(crate) refresh: Duration,
-    pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) servers: Arc<ServerRegistry>,
 }
 
 impl ShardSettings {
@@ -53,15 +47,8 @@ impl ShardSettings {
     }
 
     fn shard(&self, server: &HostPort, membership: &Arc<ClusterMembership>) -> Arc<RedisNode> {
-        RedisNode::new(
-            Route::Shard(Box::new(self.endpoint(server)), Arc::clone(membership)),
-            self.node_timeout,
-            self.connect_timeout,
-            self.restart_guard,
-            self.failover_margin,
-            Arc::clone(&self.clock),
-            &self.servers,
-        )
+        let route = Route::Shard(Box::new(self.endpoint(server)), Arc::clone(membership));
+        RedisNode::new(route, self.node.clone())
     }
 }
 

@@ -23,11 +23,12 @@ pub(super) fn take_over(
     former: Option<&Arc<RedisNode>>,
     owner: &RedisNode,
 ) {
-    let Some(longest_lease) = owner.restart_guard else { return };
+    let Some(longest_lease) = owner.settings.restart_guard else { return };
     let connected = former.and_then(|former| former.check_replies(former.connection().ok()?).ok());
     let quarantines = connected.map_or_else(
         || {
-            let margin = owner.failover_margin.unwrap_or_else(|| membership.longest_margin());
+            let margin =
+                owner.settings.failover_margin.unwrap_or_else(|| membership.longest_margin());
             Quarantine::after_promotion(longest_lease, margin, Instant::now()).into()
         },
         |connection| connection.quarantines(),

@@ -66,7 +66,7 @@ pub(super) fn admit(node: &RedisNode, connection: &Connection) -> Result<(), Nod
     if let Some(membership) = node.route.membership() {
         membership.check(node, connection)?;
     }
-    match node.restart_guard {
+    match node.settings.restart_guard {
         Some(longest_lease) => quarantine(node, connection, longest_lease),
         None => warn_if_restarted(node, connection),
     }
@@ -77,7 +77,7 @@ pub(super) fn admit(node: &RedisNode, connection: &Connection) -> Result<(), Nod
 fn check_server(node: &RedisNode, connection: &Connection) -> Result<(), NodeError> {
     let (name, identity) = (node.route.name(), &connection.identity);
     if let Some(run_id) = &identity.run_id {
-        if let Some(other) = node.servers.register(node, run_id) {
+        if let Some(other) = node.settings.servers.register(node, run_id) {
             return Err(NodeError::SameServer(other));
         }
     } else if let Some(suppressed) = node.log_limit.admit("run_id", name) {
@@ -161,8 +161,10 @@ fn quarantine(node: &RedisNode, connection: &Connection, longest_lease: Duration
     connection.start(quarantine);
     if let Some(master) = &connection.master {
         let max_lag = identity.replication.as_ref().and_then(|replication| replication.max_lag);
-        let margin =
-            node.failover_margin.unwrap_or(max_lag.unwrap_or(DEFAULT_MAX_LAG) + LAG_ROUNDING);
+        let margin = node
+            .settings
+            .failover_margin
+            .unwrap_or(max_lag.unwrap_or(DEFAULT_MAX_LAG) + LAG_ROUNDING);
         // Without a sentinel, another generation shows that the server was a replica in between.
         let since = match ended {
             Some(ended) if !master.is_confirmed => master.since.max(ended),
@@ -173,7 +175,8 @@ fn quarantine(node: &RedisNode, connection: &Connection, longest_lease: Duration
     if let Some(membership) = node.route.membership()
         && let Some(since) = membership.promoted_since(identity)
     {
-        let margin = node.failover_margin.unwrap_or_else(|| ClusterMembership::margin(identity));
+        let margin =
+            node.settings.failover_margin.unwrap_or_else(|| ClusterMembership::margin(identity));
         connection.start(Quarantine::after_promotion(longest_lease, margin, since));
     }
     if let Err(reason) = connection.may_grant()

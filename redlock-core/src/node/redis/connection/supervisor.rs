@@ -49,14 +49,15 @@ impl Supervisor {
             .idle_timeout(None)
             // The supervisor itself tries again, with pauses.
             .retry_connection(false)
-            .connection_timeout(node.connect_timeout * 2)
+            .connection_timeout(node.settings.connect_timeout * 2)
             .error_sink(Box::new(Sink(sink)))
             .build_unchecked(Connector {
                 route: node.route.clone(),
-                connect_timeout: node.connect_timeout,
+                connect_timeout: node.settings.connect_timeout,
                 subscriptions: Arc::clone(&node.subscriptions),
-                clock: Arc::clone(&node.clock),
-                reads_max_lag: node.restart_guard.is_some() && node.failover_margin.is_none(),
+                clock: Arc::clone(&node.settings.clock),
+                reads_max_lag: node.settings.restart_guard.is_some()
+                    && node.settings.failover_margin.is_none(),
             });
         let (route, name) = (node.route.clone(), Arc::clone(node.route.name()));
         Self { node: Weak::clone(&node.weak_self), name, route, pool, errors, stop }
@@ -161,12 +162,19 @@ impl Supervisor {
     async fn serve_until_broken(&self, connection: &Connection) -> Option<Arc<str>> {
         let (dropped, subscriptions, clock_watch, log_limit, silence_limit, connect_timeout) = {
             let node = self.node.upgrade()?;
-            let silence_limit = silence_limit(node.node_timeout);
+            let silence_limit = silence_limit(node.settings.node_timeout);
             let (subscriptions, log_limit) =
                 (Arc::clone(&node.subscriptions), Arc::clone(&node.log_limit));
             let clock_watch = Arc::clone(&node.clock_watch);
             let dropped = node.dropped.clone();
-            (dropped, subscriptions, clock_watch, log_limit, silence_limit, node.connect_timeout)
+            (
+                dropped,
+                subscriptions,
+                clock_watch,
+                log_limit,
+                silence_limit,
+                node.settings.connect_timeout,
+            )
         };
         let serve = subscriptions.serve(connection, &self.name, &log_limit);
         let watch = clock_watch.watch(connection);

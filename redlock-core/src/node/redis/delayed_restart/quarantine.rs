@@ -125,7 +125,7 @@ impl VoteGate {
 }
 
 impl Quarantines {
-    /// Adds quarantines. Keeps those that end last.
+    /// Adds quarantines. Of two quarantines of the same kind, the one that ends later stays.
     pub(crate) fn add(&mut self, others: Self) {
         let last = |a: Option<Quarantine>, b: Option<Quarantine>| {
             a.into_iter().chain(b).max_by_key(Quarantine::remaining)

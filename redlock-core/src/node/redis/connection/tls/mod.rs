@@ -95,7 +95,7 @@ impl AsyncRead for TlsStream {
             if buffer.filled().len() > before {
                 self.is_accepted = true;
             } else {
-                // A server that refuses the client's certificate may close the connection without a word.
+                // A server that refuses the client's certificate may close the connection without an alert.
                 let words = "the server closed the connection";
                 read = Err(io::Error::new(io::ErrorKind::UnexpectedEof, words));
             }
