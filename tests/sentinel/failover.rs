@@ -51,6 +51,11 @@ async fn locks_go_on_at_the_promoted_server() {
     let group = FailoverGroup::start().await;
     let locks = builder(&group.url()).connect().await.unwrap();
     let guard = locks.lock(KEY).expire(LONG).try_acquire().await.unwrap();
+    eventually("the replicas have the lock", SOON, async || {
+        let has = group.servers.iter().map(async |server| server.probe().await.get(KEY).await);
+        join_all(has).await.iter().all(Option::is_some).then_some(())
+    })
+    .await;
     let master = group.fail_over().await;
     granted_by(&group.servers[master], &locks).await;
     guard.extend(LONG).await.unwrap();

@@ -6,11 +6,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The number of commands in flight from which a write waits for further commands.
-const BATCH_FROM: usize = 24;
+/// The number of commands in flight from which a write waits for further commands, and a read returns a slice.
+const BATCH_FROM: usize = 12;
+/// The number of slices in which the replies of all commands in flight are read.
+const SLICES: usize = 6;
+const REPLY_BYTES: usize = 5;
 
 /// The number of commands in flight on one connection.
 #[derive(Debug, Clone, Default)]
@@ -26,17 +29,18 @@ impl InFlight {
     }
 }
 
-/// A TCP stream that lets the other ready tasks run once before each write, if at least [`BATCH_FROM`]
-/// commands are in flight.
+/// A TCP stream that lets the other ready tasks run once before each write and after each slice of the replies, if at
+/// least [`BATCH_FROM`] commands are in flight.
 pub(crate) struct Batching {
     stream: TcpStream,
     in_flight: InFlight,
     has_waited: bool,
+    has_read_slice: bool,
 }
 
 impl Batching {
     pub(crate) fn new(stream: TcpStream, in_flight: InFlight) -> Self {
-        Self { stream, in_flight, has_waited: false }
+        Self { stream, in_flight, has_waited: false, has_read_slice: false }
     }
 }
 
@@ -46,7 +50,19 @@ impl AsyncRead for Batching {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
+        if self.has_read_slice {
+            self.has_waited = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let in_flight = self.in_flight.0.load(Ordering::Relaxed);
+        if in_flight < BATCH_FROM {
+            return Pin::new(&mut self.stream).poll_read(cx, buffer);
+        }
+        let (before, slice) = (buffer.filled().len(), in_flight * REPLY_BYTES / SLICES);
+        let read = Pin::new(&mut (&mut self.stream).take(slice as u64)).poll_read(cx, buffer);
+        self.has_read_slice = buffer.filled().len() - before >= slice;
+        read
     }
 }
 
@@ -66,6 +82,7 @@ impl AsyncWrite for Batching {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.has_read_slice = false;
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
