@@ -29,7 +29,7 @@ if type(subscribers) ~= 'number' then return 1 end
 return 1 + subscribers";
 
 /// The number of bytes after which the driver of the batched floor writes, even if more commands are ready.
-const WRITE_BOUNDARY: usize = 256 * 1024;
+const WRITE_BOUNDARY: usize = 16 * 1024;
 
 /// A multiplexed connection to each node. Sends each command to all nodes at once and waits for every
 /// reply, at most for the response timeout of the redis crate. It has no validity and no clean-up.

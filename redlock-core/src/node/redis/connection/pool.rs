@@ -121,8 +121,9 @@ impl bb8::ManageConnection for Connector {
     }
 }
 
-/// The number of bytes after which the driver writes, even if more commands are ready.
-const WRITE_BOUNDARY: usize = 256 * 1024;
+/// The number of bytes after which the driver writes, even if more commands are ready. A server reads at most 16 KiB at
+/// once (`PROTO_IOBUF_LEN` of Redis), so a longer write would only need a larger buffer.
+const WRITE_BOUNDARY: usize = 16 * 1024;
 
 /// Returns the settings of a connection.
 pub(crate) fn settings() -> AsyncConnectionConfig {
@@ -135,7 +136,7 @@ pub(crate) fn settings() -> AsyncConnectionConfig {
         // attempt leaves nothing behind). The queue stays short, because a silent server receives only
         // releases.
         .set_pipeline_buffer_size(usize::MAX >> 4)
-        // One write has room for the commands of some thousand callers.
+        // One write has room for more than a hundred commands, instead of 60 by default.
         .set_write_backpressure_boundary(WRITE_BOUNDARY)
 }
 
