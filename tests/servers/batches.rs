@@ -8,7 +8,7 @@
 use std::process::Command;
 
 use redlock_core::LockManager;
-use redlock_tests::{Peer, RedisServer};
+use redlock_tests::{Peer, RedisServer, Servers};
 
 const ROUNDS: usize = 50;
 
@@ -28,10 +28,9 @@ async fn reads(server: &RedisServer) -> usize {
     count.unwrap().trim().parse().unwrap()
 }
 
-/// Many callers acquire and release locks of their own over one connection. Checks how many commands the
-/// server reads at once.
-async fn assert_written_together(server: &RedisServer, url: &str, (count, fewest): (usize, usize)) {
-    let locks = LockManager::connect([url]).await.unwrap();
+/// Many callers acquire and release locks of their own. Returns how many commands the server reads at once, on average.
+async fn commands_at_once(server: &RedisServer, urls: &[String], count: usize) -> usize {
+    let locks = LockManager::connect(urls).await.unwrap();
     let call = |caller: usize| {
         let locks = locks.clone();
         async move {
@@ -46,8 +45,22 @@ async fn assert_written_together(server: &RedisServer, url: &str, (count, fewest
     for caller in callers {
         caller.await.unwrap();
     }
-    let (commands, reads) = (2 * count * ROUNDS, reads(server).await - before);
-    assert!(commands >= reads * fewest, "{url}: {commands} commands in {reads} reads");
+    2 * count * ROUNDS / (reads(server).await - before)
+}
+
+/// Checks how many commands of many callers the server reads at once from one connection.
+async fn assert_written_together(server: &RedisServer, url: &str, (count, fewest): (usize, usize)) {
+    let at_once = commands_at_once(server, &[url.to_owned()], count).await;
+    assert!(at_once >= fewest, "{url}: {at_once} commands at once");
+}
+
+/// Several servers work at the same time. So a process does not need slices to have work meanwhile.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn only_a_manager_with_one_server_reads_in_slices() {
+    let servers = Servers::start(3).await;
+    let of_one = commands_at_once(&servers[0], &servers.urls()[..1], MANY.0).await;
+    let of_three = commands_at_once(&servers[0], &servers.urls(), MANY.0).await;
+    assert!(of_three >= 2 * of_one, "{of_three} of three, {of_one} of one");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]

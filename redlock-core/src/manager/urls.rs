@@ -110,7 +110,10 @@ impl LockManagerBuilder {
                             Servers::Cluster { .. } => {
                                 let node = ClusterNode::new(ShardSettings {
                                     url: parsed,
-                                    node: settings.clone(),
+                                    node: NodeSettings {
+                                        is_only_server: false,
+                                        ..settings.clone()
+                                    },
                                     refresh: self.cluster_refresh,
                                 });
                                 clusters.push(Arc::clone(&node));
@@ -144,6 +147,7 @@ impl LockManagerBuilder {
             failover_margin: self.failover_margin,
             clock: Arc::clone(clock),
             servers: Arc::default(),
+            is_only_server: self.nodes.len() == 1,
         }
     }
 }

@@ -19,13 +19,13 @@
 //! `LockRequest::take_over` creates the next holder's guard, assigns a fencing token to a fenced holder, and
 //! extends the lease.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::entry::{QueueEntry, WaiterOptions};
+use super::waiters::Waiters;
 use crate::clock::Moment;
 use crate::lease::Held;
 
@@ -63,17 +63,17 @@ impl HandOverStreak {
     pub(super) fn hand_over(
         self,
         held: &Held,
-        waiting: &mut VecDeque<Arc<QueueEntry>>,
+        waiting: &mut Waiters,
         fairness: &Fairness,
         node_timeout: Duration,
     ) -> Option<(Arc<Held>, Self)> {
-        let next = waiting.front().filter(|next| next.is_waiting())?;
+        let next = waiting.first().filter(|next| next.is_waiting())?;
         if !self.may_continue(held, fairness) || !meets_requirements(held, next, node_timeout) {
             return None;
         }
         let held = held.for_next_holder()?;
         next.assign(Arc::clone(&held));
-        waiting.pop_front();
+        waiting.remove_at(0);
         Some((held, Self { hand_overs: self.hand_overs + 1, ..self }))
     }
 

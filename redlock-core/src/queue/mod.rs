@@ -17,6 +17,7 @@ mod readers;
 mod release_signal;
 mod wait_queue;
 mod waiter;
+mod waiters;
 
 pub(crate) use backoff::{Backoff, poll_pause, wake_retry_delay};
 pub(crate) use entry::WaiterOptions;

@@ -86,7 +86,7 @@ impl Queues {
         spec.queue_keys().iter().position(|key| {
             by_key.get(key).is_some_and(|queue| {
                 queue.local_conflict_remaining(spec.mode()).is_some()
-                    || !queue.waiting.is_empty() && queue.outage.is_none() && has_quorum
+                    || !queue.waiting.is_empty() && queue.waiting.outage().is_none() && has_quorum
             })
         })
     }
@@ -114,7 +114,7 @@ impl Queues {
             let queue = by_key.entry(key.clone()).or_default();
             queue.add_holder(held, scope, granted);
             // A quorum has granted the lock, so the outage is over.
-            queue.outage = None;
+            queue.waiting.end_outage();
             if held.attempt().mode() == Mode::SHARED {
                 queue.admit_waiting_readers();
             }
@@ -140,7 +140,7 @@ impl Queues {
     /// lost.
     pub(super) fn rejoin(&self, key: &QueueKey, entry: &Arc<QueueEntry>) {
         let mut by_key = self.by_key.lock();
-        by_key.entry(key.clone()).or_default().waiting.push_front(Arc::clone(entry));
+        by_key.entry(key.clone()).or_default().waiting.add_first(entry);
     }
 
     /// Ends the enquiry of a reader that makes one attempt.
@@ -205,8 +205,8 @@ impl Queues {
         let mut by_key = self.by_key.lock();
         if let Entry::Occupied(mut occupied) = by_key.entry(key.clone()) {
             let queue = occupied.get_mut();
-            let was_first = queue.waiting.front().is_some_and(|first| Arc::ptr_eq(first, entry));
-            queue.waiting.retain(|other| !Arc::ptr_eq(other, entry));
+            let was_first = queue.waiting.is_first(entry);
+            queue.waiting.remove(entry);
             if was_first {
                 queue.wake_first();
             }
@@ -241,10 +241,7 @@ impl Queues {
 /// Ends the subscription of a queue without waiters, and removes a queue without waiters and holders.
 fn remove_if_unused(mut entry: OccupiedEntry<'_, QueueKey, WaitQueue>) {
     let queue = entry.get_mut();
-    if queue.waiting.is_empty() {
-        queue.release_signal = None;
-        queue.outage = None;
-    }
+    queue.waiting.end_if_empty();
     if queue.is_empty() {
         entry.remove();
     }
@@ -257,7 +254,7 @@ impl Drop for ReleasePermit<'_> {
             let Entry::Occupied(mut entry) = by_key.entry(key.clone()) else { continue };
             let queue = entry.get_mut();
             queue.holders.remove(self.held);
-            let this_process_subscribes = queue.release_signal.is_some();
+            let this_process_subscribes = queue.waiting.release_signal().is_some();
             queue.fairness.record_release(self.subscribers, this_process_subscribes);
             queue.wake_first();
             remove_if_unused(entry);

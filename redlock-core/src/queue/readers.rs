@@ -18,7 +18,7 @@ use crate::clock::Moment;
 use crate::lease::{Currency, Held};
 use crate::lock::{LockSpec, Mode, QueueKey};
 
-/// What a reader can do with the locks of this process.
+/// The way in which the locks of this process let a reader in.
 #[derive(Debug)]
 pub(crate) enum Admission {
     /// The reader shares this lock from now on.
@@ -29,7 +29,7 @@ pub(crate) enum Admission {
     AskNodes,
 }
 
-/// What a reader that makes one attempt can do.
+/// The next step of a reader that makes one attempt.
 #[derive(Debug)]
 pub(crate) enum TryAdmission {
     /// The reader shares this lock from now on.
@@ -81,14 +81,14 @@ impl WaitQueue {
     /// process is next of all is known only when the ticket before it has left.
     pub(super) fn admit_waiting_readers(&mut self) {
         // The new holder is still in the queue.
-        let next = usize::from(self.waiting.front().is_some_and(|first| first.is_asking()));
+        let next = usize::from(self.waiting.first().is_some_and(|first| first.is_asking()));
         while let Some(reader) =
             self.waiting.get(next).filter(|reader| reader.is_unordered_reader())
         {
             let reader = Arc::clone(reader);
             // Its scope shares the lock when it takes it.
             let Admission::Joined(held) = self.admit(reader.options.expire, None) else { return };
-            self.waiting.remove(next);
+            self.waiting.remove_at(next);
             reader.assign(held);
         }
     }
@@ -99,7 +99,7 @@ impl WaitQueue {
 }
 
 impl Queues {
-    /// Returns what a reader that makes one attempt can do. With `may_await`, it can also wait until another reader has
+    /// Returns the next step of a reader that makes one attempt. With `may_await`, it can also wait until another reader has
     /// asked the nodes.
     pub(crate) fn try_admit(
         self: &Arc<Self>,

@@ -1,6 +1,5 @@
 //! The queue of one key in this process.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,8 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::entry::QueueEntry;
 use super::hand_over::Fairness;
 use super::holders::{Holder, Holders};
-use super::outage::Outage;
-use super::release_signal::ReleaseSignal;
+use super::waiters::Waiters;
 use crate::clock::Moment;
 use crate::lease::Held;
 use crate::lock::Mode;
@@ -19,12 +17,8 @@ use crate::lock::Mode;
 #[derive(Debug, Default)]
 pub(super) struct WaitQueue {
     pub(super) holders: Holders,
-    pub(super) waiting: VecDeque<Arc<QueueEntry>>,
-    /// Present from the first waiter that subscribes until the queue has no waiters.
-    pub(super) release_signal: Option<Arc<ReleaseSignal>>,
+    pub(super) waiting: Waiters,
     pub(super) fairness: Fairness,
-    /// The outage in which the waiters are, until a quorum of nodes answers again.
-    pub(super) outage: Option<Outage>,
     /// Cancelled when the reader that makes one attempt, and asks the nodes, has its reply.
     pub(super) reader_enquiry: Option<CancellationToken>,
 }
@@ -46,17 +40,8 @@ impl WaitQueue {
         self.holders.push(Holder::new(Arc::clone(held), scope, granted));
     }
 
-    /// Adds a waiter behind the waiters that have waited for longer. Only a caller that has waited in another queue
-    /// overtakes others, but not the first waiter while it asks the nodes.
-    pub(super) fn add_waiter(&mut self, entry: &Arc<QueueEntry>) {
-        let since = entry.options.since;
-        let is_before = |other: &Arc<QueueEntry>| other.options.since <= since || other.is_asking();
-        let place = self.waiting.iter().rposition(is_before).map_or(0, |before| before + 1);
-        self.waiting.insert(place, Arc::clone(entry));
-    }
-
     pub(super) fn wake_first(&self) {
-        if let Some(first) = self.waiting.front() {
+        if let Some(first) = self.waiting.first() {
             first.changed.notify_one();
         }
     }

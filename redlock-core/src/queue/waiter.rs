@@ -89,7 +89,7 @@ impl Queues {
             return Err(LockError::TooManyWaiters { key: key.clone(), limit: self.max_waiters });
         }
         let arrival = self.arrival(queue, spec.mode());
-        queue.add_waiter(&entry);
+        queue.waiting.add(&entry);
         drop(by_key);
         let (queues, mark_due) = (Arc::clone(self), Mutex::new(Instant::now()));
         Ok(Waiter { queues, key: queue_key, entry, arrival, mark_due })
@@ -100,7 +100,7 @@ impl Queues {
             Arrival::Queued(Instant::now())
         } else if queue.waiting.is_empty() {
             Arrival::First
-        } else if queue.outage.is_some() || !self.ballot.has_quorum() {
+        } else if queue.waiting.outage().is_some() || !self.ballot.has_quorum() {
             Arrival::InOutage
         } else {
             Arrival::Queued(Instant::now())
@@ -163,7 +163,7 @@ impl Waiter {
         if let Some(own) = queue.held_by_scope_of(&self.entry) {
             return Ok(WaitOutcome::HeldByScope(Arc::clone(own)));
         }
-        let is_first = queue.waiting.front().is_some_and(|first| Arc::ptr_eq(first, &self.entry));
+        let is_first = queue.waiting.is_first(&self.entry);
         if !is_first {
             return Err(WaitStep::UntilNotified);
         }
@@ -257,8 +257,8 @@ impl Waiter {
     pub(super) fn record_outage(&self, begun: Instant, votes: &Votes) -> Instant {
         let mut by_key = self.queues.by_key.lock();
         let Some(queue) = by_key.get_mut(&self.key) else { return begun };
-        let since = queue.outage.as_ref().map_or(begun, |outage| outage.since);
-        queue.outage = Some(Outage { since, votes: votes.clone() });
+        let since = queue.waiting.outage().map_or(begun, |outage| outage.since);
+        queue.waiting.set_outage(Outage { since, votes: votes.clone() });
         since
     }
 
@@ -267,7 +267,7 @@ impl Waiter {
     pub(crate) fn record_quorum(&self) {
         let mut by_key = self.queues.by_key.lock();
         if let Some(queue) = by_key.get_mut(&self.key)
-            && queue.outage.take().is_some()
+            && queue.waiting.end_outage()
         {
             queue.wake_first();
         }
@@ -276,13 +276,13 @@ impl Waiter {
     /// Returns the last votes of the outage that the waiters of this key are in; `None` without an outage.
     pub(crate) fn outage_votes(&self) -> Option<Votes> {
         let by_key = self.queues.by_key.lock();
-        by_key.get(&self.key)?.outage.as_ref().map(|outage| outage.votes.clone())
+        by_key.get(&self.key)?.waiting.outage().map(|outage| outage.votes.clone())
     }
 
     /// Returns the release signal of this queue, if a waiter for a lock of the same mode has subscribed.
     pub(crate) fn release_signal(&self) -> Option<Arc<ReleaseSignal>> {
         let by_key = self.queues.by_key.lock();
-        let signal = by_key.get(&self.key)?.release_signal.as_ref();
+        let signal = by_key.get(&self.key)?.waiting.release_signal();
         signal.filter(|signal| signal.serves(self.entry.spec.mode())).cloned()
     }
 
@@ -293,7 +293,7 @@ impl Waiter {
         let (signal, ready) = ReleaseSignal::subscribe(&self.queues.ballot.nodes, &spec);
         let signal = Arc::new(signal);
         if let Some(queue) = self.queues.by_key.lock().get_mut(&self.key) {
-            queue.release_signal = Some(Arc::clone(&signal));
+            queue.waiting.set_release_signal(&signal);
         }
         quorum_ready(ready, timeout).await;
         signal

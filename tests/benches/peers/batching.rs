@@ -9,8 +9,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 
-/// The number of commands in flight from which a write waits for further commands, and a read returns a slice.
-const BATCH_FROM: usize = 12;
+/// The number of commands in flight from which a write waits for further commands.
+const BATCH_FROM: usize = 8;
 /// The number of slices in which the replies of all commands in flight are read.
 const SLICES: usize = 6;
 const REPLY_BYTES: usize = 5;
@@ -29,18 +29,20 @@ impl InFlight {
     }
 }
 
-/// A TCP stream that lets the other ready tasks run once before each write and after each slice of the replies, if at
-/// least [`BATCH_FROM`] commands are in flight.
+/// A TCP stream that lets the other ready tasks run once before each write, if at least [`BATCH_FROM`] commands are in
+/// flight. With `in_slices` it also lets them run after each slice of the replies.
 pub(crate) struct Batching {
     stream: TcpStream,
     in_flight: InFlight,
+    /// Whether the replies are read in slices.
+    in_slices: bool,
     has_waited: bool,
     has_read_slice: bool,
 }
 
 impl Batching {
-    pub(crate) fn new(stream: TcpStream, in_flight: InFlight) -> Self {
-        Self { stream, in_flight, has_waited: false, has_read_slice: false }
+    pub(crate) fn new(stream: TcpStream, in_flight: InFlight, in_slices: bool) -> Self {
+        Self { stream, in_flight, in_slices, has_waited: false, has_read_slice: false }
     }
 }
 
@@ -56,10 +58,11 @@ impl AsyncRead for Batching {
             return Poll::Pending;
         }
         let in_flight = self.in_flight.0.load(Ordering::Relaxed);
-        if in_flight < BATCH_FROM {
+        if !self.in_slices || in_flight < 2 {
             return Pin::new(&mut self.stream).poll_read(cx, buffer);
         }
-        let (before, slice) = (buffer.filled().len(), in_flight * REPLY_BYTES / SLICES);
+        let (before, slice) =
+            (buffer.filled().len(), (in_flight * REPLY_BYTES / SLICES).max(REPLY_BYTES));
         let read = Pin::new(&mut (&mut self.stream).take(slice as u64)).poll_read(cx, buffer);
         self.has_read_slice = buffer.filled().len() - before >= slice;
         read
@@ -75,10 +78,15 @@ impl AsyncWrite for Batching {
         let waited = std::mem::take(&mut self.has_waited);
         if !waited && self.in_flight.0.load(Ordering::Relaxed) >= BATCH_FROM {
             self.has_waited = true;
+            self.has_read_slice = false;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
+        let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
+        if written.is_pending() {
+            self.has_read_slice = false;
+        }
+        written
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

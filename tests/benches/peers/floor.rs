@@ -53,7 +53,7 @@ impl Floor {
 
     /// Connects with the redis crate over a stream that batches.
     pub(crate) async fn batched(urls: &[String]) -> Self {
-        Self::new(join_all(urls.iter().map(|url| Node::batched(url))).await).await
+        Self::new(join_all(urls.iter().map(|url| Node::batched(url, urls.len() == 1))).await).await
     }
 
     async fn new(nodes: Vec<Node>) -> Self {
@@ -102,13 +102,13 @@ impl Node {
         Self { connection: connection.expect("a connection"), in_flight: None }
     }
 
-    async fn batched(url: &str) -> Self {
+    async fn batched(url: &str, is_only_node: bool) -> Self {
         let info = information(url);
         let ConnectionAddr::Tcp(host, port) = info.addr() else { panic!("only TCP is batched") };
         let stream = TcpStream::connect((&**host, *port)).await.expect("a connection");
         stream.set_nodelay(true).expect("TCP_NODELAY");
         let in_flight = InFlight::default();
-        let stream = Batching::new(stream, in_flight.clone());
+        let stream = Batching::new(stream, in_flight.clone(), is_only_node);
         let settings = AsyncConnectionConfig::new().set_write_backpressure_boundary(WRITE_BOUNDARY);
         let connection =
             MultiplexedConnection::new_with_config(info.redis_settings(), stream, settings).await;

@@ -13,6 +13,7 @@
 //! | `one-node`, `five-nodes` | one caller |
 //! | `one-node-8`, `one-node-64`, `one-node-256`, `five-nodes-64` | callers with keys of their own |
 //! | `one-node-delayed` | 64 callers, and a server 1 ms away |
+//! | `one-node-shared-cores` | 8 and 64 callers, and a server that has no core of its own |
 //! | `one-node-tls` | 64 callers over TLS |
 //! | `one-node-current-thread` | 64 callers in a current-thread runtime |
 //! | `modes`, `modes-five-nodes` | one reader, holder of a permit, or fair caller |
@@ -95,11 +96,12 @@ async fn measure() {
     held::measure(&settings).await;
     connections::measure(&settings).await;
     println!(
-        "\nIn the rows \"1 caller, p50 us\" of healthy nodes, the caller and the servers are pinned to \
-         different cores, as on different machines; in the other rows they share all cores."
+        "\nIn the rows with keys of their own on one node, and in those of one caller with five healthy \
+         nodes, the callers and the servers are pinned to different cores, as on machines of their own. In \
+         the other rows, and where the row says so, they share all cores."
     );
     println!(
-        "\nNot measured: packet loss, servers on other machines (clients and servers share the cores), \
+        "\nNot measured: packet loss, servers on other machines, \
          persistence, more than five nodes, clusters."
     );
 }

@@ -136,6 +136,27 @@ async fn a_write_that_waits_is_sent_although_the_other_commands_are_answered_mea
     tokio::time::timeout(Duration::from_secs(5), replies).await.unwrap();
 }
 
+/// The buffers of both directions are full: the server reads no command before its replies are read.
+#[tokio::test]
+async fn replies_are_read_while_the_server_takes_no_commands() {
+    const COMMANDS: usize = 1000;
+    let (connection, mut server) = played_connection().await;
+    let (connection, ping) = (Arc::new(connection), cmd("PING"));
+    let length = packed(&ping).len();
+    let reply = format!("${}\r\n{}\r\n", 300, "-".repeat(300));
+    let mut awaited =
+        futures_util::future::join_all((0..COMMANDS).map(|_| send(&connection, &ping)));
+    assert!(futures_util::poll!(&mut awaited).is_pending());
+    let server = async {
+        for _ in 0..COMMANDS {
+            server.read_exact(&mut vec![0; length]).await.unwrap();
+            server.write_all(reply.as_bytes()).await.unwrap();
+        }
+    };
+    let all = async { futures_util::join!(server, awaited) };
+    tokio::time::timeout(Duration::from_secs(10), all).await.expect("all are answered");
+}
+
 /// Reads the keys of `SET` and `DEL` until `count` keys were deleted, and checks that no key is set after it was
 /// deleted. Returns how many keys were set.
 async fn assert_no_key_is_set_after_its_clean_up(server: &mut DuplexStream, count: usize) -> usize {

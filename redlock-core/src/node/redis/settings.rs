@@ -1,4 +1,4 @@
-//! What all servers of a manager share.
+//! The settings that all servers of a manager share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,8 @@ pub(crate) struct NodeSettings {
     /// The clock that measures leases.
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) servers: Arc<ServerRegistry>,
+    /// Whether the manager has no other server.
+    pub(crate) is_only_server: bool,
 }
 
 #[cfg(test)]
@@ -32,6 +34,7 @@ impl NodeSettings {
             failover_margin: None,
             clock: Arc::new(crate::clock::fake::RuntimeClock::new()),
             servers: Arc::default(),
+            is_only_server: true,
         }
     }
 }

@@ -11,12 +11,13 @@ pub(crate) mod several_keys;
 pub(crate) mod surroundings;
 
 /// The names of all rows, in the order of the table.
-pub(crate) const NAMES: [&str; 25] = [
+pub(crate) const NAMES: [&str; 26] = [
     "one-node",
     "one-node-8",
     "one-node-64",
     "one-node-256",
     "one-node-delayed",
+    "one-node-shared-cores",
     "one-node-tls",
     "one-node-current-thread",
     "five-nodes",

@@ -19,25 +19,31 @@ pub(crate) const MANY: usize = 64;
 const ROUND_TRIP: Duration = Duration::from_millis(1);
 
 pub(crate) async fn one_node(settings: &Settings) {
-    const NAMES: [&str; 5] =
-        ["one-node", "one-node-8", "one-node-64", "one-node-256", "one-node-delayed"];
+    const NAMES: [&str; 6] = [
+        "one-node",
+        "one-node-8",
+        "one-node-64",
+        "one-node-256",
+        "one-node-delayed",
+        "one-node-shared-cores",
+    ];
     if !settings.wants_any(&NAMES) {
         return;
     }
     let servers = Servers::start(1).await;
     let urls = servers.urls();
     if settings.wants("one-node") {
-        let compared = one_caller(settings, &servers).await;
+        let compared = on_separate_cores(settings, &servers, &urls, 1).await;
         let row = compared.row("1 node, 1 caller, p50 us", Measured::p50);
         row.at_most(1.10, Side::Plain).print();
     }
     if settings.wants("one-node-8") {
-        let compared = sides(settings, &servers, &urls, 8).await;
+        let compared = on_separate_cores(settings, &servers, &urls, 8).await;
         let row = compared.row("1 node, 8 callers, pairs/s", Measured::per_second);
         row.at_least(1.0, Side::Plain).print();
     }
     if settings.wants("one-node-64") {
-        let compared = sides(settings, &servers, &urls, MANY).await;
+        let compared = on_separate_cores(settings, &servers, &urls, MANY).await;
         let row = compared.row("1 node, 64 callers, pairs/s", Measured::per_second);
         let row = row.at_least(1.0, Side::Plain).at_least(0.75, Side::Batched);
         row.at_least(1.4, Side::Rslock).print();
@@ -45,7 +51,7 @@ pub(crate) async fn one_node(settings: &Settings) {
         compared.bare_row(work, Measured::client).at_most(1.3, Side::Plain).print();
     }
     if settings.wants("one-node-256") {
-        let compared = sides(settings, &servers, &urls, 256).await;
+        let compared = on_separate_cores(settings, &servers, &urls, 256).await;
         let row = compared.row("1 node, 256 callers, pairs/s", Measured::per_second);
         row.at_least(1.0, Side::Plain).print();
         let tail = compared.summary(Side::Ours, Measured::tail).median;
@@ -55,9 +61,16 @@ pub(crate) async fn one_node(settings: &Settings) {
     if settings.wants("one-node-delayed") {
         let mut proxies: Vec<Delay> = Vec::new();
         let urls = delayed(&mut proxies, &urls, ROUND_TRIP);
-        let compared = sides(settings, &servers, &urls, MANY).await;
+        let compared = on_separate_cores(settings, &servers, &urls, MANY).await;
         let row = compared.row("1 node 1 ms away, 64 callers, pairs/s", Measured::per_second);
         row.at_least(0.97, Side::Plain).print();
+    }
+    if settings.wants("one-node-shared-cores") {
+        for callers in [8, MANY] {
+            let compared = sides(settings, &servers, &servers.urls(), callers).await;
+            let work = format!("1 node on the cores of the callers, {callers} callers, pairs/s");
+            compared.row(work, Measured::per_second).print();
+        }
     }
 }
 
@@ -67,7 +80,7 @@ pub(crate) async fn five_nodes(settings: &Settings) {
     }
     let servers = Servers::start(5).await;
     if settings.wants("five-nodes") {
-        let compared = one_caller(settings, &servers).await;
+        let compared = on_separate_cores(settings, &servers, &servers.urls(), 1).await;
         let work = "5 nodes, 1 caller, p50 us (the floors wait for all five)";
         compared.row(work, Measured::p50).at_most(0.85, Side::Plain).print();
     }
@@ -78,16 +91,21 @@ pub(crate) async fn five_nodes(settings: &Settings) {
     }
 }
 
-/// Measures one caller, with the servers on another core.
-async fn one_caller(settings: &Settings, servers: &Servers) -> Comparison<Measured> {
+/// Measures all four sides, with the servers on another core than the callers, as on machines of their own.
+pub(crate) async fn on_separate_cores(
+    settings: &Settings,
+    servers: &Servers,
+    urls: &[String],
+    callers: usize,
+) -> Comparison<Measured> {
     cores::pin_separately(servers);
-    let compared = sides(settings, servers, &servers.urls(), 1).await;
+    let compared = sides(settings, servers, urls, callers).await;
     cores::unpin(servers);
     compared
 }
 
 /// Measures all four sides.
-pub(crate) async fn sides(
+async fn sides(
     settings: &Settings,
     servers: &Servers,
     urls: &[String],

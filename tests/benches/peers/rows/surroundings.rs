@@ -4,9 +4,10 @@ use std::path::Path;
 
 use redlock_tests::{RedisServer, Servers};
 
-use super::own_keys::{MANY, sides};
+use super::own_keys::{MANY, on_separate_cores};
 use crate::child;
 use crate::comparison::{Side, compare};
+use crate::cores;
 use crate::floor::Floor;
 use crate::load::{Measured, contender};
 use crate::ours::Ours;
@@ -53,6 +54,7 @@ pub(crate) async fn run_tls() {
     let options = RedisServer::options().tls(certificate.as_ref(), key.as_ref());
     let servers = Servers::start_with(&options, 1).await;
     let urls: Vec<String> = servers.iter().map(RedisServer::tls_url).collect();
+    cores::pin_separately(&servers);
     let meter = Meter::over(&servers).await;
     // This library is the first, because it chooses the crypto provider of the process.
     let ours = Ours::connect(&urls).await;
@@ -72,7 +74,7 @@ fn current_thread(settings: &Settings) {
         let runtime = runtime.enable_all().build().expect("a runtime");
         runtime.block_on(async {
             let servers = Servers::start(1).await;
-            let compared = sides(settings, &servers, &servers.urls(), MANY).await;
+            let compared = on_separate_cores(settings, &servers, &servers.urls(), MANY).await;
             let work = "1 node, 64 callers in a current-thread runtime, pairs/s";
             compared.row(work, Measured::per_second).print();
         });

@@ -28,7 +28,7 @@ pub(crate) use stream::{Dial, Stream};
 
 /// `BATCH_FROM` of `redlock-core`: from this number of commands in flight, a client's write waits for others. The driver of a
 /// connection takes no command whose caller is gone, so a write with so many commands has waited.
-const BATCH: usize = 12;
+const BATCH: usize = 8;
 
 /// The time in milliseconds that a packet takes from one machine to another.
 pub(super) type Latency = RangeInclusive<u64>;

@@ -4,27 +4,19 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 
+use super::frames::Frames;
+use super::slices::Slices;
 use super::socket::Socket;
 use super::traffic::Traffic;
 
-/// The number of commands in flight from which callers take turns: a write waits for the callers that are ready, and a
-/// read returns a slice of the replies.
+/// The number of commands in flight from which a write waits for the callers that are ready.
 ///
-/// Fewer callers are slower with batches than without, because a batch of some commands saves little.
-pub(crate) const BATCH_FROM: usize = 12;
-
-/// The number of slices in which the replies to all commands in flight are read.
-///
-/// Fewer slices let the client and the server work in turns, more of them need more system calls. With one to four
-/// slices 64 callers are slower than with six, and with eight 12 callers are.
-const SLICES: usize = 6;
-
-/// The length of the replies `+OK` and `:1`, with the line break.
-const REPLY_BYTES: usize = 5;
+/// A batch of fewer commands saves little, and the pause costs processor time.
+pub(crate) const BATCH_FROM: usize = 8;
 
 /// A socket that records its traffic, and writes the commands of many callers together.
 ///
@@ -34,11 +26,15 @@ const REPLY_BYTES: usize = 5;
 /// them at once. There is no timer, and the order of the commands stays.
 ///
 /// If all replies were read at once, all callers would be ready at once. Their commands would be one batch, and the
-/// client and the server would work in turns. So the driver reads only a slice of the replies, and then lets the ready
-/// tasks run. The server executes the commands of these callers, while this process reads the next slice.
+/// client and the server would work in turns. So if several commands are in flight, the driver reads only a slice of
+/// the replies, and then lets the ready tasks run. The server executes the commands of these callers, while this
+/// process reads the next slice.
 ///
-/// The driver of the redis crate reads several times in one turn, and flushes at the end of the turn. A slice therefore
-/// lasts until the next flush.
+/// Several servers keep a process busy without slices. So only the connection of a manager with one server
+/// [reads in slices](Traffic::read_in_slices).
+///
+/// The driver of the redis crate reads several times in one turn. It flushes at the end of the turn, unless a write is
+/// pending. A slice therefore lasts until the next flush or pending write.
 ///
 /// The socket has no vectored writes of its own: the redis crate has all commands in one buffer, and the default
 /// of [`AsyncWrite`] turns a vectored write into [`poll_write`](AsyncWrite::poll_write).
@@ -49,8 +45,8 @@ pub(crate) struct MeteredSocket {
     /// Whether the ready tasks have run since the last write, so that the next one need not wait. A write that the
     /// kernel does not take at once does not wait again.
     has_waited: bool,
-    /// Whether a whole slice of the replies was read in this turn of the driver.
-    has_read_slice: bool,
+    slices: Slices,
+    frames: Frames,
 }
 
 impl MeteredSocket {
@@ -61,7 +57,8 @@ impl MeteredSocket {
                 socket,
                 traffic: Arc::clone(&traffic),
                 has_waited: false,
-                has_read_slice: false,
+                slices: Slices::new(),
+                frames: Frames::default(),
             },
             traffic,
         )
@@ -81,26 +78,30 @@ impl AsyncRead for MeteredSocket {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.has_read_slice {
+        let this = &mut *self;
+        if this.slices.is_read() {
             // The task runs again after the other tasks that are ready.
-            self.has_waited = true;
+            this.has_waited = true;
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        let in_flight = self.traffic.in_flight();
-        let read = if in_flight >= BATCH_FROM {
-            let slice = in_flight * REPLY_BYTES / SLICES;
-            let read = Pin::new(&mut (&mut self.socket).take(slice as u64)).poll_read(cx, buffer);
-            self.has_read_slice = buffer.filled().len() - before >= slice;
-            read
-        } else {
-            Pin::new(&mut self.socket).poll_read(cx, buffer)
+        let in_flight = this.traffic.in_flight();
+        let is_sliced = in_flight > 1 && this.traffic.reads_in_slices();
+        let slice = is_sliced.then(|| this.slices.length(in_flight));
+        let read = match slice {
+            Some(slice) => {
+                Pin::new(&mut (&mut this.socket).take(slice as u64)).poll_read(cx, buffer)
+            }
+            None => Pin::new(&mut this.socket).poll_read(cx, buffer),
         };
         match &read {
-            Poll::Pending => self.traffic.record_drained(),
+            Poll::Pending => this.traffic.record_drained(),
             Poll::Ready(Ok(())) if buffer.filled().len() > before => {
-                self.traffic.record_read(&buffer.filled()[before..]);
+                let bytes = &buffer.filled()[before..];
+                let found = this.frames.read(bytes);
+                this.traffic.record_read(found.only_messages);
+                this.slices.record(bytes.len(), slice, found.ended);
             }
             Poll::Ready(_) => {}
         }
@@ -116,11 +117,15 @@ impl AsyncWrite for MeteredSocket {
     ) -> Poll<io::Result<usize>> {
         if !self.has_waited && self.traffic.in_flight() >= BATCH_FROM {
             self.has_waited = true;
+            self.slices.next_turn();
             // The task runs again after the other tasks that are ready.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
-        let written = ready!(Pin::new(&mut self.socket).poll_write(cx, bytes));
+        let Poll::Ready(written) = Pin::new(&mut self.socket).poll_write(cx, bytes) else {
+            self.slices.next_turn();
+            return Poll::Pending;
+        };
         self.has_waited = false;
         if matches!(written, Ok(count) if count > 0) {
             self.traffic.record_written();
@@ -129,7 +134,7 @@ impl AsyncWrite for MeteredSocket {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.has_read_slice = false;
+        self.slices.next_turn();
         Pin::new(&mut self.socket).poll_flush(cx)
     }
 
@@ -209,13 +214,24 @@ mod tests {
         assert!(task.poll(|cx| Pin::new(socket).poll_flush(cx)).is_ready());
     }
 
-    const SLICE: usize = BATCH_FROM * REPLY_BYTES / SLICES;
+    fn connection_with_slices(capacity: usize) -> (MeteredSocket, Arc<Traffic>, DuplexStream) {
+        let (socket, traffic, server) = connection(capacity);
+        traffic.read_in_slices();
+        (socket, traffic, server)
+    }
 
+    /// The length of the first slices.
+    const SLICE: usize = 6;
+
+    /// A reply that is as long as a slice.
+    const REPLY: &[u8] = b":123\r\n";
+
+    /// The reply to a single command is never cut.
     #[tokio::test]
-    async fn with_few_commands_in_flight_all_replies_are_read_at_once() {
-        let (mut socket, traffic, mut server) = connection(4096);
+    async fn with_one_command_in_flight_all_replies_are_read_at_once() {
+        let (mut socket, traffic, mut server) = connection_with_slices(4096);
         let task = Woken::task();
-        for count in 0..BATCH_FROM {
+        for count in 0..=1 {
             let _in_flight = in_flight(&traffic, count);
             server.write_all(&[b'+'; 1000]).await.unwrap();
             assert_eq!(read(&task, &mut socket), Poll::Ready(1000));
@@ -225,11 +241,12 @@ mod tests {
 
     /// One turn of the driver reads one slice, however often it reads.
     #[tokio::test]
-    async fn with_many_commands_in_flight_each_turn_reads_a_slice() {
-        let (mut socket, traffic, mut server) = connection(4096);
+    async fn with_several_commands_in_flight_each_turn_reads_a_slice() {
+        let (mut socket, traffic, mut server) = connection_with_slices(4096);
         let _in_flight = in_flight(&traffic, BATCH_FROM);
         let task = Woken::task();
-        server.write_all(&[b'+'; 3 * SLICE - 1]).await.unwrap();
+        let replies = REPLY.repeat(3);
+        server.write_all(&replies[..3 * SLICE - 1]).await.unwrap();
         for turn in 0..2 {
             assert_eq!(read(&task, &mut socket), Poll::Ready(SLICE));
             for times in 1..=3 {
@@ -241,17 +258,99 @@ mod tests {
         assert_eq!(read(&task, &mut socket), Poll::Ready(SLICE - 1));
         assert!(read(&task, &mut socket).is_pending());
         assert_eq!(task.times(), 6, "the task sleeps until there are further replies");
-        server.write_all(b"+").await.unwrap();
+        server.write_all(&replies[3 * SLICE - 1..]).await.unwrap();
         assert_eq!(task.times(), 7);
         assert_eq!(read(&task, &mut socket), Poll::Ready(1));
     }
 
     #[tokio::test]
-    async fn a_write_after_a_slice_does_not_wait_again() {
+    async fn without_slices_all_replies_are_read_at_once() {
         let (mut socket, traffic, mut server) = connection(4096);
         let _in_flight = in_flight(&traffic, BATCH_FROM);
         let task = Woken::task();
-        server.write_all(&[b'+'; 2 * SLICE]).await.unwrap();
+        server.write_all(&[b'+'; 1000]).await.unwrap();
+        assert_eq!(read(&task, &mut socket), Poll::Ready(1000));
+        assert!(read(&task, &mut socket).is_pending());
+        assert_eq!(task.times(), 0);
+    }
+
+    #[tokio::test]
+    async fn two_commands_in_flight_are_answered_in_two_turns() {
+        let (mut socket, traffic, mut server) = connection_with_slices(4096);
+        let _in_flight = in_flight(&traffic, 2);
+        let task = Woken::task();
+        server.write_all(b"+OK\r\n+OK\r\n").await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(read(&task, &mut socket), Poll::Ready(5));
+            assert!(read(&task, &mut socket).is_pending());
+            flush(&task, &mut socket);
+        }
+    }
+
+    /// A partition in one direction: messages arrive, but no replies.
+    #[tokio::test]
+    async fn messages_that_are_read_in_slices_do_not_end_the_silence_of_a_server() {
+        let (mut socket, traffic, mut server) = connection_with_slices(4096);
+        let _in_flight = in_flight(&traffic, BATCH_FROM);
+        let task = Woken::task();
+        assert!(task.write(&mut socket).is_pending());
+        assert_eq!(task.write(&mut socket), WRITTEN);
+        let messages = b">3\r\n$7\r\nmessage\r\n$6\r\nl:{42}\r\n$1\r\n0\r\n".repeat(3);
+        server.write_all(&messages).await.unwrap();
+        let mut bytes = 0;
+        while bytes < messages.len() {
+            let Poll::Ready(slice) = read(&task, &mut socket) else { panic!("{bytes} bytes") };
+            bytes += slice;
+            flush(&task, &mut socket);
+        }
+        assert!(
+            read(&task, &mut socket).is_pending() && traffic.silence(Duration::ZERO).is_silent()
+        );
+    }
+
+    /// The turn ends without a flush. Otherwise the driver would never read again, and would run without a pause.
+    #[tokio::test]
+    async fn a_driver_whose_write_is_pending_reads_all_replies_and_then_sleeps() {
+        let (mut socket, traffic, mut server) = connection_with_slices(2 * COMMAND.len());
+        let _in_flight = in_flight(&traffic, BATCH_FROM);
+        let task = Woken::task();
+        for _ in 0..2 {
+            assert!(task.write(&mut socket).is_pending());
+            assert_eq!(task.write(&mut socket), WRITTEN);
+        }
+        let mut turn = async |replies: &[u8]| {
+            server.write_all(replies).await.unwrap();
+            let slice = read(&task, &mut socket);
+            assert!(read(&task, &mut socket).is_pending());
+            assert!(task.write(&mut socket).is_pending(), "the socket is full");
+            slice
+        };
+        assert_eq!(turn(REPLY).await, Poll::Ready(SLICE));
+        assert_eq!(turn(REPLY).await, Poll::Ready(SLICE));
+        assert!(turn(b"").await.is_pending());
+        let times = task.times();
+        assert!(turn(b"").await.is_pending());
+        assert_eq!(task.times(), times, "nothing has happened");
+    }
+
+    /// The pause of a write ends the turn, too.
+    #[tokio::test]
+    async fn a_write_that_waits_ends_the_turn_of_a_slice() {
+        let (mut socket, traffic, mut server) = connection_with_slices(4096);
+        let _in_flight = in_flight(&traffic, BATCH_FROM);
+        let task = Woken::task();
+        server.write_all(&REPLY.repeat(2)).await.unwrap();
+        assert_eq!(read(&task, &mut socket), Poll::Ready(SLICE));
+        assert!(task.write(&mut socket).is_pending());
+        assert_eq!(read(&task, &mut socket), Poll::Ready(SLICE));
+    }
+
+    #[tokio::test]
+    async fn a_write_after_a_slice_does_not_wait_again() {
+        let (mut socket, traffic, mut server) = connection_with_slices(4096);
+        let _in_flight = in_flight(&traffic, BATCH_FROM);
+        let task = Woken::task();
+        server.write_all(&REPLY.repeat(2)).await.unwrap();
         assert!(read(&task, &mut socket).is_ready() && read(&task, &mut socket).is_pending());
         flush(&task, &mut socket);
         assert_eq!(task.write(&mut socket), WRITTEN);
@@ -261,10 +360,10 @@ mod tests {
     /// The process is late, not the server.
     #[tokio::test]
     async fn a_server_is_not_silent_while_its_replies_wait_for_the_next_turn() {
-        let (mut socket, traffic, mut server) = connection(4096);
+        let (mut socket, traffic, mut server) = connection_with_slices(4096);
         let _in_flight = in_flight(&traffic, BATCH_FROM);
         let task = Woken::task();
-        server.write_all(&[b'+'; 2 * SLICE]).await.unwrap();
+        server.write_all(&REPLY.repeat(2)).await.unwrap();
         assert!(read(&task, &mut socket).is_ready() && read(&task, &mut socket).is_pending());
         assert_eq!(task.write(&mut socket), WRITTEN);
         assert!(traffic.is_owed());
@@ -276,7 +375,7 @@ mod tests {
 
     #[test]
     fn with_few_commands_in_flight_a_write_reaches_the_socket_in_the_same_poll() {
-        const { assert!(BATCH_FROM >= 8, "8 callers would be slower with batches") }
+        const { assert!(BATCH_FROM >= 8, "a write of seven callers waits") }
         let (mut socket, traffic, _server) = connection(4096);
         let task = Woken::task();
         for count in 0..BATCH_FROM {

@@ -3,6 +3,7 @@
 pub(crate) mod admission;
 mod authentication;
 pub(crate) mod endpoint;
+mod frames;
 mod health;
 pub(crate) mod metered_socket;
 mod outage_log;
@@ -17,6 +18,7 @@ mod refusable;
 mod rejection_reason;
 pub(super) mod replication;
 pub(crate) mod route;
+mod slices;
 pub(crate) mod socket;
 #[cfg(test)]
 mod socket_tests;

@@ -12,12 +12,13 @@ use super::socket::Socket;
 use super::{Connection, Identity};
 use crate::node::redis::script::Script;
 
-/// Returns a connection, and the end of its server, which the test plays. The names of the scripts
+/// Returns a connection that reads in slices, and the end of its server, which the test plays. The names of the scripts
 /// serve as their digests.
 pub(crate) async fn played_connection() -> (Connection, DuplexStream) {
     let (client, server) = tokio::io::duplex(4096);
     let info = RedisConnectionInfo::default().set_skip_set_lib_name();
     let (socket, traffic) = MeteredSocket::new(Socket::Duplex(client));
+    traffic.read_in_slices();
     let connection = MultiplexedConnection::new_with_config(&info, socket, settings()).await;
     let (handle, driver) = connection.unwrap();
     tokio::spawn(driver);
@@ -25,12 +26,13 @@ pub(crate) async fn played_connection() -> (Connection, DuplexStream) {
     (Connection::new(handle, Arc::default(), traffic, names, Identity::default()), server)
 }
 
-/// Returns a connection with push messages (RESP3), and the end of its server.
+/// Returns a connection that reads in slices, with push messages (RESP3), and the end of its server.
 pub(crate) async fn played_connection_with_pushes() -> (Connection, DuplexStream) {
     let (client, mut server) = tokio::io::duplex(4096);
     let info = RedisConnectionInfo::default().set_skip_set_lib_name();
     let info = info.set_protocol(ProtocolVersion::RESP3);
     let (socket, traffic) = MeteredSocket::new(Socket::Duplex(client));
+    traffic.read_in_slices();
     let health = Arc::default();
     let config = pushed_to(&health, &Arc::default());
     let connect = async {

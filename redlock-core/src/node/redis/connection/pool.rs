@@ -31,6 +31,8 @@ pub(crate) struct Connector {
     pub(crate) clock: Arc<dyn Clock>,
     /// Whether to read how long a master accepts writes after it was cut off.
     pub(crate) reads_max_lag: bool,
+    /// Whether a connection reads the replies to several commands in slices.
+    pub(crate) reads_in_slices: bool,
 }
 
 impl Connector {
@@ -44,6 +46,9 @@ impl Connector {
         let connect = async {
             let opened = endpoint.open_within(self.connect_timeout, &config).await?;
             let Opened { mut handle, traffic, expiring_login } = opened;
+            if self.reads_in_slices {
+                traffic.read_in_slices();
+            }
             let mut time_handle = handle.clone();
             let time = async { none_if_refused(time(&mut time_handle, &*self.clock).await) };
             let (scripts, time) = try_join(load_scripts(&handle), time).await?;

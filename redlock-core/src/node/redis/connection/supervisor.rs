@@ -58,6 +58,7 @@ impl Supervisor {
                 clock: Arc::clone(&node.settings.clock),
                 reads_max_lag: node.settings.restart_guard.is_some()
                     && node.settings.failover_margin.is_none(),
+                reads_in_slices: node.settings.is_only_server,
             });
         let (route, name) = (node.route.clone(), Arc::clone(node.route.name()));
         Self { node: Weak::clone(&node.weak_self), name, route, pool, errors, stop }
