@@ -329,10 +329,11 @@ impl FailoverGroup {
 }
 
 /// Makes a sentinel send its periodic messages more often, so that the tests take less time. With the usual periods, a
-/// new master would count as down before the first message to it.
+/// new master would count as down before the first message to it. A sentinel promotes no replica whose last `INFO` is
+/// older than five periods of `PING`, and it asks for `INFO` once a second while the master is down.
 async fn hurry(sentinel: &Sentinel) {
     let mut probe = sentinel.probe().await;
-    let periods = ["ping-period", "100", "publish-period", "300", "info-period", "500"];
+    let periods = ["ping-period", "300", "publish-period", "300", "info-period", "500"];
     let debug = [&["SENTINEL", "DEBUG"], &periods[..]].concat();
     if probe.try_command::<()>(debug).await.is_ok() {
         let down_after = ["SENTINEL", "SET", SERVICE, "down-after-milliseconds", "500"];

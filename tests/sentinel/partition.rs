@@ -14,6 +14,13 @@ use super::{KEY, QUIET, SOON, builder};
 const LEASE: Duration = Duration::from_secs(5);
 /// The margin after which the former master refuses writes for certain: `min-replicas-max-lag` and 2 s.
 const MARGIN: Duration = Duration::from_secs(7);
+/// The longest time for a promotion: a sentinel may need several elections.
+const PROMOTION: Duration = Duration::from_secs(60);
+/// The time between two looks at the group. Without it, the test would keep the sentinels from the processor.
+const PAUSE: Duration = Duration::from_millis(10);
+/// The number of failovers in which two holders must be found without a protection. An election that is repeated can
+/// last longer than the locks of the former master.
+const TRIES: usize = 10;
 /// The number of failovers with the guard.
 fn rounds() -> usize {
     if std::env::var_os("REDLOCK_ALL_NODES").is_some() { 30 } else { 1 }
@@ -49,6 +56,15 @@ impl Contender {
         let lock = self.0.lock(KEY).expire(LEASE).renew(renews).keep(true);
         self.1 = lock.try_acquire().await.ok();
     }
+
+    /// Asks for the lock, or extends it by the whole lease.
+    async fn ask_or_extend(&mut self) {
+        self.ask(false).await;
+        if let Some(guard) = &self.1 {
+            // The lock stays valid for the rest of its lease if the server refuses.
+            let _ = guard.extend(LEASE).await;
+        }
+    }
 }
 
 /// Cuts the master off together with a client, until the other client gets the lock of a promoted server. Returns
@@ -69,12 +85,18 @@ async fn overlaps(group: &FailoverGroup, other: LockManagerBuilder, client: Clie
     let (begun, mut promoted, mut was_granted) = (Instant::now(), None, renews);
     // The other client gets the lock from the promoted server, or renews it there, or loses it.
     let overlaps = loop {
-        assert!(begun.elapsed() < 2 * SOON, "no server was promoted, or it grants nothing");
-        cut_off.ask(false).await;
+        tokio::time::sleep(PAUSE).await;
+        // The former master extends the lock until it notices that it has lost its replicas.
+        cut_off.ask_or_extend().await;
         if promoted.is_none() && group.named_now().await.is_some_and(|named| named != master) {
             promoted = Some(Instant::now());
+            println!("promoted after {:?}", begun.elapsed());
         }
-        let Some(promoted) = promoted else { continue };
+        let Some(promoted) = promoted else {
+            assert!(begun.elapsed() < PROMOTION, "no server was promoted");
+            continue;
+        };
+        assert!(promoted.elapsed() < 2 * SOON, "the promoted server grants nothing");
         if !renews {
             other.ask(false).await;
             was_granted |= other.holds();
@@ -87,6 +109,7 @@ async fn overlaps(group: &FailoverGroup, other: LockManagerBuilder, client: Clie
             break false;
         }
     };
+    println!("two holders after {:?}: {overlaps}", begun.elapsed());
     group.heal(master);
     drop(other);
     group.promoted_after(master).await;
@@ -110,7 +133,7 @@ async fn with_the_guard_no_lock_is_granted_beside_the_former_master() {
     let _quiet = QUIET.lock().await;
     let group = options().start().await;
     let mut found = false;
-    for _ in 0..5 {
+    for _ in 0..TRIES {
         found = found || overlaps(&group, unguarded(), Client::Asks).await;
     }
     assert!(found, "the test cannot find two holders");
@@ -125,7 +148,7 @@ async fn with_the_guard_no_lock_is_extended_beside_the_former_master() {
     let _quiet = QUIET.lock().await;
     let group = options().start().await;
     let mut found = false;
-    for _ in 0..5 {
+    for _ in 0..TRIES {
         let no_margin = guarded().failover_margin(Duration::ZERO);
         found = found || overlaps(&group, no_margin, Client::Renews).await;
     }
