@@ -1,5 +1,6 @@
 //! A real Redis Cluster.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -124,7 +125,8 @@ impl RedisCluster {
         .await;
     }
 
-    /// Waits until all servers that are up see a complete cluster with the same owners of the slots.
+    /// Waits until all servers that are up see a complete cluster with the same owners of the slots, and the same
+    /// distinct epochs of these owners.
     ///
     /// # Panics
     ///
@@ -141,7 +143,9 @@ impl RedisCluster {
                 let nodes: String = probe.command(["CLUSTER", "NODES"]).await;
                 views.push(owners(&nodes));
             }
-            views.iter().all(|view| *view == views[0]).then_some(())
+            let epochs: HashSet<_> = views[0].iter().map(|owner| &owner.epoch).collect();
+            let are_distinct = epochs.len() == views[0].len();
+            (are_distinct && views.iter().all(|view| *view == views[0])).then_some(())
         })
         .await;
     }
@@ -203,9 +207,10 @@ impl RedisCluster {
                 continue;
             }
             let nodes: String = server.probe().await.command(["CLUSTER", "NODES"]).await;
-            if owners(&nodes).iter().any(|(id, slots)| {
-                nodes.lines().any(|line| line.starts_with(id.as_str()) && line.contains("myself"))
-                    && slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
+            if owners(&nodes).iter().any(|owner| {
+                let is_line = |line: &str| line.starts_with(&owner.id) && line.contains("myself");
+                nodes.lines().any(is_line)
+                    && owner.slots.iter().any(|(first, last)| (*first..=*last).contains(&slot))
             }) {
                 return number;
             }
@@ -246,7 +251,11 @@ impl RedisCluster {
         .await;
     }
 
-    /// Moves the keys of a slot, and then the slot itself.
+    /// Moves the keys of a slot, and then the slot itself. Waits until all servers know the new owner.
+    ///
+    /// A server that gets a slot takes the next epoch. If it did not know the epoch of the last move, two servers would
+    /// have the same one. The servers would then disagree about the owner, and one of them would delete its keys of
+    /// the slot.
     ///
     /// # Panics
     ///
@@ -276,6 +285,7 @@ impl RedisCluster {
             let words = ["CLUSTER", "SETSLOT", &number, "NODE", &target];
             let _ = self.probe(server).await.try_command::<()>(words).await;
         }
+        self.become_complete().await;
     }
 
     /// Returns all keys of all servers that are up, as `port/key`. Replicas have the keys of their masters.
@@ -307,24 +317,32 @@ impl RedisCluster {
     }
 }
 
-/// A server with its ranges of slots.
-type OwnedSlots = (String, Vec<(u16, u16)>);
+/// A server that owns slots.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct SlotOwner {
+    id: String,
+    /// The epoch of its configuration. Of two servers that claim a slot, the one with the higher epoch owns it.
+    epoch: String,
+    /// The first and the last slot of each range.
+    slots: Vec<(u16, u16)>,
+}
 
 /// Reads the owners of the slots from the reply to `CLUSTER NODES`.
-fn owners(nodes: &str) -> Vec<OwnedSlots> {
-    let mut owners: Vec<OwnedSlots> = nodes
+fn owners(nodes: &str) -> Vec<SlotOwner> {
+    let mut owners: Vec<SlotOwner> = nodes
         .lines()
         .filter_map(|line| {
-            let mut words = line.split(' ');
-            let id = words.next()?.to_owned();
-            let slots = words.skip(7).filter(|word| !word.starts_with('['));
+            let words: Vec<&str> = line.split(' ').collect();
+            let (id, epoch) = (words.first()?, words.get(6)?);
+            let slots = words.iter().skip(8).filter(|word| !word.starts_with('['));
             let slots: Vec<_> = slots
                 .filter_map(|range| {
                     let (first, last) = range.split_once('-').unwrap_or((range, range));
                     Some((first.parse().ok()?, last.parse().ok()?))
                 })
                 .collect();
-            (!slots.is_empty()).then_some((id, slots))
+            let owner = SlotOwner { id: (*id).to_owned(), epoch: (*epoch).to_owned(), slots };
+            (!owner.slots.is_empty()).then_some(owner)
         })
         .collect();
     owners.sort();

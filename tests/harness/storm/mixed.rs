@@ -303,8 +303,7 @@ async fn strike_cluster(cluster: &mut RedisCluster, fault: NodeFault, choices: &
         let to = master_of(cluster, (from + 1) % MASTERS).await;
         cluster.begin_move(slot, from, to).await;
         last(choices).await;
-        cluster.finish_move(slot, from, to).await;
-        return cluster.become_complete().await;
+        return cluster.finish_move(slot, from, to).await;
     }
     let master = master_of(cluster, choices.random_range(0..MASTERS)).await;
     let replica = (master + MASTERS) % (2 * MASTERS);
