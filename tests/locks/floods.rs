@@ -1,5 +1,5 @@
 //! Floods of keys and of waiters: memory stays bounded, and nothing is left afterwards. Each test runs equal
-//! floods and measures how much memory the last one adds.
+//! floods and measures how much memory the last ones add.
 
 #![allow(clippy::unwrap_used, reason = "tests")]
 
@@ -22,6 +22,10 @@ use tower::ServiceExt;
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(60);
 const MIB: u64 = 1024 * 1024;
+/// The number of floods in which memory reaches its level.
+const FIRST: usize = 3;
+/// The number of floods after them.
+const FURTHER: usize = 5;
 
 /// Runs one test at a time, because each measures the memory of the whole process.
 fn alone(test: impl Future<Output = ()>) {
@@ -41,19 +45,25 @@ fn resident() -> Option<u64> {
     Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }
 
-/// Runs the flood twice, until memory reaches its level. A third run must add less than `limit` bytes.
+/// Runs the flood until memory reaches its level. The further floods must together add less than four times `limit`
+/// bytes.
+///
+/// A single flood shows little: a buffer may grow once more, and a leak may fit into memory that the level has left free.
 async fn memory_stays_level(limit: u64, mut flood: impl AsyncFnMut()) {
     if resident().is_none() {
         println!("skipped: this system does not report its memory usage");
         assert!(std::env::var("CI").is_err(), "a skipped test is a failure in CI");
     }
-    flood().await;
-    flood().await;
+    for _ in 0..FIRST {
+        flood().await;
+    }
     let before = resident().unwrap_or_default();
-    flood().await;
+    for _ in 0..FURTHER {
+        flood().await;
+    }
     let more = resident().unwrap_or_default().saturating_sub(before);
-    println!("{} KiB more after one more flood", more / 1024);
-    assert!(more < limit, "{more} bytes more after one more flood");
+    println!("{} KiB more after {FURTHER} more floods", more / 1024);
+    assert!(more < 4 * limit, "{more} bytes more after {FURTHER} more floods");
 }
 
 /// A key near the maximum length, so that leaked keys show in the measured memory.
@@ -265,7 +275,7 @@ fn locks_keep_little_memory_of_megabyte_values() {
             }
         })
         .await;
-        assert_eq!(guards.len(), 30);
+        assert_eq!(guards.len(), 10 * (FIRST + FURTHER));
     });
 }
 
