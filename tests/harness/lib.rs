@@ -23,7 +23,8 @@
 //!   keys, subscriptions, connections and tasks that a test left behind.
 //! * [`find_secret`] finds passwords and tokens in a text. The harness searches every log line of the tests
 //!   and of the services, and a secret ends the test run.
-//! * [`eventually`] polls a condition until a deadline.
+//! * [`eventually`] polls a condition until a deadline, and [`best_of_five`] measures up to five times.
+//! * [`seeds`] returns the seeds of a test that explores orders of events, and [`skip`] reports a test that cannot run.
 //!
 //! Dropping the value that started a process ends the process. All processes also end when the test process
 //! itself is killed.
@@ -35,6 +36,7 @@ mod cluster;
 mod drop_after;
 mod eventually;
 mod history;
+mod measured;
 mod nodes;
 mod peer;
 mod port;
@@ -43,10 +45,12 @@ mod probe;
 mod process;
 mod proxy;
 mod redis_server;
+mod seeds;
 mod sentinel;
 mod sentinel_group;
 mod servers;
 mod service;
+mod skip;
 mod snapshots;
 mod storm;
 mod tls;
@@ -60,6 +64,7 @@ pub use history::{
     Attempt, Belief, Event, Findings, History, Hold, Late, Sharing, What, holds, monotonic_nanos,
     overlapping_readers, overlaps, too_many,
 };
+pub use measured::best_of_five;
 pub use nodes::Nodes;
 pub use peer::Peer;
 pub use postgres::Postgres;
@@ -67,10 +72,12 @@ pub use probe::{Monitor, Probe};
 pub use proxy::{Connection, Direction, Proxy, Traffic, Welcome};
 pub use redis_server::{RedisOptions, RedisServer};
 pub use redlock_logs::{Logs, find_secret};
+pub use seeds::seeds;
 pub use sentinel::Sentinel;
 pub use sentinel_group::{FailoverGroup, GroupOptions};
 pub use servers::Servers;
 pub use service::Service;
+pub use skip::skip;
 pub use storm::{
     CONTENDED_KEYS, Client, Fault, LONGEST_LEASE, MixedStorm, Report, Schedule, Storm, Strike,
     Target, Totals,

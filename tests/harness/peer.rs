@@ -69,18 +69,6 @@ impl Peer {
         self.order(order);
         self.answer()
     }
-
-    /// Reports on standard error that a test was skipped.
-    ///
-    /// # Panics
-    ///
-    /// In CI (`CI=true` or `CI=1`), where no test may be skipped.
-    pub fn skip(why: &str) {
-        let in_ci = std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1");
-        assert!(!in_ci, "in CI no test may be skipped: {why}");
-        // The test runner captures the output of `eprintln!`.
-        let _ = writeln!(std::io::stderr(), "SKIPPED a test: {why}");
-    }
 }
 
 impl Drop for Peer {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use redlock_tests::{
-    FailoverGroup, History, Peer, RedisCluster, RedisServer, Servers, Service, eventually, holds,
-    overlaps,
+    FailoverGroup, History, RedisCluster, RedisServer, Servers, Service, eventually, holds,
+    overlaps, skip,
 };
 use reqwest::{Client, Response, StatusCode};
 use serde_json::Value;
@@ -333,7 +333,7 @@ async fn the_example_locks_with_each_kind_of_url() {
 #[tokio::test]
 async fn the_example_locks_over_tls() {
     if let Err(why) = RedisServer::check_tls() {
-        return Peer::skip(&why);
+        return skip(&why);
     }
     let dir = tempfile::tempdir().unwrap();
     let [certificate, key] = ["server.pem", "server.key"].map(|name| dir.path().join(name));

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use redlock_tests::{Peer, Postgres, RedisServer, Service, eventually};
+use redlock_tests::{Postgres, RedisServer, Service, eventually, skip};
 use tokio::task::JoinHandle;
 
 const DEPOSIT: &str = "/accounts/1/deposit";
@@ -55,7 +55,7 @@ impl World {
 async fn a_holder_that_slept_past_its_lease_cannot_overwrite_its_successor() {
     let world = match World::start().await {
         Ok(world) => world,
-        Err(why) => return Peer::skip(&why),
+        Err(why) => return skip(&why),
     };
     let url = world.other.url(DEPOSIT);
     assert_eq!(deposit(&url, 100, 0).await, (200, "account 1 has 100\n".into()));
@@ -78,7 +78,7 @@ async fn a_holder_that_slept_past_its_lease_cannot_overwrite_its_successor() {
 async fn a_holder_that_slept_past_its_lease_cannot_write_after_its_successor_has_read() {
     let world = match World::start().await {
         Ok(world) => world,
-        Err(why) => return Peer::skip(&why),
+        Err(why) => return skip(&why),
     };
     let url = world.other.url(DEPOSIT);
     assert_eq!(deposit(&url, 100, 0).await, (200, "account 1 has 100\n".into()));

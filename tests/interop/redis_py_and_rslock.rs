@@ -28,7 +28,7 @@ pub(crate) fn redis_py(port: u16) -> Option<Peer> {
     let python = env::var("REDLOCK_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let import = Command::new(&python).args(["-c", "import redis.lock"]).output();
     if !import.is_ok_and(|import| import.status.success()) {
-        Peer::skip(&format!("{python} has no redis-py; tests/run.sh installs it"));
+        redlock_tests::skip(&format!("{python} has no redis-py; tests/run.sh installs it"));
         return None;
     }
     let arguments = ["-c", include_str!("redis_py.py"), &port.to_string()];

@@ -38,7 +38,7 @@ pub(crate) fn redisson(port: u16) -> Option<Peer> {
     let directory = match prepared() {
         Ok(directory) => directory,
         Err(why) => {
-            Peer::skip(&format!("no Redisson (needs a JDK and Maven): {}", why.trim()));
+            redlock_tests::skip(&format!("no Redisson (needs a JDK and Maven): {}", why.trim()));
             return None;
         }
     };

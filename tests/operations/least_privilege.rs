@@ -13,7 +13,7 @@ use redlock_core::{
     Dialect, ExtendError, LockError, LockManager, LockManagerBuilder, LockRequest, MultiGuard,
     NodeError, ReleaseError, Vote, Votes,
 };
-use redlock_tests::{Logs, Peer, Probe, RedisServer, eventually};
+use redlock_tests::{Logs, Probe, RedisServer, eventually, skip};
 
 const LONG: Duration = Duration::from_secs(300);
 const SOON: Duration = Duration::from_secs(10);
@@ -441,7 +441,7 @@ async fn without_pexpire_and_del_no_lock_is_left_without_a_deadline() {
     for dialect in [Dialect::Plain, Dialect::Redisson] {
         let mut restricted = Restricted::start_without(dialect, &["+pexpire", "+del"]).await;
         if restricted.is_older_than("7.0").await && dialect == Dialect::Redisson {
-            return Peer::skip("this server cannot say beforehand what is not permitted");
+            return skip("this server cannot say beforehand what is not permitted");
         }
         let locks = restricted.manager().await;
         for fenced in [false, true] {

@@ -8,7 +8,7 @@
 use std::process::Command;
 
 use redlock_core::LockManager;
-use redlock_tests::{Peer, RedisServer, Servers};
+use redlock_tests::{RedisServer, Servers, skip};
 
 const ROUNDS: usize = 50;
 
@@ -90,7 +90,7 @@ async fn the_commands_of_many_callers_are_written_together_over_tls() {
     const KEY: &str = "REDLOCK_TEST_TLS_KEY";
 
     if let Err(why) = RedisServer::check_tls() {
-        Peer::skip(&why);
+        skip(&why);
         return;
     }
     if let (Some(certificate), Some(key)) = (std::env::var_os(TRUSTED), std::env::var_os(KEY)) {

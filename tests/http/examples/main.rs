@@ -87,7 +87,7 @@ fn the_example_policies_prints_the_mistake_in_its_file() {
 async fn the_example_fencing_answers_as_its_readme_says() {
     let mut walkthrough = match Walkthrough::run("fencing", env!("CARGO_BIN_EXE_fencing")).await {
         Ok(walkthrough) => walkthrough,
-        Err(why) => return Peer::skip(&why),
+        Err(why) => return redlock_tests::skip(&why),
     };
     walkthrough.promises("somebody else was faster");
     assert_eq!(walkthrough.background().await, "somebody else was faster\n");

@@ -9,7 +9,7 @@ use rcgen::{
     date_time_ymd,
 };
 use redlock_core::TlsOptions;
-use redlock_tests::{Peer, RedisOptions, RedisServer};
+use redlock_tests::{RedisOptions, RedisServer, skip};
 use tempfile::TempDir;
 
 /// A folder with the files of a server and of its client. `ca.pem` is the authority that has signed both certificates.
@@ -61,7 +61,7 @@ impl Files {
     /// server under test, skips the test and returns `None`.
     pub(crate) fn options(&self) -> Option<RedisOptions> {
         if let Err(why) = RedisServer::check_tls() {
-            Peer::skip(&why);
+            skip(&why);
             return None;
         }
         let options = RedisServer::options();

@@ -6,7 +6,7 @@ use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 
 use futures_util::FutureExt;
-use redlock_tests::{Peer, RedisServer, Sentinel, Service};
+use redlock_tests::{RedisServer, Sentinel, Service, skip};
 use tempfile::TempDir;
 
 /// A certificate for `localhost`, and its key.
@@ -30,7 +30,7 @@ impl Identity {
     /// returns `None`.
     async fn server(&self) -> Option<RedisServer> {
         if let Err(why) = RedisServer::check_tls() {
-            Peer::skip(&why);
+            skip(&why);
             return None;
         }
         Some(RedisServer::options().tls(&self.certificate, &self.key).start().await)

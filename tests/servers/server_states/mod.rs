@@ -10,7 +10,7 @@ use redlock_core::{
     ConnectError, Dialect, ExtendError, LockError, LockGuard, LockManager, NodeError, ReleaseError,
     Vote,
 };
-use redlock_tests::{Nodes, Peer, Proxy, RedisServer, Servers, eventually};
+use redlock_tests::{Nodes, Proxy, RedisServer, Servers, eventually, skip};
 use state::State;
 
 const LONG: Duration = Duration::from_secs(300);
@@ -58,7 +58,7 @@ async fn check_holder(state: State, held: LockGuard) {
 
 async fn costs_one_vote_until_it_ends(state: State, dialect: Dialect) {
     if !state.can_be_made().await {
-        return Peer::skip(&format!("this version of the server cannot enter the state {state:?}"));
+        return skip(&format!("this version of the server cannot enter the state {state:?}"));
     }
     let mut servers = Servers::from(vec![
         state.start_server().await,
