@@ -1,247 +1,342 @@
 #!/usr/bin/env bash
-# Runs every test of the workspace.
+# Runs the tests of the workspace.
 #
-#     tests/run.sh [--install] [arguments of cargo test]
+#     tests/run.sh [options] [filter ..]
 #
-# The tests need Rust and a redis-server (or valkey-server); without a server the script ends. The tests
-# against redis-py also need Python 3, those against Redisson a JDK and Maven, and those of the fencing
-# example PostgreSQL; without these tools the script skips the tests, and reports that at the end. In both
-# cases it prints how to install the missing tool. It also skips the tests of TLS if the server was built
-# without TLS. The script prepares valgrind, too, for the bench that counts instructions.
+#     --install[=TOOL,..]   install redis-server, or these tools (redis, python, java, postgres, all), by the package
+#                           manager of the system; otherwise nothing outside of the target folder changes
+#     --kind KIND[,KIND]    only these kinds: unit, simulation, real, storms, measured, doc
+#     --all                 also the tests that the gate leaves to the night: every kind of node, compile errors
+#     --seed N              the seed of all random values (REDLOCK_SEED)
+#     --explore SECONDS     fresh seeds for so many seconds in each test that explores
+#     --repeat N            run every test N times, and end at the first failure
+#     --resume              continue an interrupted --repeat
+#     --prepare             install and download what the tests need, then end
 #
-# With --install, and in CI, the script installs missing tools by apt-get or dnf (as root, with sudo if
-# necessary) or by brew. Otherwise it installs nothing outside of the target directory.
+# A filter is a part of a test's path. Without filters all tests run: the kinds after each other, the storms and the
+# measured tests alone. A tool that is missing skips its tests; in CI (CI=true) it is installed, and no test may be
+# skipped. tests/README.md describes the kinds.
 #
-# A password or a token in the logs of the tests, at any level, fails the run. So does one in the output
-# of the run, including the output of successful tests.
-#
-#     REDIS_SERVER=/path/to/server   test against this server instead of the one in PATH
-#     PROPTEST_CASES=100000          number of cases of each test with random values
-#     CI=true                        install missing tools, and fail instead of skipping tests
+# A password or a token in the output of the tests, also of successful ones, fails the run.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-mkdir -p "${CARGO_TARGET_DIR:-target}"
-# An absolute path, because the tests run in the folders of their packages.
-target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
-skipped=()
-install_missing=false
-if [ "${1:-}" = --install ]; then
-    install_missing=true
+started=$SECONDS
+wanted= kinds= seed= explore= repeat= resume=false all=false only_prepare=false
+filters=() skipped=()
+
+usage() {
+    sed -n '2,/^set /s/^# \{0,1\}//p' tests/run.sh >&2
+    exit 2
+}
+
+while [ $# != 0 ]; do
+    case $1 in
+    --install) wanted=redis ;;
+    --install=*) wanted=${1#*=} ;;
+    --kind | --seed | --explore | --repeat)
+        [ $# -gt 1 ] || usage
+        case $1 in
+        --kind) kinds=${2//,/ } ;;
+        --seed) seed=$2 ;;
+        --explore) explore=$2 ;;
+        --repeat) repeat=$2 ;;
+        esac
+        [ "$1" = --kind ] || [[ $2 =~ ^[0-9]+$ ]] || usage
+        shift
+        ;;
+    --all) all=true ;;
+    --resume) resume=true ;;
+    --prepare) only_prepare=true ;;
+    -*) usage ;;
+    *) filters+=("$1") ;;
+    esac
     shift
+done
+
+# An absolute path, because the tests run in the folders of their packages.
+mkdir -p "${CARGO_TARGET_DIR:-target}"
+target=$(cd "${CARGO_TARGET_DIR:-target}" && pwd)
+
+# shellcheck source-path=SCRIPTDIR source=tools.sh
+. tests/tools.sh
+
+announce
+prepare
+! $only_prepare || exit 0
+
+#### What runs: .config/nextest.toml has the filter of each kind.
+
+# The product is tested as users build it. Only the simulation needs the hooks `unstable-simulation`, and Cargo switches
+# them on for everything that it builds together with the simulation.
+features=$(printf 'redlock-core/%s,' metrics redis serde test-util tls)$(printf 'redlock-axum/%s,' serde test-util tls)
+product=(--workspace --exclude redlock-simulation --exclude redlock-model --exclude redlock-instructions
+    --features "${features%,}" --locked)
+simulation=(-p redlock-simulation -p redlock-model --locked)
+
+# build_of <kind> prints the name of the array with its packages.
+build_of() { [ "$1" = simulation ] && echo simulation || echo product; }
+
+if [ -z "$kinds" ]; then
+    kinds="unit simulation real storms measured"
+    [ -n "$repeat" ] || kinds+=" doc"
+    [ -z "$explore" ] || kinds="simulation explore"
+    ! $all || kinds="mistakes $kinds"
+fi
+! $all || export REDLOCK_ALL_NODES=1
+[ -z "$seed" ] || export REDLOCK_SEED=$seed PROPTEST_RNG_SEED=$seed
+if [ -n "$explore" ]; then
+    export REDLOCK_EXPLORE_SECONDS=$explore PROPTEST_RNG_SEED=${seed:-$RANDOM$RANDOM}
+    echo "PROPTEST_RNG_SEED=$PROPTEST_RNG_SEED"
 fi
 
-say() { printf '\n== %s\n' "$*" >&2; }
+#### Files of this run.
 
-die() {
-    say "$1"
-    exit 1
-}
-
-in_ci() { [ "${CI:-}" = true ] || [ "${CI:-}" = 1 ]; }
-
-has() { command -v "$1" >/dev/null 2>&1; }
-
-as_root() {
-    if [ "$(id -u)" = 0 ]; then
-        "$@"
-    elif has sudo && [ -t 0 ]; then
-        sudo "$@"
-    elif has sudo; then
-        sudo -n "$@"
-    else
-        say "Cannot run as root (no sudo): $*"
-        return 1
-    fi
-}
-
-# how_to_install <apt packages> <dnf packages> <brew formulas>
-how_to_install() {
-    local command
-    if has apt-get; then
-        command="sudo apt-get install $1"
-    elif has dnf; then
-        command="sudo dnf install $2"
-    elif has brew; then
-        command="brew install $3"
-    else
-        return
-    fi
-    printf '   Install it: %s\n   Or let this script do that: tests/run.sh --install\n' "$command"
-}
-
-# install <apt package> <dnf package> <brew formula>
-install() {
-    if ! in_ci && ! $install_missing; then
-        return 1
-    elif has apt-get; then
-        say "Installing $1 by apt-get"
-        as_root apt-get update -q </dev/null || say "apt-get update failed; trying to install anyway"
-        as_root env DEBIAN_FRONTEND=noninteractive \
-            apt-get install -q -y --no-install-recommends "$1" </dev/null
-    elif has dnf; then
-        say "Installing $2 by dnf"
-        as_root dnf install -q -y "$2" </dev/null
-    elif has brew; then
-        say "Installing $3 by brew"
-        brew install --quiet "$3" </dev/null
-    else
-        say "Cannot install $1: found neither apt-get nor dnf nor brew"
-        return 1
-    fi
-}
-
-find_server() {
-    if [ -n "${REDIS_SERVER:-}" ]; then
-        has "$REDIS_SERVER" || die "REDIS_SERVER is $REDIS_SERVER, which is not an executable program."
-    elif has redis-server; then
-        REDIS_SERVER=$(command -v redis-server)
-    elif has valkey-server; then
-        REDIS_SERVER=$(command -v valkey-server)
-    else
-        return 1
-    fi
-}
-
-prepare_server() {
-    if ! find_server; then
-        # Fedora has replaced the package redis by valkey.
-        install redis-server redis redis || { has dnf && install valkey valkey valkey; } || true
-        hash -r
-        find_server || die "redis-server is missing. The tests need Redis 6.2 or newer, or Valkey: redis-server or
-   valkey-server in PATH, or its path in REDIS_SERVER.
-$(how_to_install redis-server redis redis)
-   Other ways: https://redis.io/docs/latest/operate/oss_and_stack/install/"
-    fi
-    export REDIS_SERVER
-    say "Testing against $("$REDIS_SERVER" --version)"
-}
-
-# skip <name of the other program> <reason> [<apt packages> <dnf packages> <brew formulas>]
-skip() {
-    if in_ci; then
-        die "$2. In CI no test may be skipped."
-    fi
-    local message="$2: skipped the tests with $1."
-    if [ $# -gt 2 ]; then
-        message+=$'\n'$(how_to_install "${@:3}")
-    fi
-    skipped+=("$message")
-    say "$message"
-}
-
-# Installs redis-py into a virtual environment, so that the system does not change.
-prepare_python() {
-    if ! has python3; then
-        install python3 python3 python3 || true
-        hash -r
-    fi
-    if ! has python3; then
-        skip redis-py "python3 is missing" "python3 python3-venv" python3 python3
-        return
-    fi
-    local environment=$target/redis-py
-    if ! "$environment/bin/python" -c 'import redis' 2>/dev/null; then
-        say "Preparing redis-py in $environment"
-        rm -rf "$environment"
-        # Debian's package python3 does not contain venv.
-        if ! python3 -c 'import ensurepip, venv' 2>/dev/null; then
-            install python3-venv python3 python3 || true
-        fi
-        if ! python3 -m venv "$environment" ||
-            ! "$environment/bin/python" -m pip install -q 'redis>=5,<9' </dev/null; then
-            rm -rf "$environment"
-            skip redis-py "redis-py could not be installed by python3's venv and pip" \
-                python3-venv "python3 python3-pip" python3
-            return
-        fi
-    fi
-    REDLOCK_TEST_PYTHON=$(cd "$environment/bin" && pwd)/python
-    export REDLOCK_TEST_PYTHON
-}
-
-has_jdk() {
-    # macOS has a placeholder javac that only reports that no JDK is installed.
-    if ! javac -version >/dev/null 2>&1 && has brew && brew --prefix openjdk >/dev/null 2>&1; then
-        PATH=$(brew --prefix openjdk)/bin:$PATH
-        export PATH
-    fi
-    javac -version >/dev/null 2>&1
-}
-
-# Puts Redisson and the program that uses it into the target directory, where the tests expect them.
-prepare_redisson() {
-    has_jdk || install default-jdk-headless java-devel openjdk || true
-    has mvn || install maven maven maven || true
-    hash -r
-    if ! has_jdk || ! has mvn; then
-        skip Redisson "a JDK or Maven is missing" \
-            "default-jdk-headless maven" "java-devel maven" "openjdk maven"
-    elif ! tests/interop/java/prepare.sh "$target/redisson"; then
-        skip Redisson "Redisson could not be downloaded"
-    fi
-}
-
-has_postgres() {
-    has initdb && has postgres || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
-}
-
-# Checks only that the programs exist: the tests start their own server.
-prepare_postgres() {
-    if ! has_postgres; then
-        install postgresql postgresql-server postgresql || true
-        hash -r
-    fi
-    has_postgres ||
-        skip PostgreSQL "initdb and postgres are missing" postgresql postgresql-server postgresql
-}
-
-# A server without any port ends at once. A server without TLS names the directive that it does not know.
-has_tls() {
-    local output
-    output=$(cd "$target" && "$REDIS_SERVER" --port 0 --tls-port 0 --save '' 2>&1 </dev/null) || true
-    [[ $output != *"tls-port"*"Bad directive"* ]]
-}
-
-# Checks only that the server was built with TLS: the tests make their own certificates.
-prepare_tls() {
-    has_tls || skip "a server with TLS" "$REDIS_SERVER was built without TLS"
-}
-
-# The gate counts instructions after the tests: cargo bench -p redlock-instructions.
-prepare_valgrind() {
-    if ! has valgrind; then
-        install valgrind valgrind valgrind || true
-        hash -r
-    fi
-    has valgrind || skip valgrind "valgrind is missing" valgrind valgrind valgrind
-}
-
-has cargo || die "cargo is missing. Install Rust first: https://rustup.rs"
-prepare_server
-prepare_tls
-prepare_python
-prepare_redisson
-prepare_postgres
-prepare_valgrind
-
-arguments=("$@")
-[[ " $* " == *" -- "* ]] || arguments+=(--)
-arguments+=(--show-output)
-
-output=$target/test-output.txt
-export REDLOCK_TEST_PASSWORDS=$target/test-passwords.txt
-rm -f "$REDLOCK_TEST_PASSWORDS"
-
-say "cargo test --workspace --all-features --locked ${arguments[*]}"
-cargo test --workspace --all-features --locked "${arguments[@]}" </dev/null 2>&1 | tee "$output"
-
-cargo run --quiet --locked --package redlock-logs <"$output" ||
-    die "A password or a token was printed: see $output."
-
-if [ "${#skipped[@]}" != 0 ]; then
-    say "All tests passed, except those that were skipped:"
-    printf '   %s\n' "${skipped[@]}" >&2
+directory=$target/tests/$([ -n "$repeat" ] && echo repeat || echo log)
+results=$directory/results.tsv
+if $resume; then
+    [ -f "$directory/done" ] || die "No run with --repeat was interrupted."
 else
-    say "All tests passed."
+    rm -rf "$directory"
+    mkdir -p "$directory/failed"
+    : >"$results"
 fi
+export REDLOCK_TEST_PASSWORDS=$directory/passwords REDLOCK_TEST_SKIPPED=$directory/skipped
+# All processes of the tests inherit this variable, so that the script finds those that a test left behind.
+run=REDLOCK_TEST_RUN=$$.$(date +%s)
+interrupted=false
+trap 'interrupted=true' INT TERM
+
+minutes() { printf '%d:%02d' $(($1 / 60)) $(($1 % 60)); }
+
+# counted <column 3 of the results>
+counted() { awk -F '\t' -v state="$1" '$3 == state { n++ } END { print n + 0 }' "$results"; }
+
+# Where no terminal shows the progress bar of nextest: one line every 10 seconds, and everything but the passed tests.
+progress() {
+    local line passed=0 failed=0 last=$SECONDS status
+    trap '' INT
+    while true; do
+        status=0
+        IFS= read -r -t 10 line || status=$?
+        if [ "$status" = 0 ]; then
+            case $line in
+            *' PASS ['* | 'test '*' ... ok') passed=$((passed + 1)) ;;
+            *) printf '%s\n' "$line" ;;
+            esac
+            case $line in *' FAIL ['* | 'test '*' ... FAILED') failed=$((failed + 1)) ;; esac
+        elif [ "$status" -le 128 ]; then
+            break
+        fi
+        if [ $((SECONDS - last)) -ge 10 ]; then
+            last=$SECONDS
+            printf '    %s  %d passed, %d failed\n' "$(minutes $((SECONDS - started)))" "$passed" "$failed"
+        fi
+    done
+}
+
+# by_nextest <kind>
+by_nextest() {
+    local kind=$1 status=0 junit=$target/nextest/$1/junit.xml options build
+    build=$(build_of "$kind")[@]
+    options=(-P "$kind" --no-tests pass)
+    [ -z "$repeat" ] || options+=(--fail-fast)
+    rm -f "$junit"
+    if [ -t 2 ]; then
+        env "$run" cargo nextest run --cargo-quiet "${!build}" "${options[@]}" --status-level fail \
+            --final-status-level none ${filters[@]+"${filters[@]}"} </dev/null || status=$?
+    else
+        env "$run" cargo nextest run --cargo-quiet "${!build}" "${options[@]}" --status-level pass \
+            --final-status-level none ${filters[@]+"${filters[@]}"} </dev/null 2>&1 | progress || status=$?
+    fi
+    if [ -f "$junit" ]; then
+        awk -v kind="$kind" -v failed="$directory/failed" -f tests/report.awk "$junit" >>"$results"
+        # Later rounds of --repeat show nothing new.
+        [ -s "$directory/$kind.xml" ] || cp "$junit" "$directory/$kind.xml"
+    fi
+    return "$status"
+}
+
+# by_cargo <kind>: for machines without nextest. The tests of a binary share a process.
+by_cargo() {
+    local kind=$1 build output=$directory/$1.txt status=0 arguments=(--show-output)
+    build=$(build_of "$kind")[@]
+    case $kind in
+    doc) arguments=() ;;
+    unit) arguments+=(--skip measured::) ;;
+    real) arguments+=(--skip measured:: --skip storm::) ;;
+    storms) arguments+=(storm:: --test-threads 1) ;;
+    measured) arguments+=(measured:: --test-threads 1) ;;
+    mistakes) arguments+=(mistakes) ;;
+    esac
+    set -- "${!build}" --no-fail-fast --quiet
+    case $kind in
+    doc) set -- "$@" --doc ;;
+    unit) set -- "$@" --exclude redlock-tests --exclude redlock-examples --tests --examples ;;
+    mistakes) set -- "$@" --test mistakes ;;
+    simulation) set -- "$@" --tests ;;
+    *) set -- -p redlock-tests --features "${features%,}" --locked --no-fail-fast --tests ;;
+    esac
+    env "$run" cargo test "$@" -- --format pretty ${arguments[@]+"${arguments[@]}"} ${filters[@]+"${filters[@]}"} \
+        </dev/null >"$output" 2>&1 || status=$?
+    awk -v kind="$kind" '/^test .* \.\.\. (ok|FAILED)$/ {
+        state = $NF == "ok" ? "passed" : "failed"; sub(/^test /, ""); sub(/ \.\.\. .*/, "")
+        printf "%s\t0\t%s\t%s\n", kind, state, $0
+    }' "$output" >>"$results"
+    [ "$status" = 0 ] || sed -n '/^failures:$/,$p' "$output"
+    return "$status"
+}
+
+# run_kind <kind>
+run_kind() {
+    if [ "$1" = doc ] || ! $uses_nextest; then
+        by_cargo "$1"
+    else
+        by_nextest "$1"
+    fi
+}
+
+# title <kind>
+title() {
+    case $1 in
+    unit) echo "tests without servers" ;;
+    simulation) echo "simulation and model" ;;
+    real) echo "tests with servers" ;;
+    storms) echo "storms, one after another" ;;
+    measured) echo "measured, one after another: other programs disturb them" ;;
+    mistakes) echo "compile errors" ;;
+    doc) echo "examples in the documentation" ;;
+    explore) echo "fresh seeds, $explore s for each test" ;;
+    *) die "$1 is not a kind: unit, simulation, real, storms, measured, mistakes, doc" ;;
+    esac
+}
+
+build() {
+    local kind build built=
+    for kind in $kinds; do
+        build=$(build_of "$kind")
+        [[ " $built " != *" $build "* ]] || continue
+        built+=" $build"
+        build+=[@]
+        cargo test "${!build}" --no-run --quiet || die "The tests do not compile."
+    done
+}
+
+# left_behind prints the processes of this run that still exist.
+left_behind() {
+    local environment
+    for environment in /proc/[0-9]*/environ; do
+        if grep -qzxF "$run" "$environment" 2>/dev/null; then
+            environment=${environment#/proc/}
+            echo "${environment%/environ}"
+        fi
+    done
+}
+
+# A server ends some moments after its test.
+end_left_behind() {
+    local tries processes
+    for tries in 1 2 3 4 5 6 7 8 9 10; do
+        processes=$(left_behind)
+        [ -n "$processes" ] || return 0
+        sleep 1
+    done
+    say "These processes outlived their tests, and are ended now:"
+    # shellcheck disable=SC2086 # several numbers
+    ps -o pid=,args= -p "$(join_by , $processes)" >&2 || true
+    # shellcheck disable=SC2086
+    kill -KILL $processes || true
+    return 1
+}
+
+no_secrets() {
+    find "$directory" -maxdepth 1 \( -name '*.xml' -o -name '*.txt' \) -exec cat {} + |
+        sed -e 's/&lt;/</g; s/&gt;/>/g; s/&quot;/"/g; s/&apos;/'\''/g; s/&amp;/\&/g' |
+        "$target/debug/redlock-logs" || {
+        say "A password or a token was printed: see $directory."
+        return 1
+    }
+}
+
+# summary <status>: the failed tests, the slowest ones, and one line that counts.
+summary() {
+    local status=$1 tests failed skips passed file how
+    if [ -n "$repeat" ]; then
+        awk -F '\t' '{ runs[$4]++; failed[$4] += $3 == "failed"; if ($2 > slowest[$4]) slowest[$4] = $2; kind[$4] = $1 }
+            END { for (test in runs)
+                printf "%8.2f s %6d %6d  %-10s %s\n", slowest[test], runs[test], failed[test], kind[test], test }' \
+            "$results" | sort -rn >"$directory/table.txt"
+        printf '\n   slowest   runs failed  kind       test\n'
+        head -n 20 "$directory/table.txt"
+        echo "All $(wc -l <"$directory/table.txt") tests: $directory/table.txt"
+    elif [ -z "${filters[*]-}" ]; then
+        printf '\nThe slowest tests:\n'
+        sort -t $'\t' -k 2 -rn "$results" | head -n 10 | awk -F '\t' '{ printf "%8.2f s  %s\n", $2, $4 }'
+    fi
+    for file in "$directory"/failed/*.txt; do
+        [ -f "$file" ] || continue
+        test=$(head -n 1 "$file")
+        how=$(sed -n 's/.*REDLOCK_SEED=\([0-9][0-9]*\).*/--seed \1 /p' "$file" | head -n 1)
+        printf '\nFAILED %s\n    log:    %s\n    repeat: tests/run.sh %s%s\n' "$test" "$file" "$how" "${test##* }"
+        status=1
+    done
+    failed=$(counted failed)
+    skips=0
+    [ ! -f "$REDLOCK_TEST_SKIPPED" ] || skips=$(sort -u "$REDLOCK_TEST_SKIPPED" | grep -c . || true)
+    passed=$(($(counted passed) - skips))
+    printf '\nIn %s. Logs: %s\n' "$(minutes $((SECONDS - started)))" "$directory"
+    ! $interrupted || echo "Interrupted."
+    printf '%d passed, %d failed, %d skipped\n' "$passed" "$failed" "$skips"
+    [ "$failed" = 0 ] || status=1
+    ! $interrupted || status=130
+    exit "$status"
+}
+
+#### The run.
+
+number=1
+total=$(($(wc -w <<<"$kinds") + 1))
+step() {
+    printf '\n[%d/%d] %s  %s\n' "$number" "$total" "$1" "$(minutes $((SECONDS - started)))"
+    number=$((number + 1))
+}
+
+for kind in $kinds; do title "$kind" >/dev/null; done
+step build
+build
+
+status=0
+if [ -z "$repeat" ]; then
+    for kind in $kinds; do
+        step "$(title "$kind")"
+        run_kind "$kind" || status=1
+        ! $interrupted || break
+        if [ "$kind" = unit ] && [ "$kinds" != unit ]; then
+            echo "$(counted passed) tests without servers passed in $(minutes $((SECONDS - started))); Ctrl-C stops here safely."
+        fi
+    done
+else
+    last=$(cat "$directory/done" 2>/dev/null || echo 0)
+    index=0
+    for ((round = 1; round <= repeat; round++)); do
+        for kind in $kinds; do
+            index=$((index + 1))
+            [ "$index" -gt "$last" ] || continue
+            begun=$SECONDS before=$(counted passed)
+            # The others have the seeds of tests/seeds.txt.
+            [ "$kind" != unit ] || [ -n "$seed" ] || export REDLOCK_SEED=$round
+            run_kind "$kind" || status=1
+            [ -n "$seed" ] || unset REDLOCK_SEED
+            [ "$status" = 0 ] && ! $interrupted || break 2
+            echo "$index" >"$directory/done"
+            printf 'round %d of %d, %s: %d passed in %s\n' "$round" "$repeat" "$kind" \
+                $(($(counted passed) - before)) "$(minutes $((SECONDS - begun)))"
+        done
+    done
+fi
+
+end_left_behind || status=1
+no_secrets || status=1
+$uses_nextest || say "cargo-nextest is missing (it needs Python with venv, or a cargo-nextest in PATH): cargo test has run
+   the tests, one binary after another, which takes longer."
+summary "$status"

@@ -11,7 +11,7 @@ mod walkthrough;
 
 use std::process::{Command, Output};
 
-use redlock_tests::{Peer, RedisServer, Service, find_secret};
+use redlock_tests::{RedisServer, Service, find_secret};
 use walkthrough::Walkthrough;
 
 const FIRST: &str = "127.0.0.1:3000";

