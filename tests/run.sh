@@ -22,11 +22,15 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 started=$SECONDS
-wanted= kinds= seed= explore= repeat= resume=false all=false only_prepare=false
+wanted='' kinds='' seed='' explore='' repeat='' resume=false all=false only_prepare=false
 filters=() skipped=()
 
 usage() {
-    sed -n '2,/^set /s/^# \{0,1\}//p' tests/run.sh >&2
+    sed -n '2,/^set /s/^# \{0,1\}//p' tests/run.sh
+}
+
+wrong() {
+    echo "$1: tests/run.sh --help lists the options." >&2
     exit 2
 }
 
@@ -35,20 +39,24 @@ while [ $# != 0 ]; do
     --install) wanted=redis ;;
     --install=*) wanted=${1#*=} ;;
     --kind | --seed | --explore | --repeat)
-        [ $# -gt 1 ] || usage
+        [ $# -gt 1 ] || wrong "$1 needs a value"
         case $1 in
         --kind) kinds=${2//,/ } ;;
         --seed) seed=$2 ;;
         --explore) explore=$2 ;;
         --repeat) repeat=$2 ;;
         esac
-        [ "$1" = --kind ] || [[ $2 =~ ^[0-9]+$ ]] || usage
+        [ "$1" = --kind ] || [[ $2 =~ ^[0-9]{1,18}$ ]] || wrong "$1 $2 is not a whole number"
         shift
         ;;
     --all) all=true ;;
     --resume) resume=true ;;
     --prepare) only_prepare=true ;;
-    -*) usage ;;
+    --help)
+        usage
+        exit
+        ;;
+    -*) wrong "$1 is not an option" ;;
     *) filters+=("$1") ;;
     esac
     shift
@@ -138,7 +146,7 @@ progress() {
 # by_nextest <kind>
 by_nextest() {
     local kind=$1 status=0 junit=$target/nextest/$1/junit.xml options build
-    build=$(build_of "$kind")[@]
+    build="$(build_of "$kind")[@]"
     options=(-P "$kind" --no-tests pass)
     [ -z "$repeat" ] || options+=(--fail-fast)
     rm -f "$junit"
@@ -160,7 +168,7 @@ by_nextest() {
 # by_cargo <kind>: for machines without nextest. The tests of a binary share a process.
 by_cargo() {
     local kind=$1 build output=$directory/$1.txt status=0 arguments=(--show-output)
-    build=$(build_of "$kind")[@]
+    build="$(build_of "$kind")[@]"
     case $kind in
     doc) arguments=() ;;
     unit) arguments+=(--skip measured::) ;;
@@ -217,7 +225,7 @@ build() {
         build=$(build_of "$kind")
         [[ " $built " != *" $build "* ]] || continue
         built+=" $build"
-        build+=[@]
+        build="${build}[@]"
         cargo test "${!build}" --no-run --quiet || die "The tests do not compile."
     done
 }
@@ -235,8 +243,8 @@ left_behind() {
 
 # A server ends some moments after its test.
 end_left_behind() {
-    local tries processes
-    for tries in 1 2 3 4 5 6 7 8 9 10; do
+    local processes
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
         processes=$(left_behind)
         [ -n "$processes" ] || return 0
         sleep 1

@@ -54,23 +54,20 @@ install() {
     shift
     is_wanted "$tool" || return
     command=$(package_manager "$@") || {
-        say "Cannot install $1: found neither apt-get nor dnf nor brew"
+        say "Cannot install $tool: found neither apt-get nor dnf nor brew"
         return 1
     }
     say "Installing $tool: $command"
-    case $command in
-    apt-get*)
-        [ -n "${updated:-}" ] || as_root apt-get update -q </dev/null >&2 ||
-            say "apt-get update failed; trying to install anyway"
+    if [[ $command = apt-get* && -z ${updated:-} ]]; then
+        as_root apt-get update -q </dev/null >&2 || say "apt-get update failed; trying to install anyway"
         updated=true
-        # shellcheck disable=SC2086 # a command with its arguments
-        as_root env DEBIAN_FRONTEND=noninteractive $command </dev/null >&2
-        ;;
-    # shellcheck disable=SC2086
-    brew*) $command </dev/null >&2 ;;
-    # shellcheck disable=SC2086
-    *) as_root $command </dev/null >&2 ;;
-    esac
+    fi
+    # shellcheck disable=SC2086 # a command with its arguments
+    case $command in
+    apt-get*) as_root env DEBIAN_FRONTEND=noninteractive $command </dev/null >&2 ;;
+    dnf*) as_root $command </dev/null >&2 ;;
+    *) $command </dev/null >&2 ;;
+    esac || return
     hash -r
 }
 
